@@ -30,7 +30,7 @@ def check_number(name: str, value: Any, whole: bool = False) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
         kind = "a whole number" if whole else "a number"
-        raise ValueError(f"{name} must be {kind}, got {value!r}")
+        raise ValueError(f"{name} must be {kind}, got {shown(value)}")
 
 
 def check_least(values: Mapping[str, Any], **least: float) -> None:
@@ -96,7 +96,7 @@ def check_known(
     if name not in choices:
         of_whom = f" of {whose}" if whose else ""
         raise ValueError(
-            f"unknown {kind} {name!r}{of_whom}: choose from {', '.join(choices)}{more}"
+            f"unknown {kind} {shown(name)}{of_whom}: choose from {', '.join(choices)}{more}"
         )
 
 
@@ -118,7 +118,7 @@ def parse_integers(name: str, text: str) -> list[int]:
         return [int(word) for word in split_items(text)]
     except ValueError:
         raise ValueError(
-            f"{name} must be whole numbers with commas between, got {text!r}"
+            f"{name} must be whole numbers with commas between, got {shown(text)}"
         ) from None
 
 

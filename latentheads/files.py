@@ -19,6 +19,8 @@ from typing import Any
 
 import yaml
 
+from latentheads.errors import shorten
+
 MAX_BYTES = 2**26
 """Most bytes of a JSON file: a vocabulary of a million words has half as many."""
 
@@ -27,6 +29,9 @@ MAX_YAML_BYTES = 2**16
 
 LOG_TAIL_BYTES = 4096
 """Bytes at the end of a log in which its last line is searched."""
+
+MAX_YAML_ERROR = 400
+"""Most characters of an error of PyYAML, which may quote the file."""
 
 MAX_DEPTH = 32
 """Most levels of nested lists and mappings."""
@@ -141,7 +146,8 @@ def parse_yaml(text: str) -> Any:
     try:
         return yaml.load(text, _PlainLoader)
     except yaml.YAMLError as error:
-        raise ValueError(f"not YAML: {' '.join(str(error).split())}") from error
+        message = shorten(" ".join(str(error).split()), MAX_YAML_ERROR)
+        raise ValueError(f"not YAML: {message}") from error
 
 
 def read_yaml(path: Path) -> Any:
@@ -248,16 +254,18 @@ class _PlainLoader(yaml.SafeLoader):
         """Makes a mapping, after checking that no key of it is repeated."""
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if repeated := [key for number, key in enumerate(keys) if key in keys[:number]]:
-            raise ValueError(f"key {repeated[0]!r} is repeated: name it once in a mapping")
+            raise ValueError(
+                f"key {shorten(repr(repeated[0]))} is repeated: name it once in a mapping"
+            )
         return super().construct_mapping(node, deep)
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Composes a node, after checking aliases, tags and depth."""
         event: Any = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
-            raise ValueError(f"alias *{event.anchor}: aliases are not accepted")
+            raise ValueError(f"alias *{shorten(event.anchor)}: aliases are not accepted")
         if event.tag:
-            raise ValueError(f"tag {event.tag!r}: only plain values are accepted")
+            raise ValueError(f"tag {shorten(repr(event.tag))}: only plain values are accepted")
         is_collection = isinstance(event, yaml.CollectionStartEvent)
         self.depth += is_collection
         if self.depth > MAX_DEPTH:

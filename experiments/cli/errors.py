@@ -20,6 +20,7 @@ from latentheads.errors import (
     one_line_message,
     print_message,
     printable,
+    shorten,
 )
 from latentheads.passes import flush_denormals
 
@@ -43,6 +44,12 @@ MIN_SIMILARITY = 0.75
 MAX_WORD_LENGTH = 40
 """Most letters of a word that are shown."""
 
+MAX_WORD = 300
+"""Most characters of a word of a message, such as a path."""
+
+MAX_MESSAGE = 2000
+"""Most characters of a message."""
+
 USER_ERRORS = (ValueError, TypeError)
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 OTHER_ERRORS = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
@@ -50,7 +57,8 @@ OTHER_ERRORS = (FloatingPointError, OSError, MemoryError, RuntimeError, Unfinish
 
 def exit_with_error(program: str, message: object, status: int = 2) -> NoReturn:
     """Prints one line, with control characters escaped, and exits."""
-    print_message(f"{program}: {printable(str(message), '')}", sys.stderr)
+    text = re.sub(rf"\S{{{MAX_WORD},}}", lambda word: shorten(word[0], MAX_WORD), str(message))
+    print_message(f"{program}: {printable(shorten(text, MAX_MESSAGE), '')}", sys.stderr)
     sys.exit(status)
 
 

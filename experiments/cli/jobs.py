@@ -25,6 +25,7 @@ from latentheads.checks import split_items
 from latentheads.errors import UnfinishedError, print_message
 from latentheads.experiments.cli.errors import interrupted_by_signals
 from latentheads.files import last_line, write_text
+from latentheads.values import shown
 
 LOG_FILE = "log.txt"
 """The file with the output of a run, in its folder."""
@@ -84,7 +85,7 @@ def parse_shard(text: str) -> tuple[int, int]:
     """Parses a shard ``I/N``: its number, and the number of shards."""
     part, _, parts = text.partition("/")
     if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
-        raise ValueError(f"shard must be I/N with I from 1 to N, as 1/4, got {text!r}")
+        raise ValueError(f"shard must be I/N with I from 1 to N, as 1/4, got {shown(text)}")
     return int(part), int(parts)
 
 
@@ -99,7 +100,9 @@ def make_slots(jobs: int, devices: str) -> list[Slot]:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     names = split_items(devices) if devices else []
     if not all(name.isdecimal() for name in names):
-        raise ValueError(f"devices must be numbers of GPUs with commas between, got {devices!r}")
+        raise ValueError(
+            f"devices must be numbers of GPUs with commas between, got {shown(devices)}"
+        )
     count = max(jobs, len(names))
     num_threads = os.environ.get("OMP_NUM_THREADS")
     shared = {"OMP_NUM_THREADS": num_threads or str(max(1, _count_cores() // count))}

@@ -18,6 +18,7 @@ from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from latentheads.training.early_stopping import Best, ValidationResult
 from latentheads.training.engine import Engine
+from latentheads.values import shown
 
 
 class CheckpointManager:
@@ -228,7 +229,7 @@ def _read_best(metadata: Mapping[str, Any]) -> Best:
     """Reads the best value of the metric so far, and the number of validations since."""
     best, stale = metadata.get("best"), metadata.get("stale")
     if not isinstance(best, float | None) or type(stale) is not int:
-        raise ValueError(f"best and stale must be numbers, got {best!r} and {stale!r}")
+        raise ValueError(f"best and stale must be numbers, got {shown(best)} and {shown(stale)}")
     return Best(-math.inf if best is None else best, stale)
 
 
@@ -236,5 +237,5 @@ def _read_steps(metadata: Mapping[str, Any]) -> int:
     """Reads the configured number of steps of a state."""
     steps = metadata.get("steps")
     if type(steps) is not int:
-        raise ValueError(f"steps must be a whole number, got {steps!r}")
+        raise ValueError(f"steps must be a whole number, got {shown(steps)}")
     return steps

@@ -245,7 +245,7 @@ def encode_sources(
 def list_texts(name: str, texts: Any) -> list[str]:
     """Makes a list of texts."""
     if isinstance(texts, str):  # would iterate over its letters
-        raise ValueError(f"{name} must be a list of texts, got one text: [{texts!r}]")
+        raise ValueError(f"{name} must be a list of texts, got one text: [{shown(texts)}]")
     if not isinstance(texts, Iterable):
         raise ValueError(f"{name} must be a list of texts, got {shown(texts)}")
     as_list = list(texts)
@@ -447,7 +447,7 @@ def generate_texts(
             is a translation model.
     """
     if not isinstance(prompt, str):
-        raise ValueError(f"prompt must be one text, got {prompt!r}")
+        raise ValueError(f"prompt must be one text, got {shown(prompt)}")
     check_least({"number": number}, number=0)
     check_most({"number": number}, number=MAX_SAMPLES)
     check_seed(seed)

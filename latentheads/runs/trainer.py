@@ -369,10 +369,11 @@ class Trainer:
             self.folder.release()
 
     def _say_stopped(self) -> str:
-        """Where training stands when it is stopped, and how it goes on."""
-        done = f"stopped after step {self.engine.step:,}"
-        saved = self.checkpoint_manager.saved or 0
-        return f"{done}: {self.folder.path} has a checkpoint of step {saved:,}"
+        """Where training stands when it is stopped, and the checkpoint from which it goes on."""
+        done, saved = f"stopped after step {self.engine.step:,}", self.checkpoint_manager.saved
+        if saved is None:
+            return f"{done}: {self.folder.path} has no checkpoint yet"
+        return f"{done}: {self.folder.last} is of step {saved:,}"
 
     def _say_finished(self) -> None:
         """Says that these are the figures of a run that was finished before."""

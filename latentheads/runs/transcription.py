@@ -68,7 +68,7 @@ def check_is_speech(trained: TrainedModel) -> Positions:
 def _list_files(files: Any) -> list[str | Path]:
     """Makes a list of file names."""
     if isinstance(files, str | Path):
-        raise ValueError(f"files must be a list of files, got one: [{str(files)!r}]")
+        raise ValueError(f"files must be a list of files, got one: [{shown(str(files))}]")
     if not isinstance(files, Iterable):
         raise ValueError(f"files must be a list of files, got {shown(files)}")
     as_list = list(files)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ import yaml
 from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.plot import draw_bound, draw_kl, save
+from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.trainer import Trainer
 from latentheads.training import checkpoints
 from tests.experiments.breaks import stopped_in
@@ -53,9 +55,8 @@ def halted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with stopped_in(5):
         done = again(out, "--train.steps=6")
     assert done.returncode == 130
-    said = "has a checkpoint of step 4; the same command goes on from the last checkpoint"
-    assert said in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("run.py: stopped after step 5: ")
+    said = f"run.py: stopped after step 5: {out / LAST} is of step 4; the same command goes on"
+    assert done.stderr.splitlines()[-1] == said
     return out
 
 
@@ -72,7 +73,7 @@ def again(out: Path, *words: str) -> Any:
 def test_a_stop_behind_a_resumption_names_the_checkpoint_that_there_is(halted: Path) -> None:
     with stopped_in(5):
         done = again(halted, "--train.steps=6")
-    assert f"stopped after step 5: {halted} has a checkpoint of step 4; " in done.stderr
+    assert f"stopped after step 5: {halted / LAST} is of step 4; " in done.stderr
 
 
 @lru_cache
@@ -312,7 +313,15 @@ def test_with_overwrite_it_says_which_command_goes_on(tmp_path: Path) -> None:
     with stopped_in(1):
         done = again(tmp_path / "run", "--overwrite")
     assert done.returncode == 130
-    said = "of step 0; without --overwrite the same command goes on from the last checkpoint"
+    assert done.stderr.endswith("of step 0; without --overwrite the same command goes on\n")
+
+
+def test_a_stop_before_the_first_checkpoint_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CheckpointManager, "save_state", mock.Mock(side_effect=KeyboardInterrupt))
+    done = again(tmp_path / "run")
+    said = f"stopped after step 0: {tmp_path / 'run'} has no checkpoint yet; the same command goes"
     assert said in done.stderr
 
 
