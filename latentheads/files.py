@@ -263,7 +263,7 @@ class _PlainLoader(yaml.SafeLoader):
         """Composes a node, after checking aliases, tags and depth."""
         event: Any = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
-            raise ValueError(f"alias *{shorten(event.anchor)}: aliases are not accepted")
+            raise ValueError(f"alias *{shorten(str(event.anchor))}: aliases are not accepted")
         if event.tag:
             raise ValueError(f"tag {shorten(repr(event.tag))}: only plain values are accepted")
         is_collection = isinstance(event, yaml.CollectionStartEvent)
