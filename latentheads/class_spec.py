@@ -126,7 +126,9 @@ class ClassSpec:
             return table[name]
         if ":" not in name and "." not in name:
             if name in RECIPES:
-                raise ValueError(f"{name!r} is not a {cls.kind} but a recipe: use recipe {name}")
+                raise ValueError(
+                    f"{shown(name)} is not a {cls.kind} but a recipe: use recipe {name}"
+                )
             check_known(cls.kind, name, table, more=", or module:Class for your own")
         path = split_path(cls.kind, name)
         for component_class in table.values():
@@ -148,12 +150,13 @@ def _check_arguments(kind: str, component_class: type) -> None:
     path, own = import_path(component_class), own_options(component_class)
     if kind == "guide" and own and own[0] == next(iter(_parameters(component_class))):
         raise ValueError(
-            f"guide {path!r}: its first argument must be called model, got {own[0].name}"
+            f"guide {shown(path)}: its first argument must be called model, got {own[0].name}"
         )
     for option in own:
         if option.annotation is option.empty and option.default is option.empty:
             raise ValueError(
-                f"{kind} {path!r}: its option {option.name!r} needs a type or a default, as "
+                f"{kind} {shown(path)}: its option {shown(option.name)} needs a type or a "
+                "default, as "
                 f"{option.name}: float = 1.0"
             )
 
@@ -187,10 +190,10 @@ def _fit_options(
     for option in raw_options:
         if option not in options:
             has = ", ".join(options) or "none"
-            raise ValueError(f"{kind} {name!r} has no option {option!r}; it has {has}")
+            raise ValueError(f"{kind} {shown(name)} has no option {shown(option)}; it has {has}")
     for parameter in options.values():
         if parameter.default is parameter.empty and parameter.name not in raw_options:
-            raise ValueError(f"{kind} {name!r} needs {kind}.{parameter.name}")
+            raise ValueError(f"{kind} {shown(name)} needs {kind}.{parameter.name}")
     hints = _hints_of(component_class)
     values = {}
     for option, value in raw_options.items():

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from latentheads.checks import check_known, split_items
+from latentheads.values import shown
 
 SENTENCES = "sentences"
 TARGET = "target"
@@ -67,7 +68,7 @@ def check_attention_types(
     """Check a list of attention types."""
     if isinstance(attention_types, str):
         raise ValueError(
-            f"{name} must be a list of attention types, got a string: [{attention_types!r}]"
+            f"{name} must be a list of attention types, got a string: [{shown(attention_types)}]"
         )
     for attention_type in attention_types:
         check_known("attention type", attention_type, choices)

@@ -6,6 +6,8 @@ import importlib
 import inspect
 from collections.abc import Collection
 
+from latentheads.values import shown
+
 
 def import_path(own_class: type) -> str:
     """The name of a class as ``module:Class``."""
@@ -16,7 +18,9 @@ def split_path(kind: str, name: str) -> str:
     """``module:Class`` from this or from ``module.Class``."""
     parts = str(name).replace(":", ".").split(".")
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
-        raise ValueError(f"{kind} {name!r}: expected module:Class, an import path without slashes")
+        raise ValueError(
+            f"{kind} {shown(name)}: expected module:Class, an import path without slashes"
+        )
     return f"{'.'.join(parts[:-1])}:{parts[-1]}"
 
 
@@ -35,7 +39,7 @@ def import_trusted(kind: str, base: type, name: str, trusted: Collection[str]) -
     path = split_path(kind, name)
     if path not in trusted:
         raise ValueError(
-            f"{kind} {name!r} is none of this library's, and a file may import nothing; if "
+            f"{kind} {shown(name)} is none of this library's, and a file may import nothing; if "
             f"the class is yours, say so: trust {path}"
         )
     module, _, class_name = path.partition(":")
@@ -46,10 +50,10 @@ def import_trusted(kind: str, base: type, name: str, trusted: Collection[str]) -
         unseen = isinstance(reason, ModuleNotFoundError) and reason.name == root
         where = f"; start in the folder of {root}.py, or name it in PYTHONPATH" if unseen else ""
         message = " ".join(str(reason).split())
-        raise ValueError(f"{kind} {path!r} cannot be imported: {message}{where}") from reason
+        raise ValueError(f"{kind} {shown(path)} cannot be imported: {message}{where}") from reason
     if not (isinstance(own_class, type) and issubclass(own_class, base)):
         raise ValueError(f"{kind} {path!r} must be a subclass of {base.__module__}.{base.__name__}")
     if inspect.isabstract(own_class):
         missing = ", ".join(sorted(getattr(own_class, "__abstractmethods__", ())))
-        raise ValueError(f"{kind} {path!r} is abstract: it must define {missing}")
+        raise ValueError(f"{kind} {shown(path)} is abstract: it must define {missing}")
     return own_class

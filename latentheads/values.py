@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import numpy as np
 
+from latentheads.errors import shorten
 from latentheads.files import parse_yaml
 
 T = TypeVar("T")
@@ -161,7 +162,7 @@ def validate_option_names(names: Collection[str], choices: Collection[str]) -> N
             accepted = (
                 f"did you mean {close[0]}?" if close else f"it must be one of {_join(choices)}"
             )
-            raise ValueError(f"unknown option {name!r}: {accepted}")
+            raise ValueError(f"unknown option {shown(name)}: {accepted}")
 
 
 def _join(names: Iterable[str]) -> str:
@@ -284,7 +285,7 @@ def shown(value: Any) -> str:
     text = repr(value)
     if len(text.splitlines()) > 1:
         return type(value).__name__
-    return text if len(text) <= 100 else f"{text[:100]} ..."
+    return shorten(text)
 
 
 def describe_change(name: str, there: Any, here: Any) -> str:

@@ -20,6 +20,7 @@ from latentheads.inference.sentences import part_bounds
 from latentheads.metrics.likelihood import Likelihood, compare_likelihoods
 from latentheads.metrics.resampling import Estimate
 from latentheads.runs.run import Run, check_own_corpus
+from latentheads.values import shown
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def _select_part(run: Run, task: str | None) -> Part:
         raise ValueError(f"{run.path} has a single direction: drop --direction")
     indices = part.indices_of_task(part.mixture.index_of(task, run.settings.data.default_source))
     if not len(indices):
-        raise ValueError(f"{run.path} has no sentence of task {task!r} in its test part")
+        raise ValueError(f"{run.path} has no sentence of task {shown(task)} in its test part")
     return part.take(indices)
 
 

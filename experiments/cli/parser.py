@@ -14,6 +14,7 @@ from latentheads.experiments.cli.startup import name_program
 
 import latentheads
 from latentheads.experiments.cli.errors import exit_with_error, suggest_option
+from latentheads.values import shown
 
 Groups = Mapping[str, Sequence[str]]
 
@@ -116,7 +117,7 @@ MAX_NAME_BYTES = 255
 def positive(text: str) -> int:
     """Parses a positive whole number."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {shown(text)}")
     return int(text)
 
 

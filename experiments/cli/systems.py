@@ -11,6 +11,7 @@ from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import RESAMPLES, SEED, Estimate, References
 from latentheads.metrics.scores import Scores, compare_systems
 from latentheads.runs.results import EarlierVersionError, check_scores
+from latentheads.values import shown
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def _match_task(folder: Path, task: str, names: Sequence[str]) -> str:
     )
     if len(matches) != 1:
         number = "several tasks" if matches else "no task"
-        raise ValueError(f"{folder} has {number} {task!r}: choose from {', '.join(names)}")
+        raise ValueError(f"{folder} has {number} {shown(task)}: choose from {', '.join(names)}")
     return matches[0]
 
 

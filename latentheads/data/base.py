@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from latentheads.checks import check_least, check_most
 from latentheads.corpora.text import normalise_whitespace
 from latentheads.metrics.protocol import Protocol
-from latentheads.values import convert_fields
+from latentheads.values import convert_fields, shown
 
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
@@ -271,7 +271,7 @@ class FolderData(Cached):
         """Raises a ValueError where the folder cannot hold such data."""
         if not self.path.is_dir():
             where = "" if self.path.is_absolute() else f" in the current folder, {Path.cwd()}"
-            raise ValueError(f"data must be an existing folder, got {self.folder!r}{where}")
+            raise ValueError(f"data must be an existing folder, got {shown(self.folder)}{where}")
 
     def _stem(self, part: str) -> str | None:
         """The name of a part's files before the dot; None: the usual ones."""

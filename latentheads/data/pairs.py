@@ -22,6 +22,7 @@ from latentheads.corpora.text import PARTS, SentencePair, find_file, read_pairs
 from latentheads.data.base import MAX_LINE, Cached, FolderData, Log, Whitespace, name_of_folder
 from latentheads.data.tasks import Tasks
 from latentheads.metrics.protocol import Protocol
+from latentheads.values import shown
 
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
@@ -73,7 +74,7 @@ class TextPairs(Cached):
         super()._check()
         if self.tasks is None:
             if self.source == self.target:
-                raise ValueError(f"source and target must differ, got {self.source!r} twice")
+                raise ValueError(f"source and target must differ, got {shown(self.source)} twice")
             return
         if self.tasks.distinguish_by == "speaker":
             raise ValueError("tasks.distinguish_by speaker is of speech: text has no speakers")
@@ -301,7 +302,7 @@ class Hub(TextPairs):
         if self.corpus not in HUB and not self.path:
             raise ValueError(
                 f"corpus must be one of {', '.join(HUB)}, or another one with a path; "
-                f"got {self.corpus!r}"
+                f"got {shown(self.corpus)}"
             )
         if self.mixture is not None and any(task.domain for task in self.mixture.tasks):
             raise ValueError("a domain of a task is a folder: a corpus of the hub has none")

@@ -18,6 +18,7 @@ from latentheads.corpora.text import PARTS, find_file, iterate_lines
 from latentheads.corpora.vocabulary import Unit
 from latentheads.data.base import MAX_LINE, Cached, FolderData, Log, Whitespace, name_of_folder
 from latentheads.data.pairs import local_files
+from latentheads.values import shown
 
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
@@ -146,7 +147,7 @@ class HubText(RawText):
         if self.corpus not in PROSE and not self.path:
             raise ValueError(
                 f"corpus must be one of {', '.join(PROSE)}, or another one with a path; "
-                f"got {self.corpus!r}"
+                f"got {shown(self.corpus)}"
             )
 
     @property

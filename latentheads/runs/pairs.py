@@ -12,6 +12,7 @@ from latentheads.guides import GUIDES, ModelGuide
 from latentheads.latents.logits.options import OfGuide, PriorSpec
 from latentheads.latents.logits.priors import PRIORS, Prior
 from latentheads.model import HeadModel
+from latentheads.values import shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,5 +99,5 @@ def _keep_shared(
     defaults = {n: p.default for n, p in inspect.signature(guide).parameters.items()}
     changed = {name: value for name, value in guide_options.items() if value != defaults[name]}
     for name in set(changed) - set(inspect.signature(prior).parameters):
-        raise ValueError(f"logits.prior tied: the prior of this form has no option {name!r}")
+        raise ValueError(f"logits.prior tied: the prior of this form has no option {shown(name)}")
     return changed

@@ -11,7 +11,7 @@ from latentheads.inference.display import scores_to_html, scores_to_text
 from latentheads.latents.registry import LATENTS
 from latentheads.metrics.scores import Scores
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
-from latentheads.values import convert, finite
+from latentheads.values import convert, finite, shown
 
 Figure = float | None
 """A number, or null where it is none or not known."""
@@ -132,7 +132,7 @@ class Results:
         )
         for site in results.kl_by_site:
             if not _is_site(site) or site not in results.kl_how:
-                raise ValueError(f"results: kl_by_site: {site!r} is not a site")
+                raise ValueError(f"results: kl_by_site: {shown(site)} is not a site")
         return results
 
     def to_json(self) -> dict[str, Any]:

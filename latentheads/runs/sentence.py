@@ -15,6 +15,7 @@ from latentheads.noise import fixed_noise
 from latentheads.runs.generation import encode_sources, raise_on_skip, select_task
 from latentheads.runs.trained_model import TrainedModel
 from latentheads.runs.transcription import load_audio_files
+from latentheads.values import shown
 
 
 def encode_sentence(
@@ -64,5 +65,5 @@ def _encode_source(trained: TrainedModel, sentence: str, task: int | None) -> Pa
     if isinstance(trained.source, Positions):
         return load_audio_files(trained, [sentence], task=task).part
     if not sentence.strip():
-        raise ValueError(f"sentence must contain a word, got {sentence!r}")
+        raise ValueError(f"sentence must contain a word, got {shown(sentence)}")
     return encode_sources(trained, [sentence], task, raise_on_skip).part

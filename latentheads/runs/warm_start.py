@@ -18,7 +18,7 @@ from latentheads.runs.loading import load_finished
 from latentheads.runs.run import Run, has_same_vocabulary
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
-from latentheads.values import describe_change
+from latentheads.values import describe_change, shown
 
 TRAINING_OPTIONS = tuple(
     f"network.{name}"
@@ -244,7 +244,9 @@ def _check_filterbank(initial_run: Run, corpus: Corpus) -> None:
     if not isinstance(old, Positions) or not isinstance(new, Positions):
         raise ValueError(f"start_with encoder is for speech, but {initial_run.path} has text input")
     if old.filterbank != new.filterbank:
-        raise ValueError(f"{initial_run.path} has input {old!r}, but this corpus has {new!r}")
+        raise ValueError(
+            f"{initial_run.path} has input {shown(old)}, but this corpus has {shown(new)}"
+        )
 
 
 def _check_vocabulary(initial_run: Run, settings: Settings, corpus: Corpus) -> None:

@@ -96,7 +96,7 @@ def test_a_name_of_an_enum_is_its_member_and_another_is_refused() -> None:
 
 
 def test_a_long_value_is_shown_in_part() -> None:
-    assert shown("x" * 200) == "'" + "x" * 99 + " ..."
+    assert shown("x" * 200) == "'" + "x" * 79 + " ..."
 
 
 def test_names_of_other_programs_lead_to_options_that_exist() -> None:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from latentheads.latents.alignments.aligner import Aligner
     from latentheads.model import HeadModel
 
+MAX_BLOCKS = 1000
+"""Most blocks, and most heads of a block: more do not fit into memory."""
+
 Prior = Literal["independent", "cascaded", "chain", "soft", "mixture"]
 
 
@@ -53,6 +56,7 @@ class AlignmentOptions(LatentOptions):
         check_least(vars(self), blocks=1, heads=1, width=1)
         check_least(vars(self), reach=0, window=0, components=2)
         check_most(vars(self), width=MAX_WIDTH, reach=MAX_WIDTH, components=MAX_WIDTH)
+        check_most(vars(self), blocks=MAX_BLOCKS, heads=MAX_BLOCKS)  # soft ones have no other limit
         if self.prior != "soft" and self.total_heads > MAX_HEADS:
             raise ValueError(
                 f"heads times blocks must be at most {MAX_HEADS}, since more heads are not summed "

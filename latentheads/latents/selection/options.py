@@ -13,7 +13,7 @@ from latentheads.latents.selection.strategies import STRATEGIES, make_selector
 from latentheads.latents.selector import Selector
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, name_attention_types, parse_attention_types
-from latentheads.values import convert_fields
+from latentheads.values import convert_fields, shown
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class SelectionOptions(LatentOptions):
             check_known("task", name, dict.fromkeys([*sources, *targets]), "families")
         if len(set(named)) < len(named):
             twice = next(name for name in named if named.count(name) > 1)
-            raise ValueError(f"families: task {twice!r} is in two families")
+            raise ValueError(f"families: task {shown(twice)} is in two families")
         keys = [next((tuple(f) for f in families if name in f), (name,)) for name in side]
         order = list(dict.fromkeys(keys))
         return tuple(order.index(key) for key in keys)
