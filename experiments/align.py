@@ -23,7 +23,7 @@ from latentheads.experiments.cli.errors import (
     streaming,
 )
 from latentheads.experiments.cli.options import Options, Parser
-from latentheads.experiments.cli.outputs import check_output_file
+from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file
 from latentheads.files import write_text
 from latentheads.metrics.alignment import write_pharaoh
 from latentheads.runs.loading import load_run
@@ -186,15 +186,14 @@ def find_outputs(options: Options) -> dict[str, Path]:
     """The files to write by their options, with links resolved, so that a link stays one.
 
     Raises:
-        ValueError: One cannot be written, or two are the same.
+        ValueError: One cannot be written, is read too, or is another one.
     """
     if options.out is None:
         check_streams("stdout")
     named = {name: options[name] for name in ("out", "scores", "keep") if options[name] is not None}
-    files = {name: check_output_file(Path(path), f"--{name}") for name, path in named.items()}
-    if len(set(files.values())) < len(files):
-        raise ValueError(f"{' and '.join(f'--{name}' for name in files)} need a file each")
-    return files
+    inputs = (*options.texts, options.aligner, *(options.runs or ()))
+    check_distinct_files(((f"--{name}", path) for name, path in named.items()), inputs)
+    return {name: check_output_file(Path(path), f"--{name}") for name, path in named.items()}
 
 
 def align_texts(source: list[str], target: list[str], options: Options) -> AlignedText:

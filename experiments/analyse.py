@@ -29,7 +29,7 @@ from latentheads.experiments.analysis.tables import (
 from latentheads.experiments.analysis.texts import Text, texts
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.options import Options, Parser, add_run_options, make_reader
-from latentheads.experiments.cli.outputs import make_output_folder
+from latentheads.experiments.cli.outputs import check_distinct_files, make_output_folder
 from latentheads.files import write_text
 from latentheads.runs.head_analysis import AnalysisOptions, analyse_heads
 from latentheads.runs.trained_model import check_is_stochastic
@@ -44,6 +44,12 @@ DESCRIPTION = (
     "Files of an earlier call are replaced."
 )
 DIGITS = "%.6g"
+
+WRITTEN = (
+    *("analysis.json", "table.md", "table.csv", "heads.csv", "alignments.csv"),
+    *("alignments.png", "divergence.png", "heads.png", "roles.png"),
+)
+"""The files that every call may write."""
 
 
 def make_parser() -> Parser:
@@ -157,6 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         analysis_options = AnalysisOptions(
             **{field.name: options[field.name] for field in fields(AnalysisOptions)}
         )
+        outputs = (("--out", Path(options.out) / name) for name in WRITTEN)
+        check_distinct_files(outputs, (*options.runs, options.conllu))
         loaded_texts = texts(options)
         if options.draws:
             check_is_stochastic(

@@ -155,9 +155,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         runs = read_all(plans)
     rows = summarise(runs, list(dict.fromkeys(plan.recipe for plan in plans)))
+    score = primary_score(rows[0])
+    with error_handling("compare.py", kept, kept, user_errors=(ValueError,)):
+        tests = significance(runs, out) if score else None
     with error_handling("compare.py", kept, kept, user_errors=()):
-        if score := primary_score(rows[0]):
-            tests = significance(runs, out)
+        if tests is not None:
             write_text(out / "significance.csv", tests.to_csv(index=False))
             for row in rows:
                 recipe_tests = tests[(tests.recipe == row["recipe"]) & (tests.metric == score)]

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
@@ -48,6 +48,9 @@ from latentheads.runs.run import Run
 
 STAGING_PREFIX = ".networks-"
 """Prefix of the temporary folder of networks until all are complete."""
+
+REPLACED = "replaced"
+"""The folder within it of networks that are replaced."""
 
 DESCRIPTION = (
     "Removes the least important heads of a finished run, and evaluates the rest.\n\n"
@@ -251,9 +254,9 @@ def _row(point: dict[str, Any], score: str | None) -> tuple[str, ...]:
 
 
 def write(
-    run: Run, corpus: Corpus, networks: Sequence[Pruned], options: Options, out: Path
+    run: Run, corpus: Corpus, networks: Sequence[Pruned], options: Options, folder: Path
 ) -> list[dict[str, Any]]:
-    """Writes the curve and its figure."""
+    """Writes the curve and its figure into a folder."""
     timed = int(corpus.test.first(options.timed).targets.lengths.sum())
     points = [curve_point(network, networks[0], timed) for network in networks]
     recorded = ("by", "chains", "normalise", "sentences", "seed", "checkpoint")
@@ -262,26 +265,56 @@ def write(
     record["decoding"] = asdict(run.settings.decode)
     record["device"] = run.model.device.type
     text = json.dumps(finite({**record, "curve": points}), indent=2) + "\n"
-    write_text(out / "curve.json", text)
+    write_text(folder / "curve.json", text)
     from latentheads.plot import draw_pruning, save  # slow to import
 
-    save(draw_pruning(points, run.settings.title), out / "curve.png")
+    save(draw_pruning(points, run.settings.title), folder / "curve.png")
     return points
 
 
-def _replace_networks(out: Path, staged: Path, networks: Sequence[Pruned]) -> None:
-    """Replaces old networks by the new ones; other files in the folder are kept."""
-    for old_network in pruned_networks(out):
-        for name in RUN_FILES:
-            (old_network / name).unlink(missing_ok=True)
-        shutil.rmtree(old_network / "checkpoints", ignore_errors=True)
-        with suppress(OSError):
-            old_network.rmdir()
-    for network in networks:
-        folder = pruned_folder(out, network.heads)
-        folder.mkdir(exist_ok=True)
-        for path in pruned_folder(staged, network.heads).iterdir():
-            path.replace(folder / path.name)
+@contextmanager
+def _staging_folder(out: Path) -> Iterator[Path]:
+    """A temporary folder for all that is written; what a process that was killed left is removed.
+
+    It stays if moving from it into the output folder fails: then the same command goes on.
+    """
+    for leftover in out.glob(f"{STAGING_PREFIX}*"):
+        _return_other_files(leftover / REPLACED, out)
+        shutil.rmtree(leftover)
+    staged = Path(tempfile.mkdtemp(prefix=STAGING_PREFIX, dir=out))
+    try:
+        yield staged
+    finally:
+        if not (staged / REPLACED).exists():
+            shutil.rmtree(staged, ignore_errors=True)
+
+
+def _replace_networks(out: Path, staged: Path, new_names: Sequence[str]) -> None:
+    """Replaces the old networks and their curve by the new ones; other files are kept.
+
+    Every network is a whole folder at all times, or is not there: it is renamed, never filled.
+    """
+    replaced = staged / REPLACED
+    replaced.mkdir()
+    (out / "curve.json").unlink(missing_ok=True)
+    for path in {*pruned_networks(out), *(out / name for name in new_names)}:
+        if path.exists():
+            path.rename(replaced / path.name)
+    for name in new_names:
+        (staged / name).rename(out / name)
+    _return_other_files(replaced, out)
+    for name in ("curve.png", "curve.json"):
+        (staged / name).replace(out / name)
+    shutil.rmtree(replaced)
+
+
+def _return_other_files(replaced: Path, out: Path) -> None:
+    """Moves files that belong to no network back into the output folder."""
+    for path in sorted(replaced.glob("*/*")):
+        folder = out / path.parent.name
+        if path.name not in (*RUN_FILES, "checkpoints") and not (folder / path.name).exists():
+            folder.mkdir(exist_ok=True)
+            path.rename(folder / path.name)
 
 
 def _check_options(options: Options) -> None:
@@ -306,7 +339,9 @@ def _make_folder(options: Options) -> Path:
     existing = pruned_networks(out)
     if run.resolve() in (path.resolve() for path in existing):
         raise ValueError(f"{out} holds {run}, the run itself: choose another --out")
-    if (existing or (out / "curve.json").exists()) and not options.overwrite:
+    is_unfinished = any(out.glob(f"{STAGING_PREFIX}*/{REPLACED}"))  # by a process that was killed
+    is_used = (out / "curve.json").exists() or (existing and not is_unfinished)
+    if is_used and not options.overwrite:
         raise ValueError(f"{out} holds a curve already: choose another --out or --overwrite")
     return make_output_folder(out, "curve.json")
 
@@ -322,13 +357,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_run(run, options, gate_distributions)
         stops = _select_stops(run, options, gate_distributions)
         out = _make_folder(options)
-        with locked_folder(out), TemporaryDirectory(prefix=STAGING_PREFIX, dir=out) as staged:
-            for leftover in out.glob(f"{STAGING_PREFIX}*"):  # of a process that was killed
-                if leftover != Path(staged):
-                    shutil.rmtree(leftover)
-            networks = _make_curve(run, corpus, options, gate_distributions, stops, Path(staged))
-            _replace_networks(out, Path(staged), networks[1:])
-            points = write(run, corpus, networks, options, out)
+        with locked_folder(out), _staging_folder(out) as staged:
+            networks = _make_curve(run, corpus, options, gate_distributions, stops, staged)
+            points = write(run, corpus, networks, options, staged)
+            new_names = [pruned_folder(out, network.heads).name for network in networks[1:]]
+            _replace_networks(out, staged, new_names)
     title = "Nats per target token on validation; scores and relative speed on test."
     print_result("prune.py", f"{title}\n{table(points)}\nwritten to {out}")
     return 0

@@ -14,7 +14,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.options import Parser, add_run_options, make_reader, open_run
-from latentheads.experiments.cli.outputs import check_output_file
+from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file
 from latentheads.experiments.cli.pages import warn_unread
 from latentheads.page import report
 
@@ -68,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
     with error_handling("report.py", on_interrupt="nothing was written"):
+        check_distinct_files([("--out", options.out)], options.runs)
         out = check_output_file(Path(options.out))
         runs = [open_run(run, options, finished=True) for run in options.runs]
         page_options = {name: options[name] for name in ("part", "sentences", "shown", "draws")}

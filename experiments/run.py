@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling(
         "run.py",
         on_failure=f"what is finished is in {out}",
-        on_interrupt=f"{again} goes on from the last checkpoint",
+        on_interrupt=f"{again} goes on",
         user_errors=(),
     ):
         if trainer is None:

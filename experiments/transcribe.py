@@ -16,7 +16,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.decoding import (
     DECODING_OPTIONS,
@@ -31,7 +31,7 @@ from latentheads.experiments.cli.errors import (
     write_stdout,
 )
 from latentheads.experiments.cli.options import Options, Parser, add_run_options, open_run
-from latentheads.experiments.cli.outputs import open_output
+from latentheads.experiments.cli.outputs import check_distinct_files, open_output
 from latentheads.experiments.cli.parser import OF_RUNS
 from latentheads.runs.alignment import check_alignments
 from latentheads.runs.generation import sample_repeatedly, select_task
@@ -104,6 +104,7 @@ class _SkippedFiles(SkippedInputs):
 def load(options: Options) -> tuple[Run, Decoding, int | None]:
     """Loads the run; returns it with its decoding options and the task."""
     check_least(vars(options), number=0)
+    check_most(vars(options), number=MAX_SAMPLES)
     check_seed(options.seed)
     run = open_run(options.run, options)
     check_is_speech(run.trained_model)
@@ -142,6 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ExitStack() as stack:
         with error_handling("transcribe.py"):
             check_streams("stdout")
+            inputs = (options.run, *options.files)
+            check_distinct_files([("--alignments", options.alignments)], inputs)
             run, decoding, task = load(options)
             if options.alignments is not None:
                 check_alignments(run.trained_model)

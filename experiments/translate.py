@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import latentheads.experiments.cli.startup  # noqa: F401
@@ -32,7 +31,7 @@ from latentheads.experiments.cli.errors import (
 )
 from latentheads.experiments.cli.inputs import read_chunks
 from latentheads.experiments.cli.options import Options, Parser, add_run_options, open_run
-from latentheads.experiments.cli.outputs import open_output
+from latentheads.experiments.cli.outputs import check_distinct_files, open_output
 from latentheads.experiments.cli.parser import OF_RUNS
 from latentheads.metrics.alignment import write_pharaoh
 from latentheads.runs.alignment import align_lines, check_alignments
@@ -134,8 +133,8 @@ def _check_files(run: Run, options: Options) -> None:
         check_alignments(run.trained_model)
     elif options.split_punctuation:
         raise ValueError("--split_punctuation is for --alignments FILE")
-    if len(outputs) > len({Path(name).resolve() for name in outputs}):
-        raise ValueError(f"--alignments and --confidence need a file each, both name {outputs[0]}")
+    written = (("--alignments", options.alignments), ("--confidence", options.confidence))
+    check_distinct_files(written, options.runs)
     if options.doubt is None:
         return
     if options.confidence is None:

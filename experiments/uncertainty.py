@@ -21,7 +21,7 @@ from latentheads.experiments.cli.options import (
     make_reader,
     open_run,
 )
-from latentheads.experiments.cli.outputs import make_output_folder
+from latentheads.experiments.cli.outputs import check_distinct_files, make_output_folder
 from latentheads.experiments.reliability.figures import draw_all
 from latentheads.experiments.reliability.results import EvaluationResults
 from latentheads.experiments.reliability.systems import (
@@ -58,6 +58,9 @@ RECORDED_OPTIONS = (
 
 MEMBERS = 8
 """Default number of samples of a system."""
+
+WRITTEN = ("uncertainty.json", "table.md", "uncertainty.csv")
+"""The files that it writes besides figures."""
 
 
 def make_parser() -> Parser:
@@ -181,6 +184,8 @@ def write(results: EvaluationResults, options: Options, out: Path) -> str:
 def run_evaluation(options: Options) -> tuple[EvaluationResults, Path]:
     """Evaluates all systems; returns the results and the output folder."""
     kinds, others = _check_options(options), read_others(options.others)
+    outputs = (("--out", Path(options.out) / name) for name in WRITTEN)
+    check_distinct_files(outputs, (*options.runs, *others.values()))
     groups = _open_groups(options)
     runs = [run for group in groups for run in group.runs]
     texts, notes = open_texts(runs, others, options.sentences, options.fitted, options.seed)

@@ -13,6 +13,9 @@ MAX_INTEGER = 2**63
 MAX_SAMPLES = 100_000
 """Most samples of one quantity: more would take days, or all memory."""
 
+MAX_PARTICLES = 10_000
+"""Most samples of a training objective: each keeps its graph until the backward pass."""
+
 MAX_WIDTH = 2**16
 """Most units of a layer: more do not fit into memory."""
 
@@ -27,7 +30,7 @@ def check_number(name: str, value: Any, whole: bool = False) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
         kind = "a whole number" if whole else "a number"
-        raise ValueError(f"{name} must be {kind}, got {value!r}")
+        raise ValueError(f"{name} must be {kind}, got {shown(value)}")
 
 
 def check_least(values: Mapping[str, Any], **least: float) -> None:
@@ -72,6 +75,12 @@ def check_most(values: Mapping[str, Any], **most: float) -> None:
             raise ValueError(f"{name} must be at most {maximum:,}, got {value:,}")
 
 
+def check_samples(samples: int) -> None:
+    """Checks a number of samples."""
+    check_least({"samples": samples}, samples=1)
+    check_most({"samples": samples}, samples=MAX_SAMPLES)
+
+
 def check_known(
     kind: str, name: Any, choices: Collection[str], whose: str = "", more: str = ""
 ) -> None:
@@ -87,7 +96,7 @@ def check_known(
     if name not in choices:
         of_whom = f" of {whose}" if whose else ""
         raise ValueError(
-            f"unknown {kind} {name!r}{of_whom}: choose from {', '.join(choices)}{more}"
+            f"unknown {kind} {shown(name)}{of_whom}: choose from {', '.join(choices)}{more}"
         )
 
 
@@ -109,7 +118,7 @@ def parse_integers(name: str, text: str) -> list[int]:
         return [int(word) for word in split_items(text)]
     except ValueError:
         raise ValueError(
-            f"{name} must be whole numbers with commas between, got {text!r}"
+            f"{name} must be whole numbers with commas between, got {shown(text)}"
         ) from None
 
 

@@ -17,6 +17,10 @@ OUT_OF_MEMORY_TEXTS = (
 """Texts of torch's errors of too little memory, which have no common class."""
 
 
+MAX_ECHO = 80
+"""Most characters of a user's text in a message."""
+
+
 class UnfinishedError(Exception):
     """Part of the work could not be finished, without a mistake of the user."""
 
@@ -48,7 +52,7 @@ def shown(value: Any) -> str:
     text = repr(value)
     if len(text.splitlines()) > 1:
         return type(value).__name__
-    return text if len(text) <= 100 else f"{text[:100]} ..."
+    return shorten(text)
 
 
 def describe_change(name: str, there: Any, here: Any) -> str:
@@ -65,6 +69,11 @@ def _allocation_size(message: str) -> str:
     number, unit = match.groups()
     size = f"{int(number):,}" if number.isdecimal() else number
     return f": {size} {unit} asked for at once"
+
+
+def shorten(text: str, most: int = MAX_ECHO) -> str:
+    """A text of a user's file or option for a message: what is longer is cut, which dots show."""
+    return text if len(text) <= most else f"{text[:most]} ..."
 
 
 def printable(text: str, allowed: str = "\n\t") -> str:

@@ -11,12 +11,16 @@ import fcntl
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
+
+from latentheads.errors import shorten
 
 MAX_BYTES = 2**26
 """Most bytes of a JSON file: a vocabulary of a million words has half as many."""
@@ -27,8 +31,14 @@ MAX_YAML_BYTES = 2**16
 LOG_TAIL_BYTES = 4096
 """Bytes at the end of a log in which its last line is searched."""
 
+MAX_YAML_ERROR = 400
+"""Most characters of an error of PyYAML, which may quote the file."""
+
 MAX_DEPTH = 32
 """Most levels of nested lists and mappings."""
+
+TEMPORARY_PREFIX = ".latentheads-"
+"""Prefix of the folders that hold files until they are whole."""
 
 
 LOCK = ".lock"
@@ -137,7 +147,8 @@ def parse_yaml(text: str) -> Any:
     try:
         return yaml.load(text, _PlainLoader)
     except yaml.YAMLError as error:
-        raise ValueError(f"not YAML: {' '.join(str(error).split())}") from error
+        message = shorten(" ".join(str(error).split()), MAX_YAML_ERROR)
+        raise ValueError(f"not YAML: {message}") from error
 
 
 def read_yaml(path: Path) -> Any:
@@ -158,7 +169,9 @@ def naming_file(path: Path) -> Iterator[None]:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Writes a file atomically: yields a temporary path, which replaces the file on success.
 
-    If the process is killed, or the disk is full, the old file is unchanged.
+    The temporary file has a folder of its own beside the file, hidden and with a random name, so
+    that no file of the user is in its way, nor any that a library puts beside it. If the process is
+    killed, or the disk is full, the old file is unchanged.
 
     Args:
         path: The file. A link at this path is replaced.
@@ -166,24 +179,29 @@ def atomic_write(path: Path) -> Iterator[Path]:
     Raises:
         OSError: It cannot be written, or is a device.
     """
-    partial = path.with_name(path.name + ".part")
     with naming_file(path):
         if not path.is_symlink() and (path.is_char_device() or path.is_block_device()):
             raise OSError("it is a device")
-        try:
-            partial.unlink(missing_ok=True)  # it might be a link to somewhere else
-            partial.touch(exist_ok=False)
+        with TemporaryDirectory(
+            prefix=TEMPORARY_PREFIX, dir=path.parent, ignore_cleanup_errors=True
+        ) as temporary:
+            partial = Path(temporary) / "whole"
+            partial.touch()
             mode = partial.stat().st_mode  # safetensors creates files that only the owner can read
             yield partial
             partial.chmod(mode)
             with partial.open("rb") as file:
                 os.fsync(file.fileno())
             partial.replace(path)
-            sync_folder(path.parent)
-        except BaseException:
-            with suppress(OSError):
-                partial.unlink()
-            raise
+        sync_folder(path.parent)
+
+
+def is_same_file(first: str | Path, second: str | Path) -> bool:
+    """Whether two paths lead to one file, by links too, or would once it is written."""
+    try:
+        return os.path.samefile(first, second)
+    except (OSError, ValueError):
+        return os.path.realpath(first) == os.path.realpath(second)
 
 
 def sync_folder(folder: Path) -> None:
@@ -199,11 +217,15 @@ def sync_folder(folder: Path) -> None:
             raise
 
 
-def remove_partial(folder: Path, patterns: Iterable[str]) -> None:
-    """Removes temporary files of a process that was killed; requires the lock of the folder."""
-    for path in [path for pattern in patterns for path in folder.glob(pattern)]:
-        if path.is_file() or path.is_symlink():
-            path.unlink(missing_ok=True)
+def remove_temporary(folder: Path) -> None:
+    """Removes temporary files of :func:`atomic_write` that killed processes have left.
+
+    Args:
+        folder: A folder whose lock this process holds: no other one is writing there.
+    """
+    for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def check_no_links(folder: Path, names: Iterable[str]) -> None:
@@ -233,16 +255,18 @@ class _PlainLoader(yaml.SafeLoader):
         """Makes a mapping, after checking that no key of it is repeated."""
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if repeated := [key for number, key in enumerate(keys) if key in keys[:number]]:
-            raise ValueError(f"key {repeated[0]!r} is repeated: name it once in a mapping")
+            raise ValueError(
+                f"key {shorten(repr(repeated[0]))} is repeated: name it once in a mapping"
+            )
         return super().construct_mapping(node, deep)
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Composes a node, after checking aliases, tags and depth."""
         event: Any = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
-            raise ValueError(f"alias *{event.anchor}: aliases are not accepted")
+            raise ValueError(f"alias *{shorten(str(event.anchor))}: aliases are not accepted")
         if event.tag:
-            raise ValueError(f"tag {event.tag!r}: only plain values are accepted")
+            raise ValueError(f"tag {shorten(repr(event.tag))}: only plain values are accepted")
         is_collection = isinstance(event, yaml.CollectionStartEvent)
         self.depth += is_collection
         if self.depth > MAX_DEPTH:

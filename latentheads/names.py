@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from latentheads.checks import check_known, split_items
+from latentheads.errors import shown
 
 SENTENCES = "sentences"
 TARGET = "target"
@@ -79,7 +80,7 @@ def check_attention_types(
     """Check a list of attention types."""
     if isinstance(attention_types, str):
         raise ValueError(
-            f"{name} must be a list of attention types, got a string: [{attention_types!r}]"
+            f"{name} must be a list of attention types, got a string: [{shown(attention_types)}]"
         )
     for attention_type in attention_types:
         check_known("attention type", attention_type, choices)

@@ -604,8 +604,8 @@ def import_trusted(base: type, name: str, trusted: Collection[str]) -> type:
     if path not in trusted:
         raise OptionError(
             "",
-            f" {name!r} is none of this library's, and a file may import nothing; if the class is "
-            f"yours, say so: trust {path}",
+            f" {shown(name)} is none of this library's, and a file may import nothing; if the "
+            f"class is yours, say so: trust {path}",
         )
     module, _, class_name = path.partition(":")
     try:
@@ -615,13 +615,13 @@ def import_trusted(base: type, name: str, trusted: Collection[str]) -> type:
         unseen = isinstance(reason, ModuleNotFoundError) and reason.name == root
         where = f"; start in the folder of {root}.py, or name it in PYTHONPATH" if unseen else ""
         message = " ".join(str(reason).split())
-        raise OptionError("", f" {path!r} cannot be imported: {message}{where}") from reason
+        raise OptionError("", f" {shown(path)} cannot be imported: {message}{where}") from reason
     if not (isinstance(own_class, type) and issubclass(own_class, base)):
         base_path = f"{base.__module__}.{base.__name__}"
-        raise OptionError("", f" {path!r} must be a subclass of {base_path}")
+        raise OptionError("", f" {shown(path)} must be a subclass of {base_path}")
     if inspect.isabstract(own_class):
         missing = ", ".join(sorted(getattr(own_class, "__abstractmethods__", ())))
-        raise OptionError("", f" {path!r} is abstract: it must define {missing}")
+        raise OptionError("", f" {shown(path)} is abstract: it must define {missing}")
     return own_class
 
 
@@ -781,7 +781,7 @@ class ClassSpec:
             return table[name]
         if ":" not in name and "." not in name:
             if name in RECIPES:
-                raise OptionError("", f" {name!r} is a recipe: use recipe {name}")
+                raise OptionError("", f" {shown(name)} is a recipe: use recipe {name}")
             return _select_class(cls, table, name, trusted)
         path = split_path(name)
         library = {import_path(choice): choice for choice in table.values()}
@@ -791,7 +791,7 @@ class ClassSpec:
     def _import(cls, name: str, trusted: Collection[str]) -> type:
         own = import_trusted(cls.base, name, trusted)
         if cls.needs_model and next(iter(inspect.signature(own).parameters), "model") != "model":
-            raise OptionError("", f" {name!r}: its first argument must be called model")
+            raise OptionError("", f" {shown(name)}: its first argument must be called model")
         return own
 
 

@@ -176,14 +176,16 @@ def _active_heads(
     active = {module.block.name: module.active_heads for module in blocks}
     for name, heads in kept.items():
         if name not in active:
-            raise ValueError(f"unknown block {name!r}: this model has {', '.join(active)}")
+            raise ValueError(f"unknown block {shown(name)}: this model has {', '.join(active)}")
         if isinstance(heads, str) or not isinstance(heads, Iterable):
-            raise ValueError(f"block {name!r} must have a list of heads, got {shown(heads)}")
+            raise ValueError(f"block {shown(name)} must have a list of heads, got {shown(heads)}")
         for head in heads:  # a boolean mask would name the heads 1 and 0
-            check_number(f"a head of block {name!r}", head, whole=True)
+            check_number(f"a head of block {shown(name)}", head, whole=True)
         unknown = [head for head in heads if not 0 <= head < len(active[name])]
         if unknown:
-            raise ValueError(f"block {name!r} has {len(active[name])} heads, got head {unknown[0]}")
+            raise ValueError(
+                f"block {shown(name)} has {len(active[name])} heads, got head {unknown[0]}"
+            )
     for module in blocks:
         if module.selector is not None:
             raise ValueError(
@@ -205,7 +207,8 @@ def _check_latents(
         for name in latent.fixed_blocks:
             if len(active[name]) < heads[name]:
                 raise ValueError(
-                    f"block {name!r} has latents {latent.name} of its heads: none can be removed"
+                    f"block {shown(name)} has latents {latent.name} of its heads: none can be "
+                    "removed"
                 )
 
 

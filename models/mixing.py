@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from latentheads.checks import check_known, split_items
+from latentheads.errors import shown
 
 MIXERS = ("attention", "local", "ngram")
 STACKS = ("encoder", "decoder")
@@ -73,12 +74,16 @@ def parse_by_layer(option: str, text: str, stack: str, layers: int) -> tuple[str
     for item in split_items(own_text):
         match = re.fullmatch(r"([^*]+?)(?:\*([1-9]\d{0,3}))?", item)
         if match is None:
-            raise ValueError(f"{option} {item!r}: expected WORD or WORD*TIMES with commas between")
+            raise ValueError(
+                f"{option} {shown(item)}: expected WORD or WORD*TIMES with commas between"
+            )
         words += [match[1]] * int(match[2] or 1)
     if "," not in own_text and "*" not in own_text:
         return tuple(words * layers)
     if len(words) != layers:
-        raise ValueError(f"{option} {own_text!r} is for {len(words)} layers: a stack has {layers}")
+        raise ValueError(
+            f"{option} {shown(own_text)} is for {len(words)} layers: a stack has {layers}"
+        )
     return tuple(words)
 
 
@@ -94,7 +99,9 @@ def _by_stack(option: str, text: str) -> dict[str, str]:
         if named:
             check_known("stack", stack, STACKS, option, ", with a blank between two")
         if stack in parts or (parts and "" in (stack, *parts)):
-            raise ValueError(f"{option} {text!r}: give it once for each stack, or once for both")
+            raise ValueError(
+                f"{option} {shown(text)}: give it once for each stack, or once for both"
+            )
         parts[stack] = value
     return parts
 
@@ -105,5 +112,5 @@ def _parse_numbers(
     words = parse_by_layer(option, text, stack, layers) or (str(default),) * layers
     for word in words:
         if not word.isdecimal() or int(word) < least:
-            raise ValueError(f"{option} must be whole numbers from {least} on, got {word!r}")
+            raise ValueError(f"{option} must be whole numbers from {least} on, got {shown(word)}")
     return tuple(int(word) for word in words)

@@ -15,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from latentheads.experiments.cli.errors import interrupted_by_signals
 from latentheads.experiments.cli.jobs import (
     POLL_SECONDS,
     RUN_COMMAND,
     ProgressTable,
     RunJob,
     describe_failure,
-    interrupted_by_signals,
     open_command,
     raise_failures,
 )

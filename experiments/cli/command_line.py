@@ -22,7 +22,7 @@ from latentheads.checks import check_known, split_items
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.data import DATA
 from latentheads.errors import shown
-from latentheads.files import read_yaml
+from latentheads.files import MAX_DEPTH, read_yaml
 from latentheads.guides import RECIPES
 from latentheads.latents.registry import LATENTS
 from latentheads.options import CLASS, Flag, OptionError, Text, merge, options_of, split_path
@@ -159,8 +159,10 @@ def split_words(words: Sequence[str]) -> dict[str, Any]:
     while rest:
         word = rest.pop(0)
         if not OPTION.match(word):
-            raise ValueError(f"unrecognized argument {word!r}: {_explain_word(word)}")
+            raise ValueError(f"unrecognized argument {shown(word)}: {_explain_word(word)}")
         name, equals, value = word[2:].partition("=")
+        if name.count(".") > MAX_DEPTH:
+            raise ValueError(f"unrecognized argument {shown(word)}: it has too many dots")
         alone = not equals and (not rest or rest[0].startswith("--"))
         inner: Any = Text(value) if equals else Flag() if alone else Text(rest.pop(0))
         if name in JOINED:
@@ -199,7 +201,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         text = getattr(reason, "strerror", None) or " ".join(str(reason).split())
         raise ValueError(f"--config {path} cannot be read: {text}") from reason
     if not isinstance(options, dict):
-        raise ValueError(f"{path} must name options with their values, got {options!r}")
+        raise ValueError(f"{path} must name options with their values, got {shown(options)}")
     for name in options:
         if not isinstance(name, str):
             raise ValueError(f"{path}: the name of an option must be a text, got {shown(name)}")
@@ -248,18 +250,22 @@ def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, An
     """Values with what a recipe, or a corpus by its name or folder, stands for."""
     if (recipe := values.get("recipe")) in presets() and recipe not in RECIPES:
         raise OptionError(
-            "recipe", f" {recipe!r} is not a recipe but a preset: use preset {recipe}"
+            "recipe", f" {shown(recipe)} is not a recipe but a preset: use preset {recipe}"
         )
     expanded = expand_recipe(values)
     data = expanded.get("data")
     name = data.get(CLASS) if isinstance(data, Mapping) else data
     if name is None or isinstance(name, Flag):
         return expanded
+    if isinstance(name, list | dict):
+        raise OptionError("data", f" must be a name or a folder, got {shown(name)}")
     own = dict(data) if isinstance(data, Mapping) else {}
     lower = below.get("data")
     is_class_of_folders = name in DATA and "folder" in options_of(DATA[name])
     if is_class_of_folders and os.path.isdir(name) and "folder" not in {**(lower or {}), **own}:
-        raise OptionError("data", f" {name!r} is a class of data: for the folder here say ./{name}")
+        raise OptionError(
+            "data", f" {shown(name)} is a class of data: for the folder here say ./{name}"
+        )
     return expanded | {"data": own | name_data(str(name), lower and str(lower[CLASS]))}
 
 
@@ -284,9 +290,9 @@ def name_data(name: str, lower: str | None = None) -> dict[str, Any]:
     folder = os.path.expanduser(name)
     if not os.path.isdir(folder):
         if os.sep in name:
-            raise OptionError("data", f" must be an existing folder, got {name!r}")
+            raise OptionError("data", f" must be an existing folder, got {shown(name)}")
         choices = ", ".join([*DATA, *HUB, *PROSE])
-        raise OptionError("data", f" must be one of {choices}, or a folder; got {name!r}")
+        raise OptionError("data", f" must be one of {choices}, or a folder; got {shown(name)}")
     plain = lower if lower in DATA and "folder" in options_of(DATA[lower]) else "pairs"
     kind = next((kind for file, kind in FILES.items() if os.path.exists(f"{folder}/{file}")), plain)
     return {CLASS: kind, "folder": name}

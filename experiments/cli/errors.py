@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import sys
 import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from threading import current_thread, main_thread
 from typing import NoReturn
 
 from latentheads.experiments.cli.startup import name_program
@@ -18,6 +21,7 @@ from latentheads.errors import (
     one_line_message,
     print_message,
     printable,
+    shorten,
 )
 from latentheads.options import OPTION_ALIASES, OptionError
 from latentheads.passes import flush_denormals
@@ -31,13 +35,23 @@ MIN_SIMILARITY = 0.75
 MAX_WORD_LENGTH = 40
 """Most letters of a word that are shown."""
 
+MAX_WORD = 300
+"""Most characters of a word of a message, such as a path."""
+
+MAX_MESSAGE = 2000
+"""Most characters of a message."""
+
 USER_ERRORS = (ValueError, TypeError)
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 OTHER_ERRORS = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
 
 
 def exit_with_error(program: str, message: object, status: int = 2) -> NoReturn:
     """Prints one line, with control characters escaped, and exits."""
-    print_message(f"{name_program(program)}: {printable(str(message), '')}", sys.stderr)
+    text = re.sub(rf"\S{{{MAX_WORD},}}", lambda word: shorten(word[0], MAX_WORD), str(message))
+    print_message(
+        f"{name_program(program)}: {printable(shorten(text, MAX_MESSAGE), '')}", sys.stderr
+    )
     sys.exit(status)
 
 
@@ -91,11 +105,12 @@ def error_handling(
     Args:
         program: The name of the program.
         on_failure: Appended to the message of a failure, such as what remains of the work.
-        on_interrupt: The same after Ctrl-C, which has status 130.
+        on_interrupt: The same after Ctrl-C, SIGTERM or SIGHUP, with the status that a shell gives
+            them, such as 130.
         user_errors: The errors that mean a mistake of the user.
     """
     try:
-        with flush_denormals():
+        with interrupted_by_signals(), flush_denormals():
             yield
     except user_errors as mistake:
         exit_with_error(program, f"error: {name_options(mistake)}")
@@ -110,8 +125,53 @@ def error_handling(
         exit_with_error(
             program,
             "; ".join([str(reason) or "stopped", *([on_interrupt] if on_interrupt else [])]),
-            130,
+            _interrupt_status(reason),
         )
+
+
+class SignalInterrupt(KeyboardInterrupt):
+    """A signal asks the program to end, as Ctrl-C does.
+
+    Args:
+        number: The signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Turns SIGTERM and SIGHUP into a KeyboardInterrupt, so that temporary files are removed.
+
+    A signal that is ignored, as by ``nohup``, stays ignored. Further signals are ignored.
+    """
+    if current_thread() is not main_thread():  # only the main thread can handle signals
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
+    kept = (signal.SIG_IGN, _interrupt, None)
+    replaced = {number: handler for number, handler in handlers.items() if handler not in kept}
+    try:
+        for number in replaced:
+            signal.signal(number, _interrupt)
+        yield
+    finally:
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, _: object) -> NoReturn:
+    for other in ENDING_SIGNALS:
+        if signal.getsignal(other) is _interrupt:
+            signal.signal(other, signal.SIG_IGN)
+    raise SignalInterrupt(number)
+
+
+def _interrupt_status(reason: KeyboardInterrupt) -> int:
+    """The exit status after Ctrl-C or a signal, as shells count it."""
+    return 128 + (reason.number if isinstance(reason, SignalInterrupt) else signal.SIGINT)
 
 
 def _is_bug(reason: BaseException) -> bool:
@@ -169,7 +229,8 @@ def streaming(program: str) -> Iterator[None]:
     After a broken pipe it exits silently, as shell tools do.
     """
     try:
-        yield
+        with interrupted_by_signals():
+            yield
     except ValueError as error:
         exit_with_error(program, f"error: {error}", 1)
     except (MemoryError, RuntimeError) as reason:
@@ -181,8 +242,8 @@ def streaming(program: str) -> Iterator[None]:
         if isinstance(trouble, BrokenPipeError):
             sys.exit(141)
         exit_with_error(program, f"error: {trouble.strerror}", 1)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except KeyboardInterrupt as reason:
+        sys.exit(_interrupt_status(reason))
 
 
 def _discard_stdout() -> None:

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from threading import current_thread, main_thread
-from typing import IO, NoReturn
+from typing import IO
 
 from latentheads.checks import split_items
-from latentheads.errors import UnfinishedError, print_message
+from latentheads.errors import UnfinishedError, print_message, shown
+from latentheads.experiments.cli.errors import interrupted_by_signals
 from latentheads.files import last_line, write_text
 
 LOG_FILE = "log.txt"
@@ -84,7 +84,7 @@ def parse_shard(text: str) -> tuple[int, int]:
     """Parses a shard ``I/N``: its number, and the number of shards."""
     part, _, parts = text.partition("/")
     if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
-        raise ValueError(f"shard must be I/N with I from 1 to N, as 1/4, got {text!r}")
+        raise ValueError(f"shard must be I/N with I from 1 to N, as 1/4, got {shown(text)}")
     return int(part), int(parts)
 
 
@@ -99,7 +99,9 @@ def make_slots(jobs: int, devices: str) -> list[Slot]:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     names = split_items(devices) if devices else []
     if not all(name.isdecimal() for name in names):
-        raise ValueError(f"devices must be numbers of GPUs with commas between, got {devices!r}")
+        raise ValueError(
+            f"devices must be numbers of GPUs with commas between, got {shown(devices)}"
+        )
     count = max(jobs, len(names))
     num_threads = os.environ.get("OMP_NUM_THREADS")
     shared = {"OMP_NUM_THREADS": num_threads or str(max(1, _count_cores() // count))}
@@ -205,34 +207,6 @@ def _end_all(running: Sequence[_Running]) -> Iterator[None]:
         for run in running:  # kill a run that ignores the signal: it resumes from its checkpoint
             run.process.kill()
             run.process.wait()
-
-
-@contextmanager
-def interrupted_by_signals() -> Iterator[None]:
-    """Turns SIGTERM and SIGHUP into a KeyboardInterrupt.
-
-    A signal that is ignored, as by ``nohup``, stays ignored. Further signals are ignored.
-    """
-    if current_thread() is not main_thread():  # only the main thread can handle signals
-        yield
-        return
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    replaced = {
-        number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN
-    }
-
-    def interrupt(*_: object) -> NoReturn:
-        for number in replaced:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    try:
-        for number in replaced:
-            signal.signal(number, interrupt)
-        yield
-    finally:
-        for number, handler in replaced.items():
-            signal.signal(number, handler)
 
 
 def _wait_for(running: Sequence[_Running], seconds: float) -> None:

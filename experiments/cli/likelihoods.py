@@ -14,6 +14,7 @@ from tqdm import tqdm
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.corpora.batches import TOKENS
 from latentheads.data import Data
+from latentheads.errors import shown
 from latentheads.experiments.cli.options import open_run
 from latentheads.experiments.cli.tables import Row, aligned
 from latentheads.inference.sentences import part_bounds
@@ -83,7 +84,7 @@ def _select_part(run: Run, task: str | None) -> Part:
         raise ValueError(f"{run.path} has a single direction: drop --direction")
     indices = part.indices_of_task(part.mixture.index_of(task, run.settings.data.default_source))
     if not len(indices):
-        raise ValueError(f"{run.path} has no sentence of task {task!r} in its test part")
+        raise ValueError(f"{run.path} has no sentence of task {shown(task)} in its test part")
     return part.take(indices)
 
 

@@ -6,13 +6,14 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from latentheads.experiments.cli.errors import STREAMS
-from latentheads.files import atomic_write, naming_file
+from latentheads.files import atomic_write, is_same_file, naming_file
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -50,17 +51,50 @@ def _check_kind(out: Path, path: Path, option: str) -> None:
         raise ValueError(f"{option}: cannot write {out}: it is {kind}")
 
 
+def check_distinct_files(
+    outputs: Iterable[tuple[str, str | Path | None]], inputs: Iterable[str | Path | None] = ()
+) -> None:
+    """Checks that no output replaces an input or another output, also by a link.
+
+    Args:
+        outputs: Files to write, each with the option that names it; None is no file.
+        inputs: Files to read, and run folders; None is no file.
+
+    Raises:
+        ValueError: A file is named twice.
+    """
+    to_read = [path for name in inputs if name is not None for path in _files_of(Path(name))]
+    others: list[tuple[str, str | Path]] = []
+    for option, out in outputs:
+        if out is None:
+            continue
+        if any(is_same_file(out, path) for path in to_read):
+            raise ValueError(f"{option}: cannot write {out}: it is read too, name another file")
+        for other, path in others:
+            if is_same_file(out, path):
+                raise ValueError(f"{other} and {option} need a file each, got {out} for both")
+        others.append((option, out))
+
+
+def _files_of(path: Path) -> list[Path]:
+    """The files of a run folder, but for its page; or the file itself."""
+    if not path.is_dir():
+        return [path]
+    from latentheads.runs.folder import PAGE, RUN_FILES  # slow to import
+
+    names = [name for name in RUN_FILES if name != PAGE]
+    return [*(path / name for name in names), *(path / "checkpoints").glob("*")]
+
+
 def make_output_folder(out: Path, first: str) -> Path:
     """Creates the output folder; ``first``, a file that will be written into it, is not changed."""
-    path = out / first
     try:
         out.mkdir(parents=True, exist_ok=True)
-        existed = path.exists()
-        path.touch()
-        if not existed:
-            path.unlink()
+        tempfile.TemporaryFile(dir=out).close()
     except OSError as error:
         raise ValueError(f"--out: cannot write {out}: {error.strerror}") from error
+    if (out / first).is_dir():
+        raise ValueError(f"--out: cannot write {out / first}: it is a folder")
     return out
 
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from latentheads.experiments.cli.startup import name_program
 
 import latentheads
+from latentheads.errors import shown
 from latentheads.experiments.cli.errors import exit_with_error, explain_word
 
 Groups = Mapping[str, Sequence[str]]
@@ -122,7 +123,7 @@ MAX_NAME_BYTES = 255
 def positive(text: str) -> int:
     """Parses a positive whole number."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {shown(text)}")
     return int(text)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from latentheads.errors import shown
 from latentheads.files import read_json
 from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import RESAMPLES, SEED, Estimate, References
@@ -105,7 +106,7 @@ def _match_task(folder: Path, task: str, names: Sequence[str]) -> str:
     )
     if len(matches) != 1:
         number = "several tasks" if matches else "no task"
-        raise ValueError(f"{folder} has {number} {task!r}: choose from {', '.join(names)}")
+        raise ValueError(f"{folder} has {number} {shown(task)}: choose from {', '.join(names)}")
     return matches[0]
 
 

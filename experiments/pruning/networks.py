@@ -24,11 +24,12 @@ from latentheads.inference.evaluation import eval_no_grad
 from latentheads.metrics.scores import METRICS
 from latentheads.model import Decoder
 from latentheads.pruning import remove_heads
-from latentheads.runs.folder import HEADS, TEXTS, Folder, read_results
+from latentheads.runs.folder import HEADS, RUN_FILES, TEXTS, Folder, read_results
 from latentheads.runs.reporter import Reporter
 from latentheads.runs.results import Results, complete, lacking
 from latentheads.runs.run import Run
 from latentheads.training import checkpoints
+from latentheads.training.progress import ProgressDisplay
 
 COPIED_RESULTS = (
     *("recipe", "guide", "select", "prior", "corpus", "seed", "steps"),
@@ -74,6 +75,7 @@ def pruned_folder(out: Path, heads: int) -> Path:
 def pruned_networks(out: Path) -> list[Path]:
     """The run folders of existing pruned networks."""
     folders = sorted(path for path in out.glob("heads-*") if path.name[6:].isdecimal())
+    folders = [path for path in folders if any((path / name).exists() for name in RUN_FILES)]
     for path in folders:
         results = read_results(path)
         if results is None or results.pruned is None:
@@ -144,12 +146,14 @@ def _facts(network: Pruned, run: Run, by: str) -> dict[str, Any]:
 def time_all(networks: Sequence[Pruned], run: Run, part: Part, rounds: int) -> None:
     """Measures the decoding time of all networks in rotating order, after a warm-up round."""
     all_batches = [batch.to(run.model.device) for batch in batches(part, TOKENS, shuffle=False)]
-    for number in range(-1, rounds):
-        for index in range(len(networks)):
-            network = networks[(index + number) % len(networks)]
-            seconds = _seconds(network, run, all_batches)
-            if number >= 0:
-                network.seconds.append(seconds)
+    with ProgressDisplay((rounds + 1) * len(networks), unit="timing") as progress:
+        for number in range(-1, rounds):
+            for index in range(len(networks)):
+                network = networks[(index + number) % len(networks)]
+                seconds = _seconds(network, run, all_batches)
+                if number >= 0:
+                    network.seconds.append(seconds)
+                progress.advance(progress.done + 1)
 
 
 def _seconds(network: Pruned, run: Run, all_batches: Sequence[Batch]) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from latentheads.corpora import Part, Rows
 from latentheads.corpora.text import read_lines
+from latentheads.errors import shown
 from latentheads.runs.generation import encode_sources
 from latentheads.runs.run import Run, check_own_corpus
 from latentheads.uncertainty.evaluation import TEST, Texts
@@ -23,7 +24,7 @@ def read_others(arguments: Sequence[str]) -> dict[str, Path]:
     for argument in arguments:
         name, equals, path = argument.partition("=")
         if not (name and equals and path) or not name.isidentifier():
-            raise ValueError(f"others must be NAME=PATH, NAME an identifier; got {argument!r}")
+            raise ValueError(f"others must be NAME=PATH, NAME an identifier; got {shown(argument)}")
         if name in (TEST, PERMUTED, "valid") or name in paths:
             raise ValueError(f"others: {name} is taken, choose another name")
         paths[name] = Path(path)

@@ -27,6 +27,7 @@ import torch
 from latentheads.checks import check_known, split_items
 from latentheads.corpora.text import read_lines
 from latentheads.experiments.cli.errors import error_handling
+from latentheads.experiments.cli.outputs import check_distinct_files
 from latentheads.experiments.cli.parser import OneLineErrorParser, positive, writable
 from latentheads.experiments.studies.word_aligners.ablations import measure_ablations
 from latentheads.experiments.studies.word_aligners.agreement import measure_agreement
@@ -261,6 +262,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with error_handling("bench_aligner.py"):
         for name in split_items(options.systems):
             check_known("system", name, (OWN, *RIVALS))
+        languages = (options.source, options.target)
+        inputs = [
+            options.run / f"{part}.{name}" for part in ("train", *PARTS) for name in languages
+        ]
+        check_distinct_files([("--json", options.json)], inputs)
         results = MEASURES[options.measure](options)
         facts = {"pairs": options.pairs, "sample": options.sample, **vars(AlignerOptions())}
         facts |= {"torch": torch.__version__, "threads": 1}

@@ -27,6 +27,7 @@ from latentheads.batch import Batch
 from latentheads.corpora.batches import batches
 from latentheads.decoding.translate import Decoding, search
 from latentheads.experiments.cli.errors import error_handling
+from latentheads.experiments.cli.outputs import check_distinct_files
 from latentheads.experiments.cli.parser import OneLineErrorParser, positive, writable
 from latentheads.experiments.studies.benchmarks.baselines import (
     PRECISIONS,
@@ -141,6 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = make_parser().parse_args(arguments)
     form = "{:<28} {:<11} {:<5} {:>10} {:>9} {:>7} {:>13}"
     with error_handling("bench_trained.py"), pyro.validation_enabled(False):
+        check_distinct_files([("--json", options.json)], options.runs)
         torch.set_num_threads(options.threads or torch.get_num_threads())
         setting = Setting(options.device, options.seed)
         print(form.format("run", "work", "", "trained ms", "fresh ms", "ratio", "quartiles"))

@@ -32,8 +32,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import torch
 
 from latentheads.checks import split_items
-from latentheads.experiments.cli.errors import error_handling
-from latentheads.experiments.cli.jobs import interrupted_by_signals
+from latentheads.experiments.cli.errors import error_handling, interrupted_by_signals
 from latentheads.experiments.cli.parser import OneLineErrorParser, positive
 from latentheads.experiments.studies.benchmarks.command_line import BENCH_GROUPS
 from latentheads.experiments.studies.machine.jobs import (

@@ -30,6 +30,7 @@ import torch
 
 import latentheads as lh
 from latentheads.experiments.cli.errors import error_handling
+from latentheads.experiments.cli.outputs import check_distinct_files
 from latentheads.experiments.cli.parser import OneLineErrorParser
 from latentheads.experiments.studies.subsets.guides import ladder
 from latentheads.experiments.studies.subsets.inclusion import encoder, inclusion
@@ -97,6 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
     with error_handling("head_subsets.py"):
+        out = Path(options.out)
+        outputs = (("--out", out), ("the figure of --out", out.with_suffix(".png")))
+        texts = (options.english or None, options.german or None)
+        check_distinct_files(outputs, (*options.runs, *texts))
         results = [{"run": Path(path).name, **_result(path, options)} for path in options.runs]
         files = {name: Path(vars(options)[name]).name for name in ("out", "english", "german")}
         names = {"runs": [result["run"] for result in results], **files}

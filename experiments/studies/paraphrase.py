@@ -25,6 +25,7 @@ from latentheads.experiments.studies.retrieval import measures
 from latentheads.experiments.studies.retrieval.encoder import Encoder, hit_rate
 from latentheads.experiments.studies.retrieval.paraphrases import Pairs, read_pairs
 from latentheads.experiments.studies.retrieval.task import Task
+from latentheads.files import write_text
 from latentheads.pretrained.addresses import find_heads
 from latentheads.pruning import random_importance
 
@@ -245,7 +246,8 @@ class Study:
 def _write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     import pandas as pd
 
-    pd.DataFrame(rows).to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+    table = pd.DataFrame(rows).to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    write_text(path, table)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

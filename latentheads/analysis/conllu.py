@@ -10,6 +10,7 @@ from latentheads.corpora.grammar import Arc
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.text import iterate_lines
 from latentheads.corpora.vocabulary import Vocabulary
+from latentheads.errors import shown
 
 COLUMNS = 10
 OLD_NAMES = {"obj": "dobj"}
@@ -91,11 +92,11 @@ def _parse_row(line: str, location: str, expected: int) -> _Row | None:
     ):
         return None
     if word_id != str(expected):
-        raise ValueError(f"{location}: ID {expected} is expected, got {word_id!r}")
+        raise ValueError(f"{location}: ID {expected} is expected, got {shown(word_id)}")
     if not form.strip():
         raise ValueError(f"{location}: FORM is empty")
     if not governor.isdecimal():
-        raise ValueError(f"{location}: HEAD must be the ID of a word or 0, got {governor!r}")
+        raise ValueError(f"{location}: HEAD must be the ID of a word or 0, got {shown(governor)}")
     no_space_after = "SpaceAfter=No" in misc.split("|")
     return _Row(location, form, int(governor), OLD_NAMES.get(relation, relation), no_space_after)
 
@@ -159,7 +160,7 @@ def _encode_text(
     token_ids = vocabulary.encode(sentence.text)
     text = vocabulary.decode(token_ids)
     if text.lower() != sentence.text.lower() or len(text) != len(sentence.text):
-        raise ValueError(f"{location}: the vocabulary does not decode to {sentence.text!r}")
+        raise ValueError(f"{location}: the vocabulary does not decode to {shown(sentence.text)}")
     word_of_character: list[int] = []
     no_space_before = (True, *sentence.no_space_after)
     for word, (form, no_space_after) in enumerate(

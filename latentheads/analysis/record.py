@@ -20,6 +20,7 @@ from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.corpora import Part
 from latentheads.corpora.batches import iterate_batches
+from latentheads.errors import shown
 from latentheads.guide import ModelGuide
 from latentheads.handlers import PlugIn, SharedSamples, blocked_from_tracers
 from latentheads.inference.bound import traces
@@ -137,7 +138,9 @@ class Recording:
         modules = [module for module in model.modules() if isinstance(module, HeadBlock)]
         self._modules = {module.block.name: module for module in modules if module.num_active_heads}
         if isinstance(blocks, str):
-            raise ValueError(f"blocks must be a list of names, as [{blocks!r}], got {blocks!r}")
+            raise ValueError(
+                f"blocks must be a list of names, as [{shown(blocks)}], got {shown(blocks)}"
+            )
         if blocks is not None:
             names = [self._check_block(block_of(block)) for block in blocks]
             self._modules = {name: self._modules[name] for name in names}
@@ -149,7 +152,7 @@ class Recording:
     def _check_block(self, name: str) -> str:
         if name not in self._modules:
             names = ", ".join(self._modules) or "no block"
-            raise ValueError(f"unknown block {name!r}: this recording has {names}")
+            raise ValueError(f"unknown block {shown(name)}: this recording has {names}")
         return name
 
     @property
@@ -171,7 +174,7 @@ class Recording:
         """The last pass of a block."""
         passes = self.passes(block)
         if not passes:
-            raise ValueError(f"block {block!r} did not run while it was recorded")
+            raise ValueError(f"block {shown(block)} did not run while it was recorded")
         return passes[-1]
 
     def __enter__(self) -> Recording:

@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 
 from latentheads.checks import check_choice
 from latentheads.corpora.text import PARTS, SentencePair
+from latentheads.errors import shown
 
 CHUNK = 1_000
 """Number of rows fetched at a time."""
@@ -138,7 +139,9 @@ def _get_entry(
 ) -> HubCorpus:
     """The entry of a corpus in the table, or one with another path."""
     if path is None and name not in table:
-        raise ValueError(f"corpus must be one of {', '.join(table)}, or a path given; got {name!r}")
+        raise ValueError(
+            f"corpus must be one of {', '.join(table)}, or a path given; got {shown(name)}"
+        )
     default = table.get(name, HubCorpus(""))
     if path is None:
         return replace(default, config=config or default.config)

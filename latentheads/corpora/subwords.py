@@ -18,6 +18,7 @@ from latentheads.corpora.characters import Characters
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged, Vocabulary, Words
+from latentheads.errors import shown
 
 CHUNK = 10_000
 """Number of lines encoded at a time, on all cores."""
@@ -270,9 +271,13 @@ def vocabulary_from_json(value: object) -> Vocabulary:
         return Positions.from_json(value)
     if kind != Words.kind:
         kinds = ", ".join(vocabulary.kind for vocabulary in (Words, Subwords, Tagged, Characters))
-        raise ValueError(f"a vocabulary's kind must be {kinds} or {Positions.kind}; got {kind!r}")
+        raise ValueError(
+            f"a vocabulary's kind must be {kinds} or {Positions.kind}; got {shown(kind)}"
+        )
     if not isinstance(lowercase := value.get("lowercase", False), bool):
-        raise ValueError(f"lowercase of a vocabulary of words is true or false, got {lowercase!r}")
+        raise ValueError(
+            f"lowercase of a vocabulary of words is true or false, got {shown(lowercase)}"
+        )
     return Words(_string_list(value, kind, "words"), lowercase)
 
 

@@ -13,6 +13,8 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from latentheads.errors import shown
+
 TaskKey = Literal["language", "domain", "speaker"]
 
 
@@ -46,20 +48,23 @@ class Task:
         languages = direction.split("-")
         if not all(languages) or len(languages) > 2 or (colon and not domain):
             raise ValueError(
-                f"a task is TARGET or SOURCE-TARGET, with or without DOMAIN: before; got {text!r}"
+                "a task is TARGET or SOURCE-TARGET, with or without DOMAIN: before; got "
+                f"{shown(text)}"
             )
         if source == "" and not languages[1:]:
-            raise ValueError(f"task {text!r} must name both languages, as SOURCE-TARGET")
+            raise ValueError(f"task {shown(text)} must name both languages, as SOURCE-TARGET")
         default_source = languages[-1] if source is None else source
         source_language = languages[0] if languages[1:] else default_source
         target_language = languages[-1]
         if source_language == target_language and source is not None:
             raise ValueError(
-                f"source and target of task {text!r} must differ, got {target_language!r} twice"
+                f"source and target of task {shown(text)} must differ, got "
+                f"{shown(target_language)} twice"
             )
         if source_language != target_language and source is None:
             raise ValueError(
-                f"task {text!r} translates, and speech is written in its own language: name that "
+                f"task {shown(text)} translates, and speech is written in its own language: "
+                "name that "
                 "alone, or use task translation"
             )
         return cls(source_language, target_language, domain)
@@ -145,7 +150,7 @@ class Mixture:
         """The index of a task, given its name; see `Task.parse`."""
         task = Task.parse(text, source)
         if task not in self.tasks:
-            raise ValueError(f"unknown task {text!r}: choose from {', '.join(self.names)}")
+            raise ValueError(f"unknown task {shown(text)}: choose from {', '.join(self.names)}")
         return self.tasks.index(task)
 
     def task_ids(self, task: NDArray[np.int32]) -> TaskIds:

@@ -29,6 +29,7 @@ from latentheads.data.base import (
     name_of_folder,
 )
 from latentheads.data.tasks import Tasks
+from latentheads.errors import shown
 from latentheads.metrics.protocol import Protocol
 from latentheads.options import OptionError, Size, options_class
 
@@ -82,7 +83,9 @@ class TextPairs(Cached):
         super()._check()
         if self.tasks is None:
             if self.source == self.target:
-                raise OptionError("target", f" must differ from source, got {self.source!r} twice")
+                raise OptionError(
+                    "target", f" must differ from source, got {shown(self.source)} twice"
+                )
             return
         if self.tasks.distinguish_by == "speaker":
             raise OptionError("tasks.distinguish_by", " speaker is of speech: text has no speakers")
@@ -315,7 +318,7 @@ class Hub(TextPairs):
             raise OptionError(
                 "corpus",
                 f" must be one of {', '.join(HUB)}, or another one with a path; "
-                f"got {self.corpus!r}",
+                f"got {shown(self.corpus)}",
             )
         if self.mixture is not None and any(task.domain for task in self.mixture.tasks):
             raise ValueError("a domain of a task is a folder: a corpus of the hub has none")

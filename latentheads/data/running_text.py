@@ -26,6 +26,7 @@ from latentheads.data.base import (
     name_of_folder,
 )
 from latentheads.data.pairs import local_files
+from latentheads.errors import shown
 from latentheads.options import Count, OptionError, Size, options_class
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class HubText(RawText):
             raise OptionError(
                 "corpus",
                 f" must be one of {', '.join(PROSE)}, or another one with a path; "
-                f"got {self.corpus!r}",
+                f"got {shown(self.corpus)}",
             )
 
     @property

@@ -30,7 +30,7 @@ from pyro.poutine.util import prune_subsample_sites
 from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
-from latentheads.checks import check_least
+from latentheads.checks import check_samples
 from latentheads.distributions import DeltaHeads, HeadVariable
 from latentheads.guide import check_own_model
 from latentheads.handlers import FromPrior
@@ -369,7 +369,7 @@ def importance(model: Any, guide: Any, *args: Any, samples: int, **kwargs: Any) 
         >>> weights.bound > weights.log_weights.mean(0)  # IWAE_K, and the mean of K samples
         tensor([True, True])
     """
-    check_least({"samples": samples}, samples=1)
+    check_samples(samples)
     sampled_terms = [terms(model, guide, *args, **kwargs) for _ in range(samples)]
     weights = torch.stack([sample.log_weight for sample in sampled_terms])
     if sampled_terms[0].shared_kl:

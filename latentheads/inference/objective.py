@@ -18,7 +18,7 @@ from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from latentheads.checks import check_choices, check_least
+from latentheads.checks import MAX_PARTICLES, check_choices, check_least, check_most
 from latentheads.distributions import HeadVariable
 from latentheads.guide import SAVED_INFER, ModelGuide, check_own_model
 from latentheads.handlers import FromPrior
@@ -77,8 +77,9 @@ class Head_ELBO(Trace_ELBO):
     ) -> None:
         super().__init__(**options)
         check_least({"kl_weight": kl_weight, "free_bits": free_bits}, kl_weight=0.0, free_bits=0.0)
-        check_least({"objective_draws": objective_draws}, objective_draws=2)
-        check_least({"num_particles": self.num_particles}, num_particles=1)
+        counts = {"objective_draws": objective_draws, "num_particles": self.num_particles}
+        check_least(counts, objective_draws=2, num_particles=1)
+        check_most(counts, objective_draws=MAX_PARTICLES, num_particles=MAX_PARTICLES)
         check_choices({"objective": objective}, objective=get_args(Objective))
         self.kl_weight = kl_weight
         self.free_bits = free_bits

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from latentheads.errors import shown
+
 Link = tuple[int, int]
 """The index of a source word, and that of a target word."""
 
@@ -114,6 +116,8 @@ def read_pharaoh(line: str) -> frozenset[Link]:
 
 def _read_link(word: str) -> Link:
     if not re.fullmatch(r"[0-9]+-[0-9]+", word):
-        raise ValueError(f"a link must be two indices with a dash between, as 0-1; got {word!r}")
+        raise ValueError(
+            f"a link must be two indices with a dash between, as 0-1; got {shown(word)}"
+        )
     source, target = word.split("-")
     return int(source), int(target)

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from latentheads.checks import split_items
+from latentheads.errors import shown
 from latentheads.names import ATTENTION_TYPES, Block
 
 HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
@@ -73,7 +74,8 @@ def find_heads(network: Any) -> list[Address]:
                 address.path for address in addresses if address.block.name == name
             )
             raise ValueError(
-                f"{network_name} has two blocks {name!r}, {first} and {second}: make one of its "
+                f"{network_name} has two blocks {shown(name)}, {first} and {second}: make one "
+                "of its "
                 "parts latent"
             )
     return addresses
@@ -95,7 +97,7 @@ def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
         if not named:
             available = ", ".join(block.name for block in addresses)
             raise ValueError(
-                f"blocks {item!r} names no block: give all, layers such as 3 or 3-5, "
+                f"blocks {shown(item)} names no block: give all, layers such as 3 or 3-5, "
                 f"attention types ({', '.join(ATTENTION_TYPES)}), or some of {available}"
             )
         chosen |= named

@@ -438,7 +438,9 @@ def latent(
             "or bernoulli-heads"
         )
     if not isinstance(blocks, str):
-        raise ValueError(f"blocks must be a word, as all, 3-5 or decoder-cross, got {blocks!r}")
+        raise ValueError(
+            f"blocks must be a word, as all, 3-5 or decoder-cross, got {shown(blocks)}"
+        )
     if prior is None:
         prior = "delta" if any(not latent.selects_heads for latent in latents) else "independent"
     family = make_prior(prior) if isinstance(prior, str) else prior

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from latentheads.errors import print_message
+from latentheads.errors import UnfinishedError, print_message, shown
 from latentheads.runs.folder import Folder
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
@@ -196,12 +196,16 @@ class CheckpointManager:
     def select_reported(self) -> None:
         """Restores the weights to report on.
 
-        If these are missing or damaged, it takes the current ones, and prints a line.
+        If the best weights are missing or damaged, or no checkpoint is there to average, it takes
+        the current ones, and prints a line.
+
+        Raises:
+            UnfinishedError: One of several checkpoints that are averaged cannot be read.
         """
         average = self.engine.training.average
         try:
             if average:
-                self._save_average(self._readable(self.folder.step_checkpoints[-average:]))
+                self._save_average(self.folder.step_checkpoints[-average:])
             self.restore_reported()
         except ValueError as error:
             self._print_line(f"{error}; the last weights are reported on")
@@ -209,27 +213,22 @@ class CheckpointManager:
             self.reported, self.averaged = self.engine.step, 0
 
     def _save_average(self, paths: Sequence[Path]) -> None:
-        metadata = {"step": self.engine.step, "averaged": len(paths)}
-        checkpoints.save(self.folder.average, checkpoints.average(paths), metadata)
-
-    def _readable(self, paths: Sequence[Path]) -> list[Path]:
-        """Selects the checkpoints that can be read; prints a line for each other one."""
-        readable = []
         for path in paths:
             try:
                 checkpoints.load(path)
             except ValueError as error:
-                self._print_line(f"{error}; it is not averaged")
-            else:
-                readable.append(path)
-        return readable
+                raise UnfinishedError(
+                    f"{error}; it belongs to the average: remove it to average the others"
+                ) from error
+        metadata = {"step": self.engine.step, "averaged": len(paths)}
+        checkpoints.save(self.folder.average, checkpoints.average(paths), metadata)
 
 
 def _read_best(metadata: Mapping[str, Any]) -> Best:
     """Reads the best value of the metric so far, and the number of validations since."""
     best, stale = metadata.get("best"), metadata.get("stale")
     if not isinstance(best, float | None) or type(stale) is not int:
-        raise ValueError(f"best and stale must be numbers, got {best!r} and {stale!r}")
+        raise ValueError(f"best and stale must be numbers, got {shown(best)} and {shown(stale)}")
     return Best(-math.inf if best is None else best, stale)
 
 
@@ -237,5 +236,5 @@ def _read_steps(metadata: Mapping[str, Any]) -> int:
     """Reads the configured number of steps of a state."""
     steps = metadata.get("steps")
     if type(steps) is not int:
-        raise ValueError(f"steps must be a whole number, got {steps!r}")
+        raise ValueError(f"steps must be a whole number, got {shown(steps)}")
     return steps

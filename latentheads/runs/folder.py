@@ -22,7 +22,7 @@ from latentheads.files import (
     parse_yaml,
     read_json,
     read_text,
-    remove_partial,
+    remove_temporary,
     write_text,
 )
 from latentheads.options import CLASS, flatten
@@ -57,14 +57,11 @@ RUN_FILES = (
 )
 """The files of a run folder beside its checkpoints."""
 
-IGNORED_NAMES = (PAGE, "log.txt", "lost+found", *(f"{name}.part" for name in RUN_FILES))
+IGNORED_NAMES = (PAGE, "log.txt", "lost+found")
 """Files that a new run folder may contain already, besides hidden files and logs."""
 
 LOG_SUFFIXES = (".log", ".out", ".err")
 """Suffixes of log files that a shell or a cluster may write while a run starts."""
-
-SAFETENSORS_PARTIAL = ".tmp" + "[0-9A-Za-z]" * 6
-"""Pattern of the temporary files of safetensors."""
 
 MAX_CHANGES = 3
 """Most options of another run that an error lists."""
@@ -236,8 +233,7 @@ class Folder:
         if not parent.is_dir():
             raise ValueError(f"cannot write the run folder {self.path}: {parent} is not a folder")
         try:
-            with tempfile.TemporaryDirectory(prefix=".writable-", dir=parent):
-                pass
+            tempfile.TemporaryFile(dir=parent).close()  # it has no name that a kill could leave
         except OSError as error:
             raise ValueError(
                 f"cannot write the run folder {self.path}: {parent} is not writable"
@@ -263,8 +259,8 @@ class Folder:
         self._lock()
         self._check_unchanged()
         check_links(self.path)
-        remove_partial(self.path, [f"{name}.part" for name in RUN_FILES])
-        remove_partial(self.path / "checkpoints", ["*.safetensors.part", SAFETENSORS_PARTIAL])
+        for folder in (self.path, self.path / "checkpoints"):
+            remove_temporary(folder)
         try:
             self._write_initial_files(last_step)
         finally:

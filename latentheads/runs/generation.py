@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 from latentheads.batch import BOS, EOS, SPECIALS, UNK, Batch
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
 from latentheads.corpora import Part, Vocabulary
 from latentheads.corpora.multi_task import tag_of
 from latentheads.data.pairs import CHARACTERS
@@ -150,6 +151,7 @@ def translate_texts(
     """
     lines = list_texts("sentences", sentences)
     check_least({"number": number}, number=0)
+    check_most({"number": number}, number=MAX_SAMPLES)
     check_seed(seed)
     task = select_task(trained, direction)
     if number and others:
@@ -254,7 +256,7 @@ def encode_sources(
 def list_texts(name: str, texts: Any) -> list[str]:
     """Makes a list of texts."""
     if isinstance(texts, str):  # would iterate over its letters
-        raise ValueError(f"{name} must be a list of texts, got one text: [{texts!r}]")
+        raise ValueError(f"{name} must be a list of texts, got one text: [{shown(texts)}]")
     if not isinstance(texts, Iterable):
         raise ValueError(f"{name} must be a list of texts, got {shown(texts)}")
     as_list = list(texts)
@@ -456,8 +458,9 @@ def generate_texts(
             is a translation model.
     """
     if not isinstance(prompt, str):
-        raise ValueError(f"prompt must be one text, got {prompt!r}")
+        raise ValueError(f"prompt must be one text, got {shown(prompt)}")
     check_least({"number": number}, number=0)
+    check_most({"number": number}, number=MAX_SAMPLES)
     check_seed(seed)
     if sampling.sample_heads:
         check_is_stochastic([trained], "sample_heads")
@@ -496,7 +499,7 @@ def continue_or_skip(
         reason = one_line_message(error)
     if reason:
         on_skip(0, reason)
-        yield from [""] * (number - count)
+        yield from repeat("", number - count)
 
 
 def _is_too_long(trained: TrainedModel, prompt: str) -> str:

@@ -57,7 +57,7 @@ def load_run(
     if not weights.is_file():
         names = sorted(file.stem for file in (path / "checkpoints").glob("*.safetensors"))
         available = ", ".join(names) or "none"
-        raise ValueError(f"{path} has no checkpoint {checkpoint!r}; it has {available}")
+        raise ValueError(f"{path} has no checkpoint {shown(checkpoint)}; it has {available}")
     tensors, metadata = checkpoints.load(weights)
     _check_size(weights, settings, tensors)
     heads = read_heads(path)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from latentheads.errors import shown
 from latentheads.guides import GUIDES, ModelGuide
 from latentheads.latents.logits.options import OfGuide, PriorSpec
 from latentheads.latents.logits.priors import PRIORS, Prior
@@ -99,5 +100,5 @@ def _keep_shared(
     defaults = {n: p.default for n, p in inspect.signature(guide).parameters.items()}
     changed = {name: value for name, value in guide_options.items() if value != defaults[name]}
     for name in set(changed) - set(inspect.signature(prior).parameters):
-        raise ValueError(f"logits.prior tied: the prior of this form has no option {name!r}")
+        raise ValueError(f"logits.prior tied: the prior of this form has no option {shown(name)}")
     return changed

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from latentheads.checks import check_known
+from latentheads.errors import shown
 from latentheads.guides import GUIDES, RECIPES
 from latentheads.latents.logits.priors import PRIORS
 from latentheads.latents.options import LatentOptions
@@ -42,7 +43,7 @@ def read_recipe(name: str) -> dict[str, Any]:
     selecting = [suffix for suffix in suffixes if _kind_of(suffix).selects_heads]
     if len(selecting) > 1 or others != [*pair, *suffixes]:
         raise ValueError(
-            f"recipe {name!r}: one selection strategy, or gates, stands behind a recipe"
+            f"recipe {shown(name)}: one selection strategy, or gates, stands behind a recipe"
         )
     summed = [suffix for suffix in suffixes if _kind_of(suffix).may_be_summed_out]
     if summed and not pair:
@@ -61,9 +62,11 @@ def _read_pair(name: str, first: str, others: list[str]) -> dict[str, Any]:
     """The options of a recipe without further latents."""
     if not others:
         if first in GUIDES and first not in RECIPES:
-            raise ValueError(f"{first!r} is not a recipe but a guide: use guide {first}")
+            raise ValueError(f"{shown(first)} is not a recipe but a guide: use guide {first}")
         if first in PRIORS and first not in RECIPES:
-            raise ValueError(f"{first!r} is not a recipe but a prior: use logits.prior {first}")
+            raise ValueError(
+                f"{shown(first)} is not a recipe but a prior: use logits.prior {first}"
+            )
         check_known(
             "recipe", first, sorted(RECIPES), more=f", {_list_of_latents()}, or PRIOR+GUIDE"
         )
@@ -73,7 +76,9 @@ def _read_pair(name: str, first: str, others: list[str]) -> dict[str, Any]:
             check_known("latent", others[0], SUFFIXES, f"recipe {name}")
         prior, guide = first, others[0]
     else:
-        raise ValueError(f"recipe {name!r} must be RECIPE, {_list_of_latents()}, or PRIOR+GUIDE")
+        raise ValueError(
+            f"recipe {shown(name)} must be RECIPE, {_list_of_latents()}, or PRIOR+GUIDE"
+        )
     if prior == "delta":
         return {"latents": "none", "guide": guide}
     return {"latents": "logits", "logits": {"prior": prior}, "guide": guide}

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
-from latentheads.errors import one_line_message
+from latentheads.errors import one_line_message, shown
 from latentheads.files import finite
 from latentheads.inference.display import scores_to_html, scores_to_text
 from latentheads.latents.registry import LATENTS
@@ -135,7 +135,7 @@ class Results:
         results = read_record(cls, {**data, "latents": latents, **_read_scores(data)}, "results")
         for site in results.kl_by_site:
             if not _is_site(site) or site not in results.kl_how:
-                raise ValueError(f"results: kl_by_site: {site!r} is not a site")
+                raise ValueError(f"results: kl_by_site: {shown(site)} is not a site")
         return results
 
     def to_json(self) -> dict[str, Any]:

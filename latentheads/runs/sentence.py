@@ -11,6 +11,7 @@ from latentheads.corpora import Part, Rows
 from latentheads.corpora.batches import collate
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.decoding.translate import Decoding, translate_part
+from latentheads.errors import shown
 from latentheads.noise import fixed_noise
 from latentheads.runs.generation import encode_sources, raise_on_skip, select_task
 from latentheads.runs.trained_model import TrainedModel
@@ -64,5 +65,5 @@ def _encode_source(trained: TrainedModel, sentence: str, task: int | None) -> Pa
     if isinstance(trained.source, Positions):
         return load_audio_files(trained, [sentence], task=task).part
     if not sentence.strip():
-        raise ValueError(f"sentence must contain a word, got {sentence!r}")
+        raise ValueError(f"sentence must contain a word, got {shown(sentence)}")
     return encode_sources(trained, [sentence], task, raise_on_skip).part

@@ -450,7 +450,7 @@ def trusted_paths(trusted: str | Iterable[str] | None) -> Collection[str]:
         return frozenset()
     if not isinstance(trusted, str):
         raise ValueError(
-            f"trusted must be a text, module:Class with commas between, got {trusted!r}"
+            f"trusted must be a text, module:Class with commas between, got {shown(trusted)}"
         )
     return frozenset(map(split_path, split_items(trusted)))
 

@@ -23,7 +23,7 @@ from latentheads.corpora.batches import collate, padding_fraction
 from latentheads.corpora.corpus import check_corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import print_message, shown
-from latentheads.files import finite
+from latentheads.files import finite, is_same_file
 from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store
 from latentheads.latents.options import Controller
@@ -194,6 +194,8 @@ class Trainer:
         if out == "":
             raise ValueError("out must name a folder, got ''")
         path = settings.out if out is None else Path(out)
+        if settings.start and is_same_file(settings.start, path):
+            raise ValueError(f"start and out are both {path}: choose another out")
         self.device = select_device(device)
         self.folder = Folder(path, settings.to_yaml(), overwrite, name_trusted(settings, trusted))
         self.accelerator = make_accelerator(path, settings, self.device, tensorboard)
@@ -360,16 +362,18 @@ class Trainer:
             self.train(self.quiet)
             self.release()
             return self.finish() if self.main else None
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(self._say_stopped()) from None
+        except KeyboardInterrupt as reason:
+            reason.args = (self._say_stopped(),)
+            raise
         finally:
             self.folder.release()
 
     def _say_stopped(self) -> str:
-        """Where training stands when it is stopped, and how it goes on."""
-        done = f"stopped after step {self.engine.step:,}"
-        saved = self.checkpoint_manager.saved or 0
-        return f"{done}: {self.folder.path} has a checkpoint of step {saved:,}"
+        """Where training stands when it is stopped, and the checkpoint from which it goes on."""
+        done, saved = f"stopped after step {self.engine.step:,}", self.checkpoint_manager.saved
+        if saved is None:
+            return f"{done}: {self.folder.path} has no checkpoint yet"
+        return f"{done}: {self.folder.last} is of step {saved:,}"
 
     def _say_finished(self) -> None:
         """Says that these are the figures of a run that was finished before."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from latentheads.analysis.alignments import alignment_distributions
 from latentheads.batch import Batch
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
 from latentheads.corpora import Part
 from latentheads.corpora.multi_task import tag_of
 from latentheads.corpora.speech.audio import load_features_for_run
@@ -67,7 +67,7 @@ def check_is_speech(trained: TrainedModel) -> Positions:
 def _list_files(files: Any) -> list[str | Path]:
     """Makes a list of file names."""
     if isinstance(files, str | Path):
-        raise ValueError(f"files must be a list of files, got one: [{str(files)!r}]")
+        raise ValueError(f"files must be a list of files, got one: [{shown(str(files))}]")
     if not isinstance(files, Iterable):
         raise ValueError(f"files must be a list of files, got {shown(files)}")
     as_list = list(files)
@@ -169,6 +169,7 @@ def transcribe_files(
         UnfinishedError: A file cannot be used, or is too long for the model or for memory.
     """
     check_least({"number": number}, number=0)
+    check_most({"number": number}, number=MAX_SAMPLES)
     check_seed(seed)
     check_is_speech(trained)
     if number:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from latentheads.corpora import Corpus
 from latentheads.corpora.speech.vocabulary import Positions
-from latentheads.errors import describe_change
+from latentheads.errors import describe_change, shown
 from latentheads.guide import ModelGuide
 from latentheads.latents.registry import LATENTS
 from latentheads.model import HeadModel
@@ -244,7 +244,9 @@ def _check_filterbank(initial_run: Run, corpus: Corpus) -> None:
     if not isinstance(old, Positions) or not isinstance(new, Positions):
         raise ValueError(f"start_with encoder is for speech, but {initial_run.path} has text input")
     if old.filterbank != new.filterbank:
-        raise ValueError(f"{initial_run.path} has input {old!r}, but this corpus has {new!r}")
+        raise ValueError(
+            f"{initial_run.path} has input {shown(old)}, but this corpus has {shown(new)}"
+        )
 
 
 def _check_vocabulary(initial_run: Run, settings: Settings, corpus: Corpus) -> None:

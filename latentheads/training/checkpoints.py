@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from latentheads.errors import shown
 from latentheads.files import atomic_write, parse_json
 from latentheads.training.optimizers import StateNames
 
@@ -111,13 +112,13 @@ def _check_header(
         raise ValueError(f"{path} is not a checkpoint of latentheads: it has no {FORMAT!r}")
     for name, tensor in tensors.items():
         if tensor.dtype not in KINDS:
-            raise ValueError(f"{path} cannot be used: {name!r} is {tensor.dtype}")
+            raise ValueError(f"{path} cannot be used: {shown(name)} is {tensor.dtype}")
     if header.get("checksum") != _checksum(tensors, facts_json):
         raise ValueError(
             f"{path} is not a complete checkpoint: it has changed since it was written"
         )
     if (non_finite := _first_non_finite(tensors)) is not None:
-        raise ValueError(f"{path} cannot be used: {non_finite!r} is not finite")
+        raise ValueError(f"{path} cannot be used: {shown(non_finite)} is not finite")
     try:
         facts = parse_json(facts_json)
     except ValueError as reason:
@@ -137,7 +138,7 @@ def read_counts(path: Path, facts: Mapping[str, Any]) -> tuple[int, int]:
     for name, value in (("step", step), ("averaged", averaged)):
         if type(value) is not int or value < 0:
             raise ValueError(
-                f"{path} cannot be used: {name} must be a whole number from 0, got {value!r}"
+                f"{path} cannot be used: {name} must be a whole number from 0, got {shown(value)}"
             )
     return step, averaged  # type: ignore[return-value]
 
@@ -231,10 +232,10 @@ def check_moments(
             kept[owner].add(kind)
             shape = parameters[owner].shape if owner in parameters else None
             if tensor.shape != (() if kind == "step" else shape):
-                raise ValueError(f"{name!r} has shape {list(tensor.shape)}")
+                raise ValueError(f"{shown(name)} has shape {list(tensor.shape)}")
     for owner, kinds in kept.items():
         if owner not in parameters or kinds != names[parameters[owner]]:
-            raise ValueError(f"the optimiser of {owner!r} has {sorted(kinds)}")
+            raise ValueError(f"the optimiser of {shown(owner)} has {sorted(kinds)}")
 
 
 def check_noise(noise: Tensor, processes: int, device: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyro.infer import ELBO
 
-from latentheads.checks import check_known, check_least, check_seed
+from latentheads.checks import check_known, check_samples, check_seed
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
 from latentheads.guide import ModelGuide, check_pair
@@ -121,7 +121,7 @@ def compare(
     """
     check_corpus(corpus)
     check_known("train", train, ("guide", "all", "none"))
-    check_least({"samples": samples}, samples=1)
+    check_samples(samples)
     check_seed(seed)
     read_options(training | {"loss": name_loss(loss)}, cuts=True)
     set_options = [*training, *(["loss"] if loss != "Head_ELBO" else [])]

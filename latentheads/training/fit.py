@@ -11,7 +11,7 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from latentheads.batch import Batch, check_batch
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import check_samples, check_seed
 from latentheads.corpora import BatchLoader, Part, PartLoader, StepLoader
 from latentheads.corpora import batches as in_batches
 from latentheads.corpora.batches import TOKENS
@@ -110,7 +110,7 @@ def fit(
         >>> fitted.step, fitted.report.how["decoder.0.cross.logits"]
         (2, 'analytic')
     """
-    check_least({"samples": samples}, samples=1)
+    check_samples(samples)
     check_seed(seed)
     options = read_options(training | {"loss": name_loss(loss)}, isinstance(batches, Part))
     check_pair(model, guide)

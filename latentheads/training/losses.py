@@ -16,6 +16,7 @@ from typing import Any
 import pyro.infer
 from pyro.infer import ELBO
 
+from latentheads.checks import MAX_PARTICLES, check_most
 from latentheads.errors import shown
 from latentheads.inference.objective import Head_ELBO
 
@@ -74,6 +75,8 @@ def _check_arguments(kind: type[ELBO], arguments: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} must be True or False, got {shown(value)}")
         if name in COUNTS and not (type(value) is int and value >= 1):
             raise ValueError(f"{name} must be a whole number, at least 1, got {shown(value)}")
+        if name in COUNTS:
+            check_most(arguments, **{name: MAX_PARTICLES})
         number = type(value) in (int, float) and math.isfinite(value)
         if type(default) in (int, float) and not number:
             raise ValueError(f"{name} must be a finite number, got {shown(value)}")
@@ -113,7 +116,7 @@ def _read_call(text: str) -> tuple[str, dict[str, Any]]:
             return call.id, {}
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
             return call.func.id, {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deep
         pass
     return "", {}
 

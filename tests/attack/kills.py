@@ -1,26 +1,42 @@
-"""Runs that are killed at random moments, or stopped by Ctrl-C, and then go on to their end."""
+"""Runs and prunings that are killed or stopped at random moments, and then go on to their end."""
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Iterator
 from functools import partial
 from itertools import count, cycle
+from pathlib import Path
 from random import Random
 
+from latentheads.experiments.prune import STAGING_PREFIX
+from latentheads.files import TEMPORARY_PREFIX
 from tests.attack.grounds import PLANS, check_same_end
 from tests.attack.process import Moment, start
 from tests.attack.trial import Arena, Ground, Trial, TrialError, check
 
 __all__ = ["kills"]
 
+ENDS = {
+    signal.SIGKILL: "killed",
+    signal.SIGINT: "stopped by Ctrl-C",
+    signal.SIGTERM: "told to end",
+    signal.SIGHUP: "hung up",
+}
+"""Signals that end a run, by what they do."""
+ORDER = (*(signal.SIGKILL, signal.SIGINT, signal.SIGKILL), signal.SIGTERM, signal.SIGHUP)
+"""Which signal in turn: it leaves most behind that cannot be caught."""
+PRUNE = "prune"
+MOVES = 60
+"""Acts on files at the end of a pruning, about: its networks move into their places."""
+
 
 def kills(arena: Arena) -> Iterator[Trial]:
-    """Kills without end, of every plan in turn."""
-    for number, plan in zip(count(1), cycle(PLANS), strict=False):
-        ends = signal.SIGINT if number % 5 == 0 else signal.SIGKILL
-        name = f"{plan} {'stopped by Ctrl-C' if ends == signal.SIGINT else 'killed'}, {number}"
-        yield Trial("kills", name, partial(_kill, plan, ends))
+    """Kills without end, of every plan in turn, and then of a pruning."""
+    for number, plan, ends in zip(count(1), cycle((*PLANS, PRUNE)), cycle(ORDER), strict=False):
+        kill = partial(_kill_prune, ends) if plan == PRUNE else partial(_kill, plan, ends)
+        yield Trial("kills", f"{plan} {ENDS[ends]}, {number}", kill)
 
 
 def _kill(plan: str, ends: signal.Signals, arena: Arena, rng: Random) -> None:
@@ -39,11 +55,47 @@ def _kill(plan: str, ends: signal.Signals, arena: Arena, rng: Random) -> None:
         for _ in range(rng.randint(1, 4)):
             moment = _choose_moment(whole, ends, rng)
             ended = start("run", *words, folder=place, watched=out, moment=moment)
-            check(ended, 0, 130 if ends == signal.SIGINT else -ends)
+            check(ended, 0, _status_of(ends))
         done = check(start("run", *words, folder=place))
         if done.status:
             raise TrialError("lost training", f"it does not go on: {done.error.strip()[-300:]}")
         check_same_end(whole, out)
+        _check_nothing_left(out)
+
+
+def _kill_prune(ends: signal.Signals, arena: Arena, rng: Random) -> None:
+    """Kills a pruning while its networks move, and lets the same command go on to its end."""
+    with arena.scratch() as place:
+        run, out = arena.copy("finished", place / "run"), place / "out"
+        words = (str(run), f"--out={out}", "--keep_heads=4,2", "--sentences=4", "--timed=2")
+        words += ("--rounds=1", "--overwrite")
+        whole = check(start("prune", *words, folder=place, watched=out), 0)
+        again = words if rng.random() < 0.5 else words[:-1]
+        if again != words:
+            shutil.rmtree(out)
+        moment = Moment(act=whole.acts - rng.randrange(MOVES), signal=ends)
+        ended = start("prune", *again, folder=place, watched=out, moment=moment)
+        check(ended, 0, _status_of(ends))
+        if (out / "curve.json").exists():  # that of before, or it was killed at its very end
+            again = words
+        done = check(start("prune", *again, folder=place))
+        if done.status:
+            raise TrialError("lost training", f"it does not go on: {done.error.strip()[-300:]}")
+        for heads in (4, 2):
+            check(start("translate", str(out / f"heads-{heads}"), folder=place, text=b"the\n"), 0)
+        _check_nothing_left(out)
+
+
+def _status_of(ends: signal.Signals) -> int:
+    """The exit status after a signal: of what cannot be caught, the signal itself."""
+    return -ends if ends == signal.SIGKILL else 128 + ends
+
+
+def _check_nothing_left(out: Path) -> None:
+    """Raises an error if a temporary file or folder is left."""
+    for prefix in (TEMPORARY_PREFIX, STAGING_PREFIX):
+        if left := [path.name for path in out.rglob(f"{prefix}*")]:
+            raise TrialError("other", f"it leaves {left[0]} behind")
 
 
 def _choose_moment(whole: Ground, ends: signal.Signals, rng: Random) -> Moment:

@@ -49,6 +49,8 @@ ABSURD = {
     "no UTF-8": "\udcff",
     "a newline": "a\nb",
     "5,000 letters": "x" * 5_000,
+    "3,000 signs": "-" * 3_000 + "1",
+    "3,000 brackets": "(" * 3_000,
     "a folder": "{folder}",
     "a file": "{file}",
     "no such file": "{folder}/gone/gone",

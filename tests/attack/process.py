@@ -213,7 +213,7 @@ def _enter(folder: Path, files: Sequence[IO[bytes]], limits: Limits) -> None:
     ):
         resource.setrlimit(kind, (most, most))
     resource.setrlimit(resource.RLIMIT_CPU, (limits.work, limits.work + 5))  # SIGXCPU, not SIGKILL
-    for each in (signal.SIGTERM, signal.SIGXCPU):
+    for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU):
         signal.signal(each, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -19,7 +19,7 @@ __all__ = ["FAULTS", "Arena", "Fault", "Ground", "Trial", "TrialError", "check"]
 Fault = Literal["traceback", "hang", "lost training", "planted code", "other"]
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 
-PROGRESS = re.compile(r"\s*\d*%?\|?.*\d+/\d+ \[.*|step [\d,]+ of [\d,]+, .*")
+PROGRESS = re.compile(r"\s*\d*%?\|?.*\d+/\d+ \[.*|(?:step|timing) [\d,]+ of [\d,]+, .*")
 """A line of progress: of a bar, or as it stands in a file."""
 
 

@@ -85,6 +85,15 @@ def test_a_comparison_grows_and_takes_pairs(copied: Path) -> None:
     assert re.search(rf"^{re.escape(pair)} +1 ", printed, re.MULTILINE)
 
 
+def test_references_that_cannot_be_read_cost_one_line(copied: Path) -> None:
+    path = next(copied.glob("*/test.references.txt"))
+    path.write_bytes(b"\xff\n")
+    done = inside("compare.py", *WORDS, "--out", str(copied))
+    assert done.returncode == 2
+    assert f"error: cannot read {path}: it is not UTF-8 text" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_finished_runs_are_given_no_more_updates(copied: Path) -> None:
     more = inside("compare.py", *WORDS, "--out", str(copied), "--train.steps=4")
     assert more.returncode == 2

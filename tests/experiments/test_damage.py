@@ -11,13 +11,16 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 import yaml
 
+from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.plot import draw_bound, draw_kl, save
+from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.trainer import Trainer
 from latentheads.training import checkpoints
 from tests.experiments.breaks import stopped_in
@@ -52,9 +55,8 @@ def halted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with stopped_in(5):
         done = again(out, "--train.steps=6")
     assert done.returncode == 130
-    said = "has a checkpoint of step 4; the same command goes on from the last checkpoint"
-    assert said in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("run.py: stopped after step 5: ")
+    said = f"run.py: stopped after step 5: {out / LAST} is of step 4; the same command goes on"
+    assert done.stderr.splitlines()[-1] == said
     return out
 
 
@@ -71,7 +73,7 @@ def again(out: Path, *words: str) -> Any:
 def test_a_stop_behind_a_resumption_names_the_checkpoint_that_there_is(halted: Path) -> None:
     with stopped_in(5):
         done = again(halted, "--train.steps=6")
-    assert f"stopped after step 5: {halted} has a checkpoint of step 4; " in done.stderr
+    assert f"stopped after step 5: {halted / LAST} is of step 4; " in done.stderr
 
 
 @lru_cache
@@ -197,19 +199,22 @@ def test_lost_best_weights_are_looked_for_anew(
     assert run.reported == 6
 
 
-def test_an_average_is_of_those_that_are_whole(
+def test_an_average_without_one_of_its_checkpoints_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, words = tmp_path / "run", ["--train.report_every=1", "--train.average=3"]
     assert trained_again(out, *words).averaged == 3
     kept = sorted((out / "checkpoints").glob("step-*"))
     shorten(kept[1])
+    refused = rf"^{kept[1]} is not a complete checkpoint.*: remove it to average the others$"
+    with pytest.raises(UnfinishedError, match=refused):
+        trained_again(out, *words)
+    kept[1].unlink()
     run = trained_again(out, *words)
     assert (run.averaged, run.reported) == (2, 3)
-    assert f"{kept[1]} is not a complete checkpoint" in (said := capsys.readouterr().err)
-    assert said.endswith("; it is not averaged\n")
-    for path in kept:
-        path.write_bytes(b"")
+    for path in (kept[0], kept[2]):
+        path.unlink()
+    capsys.readouterr()
     run = trained_again(out, *words)
     assert (run.averaged, run.reported) == (0, 3)
     assert "no checkpoint to average; the last weights are reported on" in capsys.readouterr().err
@@ -308,7 +313,15 @@ def test_with_overwrite_it_says_which_command_goes_on(tmp_path: Path) -> None:
     with stopped_in(1):
         done = again(tmp_path / "run", "--overwrite")
     assert done.returncode == 130
-    said = "of step 0; without --overwrite the same command goes on from the last checkpoint"
+    assert done.stderr.endswith("of step 0; without --overwrite the same command goes on\n")
+
+
+def test_a_stop_before_the_first_checkpoint_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CheckpointManager, "save_state", mock.Mock(side_effect=KeyboardInterrupt))
+    done = again(tmp_path / "run")
+    said = f"stopped after step 0: {tmp_path / 'run'} has no checkpoint yet; the same command goes"
     assert said in done.stderr
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from itertools import pairwise
+import signal
+import sys
+from collections.abc import Callable
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,6 +17,13 @@ import pytest
 
 from latentheads.corpora import batches
 from latentheads.corpora.batches import TOKENS
+from latentheads.experiments.prune import (
+    _make_folder,
+    _replace_networks,
+    _staging_folder,
+    make_parser,
+)
+from latentheads.experiments.pruning.networks import pruned_networks
 from latentheads.inference.evaluation import evaluate
 from latentheads.metrics.scores import Scores
 from latentheads.pruning import all_heads
@@ -20,6 +31,7 @@ from latentheads.runs.reporter import Reporter
 from latentheads.training.checkpoints import weights
 from tests.experiments.breaks import assert_same_ends, stopped_in
 from tests.experiments.programs import (
+    FORKS,
     SHORT,
     SMALL,
     TINY,
@@ -100,8 +112,6 @@ def test_a_pruned_run_is_loaded_and_has_the_figures_it_reports(runs: Path) -> No
 def test_what_is_written_stands_beside_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from latentheads.experiments.prune import _make_folder, make_parser
-
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "run")
     for said in (".", "./", "checkpoints/..", "../run/", str(tmp_path / "run")):
@@ -319,6 +329,64 @@ def test_only_pruned_networks_are_replaced(runs: Path, tmp_path: Path) -> None:
     assert found == ["heads-1", "heads-2"]
     assert [path.name for path in (out / "heads-3").iterdir()] == ["notes.txt"]
     assert (out / "heads-1" / "notes.txt").read_text() == "mine"
+
+
+def is_killed_at(act: int, folder: Path, work: Callable[[], None]) -> bool:
+    """Whether work in a process of its own is killed before it ends, at an act in a folder."""
+    child = os.fork()
+    if child == 0:
+        acts = count(1)
+
+        def see(event: str, given: tuple[object, ...]) -> None:
+            is_act = event == "open" or event.startswith(("os.", "shutil."))
+            if is_act and str(folder) in str(given) and next(acts) == act:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(see)
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+@FORKS
+def test_killed_while_networks_move_it_goes_on(runs: Path, tmp_path: Path) -> None:
+    """At every act: a network is whole or not there, and the files of others stay."""
+    out, acts = tmp_path / "out", 0
+    words = [str(runs / "transformer"), f"--out={out}"]
+    first, again = (make_parser().parse_args([*words, *more]) for more in ([], ["--overwrite"]))
+
+    new = {"heads-7": "heads-7", "heads-2": "heads-3"}
+
+    def move() -> None:
+        with _staging_folder(out) as staged:
+            for name, network in new.items():
+                shutil.copytree(runs / "pruned" / network, staged / name)
+            for name in ("curve.json", "curve.png"):
+                (staged / name).write_text("new")
+            _replace_networks(out, staged, list(new))
+
+    is_killed, unfinished = True, 0
+    while is_killed:
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(runs / "pruned", out)
+        for heads in (7, 3):
+            (out / f"heads-{heads}" / "notes.txt").write_text("mine")
+        acts += 1
+        is_killed = is_killed_at(acts, out, move)
+        if not (out / "curve.json").exists():
+            unfinished += 1
+            assert _make_folder(first) == out
+        assert _make_folder(again) == out
+        for network in pruned_networks(out):
+            assert {path.name for path in network.iterdir()} >= {"config.yaml", "checkpoints"}
+        move()
+        assert [path.name for path in pruned_networks(out)] == ["heads-2", "heads-7"]
+        for heads in (7, 3):
+            assert (out / f"heads-{heads}" / "notes.txt").read_text() == "mine"
+        assert not list(out.glob(".*"))
+    assert unfinished > 9
 
 
 @pytest.mark.parametrize(

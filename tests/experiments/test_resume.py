@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -18,7 +20,7 @@ import torch
 
 from latentheads.training import checkpoints
 from tests.experiments.breaks import assert_same_ends, stopped_in, told
-from tests.experiments.processes import ended, start
+from tests.experiments.processes import ended, heeded, start
 from tests.experiments.programs import SHORT, TINY, assert_refused, inside, results_of, succeed
 
 WORDS = [*TINY, "--network.layers=1", "--network.dropout=0.2", "--samples=2", "--train.tokens=128"]
@@ -82,6 +84,28 @@ def test_a_run_killed_again_and_again_ends_as_if_never_killed(
         killed(words, other, updates)
     assert "resumed at step" in succeed("run.py", *words, "--out", str(other)).stdout
     assert_same_ends(whole, other)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_told_to_end_names_its_checkpoint(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    out, said = tmp_path / "run", tmp_path / "said"
+    with heeded(number):
+        process = start("run.py", *WORDS, "--train.steps=9999", f"--out={out}", said=said)
+        deadline = time.monotonic() + 120
+        while reached(out) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert process.pid is not None
+        os.kill(process.pid, number)
+        assert ended(process) == 128 + number
+    last = re.escape(str(out / "checkpoints" / "last.safetensors"))
+    line = said.read_text().splitlines()[-1]
+    stopped = re.fullmatch(rf"run.py: stopped after step (\d+): {last} is of step (\d+); .*", line)
+    assert stopped is not None, line
+    assert reached(out) == int(stopped[2]) <= int(stopped[1])
+    assert [path.name for path in out.rglob(".*")] == [".lock"]
 
 
 def shared(words: list[str], out: Path) -> str:

@@ -3,6 +3,7 @@
 import json
 import math
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from safetensors import safe_open
 
 from latentheads.data import Grammar
 from latentheads.experiments.cli.options import read_settings, trainer_of
+from latentheads.files import LOCK
 from latentheads.runs.folder import REPORT_FILES
 from latentheads.runs.settings import Settings
 from tests.experiments.processes import ended, start
@@ -53,7 +55,7 @@ def test_a_run_fills_its_folder_and_prints_one_table(tiny_run: Path, tmp_path: P
     assert {"config.yaml", "metrics.jsonl", "results.json", "bound.png", "kl.png"} <= names
     assert {"divergence.png", "vocabulary.json", "test.translations.txt", "checkpoints"} <= names
     assert names - set(REPORT_FILES) == OF_TRAINING
-    assert not list(out.rglob("*.part"))
+    assert not [path for path in out.rglob(".*") if path.name != LOCK]
     check_results(results_of(out))
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 3]
@@ -361,3 +363,12 @@ def test_without_options_a_run_is_the_default_that_the_help_promises() -> None:
     assert str(settings.out) == "runs/cascaded+alignments-seed0"
     assert settings.data == Grammar()
     assert settings == Settings()
+
+
+def test_a_run_does_not_replace_the_one_that_it_starts_with(tiny_run: Path, tmp_path: Path) -> None:
+    before = Path(shutil.copytree(tiny_run, tmp_path / "run"))
+    weights = (before / "checkpoints" / "best.safetensors").read_bytes()
+    words = ["--guide", "cascaded", *TINY, *SHORT, f"--start={before}", f"--out={before}"]
+    says = f"start and out are both {before}: choose another --out"
+    assert_refused("run.py", *words, "--overwrite", says=says)
+    assert (before / "checkpoints" / "best.safetensors").read_bytes() == weights

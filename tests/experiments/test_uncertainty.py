@@ -229,7 +229,10 @@ def test_translations_come_with_how_sure_the_run_is(tiny_run: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("--alignments=same.txt --confidence=./same.txt", "need a file each, both name same.txt"),
+        (
+            "--alignments=same.txt --confidence=./same.txt",
+            "need a file each, got ./same.txt",
+        ),
         ("--confidence=sure.txt --draws=4", "--draws has no effect here: it needs a run"),
         ("--doubt=.3", "--doubt is for --confidence FILE"),
         ("--confidence=sure.txt --doubt=1.5", "doubt must lie in [0, 1], got 1.5"),

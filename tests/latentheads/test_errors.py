@@ -16,4 +16,4 @@ def test_control_characters_are_written_out() -> None:
 
 
 def test_a_long_value_is_shown_in_part() -> None:
-    assert shown("x" * 200) == "'" + "x" * 99 + " ..."
+    assert shown("x" * 200) == "'" + "x" * 79 + " ..."

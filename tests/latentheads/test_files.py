@@ -127,8 +127,7 @@ def test_a_device_is_not_replaced_and_a_pipe_gives_way(
 
 def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
-    for name in ("file", "file.part"):
-        (tmp_path / name).symlink_to(tmp_path / "mine")
+    (tmp_path / "file").symlink_to(tmp_path / "mine")
     with files.atomic_write(tmp_path / "file") as partial:
         partial.write_text("new")
     assert (tmp_path / "mine").read_text() == "mine"
@@ -178,7 +177,7 @@ def test_the_disk_knows_a_file_before_its_name_and_its_name_at_the_end(
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(Path, "replace", rename)
     files.write_text(tmp_path / "a.txt", "x")
-    assert done == ["sync a.txt.part", "rename a.txt.part", f"sync {tmp_path.name}"]
+    assert done == ["sync whole", "rename whole", f"sync {tmp_path.name}"]
 
 
 def test_numbers_that_json_does_not_know_become_null_however_deep_they_stand() -> None:
@@ -186,3 +185,14 @@ def test_numbers_that_json_does_not_know_become_null_however_deep_they_stand() -
     written = {"a": [1, None, [None, 2.5]], "b": {"c": None, "d": "nan", "e": None}}
     assert finite(values) == written
     assert json.loads(json.dumps(finite(values), allow_nan=False)) == written
+
+
+@pytest.mark.parametrize("name", ["a", "x" * 255, "ä" * 127])
+def test_a_file_of_any_name_is_written_beside_those_of_any_other(tmp_path: Path, name: str) -> None:
+    neighbours = [f"{name}.part"] if len(name) < 100 else []
+    for neighbour in neighbours:
+        (tmp_path / neighbour).write_text("mine")
+    files.write_text(tmp_path / name, "new")
+    assert (tmp_path / name).read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, *neighbours])
+    assert all((tmp_path / neighbour).read_text() == "mine" for neighbour in neighbours)

@@ -13,9 +13,11 @@ import pyro
 import torch
 
 from latentheads.batch import SPECIALS
+from latentheads.experiments.cli.outputs import check_distinct_files
 from latentheads.experiments.cli.parser import Groups, OneLineErrorParser, positive, writable
 from latentheads.experiments.studies.benchmarks.baselines import Setting, Size
 from latentheads.experiments.studies.benchmarks.racing import metadata
+from latentheads.files import write_text
 
 BENCH_GROUPS: Groups = {
     "what to do": ("minutes", "parts", "data", "at_once", "smoke"),
@@ -93,6 +95,8 @@ def begin(
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: PyTorch sees no CUDA device here")
     try:
+        outputs = (("--json", options.json), ("--figure", getattr(options, "figure", None)))
+        check_distinct_files(outputs)
         plan = make_plan(options)
     except ValueError as reason:
         parser.error(str(reason))
@@ -111,4 +115,4 @@ def write(path: Path | None, facts: dict[str, Any], **measured: Any) -> None:
     """Writes the measured figures and the facts that they depend on, where a file is asked for."""
     if path is not None:
         written = {"metadata": facts, **measured}
-        path.write_text(json.dumps(written, indent=1, default=asdict) + "\n")
+        write_text(path, json.dumps(written, indent=1, default=asdict) + "\n")

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from latentheads.experiments.cli.parser import writable
 from latentheads.experiments.studies.benchmarks.baselines import Setting, Size, make_batch
+from latentheads.files import write_text
 from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES, RECIPES
 from latentheads.handlers import SharedSamples
@@ -116,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = []
     for recipe in (*RECIPES, ALIGNED):
         rows += [asdict(each) for each in measure(recipe, options.device, size)]
-        options.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+        write_text(options.json, json.dumps({"rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

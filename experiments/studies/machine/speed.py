@@ -39,6 +39,7 @@ from latentheads.experiments.studies.benchmarks.baselines import (
 )
 from latentheads.experiments.studies.benchmarks.racing import metadata, progress, race
 from latentheads.experiments.studies.machine.agreement import ALIGNED, make_recipe
+from latentheads.files import write_text
 from latentheads.layers.position import sinusoidal_positions
 
 FUSED = "nn.Transformer"
@@ -217,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     written: dict[str, Any] = {"metadata": metadata(plan, setting), "rows": []}
     for row in measure(sizes, setting, options.rounds, options.compiled):
         written["rows"].append(asdict(row))
-        options.json.write_text(json.dumps(written, indent=1) + "\n")
+        write_text(options.json, json.dumps(written, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from latentheads.corpora.grammar.choice import DOMAINS, Sampler
 from latentheads.corpora.grammar.languages import LANGUAGES, Language
 from latentheads.corpora.grammar.languages import language as make_language
 from latentheads.corpora.grammar.syntax import Arc, arcs, sample_tree
+from latentheads.errors import shown
 
 DOMAIN_PROBABILITY = 1 / len(DOMAINS)
 """p(d) of every domain d."""
@@ -53,7 +54,7 @@ def sample(size: int, *, language: str = "velu", seed: int = 0) -> list[Sentence
     language, so that samples in several languages are parallel.
     """
     if size < 1:
-        raise ValueError(f"size must be a positive number of sentences; got {size!r}")
+        raise ValueError(f"size must be a positive number of sentences; got {shown(size)}")
     check_choice("language", language, LANGUAGES)
     target = make_language(language)
     source_rng = Random(f"latentheads.source.{seed}")

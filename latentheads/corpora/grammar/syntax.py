@@ -13,6 +13,7 @@ from typing import NamedTuple
 from latentheads.corpora.grammar.choice import DOMAINS, Chooser, Sampler
 from latentheads.corpora.grammar.lexicon import LEXICON, Word
 from latentheads.corpora.grammar.rules import MAX_WORDS, RULES, Rule, log_prob_within_limit
+from latentheads.errors import shown
 
 
 class Leaf(NamedTuple):
@@ -163,7 +164,7 @@ def parse(source: Sequence[str]) -> tuple[Node, list[float]]:
     trees = parses(source)
     if len(trees) != 1:
         text = " ".join(source)
-        raise ValueError(f"source must be a sentence of the grammar, got {text!r}")
+        raise ValueError(f"source must be a sentence of the grammar, got {shown(text)}")
     return trees[0]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from latentheads.corpora.speech.waveform import AUDIO_EXTENSIONS
 from latentheads.corpora.text import find_file, iterate_lines
+from latentheads.errors import shown
 
 REQUIRED_COLUMNS = ("id", "audio", "tgt_text")
 """Columns that every table must have."""
@@ -110,7 +111,7 @@ def _read_table(path: Path) -> Iterator[Utterance]:
             raise ValueError(f"{location}: {len(cells)} columns, {len(names)} in the first line")
         row = dict(zip(names, cells, strict=True))
         if (first_line := line_of_id.setdefault(row["id"], number)) != number:
-            raise ValueError(f"{location}: id {row['id']!r} is that of line {first_line} too")
+            raise ValueError(f"{location}: id {shown(row['id'])} is that of line {first_line} too")
         audio = path.parent / row["audio"]
         if not row["audio"] or not audio.is_file():
             hint = (
@@ -134,5 +135,5 @@ def _read_header(path: Path, line: str) -> list[str]:
             f"{', '.join(REQUIRED_COLUMNS)} among them: there is no {', '.join(missing)}"
         )
     if repeated := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{path}, line 1 names column {repeated[0]!r} twice")
+        raise ValueError(f"{path}, line 1 names column {shown(repeated[0])} twice")
     return names

@@ -10,12 +10,16 @@ from annotated_types import Ge, Le
 from latentheads.latents.alignments.emission import MAX_HEADS
 from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
-from latentheads.options import MAX_WIDTH, Count, OptionError, Size, Width, options_class
+from latentheads.options import MAX_WIDTH, OptionError, Size, Width, options_class
 
 if TYPE_CHECKING:
     from latentheads.latents.alignments.aligner import Aligner
     from latentheads.model import HeadModel
 
+MAX_BLOCKS = 1000
+"""Most blocks, and most heads of a block: more do not fit into memory."""
+
+Blocks = Annotated[int, Ge(1), Le(MAX_BLOCKS)]
 Prior = Literal["independent", "cascaded", "chain", "soft", "mixture"]
 
 
@@ -41,8 +45,8 @@ class AlignmentOptions(LatentOptions):
 
     may_be_summed_out: ClassVar[bool] = True
 
-    blocks: Count | None = None
-    heads: Count = 1
+    blocks: Blocks | None = None
+    heads: Blocks = 1
     prior: Prior = "cascaded"
     width: Width = 64
     reach: Annotated[int, Ge(0), Le(MAX_WIDTH)] = 3

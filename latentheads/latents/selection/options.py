@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from latentheads.checks import check_known, split_items
+from latentheads.errors import shown
 from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.latents.selection.selector import CandidateSelector
 from latentheads.latents.selection.strategies import STRATEGIES, make_selector
@@ -116,7 +117,7 @@ class SelectionOptions(LatentOptions):
             check_known("task", name, dict.fromkeys([*sources, *targets]), "families")
         if len(set(named)) < len(named):
             twice = next(name for name in named if named.count(name) > 1)
-            raise ValueError(f"families: task {twice!r} is in two families")
+            raise ValueError(f"families: task {shown(twice)} is in two families")
         keys = [next((tuple(f) for f in families if name in f), (name,)) for name in side]
         order = list(dict.fromkeys(keys))
         return tuple(order.index(key) for key in keys)

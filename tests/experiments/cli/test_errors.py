@@ -7,6 +7,7 @@ import io
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -29,6 +30,7 @@ from latentheads.experiments.cli.errors import (
     write_stdout,
 )
 from latentheads.options import OptionError
+from tests.experiments.processes import heeded
 from tests.experiments.programs import ROOT, command, deserted, status_of
 from tests.typechecking import unchecked
 
@@ -292,3 +294,44 @@ def test_unknown_words_are_told_without_their_control_characters(
     cut = "x" * 39 + "…"
     named = ", ".join(map(str, range(8)))
     assert said == f"some.py: not in the vocabulary: a\\x1b[31mb, {cut}, {named} and 1 more\n"
+
+
+STOPPED_WRITING = """
+import os, signal, sys
+from pathlib import Path
+from latentheads.experiments.cli.errors import error_handling
+from latentheads.files import atomic_write
+with error_handling("some.py", on_interrupt="nothing is left"):
+    with atomic_write(Path("file")) as partial:
+        partial.write_text("half")
+        os.kill(os.getpid(), int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_a_file_is_written_leaves_nothing(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("older")
+    with heeded(number):
+        done = subprocess.run(
+            [sys.executable, "-c", STOPPED_WRITING, str(number.value)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (128 + number, "some.py: stopped; nothing is left\n")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "older")]
+
+
+@pytest.mark.parametrize("text", ["x" * 10**6, "the dog " * 10**5])
+def test_a_long_text_of_a_file_is_not_repeated(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit), error_handling("some.py"):
+        raise ValueError(f"{text} is no number")
+    line = capsys.readouterr().err
+    assert line.startswith(f"some.py: error: {text[:200]}")
+    assert len(line) < 2500
+    assert " ..." in line

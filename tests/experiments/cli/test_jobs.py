@@ -14,10 +14,10 @@ import pytest
 
 from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli import jobs
+from latentheads.experiments.cli.errors import interrupted_by_signals
 from latentheads.experiments.cli.jobs import (
     LOG_FILE,
     RunJob,
-    interrupted_by_signals,
     make_slots,
     open_command,
     parse_shard,

@@ -119,6 +119,7 @@ def test_the_printed_options_are_read_as_they_are(
         ("--config", "--config must be a text, got no value"),
         ("--a-b 3", "unrecognized argument '--a-b': did you mean --a_b?"),
         ("--train.steps", "--train.steps must be a whole number, got no value"),
+        (f"--train.{'a.' * 2000}b=1", "unrecognized argument '--train.a.a.a"),
         (
             "--train guide",
             "--train is a group of options: did you mean --train.steps or --train.tokens or "

@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.experiments.cli.outputs import check_output_file, make_output_folder, open_output
+from latentheads.experiments.cli.outputs import (
+    check_distinct_files,
+    check_output_file,
+    make_output_folder,
+    open_output,
+)
+from tests.experiments.programs import assert_refused
 
 
 def test_a_folder_is_tried_and_what_is_there_stays(tmp_path: Path) -> None:
@@ -20,6 +26,8 @@ def test_a_folder_is_tried_and_what_is_there_stays(tmp_path: Path) -> None:
     assert (out / "table.md").read_text() == "kept"
     with pytest.raises(ValueError, match=r"^--out: cannot write .*table.md/c: Not a directory$"):
         make_output_folder(out / "table.md" / "c", "table.md")
+    with pytest.raises(ValueError, match=r"^--out: cannot write .*/a/b: it is a folder$"):
+        make_output_folder(tmp_path / "a", "b")
 
 
 def test_an_output_is_opened_where_one_is_asked_for(tmp_path: Path) -> None:
@@ -132,3 +140,63 @@ def test_what_a_file_holds_is_lost_to_what_is_written_alone(tmp_path: Path) -> N
             assert file is not None
             file.write(said)
         assert kept.read_text() == said
+
+
+def test_files_named_twice_are_refused_also_by_a_link(tmp_path: Path) -> None:
+    (tmp_path / "en").write_text("the dog\n")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "symbolic").symlink_to(tmp_path / "en")
+    (tmp_path / "hard").hardlink_to(tmp_path / "en")
+    for name in ("en", "symbolic", "hard", "folder/../en"):
+        out = tmp_path / name
+        with pytest.raises(ValueError, match=rf"^--out: cannot write {out}: it is read too"):
+            check_distinct_files([("--out", out)], [tmp_path / "other", tmp_path / "en"])
+        with pytest.raises(ValueError, match=rf"^--a and --b need a file each, got {out} for both"):
+            check_distinct_files([("--a", tmp_path / "en"), ("--c", None), ("--b", out)])
+    check_distinct_files([("--out", tmp_path / "de")], [tmp_path / "en", None])
+    new = [("--a", tmp_path / "new"), ("--b", tmp_path / "folder" / ".." / "new")]
+    with pytest.raises(ValueError, match=r"^--a and --b need a file each"):
+        check_distinct_files(new)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "checkpoints/best.safetensors", "heads.json"])
+def test_a_file_of_a_run_that_is_read_is_no_output(name: str, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "best.safetensors").touch()
+    with pytest.raises(ValueError, match=rf"^--out: cannot write {tmp_path / name}: it is read"):
+        check_distinct_files([("--out", tmp_path / name)], [tmp_path])
+    check_distinct_files([("--out", tmp_path / "report.html")], [tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "kept"),
+    [
+        ("align.py", "en de --out en", "en"),
+        ("align.py", "en de --keep de", "de"),
+        ("align.py", "en de --aligner m --scores m", "m"),
+        ("align.py", "en de --runs run run --out run/config.yaml", "run/config.yaml"),
+        ("report.py", "run --out run/config.yaml", "run/config.yaml"),
+        ("score.py", "en de --json en", "en"),
+        ("score.py", "en --references de --json de", "de"),
+        ("analyse.py", "run --out run", "run/divergence.png"),
+        ("analyse.py", "run --conllu table.md --out .", "table.md"),
+        ("uncertainty.py", "run --others a=table.md --out .", "table.md"),
+        ("transcribe.py", "run en de --alignments de", "de"),
+        ("bench_trained.py", "run --json run/results.json", "run/results.json"),
+        ("bench_aligner.py", "text --json text/test.en", "text/test.en"),
+        ("head_subsets.py", "encoder run --english en --out en", "en"),
+    ],
+)
+def test_no_program_writes_what_it_reads(
+    program: str, words: str, kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused before anything is read: no run is needed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "text").mkdir()
+    for name in {"en", "de", kept}:
+        (tmp_path / name).write_text("kept\n")
+    assert_refused(
+        program, *words.split(), says=f"cannot write {kept}: it is read too", quiet=False
+    )
+    assert (tmp_path / kept).read_text() == "kept\n"

@@ -160,6 +160,14 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
             {"alignments": {"width": 10**9}},
             "alignments.width must be at most 65,536, got 1,000,000,000",
         ),
+        (
+            {"alignments": {"prior": "soft", "blocks": 10**6}},
+            "alignments.blocks must be at most 1,000,",
+        ),
+        (
+            {"alignments": {"prior": "soft", "heads": 10**6}},
+            "alignments.heads must be at most 1,000,",
+        ),
         ({"network": {"dropout": "x"}}, "network.dropout must be a number, got 'x'"),
         ({"network": {"dropout": "nan"}}, "network.dropout must be a finite number, got 'nan'"),
         ({"network": {"cutoffs": [3, "x"]}}, "network.cutoffs.1 must be a whole number, got 'x'"),

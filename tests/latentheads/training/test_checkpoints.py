@@ -66,10 +66,13 @@ def test_weights_of_another_model_change_nothing(tmp_path: Path) -> None:
         assert torch.equal(tensor, before[name])
 
 
-def test_what_cannot_be_written_leaves_the_older_file(tmp_path: Path) -> None:
+def test_what_cannot_be_written_leaves_the_older_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "last.safetensors"
     checkpoints.save(path, {"x": torch.ones(3)}, {"step": 1})
-    path.with_name(path.name + ".part").mkdir()
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr("tempfile.mkdtemp", mock.Mock(side_effect=full))
     with pytest.raises(OSError, match="cannot write"):
         checkpoints.save(path, {"x": torch.zeros(3)}, {"step": 2})
     tensors, facts = checkpoints.load(path)

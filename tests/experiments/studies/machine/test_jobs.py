@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.experiments.cli.jobs import interrupted_by_signals
+from latentheads.experiments.cli.errors import interrupted_by_signals
 from latentheads.experiments.studies.machine import jobs
 from latentheads.experiments.studies.machine.jobs import (
     Done,
