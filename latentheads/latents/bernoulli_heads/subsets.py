@@ -166,7 +166,7 @@ class HeadSubsets(TorchDistribution):
         """The most probable subset."""
         return self.subsets[self.log_probs.argmax(-1)]
 
-    def log_prob(self, value: Float[Tensor, "*batch head"]) -> Float[Tensor, "*batch"]:
+    def log_prob(self, value: Float[Tensor, "*sample head"]) -> Float[Tensor, "*out"]:
         """Log-probability of a subset."""
         index = subset_index(value)
         shape = torch.broadcast_shapes(index.shape, self.batch_shape)

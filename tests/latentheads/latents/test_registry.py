@@ -113,9 +113,7 @@ def losses_of(model: HeadModel) -> list[str]:
 @every_kind
 @every_latent
 @pytest.mark.parametrize("guide_name", GUIDES)
-def test_it_is_trained_and_evaluated_in_bfloat16(
-    guide_name: str, name: str, kind: str
-) -> None:
+def test_it_is_trained_and_evaluated_in_bfloat16(guide_name: str, name: str, kind: str) -> None:
     torch.set_default_dtype(torch.float32)
     batch = replace(batch_of(kind), index=torch.arange(3), corpus_size=3)
     model = build(name, kind).float()
