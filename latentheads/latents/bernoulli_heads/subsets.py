@@ -114,6 +114,8 @@ def joint_conditionals(
         log_joint: Log-weights of the subsets of all heads; they need not be normalised.
         heads: Heads of every block, from the lowest.
     """
+    # float32 rounds log-likelihoods of hundreds of nats so much that tables would not sum to 1
+    log_joint = log_joint - log_joint.detach().amax(-1, keepdim=True)
     tables: list[SubsetTable] = []
     for index, number in reversed(list(enumerate(heads))):
         first = sum(heads[:index])
