@@ -22,7 +22,8 @@ class Optimizer(ABC):
     """How gradients move the weights.
 
     Attributes:
-        weight_decay: Share of the learning rate by which weights shrink at each step.
+        weight_decay: Share of the learning rate by which weights shrink at each step, beside the
+            gradient: ``p *= 1 - learning_rate * weight_decay``.
     """
 
     weight_decay: float = 0.0
@@ -87,7 +88,7 @@ class NAGOptimizer(Optimizer):
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
 
     def make(self, module: nn.Module, learning_rate: float) -> StateNames:
-        """SGD with Nesterov momentum for all parameters."""
+        """Nesterov's accelerated gradient for all parameters."""
         parameters = list(module.parameters())
         return make_nag(parameters, learning_rate, self.weight_decay, self.momentum)
 
