@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
-from latentheads.attention.block import BlockCache, HeadBlock, reorder
+from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import Batch, SentenceTasks, check_batch
 from latentheads.distributions import Tokens, make_token_distribution
@@ -320,7 +320,7 @@ class DecodingState:
         if (mixture := self.mixture) is None:
             self._select_rows(sentences, hypotheses)
             return
-        mixture.select(lambda tensor: reorder(tensor, sentences, hypotheses))
+        mixture.select(sentences, hypotheses)
         self._select_rows(
             None if sentences is None else mixture.expand_index(sentences),
             None if hypotheses is None else mixture.expand(hypotheses),

@@ -57,6 +57,8 @@ def frozen_parameters(model: nn.Module) -> Iterator[None]:
 
 
 SMALLEST_NORMAL = 2.0**-1022
+PARALLEL_SIZE = 2**17
+"""Elements of a tensor that PyTorch processes in parallel; it does so from 2**15."""
 
 
 def _are_flushed() -> bool:
@@ -65,7 +67,7 @@ def _are_flushed() -> bool:
 
 
 @contextmanager
-def flush_denormals() -> Iterator[None]:
+def flush_denormals(in_workers: bool = False) -> Iterator[None]:
     """Context that flushes denormal numbers to 0 in this thread and in threads started within it.
 
     They lie between 0 and 1.2e-38 in float32, and a CPU processes them about a hundred times slower
@@ -73,13 +75,30 @@ def flush_denormals() -> Iterator[None]:
     products two to three times slower.
 
     The mode holds for all floating-point code of the thread, Python's own included, and is restored
-    afterwards. Threads that PyTorch has started before keep their mode: enter the context early.
+    afterwards.
+
+    Args:
+        in_workers: Whether workers of PyTorch's thread pool that start within flush too. They do so
+            until the process ends: only for a program, whose process computes nothing else. By
+            default they start before, and keep the mode of the caller.
     """
     if _are_flushed():
         yield
         return
+    if not in_workers:
+        _start_workers()
     torch.set_flush_denormal(True)
     try:
         yield
     finally:
         torch.set_flush_denormal(False)
+
+
+_IMPORTED_IN = os.getpid()
+
+
+def _start_workers() -> None:
+    """Starts PyTorch's thread pool: a worker has the mode of the thread that starts it."""
+    # a forked process may have inherited a pool without its threads, which would be waited for
+    if torch.get_num_threads() > 1 and os.getpid() == _IMPORTED_IN:
+        torch.empty(PARALLEL_SIZE, device="cpu").zero_()

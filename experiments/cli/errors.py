@@ -110,7 +110,7 @@ def error_handling(
         user_errors: The errors that mean a mistake of the user.
     """
     try:
-        with interrupted_by_signals(), flush_denormals():
+        with interrupted_by_signals(), flush_denormals(in_workers=True):
             yield
     except user_errors as mistake:
         exit_with_error(program, f"error: {name_options(mistake)}")

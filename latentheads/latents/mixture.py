@@ -7,7 +7,7 @@ probability of the tokens before, so that it is exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from latentheads.attention.block import reorder
 from latentheads.batch import Batch
 from latentheads.latents.selector import Choice
 from latentheads.layers.numeric import full_precision
@@ -25,14 +26,14 @@ class PassMixture:
     """The components of a mixture, and their weights given the tokens so far.
 
     Attributes:
-        log_prior: Log-probability of every component.
+        log_prior: Log-probability of every component, the same for all sentences or of each.
         gates: The gates of heads in every component, by block.
         sentences: Number of sentences.
         log_weights: Log-joint of component and tokens so far, of every sentence and hypothesis.
         log_probs: Log-probabilities of the next token under every component; None before the first.
     """
 
-    log_prior: Float[Tensor, " component"]
+    log_prior: Float[Tensor, "*sentence component"]
     gates: Mapping[str, Float[Tensor, "component head"]]
     sentences: int
     log_weights: Float[Tensor, "sentence *hypothesis component"] | None = None
@@ -41,7 +42,7 @@ class PassMixture:
     @property
     def size(self) -> int:
         """Number of components."""
-        return len(self.log_prior)
+        return self.log_prior.shape[-1]
 
     def choices(self) -> dict[str, Choice]:
         """The active heads of every repeated sentence."""
@@ -64,14 +65,23 @@ class PassMixture:
         components = torch.arange(self.size, device=sentences.device)
         return (sentences[:, None] * self.size + components).flatten()
 
-    def select(self, select: Callable[[Tensor], Tensor]) -> None:
+    def select(
+        self,
+        sentences: Int[Tensor, " kept"] | None,
+        hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
+    ) -> None:
         """Selects, repeats or reorders sentences and hypotheses.
 
         Args:
-            select: Does so with a tensor of sentences.
+            sentences: The sentences to keep; None: all, unchanged.
+            hypotheses: The hypotheses to keep of each of these; None: all, unchanged.
         """
-        self.log_weights = None if self.log_weights is None else select(self.log_weights)
-        self.log_probs = None if self.log_probs is None else select(self.log_probs)
+        if sentences is not None and self.log_prior.ndim > 1:
+            self.log_prior = self.log_prior.index_select(0, sentences)
+        if self.log_weights is not None:
+            self.log_weights = reorder(self.log_weights, sentences, hypotheses)
+        if self.log_probs is not None:
+            self.log_probs = reorder(self.log_probs, sentences, hypotheses)
 
     def mix(
         self,
@@ -98,7 +108,9 @@ class PassMixture:
     def _weigh(self, token: Int[Tensor, sentence * hypothesis]) -> None:
         """Multiplies the weights by the probability of a token; the first token is given."""
         if self.log_weights is None or self.log_probs is None:
-            self.log_weights = self.log_prior.expand(*token.shape, self.size)
+            sentences = self.log_prior.shape[:-1]
+            prior = self.log_prior.view(*sentences, *(1,) * (token.ndim - 1), self.size)
+            self.log_weights = prior.expand(*token.shape, self.size)
             return
         index = token[..., None, None].expand(*token.shape, self.size, 1)
         log_probs = self.log_probs.expand(*token.shape, *self.log_probs.shape[-2:])

@@ -69,7 +69,9 @@ class MixtureChoice(Categorical):
 
     def posterior(self, tokens: Int[Tensor, "sentence target"]) -> Categorical:
         """The exact posterior given the tokens, by Bayes' rule; detached."""
-        return Categorical(logits=(self.logits + self.log_likelihoods(tokens)).detach())
+        log_joint = self.logits + self.log_likelihoods(tokens)
+        # Categorical subtracts a logsumexp of hundreds of nats, which float32 rounds
+        return Categorical(logits=log_joint.detach().log_softmax(-1))
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> MixtureChoice:
         """Adds batch dimensions in front."""

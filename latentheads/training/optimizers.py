@@ -11,7 +11,7 @@ https://arxiv.org/abs/2502.16982), so that one learning rate serves both.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -86,6 +86,48 @@ class Muon(torch.optim.Muon):
         changes = updates.to(momenta.dtype) * (-rate * scale * step_factor)
         for parameter, change in zip(parameters, changes.unbind(), strict=True):
             parameter.mul_(1 - rate * group["weight_decay"] * step_factor).add_(change)
+
+
+class NAG(torch.optim.SGD):
+    r"""Nesterov's accelerated gradient with decoupled weight decay, as in AdamW.
+
+    .. math:: v \leftarrow \mu v + g, \qquad
+              p \leftarrow (1 - \eta \lambda) p - \eta (g + \mu v)
+
+    The decay of ``torch.optim.SGD`` is a part of g, so that momentum multiplies it by up to
+    :math:`1 / (1 - \mu)`.
+
+    Args:
+        parameters: What is trained.
+        lr: :math:`\eta`.
+        momentum: :math:`\mu`; 0: plain gradient descent.
+        weight_decay: :math:`\lambda`; in groups ``decoupled_weight_decay``.
+    """
+
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], lr: float, momentum: float, weight_decay: float
+    ) -> None:
+        super().__init__(parameters, lr, momentum, nesterov=momentum > 0, fused=True)
+        for group in self.param_groups:
+            group["decoupled_weight_decay"] = weight_decay
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Takes one step; see ``torch.optim.SGD``."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        found_inf = getattr(self, "found_inf", None)
+        step_factor: Tensor | float = 1.0 if found_inf is None else 1 - found_inf
+        for group in self.param_groups:
+            shrinkage = float(group["lr"]) * group["decoupled_weight_decay"]
+            if shrinkage:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        parameter.mul_(1 - shrinkage * step_factor)
+        super().step()
+        return loss
 
 
 class Optimizers:
@@ -191,15 +233,8 @@ def make_nag(
     parameters: Sequence[nn.Parameter], learning_rate: float, weight_decay: float, momentum: float
 ) -> StateNames:
     """Nesterov's accelerated gradient; with momentum 0 plain gradient descent."""
-    sgd = torch.optim.SGD(
-        parameters,
-        learning_rate,
-        momentum,
-        weight_decay=weight_decay,
-        nesterov=momentum > 0,
-        fused=True,
-    )
-    return {sgd: MOMENTUM_STATE}
+    nag = NAG(parameters, learning_rate, momentum, weight_decay)
+    return {nag: MOMENTUM_STATE if momentum else set()}
 
 
 def make_muon(module: nn.Module, learning_rate: float, weight_decay: float) -> StateNames:

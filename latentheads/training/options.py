@@ -23,7 +23,8 @@ class Optimizer(Choice, ABC):
     """How gradients move the weights.
 
     Attributes:
-        weight_decay: Share of the learning rate by which weights shrink at each step.
+        weight_decay: Share of the learning rate by which weights shrink at each step, beside the
+            gradient: ``p *= 1 - learning_rate * weight_decay``.
     """
 
     weight_decay: NonNegativeFloat = 0.0
@@ -79,7 +80,7 @@ class NAGOptimizer(Optimizer):
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.99
 
     def make(self, module: nn.Module, learning_rate: float) -> StateNames:
-        """SGD with Nesterov momentum for all parameters."""
+        """Nesterov's accelerated gradient for all parameters."""
         parameters = list(module.parameters())
         return make_nag(parameters, learning_rate, self.weight_decay, self.momentum)
 

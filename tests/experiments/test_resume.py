@@ -120,13 +120,14 @@ def shared(words: list[str], out: Path) -> str:
 PLAIN = ["--recipe=transformer", "--tensorboard"]
 ALIGNED = ["--guide=cascaded", "--loss=marginal", "--alignments.blocks=2", "--alignments.width=4"]
 OF_PYRO = ["--recipe=transformer", "--loss=RenyiELBO"]
-FAST = ["--network.layers=1", "--train.optimizer=adamw", "--train.learning_rate=0.02"]
-FAST += ["--train.warmup_steps=1"]
+# not Adam: it makes whole steps of what float32 rounds away of a gradient near 0
+DESCENT = ["--network.layers=1", "--train.optimizer=nag", "--train.optimizer.momentum=0"]
+DESCENT += ["--train.learning_rate=0.5", "--train.warmup_steps=1"]
 
 
 @pytest.mark.parametrize(
     "kind",
-    [PLAIN, [*ALIGNED, *FAST], [*COPY, *FAST], OF_PYRO],
+    [PLAIN, [*ALIGNED, *DESCENT], [*COPY, *DESCENT], OF_PYRO],
     ids=["plain", "alignments", "copy", "a loss of Pyro's"],
 )
 def test_two_processes_give_the_loss_of_one(kind: list[str], tmp_path: Path) -> None:
@@ -148,9 +149,7 @@ def assert_same_figures(mine: dict, theirs: dict) -> None:
     """Of two reports: the bound, and what is exact of alignments."""
     exact = [name for name in ("exact", "gap", "information") if mine.get(name) is not None]
     for name in ("elbo", *exact):
-        # large steps of Adam enlarge what float32 rounds away of a guide's small gradients
-        near = 5e-4 if exact and name in ("elbo", "gap") else 1e-5
-        assert mine[name] == pytest.approx(theirs[name], abs=near)
+        assert mine[name] == pytest.approx(theirs[name], abs=1e-5)
     assert all(mine[name] > 1e-4 for name in exact[1:]), "the guide has its own law, words say much"
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import subprocess
+import sys
+from ast import literal_eval
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
+from pathlib import Path
 from threading import Barrier, Event
 from typing import Any
 
@@ -203,6 +208,62 @@ def test_decoding_flushes(kind: str) -> None:
     assert seen
     assert all(seen)
     assert not flushes()
+
+
+WORKERS = """
+from threading import Thread
+import torch
+import latentheads as lh
+from latentheads.experiments.cli.errors import error_handling
+from tests.tiny import attach, build, small_batch
+
+def start_workers(*_):
+    torch.ones(2**20).add_(1)
+
+def share_flushed():
+    return float((torch.full((2**20,), 2.0**-126) / 2 == 0).double().mean())
+
+def run_program():
+    with error_handling("run.py"):
+        start_workers()
+        shares["within a program"] = share_flushed()
+
+def start_within(name, call):
+    assert torch.get_num_threads() == 2
+    call()
+    shares[name] = share_flushed()
+
+model, shares = build(), {}
+guide, batch = attach("cascaded", model), small_batch(index=[0, 1, 2], corpus_size=3)
+model.register_forward_pre_hook(start_workers)
+calls = {
+    "evaluate": lambda: lh.evaluate(model, guide, [batch]),
+    "fit": lambda: lh.fit(model, guide, [batch], steps=1, warmup_steps=1, quiet=True),
+    "terms": lambda: lh.terms(model.eval(), guide.eval(), batch),
+    "program": run_program,
+}
+for name, call in calls.items():  # a thread has a pool of workers of its own
+    thread = Thread(target=start_within, args=(name, call))
+    thread.start()
+    thread.join()
+print(shares)
+"""
+
+
+def test_workers_of_pytorch_flush_behind_no_call_and_within_a_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WORKERS],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    shares = literal_eval(done.stdout.splitlines()[-1])
+    assert shares.pop("within a program") == 1
+    assert shares.pop("program") == 0.5, "they keep flushing"
+    assert shares == dict.fromkeys(("evaluate", "fit", "terms"), 0)
 
 
 def test_programs_flush() -> None:

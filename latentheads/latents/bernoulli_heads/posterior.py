@@ -105,7 +105,8 @@ class SubsetPosterior(LatentPosterior):
         logits = self._initial_logits() + self.logits(features)
         weight = logits.new_zeros(*logits.shape, logits.shape[-1])
         if self.weights is not None:
-            weight[..., self.mask] = self.weights(features)
+            # under autocast a layer's output is narrower than the prior's logits
+            weight[..., self.mask] = self.weights(features).to(weight.dtype)
         if prior.weight is not None:
             weight = weight + prior.weight.detach() * (self.mask & prior.mask)
         return chain_tables(logits, weight, prior.heads)

@@ -114,6 +114,8 @@ def joint_conditionals(
         log_joint: Log-weights of the subsets of all heads; they need not be normalised.
         heads: Heads of every block, from the lowest.
     """
+    # float32 rounds log-likelihoods of hundreds of nats so much that tables would not sum to 1
+    log_joint = log_joint - log_joint.detach().amax(-1, keepdim=True)
     tables: list[SubsetTable] = []
     for index, number in reversed(list(enumerate(heads))):
         first = sum(heads[:index])
@@ -191,7 +193,7 @@ class HeadSubsets(TorchDistribution):
         """The most probable subset."""
         return self.subsets[self.log_probs.argmax(-1)]
 
-    def log_prob(self, value: Float[Tensor, "*batch head"]) -> Float[Tensor, "*batch"]:
+    def log_prob(self, value: Float[Tensor, "*sample head"]) -> Float[Tensor, "*out"]:
         """Log-probability of a subset."""
         index = subset_index(value)
         shape = torch.broadcast_shapes(index.shape, self.batch_shape)

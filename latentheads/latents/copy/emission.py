@@ -247,10 +247,16 @@ class CopiedTokens(AlignedTokens):
     alignment_pass: CopyPass
 
     @property
+    def choices(self) -> Int[Tensor, "*batch token"]:
+        """The choice at every token; enumerated ones have a sentence dimension of size 1."""
+        choices = self.alignments[..., 0]
+        return choices.expand(torch.broadcast_shapes(choices.shape, self.states.shape[:-1]))
+
+    @property
     def logits(self) -> Float[Tensor, "*batch token vocab"]:
         """Log-probabilities of the vocabulary given the choices."""
         log_probs = full_precision(self.output(self.states)).log_softmax(-1)
-        choice, slip = self.alignments[..., 0], self.alignment_pass.slip
+        choice, slip = self.choices, self.alignment_pass.slip
         log_probs = log_probs.expand(*choice.shape, -1)
         head = (choice - 1) % self.alignment_pass.heads
         is_copied = (choice > 0) & (head < len(slip.log))
@@ -272,6 +278,6 @@ class CopiedTokens(AlignedTokens):
         enabled, dtype = self.autocast
         with torch.autocast(value.device.type, dtype, enabled):
             emissions = self.alignment_pass.emission_log_probs(value)
-        choice = self.alignments[..., 0]
+        choice = self.choices
         table = emissions.expand(*choice.shape, -1)
         return table.gather(-1, choice[..., None])[..., 0] * self.valid

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, ClassVar
+
+import pyro
+import pytest
 import torch
+from torch import Tensor, nn
 
 import latentheads as lh
+from latentheads.decoding.beam_search import beam_search
+from latentheads.distributions import make_token_distribution
+from latentheads.latents.latent import Latent
 from latentheads.latents.mixture import PassMixture
+from latentheads.latents.options import LatentOptions
+from latentheads.latents.selector import Choice
+from latentheads.latents.sentence_mixture import MixtureChoice, MixtureTokens
+from latentheads.models import Translation, make_prior
+from tests.tiny import HEADS, SOURCE_TYPES, jiggle, sizes
 
 LOG_PRIOR = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64).log()
 
@@ -51,7 +67,114 @@ def test_hypotheses_have_their_own_weights() -> None:
     assert state.log_weights is not None
     before = state.log_weights
     assert before.shape == (1, 2, 3)
-    state.select(lambda tensor: tensor[:, [1, 1, 0]])
+    state.select(None, torch.tensor([[1, 1, 0]]))
     assert torch.equal(state.log_weights, before[:, [1, 1, 0]])
     assert state.log_probs is not None
     assert state.log_probs.shape == (1, 3, 3, 5)
+
+
+def test_a_prior_of_each_sentence_is_selected_with_it_before_the_first_token_and_after() -> None:
+    log_prior = torch.randn(3, 5).double().log_softmax(-1)
+    scores = torch.randn(3, 5, 2, 7).double()  # sentence, component, position, vocabulary
+    tokens, order = torch.randint(7, (3, 2)), torch.tensor([2, 0, 0])
+    for selected_at in range(3):
+        state, rows, mixed = PassMixture(log_prior, {}, 3), torch.arange(3), []
+        for position in range(3):
+            if position == selected_at:
+                state.select(order)
+                rows = order
+            if position < 2:
+                part = scores[rows, :, position, None].flatten(0, 1)
+                mixed.append(state.mix(part, tokens[rows, position, None]))
+        expected = PassMixture(log_prior[order], {}, 3).mix(
+            scores[order].flatten(0, 1), tokens[order]
+        )
+        last = mixed[1] if selected_at < 2 else mixed[1][order]
+        torch.testing.assert_close(last, expected[:, 1:])
+        assert state.log_weights is not None
+        weights = log_prior + scores[:, :, 0].log_softmax(-1).gather(
+            -1, tokens[:, None, 1:].expand(-1, 5, -1)
+        ).squeeze(-1)
+        torch.testing.assert_close(state.log_weights, weights[order])
+
+
+BLOCK, SITE = "decoder.0.self", "decoder.0.self.head"
+END, VOCAB = 2, 5
+
+
+@dataclass(frozen=True)
+class OneHeadOptions(LatentOptions):
+    """One head of a block is active in a sentence: which one depends on its source."""
+
+    may_be_summed_out: ClassVar[bool] = True
+
+    def make(self, shape: Any) -> Any:
+        return OneHead()
+
+
+class OneHead(nn.Module, Latent):
+    name: ClassVar[str] = "one-head"
+    sites, runs_network, is_summed_out = (SITE,), True, True  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.evidence = nn.Embedding(SOURCE_TYPES, HEADS)
+
+    @property
+    def modules_to_save(self) -> Mapping[str, nn.Module]:
+        return {"one_head": self}
+
+    def logits(self, batch: lh.Batch) -> Tensor:
+        return (3 * self.evidence(batch.source) * batch.source_valid[..., None]).sum(-2)
+
+    def token_distribution(self, model: Any, batch: Any, choices: Any) -> MixtureTokens:
+        states = [
+            model.states(batch, {BLOCK: Choice(gates)}) for gates in torch.eye(HEADS).double()
+        ]
+        output = model.output.with_current_weights()
+        tokens = make_token_distribution(torch.stack(states), batch.scored_mask, output)
+        prior = MixtureChoice(self.logits(batch), tokens)
+        return MixtureTokens(SITE, prior, pyro.sample(SITE, prior))
+
+    def decoding_mixture(self, model: Any, batch: lh.Batch) -> PassMixture:
+        log_prior = self.logits(batch).log_softmax(-1)
+        return PassMixture(log_prior, {BLOCK: torch.eye(HEADS).double()}, len(batch))
+
+
+def one_head() -> Any:
+    latents = [OneHeadOptions()]
+    model = Translation(SOURCE_TYPES, VOCAB, make_prior("delta"), sizes(), latents=latents)
+    return jiggle(model, 0.9).double().eval()
+
+
+SOURCES = [[4, 5, 6, END], [7, END], [8, 9, END]]
+
+
+@torch.no_grad()
+def test_the_priors_of_sentences_differ() -> None:
+    priors = one_head().latents["one-head"].logits(lh.Batch.of([[END]] * 3, SOURCES)).softmax(-1)
+    assert (priors[0] - priors[1]).abs().max() > 0.1
+    assert (priors[1] - priors[2]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("beams", [1, 3, VOCAB**2])
+@torch.no_grad()
+def test_decoding_with_a_prior_of_each_sentence_is_exact(beams: int) -> None:
+    """Hypotheses have the log p of enumerated components; enough of them are the likeliest."""
+    model, length = one_head(), 3
+    found = beam_search(model, lh.Batch.of([[END]] * 3, SOURCES), beams, max_tokens=length)
+    for source, hypotheses in zip(SOURCES, found, strict=True):
+        exact = {}
+        for size in range(length):
+            for words in product(range(END + 1, VOCAB), repeat=size):
+                batch = lh.Batch.of([[*words, END]], [source])
+                distribution = model.token_distribution(batch)
+                exact[(*words, END)] = float(distribution.log_evidence(batch.scored))
+        ended = [h for h in hypotheses if h.tokens[-1] == END and tuple(h.tokens) in exact]
+        assert ended
+        for hypothesis in ended:
+            expected = exact[tuple(hypothesis.tokens)]
+            assert hypothesis.log_prob == pytest.approx(expected, abs=1e-9)
+        if beams == VOCAB**2:
+            best = max(exact.values())
+            assert max(hypothesis.log_prob for hypothesis in ended) == pytest.approx(best)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+from dataclasses import replace
 from typing import Any
 
 import pyro
@@ -18,6 +20,7 @@ from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.model import HeadModel
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.runs.settings import Settings
+from latentheads.training.losses import BY_OPTIONS
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, jiggle, sizes, small_batch
 
 every_latent = pytest.mark.parametrize("name", LATENTS)
@@ -97,6 +100,42 @@ def test_it_learns_by_the_default_loss(name: str, kind: str) -> None:
     learned = [p for p in model.parameters() if p.grad is not None and (p.grad != 0).any()]
     assert loss.isfinite()
     assert learned
+
+
+def losses_of(model: HeadModel) -> list[str]:
+    """The losses by name that can train a model's latents."""
+    if not model.is_summed_out:
+        return ["Head_ELBO"]
+    is_relaxed = any(latent.temperature is not None for latent in model.latents.values())
+    return [loss for loss in BY_OPTIONS if loss != "relaxed" or is_relaxed]
+
+
+@every_kind
+@every_latent
+@pytest.mark.parametrize("guide_name", GUIDES)
+def test_it_is_trained_and_evaluated_in_bfloat16(guide_name: str, name: str, kind: str) -> None:
+    torch.set_default_dtype(torch.float32)
+    batch = replace(batch_of(kind), index=torch.arange(3), corpus_size=3)
+    model = build(name, kind).float()
+    if guide_name == "exact" and not model.is_summed_out:
+        pytest.skip("the exact posterior is unknown")
+    guide = jiggle(GUIDES[guide_name](model).float(), 0.3)
+    options: dict[str, Any] = {"steps": 1, "warmup_steps": 1, "learning_rate": 1e-3, "quiet": True}
+    for loss in losses_of(model):
+        pair = copy.deepcopy((model, guide))
+        lh.fit(*pair, [batch], loss=loss, precision="bf16", **options)
+        moved = [
+            not torch.equal(p, q)
+            for p, q in zip(model.parameters(), pair[0].parameters(), strict=True)
+        ]
+        assert any(moved), loss
+        assert all(p.isfinite().all() for part in pair for p in part.parameters()), loss
+    expected = lh.evaluate(model, guide, [batch], samples=2)
+    with torch.autocast("cpu", torch.bfloat16):
+        report = lh.evaluate(model, guide, [batch], samples=2)
+    if model.is_summed_out:  # elsewhere rounding may change a sample
+        assert report.elbo == pytest.approx(expected.elbo, abs=0.1)
+    assert math.isfinite(report.elbo)
 
 
 @every_kind

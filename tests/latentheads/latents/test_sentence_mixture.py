@@ -59,6 +59,15 @@ def test_evidence_and_posterior_are_sums_over_the_values() -> None:
     torch.testing.assert_close(sums.log_likelihood - kl + gap, sums.log_evidence)
 
 
+def test_the_exact_posterior_sums_to_one_in_float32_for_long_sentences() -> None:
+    logits = torch.randn(VALUES, 11, 199, VOCAB, dtype=torch.float32)
+    tokens = Tokens(logits, torch.ones(11, 199, dtype=torch.bool))
+    prior = MixtureChoice(torch.zeros(11, VALUES, dtype=torch.float32), tokens)
+    posterior = prior.posterior(torch.randint(VOCAB, (11, 199)))
+    total = posterior.logits.double().exp().sum(-1)
+    torch.testing.assert_close(total, torch.ones(11), rtol=0, atol=1e-6)
+
+
 def test_a_tied_posterior_has_no_kl_and_a_left_out_site_keeps_the_prior() -> None:
     prior, tokens = make()
     target = MixtureTokens(SITE, prior, torch.tensor([2, 0]))

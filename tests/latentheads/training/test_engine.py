@@ -191,7 +191,7 @@ def test_every_update_is_the_optimizers_own_at_the_rate_of_its_step(optimizer: O
     if isinstance(optimizer, AdamWOptimizer):
         in_memory: Any = torch.optim.AdamW(learned, betas=(0.9, 0.98), weight_decay=0.03)
     else:
-        in_memory = torch.optim.SGD(learned, momentum=0.7, weight_decay=0.03, nesterov=True)
+        in_memory = torch.optim.SGD(learned, momentum=0.7, nesterov=True)
     for rate in (0.005, 0.01, 0.01, 0.005):
         update = next(updates)
         ((batch, _),) = update.micro_batches
@@ -199,6 +199,8 @@ def test_every_update_is_the_optimizers_own_at_the_rate_of_its_step(optimizer: O
         (-law.log_prob(batch.scored).sum() / update.tokens).backward()
         assert nn.utils.clip_grad_norm_(learned, 0.1) > 0.2
         in_memory.param_groups[0]["lr"] = rate
+        if isinstance(optimizer, NAGOptimizer):  # its decay is decoupled, as that of AdamW
+            torch._foreach_mul_([p.data for p in learned], 1 - rate * 0.03)
         in_memory.step()
         in_memory.zero_grad()
     for mine, its in zip(outcome(engine), learned, strict=True):
@@ -296,10 +298,14 @@ class AdagradOptimizer(Optimizer):
 
 
 @pytest.mark.parametrize(
-    ("stop", "optimizer"), [(1, "adamw"), (4, "nag"), (6, "adamw"), (4, "muon"), (5, "adagrad")]
+    ("stop", "optimizer"),
+    [
+        *[(1, "adamw"), (4, "nag"), (6, "adamw"), (4, "muon"), (5, "adagrad")],
+        (3, {"class": "nag", "momentum": 0.0}),
+    ],
 )
 def test_training_goes_on_from_any_step_as_if_never_stopped(
-    stop: int, optimizer: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    stop: int, optimizer: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choices = {**Optimizer.choices(), "adagrad": AdagradOptimizer}
     monkeypatch.setattr(Optimizer, "choices", lambda: choices)

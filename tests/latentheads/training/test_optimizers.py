@@ -11,6 +11,7 @@ from torch import nn
 
 import latentheads as lh
 from latentheads.training.optimizers import (
+    NAG,
     Muon,
     Optimizers,
     hidden_matrices,
@@ -18,7 +19,7 @@ from latentheads.training.optimizers import (
 )
 from latentheads.training.options import Optimizer, Training, make_training
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
-from tests.tiny import attach, build
+from tests.tiny import attach, build, jiggle
 
 SIZES = [(5, 7), (7, 5), (5, 7), (3, 3), (7, 5), (5, 7)]
 
@@ -106,13 +107,54 @@ def make_optimizers(module: nn.Module, training: Training) -> Optimizers:
 def test_every_parameter_has_one_optimizer(name: str) -> None:
     model = build()
     objective = lh.Head_ELBO()(model, attach("cascaded", model))
-    options = {"class": name, "weight_decay": 0.3}
-    plan = make_training({"optimizer": options, "learning_rate": 0.01})
+    plan = make_training({"optimizer": name, "learning_rate": 0.01})
     groups = make_optimizers(objective, plan).param_groups
     parameters = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(parameters) == sorted(id(p) for p in objective.parameters())
     assert {group["lr"] for group in groups} == {0.01}
-    assert {group["weight_decay"] for group in groups} >= {0.3}
+
+
+@pytest.mark.parametrize("name", Optimizer.choices())
+def test_without_a_gradient_weights_shrink_by_the_decay_alone(name: str) -> None:
+    module = jiggle(nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5)), 0.3)
+    plan = {"optimizer": {"class": name, "weight_decay": 0.3}, "learning_rate": 0.01}
+    optimizers = make_optimizers(module, make_training(plan))
+    start = [parameter.detach().clone() for parameter in module.parameters()]
+    for _ in range(7):
+        for parameter in module.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        optimizers.step()
+    for parameter, before in zip(module.parameters(), start, strict=True):
+        torch.testing.assert_close(parameter.data, before * (1 - 0.01 * 0.3) ** 7)
+
+
+def test_momentum_of_nag_is_of_gradients_alone() -> None:
+    """One gradient and then none: its momentum falls, the decay is that of each weight."""
+    start, gradient = torch.randn(2, 5)
+    parameter, rate, momentum, decay = nn.Parameter(start.clone()), 0.1, 0.9, 0.3
+    nag = NAG([parameter], rate, momentum, decay)
+    expected, velocity = start, torch.zeros(5)
+    for step in range(11):
+        parameter.grad = gradient.clone() if step == 0 else torch.zeros(5)
+        nag.step()
+        velocity = momentum * velocity + parameter.grad
+        update = parameter.grad + momentum * velocity
+        expected = (1 - rate * decay) * expected - rate * update
+    torch.testing.assert_close(parameter.data, expected)
+    keep = 1 - rate * decay
+    powers = sum(keep ** (10 - step) * momentum ** (step + 1) for step in range(11))
+    closed = keep**11 * start - rate * (keep**10 + powers) * gradient
+    torch.testing.assert_close(parameter.data, closed)
+
+
+def test_without_decay_nag_is_pytorchs_own() -> None:
+    mine, own = matrices(), matrices()
+    for a, b in zip(mine, own, strict=True):
+        b.data.copy_(a.data)
+    take_steps(NAG(mine, 0.1, 0.9, 0.0), mine)
+    take_steps(torch.optim.SGD(own, 0.1, 0.9, nesterov=True), own)
+    for a, b in zip(mine, own, strict=True):
+        torch.testing.assert_close(a.data, b.data)
 
 
 def test_each_name_makes_the_optimizer_of_that_name() -> None:
@@ -121,7 +163,7 @@ def test_each_name_makes_the_optimizer_of_that_name() -> None:
         optimizers = make_optimizers(model, make_training({"optimizer": name}))
         classes[name] = [type(optimizer) for optimizer in optimizers]
     adamw = torch.optim.AdamW
-    assert classes == {"adamw": [adamw], "nag": [torch.optim.SGD], "muon": [Muon, adamw]}
+    assert classes == {"adamw": [adamw], "nag": [NAG], "muon": [Muon, adamw]}
 
 
 def test_muon_makes_only_the_optimizers_that_have_parameters() -> None:
@@ -177,10 +219,14 @@ def by_order(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [state["momentum_buffer"] for state in optimizer.state.values()]
 
 
+@pytest.mark.parametrize("name", Optimizer.choices())
 @pytest.mark.parametrize("bad", [torch.inf, torch.nan])
-def test_a_gradient_that_is_not_finite_keeps_every_optimizer_from_moving(bad: float) -> None:
+def test_a_gradient_that_is_not_finite_keeps_every_optimizer_from_moving(
+    bad: float, name: str
+) -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2)).float()
-    optimizers: Any = make_optimizers(module, Training(learning_rate=0.1))
+    plan = {"optimizer": {"class": name, "weight_decay": 0.3}, "learning_rate": 0.1}
+    optimizers: Any = make_optimizers(module, make_training(plan))
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     for step in range(3):
         scaler.scale(module(torch.ones(3, dtype=torch.float32)).square().sum()).backward()

@@ -7,7 +7,7 @@ from typing import Any
 import pyro
 import pytest
 import torch
-from pyro.infer import Trace_ELBO
+from pyro.infer import Trace_ELBO, TraceEnum_ELBO, config_enumerate
 
 import latentheads as lh
 from latentheads.decoding.beam_search import beam_search
@@ -73,6 +73,16 @@ def test_pyro_trains_it_by_a_sampled_bound() -> None:
     with pyro.validation_enabled(False):
         Trace_ELBO().loss_and_grads(model, guide, batch)
     assert guide.latent_posteriors["decoder.1.cross.active"].logits.weight.grad.any()
+
+
+@pytest.mark.filterwarnings("ignore:Found vars in model but not guide")
+@pytest.mark.parametrize("prior", ["independent", "autoregressive", "cascaded"])
+def test_pyro_enumerates_the_gates_of_sentences_of_different_lengths(prior: str) -> None:
+    model, batch = build(prior=prior), small_batch()
+    exact = model.token_distribution(batch).log_evidence(batch.scored).sum()
+    elbo = TraceEnum_ELBO(max_plate_nesting=1)
+    loss = elbo.differentiable_loss(config_enumerate(model), lambda batch: None, batch)
+    torch.testing.assert_close(-loss, exact)
 
 
 def test_samples_of_the_target_are_given_the_sampled_gates() -> None:

@@ -14,6 +14,7 @@ from latentheads.latents.bernoulli_heads.subsets import (
     all_subsets,
     extend_table,
     joint_conditionals,
+    joint_table,
     logistic_chain,
     sample_relaxed,
     subset_index,
@@ -133,3 +134,13 @@ def test_relaxed_gates_of_a_chain_are_binary_concrete_given_those_before() -> No
         gate = RelaxedBernoulli(torch.tensor(0.7), logits=logits).rsample()
         gates = torch.cat([gates, gate[:, None]], -1)
     torch.testing.assert_close(relaxed, gates)
+
+
+@pytest.mark.parametrize("offset", [0.0, -1e3])
+def test_conditionals_of_sentences_of_many_nats_sum_to_one_in_float32(offset: float) -> None:
+    weights = torch.randn(7, 32, dtype=torch.float32) + offset
+    tables = joint_conditionals(weights, [2, 3])
+    total = joint_table(tables).double().exp().sum(-1)
+    torch.testing.assert_close(total, torch.ones(7), rtol=0, atol=1e-6)
+    expected = weights.double().softmax(-1)
+    torch.testing.assert_close(joint_table(tables).double().exp(), expected, rtol=1e-5, atol=0)

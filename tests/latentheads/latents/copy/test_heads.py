@@ -9,6 +9,7 @@ import numpy as np
 import pyro
 import pytest
 import torch
+from pyro.infer import TraceEnum_ELBO, config_enumerate
 from torch import Tensor
 
 import latentheads as lh
@@ -52,6 +53,12 @@ def build(kind: str, prior: Any = "independent", size: float = 0.3, **options: A
 def batch_of(kind: str) -> lh.Batch:
     """Sentences whose targets repeat tokens of the source, and of their own past."""
     targets, sources = [[5, 6, 5, 2], [8, 8, 2]], [[4, 5, 6, 2], [7, 8, 2]]
+    return lh.Batch.of(targets, sources if kind == "translation" else None)
+
+
+def enumerable_batch(kind: str) -> lh.Batch:
+    """Short targets of one length, as enumeration needs, of sources that have different ones."""
+    targets, sources = [[5, 5], [8, 2], [8, 8]], [[4, 5], [2], [8, 5]]
     return lh.Batch.of(targets, sources if kind == "translation" else None)
 
 
@@ -141,21 +148,36 @@ def test_log_p_and_its_gradient_are_those_of_loops(prior: str, kind: str, form: 
 @every_prior
 @torch.no_grad()
 def test_samples_have_the_distribution_that_is_summed(prior: str, kind: str, form: str) -> None:
-    model = build(kind, prior, **FORMS[form])
-    sources = [[4, 5, 2]] if kind == "translation" else None
-    batch = lh.Batch.of([[5, 5, 2]], sources)
+    model, batch = build(kind, prior, **FORMS[form]), enumerable_batch(kind)
     with pyro.poutine.trace() as trace:
         distribution = model.token_distribution(batch)
     choices = trace.trace.nodes["decoder.0.alignment.copy"]["fn"]
-    values = choices.enumerate_support()
-    log_joint = choices.log_prob(values) + distribution.given(values).log_prob(batch.scored)
     exact = distribution.log_evidence(batch.scored)
-    torch.testing.assert_close(log_joint.logsumexp(0), exact)
-    tokens = distribution.given(values)
-    by_logits = tokens.logits.log_softmax(-1).gather(
-        -1, batch.scored.expand(len(values), 1, -1)[..., None]
-    )
-    torch.testing.assert_close(by_logits.sum((-1, -2)), tokens.log_prob(batch.scored))
+    for expand in (True, False):
+        values = choices.enumerate_support(expand)
+        tokens = distribution.given(values)
+        log_joint = choices.log_prob(values) + tokens.log_prob(batch.scored)
+        torch.testing.assert_close(log_joint.logsumexp(0), exact)
+        log_probs = tokens.logits.log_softmax(-1)
+        index = batch.scored[..., None].expand(*log_probs.shape[:-1], 1)
+        by_logits = log_probs.gather(-1, index).sum((-1, -2))
+        torch.testing.assert_close(by_logits, tokens.log_prob(batch.scored))
+
+
+@pytest.mark.filterwarnings("ignore:Found vars in model but not guide")
+@every_form
+@every_kind
+@every_prior
+def test_pyro_enumerates_the_choices_of_several_sentences(prior: str, kind: str, form: str) -> None:
+    model, batch = build(kind, prior, **FORMS[form]), enumerable_batch(kind)
+    exact = model.token_distribution(batch).log_evidence(batch.scored).sum()
+    elbo = TraceEnum_ELBO(max_plate_nesting=1)
+    loss = elbo.differentiable_loss(config_enumerate(model), lambda batch: None, batch)
+    torch.testing.assert_close(-loss, exact)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    gradients = torch.autograd.grad(-loss, parameters, materialize_grads=True, allow_unused=True)
+    expected = torch.autograd.grad(exact, parameters, materialize_grads=True, allow_unused=True)
+    torch.testing.assert_close(gradients, expected, atol=1e-9, rtol=1e-7)
 
 
 @every_form
