@@ -26,9 +26,11 @@ from latentheads.metrics.protocol import Protocol
 from latentheads.models import Network
 from latentheads.names import AttentionTypes, parse_attention_types
 from latentheads.options import (
+    CLASS,
     MAX_WIDTH,
     Flag,
     OptionError,
+    flatten,
     from_dict,
     merge,
     options_class,
@@ -290,6 +292,12 @@ class Settings:
     def _is_noisy(self) -> bool:
         """Whether logits or n-gram heads have noise."""
         return self.network.ngram_noise > 0 or bool(self.logits and self.logits.is_noisy)
+
+    @property
+    def own_classes(self) -> list[str]:
+        """The classes of the reader's own that the options name, as ``module:Class``."""
+        named = flatten(self.to_options()).items()
+        return [name for path, name in named if path.endswith(f".{CLASS}") and ":" in name]
 
     @property
     def title(self) -> str:
