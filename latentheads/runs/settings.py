@@ -136,7 +136,9 @@ class Settings:
         """The latents with defaults that depend on the data; an error names the option in full."""
         for name, latent in self._named_latents:
             try:
-                yield latent.resolve(self.data.is_language_model)
+                resolved = latent.resolve(self.data.is_language_model)
+                resolved.check_block(self.data.block)
+                yield resolved
             except OptionError as reason:
                 raise reason.below(name) from reason
 

@@ -80,7 +80,7 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
         (tmp_path / "some.yaml").write_text(text)
         words = ["--config", str(tmp_path / "some.yaml"), "--print_config", *TINY]
         said = yaml.safe_load(succeed("run.py", *words).stdout)
-        assert (said["latents"], said["selection"]["strategy"]) == ("selection", "group")
+        assert (said["latents"], said["selection"]["strategy"]["class"]) == ("selection", "group")
         assert said["guide"] == {"class": "tied"}
 
 

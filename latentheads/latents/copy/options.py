@@ -80,6 +80,14 @@ class CopyOptions(LatentOptions):
             raise OptionError("window", " is for a language model: drop it")
         return self
 
+    def check_block(self, block: int) -> None:
+        """A bias across blocks needs blocks, and a window that is longer than one."""
+        if self.across_bias and not 0 < block < self.window:
+            blocks = f"blocks of {block} tokens" if block else "a text in blocks"
+            raise OptionError(
+                "across_bias", f" needs {blocks} and a longer window, got {self.window}: drop it"
+            )
+
     def make(self, shape: ModelShape) -> CopyHeads:
         """Makes the copy heads of a model."""
         from latentheads.latents.copy.heads import CopyHeads

@@ -10,7 +10,27 @@ import pytest
 from latentheads.latents.copy.options import CopyOptions
 from latentheads.latents.copy.priors import ChainCopyPrior, CopyPrior, CopyPriorName
 from latentheads.options import OptionError
+from latentheads.runs.settings import Settings
 from tests.typechecking import unchecked
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (0, "copy.across_bias needs a text in blocks and a longer window, got 9: drop it"),
+        (9, "copy.across_bias needs blocks of 9 tokens and a longer window, got 9: drop it"),
+        (8, ""),
+    ],
+)
+def test_a_bias_across_blocks_needs_a_window_across_blocks(block: int, message: str) -> None:
+    copy = {"window": 9, "across_bias": 1}
+    data = {"class": "running-text", "folder": "here", "block": block}
+    if not message:
+        assert Settings.from_options({"latents": "copy", "copy": copy, "data": data}).latents
+        return
+    with pytest.raises(OptionError) as refused:
+        Settings.from_options({"latents": "copy", "copy": copy, "data": data})
+    assert str(refused.value) == message
 
 
 def test_an_editor_completes_the_names_that_there_are() -> None:
