@@ -19,9 +19,11 @@ from functools import cache, partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     ClassVar,
+    Generic,
     Literal,
     TypeVar,
     Union,
@@ -44,6 +46,8 @@ from latentheads.recipes import RECIPES
 
 T = TypeVar("T")
 S = TypeVar("S", bound="ClassSpec")
+Read = TypeVar("Read", covariant=True)
+Given = TypeVar("Given", contravariant=True)
 
 CLASS = "class"
 """The key that names a class among its options."""
@@ -494,6 +498,27 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
 
 
 # classes that options name
+
+if TYPE_CHECKING:
+
+    class Coerced(Generic[Read, Given]):
+        """A field that is given as one type, such as a name, and read as another, its class."""
+
+        def __get__(self, instance: object, owner: type) -> Read: ...
+        def __set__(self, instance: object, value: Read | Given) -> None: ...
+
+else:
+
+    class Coerced:
+        """A field that is given as one type, such as a name, and read as another, its class.
+
+        ``prior: Coerced[Prior, Literal["chain"]]`` is ``prior: Prior`` to pydantic, which reads the
+        name. A type checker and an editor take the name for an argument too.
+        """
+
+        def __class_getitem__(cls, kinds: tuple[Any, Any]) -> Any:
+            """What the field is read as."""
+            return kinds[0]
 
 
 class Choice:

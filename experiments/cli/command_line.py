@@ -219,7 +219,7 @@ def _trusted_classes(word_options: dict[str, Any]) -> frozenset[str]:
     """The classes of the reader's own that the words name: files may name these too."""
     trust = word_options.pop("trust", None)
     names = split_items(trust) if trust is not None else []
-    for group, option in (("guide", None), ("logits", "prior"), ("data", None)):
+    for group, option in (("guide", None), *((name, "prior") for name in LATENTS), ("data", None)):
         value = word_options.get(group)
         if option is not None:
             value = value.get(option) if isinstance(value, Mapping) else None

@@ -38,7 +38,7 @@ from latentheads.experiments.cli.jobs import (
 from latentheads.experiments.cli.options import ProgramOptions, read_run_settings, trainer_of
 from latentheads.files import parse_yaml
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
-from latentheads.options import CLASS, flatten, merge, options_of
+from latentheads.options import CLASS, choices_of, flatten, merge, options_of
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, Folder
 from latentheads.runs.recipes import read_recipe
@@ -215,16 +215,45 @@ def _plan(
     prog: str,
     varied: Mapping[str, str],
 ) -> Plan:
-    """The run of a recipe; the group of a latent that it has not is that of another recipe."""
+    """The run of a recipe; options of a latent or a class that it has not are another recipe's."""
     words = [f"--{name}={value}" for name, value in varied.items()]
     options, _ = override(dict(options), split_words(words))
     named = read_recipe(recipe)
     latents = read_latents(named["latents"])
     kept = {n: value for n, value in options.items() if n not in LATENTS or n in latents}
+    others = [_classes_of(other) for other in program.recipes]
+    kept = _without_others(kept, _classes_of(recipe), others)
     settings = read_run_settings(merge(kept, named) | {"seed": seed}, line, prog)
     label = " ".join([recipe, *(word.removeprefix("--") for word in words)])
     folder = str(run_folder(out, label, seed))
     return Plan(label, settings, replace(program, out=folder))
+
+
+def _classes_of(recipe: str) -> dict[str, type]:
+    """The library's classes that stand in a recipe's name, by their options."""
+    named, classes = flatten(read_recipe(recipe)), dict[str, type]()
+    for path in IN_RECIPES:
+        group, _, option = path.partition(".")
+        table = choices_of(options_of(cast(Any, LATENTS[group]))[option].kind) or {}
+        if named.get(path) in table:
+            classes[path] = table[named[path]]
+    return classes
+
+
+def _without_others(
+    options: Mapping[str, Any], own: Mapping[str, type], others: Sequence[Mapping[str, type]]
+) -> dict[str, Any]:
+    """Options without those that a class has not, but the class of another recipe has."""
+    kept = dict(options)
+    for path, kind in own.items():
+        group, _, option = path.partition(".")
+        given = kept.get(group, {}).get(option)
+        if isinstance(given, Mapping):
+            theirs = {n for classes in others if path in classes for n in options_of(classes[path])}
+            foreign = theirs - set(options_of(kind))
+            fitting = {name: value for name, value in given.items() if name not in foreign}
+            kept[group] = {**kept[group], option: fitting}
+    return kept
 
 
 def _check_groups(options: Mapping[str, Any], recipes: Sequence[str]) -> None:

@@ -96,6 +96,13 @@ class LatentOptions:
         """
         return self
 
+    def check_block(self, block: int) -> None:
+        """Raises an error for an option that has no effect in blocks of this size.
+
+        Args:
+            block: Tokens of the blocks of a running text; 0: sentences.
+        """
+
     def make(self, shape: ModelShape) -> Latent | None:
         """Makes the latent of a model; None for one that its blocks have, as attention logits."""
         return None

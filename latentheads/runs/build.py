@@ -62,7 +62,7 @@ def make_accelerator(out: Path, settings: Settings, device: torch.device, tensor
     folders = [out, *([Path(settings.start)] if settings.start else [])]
     # blocks without heads, and user-defined classes, may leave parameters unused
     pruned = any((folder / HEADS).exists() for folder in folders)
-    unused = pruned or settings.pair.own
+    unused = pruned or settings.pair.own or bool(settings.own_classes)
     return Accelerator(
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=unused)],
         mixed_precision="no",

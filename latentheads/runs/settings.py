@@ -26,9 +26,11 @@ from latentheads.metrics.protocol import Protocol
 from latentheads.models import Network
 from latentheads.names import AttentionTypes, parse_attention_types
 from latentheads.options import (
+    CLASS,
     MAX_WIDTH,
     Flag,
     OptionError,
+    flatten,
     from_dict,
     merge,
     options_class,
@@ -134,7 +136,9 @@ class Settings:
         """The latents with defaults that depend on the data; an error names the option in full."""
         for name, latent in self._named_latents:
             try:
-                yield latent.resolve(self.data.is_language_model)
+                resolved = latent.resolve(self.data.is_language_model)
+                resolved.check_block(self.data.block)
+                yield resolved
             except OptionError as reason:
                 raise reason.below(name) from reason
 
@@ -290,6 +294,12 @@ class Settings:
     def _is_noisy(self) -> bool:
         """Whether logits or n-gram heads have noise."""
         return self.network.ngram_noise > 0 or bool(self.logits and self.logits.is_noisy)
+
+    @property
+    def own_classes(self) -> list[str]:
+        """The classes of the reader's own that the options name, as ``module:Class``."""
+        named = flatten(self.to_options()).items()
+        return [name for path, name in named if path.endswith(f".{CLASS}") and ":" in name]
 
     @property
     def title(self) -> str:

@@ -504,7 +504,7 @@ def name_trusted(settings: Settings, trusted: str | None) -> str:
     """The trusted user-defined classes, including those of the run."""
     pair = settings.pair
     used = map(import_path, (pair.prior_class, pair.guide_class, type(settings.data)))
-    return ",".join([*([trusted] if trusted else []), *used])
+    return ",".join([*([trusted] if trusted else []), *used, *settings.own_classes])
 
 
 def _check_switches(**switches: Any) -> None:

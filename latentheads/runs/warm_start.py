@@ -14,7 +14,7 @@ from latentheads.errors import describe_change, shown
 from latentheads.guide import ModelGuide
 from latentheads.latents.registry import LATENTS
 from latentheads.model import HeadModel
-from latentheads.options import flatten, to_dict
+from latentheads.options import CLASS, flatten, to_dict
 from latentheads.runs.loading import load_finished
 from latentheads.runs.run import Run, has_same_vocabulary
 from latentheads.runs.settings import Settings
@@ -170,7 +170,11 @@ def _architecture(settings: Settings) -> dict[str, Any]:
     groups = {name: options.get(name) for name in (*LATENTS, "network", "guide", "latents")}
     tasks = options["data"].get("tasks") or {}
     own = {name: tasks.get(name.rpartition(".")[2]) for name in TASK_OPTIONS}
-    flat = {n: value for n, value in flatten(groups).items() if n not in TRAINING_OPTIONS}
+    flat = {
+        name.removesuffix(f".{CLASS}"): value
+        for name, value in flatten(groups).items()
+        if name not in TRAINING_OPTIONS
+    }
     return flat | own | {"adapters": settings.adapters}
 
 
@@ -194,12 +198,14 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tup
 def _fixed_options(initial_run: Run, encoder: bool = False) -> list[str]:
     """The options that must be equal, even if the weights would fit."""
     settings = initial_run.settings
-    names = [name for name in _architecture(settings) if _is_of(name, "network")]
+    options = _architecture(settings)
+    names = [name for name in options if _is_of(name, "network")]
     names += ["adapters"] if settings.adapters else []
     has_tasks = bool(settings.adapters)
     for name, latent in zip(settings.latent_names, settings.latents, strict=True):
         if latent.fixed_options and (latent.acts_on_encoder or not encoder):
-            names += [name, *(f"{name}.{option}" for option in latent.fixed_options)]
+            fixed = [f"{name}.{option}" for option in latent.fixed_options]
+            names += [name, *(o for o in options if any(_is_of(o, group) for group in fixed))]
         has_tasks |= latent.depends_on_tasks
     names += TASK_OPTIONS if has_tasks and not encoder else ()
     return [name for name in names if not (encoder and name in DECODER_OPTIONS)]

@@ -52,7 +52,7 @@ PLANS: dict[str, tuple[str, ...]] = {
         "--data.tasks.names=velu,tamir",
         "--train.least_temperature=.5",
     ),
-    "gated": ("--recipe=transformer+gates", "--gates.heads=3", "--gates.rate=.01"),
+    "gated": ("--recipe=transformer+gates", "--gates.heads=3", "--gates.heads.rate=.01"),
     "prose": ("--data=grammar-text", "--recipe=coda-cs", "--train.checkpoint_every=2"),
     "subwords": (
         *("--data=pairs", "--data.folder={text}", "--data.vocab_size=290"),

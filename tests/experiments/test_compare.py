@@ -14,6 +14,7 @@ from scipy import stats
 
 from latentheads.data import Grammar, Hub, Pairs
 from latentheads.experiments.cli.jobs import RunJob, open_command
+from latentheads.latents.selection.strategies import GroupStrategy, StaticStrategy
 from latentheads.runs.settings import Settings
 from tests.experiments.programs import (
     SHORT,
@@ -175,15 +176,22 @@ def test_a_lone_head_has_no_divergence(tmp_path: Path) -> None:
 
 
 def test_a_recipe_without_a_selection_takes_none_of_its_options_from_a_file(tmp_path: Path) -> None:
-    (tmp_path / "some.yaml").write_text("selection: {candidates: 5, families: ''}\n")
+    (tmp_path / "some.yaml").write_text("selection: {strategy: {candidates: 5}}\n")
     words = ["--config", str(tmp_path / "some.yaml"), "--seeds=0"]
     plain, chosen = plans_of(tmp_path, *words, "--recipes=transformer,transformer+group")
     assert plain.settings.latent("selection") is None
     selection = chosen.settings.latent("selection")
     assert selection is not None
-    assert (selection.strategy, selection.candidates) == ("group", 5)
+    assert selection.strategy == GroupStrategy(5)
     done = inside("compare.py", *words, "--recipes=transformer,codda")
     assert "unknown recipe 'codda'" in done.stderr
+
+
+def test_the_options_of_a_strategy_are_those_of_recipes_that_have_it(tmp_path: Path) -> None:
+    words = ["--selection.strategy.candidates=5", "--selection.strategy.families=de,nl"]
+    words += ["--seeds=0", "--recipes=transformer+static,transformer+group"]
+    static, group = (plan.settings.latent("selection") for plan in plans_of(tmp_path, *words))
+    assert (static.strategy, group.strategy) == (StaticStrategy("de,nl"), GroupStrategy(5))
 
 
 def test_a_recipe_and_a_seed_of_a_file_are_left_out_and_named(tmp_path: Path) -> None:
@@ -261,6 +269,10 @@ MISTAKES = [
     (f"{ONE},coda", "recipes must differ from each other, got coda,coda"),
     ("--guide tied", "--guide belongs to run.py: compare.py takes --recipes"),
     ("--seed 3", "--seed belongs to run.py: compare.py takes --seeds"),
+    (
+        "--recipes transformer,transformer+group --selection.strategy.families de",
+        "selection.strategy.families is not an option of group, but of static",
+    ),
     (f"{ONE}+group --selection.strategy subset", "strategy stands in a recipe's name: write"),
     ("--recipes coda --logits.prior tied", "--logits.prior stands in a recipe's name: write"),
     ("--recipes coda --selection.candidates=6", "--selection is latent in none of the recipes"),

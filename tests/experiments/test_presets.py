@@ -121,7 +121,7 @@ def test_published_settings_of_speech(settings: Any) -> None:
         assert 4 * plan.train.tokens * plan.train.accumulate == 320_000  # frames
     assert {mixing.window for mixing in plan.network.stack("encoder")} == {5}
     assert group.data.mixture.tags == ("ar", "de", "el", "es", "fr", "it", "pt", "ru")
-    assert group.latent("selection").candidates == 2 * group.network.heads
+    assert group.latent("selection").strategy.candidates == 2 * group.network.heads
 
 
 def test_every_preset_is_read_without_its_data(settings: Any) -> None:

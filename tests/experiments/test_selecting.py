@@ -27,7 +27,8 @@ from tests.experiments.programs import (
     [
         ("--latents=selection --selection.strategy=group", "transformer+group", "fixed"),
         (
-            "--recipe=cascaded+subset --selection.candidates=5 --train.select_gradient=score",
+            "--recipe=cascaded+subset --selection.strategy.candidates=5 "
+            "--train.select_gradient=score",
             "cascaded+subset",
             "analytic",
         ),
@@ -79,20 +80,29 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
         (tmp_path / "some.yaml").write_text(text)
         words = ["--config", str(tmp_path / "some.yaml"), "--print_config", *TINY]
         said = yaml.safe_load(succeed("run.py", *words).stdout)
-        assert (said["latents"], said["selection"]["strategy"]) == ("selection", "group")
+        assert (said["latents"], said["selection"]["strategy"]["class"]) == ("selection", "group")
         assert said["guide"] == {"class": "tied"}
 
 
 ENGLISH = "--recipe coda+static --data.tasks"
 MISTAKES = [
     ("--recipe coda+top", "unknown latent 'top' of recipe coda+top: "),
-    ("--recipe group --selection.candidates 6", "candidates must be a multiple of the 4 heads"),
-    ("--recipe subset --selection.candidates 4", "candidates must be more than the 4 heads, got 4"),
     (
-        "--recipe coda+static --data.tasks.names velu --selection.families de",
+        "--recipe group --selection.strategy.candidates 6",
+        "candidates must be a multiple of the 4 heads",
+    ),
+    (
+        "--recipe subset --selection.strategy.candidates 4",
+        "candidates must be more than the 4 heads, got 4",
+    ),
+    (
+        "--recipe coda+static --data.tasks.names velu --selection.strategy.families de",
         "unknown task 'de' of families",
     ),
-    (f"{ENGLISH} velu,tamir --selection.families velu|velu,tamir", "'velu' is in two families"),
+    (
+        f"{ENGLISH} velu,tamir --selection.strategy.families velu|velu,tamir",
+        "'velu' is in two families",
+    ),
     ("--recipe group --selection.blocks self", "unknown attention type 'self': choose from"),
     ("--recipe group --selection.blocks none", "--selection.blocks must name an attention"),
     (
@@ -116,8 +126,8 @@ def test_a_mistake_costs_one_line(words: str, message: str, tmp_path: Path) -> N
 def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
     (tmp_path / "some.yaml").write_text("recipe: cascaded+group\n")
     words = ["--config", str(tmp_path / "some.yaml"), *TINY, *SHORT, "--network.layers=1"]
-    words += ["--data.tasks.names=velu,tamir", "--selection.families=velu,tamir"]
-    words += ["--selection.candidates=6", "--train.temperature=2", "--seeds=0"]
+    words += ["--data.tasks.names=velu,tamir", "--selection.strategy.families=velu,tamir"]
+    words += ["--selection.strategy.candidates=6", "--train.temperature=2", "--seeds=0"]
     words += ["--recipes", "transformer,transformer+static,transformer+group"]
     succeed("compare.py", *words, "--shard=3/3", "--out", str(tmp_path / "all"))
     strategies = [plan.settings.strategy for plan in plans_of(tmp_path, *words)]

@@ -18,6 +18,7 @@ from latentheads.data import Grammar, Tasks
 from latentheads.experiments.cli.jobs import make_slots
 from latentheads.experiments.studies.gpu import parts
 from latentheads.latents.selection.options import SelectionOptions
+from latentheads.latents.selection.strategies import StaticStrategy
 from latentheads.models.mixing import parse_mixers
 from latentheads.names import parse_attention_types
 from latentheads.pretrained.addresses import parse_blocks
@@ -50,7 +51,7 @@ LANGUAGES = ("de", "en", "fr")
 
 
 def families(text: str) -> object:
-    return SelectionOptions("static", families=text).selector(2, LANGUAGES, LANGUAGES)
+    return SelectionOptions(StaticStrategy(text)).selector(2, LANGUAGES, LANGUAGES)
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,10 @@ def test_a_mistake_is_spelled_as_on_a_command_line() -> None:
     ("values", "message"),
     [
         ({"momentum": 0.9}, "momentum is not an option: did you mean train.optimizer.momentum?"),
-        ({"candidates": 9}, "candidates is not an option: did you mean selection.candidates?"),
+        (
+            {"candidates": 9},
+            "candidates is not an option: did you mean selection.strategy.candidates?",
+        ),
         ({"guide": {"class": "cascaded", "hidden": "x"}}, "guide.hidden must be a whole number"),
         ({"guide": {"hiden": 3}}, "guide.hiden is not an option: did you mean guide.hidden?"),
         ({"latents": "none", "logits": {"blocks": "all"}}, "logits is not latent: say latents log"),
@@ -249,7 +252,11 @@ def every_option(kind: Any, path: str) -> Iterator[tuple[str, dict[str, Any], An
     """The path of each option below a class, the values beside it, and its annotation."""
     table = choices_of(kind)
     for name, choice in table.items() if table is not None else [("", inner_kind(kind))]:
-        needed = {n: "a" for n, option in options_of(choice).items() if option.default is MISSING}
+        needed = {
+            n: 1 if inner_kind(option.kind) is int else "a"
+            for n, option in options_of(choice).items()
+            if option.default is MISSING
+        }
         beside = needed | ({"class": name} if name else {})
         for option_name, option in options_of(choice).items():
             where = f"{path}.{option_name}" if path else option_name

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from annotated_types import Ge, Le
 
 from latentheads.latents.alignments.emission import MAX_HEADS
+from latentheads.latents.alignments.priors import AlignmentPrior, CascadedPrior, PriorName
 from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
-from latentheads.options import MAX_WIDTH, OptionError, Size, Width, options_class
+from latentheads.options import (
+    Coerced,
+    OptionError,
+    Size,
+    Width,
+    name_of_class,
+    options_class,
+)
 
 if TYPE_CHECKING:
     from latentheads.latents.alignments.aligner import Aligner
@@ -20,7 +29,6 @@ MAX_BLOCKS = 1000
 """Most blocks, and most heads of a block: more do not fit into memory."""
 
 Blocks = Annotated[int, Ge(1), Le(MAX_BLOCKS)]
-Prior = Literal["independent", "cascaded", "chain", "soft", "mixture"]
 
 
 @options_class()
@@ -36,25 +44,20 @@ class AlignmentOptions(LatentOptions):
             adds the mean over its positions; or mixture: heads select no position, but one of a few
             learned components.
         width: Width of the queries and keys of a head.
-        reach: Jumps between the positions of two heads, or of two words, have a number each up to
-            this length; further ones share the last.
         window: Of a language model: how many words before its own a head may select; 0: all. The
             shorter, the cheaper two heads are.
-        components: Components of the prior mixture.
     """
 
     may_be_summed_out: ClassVar[bool] = True
 
     blocks: Blocks | None = None
     heads: Blocks = 1
-    prior: Prior = "cascaded"
+    prior: Coerced[AlignmentPrior, PriorName | Mapping[str, Any]] = cast(Any, CascadedPrior())
     width: Width = 64
-    reach: Annotated[int, Ge(0), Le(MAX_WIDTH)] = 3
     window: Size = 0
-    components: Annotated[int, Ge(2), Le(MAX_WIDTH)] = 16
 
     def __post_init__(self) -> None:
-        if self.prior != "soft" and self.total_heads > MAX_HEADS:
+        if self.is_latent and self.total_heads > MAX_HEADS:
             raise OptionError(
                 "heads",
                 f" times blocks must be at most {MAX_HEADS}, since more heads are not summed "
@@ -63,24 +66,34 @@ class AlignmentOptions(LatentOptions):
         if self.chained and self.total_heads != 1:
             raise OptionError(
                 "prior",
-                " chain is for one block of one head, "
+                f" {self.prior_name} is for one block of one head, "
                 f"got blocks {self.number_of_blocks} and heads {self.heads}",
             )
-        if self.prior == "mixture" and self.window:
+        if self.prior.num_components and self.window:
             raise OptionError(
                 "window",
-                " is for heads that select positions, which those of prior mixture do not: drop it",
+                " is for heads that select positions, which those of prior "
+                f"{self.prior_name} do not: drop it",
             )
+        try:
+            self.prior.check_blocks(self.number_of_blocks)
+        except OptionError as error:
+            raise error.below("prior") from None
+
+    @property
+    def prior_name(self) -> str:
+        """The name of the prior."""
+        return name_of_class(self.prior)
 
     @property
     def is_latent(self) -> bool:
         """Whether heads are random: a soft one is not."""
-        return self.prior != "soft"
+        return self.prior.is_latent
 
     @property
     def chained(self) -> bool:
         """Whether a word's alignment is conditioned on that of the word before."""
-        return self.prior == "chain"
+        return self.prior.chained
 
     @property
     def total_heads(self) -> int:
@@ -129,7 +142,7 @@ class AlignmentOptions(LatentOptions):
         """The number of heads and their prior."""
         kind = "latent" if self.is_latent else "soft"
         plural = "s" * (self.total_heads > 1)
-        return f"{self.total_heads} {kind} alignment head{plural} (prior: {self.prior})"
+        return f"{self.total_heads} {kind} alignment head{plural} (prior: {self.prior_name})"
 
     @classmethod
     def describe(cls, model: HeadModel, tokens: int) -> AlignmentOptions | None:

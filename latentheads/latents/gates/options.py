@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import torch
 from annotated_types import Gt, Lt
-from pydantic import NonNegativeFloat
+from pydantic import NonNegativeFloat, PositiveFloat
 
 from latentheads.guide import ModelGuide
 from latentheads.latents.gates.hard_gates import LARGEST_FLOAT, GateController, Gating
@@ -20,7 +20,20 @@ from latentheads.names import (
     name_attention_types,
     parse_attention_types,
 )
-from latentheads.options import Probability, Size, options_class
+from latentheads.options import Coerced, Count, Probability, options_class
+
+
+@options_class()
+class TargetHeads:
+    """A target number of open gates.
+
+    Attributes:
+        number: How many are to stay open.
+        rate: The change of lambda per step for one head too many.
+    """
+
+    number: Count
+    rate: PositiveFloat = 1e-4
 
 
 @options_class()
@@ -34,10 +47,10 @@ class GateOptions(LatentOptions):
         start: log alpha of every gate at the start; at test time a gate is wholly open from 2.4
             on, and closed below -2.4.
         temperature: beta of the gates' distribution.
-        penalty: L0 penalty while training: lambda, in nats per target token and open head.
-        heads: Target number of open gates, reached by a Lagrangian that adapts lambda; 0: lambda
+        penalty: L0 penalty while training: lambda, in nats per target token and open head; with a
+            target number of heads, where it starts.
+        heads: Target number of open gates, reached by a Lagrangian that adapts lambda; none: lambda
             is constant.
-        rate: The change of lambda per step for one head too many.
     """
 
     blocks: AttentionTypes = "all"
@@ -45,8 +58,7 @@ class GateOptions(LatentOptions):
     start: Annotated[float, Gt(-LARGEST_FLOAT), Lt(LARGEST_FLOAT)] = 3.0
     temperature: Annotated[float, Gt(0), Lt(LARGEST_FLOAT)] = 0.33
     penalty: NonNegativeFloat = 0.0
-    heads: Size = 0
-    rate: NonNegativeFloat = 1e-4
+    heads: Coerced[TargetHeads | None, int | Mapping[str, Any]] = cast(Any, None)
 
     selects_heads: ClassVar[bool] = True
     is_foldable: ClassVar[bool] = True
@@ -106,10 +118,11 @@ class GateOptions(LatentOptions):
         if model.l0_penalty is None:
             return None
         model.l0_penalty.value.fill_(self.penalty * tokens)
-        if not self.heads:
+        if self.heads is None:
             return None
+        number, rate = self.heads.number, self.heads.rate
         try:
-            return GateController(model, guide, self.heads, steps, self.rate, tokens)
+            return GateController(model, guide, number, steps, rate, tokens)
         except ValueError as reason:
             raise ValueError(str(reason).replace("gate_heads", "gates.heads")) from reason
 
@@ -123,6 +136,6 @@ class GateOptions(LatentOptions):
             "gated": sum(gate.mode.numel() for gate in gates),
             "open": sum(int((gate.mode > 0).sum()) for gate in gates),
             "expected": sum(float(gate.open.sum()) for gate in gates),
-            "wanted": self.heads or None,
+            "wanted": None if self.heads is None else self.heads.number,
             "lambda": float(model.l0_penalty.value) / tokens,
         }

@@ -10,7 +10,7 @@ from latentheads.latents.logits.priors import PRIORS, Prior
 from latentheads.latents.options import LatentOptions
 from latentheads.model import HeadModel
 from latentheads.names import AttentionTypes, name_attention_types
-from latentheads.options import ClassSpec, options_class
+from latentheads.options import ClassSpec, OptionError, options_class
 
 DEFAULT_PRIOR = "delta"
 """The prior of attention logits that are not latent."""
@@ -50,6 +50,12 @@ class LogitsOptions(LatentOptions):
     prior: PriorSpec = field(default_factory=lambda: PriorSpec("independent"))
     blocks: AttentionTypes = "all"
 
+    def __post_init__(self) -> None:
+        if self.prior.name == DEFAULT_PRIOR and self.blocks != "all":
+            raise OptionError(
+                "blocks", f" is for a prior that differs from {DEFAULT_PRIOR}: drop it"
+            )
+
     @property
     def is_noisy(self) -> bool:
         """Whether the prior has noise."""
@@ -76,6 +82,4 @@ class LogitsOptions(LatentOptions):
         """The prior of a model, and the attention types whose logits are latent."""
         prior = PriorSpec.of(cast(Any, model).prior)
         blocks = name_attention_types(model.latent, model.attention_types)
-        if prior.name == DEFAULT_PRIOR and blocks == "all":
-            return None
-        return cls(prior, blocks)
+        return None if prior.name == DEFAULT_PRIOR else cls(prior, blocks)

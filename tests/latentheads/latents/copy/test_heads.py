@@ -122,7 +122,7 @@ def _jump(heads: Any, before: tuple[int, int], choice: tuple[int, int]) -> Tenso
         return jump
     if before[0] == 0:
         return 0.0
-    reach = heads.options.reach
+    reach = heads.options.prior.reach
     value = heads.jumps.value[max(-reach, min(reach, choice[0] - before[0])) + reach]
     return value if heads.heads == 1 else value + heads.jumps.changes[before[1], choice[1]]
 
