@@ -7,6 +7,11 @@ from typing import Any, ClassVar, Literal
 
 from latentheads.checks import check_known, split_items
 from latentheads.latents.options import LatentOptions, ModelShape
+from latentheads.latents.selection.gradients import (
+    DEFAULT_GRADIENT,
+    SelectionGradient,
+    StraightThrough,
+)
 from latentheads.latents.selection.selector import CandidateSelector
 from latentheads.latents.selection.strategies import STRATEGIES, make_selector
 from latentheads.latents.selector import Selector
@@ -17,7 +22,7 @@ from latentheads.names import (
     name_attention_types,
     parse_attention_types,
 )
-from latentheads.options import OptionError, Size, options_class
+from latentheads.options import IdleOptionError, OptionError, Size, options_class
 
 
 @options_class()
@@ -33,12 +38,15 @@ class SelectionOptions(LatentOptions):
             decoder-self and decoder-cross, comma between.
         families: With static, tasks that share a set of heads, as ``de,nl|fr,ro|cs``; empty: each
             task has its own.
+        gradient: How a selection is learned in the loss Head_ELBO: straight through a relaxation;
+            by the scores of two draws a batch; or from all choices of all blocks.
     """
 
     strategy: Literal["bernoulli", "subset", "group", "static"] = "bernoulli"
     candidates: Size = 0
     blocks: AttentionTypes = "encoder-self,decoder-self"
     families: str = ""
+    gradient: SelectionGradient = DEFAULT_GRADIENT
 
     def __post_init__(self) -> None:
         if parse_attention_types(self.blocks) == ():
@@ -46,6 +54,8 @@ class SelectionOptions(LatentOptions):
                 "blocks",
                 f" must name an attention type: all, or some of {','.join(ATTENTION_TYPES)}",
             )
+        if self.strategy == "static" and self.gradient != DEFAULT_GRADIENT:
+            raise IdleOptionError("gradient", " is of a selection that is learned, not of static")
 
     selects_heads: ClassVar[bool] = True
     depends_on_tasks: ClassVar[bool] = True
@@ -59,6 +69,16 @@ class SelectionOptions(LatentOptions):
     def fixes_task_weights(self) -> bool:
         """Whether each task has heads of its own: with a static selection."""
         return self.strategy == "static"
+
+    @property
+    def has_shared_kl(self) -> bool:
+        """Whether the selection is learned."""
+        return self.strategy != "static"
+
+    @property
+    def has_sampled_kl(self) -> bool:
+        """Whether the selection is learned straight through: the other estimators compute it."""
+        return self.has_shared_kl and isinstance(self.gradient, StraightThrough)
 
     @classmethod
     def labels(cls, name: str) -> Mapping[str, Mapping[str, Any]]:
@@ -82,8 +102,10 @@ class SelectionOptions(LatentOptions):
         named = (name for name, kind in STRATEGIES.items() if type(selector) is kind)
         if selector is None or (strategy := next(named, None)) is None:
             return None
-        candidates = selector.candidates if isinstance(selector, CandidateSelector) else 0
-        return cls(strategy, candidates, name_attention_types(selector.attention_types))
+        blocks = name_attention_types(selector.attention_types)
+        if not isinstance(selector, CandidateSelector):
+            return cls(strategy, blocks=blocks)
+        return cls(strategy, selector.candidates, blocks, gradient=selector.gradient)
 
     def selector(self, heads: int, sources: Sequence[str], targets: Sequence[str]) -> Selector:
         """Makes the selector of a model.
@@ -101,6 +123,7 @@ class SelectionOptions(LatentOptions):
             parse_attention_types(self.blocks) or ATTENTION_TYPES,
             len(sources),
             len(targets),
+            self.gradient,
             **{name: self._sets_of(sources, targets, side) for name, side in sides.items()},
         )
 
