@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -26,7 +27,7 @@ from latentheads.experiments.cli.jobs import (
 from latentheads.experiments.cli.options import ProgramOptions, read_run_settings, trainer_of
 from latentheads.files import parse_yaml
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
-from latentheads.options import CLASS, flatten, merge
+from latentheads.options import CLASS, IdleOptionError, flatten, merge
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, Folder
 from latentheads.runs.recipes import read_recipe
@@ -134,29 +135,51 @@ def plan_all(
 ) -> list[Plan]:
     """Every recipe with every seed."""
     _check_groups(line.words, program.recipes)
-    return [
-        _plan(options, line, program, recipe, seed, out, prog)
-        for seed in program.seeds
-        for recipe in program.recipes
-    ]
+    values = {recipe: _values_of(options, recipe) for recipe in program.recipes}
+    idle = {recipe: _idle_options(values[recipe], line.trusted) for recipe in program.recipes}
+    in_none = frozenset[str]().union(*idle.values()).intersection(*idle.values())
+    plans = []
+    for seed, recipe in product(program.seeds, program.recipes):
+        own = _without(values[recipe], idle[recipe] - in_none) | {"seed": seed}
+        folder = str(run_folder(out, recipe, seed))
+        settings = read_run_settings(own, line, prog)
+        plans.append(Plan(recipe, settings, replace(program, out=folder)))
+    return plans
 
 
-def _plan(
-    options: Mapping[str, Any],
-    line: CommandLine,
-    program: ComparisonOptions,
-    recipe: str,
-    seed: int,
-    out: Path,
-    prog: str,
-) -> Plan:
-    """The run of a recipe; the group of a latent that it has not is that of another recipe."""
+def _values_of(options: Mapping[str, Any], recipe: str) -> dict[str, Any]:
+    """The options of a recipe; the group of a latent that it has not is that of another recipe."""
     named = read_recipe(recipe)
     latents = read_latents(named["latents"])
     kept = {n: value for n, value in options.items() if n not in LATENTS or n in latents}
-    settings = read_run_settings(merge(kept, named) | {"seed": seed}, line, prog)
-    folder = str(run_folder(out, recipe, seed))
-    return Plan(recipe, settings, replace(program, out=folder))
+    return dict(merge(kept, named))
+
+
+def _idle_options(values: Mapping[str, Any], trusted: Collection[str]) -> frozenset[str]:
+    """Options that act on nothing in a recipe, as a warm-up of noise in one without noise."""
+    idle = frozenset[str]()
+    while True:
+        try:
+            Settings.from_nested(_without(values, idle), trusted)
+        except IdleOptionError as reason:
+            if reason.path in idle:
+                return idle
+            idle |= {reason.path}
+        except (TypeError, ValueError):  # it is said where the run is planned
+            return idle
+        else:
+            return idle
+
+
+def _without(values: Mapping[str, Any], paths: Collection[str]) -> dict[str, Any]:
+    """Nested values without some options."""
+    kept = {}
+    for name, value in values.items():
+        if name in paths:
+            continue
+        inner = [p.removeprefix(f"{name}.") for p in paths if p.startswith(f"{name}.")]
+        kept[name] = _without(value, inner) if inner and isinstance(value, Mapping) else value
+    return kept
 
 
 def _check_groups(options: Mapping[str, Any], recipes: Sequence[str]) -> None:
