@@ -488,10 +488,9 @@ def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
             "float64: use fp32, which leaves it as it is, or make the network float32"
         )
     _check_gradient(model, loss)
-    options = training.loss
-    is_ours = isinstance(options, HeadELBOLoss)
+    options = training.loss if isinstance(training.loss, HeadELBOLoss) else HeadELBOLoss()
     penalised = next((name for name, lat in model.latents.items() if lat.has_penalty), "")
-    if penalised and is_ours and (options.kl_warmup is not None or options.kl_weight != 1):
+    if penalised and (options.kl_warmup is not None or options.kl_weight != 1):
         set_options = "kl_warmup" if options.kl_warmup is not None else "kl_weight"
         raise ValueError(
             f"{penalised} need a KL of weight 1, which their penalty is a part of: drop "
@@ -506,7 +505,7 @@ def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
             f"precision fp16 scales a loss before its gradients, which {type(loss).__name__} takes "
             "itself: use bf16 or fp32"
         )
-    if is_ours and options.objective != "bound" and not model.is_summed_out:
+    if options.objective != "bound" and not model.is_summed_out:
         raise ValueError(
             f"loss {options.name} needs a latent that is summed out, such as alignments"
         )
