@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import median_high
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from latentheads.handlers import isolated_param_store
 from latentheads.latents.options import Controller
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
-from latentheads.options import import_path
+from latentheads.options import IdleOptionError, import_path
 from latentheads.runs.build import (
     apply_pruning,
     changed_parts,
@@ -51,7 +51,7 @@ from latentheads.runs.settings import Settings
 from latentheads.runs.warm_start import describe_initialisation, initialise_from, load_initial_run
 from latentheads.training.early_stopping import check_bound_exists, validate
 from latentheads.training.engine import Engine, Progress
-from latentheads.training.losses import LossLike, describe_elbo, instance_of
+from latentheads.training.losses import HeadELBOLoss, LossLike, describe_elbo, instance_of
 from latentheads.training.options import make_training
 from latentheads.training.progress import ProgressDisplay, note_long_warmup
 
@@ -113,15 +113,23 @@ class Trainer:
         options = make_training(training | {"loss": loss})
         if not isinstance(decoding, Decoding | None):
             raise ValueError(f"decoding must be lh.Decoding(...), got {shown(decoding)}")
-        settings = describe_run(
+        describe = partial(
+            describe_run,
             model,
             guide,
             corpus,
-            train=options,
             decode=decoding or Decoding(),
             seed=seed,
             samples=samples,
         )
+        try:
+            settings = describe(train=options)
+        except IdleOptionError as reason:
+            # an instance samples KLs by default, which says nothing where there are none to sample
+            if instance_of(loss) is None or reason.path != "train.loss.kl":
+                raise
+            head_elbo = cast(HeadELBOLoss, options.loss)
+            settings = describe(train=replace(options, loss=replace(head_elbo, kl="analytic")))
         check_rebuilt(settings, model, guide, corpus)
         self._set_up_folder(settings, out, device, overwrite, tensorboard, None, quiet)
         self._set_up(settings, model, guide, corpus, None, instance_of(loss))

@@ -171,6 +171,19 @@ def test_head_elbo_given_is_that_of_its_options(corpus: Corpus, tmp_path: Path) 
     assert same(mine, by_trainer(pair, corpus, tmp_path / "named"))
 
 
+def test_an_instance_says_nothing_of_kls_where_there_are_none_to_sample(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    model = Translation.of(corpus, "delta", latents=[lh.AlignmentOptions(1)], **SIZES)
+    make = partial(lh.Trainer, model, Cascaded(model), corpus, out=tmp_path, quiet=True)
+    assert make(loss=lh.Head_ELBO()).settings.train.loss == HeadELBOLoss()
+    for options in ({"kl": "sampled"}, HeadELBOLoss(kl="sampled")):
+        with pytest.raises(OptionError, match=r"^train.loss.kl acts on a KL that may be sampled, "):
+            make(loss=options)
+    with pytest.raises(OptionError, match=r"^train.loss.kl_weight acts on a KL, and the loss marg"):
+        make(loss=lh.Head_ELBO(0.5, objective="marginal"))
+
+
 def test_trace_enum_elbo_enumerates_what_is_marked_as_in_svi(
     corpus: Corpus, tmp_path: Path
 ) -> None:
