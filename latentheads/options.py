@@ -102,12 +102,16 @@ class OptionError(ValueError):
     def below(self, group: str) -> OptionError:
         """The same error of an option that stands in a group."""
         similar = [join_path(group, name) for name in self.similar]
-        return OptionError(join_path(group, self.path), self.message, similar)
+        return type(self)(join_path(group, self.path), self.message, similar)
 
     def spelled(self, spell: Callable[[str], str]) -> str:
         """The message with options spelled in another way, as on a command line."""
         similar = [*map(spell, self.similar)]
         return str(OptionError(self.path and spell(self.path), self.message, similar))
+
+
+class IdleOptionError(OptionError):
+    """An option that acts on nothing beside the others, such as on noise where there is none."""
 
 
 class Text(str):
@@ -405,6 +409,8 @@ def _first_required(kind: Any) -> str:
 
 def _explain_unknown(kind: Any, name: str) -> OptionError:
     """What an unknown option may have meant: of this class, or of which classes it is."""
+    if instead := getattr(kind, "moved", {}).get(name):
+        return OptionError(name, f" is not an option: it is {instead} now")
     names = [*options_of(kind), *_more_groups(kind)]
     others = [
         other
@@ -564,9 +570,9 @@ def _choose(base: Any, value: Any, trusted: Collection[str]) -> Any:
 def _select_class(
     base: type, table: Mapping[str, type], name: str, trusted: Collection[str]
 ) -> type:
-    normalised = name.replace("_", "-").lower()
+    spelled = name.replace("_", "-").lower()
     for choice, option_class in table.items():
-        if normalised in (choice, option_class.__name__.lower()):
+        if spelled in (choice.replace("_", "-").lower(), option_class.__name__.lower()):
             return option_class
     extensible = getattr(base, "extensible", False)
     if ":" in name and extensible:
@@ -784,7 +790,7 @@ class ClassSpec:
                     f"{cls.kind} {type(component).__name__} calls its model {name!r}: its first "
                     "argument must be called model"
                 )
-            if not _is_plain(value):
+            if not is_plain(value):
                 raise ValueError(
                     f"{cls.kind} option {name!r} is of type {type(value).__name__}: a run folder "
                     "holds numbers, texts and lists of them"
@@ -820,7 +826,8 @@ class ClassSpec:
         return own
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
+    """Whether a file can hold a value: a number, a text, nothing, or a list of them."""
     if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
+        return all(map(is_plain, value))
     return to_dict(value) is None or isinstance(to_dict(value), bool | int | float | str)

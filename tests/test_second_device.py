@@ -184,7 +184,7 @@ def test_alignments_are_waited_for_once(
 ) -> None:
     """Where all of them are summed; drawn ones are not waited for."""
     model = aligned(SHAPES[shape])
-    elbo = Head_ELBO(analytic=True, objective=objective, objective_draws=2)
+    elbo = Head_ELBO(analytic=True, objective=objective, num_samples=2)
     summed = guide == "exact" or objective in ("bound", "marginal")
     own = jiggle(GUIDES[guide](model).double(), 0.1)
     assert_same_there(there, elbo, model, own, batch, [READ] * summed)

@@ -25,7 +25,16 @@ from latentheads.errors import shown
 from latentheads.files import MAX_DEPTH, read_yaml
 from latentheads.guides import RECIPES
 from latentheads.latents.registry import LATENTS
-from latentheads.options import CLASS, Flag, OptionError, Text, merge, options_of, split_path
+from latentheads.options import (
+    CLASS,
+    Flag,
+    OptionError,
+    Text,
+    join_path,
+    merge,
+    options_of,
+    split_path,
+)
 from latentheads.runs.settings import check_version, expand_recipe, read_latents
 
 HERE = os.getcwd()
@@ -169,7 +178,8 @@ def split_words(words: Sequence[str]) -> dict[str, Any]:
             inner = joined[name] = (
                 Text(f"{joined[name]}{JOINED[name]}{inner}") if name in joined else inner
             )
-        for part in reversed(SHORT.get(name, name).split(".")):
+        group, _, option = name.partition(".")
+        for part in reversed(join_path(SHORT.get(group, group), option).split(".")):
             inner = {part: inner}
         nested = merge(nested, inner)
     return nested

@@ -121,7 +121,7 @@ for weight in WEIGHTS:
     guide = NoisyHeads(model)
     options = {"steps": FEW, "warmup_steps": 1, "report_every": FEW, "learning_rate": 0.1}
     options["optimizer"] = "adamw"
-    fitted = lh.fit(model, guide, train, valid, max_kl_weight=weight, quiet=True, **options)
+    fitted = lh.fit(model, guide, train, valid, loss={"kl_weight": weight}, quiet=True, **options)
     report, scales[weight] = fitted.report, torch.stack([*guide.scales().values()])
     least, largest = scales[weight].aminmax()
     rows.append({"KL weight": weight, "bound": report.elbo, "KL": report.kl})

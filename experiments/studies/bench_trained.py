@@ -79,7 +79,7 @@ def make_runners(
 
 
 def _train(model: Any, guide: Any, run: Run, batch: Batch) -> tuple[Any, type[Runner]]:
-    objective = make_loss(run.settings.train)(model.train(), guide.train())
+    objective = make_loss(run.settings.train, model)(model.train(), guide.train())
     return (lambda: objective(batch)), Runner
 
 

@@ -135,6 +135,16 @@ class LatentOptions:
         """Whether its exact posterior is known, because it is summed out."""
         return self.may_be_summed_out
 
+    @property
+    def has_shared_kl(self) -> bool:
+        """Whether it has a KL that all sentences share, beside any of logits."""
+        return False
+
+    @property
+    def has_sampled_kl(self) -> bool:
+        """Whether that KL may be sampled instead of computed."""
+        return False
+
     @classmethod
     def labels(cls, name: str) -> Mapping[str, Mapping[str, Any]]:
         """What may stand for it behind a ``+`` in a recipe, with the options that this means.

@@ -29,16 +29,19 @@ from latentheads.options import (
     CLASS,
     MAX_WIDTH,
     Flag,
+    IdleOptionError,
     OptionError,
     flatten,
     from_dict,
     merge,
     options_class,
+    options_of,
     split_path,
     to_dict,
 )
 from latentheads.runs.pairs import GuideSpec, ModelGuidePair, join_pair
 from latentheads.runs.recipes import read_recipe, recipe_name
+from latentheads.training.losses import HeadELBOLoss, MarginalLoss
 from latentheads.training.options import Training
 
 SHOWN_TASKS = 3
@@ -130,6 +133,8 @@ class Settings:
         object.__setattr__(self, "latents", tuple(self._resolve_latents()))
         self._check_start()
         self._check_latents()
+        self._check_noise()
+        self._check_kl()
         _ = self.pair
 
     def _resolve_latents(self) -> Iterator[LatentOptions]:
@@ -155,7 +160,7 @@ class Settings:
             )
         if self.train_only == "guide" and not self.start:
             raise OptionError("train_only", " guide needs start RUN, whose model stays as it is")
-        if self.train_only == "guide" and self.train.loss == "marginal":
+        if self.train_only == "guide" and isinstance(self.train.loss, MarginalLoss):
             raise OptionError(
                 "train.loss",
                 " marginal trains the model, which stays as it is with train_only guide: "
@@ -168,10 +173,11 @@ class Settings:
         choosing = [name for name, latent in named if latent.selects_heads]
         if len(choosing) > 1:
             raise OptionError("latents", f" {' and '.join(choosing)} exclude each other: name one")
-        if self.train.kl != "analytic":
+        loss = self.train.loss
+        if isinstance(loss, HeadELBOLoss) and loss.kl != "analytic":
             for name in (name for name, latent in named if latent.needs_closed_form):
                 raise OptionError(
-                    "latents", f" {name} need the closed form of a KL: use train.kl analytic"
+                    "latents", f" {name} need the closed form of a KL: use train.loss.kl analytic"
                 )
         self._check_guide()
 
@@ -196,6 +202,38 @@ class Settings:
                 "guide",
                 f" {name!r} has no posterior of {' and '.join(discrete)}: use latents logits",
             )
+
+    def _check_noise(self) -> None:
+        """Validates that there is noise, where it is to be warmed up."""
+        if self.train.noise_warmup_steps and not self._is_noisy:
+            raise IdleOptionError(
+                "train.noise_warmup_steps",
+                " acts on the noise of logits and of n-gram heads, and there is none",
+            )
+
+    def _check_kl(self) -> None:
+        """Validates that there is a KL on which each option of a KL acts."""
+        loss = self.train.loss
+        if not isinstance(loss, HeadELBOLoss):
+            return
+        is_learned = self.guide.find() is not GUIDES["tied"]
+        of_logits = is_learned and self._is_noisy
+        is_summed_out = any(latent.is_summed_out for latent in self.latents)
+        of_sentences = of_logits or (is_learned and is_summed_out and loss.has_kl_of_alignments)
+        has_any = of_sentences or any(latent.has_shared_kl for latent in self.latents)
+        acts = {
+            "kl": of_logits or any(latent.has_sampled_kl for latent in self.latents),
+            "kl_weight": has_any,
+            "kl_warmup": has_any,
+            "free_bits": of_sentences,
+        }
+        what = {"kl": "a KL that may be sampled", "free_bits": "a KL of each sentence"}
+        for name, is_active in acts.items():
+            if not is_active and getattr(loss, name) != options_of(type(loss))[name].default:
+                raise IdleOptionError(
+                    f"train.loss.{name}",
+                    f" acts on {what.get(name, 'a KL')}, and the loss {loss.name} has none here",
+                )
 
     @classmethod
     def more_groups(cls) -> Mapping[str, type]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import nn
 
-from latentheads.checks import MAX_SAMPLES
 from latentheads.options import Choice, Count, OptionError, Size, from_dict, options_class
-from latentheads.training.losses import BY_OPTIONS, check_loss
+from latentheads.training.losses import HeadELBOLoss, Loss
 from latentheads.training.optimizers import StateNames, make_adamw, make_muon, make_nag
 
 
@@ -98,6 +96,7 @@ class Schedule(Choice, ABC):
             ("linear", LinearSchedule),
             ("inverse-sqrt", InverseSqrtSchedule),
             ("cosine", CosineSchedule),
+            ("cosine-restarts", CosineRestartsSchedule),
         ]
         return dict(kinds)
 
@@ -134,17 +133,34 @@ class InverseSqrtSchedule(Schedule):
 
 @options_class()
 class CosineSchedule(Schedule):
-    """Along half a cosine, in one cycle or in several.
+    """Along half a cosine.
 
     Attributes:
-        period: Steps of the first cycle; 0: all that follow the warm-up.
+        min_rate: The learning rate at the end.
+    """
+
+    description = "along the cosine"
+    min_rate: NonNegativeFloat = 0.0
+
+    def factor(self, step: int, training: Training) -> float:
+        """One cycle over all steps that follow the warm-up."""
+        length = float(max(1, training.steps - training.warmup))
+        return _half_cosine(step - training.warmup, length, self.min_rate, training)
+
+
+@options_class()
+class CosineRestartsSchedule(Schedule):
+    """Along half a cosine in each of several cycles.
+
+    Attributes:
+        period: Steps of the first cycle.
         growth: By how much each cycle is longer than the one before.
         shrink: Factor of the largest and smallest rate from one cycle to the next.
         min_rate: The learning rate at the end of the first cycle.
     """
 
-    description = "along the cosine"
-    period: Size = 0
+    description = "along a cosine with restarts"
+    period: Count
     growth: Annotated[float, Ge(1)] = 1.0
     shrink: Annotated[float, Gt(0), Le(1)] = 1.0
     min_rate: NonNegativeFloat = 0.0
@@ -152,19 +168,31 @@ class CosineSchedule(Schedule):
     def factor(self, step: int, training: Training) -> float:
         """The factor within the cycle that a step belongs to."""
         step -= training.warmup
-        length, scale = float(self.period or max(1, training.steps - training.warmup)), 1.0
+        length, scale = float(self.period), 1.0
         while step >= length:
             step, scale = int(step - length), scale * self.shrink
             length *= self.growth
-        low = self.min_rate / training.learning_rate
-        return scale * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * step / length)))
+        return scale * _half_cosine(step, length, self.min_rate, training)
 
 
-OF_HEAD_ELBO = (
-    *("kl", "kl_warmup_steps", "min_kl_weight", "max_kl_weight", "free_bits"),
-    *("select_gradient", "temperature", "least_temperature", "loss_samples"),
-)
-"""Options that parametrise Head_ELBO and its losses of alignments, and no other loss."""
+def _half_cosine(step: int, length: float, min_rate: float, training: Training) -> float:
+    """The factor of the learning rate at a step of a cycle."""
+    low = min_rate / training.learning_rate
+    return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * step / length))
+
+
+MOVED = {
+    "kl": "loss.kl",
+    "kl_warmup_steps": "loss.kl_warmup.steps",
+    "min_kl_weight": "loss.kl_warmup.start",
+    "max_kl_weight": "loss.kl_weight",
+    "free_bits": "loss.free_bits",
+    "loss_samples": "loss.num_samples",
+    "select_gradient": "selection.gradient",
+    "temperature": "loss.temperature or selection.gradient.temperature",
+    "least_temperature": "loss.least_temperature or selection.gradient.least_temperature",
+}
+"""Options that earlier versions of training had, and where they are."""
 
 
 @options_class()
@@ -181,28 +209,14 @@ class Training:
             most 200.
         schedule: How the learning rate falls after the warm-up.
         clip: Largest norm of the gradient; 0 for none.
-        kl_warmup_steps: Steps over which the weight of the KL grows.
-        min_kl_weight: Where that weight starts.
-        max_kl_weight: Where it ends; other than 1 trains something else than the bound.
         noise_warmup_steps: Steps over which the noise of priors and guides grows to its scale;
             it acts on every ``HeadScale``.
-        select_gradient: How a selection of heads is learned: straight through a relaxation,
-            cheap and biased; by the scores of two draws a batch (score), at twice the work of
-            the network; or from all choices of all blocks (enumerate), exact, where they are few.
-        temperature: Of the relaxation that gives the straight-through gradient of a selection, and
-            of the loss relaxed.
-        least_temperature: Where it has fallen to, geometrically, at the last step; 0: it stays.
-        free_bits: No site's KL is pushed below this many nats per target token, in the part of a
-            batch that one process computes: it acts less on smaller parts.
         loss: What is minimised: Head_ELBO, the negative evidence lower bound with alignments summed
-            out; or a loss of Pyro's: Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO,
-            TraceEnum_ELBO or RenyiELBO, with arguments as in "Trace_ELBO(num_particles=2)". Of
-            alignments alone: log p(y | x) itself, and the guide's bound beside it (marginal); the
-            guide's bound from one sample, measured against soft attention (sampled); the bound of
-            several samples together (iwae); or model and guide each fitted to weighted samples
-            (rws). Of Bernoulli heads also by gates between 0 and 1 (relaxed), which is no bound.
-        loss_samples: Samples of iwae and rws.
-        kl: Closed-form KLs where there are any (analytic), or all of them sampled.
+            out; or a loss of Pyro's. Of alignments alone: log p(y | x) itself, and the guide's
+            bound beside it (marginal); the guide's bound from one sample, measured against soft
+            attention (sampled); the bound of several samples together (iwae); or model and guide
+            each fitted to weighted samples (rws). Of Bernoulli heads also by gates between 0 and 1
+            (relaxed), which is no bound.
         precision: float32, or autocast to bfloat16 or (on a GPU) float16 with densities in float32.
         report_every: Steps between two evaluations on validation; not given: a tenth of all, at
             most 250.
@@ -222,17 +236,8 @@ class Training:
     warmup_steps: Size | None = None
     schedule: Schedule = LinearSchedule()
     clip: NonNegativeFloat = 1.0
-    kl_warmup_steps: Size = 0
-    min_kl_weight: NonNegativeFloat = 0.0
-    max_kl_weight: NonNegativeFloat = 1.0
     noise_warmup_steps: Size = 0
-    select_gradient: Literal["straight-through", "score", "enumerate"] = "straight-through"
-    temperature: PositiveFloat = 1.0
-    least_temperature: NonNegativeFloat = 0.0
-    free_bits: NonNegativeFloat = 0.0
-    loss: str = "Head_ELBO"
-    loss_samples: Annotated[int, Ge(2), Le(MAX_SAMPLES)] = 5
-    kl: Literal["analytic", "sampled"] = "analytic"
+    loss: Loss = HeadELBOLoss()
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     report_every: Count | None = None
     checkpoint_every: Size = 0
@@ -241,30 +246,12 @@ class Training:
     keep: Size = 0
     average: Size = 0
 
-    def __post_init__(self) -> None:
-        self._check_loss()
-        if self.least_temperature > self.temperature:
-            raise OptionError(
-                "least_temperature",
-                f" must be at most the temperature, {self.temperature}, "
-                f"got {self.least_temperature}",
-            )
+    moved: ClassVar[Mapping[str, str]] = MOVED
 
-    def _check_loss(self) -> None:
-        """Validates the loss; beside one of Pyro's, options of Head_ELBO are an error."""
-        try:
-            check_loss(self.loss)
-        except ValueError as reason:
-            raise OptionError("loss", f": {reason}") from reason
-        if self.loss in BY_OPTIONS:
-            return
-        defaults = {option.name: option.default for option in fields(self)}
-        changed = [name for name in OF_HEAD_ELBO if getattr(self, name) != defaults[name]]
-        if changed:
+    def __post_init__(self) -> None:
+        if 0 < self.keep < self.average:
             raise OptionError(
-                changed[0],
-                f" is an option of the losses {', '.join(BY_OPTIONS)}, by their names, "
-                f"not of {self.loss}",
+                "keep", f" must be at least average, {self.average}, or 0, got {self.keep}"
             )
 
     @property
@@ -288,25 +275,6 @@ class Training:
     def noise_factor(self, step: int) -> float:
         """The factor of the noise at a step counted from 0."""
         return min(1.0, (step + 1) / max(1, self.noise_warmup_steps))
-
-    def temperature_at(self, step: int) -> float | None:
-        r"""The temperature at a step counted from 0; None where nothing is relaxed.
-
-        .. math:: \tau_0 (\tau_{\min} / \tau_0)^{\text{step} / \text{steps}}
-        """
-        if self.select_gradient != "straight-through":
-            return None
-        if not self.least_temperature:
-            return self.temperature
-        share = self.least_temperature / self.temperature
-        return self.temperature * share ** (step / self.steps)
-
-    def kl_weight(self, step: int) -> float:
-        """The factor of the KL at a step counted from 0."""
-        if step >= self.kl_warmup_steps:
-            return self.max_kl_weight
-        grown = step / self.kl_warmup_steps
-        return self.min_kl_weight + (self.max_kl_weight - self.min_kl_weight) * grown
 
 
 def make_training(options: Mapping[str, Any]) -> Training:

@@ -47,7 +47,7 @@ def test_a_run_prints_what_is_exact(base: Path) -> None:
 def test_another_guide_is_trained_of_the_same_model(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "ladder"
     words = ("--guide=mean-field", "--start", str(base), "--train_only=guide", "--out", str(out))
-    words += ("--loss=relaxed", "--train.temperature=0.5")
+    words += ("--loss=relaxed", "--loss.temperature=0.5")
     done = inside("run.py", *QUICK, *GATES, TWO_BLOCKS, *words)
     assert done.returncode == 0, done.stderr
     first, second = results_of(base)["test"], results_of(out)["test"]

@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -16,6 +17,7 @@ from latentheads.data import Grammar, Hub, Pairs
 from latentheads.experiments.cli.jobs import RunJob, open_command
 from latentheads.latents.selection.strategies import GroupStrategy, StaticStrategy
 from latentheads.runs.settings import Settings
+from latentheads.training.losses import HeadELBOLoss, KLWarmup
 from tests.experiments.programs import (
     SHORT,
     TINY,
@@ -218,6 +220,24 @@ def test_the_number_of_blocks_is_of_recipes_of_alignments(tmp_path: Path) -> Non
     assert widths == [None, 4, 4, None]
     with pytest.raises(ValueError, match="--alignments is latent in none of the recipes transf"):
         plans_of(tmp_path, *words, "--recipes=transformer")
+
+
+def test_an_option_acts_on_the_recipes_that_it_can_act_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A network without noise is compared with one whose noise is warmed up."""
+    words = ["--seeds=0", "--train.noise_warmup_steps=5", "--loss.kl_warmup=7", "--loss.kl=sampled"]
+    recipes = ["transformer", "cascaded", "cascaded+alignments"]
+    plain, noisy, aligned = plans_of(tmp_path, *words, f"--recipes={','.join(recipes)}")
+    trainings = [plan.settings.train for plan in (plain, noisy, aligned)]
+    assert [training.noise_warmup_steps for training in trainings] == [0, 5, 0]
+    warmed = HeadELBOLoss(kl_warmup=KLWarmup(7))
+    assert [t.loss for t in trainings] == [HeadELBOLoss(), replace(warmed, kl="sampled"), warmed]
+    with pytest.raises(SystemExit):
+        plans_of(tmp_path, *words, "--recipes=transformer,cascaded+alignments")
+    line = capsys.readouterr().err
+    assert line.startswith("compare.py: error: --train.noise_warmup_steps acts on the noise of ")
+    assert line.count("\n") == 1
 
 
 def test_a_guide_of_ones_own_is_of_alignments_where_it_says_so(

@@ -25,7 +25,7 @@ from tests.experiments.programs import SHORT, TINY, assert_refused, inside, resu
 
 WORDS = [*TINY, "--network.layers=1", "--network.dropout=0.2", "--samples=2", "--train.tokens=128"]
 WORDS += ["--train.steps=8", "--train.report_every=4", "--train.checkpoint_every=1"]
-WORDS += ["--train.kl_warmup_steps=6", "--train.accumulate=2"]
+WORDS += ["--loss.kl_warmup=6", "--train.accumulate=2"]
 COPY = ["--latents=copy", "--copy.width=4", "--guide=cascaded", "--loss=marginal"]
 
 

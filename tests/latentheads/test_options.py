@@ -253,7 +253,7 @@ def every_option(kind: Any, path: str) -> Iterator[tuple[str, dict[str, Any], An
     table = choices_of(kind)
     for name, choice in table.items() if table is not None else [("", inner_kind(kind))]:
         needed = {
-            n: 1 if inner_kind(option.kind) is int else "a"
+            n: 3 if inner_kind(option.kind) is int else "a"
             for n, option in options_of(choice).items()
             if option.default is MISSING
         }

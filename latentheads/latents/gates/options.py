@@ -69,6 +69,11 @@ class GateOptions(LatentOptions):
         """Makes the gates of a model; None if no attention type has gates."""
         return self.gating(shape.heads, shape.attention_types)
 
+    @property
+    def has_shared_kl(self) -> bool:
+        """True: that of the gates."""
+        return True
+
     @classmethod
     def rows(cls, facts: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         """How many gates are open, how many were wanted, and what an open one costs."""

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 from latentheads.latents.options import LatentOptions, ModelShape
+from latentheads.latents.selection.gradients import (
+    DEFAULT_GRADIENT,
+    SelectionGradient,
+    StraightThrough,
+)
+from latentheads.latents.selection.selector import CandidateSelector
 from latentheads.latents.selection.strategies import (
     STRATEGIES,
     BernoulliStrategy,
@@ -20,7 +27,13 @@ from latentheads.names import (
     name_attention_types,
     parse_attention_types,
 )
-from latentheads.options import Coerced, OptionError, name_of_class, options_class
+from latentheads.options import (
+    Coerced,
+    IdleOptionError,
+    OptionError,
+    name_of_class,
+    options_class,
+)
 
 
 @options_class()
@@ -33,12 +46,15 @@ class SelectionOptions(LatentOptions):
             or a fixed set of heads for each task or family of tasks (static).
         blocks: Attention types whose blocks select: all that there are, or some of encoder-self,
             decoder-self and decoder-cross, comma between.
+        gradient: How a selection is learned in the loss Head_ELBO: straight through a relaxation;
+            by the scores of two draws a batch; or from all choices of all blocks.
     """
 
     strategy: Coerced[SelectionStrategy, Strategy | Mapping[str, Any]] = cast(
         Any, BernoulliStrategy()
     )
     blocks: AttentionTypes = "encoder-self,decoder-self"
+    gradient: SelectionGradient = DEFAULT_GRADIENT
 
     def __post_init__(self) -> None:
         if parse_attention_types(self.blocks) == ():
@@ -46,6 +62,8 @@ class SelectionOptions(LatentOptions):
                 "blocks",
                 f" must name an attention type: all, or some of {','.join(ATTENTION_TYPES)}",
             )
+        if self.fixes_task_weights and self.gradient != DEFAULT_GRADIENT:
+            raise IdleOptionError("gradient", " is of a selection that is learned, not of static")
 
     selects_heads: ClassVar[bool] = True
     depends_on_tasks: ClassVar[bool] = True
@@ -59,6 +77,16 @@ class SelectionOptions(LatentOptions):
     def fixes_task_weights(self) -> bool:
         """Whether each task has heads of its own: with a static selection."""
         return self.strategy.fixes_task_weights
+
+    @property
+    def has_shared_kl(self) -> bool:
+        """Whether the selection is learned."""
+        return not self.fixes_task_weights
+
+    @property
+    def has_sampled_kl(self) -> bool:
+        """Whether the selection is learned straight through: the other estimators compute it."""
+        return self.has_shared_kl and isinstance(self.gradient, StraightThrough)
 
     @classmethod
     def labels(cls, name: str) -> Mapping[str, Mapping[str, Any]]:
@@ -82,7 +110,10 @@ class SelectionOptions(LatentOptions):
         for strategy in STRATEGIES.values():
             if type(selector) is strategy.selector_class:
                 types = name_attention_types(selector.attention_types)
-                return cls(strategy.describe(selector), types)
+                options = cls(strategy.describe(selector), types)
+                if isinstance(selector, CandidateSelector):
+                    return replace(options, gradient=selector.gradient)
+                return options
         return None
 
     def selector(self, heads: int, sources: Sequence[str], targets: Sequence[str]) -> Selector:
@@ -94,4 +125,4 @@ class SelectionOptions(LatentOptions):
             targets: The same for the decoder.
         """
         types = parse_attention_types(self.blocks) or ATTENTION_TYPES
-        return self.strategy.make(heads, types, sources, targets)
+        return self.strategy.make(heads, types, sources, targets, self.gradient)

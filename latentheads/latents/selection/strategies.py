@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, cast
 
 from latentheads.checks import check_known, split_items
 from latentheads.latents.selection.bernoulli import BernoulliSelector
+from latentheads.latents.selection.gradients import DEFAULT_GRADIENT, SelectionGradient
 from latentheads.latents.selection.group import GroupSelector
 from latentheads.latents.selection.selector import CandidateSelector, TaskSelector
 from latentheads.latents.selection.static import StaticSelector
@@ -43,6 +44,7 @@ class SelectionStrategy(Choice, ABC):
         attention_types: tuple[str, ...],
         sources: Sequence[str],
         targets: Sequence[str],
+        gradient: SelectionGradient = DEFAULT_GRADIENT,
     ) -> TaskSelector:
         """Makes the selector of a model.
 
@@ -51,6 +53,7 @@ class SelectionStrategy(Choice, ABC):
             attention_types: The attention types whose blocks select.
             sources: Names of the tasks that the encoder distinguishes.
             targets: The same for the decoder.
+            gradient: How a latent selection is learned.
         """
 
 
@@ -77,10 +80,12 @@ class CandidateStrategy(SelectionStrategy, ABC):
         attention_types: tuple[str, ...],
         sources: Sequence[str],
         targets: Sequence[str],
+        gradient: SelectionGradient = DEFAULT_GRADIENT,
     ) -> TaskSelector:
         """Makes the selector with its candidates."""
         candidates = self.candidates or 2 * heads
-        return self.selector_class(heads, attention_types, len(sources), len(targets), candidates)
+        sizes = len(sources), len(targets), candidates
+        return self.selector_class(heads, attention_types, *sizes, gradient)
 
 
 @options_class()
@@ -129,6 +134,7 @@ class StaticStrategy(SelectionStrategy):
         attention_types: tuple[str, ...],
         sources: Sequence[str],
         targets: Sequence[str],
+        gradient: SelectionGradient = DEFAULT_GRADIENT,
     ) -> TaskSelector:
         """Makes the selector with its sets of tasks."""
         sets = [self._sets_of(sources, targets, side) for side in (sources, targets)]
@@ -167,6 +173,7 @@ def make_selector(
     attention_types: tuple[str, ...] = ATTENTION_TYPES,
     sources: int = 1,
     targets: int = 1,
+    gradient: SelectionGradient = DEFAULT_GRADIENT,
     **sets: tuple[int, ...],
 ) -> TaskSelector:
     """Makes a selector by the name of its strategy.
@@ -178,10 +185,11 @@ def make_selector(
         attention_types: The attention types whose blocks select.
         sources: Number of tasks that the encoder distinguishes.
         targets: Number of tasks that the decoder distinguishes.
+        gradient: How a latent selection is learned.
         **sets: For a static selection, the sets of tasks that share their heads.
     """
     check_known("strategy", strategy, STRATEGIES)
     selector_class = STRATEGIES[strategy].selector_class
     if issubclass(selector_class, CandidateSelector):
-        return selector_class(heads, attention_types, sources, targets, candidates)
+        return selector_class(heads, attention_types, sources, targets, candidates, gradient)
     return selector_class(heads, attention_types, sources, targets, **sets)

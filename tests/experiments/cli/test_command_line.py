@@ -26,6 +26,11 @@ from latentheads.options import Flag
         ("--data pairs --data.folder F", {"data": {"class": "pairs", "folder": "F"}}),
         ("--data.folder F --data pairs", {"data": {"class": "pairs", "folder": "F"}}),
         ("--loss marginal", {"train": {"loss": "marginal"}}),
+        (
+            "--loss iwae --loss.num_samples 10",
+            {"train": {"loss": {"class": "iwae", "num_samples": "10"}}},
+        ),
+        ("--loss.kl_warmup.start=.5", {"train": {"loss": {"kl_warmup": {"start": ".5"}}}}),
         ("--out=", {"out": ""}),
         ("--seed -1", {"seed": "-1"}),
     ],

@@ -21,7 +21,7 @@ from latentheads.latents.registry import LATENTS
 from latentheads.models import PRIORS
 from latentheads.options import choices_of, flatten, options_of, own_options
 from latentheads.runs.settings import Settings
-from latentheads.training.options import Training
+from latentheads.training.losses import KLWarmup
 from tests.experiments.programs import assert_refused, inside
 
 MOST_LINES = 64
@@ -84,8 +84,8 @@ def test_a_page_of_a_class_says_what_each_option_does() -> None:
 
 
 def test_a_default_of_zero_is_shown_and_one_of_nothing_is_not() -> None:
-    lines = class_page(Training, "train").splitlines()
-    assert "  --train.min_kl_weight Where that weight starts. (default: 0.0)" in lines
+    lines = class_page(KLWarmup, "train.loss.kl_warmup").splitlines()
+    assert "  --train.loss.kl_warmup.start Where it starts. (default: 0.0)" in lines
     pages = "".join(class_page(kind, "data") for kind in DATA.values())
     assert not re.search(r"default: (False|None|\)|\{\})", pages)
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
+import torch
 import yaml
 
+from latentheads.corpora.batches import batches
 from latentheads.data import Grammar, InMemory, Tasks
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.logits.options import LogitsOptions, PriorSpec
 from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import LATENTS
+from latentheads.options import IdleOptionError
+from latentheads.runs.build import make_model
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.settings import (
     DisagreementOptions,
@@ -22,8 +27,16 @@ from latentheads.runs.settings import (
     complete_options,
     trusted_paths,
 )
-from latentheads.training.options import AdamWOptimizer, LinearSchedule, Training
+from latentheads.training.engine import make_loss
+from latentheads.training.losses import HeadELBOLoss
+from latentheads.training.options import (
+    AdamWOptimizer,
+    LinearSchedule,
+    Training,
+    make_training,
+)
 from tests.experiments.programs import ROOT
+from tests.tiny import jiggle
 from tests.typechecking import unchecked
 
 PRESETS = sorted((ROOT / "experiments" / "presets").glob("*.yaml"))
@@ -369,3 +382,76 @@ def test_a_latent_without_label_and_phrase_has_its_name(monkeypatch: pytest.Monk
     settings = Settings(latents=(Styles(),))
     assert settings.recipe == "cascaded+styles"
     assert settings.description.startswith("model: styles, deterministic attention")
+
+
+NOISY_NGRAMS = {"latents": "none", "guide": "cascaded"} | {
+    "network": {"mixers": "encoder=ngram decoder=ngram", "ngram_noise": 0.5}
+}
+OF_KL: dict[str, Any] = {"kl": "sampled", "kl_weight": 0.5, "kl_warmup": 5, "free_bits": 30.0}
+KLS: list[tuple[dict[str, Any], str, set[str]]] = [
+    ({"recipe": "transformer"}, "Head_ELBO", set()),
+    ({"recipe": "transformer+static"}, "Head_ELBO", set()),
+    ({"recipe": "coda"}, "Head_ELBO", set()),
+    ({"recipe": "tied+alignments"}, "Head_ELBO", set()),
+    ({"recipe": "cascaded"}, "Head_ELBO", {*OF_KL}),
+    (NOISY_NGRAMS, "Head_ELBO", {*OF_KL}),
+    ({"recipe": "cascaded+alignments"}, "Head_ELBO", {*OF_KL} - {"kl"}),
+    ({"recipe": "cascaded+alignments"}, "sampled", {*OF_KL} - {"kl"}),
+    ({"recipe": "exact+alignments"}, "Head_ELBO", {*OF_KL} - {"kl"}),
+    ({"recipe": "cascaded+alignments"}, "marginal", set()),
+    ({"recipe": "cascaded+alignments"}, "iwae", set()),
+    ({"recipe": "cascaded+alignments"}, "rws", set()),
+    ({"latents": "logits+alignments", "guide": "cascaded"}, "marginal", {*OF_KL}),
+    ({"recipe": "transformer+group"}, "Head_ELBO", {*OF_KL} - {"free_bits"}),
+    (
+        {"recipe": "transformer+group", "selection": {"gradient": "score"}},
+        "Head_ELBO",
+        {"kl_weight", "kl_warmup"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "loss", "acting"), KLS, ids=str)
+def test_an_option_of_a_kl_is_refused_where_no_gradient_changes_with_it(
+    options: dict[str, Any], loss: str, acting: set[str]
+) -> None:
+    corpus = Grammar(sentences=20, held_out=8).load()
+    sizes = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1, "dropout": 0.0}
+    options = {**options, "network": sizes | options.get("network", {})}
+    plain = Settings.from_options(options | {"train": {"loss": loss}})
+    torch.manual_seed(0)
+    model = jiggle(make_model(plain, corpus.target, corpus.source).double(), 0.2)
+    guide = jiggle(plain.pair.make_guide(model).double(), 0.3)
+    batch = next(batches(corpus.valid, 99))
+
+    learned = [*model.parameters(), *guide.parameters()]
+
+    def gradient(options: Mapping[str, Any]) -> list[float]:
+        training = make_training({"loss": {"class": loss, **options}})
+        elbo: Any = make_loss(training, model)
+        elbo.kl_weight = cast(HeadELBOLoss, training.loss).kl_weight_at(1)
+        torch.manual_seed(1)
+        loss_value = elbo.differentiable_loss(model, guide, batch)
+        found = torch.autograd.grad(loss_value, learned, materialize_grads=True)
+        return [float(part.norm()) for part in found]
+
+    for name, other in OF_KL.items():
+        said = options | {"train": {"loss": {"class": loss, name: other}}}
+        if name in acting:
+            assert Settings.from_options(said)
+            assert gradient({name: other}) != pytest.approx(gradient({}), rel=1e-9, abs=1e-9), name
+        else:
+            with pytest.raises(IdleOptionError, match=f"^train.loss.{name} acts on a KL.* here$"):
+                Settings.from_options(said)
+            if name != "free_bits" or "selection" not in options:  # scores take none
+                assert gradient({name: other}) == pytest.approx(gradient({}), rel=1e-9, abs=1e-9), (
+                    name
+                )
+
+
+@pytest.mark.parametrize("options", [{"recipe": "cascaded"}, NOISY_NGRAMS], ids=str)
+def test_noise_is_warmed_up_where_there_is_some(options: dict[str, Any]) -> None:
+    train = {"noise_warmup_steps": 5}
+    assert Settings.from_options(options | {"train": train}).train.noise_warmup_steps == 5
+    line = refused(recipe="tied+alignments", train=train)
+    assert line.startswith("train.noise_warmup_steps acts on the noise of logits and of n-gram")

@@ -191,7 +191,7 @@ def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
     [
         ("--latents=gates --gates.blocks=encoder", "unknown attention type 'encoder'"),
         ("--latents=gates --gates.penalty=-1", "--gates.penalty must be at least 0, got -1"),
-        ("--latents=gates --train.kl=sampled", "closed form of a KL: use "),
+        ("--latents=gates --loss.kl=sampled", "closed form of a KL: use "),
         ("--latents=gates+selection", "latents selection and gates exclude each other"),
         ("--latents=gates --gates.open=1", "--gates.open must be below 1, got 1"),
         ("--latents=gates --gates.heads=6", "gates.heads must lie in 0 ... 5, got 6"),
