@@ -222,7 +222,7 @@ def _check_varied(
 
 
 def _values_of(options: Mapping[str, Any], recipe: str, recipes: Sequence[str]) -> dict[str, Any]:
-    """The options of a recipe; those of a latent or a class that it has not are another recipe's."""
+    """The options of a recipe, without those of a latent or a class that it has not."""
     named = read_recipe(recipe)
     latents = read_latents(named["latents"])
     kept = {n: value for n, value in options.items() if n not in LATENTS or n in latents}

@@ -25,7 +25,7 @@ from pyro.infer import (
     TraceMeanField_ELBO,
 )
 
-from latentheads.checks import MAX_PARTICLES, MAX_SAMPLES
+from latentheads.checks import MAX_PARTICLES
 from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.relaxation import Relaxation
 from latentheads.latents.summed_out import Objective
@@ -195,7 +195,7 @@ class SampledLoss(HeadELBOLoss):
     objective: ClassVar[Objective] = "sampled"
 
 
-NumSamples: TypeAlias = Annotated[int, Ge(2), Le(MAX_SAMPLES)]
+NumSamples: TypeAlias = Annotated[int, Ge(2), Le(MAX_PARTICLES)]
 
 
 @options_class()

@@ -301,7 +301,7 @@ ONE_OF = rf"loss must be one of {', '.join(Loss.choices())}; got"
         ({"kl_warmup": 0}, "loss.kl_warmup.steps must be at least 1, got 0"),
         ({"free_bits": -0.5}, "loss.free_bits must be at least 0"),
         ({"class": "rws", "num_samples": 1}, "loss.num_samples must be at least 2, got 1"),
-        ({"class": "iwae", "num_samples": 10**8}, "loss.num_samples must be at most 100,000, got"),
+        ({"class": "iwae", "num_samples": 10**8}, "loss.num_samples must be at most 10,000, got"),
         ({"class": "relaxed", "temperature": 0}, "loss.temperature must be above 0, got 0"),
         (
             {"class": "relaxed", "least_temperature": 2},
