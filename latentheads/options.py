@@ -171,6 +171,12 @@ def options_of(kind: Any) -> dict[str, Option]:
     }
 
 
+def changed_options(group: Any) -> list[str]:
+    """The names of the options of a group that are not at their default."""
+    options = options_of(type(group))
+    return [name for name, option in options.items() if getattr(group, name) != option.default]
+
+
 def inner_kind(kind: Any) -> Any:
     """An annotation without its ``| None``."""
     if get_origin(kind) in (Union, UnionType):
@@ -388,7 +394,7 @@ def _explain_unknown(kind: Any, name: str) -> OptionError:
         for other, option_class in (choices_of(kind) or {}).items()
         if is_dataclass(option_class) and name in options_of(option_class)
     ]
-    similar = get_close_matches(name, names, 1, 0.75)
+    similar = _moved_names(kind, name) or get_close_matches(name, names, 1, 0.75)
     if not similar and others:
         what = f" is not an option of {_name_of_kind(kind)}, but of {', '.join(others)}"
         return OptionError(name, what)
@@ -415,6 +421,16 @@ def _nested_names(kind: Any, name: str) -> Iterator[str]:
     inner = dict.fromkeys(path.rpartition(".")[2] for path in paths)
     for close in get_close_matches(name, inner, 2, 0.75):
         yield from (path for path in paths if path.rpartition(".")[2] == close)
+
+
+def _moved_names(kind: Any, name: str) -> list[str]:
+    """The options of the group that a name begins with: ``adaptive_dropout``, ``adaptive.dropout``.
+
+    They are one where it has the rest of the name.
+    """
+    group, _, rest = name.partition("_")
+    paths = [path for path in _names_below(kind) if rest and path.startswith(f"{group}.")]
+    return [path for path in paths if path == f"{group}.{rest}"] or paths[:3]
 
 
 def _names_below(kind: Any, path: str = "") -> Iterator[str]:

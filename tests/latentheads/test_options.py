@@ -248,7 +248,11 @@ def every_option(kind: Any, path: str) -> Iterator[tuple[str, dict[str, Any], An
     """The path of each option below a class, the values beside it, and its annotation."""
     table = choices_of(kind)
     for name, choice in table.items() if table is not None else [("", inner_kind(kind))]:
-        needed = {n: "a" for n, option in options_of(choice).items() if option.default is MISSING}
+        needed = {
+            n: (3,) if option.kind == tuple[int, ...] else "a"
+            for n, option in options_of(choice).items()
+            if option.default is MISSING
+        }
         beside = needed | ({"class": name} if name else {})
         for option_name, option in options_of(choice).items():
             where = f"{path}.{option_name}" if path else option_name

@@ -25,7 +25,7 @@ from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.l0_penalty import L0Penalty
 from latentheads.models import LanguageModel, Translation, make_prior
-from latentheads.models.network import Network
+from latentheads.models.network import AdaptiveOptions, Network
 from latentheads.names import ATTENTION_TYPES
 from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.describe import describe_run
@@ -527,7 +527,7 @@ def test_an_option_of_another_kind_is_refused_where_it_is_given() -> None:
         (RunningText, {"lowercase": "nein"}, "lowercase must be true or false, got 'nein'"),
         (RunningText, {"unit": "words"}, "unit must be one of word, subword; got 'words'"),
         (lh.Decoding, {"accuracy": 3}, "accuracy must be true or false, got 3"),
-        (Network, {"cutoffs": 5}, "cutoffs must be a list, got 5"),
+        (AdaptiveOptions, {"cutoffs": 5}, "cutoffs must be a list, got 5"),
         (Network, {"mixers": ["ngram"]}, r"mixers must be a text, got \['ngram'\]"),
         (lh.Settings, {"data": "gramar"}, "data must be one of grammar, "),
         (lh.Settings, {"guide": 3}, "guide must be the name of a guide, got 3"),
