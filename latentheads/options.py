@@ -395,6 +395,7 @@ def _explain_unknown(kind: Any, name: str) -> OptionError:
         if is_dataclass(option_class) and name in options_of(option_class)
     ]
     similar = _moved_names(kind, name) or get_close_matches(name, names, 1, 0.75)
+    similar = similar or [path for path in _names_below(kind) if path.endswith(f".{name}")][:3]
     if not similar and others:
         what = f" is not an option of {_name_of_kind(kind)}, but of {', '.join(others)}"
         return OptionError(name, what)

@@ -19,12 +19,12 @@ from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.parallel import PairOptions, parallel, split_references
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, SentencePair, find_file, read_pairs
+from latentheads.corpora.units import VocabSize
 from latentheads.data.base import (
     MAX_LINE,
     Cached,
     FolderData,
     Log,
-    VocabSize,
     Whitespace,
     name_of_folder,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -186,8 +186,7 @@ class Run:
 
     def _make_decoding(self, options: dict[str, Any], number: int) -> Decoding:
         """The run's decoding options with some overridden; one sample for several outputs."""
-        defaults = asdict(self.settings.decode) | ({"draws": 1} if number else {})
-        decoding = from_dict(Decoding, defaults | options)
+        decoding = self.settings.decode.with_options(({"draws": 1} if number else {}) | options)
         if options.get("draws"):
             check_is_stochastic([self.trained_model], "draws", ("heads", "selections"))
         return decoding

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import latentheads as lh
-from latentheads.data import DATA, Data, Grammar, GrammarText, Pairs, Tasks
+from latentheads.data import DATA, Data, Grammar, GrammarText, Pairs, Tasks, WordUnit
 from latentheads.data.base import Cached
 from latentheads.options import OptionError, from_dict, to_dict
 from tests.latentheads.corpora.folders import write_all
@@ -21,7 +21,7 @@ CHANGED: dict[str, dict[str, Any]] = {
     "running-text": {"folder": "texts", "block": 8, "context": 3, "unit": "subword"},
     "speech": {"folder": "speech", "bins": 7, "tasks": Tasks("ann:de", distinguish_by="speaker")},
     "hub": {"corpus": "mine", "path": "mine/copy", "tokenised": True},
-    "hub-text": {"corpus": "wikitext-103", "min_count": 3},
+    "hub-text": {"corpus": "wikitext-103", "unit": WordUnit(min_count=3)},
     "python-docs": {"lowercase": True},
     "in-memory": {"task": "language-model"},
 }
