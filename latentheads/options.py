@@ -364,6 +364,8 @@ def _read_text(kind: Any, value: Text) -> Any:
         if kind is not bool:
             raise OptionError("", f" must be a text, got {value!r}")
         return True
+    if is_group(kind):
+        return value  # which of its options it is meant for says how it is read
     text = str(value)
     if get_origin(kind) in (list, tuple):
         items = text.strip().removeprefix("[").removesuffix("]").split(",")

@@ -102,11 +102,7 @@ MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (None, "--data grammar --network.share all", "share all needs one joint vocabulary"),
     (None, "--data.block 5 --data.context 5", "context must lie in 0 ... 4, a block less one,"),
     (None, "--data.unit letter", "--data.unit must be one of word, subword; got 'letter'"),
-    (
-        None,
-        f"{RARE} --data.unit subword --data.unit.vocab_size 300",
-        "network.adaptive needs words in",
-    ),
+    (None, f"{RARE} {SUBWORDS}", "network.adaptive needs words in"),
     (None, f"{RARE} --label_smoothing 0.1", "label_smoothing needs a full softmax: drop it, or"),
     (None, "--recipe coda --network.adaptive [9,999]", "cutoffs must rise between 0 and the"),
 ]

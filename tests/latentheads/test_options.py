@@ -78,6 +78,13 @@ class Needed:
 
 
 @options_class()
+class Counts:
+    """A group whose first option is a list."""
+
+    numbers: tuple[int, ...]
+
+
+@options_class()
 class Inner:
     radius: float = 1.0
     share: float = 0.5
@@ -100,6 +107,7 @@ class All:
     least: Count | None = None
     sizes: tuple[Count, ...] = ()
     by_name: Mapping[str, float] = field(default_factory=dict)
+    counts: Counts | None = None
 
 
 @pytest.mark.parametrize(
@@ -116,6 +124,7 @@ class All:
         ({"shape": "round"}, All(Round())),
         ({"shape": {"radius": 5}}, All(Round(5.0))),
         ({"needed": "a,b"}, All(needed=Needed("a,b"))),
+        ({"counts": Text("[3, 5]")}, All(counts=Counts((3, 5)))),
         ({"needed": {"class": "a", "weight": 3}}, All(needed=Needed("a", 3.0))),
         ({"needed": Text("none")}, All()),
         ({"needed": None}, All()),
@@ -149,6 +158,7 @@ def test_options_go_to_plain_values_and_back() -> None:
         "least": None,
         "sizes": [],
         "by_name": {},
+        "counts": None,
     }
     assert from_dict(All, plain) == one
     training = Training(optimizer=NAGOptimizer(momentum=0.9))

@@ -341,7 +341,10 @@ def test_a_cache_and_another_word_for_a_folder_are_no_other_run(
 def test_a_corpus_made_by_hand_trains_and_is_asked_for(tmp_path: Path) -> None:
     corpus = replace(GrammarText(sentences=60, held_out=12).load(), data=None)
     model, out = LanguageModel.of(corpus, **SIZES), tmp_path / "run"
-    results = lh.Trainer(model, MeanField(model), corpus, out=out, **SHORT).fit()
+    with pytest.raises(ValueError, match=r"^decode.max_tokens is for translation or speech, and"):
+        lh.Trainer(model, MeanField(model), corpus, out=out, **SHORT)
+    short = {name: value for name, value in SHORT.items() if name != "decoding"}
+    results = lh.Trainer(model, MeanField(model), corpus, out=out, **short).fit()
     assert results is not None
     assert "class: in-memory\n" in (out / "config.yaml").read_text()
     run = lh.load_run(out)
