@@ -173,7 +173,7 @@ def options_of(kind: Any) -> dict[str, Option]:
 
 def changed_options(group: Any) -> list[str]:
     """The names of the options of a group that are not at their default."""
-    options = options_of(type(group))
+    options = options_of(cast(Any, type(group)))
     return [name for name, option in options.items() if getattr(group, name) != option.default]
 
 

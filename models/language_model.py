@@ -60,7 +60,7 @@ class LanguageModel(Decoder):
         self.add_latents(make_latents(latents, shape, selects_heads=True))
         self.network, self.prior = sizes, prior
         heads = HeadOptions(prior, self.latent, self.selector)
-        _check_no_encoder_options(sizes)
+        _check_options(sizes)
         if sizes.adaptive is not None and label_smoothing:
             raise ValueError("label_smoothing needs a full softmax: drop it, or adaptive")
         table, self.output = _make_embeddings_and_output(vocab_size, sizes)
@@ -140,8 +140,8 @@ class LanguageModel(Decoder):
         return self.advance(x, tokens, state)
 
 
-def _check_no_encoder_options(network: Network) -> None:
-    """Raises an error for options of an encoder."""
+def _check_options(network: Network) -> None:
+    """Raises an error for options of an encoder, or of attention where there is none."""
     for name in ("mixers", "windows", "ngram_width"):
         if STACKS[0] in named_stacks(name, str(getattr(network, name))):
             raise ValueError(f"{name} of an encoder is for a translation model")
@@ -151,6 +151,8 @@ def _check_no_encoder_options(network: Network) -> None:
         raise ValueError("speech is for an encoder of speech: a language model has none")
     if network.decoder_layers:
         raise ValueError("decoder_layers is for a decoder beside an encoder: use layers")
+    if network.attention_dropout and {m.kind for m in network.stack(STACKS[1])} == {"ngram"}:
+        raise ValueError("attention_dropout is for attention: all mixers are ngram")
 
 
 def _make_embeddings_and_output(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from pyro import poutine
@@ -90,3 +92,19 @@ def test_an_adaptive_softmax_changes_no_seam(batch: Batch) -> None:
         Network(adaptive=bands, share="none")
     with pytest.raises(ValueError, match=r"^adaptive, .* is for a language model$"):
         build(adaptive=bands)
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        ({"speech": {"channels": 4}}, "speech is for an encoder of speech: a language model has"),
+        ({"decoder_layers": 3}, "decoder_layers is for a decoder beside an encoder: use layers"),
+        (
+            {"mixers": "ngram", "attention_dropout": 0.1},
+            "attention_dropout is for attention: all mixers are ngram",
+        ),
+    ],
+)
+def test_options_of_what_it_has_not_are_refused(network: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        build("language-model", **network)

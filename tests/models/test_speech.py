@@ -209,6 +209,8 @@ def test_what_is_of_text_is_refused() -> None:
         build().states(Batch.of(TARGETS, [[4, 4], [4], [4]]))
     with pytest.raises(ValueError, match="share='all' is of text"):
         build(share="all")
+    with pytest.raises(ValueError, match=r"^speech is for an encoder of speech: this source"):
+        Translation(5, 5, make_prior("delta"), sizes(speech={"channels": 4}))
     with pytest.raises(ValueError, match="ctc is for speech"):
         Translation(5, 5, make_prior("delta"), sizes(), ctc=0.3)
     with pytest.raises(ValueError, match="ctc must be at least 0, got -1"):
