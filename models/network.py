@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
 import torch
@@ -21,6 +22,7 @@ from latentheads.layers.subsampler import Subsampler
 from latentheads.models.mixing import STACKS, MixerConfig, named_stacks, parse_mixers
 from latentheads.options import (
     MAX_WIDTH,
+    Choice,
     Count,
     Dropout,
     OptionError,
@@ -29,7 +31,6 @@ from latentheads.options import (
     options_class,
 )
 
-Norm = Literal["post", "pre"]
 Share = Literal["decoder", "all", "none"]
 MAX_LAYERS = 1000
 """Most layers of a stack: more do not fit into memory."""
@@ -41,6 +42,100 @@ MIXERS_OF_OPTION = {"windows": {"local", "ngram"}, "ngram_width": {"ngram"}}
 
 
 @options_class()
+class Norm(Choice, ABC):
+    """Where the layer norms stand."""
+
+    @classmethod
+    def choices(cls) -> Mapping[str, type[Norm]]:
+        """The places by name."""
+        kinds: list[tuple[str, type[Norm]]] = [("post", PostNorm), ("pre", PreNorm)]
+        return dict(kinds)
+
+    @property
+    @abstractmethod
+    def is_pre(self) -> bool:
+        """Whether the input of a step is normalised, in place of the residual sum."""
+
+    @property
+    @abstractmethod
+    def ends_stack(self) -> bool:
+        """Whether a layer norm follows the last layer."""
+
+
+@options_class()
+class PostNorm(Norm):
+    """After each residual sum."""
+
+    @property
+    def is_pre(self) -> bool:
+        """The sum is normalised."""
+        return False
+
+    @property
+    def ends_stack(self) -> bool:
+        """The last residual sum is normalised already."""
+        return False
+
+
+@options_class()
+class PreNorm(Norm):
+    """Before each step.
+
+    Attributes:
+        final_norm: Whether a stack ends with a layer norm; the papers' language models have none.
+    """
+
+    final_norm: bool = True
+
+    @property
+    def is_pre(self) -> bool:
+        """The input of a step is normalised."""
+        return True
+
+    @property
+    def ends_stack(self) -> bool:
+        """If it is asked for."""
+        return self.final_norm
+
+
+@options_class()
+class AdaptiveOptions:
+    """Adaptive input and softmax of a language model: frequent words have wider embeddings.
+
+    Attributes:
+        cutoffs: Where a new band of types begins, most frequent first.
+        div_value: By how much each band is narrower than the one before.
+        dropout: Dropout of what a further band reads.
+    """
+
+    cutoffs: tuple[int, ...]
+    div_value: Count = 4
+    dropout: Dropout = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.cutoffs:
+            raise OptionError("cutoffs", " must hold at least one: without any, drop adaptive")
+
+
+@options_class()
+class SpeechOptions:
+    """What reads speech, below the encoder.
+
+    Attributes:
+        channels: What the first of the two convolutions gives; half of them gate the other half.
+        spec_augment: What is hidden of speech while training, as Park et al. 2019: none, a band of
+            frequency and a stretch of time (LB), or two of each (LD).
+    """
+
+    channels: Annotated[int, Ge(2), Le(MAX_WIDTH)] = 256
+    spec_augment: Policy = "none"
+
+    def __post_init__(self) -> None:
+        if self.channels % 2:
+            raise OptionError("channels", f" must be even, got {self.channels}")
+
+
+@options_class()
 class Network:
     """The size of a network.
 
@@ -49,18 +144,14 @@ class Network:
         feed_forward: Hidden width of the feed-forward steps.
         heads: Heads of every block; must divide the width.
         layers: Layers of each stack.
-        norm: Layer norm after each residual sum (post) or before each step (pre).
+        norm: Layer norms after each residual sum (post) or before each step (pre).
         dropout: Dropout of embeddings and of every residual step.
         attention_dropout: Dropout of attention weights.
         activation_dropout: Dropout inside the feed-forward step, and of n-gram heads.
         share: Which embeddings are one table: decoder input and output (decoder), the source's
             too, for a joint vocabulary (all), or none.
-        final_norm: Whether a pre-norm stack ends with a layer norm; the papers' language models
-            have none.
-        cutoffs: Adaptive input and softmax for a language model: where a new band of types
-            begins, most frequent first; empty for one full softmax.
-        adaptive_factor: By how much each band is narrower than the one before.
-        adaptive_dropout: Dropout of what a further band reads.
+        adaptive: Adaptive input and softmax of a language model, as ``2000,10000``, where new bands
+            of types begin; none: one full softmax.
         mixers: What mixes positions: attention, local (attention to a window), or ngram (a neural
             n-gram), for each layer as ``ngram*3,attention*3``, for a stack alone as
             ``encoder=ngram decoder=attention``. Cross-attention stays.
@@ -73,10 +164,7 @@ class Network:
         ngram_context: n-gram layers of the encoder read the maximum over the whole sentence too.
         ngram_noise: Standard deviation of noise on the outputs of n-gram heads, which are then
             drawn, each sentence its own; 0: they are not.
-        channels: What the first of the two convolutions gives that read speech; half of them gate
-            the other half.
-        spec_augment: What is hidden of speech while training, as Park et al. 2019: none, a band of
-            frequency and a stretch of time (LB), or two of each (LD).
+        speech: What reads speech; not given: of speech, the defaults.
         decoder_layers: Layers of a decoder beside an encoder, where it has another number; 0: the
             same.
 
@@ -90,15 +178,12 @@ class Network:
     feed_forward: Annotated[int, Ge(1), Le(4 * MAX_WIDTH)] = 128
     heads: Count = 4
     layers: Annotated[int, Ge(1), Le(MAX_LAYERS)] = 2
-    norm: Norm = "post"
+    norm: Norm = PostNorm()
     dropout: Dropout = 0.0
     attention_dropout: Dropout = 0.0
     activation_dropout: Dropout = 0.0
     share: Share = "decoder"
-    final_norm: bool = True
-    cutoffs: tuple[int, ...] = ()
-    adaptive_factor: int = 4
-    adaptive_dropout: Dropout = 0.0
+    adaptive: AdaptiveOptions | None = None
     mixers: str = "attention"
     windows: str | int = ""
     ngram_heads: Size = 0
@@ -106,18 +191,16 @@ class Network:
     ngram_slices: bool = False
     ngram_context: bool = False
     ngram_noise: NonNegativeFloat = 0.0
-    channels: Annotated[int, Ge(2), Le(MAX_WIDTH)] = 256
-    spec_augment: Policy = "none"
+    speech: SpeechOptions | None = None
     decoder_layers: Annotated[int, Ge(0), Le(MAX_LAYERS)] = 0
 
     def __post_init__(self) -> None:
-        for name in ("width", "channels"):
-            if getattr(self, name) % 2:
-                raise OptionError(name, f" must be even, got {getattr(self, name)}")
+        if self.width % 2:
+            raise OptionError("width", f" must be even, got {self.width}")
         if self.width % self.heads:
             raise OptionError("heads", f" must divide the width {self.width}, got {self.heads}")
-        if self.cutoffs and self.share == "none":
-            raise OptionError("cutoffs", " tie the output to the input: share none is not possible")
+        if self.adaptive is not None and self.share == "none":
+            raise OptionError("adaptive", " ties the output to the input: share none is impossible")
         self._numbers_to_text()
         self._check_mixers()
 
@@ -244,8 +327,9 @@ class FrameEmbedding(ScaledWithPositions):
 
     def __init__(self, bins: int, network: Network) -> None:
         super().__init__(network.dropout)
-        self.subsampler = Subsampler(bins, network.channels, network.width)
-        self.hiding = SpecAugment(network.spec_augment)
+        speech = network.speech or SpeechOptions()
+        self.subsampler = Subsampler(bins, speech.channels, network.width)
+        self.hiding = SpecAugment(speech.spec_augment)
 
     def forward(
         self, frames: Float[Tensor, "batch frame bin"], lengths: Int[Tensor, " batch"]
@@ -283,7 +367,7 @@ class Residual(nn.Module):
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(network.width)
-        self.pre = network.norm == "pre"
+        self.pre = network.norm.is_pre
         self.dropout = network.dropout
 
     def prepare_input(self, x: Tensor) -> Tensor:

@@ -162,7 +162,7 @@ def test_no_mixer_waits(choice: str, batch: Batch, there: There) -> None:
 
 def test_bands_of_types_are_counted(batch: Batch, there: There) -> None:
     """Two of the input, and one of the output."""
-    model = build("language-model", cutoffs=(4,), adaptive_factor=2)
+    model = build("language-model", adaptive={"cutoffs": (4,), "div_value": 2})
     assert_same_there(there, Head_ELBO(), model, attach("cascaded", model), batch, ["nonzero"] * 3)
 
 

@@ -36,6 +36,7 @@ from latentheads.experiments.cli.jobs import (
     run_jobs,
 )
 from latentheads.experiments.cli.options import ProgramOptions, read_run_settings, trainer_of
+from latentheads.experiments.cli.trust import select_trusted
 from latentheads.files import parse_yaml
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.options import (
@@ -379,8 +380,12 @@ def _job_of(plan: Plan, out: Path) -> RunJob:
     """The command line of a run; on a GPU that is named it may not take the processor instead."""
     options = plan.options
     device = "cuda" if getattr(options, "devices", "") else options.device
-    words = ["--device", device, "--trust", name_trusted(plan.settings, options.trust)]
-    words += [f"--overwrite={str(options.overwrite).lower()}"]
+    words = ["--device", device, f"--overwrite={str(options.overwrite).lower()}"]
+    settings = plan.settings
+    runs = [settings.start] if settings.start else []
+    trusted = name_trusted(settings, options.trust)
+    if named := select_trusted(trusted, settings.to_options(), runs):
+        words += ["--trust", named]
     return RunJob(_name(plan, out), plan.folder, plan.settings.to_yaml(), words)
 
 

@@ -37,6 +37,7 @@ from latentheads.experiments.cli.parser import (
     Paragraphs,
     add_loading_options,
 )
+from latentheads.experiments.cli.trust import check_trusted
 from latentheads.latents.registry import LATENTS
 from latentheads.options import (
     OPTION_ALIASES,
@@ -48,7 +49,7 @@ from latentheads.options import (
 )
 from latentheads.runs.loading import load_finished, load_run
 from latentheads.runs.run import Run
-from latentheads.runs.settings import Settings
+from latentheads.runs.settings import Settings, trusted_paths
 from latentheads.runs.trainer import Trainer
 
 P = TypeVar("P", bound="ProgramOptions")
@@ -126,6 +127,8 @@ def read_program(
     common = {name: value for name, value in line.options.items() if name not in own}
     with _failing(line, prog):
         program = from_dict(kind, own)
+        start = line.options.get("start")
+        check_trusted(line.trusted, line.options, [str(start)] if start else [])
     trust = ",".join(sorted(line.trusted))
     program = replace(program, out=os.path.expanduser(program.out), trust=trust)
     if printing:
@@ -271,4 +274,6 @@ def open_run(folder: str, options: argparse.Namespace, finished: bool = False) -
     if options.trust:
         find_own_classes()
     load = load_finished if finished else load_run
-    return load(folder, options.checkpoint, options.device, options.trust)
+    run = load(folder, options.checkpoint, options.device, options.trust)
+    check_trusted(trusted_paths(options.trust), runs=getattr(options, "runs", [folder]))
+    return run

@@ -46,6 +46,7 @@ from latentheads.experiments.studies.benchmarks.growth import (
 from latentheads.families.fusion import Fusion
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.models import LanguageModel, make_prior
+from latentheads.models.network import PreNorm
 
 
 def make_rows(recipes: Sequence[str], size: Size, setting: Setting, precision: str) -> list[Runner]:
@@ -62,7 +63,7 @@ def _rows_of(
     torch.manual_seed(setting.seed)
     name, _, strategy = recipe.partition("+")
     prior, guide_of = RECIPES[name]
-    network = replace(size.network, norm="pre")
+    network = replace(size.network, norm=PreNorm())
     slots = size.heads, 2 * size.heads
     latents = [make_selector(cast(Strategy, strategy), *slots)] if strategy else []
     model: Any = LanguageModel(size.vocabulary, make_prior(prior), network, latents=latents)

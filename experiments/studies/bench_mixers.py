@@ -36,6 +36,7 @@ from latentheads.experiments.studies.benchmarks.growth import (
 )
 from latentheads.guides import Tied
 from latentheads.models import LanguageModel, make_prior
+from latentheads.models.network import PreNorm
 
 FULL = Growth(Size(heads=8), 5, 1, (64, 128, 256, 512, 1024, 2048), tokens=2048)
 ROWS: dict[str, dict[str, Any]] = {
@@ -52,7 +53,7 @@ def make_rows(window: int, size: Size, setting: Setting, precision: str) -> list
     for name, options in ROWS.items():
         torch.manual_seed(setting.seed)
         windows: dict[str, Any] = {"windows": str(window)} if options else {}
-        network = replace(size.network, norm="pre", **options, **windows)
+        network = replace(size.network, norm=PreNorm(), **options, **windows)
         model: Any = LanguageModel(size.vocabulary, make_prior("delta"), network, latent=())
         model = model.to(setting.device)
         loss, parameters = under(Head_ELBO(analytic=True), model, Tied(model), batch)

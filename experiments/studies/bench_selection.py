@@ -40,6 +40,7 @@ from latentheads.guides import Tied
 from latentheads.handlers import SharedSamples
 from latentheads.latents.selection.strategies import Strategy, make_selector
 from latentheads.models import LanguageModel, make_prior
+from latentheads.models.network import PreNorm
 from latentheads.names import SELECTION
 
 FULL = Growth(Size(heads=8), 20, 3, (32, 128, 512), tokens=2048)
@@ -78,7 +79,7 @@ def _forward(
     torch.manual_seed(setting.seed)
     strategy = ROWS[name]
     latents = [make_selector(strategy, size.heads, 2 * size.heads)] if strategy else []
-    network = replace(size.network, norm="pre")
+    network = replace(size.network, norm=PreNorm())
     model: Any = LanguageModel(size.vocabulary, make_prior("delta"), network, latents=latents)
     model = model.to(setting.device).eval()
     guide = Tied(model)

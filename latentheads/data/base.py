@@ -8,9 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
-
-from annotated_types import Ge, Le
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from latentheads.corpora.text import normalise_whitespace
 from latentheads.errors import shown
@@ -30,9 +28,6 @@ Whitespace = Literal["normalise", "keep"]
 
 MAX_LINE = 1024
 """Most tokens of a line, where nothing else is said."""
-
-VocabSize = Annotated[int, Ge(1), Le(2**24)]
-"""Above the limit the tokenizer ends the process."""
 
 
 @options_class(kw_only=True)

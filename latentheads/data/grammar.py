@@ -53,7 +53,7 @@ class Grammar(_Sampled):
 
     Attributes:
         language: Target language. mirel has a free word order: where a word of it comes from is
-            known only once it is there.
+            known only once it is there. Not with tasks.
         tasks: Several directions of translation or domains in place of one language: ``velu`` (from
             the English-like side into it), ``tamir-en``, or of a domain, ``news:velu``.
 
@@ -70,6 +70,8 @@ class Grammar(_Sampled):
         if self.language not in LANGUAGES:
             choices = ", ".join(LANGUAGES)
             raise OptionError("language", f" must be one of {choices}; got {shown(self.language)}")
+        if self.tasks is not None:
+            self.tasks.check_beside(self, ("language",), "sentences")
         most = 0 if self.tasks is None else max(self.tasks.sizes, default=0)
         if most > MOST_SENTENCES:
             raise OptionError("tasks.sizes", f" must be at most {MOST_SENTENCES:,}, got {most:,}")

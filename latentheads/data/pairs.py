@@ -19,12 +19,12 @@ from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.parallel import PairOptions, parallel, split_references
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, SentencePair, find_file, read_pairs
+from latentheads.corpora.units import VocabSize
 from latentheads.data.base import (
     MAX_LINE,
     Cached,
     FolderData,
     Log,
-    VocabSize,
     Whitespace,
     name_of_folder,
 )
@@ -47,7 +47,7 @@ class TextPairs(Cached):
 
     Attributes:
         source: Language translated from, as files or columns are called: en, de, ...
-        target: Language translated into.
+        target: Language translated into. Not with tasks.
         vocab_size: Subwords of a vocabulary, at most, learned from training by BPE.
         joint: One vocabulary for both sides.
         lowercase: Lower-case everything that the model reads and writes.
@@ -89,10 +89,7 @@ class TextPairs(Cached):
             return
         if self.tasks.distinguish_by == "speaker":
             raise OptionError("tasks.distinguish_by", " speaker is of speech: text has no speakers")
-        if self.max_source:
-            raise OptionError(
-                "max_source", " is of one direction of translation: drop it, or tasks"
-            )
+        self.tasks.check_beside(self, ("target", "max_source"), "max_train_samples")
         _ = self.mixture
 
     @property
@@ -237,10 +234,8 @@ class Pairs(FolderData, TextPairs):
 
     def _check(self) -> None:
         super()._check()
-        if self.tasks and self.references:
-            raise OptionError(
-                "references", " is of one direction of translation: drop it, or tasks"
-            )
+        if self.tasks is not None:
+            self.tasks.check_beside(self, ("references",), "max_train_samples")
 
     @property
     def _place_name(self) -> str:

@@ -15,19 +15,18 @@ from latentheads.corpora import pydoc
 from latentheads.corpora.hub import PROSE, load_lines
 from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.text import PARTS, find_file, iterate_lines
-from latentheads.corpora.vocabulary import Unit
+from latentheads.corpora.units import Unit, WordUnit
 from latentheads.data.base import (
     MAX_LINE,
     Cached,
     FolderData,
     Log,
-    VocabSize,
     Whitespace,
     name_of_folder,
 )
 from latentheads.data.pairs import local_files
 from latentheads.errors import shown
-from latentheads.options import Count, OptionError, Size, options_class
+from latentheads.options import OptionError, Size, options_class
 
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
@@ -43,18 +42,14 @@ class _Text(Cached):
         context: Report perplexity by windows too, each token with at least this many before it; 0:
             by blocks alone.
         unit: Words, or subwords learned by BPE.
-        vocab_size: Subwords, at most, where the unit is subword.
-        min_count: A word seen less often in training is unknown, where the unit is word.
         lowercase: Lower-case everything that the model reads and writes.
-        max_line: Most tokens of a line, its end counted; 0: any. Text in blocks has any.
+        max_line: Most tokens of a line, its end counted; 0: any. Not with blocks.
         max_train_samples: Use the first training lines only, this many; 0: all.
     """
 
     block: Size = 0
     context: Size = 0
-    unit: Unit = "word"
-    vocab_size: VocabSize = 10_000
-    min_count: Count = 1
+    unit: Unit = WordUnit()
     lowercase: bool = False
     max_line: Size = MAX_LINE
     max_train_samples: Size = 0
@@ -64,6 +59,8 @@ class _Text(Cached):
         if self.context and self.context >= self.block:
             most = f"lie in 0 ... {self.block - 1}, a block less one" if self.block else "be 0"
             raise OptionError("context", f" must {most}, got {self.context}")
+        if self.block and self.max_line != MAX_LINE:
+            raise OptionError("max_line", " is for lines, and blocks run across them: drop one")
 
     @property
     def is_language_model(self) -> bool:
@@ -89,8 +86,6 @@ class _Text(Cached):
             test,
             block=self.block,
             unit=self.unit,
-            vocab_size=self.vocab_size,
-            min_count=self.min_count,
             lowercase=self.lowercase,
             log=log,
         )
@@ -109,10 +104,15 @@ class RawText(_Text):
 
     Attributes:
         whitespace: normalise makes one blank of every run of blanks and tabs inside a line and
-            removes leading and trailing ones; keep leaves all as it is. Words have none of it.
+            removes leading and trailing ones; keep leaves all as it is, for subwords.
     """
 
     whitespace: Whitespace = "normalise"
+
+    def _check(self) -> None:
+        super()._check()
+        if self.whitespace != "normalise" and isinstance(self.unit, WordUnit):
+            raise OptionError("whitespace", " keep is for unit subword: words have none")
 
 
 @options_class(kw_only=True)

@@ -57,6 +57,8 @@ class Speech(FolderData):
 
     def _check(self) -> None:
         super()._check()
+        if self.tasks is not None:
+            self.tasks.check_beside(self, (), "max_train_samples")
         _ = self.audio_options, self.mixture
 
     @property

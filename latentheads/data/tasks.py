@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -9,7 +10,7 @@ from pydantic import PositiveFloat
 
 from latentheads.checks import split_items
 from latentheads.corpora.tasks import Mixture, Task, TaskKey
-from latentheads.options import Count, OptionError, options_class
+from latentheads.options import Count, OptionError, changed_options, options_class
 
 
 @options_class()
@@ -46,6 +47,21 @@ class Tasks:
                 "sizes",
                 f" must be one for each of the {len(self.names)} tasks, got {len(self.sizes)}",
             )
+
+    def check_beside(self, data: Any, one_direction: Sequence[str], size: str) -> None:
+        """Raises an error for other options of the data that act on nothing beside several tasks.
+
+        Args:
+            data: The data.
+            one_direction: Its options that are of one direction alone.
+            size: Its option of the number of training pairs of every task.
+        """
+        changed = changed_options(data)
+        for name in one_direction:
+            if name in changed:
+                raise OptionError(name, " is of one direction of translation: drop it, or tasks")
+        if self.sizes and size in changed:
+            raise OptionError(size, " is the same for all tasks: drop it, or tasks.sizes")
 
     def mixture(self, source: str | None) -> Mixture:
         """The tasks and how they are mixed."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar
 
 from annotated_types import Ge, Le
 from pydantic import NonNegativeFloat
@@ -16,7 +16,14 @@ from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_messa
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.model import Decoder, Stepwise
-from latentheads.options import Count, OptionError, Size, options_class
+from latentheads.options import (
+    Count,
+    OptionError,
+    Size,
+    changed_options,
+    from_dict,
+    options_class,
+)
 
 TOKENS = 2048
 """Tokens of a batch for decoding."""
@@ -35,7 +42,8 @@ class Decoding:
 
     Attributes:
         beam: Beam size: hypotheses kept for each sentence; 1 is greedy decoding.
-        length_penalty: Exponent of the length that a hypothesis's log-probability is divided by.
+        length_penalty: Exponent of the length that a hypothesis's log-probability is divided by,
+            where there are several to rank: with beam 2 or more.
         draws: Samples of the heads whose probabilities are averaged; 0 sets the heads to their
             prior's location, as the papers do. Selections and gates are sampled too; with 0 they
             are the likeliest.
@@ -63,11 +71,24 @@ class Decoding:
     no_repeat: Size = 0
 
     def __post_init__(self) -> None:
+        if self.beam == 1 and "length_penalty" in changed_options(self):
+            raise OptionError(
+                "length_penalty",
+                " is for beam 2 or more: greedy decoding has no hypotheses to rank, "
+                f"got {self.length_penalty:g} with beam 1",
+            )
         if 0 < self.max_tokens < self.min_tokens:
             raise OptionError(
                 "max_tokens",
                 f" must be at least min_tokens, {self.min_tokens}, got {self.max_tokens}",
             )
+
+    def with_options(self, options: Mapping[str, Any]) -> Decoding:
+        """These options with others in place of some; a length penalty goes where the beam does."""
+        below = {name: getattr(self, name) for name in changed_options(self)}
+        if options.get("beam") == 1:
+            below.pop("length_penalty", None)
+        return from_dict(Decoding, below | dict(options))
 
 
 def translate(

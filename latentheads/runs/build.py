@@ -80,8 +80,8 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
         raise ValueError("network.share all needs one joint vocabulary of source and target")
     if source is None and settings.adapters:
         raise ValueError("adapters are for translation between several languages or domains")
-    if source is None and network.cutoffs and not isinstance(target, Words):
-        raise ValueError("network.cutoffs need words in the order of frequency: use unit word")
+    if source is None and network.adaptive is not None and not isinstance(target, Words):
+        raise ValueError("network.adaptive needs words in the order of frequency: use unit word")
     mixture = settings.data.mixture
     tasks = (("",), ("",)) if mixture is None else (mixture.sources, mixture.targets)
     attention_types = ATTENTION_TYPES if source is not None else ATTENTION_TYPES[1:2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -28,7 +28,7 @@ from latentheads.decoding.translate import (
 from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message, shown
 from latentheads.guide import WithSelection
 from latentheads.noise import fixed_noise
-from latentheads.options import from_dict, options_class
+from latentheads.options import options_class
 from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
 
 BATCH_SIZE = 64
@@ -168,8 +168,7 @@ def override_decoding(
     trained: TrainedModel, defaults: Decoding, options: Mapping[str, Any], number: int
 ) -> Decoding:
     """Decoding options with some overridden; one sample for several outputs."""
-    values = asdict(defaults) | ({"draws": 1} if number else {})
-    decoding = from_dict(Decoding, {**values, **options})
+    decoding = defaults.with_options({**({"draws": 1} if number else {}), **options})
     if options.get("draws"):
         check_is_stochastic([trained], "draws", ("heads", "selections"))
     return decoding

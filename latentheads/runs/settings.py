@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -24,6 +24,7 @@ from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.metrics.protocol import Protocol
 from latentheads.models import Network
+from latentheads.models.network import SpeechOptions
 from latentheads.names import AttentionTypes, parse_attention_types
 from latentheads.options import (
     CLASS,
@@ -31,6 +32,7 @@ from latentheads.options import (
     Flag,
     IdleOptionError,
     OptionError,
+    changed_options,
     flatten,
     from_dict,
     merge,
@@ -131,6 +133,10 @@ class Settings:
                 kinds = ", ".join(kind.__name__ for kind in LATENTS.values())
                 raise OptionError("latents", f" must be {kinds}; got {shown(latent)}")
         object.__setattr__(self, "latents", tuple(self._resolve_latents()))
+        self._check_source()
+        if self.data.is_speech and self.network.speech is None:
+            object.__setattr__(self, "network", replace(self.network, speech=SpeechOptions()))
+        self._check_decoding()
         self._check_start()
         self._check_latents()
         self._check_noise()
@@ -146,6 +152,39 @@ class Settings:
                 yield resolved
             except OptionError as reason:
                 raise reason.below(name) from reason
+
+    def _check_source(self) -> None:
+        """Validates options that act on one kind of source alone, or without any."""
+        network = self.network
+        for name, is_given in (
+            ("network.speech", network.speech is not None),
+            ("ctc", self.ctc > 0),
+        ):
+            if is_given and not self.data.is_speech:
+                raise OptionError(name, f" is for speech, and {self.data.name} is text")
+        for name, is_given in (
+            ("network.decoder_layers", network.decoder_layers > 0),
+            ("adapters", self.adapters > 0),
+        ):
+            if is_given and self.data.is_language_model:
+                raise OptionError(name, f" is for translation: {self.data.name} has no source")
+        if network.adaptive is not None and not self.data.is_language_model:
+            raise OptionError(
+                "network.adaptive", f" is for a language model, and {self.data.name} has a source"
+            )
+
+    def _check_decoding(self) -> None:
+        """Validates that what is decoded can be, and is scored so."""
+        data, changed = self.data, changed_options(self.decode)
+        for names, acts, where in (
+            (tuple(changed), not data.is_language_model, "translation or speech"),
+            (("paper_wer",), data.is_recognition, "the recognition of speech"),
+            (("paper_bleu", "accuracy"), not data.is_recognition, "translation"),
+            (("rouge",), not data.is_speech, "a source that is text"),
+        ):
+            for name in names:
+                if name in changed and not acts:
+                    raise OptionError(f"decode.{name}", f" is for {where}, and {data.name} is not")
 
     def _check_start(self) -> None:
         """Validates the model that training starts from, and the part that is trained."""

@@ -26,8 +26,8 @@ TRAINING_OPTIONS = tuple(
         "dropout",
         "attention_dropout",
         "activation_dropout",
-        "adaptive_dropout",
-        "spec_augment",
+        "adaptive.dropout",
+        "speech.spec_augment",
     )
 )
 """Options of a network that only matter in training."""
@@ -42,9 +42,7 @@ ENCODER_PREFIXES = ("model.source_embedding.", "model.encoder.")
 SELECTION_PREFIX = "guide.selections.encoder_"
 """Prefix of the names of the weights that select the encoder's heads."""
 
-DECODER_OPTIONS = tuple(
-    f"network.{name}" for name in ("decoder_layers", "share", "cutoffs", "adaptive_factor")
-)
+DECODER_OPTIONS = ("network.decoder_layers", "network.share")
 """Options of a network that do not change its encoder."""
 
 
@@ -63,7 +61,7 @@ def load_initial_run(settings: Settings, trusted: str | None = None) -> Run | No
     initial_run = load_finished(settings.start, "reported", "cpu", trusted)
     changed = dict(_changed_options(initial_run.settings, settings))
     guide_only = settings.train_only == "guide"  # then nothing else may differ
-    names = _fixed_options(initial_run, settings.start_with == "encoder")
+    names = _fixed_options(initial_run, settings)
     for name in (
         [option for option in changed if not _is_of(option, "guide")] if guide_only else names
     ):
@@ -195,14 +193,14 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tup
             yield name, describe_change(name, before, now)
 
 
-def _fixed_options(initial_run: Run, encoder: bool = False) -> list[str]:
+def _fixed_options(initial_run: Run, settings: Settings) -> list[str]:
     """The options that must be equal, even if the weights would fit."""
-    settings = initial_run.settings
-    options = _architecture(settings)
-    names = [name for name in options if _is_of(name, "network")]
-    names += ["adapters"] if settings.adapters else []
-    has_tasks = bool(settings.adapters)
-    for name, latent in zip(settings.latent_names, settings.latents, strict=True):
+    old, encoder = initial_run.settings, settings.start_with == "encoder"
+    options = _architecture(old)
+    names = [n for n in options | _architecture(settings) if _is_of(n, "network")]
+    names += ["adapters"] if old.adapters else []
+    has_tasks = bool(old.adapters)
+    for name, latent in zip(old.latent_names, old.latents, strict=True):
         if latent.fixed_options and (latent.acts_on_encoder or not encoder):
             fixed = [f"{name}.{option}" for option in latent.fixed_options]
             names += [name, *(o for o in options if any(_is_of(o, group) for group in fixed))]

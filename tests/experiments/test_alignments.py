@@ -109,8 +109,8 @@ def test_a_language_model_points_at_its_own_past(text: Path, heads: tuple[str, .
 
 
 def test_bands_of_rare_words_are_summed_out_too(heads: tuple[str, ...], tmp_path: Path) -> None:
-    words = ["--network.cutoffs=50,200", "--network.adaptive_factor=2", "--loss=marginal"]
-    words += ["--network.adaptive_dropout=0.1", "--out", str(tmp_path)]
+    words = ["--network.adaptive=50,200", "--network.adaptive.div_value=2", "--loss=marginal"]
+    words += ["--network.adaptive.dropout=0.1", "--out", str(tmp_path)]
     succeed("run.py", *TEXT, *heads, *words)
     results = results_of(tmp_path)
     blocks, test = results["perplexity"][1], results["test"]

@@ -79,6 +79,13 @@ class Needed:
 
 
 @options_class()
+class Counts:
+    """A group whose first option is a list."""
+
+    numbers: tuple[int, ...]
+
+
+@options_class()
 class Inner:
     radius: float = 1.0
     share: float = 0.5
@@ -101,6 +108,7 @@ class All:
     least: Count | None = None
     sizes: tuple[Count, ...] = ()
     by_name: Mapping[str, float] = field(default_factory=dict)
+    counts: Counts | None = None
 
 
 @pytest.mark.parametrize(
@@ -117,6 +125,7 @@ class All:
         ({"shape": "round"}, All(Round())),
         ({"shape": {"radius": 5}}, All(Round(5.0))),
         ({"needed": "a,b"}, All(needed=Needed("a,b"))),
+        ({"counts": Text("[3, 5]")}, All(counts=Counts((3, 5)))),
         ({"needed": {"class": "a", "weight": 3}}, All(needed=Needed("a", 3.0))),
         ({"needed": Text("none")}, All()),
         ({"needed": None}, All()),
@@ -150,6 +159,7 @@ def test_options_go_to_plain_values_and_back() -> None:
         "least": None,
         "sizes": [],
         "by_name": {},
+        "counts": None,
     }
     assert from_dict(All, plain) == one
     training = Training(optimizer=NAGOptimizer(momentum=0.9))
@@ -253,7 +263,11 @@ def every_option(kind: Any, path: str) -> Iterator[tuple[str, dict[str, Any], An
     table = choices_of(kind)
     for name, choice in table.items() if table is not None else [("", inner_kind(kind))]:
         needed = {
-            n: 3 if inner_kind(option.kind) is int else "a"
+            n: 3
+            if inner_kind(option.kind) is int
+            else (3,)
+            if option.kind == tuple[int, ...]
+            else "a"
             for n, option in options_of(choice).items()
             if option.default is MISSING
         }

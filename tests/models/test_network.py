@@ -95,7 +95,7 @@ def test_residual_norms_after_or_before(norm: Any) -> None:
     [
         ({"width": "wide"}, "width must be a whole number, got 'wide'"),
         ({"layers": 1.5}, "layers must be a whole number, got 1.5"),
-        ({"channels": True}, "channels must be a whole number, got True"),
+        ({"feed_forward": True}, "feed_forward must be a whole number, got True"),
         ({"dropout": "no"}, "dropout must be a number, got 'no'"),
     ],
 )
@@ -138,11 +138,15 @@ def test_wrong_sizes_are_refused_by_name(wrong: dict[str, Any], message: str) ->
 @pytest.mark.parametrize(
     ("name", "word", "message"),
     [
-        ("norm", "prenorm", "norm must be one of post, pre; got 'prenorm'"),
+        ("norm", "both", "norm must be one of post, pre; got 'both'"),
         ("share", "target", "share must be one of decoder, all, none; got 'target'"),
-        ("spec_augment", "lb", "spec_augment must be one of none, LB, LD; got 'lb'"),
+        (
+            "speech",
+            {"spec_augment": "lb"},
+            "speech.spec_augment must be one of none, LB, LD; got 'lb'",
+        ),
     ],
 )
-def test_a_word_that_is_no_choice_is_refused(name: str, word: str, message: str) -> None:
+def test_a_word_that_is_no_choice_is_refused(name: str, word: Any, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         from_dict(Network, {name: word})

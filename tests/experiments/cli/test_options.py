@@ -12,6 +12,7 @@ from latentheads.experiments import prune
 from latentheads.experiments.cli import parser as parsers
 from latentheads.experiments.cli.command_line import read_command_line
 from latentheads.experiments.cli.options import Parser, read_settings
+from latentheads.models.network import AdaptiveOptions
 from latentheads.training.options import Optimizer
 from tests.latentheads.corpora.folders import write_corpus
 
@@ -68,12 +69,12 @@ def test_importance_may_be_said_to_be_normalised() -> None:
 
 @pytest.mark.parametrize(
     ("typed", "cutoffs"),
-    [("2000,10000", (2000, 10000)), (" [2000, 10000]", (2000, 10000)), ("7", (7,)), ("", ())],
+    [("2000,10000", (2000, 10000)), (" [2000, 10000]", (2000, 10000)), ("7", (7,))],
 )
 def test_numbers_are_typed_with_commas_or_as_a_list(typed: str, cutoffs: tuple[int, ...]) -> None:
-    for words in (["--network.cutoffs", typed], [f"--network.cutoffs={typed}"]):
+    for words in (["--network.adaptive", typed], [f"--network.adaptive.cutoffs={typed}"]):
         settings, *_ = read_settings(["--preset", "wikitext2-small", *words], "run.py", "")
-        assert settings.network.cutoffs == cutoffs
+        assert settings.network.adaptive == AdaptiveOptions(cutoffs, div_value=2, dropout=0.2)
 
 
 def test_a_file_of_another_encoding_is_named(

@@ -9,7 +9,7 @@ import numpy as np
 
 from latentheads.corpora import Corpus
 from latentheads.corpora.text import PARTS
-from latentheads.data import Data, Pairs, RunningText
+from latentheads.data import Data, Pairs, RunningText, SubwordUnit
 
 Loaded = tuple[Corpus, list[str]]
 
@@ -28,7 +28,10 @@ def load_pairs(folder: Path, **options: Any) -> Loaded:
 
 def load_text(folder: Path, **options: Any) -> Loaded:
     """Running text of a folder."""
-    return load(RunningText(str(folder), **{"vocab_size": 300, **options}))
+    given = {**options}
+    if given.get("unit") == "subword":
+        given["unit"] = SubwordUnit(vocab_size=300)
+    return load(RunningText(str(folder), **given))
 
 
 def same(one: Corpus, other: Corpus) -> bool:

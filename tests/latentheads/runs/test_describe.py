@@ -59,7 +59,7 @@ def test_a_perfect_translation_without_case_is_perfect() -> None:
     assert score(written, corpus.test.references)["bleu"] < 90  # type: ignore[operator]
 
 
-SIZES = {"width": 8, "heads": 2, "layers": 1, "feed_forward": 5, "channels": 4}
+SIZES = {"width": 8, "heads": 2, "layers": 1, "feed_forward": 5}
 LOGITS = {"latents": "logits", "guide": "mean-field"}
 TASKS = {**LOGITS, "data": {"class": "grammar", "tasks": {"names": "velu,tamir"}}}
 SELECTION = {"strategy": {"class": "subset", "candidates": 5}, "blocks": "encoder-self"}

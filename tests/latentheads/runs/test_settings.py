@@ -18,6 +18,7 @@ from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.logits.options import LogitsOptions, PriorSpec
 from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import LATENTS
+from latentheads.models.network import SpeechOptions
 from latentheads.options import IdleOptionError
 from latentheads.runs.build import make_model
 from latentheads.runs.pairs import GuideSpec
@@ -40,6 +41,8 @@ from tests.tiny import jiggle
 from tests.typechecking import unchecked
 
 PRESETS = sorted((ROOT / "experiments" / "presets").glob("*.yaml"))
+
+HEARD = {"class": "speech", "folder": "folder"}
 
 
 def refused(**said: Any) -> str:
@@ -183,7 +186,10 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ),
         ({"network": {"dropout": "x"}}, "network.dropout must be a number, got 'x'"),
         ({"network": {"dropout": "nan"}}, "network.dropout must be a finite number, got 'nan'"),
-        ({"network": {"cutoffs": [3, "x"]}}, "network.cutoffs.1 must be a whole number, got 'x'"),
+        (
+            {"network": {"adaptive": [3, "x"]}},
+            "network.adaptive.cutoffs.1 must be a whole number",
+        ),
         ({"network": {"norm": "both"}}, "network.norm must be one of post, pre; got 'both'"),
         ({"network": {"wdith": 8}}, "network.wdith is not an option: did you mean network.width?"),
         ({"width": 8}, "width is not an option: did you mean network.width"),
@@ -455,3 +461,74 @@ def test_noise_is_warmed_up_where_there_is_some(options: dict[str, Any]) -> None
     assert Settings.from_options(options | {"train": train}).train.noise_warmup_steps == 5
     line = refused(recipe="tied+alignments", train=train)
     assert line.startswith("train.noise_warmup_steps acts on the noise of logits and of n-gram")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"network": {"speech": {"channels": 4}}}, "network.speech is for speech, and grammar-mi"),
+        ({"network": {"speech": {}}}, "network.speech is for speech, and grammar-mirel is text"),
+        ({"ctc": 0.3}, "ctc is for speech, and grammar-mirel is text"),
+        ({"data": "grammar-text", "ctc": 0.3}, "ctc is for speech, and grammar-sources is text"),
+        ({"network": {"adaptive": [3]}}, "network.adaptive is for a language model, and grammar-m"),
+        (
+            {"data": "grammar-text", "network": {"decoder_layers": 2}},
+            "network.decoder_layers is for translation: grammar-sources has no source",
+        ),
+        (
+            {"data": "grammar-text", "adapters": 2},
+            "adapters is for translation: grammar-sources ha",
+        ),
+        (
+            {"data": "grammar-text", "decode": {"beam": 2}},
+            "decode.beam is for translation or speec",
+        ),
+        (
+            {"data": "grammar-text", "decode": {"rouge": True}},
+            "decode.rouge is for translation",
+        ),
+        (
+            {"decode": {"paper_wer": True}},
+            "decode.paper_wer is for the recognition of speech, and ",
+        ),
+        ({"data": HEARD, "decode": {"paper_bleu": True}}, "decode.paper_bleu is for translation"),
+        ({"data": HEARD, "decode": {"accuracy": True}}, "decode.accuracy is for translation, and "),
+        ({"data": HEARD, "decode": {"rouge": True}}, "decode.rouge is for a source that is text"),
+        (
+            {"data": {**HEARD, "task": "translation"}, "decode": {"paper_wer": True}},
+            "decode.paper_wer is for the recognition of speech",
+        ),
+    ],
+)
+def test_an_option_of_another_kind_of_data_is_refused(
+    options: dict[str, Any], message: str
+) -> None:
+    assert refused(**options).startswith(message)
+
+
+def test_speech_has_its_options_without_being_told() -> None:
+    heard = Settings.from_options({"data": HEARD})
+    assert heard.network.speech == SpeechOptions()
+    assert Settings.from_options({"data": HEARD, "network": {"speech": {}}}) == heard
+    assert Settings.from_options({}).network.speech is None
+    for kept in ({"ctc": 0.3}, {"decode": {"beam": 2, "paper_wer": True}}):
+        assert Settings.from_options({"data": HEARD, **kept}) != heard
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        ({"norm": {"final_norm": False}}, "network.norm.final_norm is not an option of post, but"),
+        ({"final_norm": True}, "network.final_norm is not an option: did you mean network.norm.fi"),
+        ({"cutoffs": [3]}, "network.cutoffs is not an option: did you mean network.adaptive.cutof"),
+        ({"adaptive_dropout": 0.1}, "network.adaptive_dropout is not an option: did you mean netw"),
+        ({"adaptive_factor": 2}, "network.adaptive_factor is not an option: did you mean network."),
+        ({"channels": 4}, "network.channels is not an option: did you mean network.speech.channel"),
+        ({"adaptive": {"dropout": 0.1}}, "network.adaptive.cutoffs is missing"),
+        ({"adaptive": []}, "network.adaptive.cutoffs must hold at least one"),
+    ],
+)
+def test_an_option_stands_in_the_group_that_it_acts_with(
+    network: dict[str, Any], message: str
+) -> None:
+    assert refused(network=network).startswith(message)

@@ -25,7 +25,7 @@ from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.l0_penalty import L0Penalty
 from latentheads.models import LanguageModel, Translation, make_prior
-from latentheads.models.network import Network
+from latentheads.models.network import AdaptiveOptions, Network
 from latentheads.names import ATTENTION_TYPES
 from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.describe import describe_run
@@ -341,7 +341,10 @@ def test_a_cache_and_another_word_for_a_folder_are_no_other_run(
 def test_a_corpus_made_by_hand_trains_and_is_asked_for(tmp_path: Path) -> None:
     corpus = replace(GrammarText(sentences=60, held_out=12).load(), data=None)
     model, out = LanguageModel.of(corpus, **SIZES), tmp_path / "run"
-    results = lh.Trainer(model, MeanField(model), corpus, out=out, **SHORT).fit()
+    with pytest.raises(ValueError, match=r"^decode.max_tokens is for translation or speech, and"):
+        lh.Trainer(model, MeanField(model), corpus, out=out, **SHORT)
+    short = {name: value for name, value in SHORT.items() if name != "decoding"}
+    results = lh.Trainer(model, MeanField(model), corpus, out=out, **short).fit()
     assert results is not None
     assert "class: in-memory\n" in (out / "config.yaml").read_text()
     run = lh.load_run(out)
@@ -530,7 +533,7 @@ def test_an_option_of_another_kind_is_refused_where_it_is_given() -> None:
         (RunningText, {"lowercase": "nein"}, "lowercase must be true or false, got 'nein'"),
         (RunningText, {"unit": "words"}, "unit must be one of word, subword; got 'words'"),
         (lh.Decoding, {"accuracy": 3}, "accuracy must be true or false, got 3"),
-        (Network, {"cutoffs": 5}, "cutoffs must be a list, got 5"),
+        (AdaptiveOptions, {"cutoffs": 5}, "cutoffs must be a list, got 5"),
         (Network, {"mixers": ["ngram"]}, r"mixers must be a text, got \['ngram'\]"),
         (lh.Settings, {"data": "gramar"}, "data must be one of grammar, "),
         (lh.Settings, {"guide": 3}, "guide must be the name of a guide, got 3"),
