@@ -417,7 +417,7 @@ KLS: list[tuple[dict[str, Any], str, set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "loss", "acting"), KLS, ids=str)
+@pytest.mark.parametrize(("options", "loss", "acting"), KLS)
 def test_an_option_of_a_kl_is_refused_where_no_gradient_changes_with_it(
     options: dict[str, Any], loss: str, acting: set[str]
 ) -> None:
