@@ -25,7 +25,8 @@ from tests.experiments.programs import SHORT, TINY, assert_refused, inside, resu
 
 WORDS = [*TINY, "--network.layers=1", "--network.dropout=0.2", "--samples=2", "--train.tokens=128"]
 WORDS += ["--train.steps=8", "--train.report_every=4", "--train.checkpoint_every=1"]
-WORDS += ["--loss.kl_warmup=6", "--train.accumulate=2"]
+WORDS += ["--train.accumulate=2"]
+LOGITS = ["--loss.kl_warmup=6"]
 COPY = ["--latents=copy", "--copy.width=4", "--guide=cascaded", "--loss=marginal"]
 
 
@@ -74,7 +75,7 @@ def half(half_way: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(half_way, tmp_path / "half"))
 
 
-@pytest.mark.parametrize("latents", [[], COPY], ids=["logits", "copy"])
+@pytest.mark.parametrize("latents", [LOGITS, COPY], ids=["logits", "copy"])
 def test_a_run_killed_again_and_again_ends_as_if_never_killed(
     latents: list[str], tmp_path: Path
 ) -> None:
