@@ -246,7 +246,6 @@ class Tilted(Trace_ELBO):
         (Tilted(0.25, num_particles=2), f"{__name__}:Tilted(tilt=0.25, num_particles=2)"),
         (ScoreFunction_ELBO(3), f"{ScoreFunction_ELBO.__module__}:ScoreFunction_ELBO(draws=3)"),
     ],
-    ids=str,
 )
 def test_an_instance_stands_for_its_class_and_its_arguments(loss: Any, name: str) -> None:
     described = make_training({"loss": loss}).loss
@@ -435,7 +434,7 @@ def test_half_precision_of_a_loss_without_a_derivative_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "loss", ["RenyiELBO", Trace_ELBO(num_particles=2, vectorize_particles=True)], ids=str
+    "loss", ["RenyiELBO", Trace_ELBO(num_particles=2, vectorize_particles=True)]
 )
 def test_a_run_goes_on_to_the_same_weights(loss: Any, corpus: Corpus, tmp_path: Path) -> None:
     whole = by_trainer(pair, corpus, tmp_path / "whole", loss=loss)
