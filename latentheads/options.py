@@ -426,9 +426,8 @@ def _explain_unknown(kind: Any, name: str) -> OptionError:
         if is_dataclass(option_class) and name in options_of(option_class)
     ]
     alias = OPTION_ALIASES.get(name, "").rpartition(".")[2]
-    similar = [alias] if alias in names else _moved_names(kind, name)
-    similar = similar or get_close_matches(name, names, 1, 0.75)
-    below = name_options_below(kind)
+    similar = [alias] if alias in names else get_close_matches(name, names, 1, 0.75)
+    below = dict.fromkeys(name_options_below(kind))
     similar = similar or [path for path in below if path.endswith(f".{name}")][:3]
     if not similar and others:
         what = f" is not an option of {_name_of_kind(kind)}, but of {', '.join(others)}"
@@ -456,16 +455,6 @@ def _nested_names(kind: Any, name: str) -> Iterator[str]:
     inner = dict.fromkeys(path.rpartition(".")[2] for path in paths)
     for close in get_close_matches(name, inner, 2, 0.75):
         yield from (path for path in paths if path.rpartition(".")[2] == close)
-
-
-def _moved_names(kind: Any, name: str) -> list[str]:
-    """The options of the group that a name begins with: ``adaptive_dropout``, ``adaptive.dropout``.
-
-    They are one where it has the rest of the name.
-    """
-    group, _, rest = name.partition("_")
-    paths = [path for path in name_options_below(kind) if rest and path.startswith(f"{group}.")]
-    return [path for path in paths if path == f"{group}.{rest}"] or paths[:3]
 
 
 def name_options_below(kind: Any, path: str = "") -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Le
@@ -135,6 +135,13 @@ class SpeechOptions:
             raise OptionError("channels", f" must be even, got {self.channels}")
 
 
+MOVED = {
+    "adaptive_factor": "network.adaptive.div_value",
+    "adaptive_dropout": "network.adaptive.dropout",
+}
+"""Options of earlier versions whose name does not say where they stand now."""
+
+
 @options_class()
 class Network:
     """The size of a network.
@@ -193,6 +200,7 @@ class Network:
     ngram_noise: NonNegativeFloat = 0.0
     speech: SpeechOptions | None = None
     decoder_layers: Annotated[int, Ge(0), Le(MAX_LAYERS)] = 0
+    moved: ClassVar[Mapping[str, str]] = MOVED
 
     def __post_init__(self) -> None:
         if self.width % 2:
