@@ -22,8 +22,8 @@ from latentheads.experiments.cli.errors import (
     error_handling,
     streaming,
 )
-from latentheads.experiments.cli.options import Options, Parser
 from latentheads.experiments.cli.outputs import check_output_file
+from latentheads.experiments.cli.parser import Options, Parser
 from latentheads.files import write_text
 from latentheads.metrics.alignment import write_pharaoh
 from latentheads.runs.loading import load_run

@@ -24,8 +24,7 @@ from latentheads.experiments.cli.errors import (
     write_stdout,
 )
 from latentheads.experiments.cli.inputs import read_chunks
-from latentheads.experiments.cli.options import Options, Parser, add_run_options, open_run
-from latentheads.experiments.cli.parser import OF_RUNS
+from latentheads.experiments.cli.parser import OF_RUNS, Options, Parser, add_run_options, open_run
 from latentheads.runs.generation import Sampling, continue_or_skip
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import check_is_stochastic

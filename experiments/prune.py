@@ -20,9 +20,8 @@ import latentheads.experiments.cli.startup  # noqa: F401
 from latentheads.checks import check_least, check_seed, parse_integers
 from latentheads.corpora import Corpus
 from latentheads.experiments.cli.errors import error_handling, print_result
-from latentheads.experiments.cli.options import Options, Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import make_output_folder
-from latentheads.experiments.cli.parser import OF_RUNS
+from latentheads.experiments.cli.parser import OF_RUNS, Options, Parser, add_run_options, open_run
 from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.pruning.curve import (
     By,

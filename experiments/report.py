@@ -13,9 +13,9 @@ from typing import Literal
 import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.experiments.cli.errors import error_handling, print_result
-from latentheads.experiments.cli.options import Parser, add_run_options, make_reader, open_run
 from latentheads.experiments.cli.outputs import check_output_file
 from latentheads.experiments.cli.pages import warn_unread
+from latentheads.experiments.cli.parser import Parser, add_run_options, make_reader, open_run
 from latentheads.page import report
 
 DESCRIPTION = (

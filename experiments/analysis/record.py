@@ -14,7 +14,7 @@ from latentheads.analysis.head_report import HeadReport
 from latentheads.corpora import Rows
 from latentheads.experiments.analysis.tables import head_figures, link_rows, summary
 from latentheads.experiments.analysis.texts import Text
-from latentheads.experiments.cli.options import Options
+from latentheads.experiments.cli.parser import Options
 from latentheads.files import finite
 from latentheads.names import Block
 

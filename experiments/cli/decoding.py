@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from latentheads.decoding.translate import Decoding
-from latentheads.experiments.cli.help import texts_of
-from latentheads.experiments.cli.options import Options, Parser
+from latentheads.experiments.cli.parser import Options, Parser, texts_of
 from latentheads.options import options_of
 from latentheads.runs.generation import check_outputs_vary
 from latentheads.runs.run import Run

@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import NoReturn
 
@@ -20,9 +21,6 @@ from latentheads.errors import (
 from latentheads.options import OptionError
 from latentheads.passes import flush_denormals
 
-MAX_UNKNOWN_WORDS = 10
-"""Most unknown words in a warning."""
-
 OPTION_ALIASES = {
     **{"lr": "train.learning_rate", "batch_size": "train.tokens"},
     **{"epochs": "train.steps", "max_steps": "train.steps"},
@@ -34,13 +32,8 @@ OPTION_ALIASES = {
 }
 """Names of options in other programs, and in earlier versions, and the option here."""
 
-MIN_SIMILARITY = 0.75
-"""Least similarity of an option that is suggested."""
+STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
 
-MAX_WORD_LENGTH = 40
-"""Most letters of a word that are shown."""
-
-USER_ERRORS = (ValueError, TypeError)
 OTHER_ERRORS = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
 
 
@@ -57,28 +50,23 @@ def explain_word(word: str, options: Collection[str]) -> str:
         return f"unexpected argument {word!r}"
     option = name.lstrip("-").replace("-", "_")
     alias = f"--{OPTION_ALIASES.get(option, '').rpartition('.')[2]}"
-    close = [alias] if alias in options else get_close_matches(name, options, 1, MIN_SIMILARITY)
+    close = [alias] if alias in options else get_close_matches(name, options, 1, 0.75)
     return f"{name} is not an option: {f'did you mean {close[0]}?' if close else 'see --help'}"
 
 
 def name_options(error: BaseException) -> str:
     """The message of an error in one line, with options spelled as on the command line."""
     if isinstance(error, OptionError):
-        return one_line_message(ValueError(error.spelled(lambda path: f"--{path}")))
+        error = ValueError(error.spelled(lambda path: f"--{path}"))
     return one_line_message(error)
 
 
 def warn_unknown(program: str, unknown: Sequence[str]) -> None:
     """Warns on standard error, in one line, of words that are not in a run's vocabulary."""
-    hidden = len(unknown) - MAX_UNKNOWN_WORDS
-    more = f" and {hidden} more" if hidden > 0 else ""
-    named = ", ".join(printable(_shorten(word), "") for word in unknown[:MAX_UNKNOWN_WORDS])
-    print_message(f"{program}: not in the vocabulary: {named}{more}", sys.stderr)
-
-
-def _shorten(word: str) -> str:
-    """Shortens a long word."""
-    return word if len(word) <= MAX_WORD_LENGTH else f"{word[: MAX_WORD_LENGTH - 1]}…"
+    named = [word if len(word) <= 40 else f"{word[:39]}…" for word in unknown[:10]]
+    more = f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
+    words = printable(", ".join(named), "")
+    print_message(f"{program}: not in the vocabulary: {words}{more}", sys.stderr)
 
 
 def write_stdout(text: str) -> None:
@@ -93,7 +81,7 @@ def error_handling(
     program: str,
     on_failure: str = "",
     on_interrupt: str = "",
-    user_errors: tuple[type[Exception], ...] = USER_ERRORS,
+    user_errors: tuple[type[Exception], ...] = (ValueError, TypeError),
 ) -> Iterator[None]:
     """Exits if the work fails: with status 2 after a mistake of the user, otherwise with 1.
 
@@ -113,14 +101,11 @@ def error_handling(
             raise
         if isinstance(reason, BrokenPipeError):
             _discard_stdout()
-        message = f"error: {one_line_message(reason)}"
-        exit_with_error(program, "; ".join([message, *([on_failure] if on_failure else [])]), 1)
+        message = "; ".join(filter(None, [one_line_message(reason), on_failure]))
+        exit_with_error(program, f"error: {message}", 1)
     except KeyboardInterrupt as reason:
-        exit_with_error(
-            program,
-            "; ".join([str(reason) or "stopped", *([on_interrupt] if on_interrupt else [])]),
-            130,
-        )
+        message = "; ".join(filter(None, [str(reason) or "stopped", on_interrupt]))
+        exit_with_error(program, message, 130)
 
 
 def _is_bug(reason: BaseException) -> bool:
@@ -132,14 +117,10 @@ def _is_bug(reason: BaseException) -> bool:
 def collecting_errors(
     failures: list[str], name: str, user_errors: tuple[type[Exception], ...]
 ) -> Iterator[None]:
-    """Prints and records why a part of the work fails; the other parts go on.
+    """Prints and records in a list why a part of the work fails; the other parts go on.
 
-    For a bug, as in a user-defined guide, the traceback is printed too.
-
-    Args:
-        failures: The list to which the reason is added.
-        name: The name of the part.
-        user_errors: As for :func:`error_handling`; any other ``ValueError`` is raised.
+    For a bug, as in a user-defined guide, the traceback is printed too. A ``ValueError`` that is
+    none of ``user_errors`` is raised.
     """
     try:
         yield
@@ -157,15 +138,8 @@ def rerun_command(overwrite: bool) -> str:
     return "without --overwrite the same command" if overwrite else "the same command"
 
 
-STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
-
-
 def check_streams(*names: str) -> None:
-    """Checks that standard streams are open, and not closed as by ``<&-``.
-
-    Args:
-        *names: ``stdin``, ``stdout`` or both.
-    """
+    """Checks that standard streams are open, and not closed as by ``<&-``."""
     for name in names:
         if getattr(sys, name) is None:
             raise ValueError(f"{STREAMS[name]} is closed, and it is needed")
@@ -173,25 +147,20 @@ def check_streams(*names: str) -> None:
 
 @contextmanager
 def streaming(program: str) -> Iterator[None]:
-    """Exits if a program cannot write to standard output; user errors have status 1.
+    """As :func:`error_handling` of a program that may have written something: the status is 1.
 
     After a broken pipe it exits silently, as shell tools do.
     """
-    try:
-        yield
-    except ValueError as error:
-        exit_with_error(program, f"error: {error}", 1)
-    except (MemoryError, RuntimeError) as reason:
-        if not is_out_of_memory(reason):
+    with error_handling(program, user_errors=()):
+        try:
+            yield
+        except ValueError as error:
+            exit_with_error(program, f"error: {error}", 1)
+        except OSError as trouble:
+            _discard_stdout()
+            if isinstance(trouble, BrokenPipeError):
+                sys.exit(141)
             raise
-        exit_with_error(program, f"error: {one_line_message(reason)}", 1)
-    except OSError as trouble:
-        _discard_stdout()
-        if isinstance(trouble, BrokenPipeError):
-            sys.exit(141)
-        exit_with_error(program, f"error: {trouble.strerror}", 1)
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 def _discard_stdout() -> None:
@@ -205,17 +174,14 @@ def print_result(program: str, text: str) -> None:
         print(printable(text), flush=True)
 
 
+@dataclass
 class SkippedInputs:
-    """Counts skipped inputs, and prints each on standard error.
+    """Counts skipped inputs, each printed on standard error; ``before`` precede a chunk of them."""
 
-    Attributes:
-        number: Number of skipped inputs.
-        before: Number of inputs before the current chunk, in which indices are counted.
-    """
-
-    def __init__(self, program: str, unit: str) -> None:
-        self.program, self.unit = program, unit
-        self.number = self.before = 0
+    program: str
+    unit: str
+    number: int = 0
+    before: int = 0
 
     def note(self, index: int, reason: str) -> None:
         """Records a skipped input by its index in the chunk."""

@@ -18,7 +18,7 @@ from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from latentheads.checks import check_choices, check_least
+from latentheads.checks import check_choice, check_least
 from latentheads.distributions import HeadVariable
 from latentheads.guide import SAVED_INFER, ModelGuide, check_own_model
 from latentheads.handlers import FromPrior
@@ -79,7 +79,7 @@ class Head_ELBO(Trace_ELBO):
         check_least({"kl_weight": kl_weight, "free_bits": free_bits}, kl_weight=0.0, free_bits=0.0)
         check_least({"objective_draws": objective_draws}, objective_draws=2)
         check_least({"num_particles": self.num_particles}, num_particles=1)
-        check_choices({"objective": objective}, objective=get_args(Objective))
+        check_choice("objective", objective, get_args(Objective))
         self.kl_weight = kl_weight
         self.free_bits = free_bits
         self.analytic = analytic

@@ -31,7 +31,6 @@ from latentheads.options import (
     merge,
     options_class,
     options_of,
-    split_path,
     to_dict,
 )
 from latentheads.runs.pairs import GuideSpec
@@ -125,7 +124,7 @@ class All:
         ({"often": Text("no")}, All()),
         ({"sizes": Text("3,5")}, All(sizes=(3, 5))),
         ({"sizes": Text("")}, All()),
-        ({"by_name": Text("{a: 2}")}, All(by_name={"a": 2.0})),
+        ({"by_name": {"a": Text("2")}}, All(by_name={"a": 2.0})),
         ({"size": np.int64(4)}, All(size=4)),
         ({"inner": {"radius": "1e0"}}, All()),  # YAML takes a number without a point for a text
     ],
@@ -156,7 +155,7 @@ def test_options_go_to_plain_values_and_back() -> None:
     assert unchecked(from_dict)(Data, to_dict(Pairs(folder="x", source="a"))) == Pairs(
         folder="x", source="a"
     )
-    assert to_dict({"path": Path("a") / "b"}) == {"path": "a/b"}
+    assert Pairs(folder=unchecked(Path)("x"), source="a").folder == "x"
 
 
 MISTAKES = [
@@ -166,7 +165,7 @@ MISTAKES = [
     ({"size": "x"}, "size must be a whole number, got 'x'"),
     ({"size": True}, "size must be a whole number, got True"),
     ({"size": 1.5}, "size must be a whole number, got 1.5"),
-    ({"size": Flag()}, "size must be a whole number, got no value"),
+    ({"size": Flag()}, "size needs a value"),
     ({"size": 10}, "size must be at most 9, got 10"),
     ({"steps": 0}, "steps must be at least 1, got 0"),
     ({"steps": 2**63}, "steps must be below 9,223,372,036,854,775,808, got"),
@@ -174,17 +173,17 @@ MISTAKES = [
     ({"often": 2}, "often must be true or false, got 2"),
     ({"sizes": [3, 0]}, "sizes.1 must be at least 1, got 0"),
     ({"sizes": 3}, "sizes must be a list, got 3"),
-    ({"by_name": Text("{a: x}")}, "by_name.a must be a number, got 'x'"),
+    ({"by_name": {"a": "x"}}, "by_name.a must be a number, got 'x'"),
     ({"inner": {"radius": 0}}, "inner.radius must be at least share, got 0.0"),
     ({"inner": {"radius": float("nan")}}, "inner.radius must be a finite number, got nan"),
     ({"inner": {"share": 0.25}}, "inner: a quarter is unlucky"),
     ({"inner": 3}, "inner is a group of options: did you mean inner.radius or inner.share?"),
     ({"shape": "flat"}, "shape must be one of round, long-box; got 'flat'"),
     ({"shape": "long-box"}, "shape.width is missing"),
-    ({"shape": {"class": None}}, "shape must be one of round, long-box; got 'None'"),
+    ({"shape": {"class": None}}, "shape must be one of round, long-box; got None"),
     ({"shape": {"width": 3}}, "shape.width is not an option of round, but of long-box"),
     ({"shape": {"radus": 3}}, "shape.radus is not an option: did you mean shape.radius?"),
-    ({"shape": Flag()}, "shape must be a name, got no value"),
+    ({"shape": Flag()}, "shape needs a value"),
     ({"shape": {"class": "long-box", "width": None}}, "shape.width must be a whole number"),
     ({"needed": {"weight": 2}}, "needed.kinds is missing"),
     ({"needed": {"kinds": "a", "weight": {"b": 1}}}, "needed.weight must be a number, got {'b"),
@@ -209,9 +208,9 @@ def test_python_gets_the_same_line() -> None:
         with pytest.raises(OptionError) as refused:
             python(**arguments)
         assert str(refused.value) == message
-    with pytest.raises(OptionError, match=r"^shape is given twice$"):
+    with pytest.raises(TypeError, match=r"multiple values for keyword argument 'shape'$"):
         python(Round(), shape=Round())
-    with pytest.raises(OptionError, match=r"^Round takes 1 positional arguments$"):
+    with pytest.raises(TypeError, match=r"^too many positional arguments$"):
         unchecked(Round)(1.0, 2.0)
 
 
@@ -337,7 +336,7 @@ def test_nested_values_stand_side_by_side() -> None:
 
 def test_a_class_of_constructor_arguments_is_named_with_them() -> None:
     assert unchecked(from_dict)(Data, "grammar") == Grammar()
-    assert PriorSpec.read({"class": "cascaded", "scale": 2}).options == {"scale": 2.0}
+    assert PriorSpec.read({"class": "cascaded", "scale": 2}).options["scale"] == 2.0
     assert to_dict(PriorSpec.read("cascaded"))["hidden"] == 4
     assert GuideSpec("cascaded") == GuideSpec.read({"class": "cascaded", "hidden": 4})
     assert hash(GuideSpec("cascaded")) == hash(GuideSpec("cascaded", {"hidden": 4}))
@@ -348,10 +347,10 @@ def test_a_class_of_constructor_arguments_is_named_with_them() -> None:
         GuideSpec.read("coda")
 
 
-@pytest.mark.parametrize("name", ["cascaded:", "a/b:C", "module", ":C"])
+@pytest.mark.parametrize("name", ["cascaded:", "a/b:C", "module", ":C", "module.Class"])
 def test_a_path_of_a_class_has_a_module_and_a_name(name: str) -> None:
-    with pytest.raises(OptionError, match="must be module:Class"):
-        split_path(name)
+    with pytest.raises(OptionError, match=r"^must be one of .*, or module:Class for your own; got"):
+        GuideSpec.read(name)
 
 
 def test_a_class_is_imported_only_if_it_is_trusted() -> None:
