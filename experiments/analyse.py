@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
     with error_handling("analyse.py", on_interrupt="nothing was written"):
         analysis_options = AnalysisOptions(
-            **{field.name: options[field.name] for field in fields(AnalysisOptions)}
+            **{field.name: getattr(options, field.name) for field in fields(AnalysisOptions)}
         )
         loaded_texts = texts(options)
         if options.draws:

@@ -79,7 +79,9 @@ def load(options: Options) -> tuple[Run, Sampling]:
     if options.draws:
         check_is_stochastic([run.trained_model], "--draws")
     names = ("length", "temperature", "top_k", "context", "unknown")
-    sampling = Sampling(**{name: options[name] for name in names}, sample_heads=bool(options.draws))
+    sampling = Sampling(
+        **{name: getattr(options, name) for name in names}, sample_heads=bool(options.draws)
+    )
     sampling.sample(run.trained_model, [])  # validates the options before input is read
     return run, sampling
 

@@ -256,7 +256,7 @@ def write(
     timed = int(corpus.test.first(options.timed).targets.lengths.sum())
     points = [curve_point(network, networks[0], timed) for network in networks]
     recorded = ("by", "chains", "normalise", "sentences", "seed", "checkpoint")
-    facts = {name: options[name] for name in recorded}
+    facts = {name: getattr(options, name) for name in recorded}
     record = {"run": str(run.path), "corpus": corpus.name, **facts, "rounds": options.rounds}
     record["decoding"] = asdict(run.settings.decode)
     record["device"] = run.model.device.type

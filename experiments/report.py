@@ -70,7 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling("report.py", on_interrupt="nothing was written"):
         out = check_output_file(Path(options.out))
         runs = [open_run(run, options, finished=True) for run in options.runs]
-        page_options = {name: options[name] for name in ("part", "sentences", "shown", "draws")}
+        page_options = {
+            name: getattr(options, name) for name in ("part", "sentences", "shown", "draws")
+        }
         page = report(runs, out, **page_options, seed=options.seed)
     warn_unread("report.py", page)
     print_result("report.py", f"written to {options.out}: {len(page.html.encode()):,} bytes")

@@ -21,7 +21,7 @@ from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.outputs import check_output_file
 from latentheads.experiments.cli.parser import (
     Parser,
-    add_loading_options,
+    add_run_options,
     writable,
 )
 from latentheads.experiments.cli.systems import System, compare, read_systems
@@ -104,12 +104,9 @@ def make_parser() -> Parser:
         "--resamples",
         type=int,
         default=RESAMPLES,
-        help=f"resamples of the test part (default: {RESAMPLES})",
+        help="resamples of the test part",
     )
-    parser.add_argument(
-        "--seed", type=int, default=SEED, help=f"seed of the resampling (default: {SEED})"
-    )
-    add_loading_options(parser)
+    add_run_options(parser, "of the resampling", SEED)
     parser.add_argument("--json", type=writable, metavar="FILE", help="write all results as JSON")
     return parser
 

@@ -169,7 +169,7 @@ def write(results: EvaluationResults, options: Options, out: Path) -> str:
     import pandas as pd  # slow to import
 
     tables = write_tables(results)
-    recorded = {name: options[name] for name in RECORDED_OPTIONS}
+    recorded = {name: getattr(options, name) for name in RECORDED_OPTIONS}
     write_text(out / "uncertainty.json", to_json(results, recorded))
     write_text(out / "table.md", f"```\n{tables}\n```\n")
     frame = pd.DataFrame(csv_rows(results))

@@ -13,9 +13,10 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_args, get_type_hints
@@ -122,7 +123,8 @@ def options_class(*, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
     """
 
     def decorate(cls: Any) -> Any:
-        cls._read_values = model_validator(mode="before")(classmethod(_read_values))
+        read: Any = classmethod(_read_values)
+        cls._read_values = model_validator(mode="before")(read)
         made = validated_dataclass(frozen=True, kw_only=kw_only, config=CONFIG)(cls)
         initialise, signature = made.__init__, inspect.signature(made)
 
@@ -474,7 +476,7 @@ def arguments_class(kind: Any) -> Any:
         hint = hints.get(name, like if like in (bool, int, float, str) else JsonValue)
         members["__annotations__"][name] = JsonValue if hint in (Any, object) else hint
         if not required:
-            members[name] = field(default_factory=lambda default=argument.default: default)
+            members[name] = field(default_factory=partial(copy, argument.default))
     try:
         return options_class(kw_only=True)(type(kind.__name__, (), members))
     except PydanticUserError as error:
@@ -492,7 +494,7 @@ class ClassSpec(Choice):
     """
 
     name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     extensible: ClassVar[bool] = True
 
@@ -502,10 +504,6 @@ class ClassSpec(Choice):
         options = {name: to_dict(getattr(arguments, name)) for name in options_of(kind)}
         object.__setattr__(self, "name", name_of(kind, self.choices()))
         object.__setattr__(self, "options", options)
-
-    def __hash__(self) -> int:
-        """As the name."""
-        return hash((type(self), self.name))
 
     @classmethod
     def of_class(cls, kind: type, options: dict[str, Any], trusted: Collection[str]) -> Any:
@@ -517,9 +515,9 @@ class ClassSpec(Choice):
         return {CLASS: self.name, **self.options}
 
     @classmethod
-    def of(cls: type[T], component: Any) -> T:
+    def of(cls, component: Any) -> Any:
         """The name and the options of an object."""
-        return cls(name_of(type(component), cls.choices()), component.config)
+        return cls.of_class(type(component), component.config, ())
 
     def find(self) -> Any:
         """The class, which whoever makes this object has named."""

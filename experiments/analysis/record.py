@@ -22,7 +22,7 @@ from latentheads.names import Block
 def to_json(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Options) -> str:
     """All results of all runs, with options and versions; NaN becomes null."""
     record = {
-        "options": {name: options[name] for name in vars(options)},
+        "options": vars(options),
         "versions": _versions(),
         "same_text": all(text.same(texts[0]) for text in texts),
         "runs": [_record(*pair) for pair in zip(texts, head_reports, strict=True)],

@@ -49,8 +49,8 @@ JOINED = {
 FILE_OPTIONS = ("preset", "config", "print_config", "help", "trust")
 """Options that no file may hold."""
 
-OPTION = re.compile(rf"--(\w+|{'|'.join(map(re.escape, LATENTS))})(\.\w+)*(=|$)")
-"""How a word that names an option begins; the name of a latent may have a hyphen."""
+OPTION = re.compile(r"--\w[\w-]*(\.\w[\w-]*)*(=|$)")
+"""How a word that names an option begins; a hyphen stands for an underscore."""
 
 DATA_NAMES = {*DATA, *(kind.__name__.lower() for kind in DATA.values())}
 
@@ -132,8 +132,10 @@ def split_words(words: Sequence[str]) -> dict[str, Any]:
     while rest:
         word = rest.pop(0)
         if not OPTION.match(word):
-            raise ValueError(f"unrecognized argument {word!r}: {_explain_word(word)}")
+            raise ValueError(f"unrecognized argument {word!r}: an option begins with --")
         name, equals, value = word[2:].partition("=")
+        parts = [part if part in LATENTS else part.replace("-", "_") for part in name.split(".")]
+        name = ".".join(parts)
         alone = not equals and (not rest or rest[0].startswith("--"))
         inner: Any = Text(value) if equals else Flag() if alone else Text(rest.pop(0))
         if name in JOINED and name in given:
@@ -143,14 +145,6 @@ def split_words(words: Sequence[str]) -> dict[str, Any]:
             inner = {part: inner}
         nested = merge(nested, inner)
     return nested
-
-
-def _explain_word(word: str) -> str:
-    """Why a word names no option."""
-    spelled = "--" + word.partition("=")[0][2:].replace("-", "_")
-    if word.startswith("--") and word[2:3].isalpha() and OPTION.match(spelled):
-        return f"did you mean {spelled}?"
-    return "an option begins with --"
 
 
 def _check_texts(given: Mapping[str, Any], place: str) -> None:

@@ -25,8 +25,9 @@ def add_decoding_options(parser: Parser) -> None:
 
 def choose_decoding(run: Run, options: Options) -> Decoding:
     """The run's decoding options, changed by the command line; one sample for several outputs."""
-    changes = {name: options[name] for name in DECODING_OPTIONS if options[name] is not None}
-    several = bool(options.get("number"))
+    given = {name: getattr(options, name) for name in DECODING_OPTIONS}
+    changes = {name: value for name, value in given.items() if value is not None}
+    several = bool(getattr(options, "number", 0))
     decoding = replace(run.settings.decode, **({"draws": 1} if several else {}) | changes)
     if "length_penalty" in changes and decoding.beam == 1:
         raise ValueError(

@@ -38,8 +38,6 @@ FIRST = {
 }
 """Options that stand for others, with what the help says of them."""
 
-NO_OPTION = Option(None, None)
-
 _Page = partial(argparse.ArgumentParser, formatter_class=Formatter, add_help=False)
 
 LAST = {
@@ -130,9 +128,9 @@ def _first_line(option_class: type) -> str:
     return (inspect.getdoc(option_class) or "").partition("\n")[0].replace("``", "")
 
 
-def _add(group: Any, name: str, text: str, option: Option = NO_OPTION) -> None:
+def _add(group: Any, name: str, text: str, option: Option | None = None) -> None:
     """Adds a line of help: an option, what it does, what it takes, and its default."""
-    kind, default = inner_kind(option.kind), to_dict(option.default)
+    kind, default = (inner_kind(option.kind), to_dict(option.default)) if option else (None, None)
     names = choices_of(kind) or (get_args(kind) if get_origin(kind) is Literal else ())
     text += f" One of {', '.join(map(str, names))}." * bool(names)
     if default is MISSING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,8 @@ from latentheads.runs.loading import load_finished, load_run
 from latentheads.runs.run import Run
 
 Groups = Mapping[str, Sequence[str]]
+
+Options = argparse.Namespace
 
 OF_RUNS = ("checkpoint", "trust", "device", "seed")
 """Options of every program that reads finished runs; they come last, with its help."""
@@ -41,17 +44,6 @@ class Formatter(argparse.HelpFormatter):
         if default is False or default in (None, "", argparse.SUPPRESS) or "default" in text:
             return text
         return f"{text} (default: %(default)s)"
-
-
-class Options(argparse.Namespace):
-    """The values of a parser, by attribute or by name."""
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """A value, or another where there is no such option."""
-        return getattr(self, name, default)
 
 
 class Parser(argparse.ArgumentParser):
@@ -79,6 +71,8 @@ class Parser(argparse.ArgumentParser):
     def add_argument(self, *names: str, **options: Any) -> Any:
         """Adds an option to its group; one that is true or false is true where it stands alone."""
         kind = inner_kind(options.get("type"))
+        if names == ("--out",) and kind is None:  # a shell leaves the ~ of --out=~/runs
+            options["type"] = os.path.expanduser
         if kind is bool:
             options |= {"nargs": "?", "const": True}
         if get_origin(kind) is Literal:
@@ -86,7 +80,8 @@ class Parser(argparse.ArgumentParser):
         elif kind in (bool, int, float):
             options["type"] = typed(kind)
         group = self.groups.get(names[0].lstrip("-"))
-        return (super() if group is None else group).add_argument(*names, **options)
+        add = super().add_argument if group is None else group.add_argument
+        return add(*names, **options)
 
     def add_dataclass(self, kind: type, skip: Sequence[str] = ()) -> None:
         """Adds the options of a dataclass."""
@@ -98,7 +93,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses words; one that is no option is an error that names the option it is like."""
-        options, unknown = self.parse_known_args(args, Options())
+        options, unknown = self.parse_known_args(args)
         if unknown:
             self.error(explain_word(unknown[0], self._option_string_actions))
         return options
@@ -152,20 +147,13 @@ def make_reader(name: str, description: str, groups: Groups) -> Parser:
     return parser
 
 
-def add_run_options(parser: argparse.ArgumentParser, seed: str) -> None:
+def add_run_options(parser: argparse.ArgumentParser, seed: str, default: int = 0) -> None:
     """Adds the options of a program that reads finished runs; ``seed`` is what its seed is for."""
-    parser.add_argument("--seed", type=int, default=0, help=seed)
-    add_loading_options(parser)
-
-
-def add_loading_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of loading a finished run."""
+    parser.add_argument("--seed", type=int, default=default, help=seed)
     weights = "best, last, average, step-NNNNNNN, or reported: the weights of the run's report"
     parser.add_argument("--checkpoint", default="reported", help=weights)
     parser.add_argument("--device", default="auto", help="cpu, cuda or auto")
-    own = (
-        "guides and priors of your own that a run may use, module:Class, comma between or repeated"
-    )
+    own = "guides and priors of your own that a run may use, module:Class; may be repeated"
     parser.add_argument("--trust", "--guide", action="append", default=[], help=own)
 
 

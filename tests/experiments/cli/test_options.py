@@ -117,7 +117,8 @@ def test_the_printed_options_are_read_as_they_are(
         ("--qqq 1", "--qqq is not an option: choose from guide, "),
         ("--out", "--out needs a value"),
         ("--config", "--config must be a text, got no value"),
-        ("--a-b 3", "unrecognized argument '--a-b': did you mean --a_b?"),
+        ("--train.learning-rate x", "--train.learning_rate must be a number, got 'x'"),
+        ("--a-b 3", "--a_b is not an option: choose from guide, "),
         ("--train.steps", "--train.steps needs a value"),
         (
             "--train guide",

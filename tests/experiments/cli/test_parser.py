@@ -9,7 +9,7 @@ from importlib import import_module
 import pytest
 
 from latentheads.experiments.cli import main
-from latentheads.experiments.cli.parser import Parser, add_loading_options
+from latentheads.experiments.cli.parser import Parser, add_run_options
 from latentheads.experiments.studies.benchmarks.command_line import BENCH_GROUPS
 from tests.experiments.programs import STUDIES, inside, module_of
 
@@ -71,12 +71,12 @@ def test_an_option_of_no_group_stands_with_the_others() -> None:
     assert "the first" in others
     assert "none:" not in own
     options = parser.parse_args(["--one", "1", "--two", "2"])
-    assert (options.one, options["two"], options.get("four")) == ("1", "2", None)
+    assert (options.one, options.two) == ("1", "2")
 
 
 def test_classes_that_are_trusted_one_by_one_are_all_trusted() -> None:
     parser = argparse.ArgumentParser()
-    add_loading_options(parser)
+    add_run_options(parser, "of it")
     assert parser.parse_args([]).trust == []
     words = ["--trust", "m:C", "--trust=n:D", "--guide", "o:E"]
     assert parser.parse_args(words).trust == ["m:C", "n:D", "o:E"]
