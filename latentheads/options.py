@@ -227,6 +227,7 @@ def read_record(kind: type[T], value: Any, name: str) -> T:
 KINDS = {
     **{"int": "a whole number", "float": "a number", "finite": "a finite number"},
     **{"bool": "true or false", "string": "a text", "tuple": "a list", "list": "a list"},
+    "invalid-json-value": "a number, a text or a list",
     **{"dict": "a mapping", "mapping": "a mapping", "dataclass": "a group of options"},
 }
 """What is accepted, by the beginning of the type of pydantic's error."""
@@ -238,7 +239,7 @@ def explain(error: ValidationError) -> OptionError:
     """The first mistake that pydantic found, as one line with its path."""
     first = error.errors(include_url=False)[0]
     # an alternative of a union stands in pydantic's path as the name of its type
-    path = join_path(*(part for part in first["loc"] if part not in ("str", "int")))
+    path = join_path(*(part for part in first["loc"] if part not in ("str", "int", "list", "dict")))
     context, given = first.get("ctx", {}), first["input"]
     reason, beginning = context.get("error"), first["type"].partition("_")[0]
     if isinstance(reason, OptionError):
