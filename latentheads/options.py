@@ -34,6 +34,7 @@ from pydantic.dataclasses import dataclass as validated_dataclass
 from pydantic_core import ArgsKwargs, core_schema
 
 from latentheads.errors import one_line_message, shown
+from latentheads.files import parse_yaml
 from latentheads.recipes import RECIPES
 
 T = TypeVar("T")
@@ -301,7 +302,10 @@ def _read_value(option: Option, value: Any) -> Any:
         raise OptionError("", " needs a value")
     if isinstance(value, bool) and kind in (int, float):
         raise OptionError("", f" must be {KINDS[kind.__name__]}, got {value}")
-    if isinstance(value, Text) and getattr(kind, "__origin__", None) is tuple:
+    origin = getattr(kind, "__origin__", None)
+    if isinstance(value, Text) and origin in (dict, Mapping):
+        return parse_yaml(value)
+    if isinstance(value, Text) and origin is tuple:
         items = value.strip().removeprefix("[").removesuffix("]").split(",")
         return [item.strip() for item in items if item.strip()]
     return str(value) if isinstance(value, Text | Path) else value

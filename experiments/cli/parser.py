@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
+from pydantic import ValidationError
+
 from latentheads.experiments.cli.command_line import find_own_classes
 from latentheads.experiments.cli.errors import exit_with_error, explain_word
 from latentheads.experiments.cli.outputs import check_output_file
-from latentheads.options import Count, OptionError, Text, from_dict, inner_kind, options_of
+from latentheads.options import ADAPTER_OF, Count, explain, inner_kind, options_of
 from latentheads.runs.loading import load_finished, load_run
 from latentheads.runs.run import Run
 
@@ -120,9 +122,9 @@ def typed(kind: Any) -> Callable[[str], Any]:
 
     def read(text: str) -> Any:
         try:
-            return from_dict(kind, Text(text))
-        except OptionError as reason:
-            raise argparse.ArgumentTypeError(str(reason)) from None
+            return ADAPTER_OF(kind).validate_python(text)
+        except ValidationError as error:
+            raise argparse.ArgumentTypeError(str(explain(error))) from None
 
     return read
 

@@ -124,7 +124,7 @@ class All:
         ({"often": Text("no")}, All()),
         ({"sizes": Text("3,5")}, All(sizes=(3, 5))),
         ({"sizes": Text("")}, All()),
-        ({"by_name": {"a": Text("2")}}, All(by_name={"a": 2.0})),
+        ({"by_name": Text("{a: 2}")}, All(by_name={"a": 2.0})),
         ({"size": np.int64(4)}, All(size=4)),
         ({"inner": {"radius": "1e0"}}, All()),  # YAML takes a number without a point for a text
     ],
@@ -173,7 +173,7 @@ MISTAKES = [
     ({"often": 2}, "often must be true or false, got 2"),
     ({"sizes": [3, 0]}, "sizes.1 must be at least 1, got 0"),
     ({"sizes": 3}, "sizes must be a list, got 3"),
-    ({"by_name": {"a": "x"}}, "by_name.a must be a number, got 'x'"),
+    ({"by_name": Text("{a: x}")}, "by_name.a must be a number, got 'x'"),
     ({"inner": {"radius": 0}}, "inner.radius must be at least share, got 0.0"),
     ({"inner": {"radius": float("nan")}}, "inner.radius must be a finite number, got nan"),
     ({"inner": {"share": 0.25}}, "inner: a quarter is unlucky"),
