@@ -20,9 +20,8 @@ import latentheads.experiments.cli.startup  # noqa: F401
 from latentheads.checks import check_least, check_seed, parse_integers
 from latentheads.corpora import Corpus
 from latentheads.experiments.cli.errors import error_handling, print_result
-from latentheads.experiments.cli.options import Options, Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import make_output_folder
-from latentheads.experiments.cli.parser import OF_RUNS
+from latentheads.experiments.cli.parser import OF_RUNS, Options, Parser, add_run_options, open_run
 from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.pruning.curve import (
     By,
@@ -260,7 +259,7 @@ def write(
     timed = int(corpus.test.first(options.timed).targets.lengths.sum())
     points = [curve_point(network, networks[0], timed) for network in networks]
     recorded = ("by", "chains", "normalise", "sentences", "seed", "checkpoint")
-    facts = {name: options[name] for name in recorded}
+    facts = {name: getattr(options, name) for name in recorded}
     record = {"run": str(run.path), "corpus": corpus.name, **facts, "rounds": options.rounds}
     record["decoding"] = asdict(run.settings.decode)
     record["device"] = run.model.device.type

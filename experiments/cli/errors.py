@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
 from threading import current_thread, main_thread
 from typing import NoReturn
@@ -43,6 +44,8 @@ MAX_MESSAGE = 2000
 
 USER_ERRORS = (ValueError, TypeError)
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
+
 OTHER_ERRORS = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
 
 
@@ -62,14 +65,14 @@ def explain_word(word: str, options: Collection[str]) -> str:
         return f"unexpected argument {word!r}"
     option = name.lstrip("-").replace("-", "_")
     alias = f"--{OPTION_ALIASES.get(option, '').rpartition('.')[2]}"
-    close = [alias] if alias in options else get_close_matches(name, options, 1, MIN_SIMILARITY)
+    close = [alias] if alias in options else get_close_matches(name, options, 1, 0.75)
     return f"{name} is not an option: {f'did you mean {close[0]}?' if close else 'see --help'}"
 
 
 def name_options(error: BaseException) -> str:
     """The message of an error in one line, with options spelled as on the command line."""
     if isinstance(error, OptionError):
-        return one_line_message(ValueError(error.spelled(lambda path: f"--{path}")))
+        error = ValueError(error.spelled(lambda path: f"--{path}"))
     return one_line_message(error)
 
 
@@ -98,7 +101,7 @@ def error_handling(
     program: str,
     on_failure: str = "",
     on_interrupt: str = "",
-    user_errors: tuple[type[Exception], ...] = USER_ERRORS,
+    user_errors: tuple[type[Exception], ...] = (ValueError, TypeError),
 ) -> Iterator[None]:
     """Exits if the work fails: with status 2 after a mistake of the user, otherwise with 1.
 
@@ -119,8 +122,8 @@ def error_handling(
             raise
         if isinstance(reason, BrokenPipeError):
             _discard_stdout()
-        message = f"error: {one_line_message(reason)}"
-        exit_with_error(program, "; ".join([message, *([on_failure] if on_failure else [])]), 1)
+        message = "; ".join(filter(None, [one_line_message(reason), on_failure]))
+        exit_with_error(program, f"error: {message}", 1)
     except KeyboardInterrupt as reason:
         exit_with_error(
             program,
@@ -183,14 +186,10 @@ def _is_bug(reason: BaseException) -> bool:
 def collecting_errors(
     failures: list[str], name: str, user_errors: tuple[type[Exception], ...]
 ) -> Iterator[None]:
-    """Prints and records why a part of the work fails; the other parts go on.
+    """Prints and records in a list why a part of the work fails; the other parts go on.
 
-    For a bug, as in a user-defined guide, the traceback is printed too.
-
-    Args:
-        failures: The list to which the reason is added.
-        name: The name of the part.
-        user_errors: As for :func:`error_handling`; any other ``ValueError`` is raised.
+    For a bug, as in a user-defined guide, the traceback is printed too. A ``ValueError`` that is
+    none of ``user_errors`` is raised.
     """
     try:
         yield
@@ -208,15 +207,8 @@ def rerun_command(overwrite: bool) -> str:
     return "without --overwrite the same command" if overwrite else "the same command"
 
 
-STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
-
-
 def check_streams(*names: str) -> None:
-    """Checks that standard streams are open, and not closed as by ``<&-``.
-
-    Args:
-        *names: ``stdin``, ``stdout`` or both.
-    """
+    """Checks that standard streams are open, and not closed as by ``<&-``."""
     for name in names:
         if getattr(sys, name) is None:
             raise ValueError(f"{STREAMS[name]} is closed, and it is needed")
@@ -224,7 +216,7 @@ def check_streams(*names: str) -> None:
 
 @contextmanager
 def streaming(program: str) -> Iterator[None]:
-    """Exits if a program cannot write to standard output; user errors have status 1.
+    """As :func:`error_handling` of a program that may have written something: the status is 1.
 
     After a broken pipe it exits silently, as shell tools do.
     """
@@ -257,17 +249,14 @@ def print_result(program: str, text: str) -> None:
         print(printable(text), flush=True)
 
 
+@dataclass
 class SkippedInputs:
-    """Counts skipped inputs, and prints each on standard error.
+    """Counts skipped inputs, each printed on standard error; ``before`` precede a chunk of them."""
 
-    Attributes:
-        number: Number of skipped inputs.
-        before: Number of inputs before the current chunk, in which indices are counted.
-    """
-
-    def __init__(self, program: str, unit: str) -> None:
-        self.program, self.unit = program, unit
-        self.number = self.before = 0
+    program: str
+    unit: str
+    number: int = 0
+    before: int = 0
 
     def note(self, index: int, reason: str) -> None:
         """Records a skipped input by its index in the chunk."""

@@ -15,7 +15,7 @@ from latentheads.corpora import Corpus, Part, batches
 from latentheads.corpora.batches import TOKENS
 from latentheads.data import Data
 from latentheads.errors import shown
-from latentheads.experiments.cli.options import open_run
+from latentheads.experiments.cli.parser import open_run
 from latentheads.experiments.cli.tables import Row, aligned
 from latentheads.inference.sentences import part_bounds
 from latentheads.metrics.likelihood import Likelihood, compare_likelihoods

@@ -39,7 +39,7 @@ import torch
 from latentheads import AlignmentOptions, Batch, CopyOptions, Head_ELBO
 from latentheads.batch import SPECIALS
 from latentheads.checks import parse_integers
-from latentheads.experiments.cli.parser import OneLineErrorParser
+from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.benchmarks.baselines import (
     Made,
     Runner,
@@ -152,7 +152,7 @@ def show(points: Sequence[Point], memory: str) -> None:
         print(form.format(p.length, p.row, *cells))
 
 
-def make_parser() -> OneLineErrorParser:
+def make_parser() -> Parser:
     """Builds the command line."""
     parser = growth_parser("bench_alignments.py", __doc__, FULL, figure=False)
     parser.add_argument("--task", choices=TASKS, default=TASKS[0], help=f"default: {TASKS[0]}")

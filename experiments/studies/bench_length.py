@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 from latentheads import Batch, Head_ELBO
-from latentheads.experiments.cli.parser import OneLineErrorParser
+from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.benchmarks.baselines import (
     RECIPES,
     Runner,
@@ -82,7 +82,7 @@ def _fusions_of(*networks: nn.Module) -> list[Fusion]:
     return [each for part in networks for each in part.modules() if isinstance(each, Fusion)]
 
 
-def make_parser() -> OneLineErrorParser:
+def make_parser() -> Parser:
     """Builds the command line."""
     parser = growth_parser("bench_length.py", __doc__)
     parser.add_argument(

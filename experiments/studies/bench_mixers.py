@@ -24,7 +24,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import torch
 
 from latentheads import Head_ELBO
-from latentheads.experiments.cli.parser import OneLineErrorParser, positive
+from latentheads.experiments.cli.parser import Parser, positive
 from latentheads.experiments.studies.benchmarks.baselines import Runner, Setting, Size, under
 from latentheads.experiments.studies.benchmarks.growth import (
     Growth,
@@ -61,7 +61,7 @@ def make_rows(window: int, size: Size, setting: Setting, precision: str) -> list
     return runners
 
 
-def make_parser() -> OneLineErrorParser:
+def make_parser() -> Parser:
     """Builds the command line."""
     parser = growth_parser("bench_mixers.py", __doc__, FULL)
     parser.add_argument("--window", type=positive, default=5, metavar="N", help="n; default: 5")

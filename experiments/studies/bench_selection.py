@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from latentheads import Batch, PlugIn
-from latentheads.experiments.cli.parser import OneLineErrorParser
+from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.benchmarks.baselines import Forward, Runner, Setting, Size
 from latentheads.experiments.studies.benchmarks.command_line import write
 from latentheads.experiments.studies.benchmarks.growth import (
@@ -116,7 +116,7 @@ def show(points: Sequence[Point]) -> None:
         print(form.format(p.length, p.row, *cells, f"{masked[p.length] / p.ms:.2f}"))
 
 
-def make_parser() -> OneLineErrorParser:
+def make_parser() -> Parser:
     """Builds the command line."""
     return growth_parser("bench_selection.py", __doc__, FULL, figure=False)
 

@@ -18,7 +18,7 @@ from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from latentheads.checks import MAX_PARTICLES, check_choices, check_least, check_most
+from latentheads.checks import MAX_PARTICLES, check_choice, check_least, check_most
 from latentheads.distributions import HeadVariable
 from latentheads.guide import SAVED_INFER, ModelGuide, check_own_model
 from latentheads.handlers import FromPrior
@@ -80,7 +80,7 @@ class Head_ELBO(Trace_ELBO):
         counts = {"num_samples": num_samples, "num_particles": self.num_particles}
         check_least(counts, num_samples=2, num_particles=1)
         check_most(counts, num_samples=MAX_PARTICLES, num_particles=MAX_PARTICLES)
-        check_choices({"objective": objective}, objective=get_args(Objective))
+        check_choice("objective", objective, get_args(Objective))
         self.kl_weight = kl_weight
         self.free_bits = free_bits
         self.analytic = analytic

@@ -15,13 +15,10 @@ from latentheads.model import HeadModel
 from latentheads.options import ClassSpec, name_of
 
 
-@dataclass(frozen=True, eq=False)
 class GuideSpec(ClassSpec):
     """A guide and its options, which waits for its model."""
 
-    kind: ClassVar[str] = "guide"
     base: ClassVar[type] = ModelGuide
-    needs_model: ClassVar[bool] = True
 
     @classmethod
     def choices(cls) -> Mapping[str, type]:

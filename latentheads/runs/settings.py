@@ -28,6 +28,7 @@ from latentheads.models.network import SpeechOptions
 from latentheads.names import AttentionTypes, parse_attention_types
 from latentheads.options import (
     CLASS,
+    CLASS_PATH,
     MAX_WIDTH,
     Flag,
     IdleOptionError,
@@ -38,7 +39,6 @@ from latentheads.options import (
     merge,
     options_class,
     options_of,
-    split_path,
     to_dict,
 )
 from latentheads.runs.pairs import GuideSpec, ModelGuidePair, join_pair
@@ -440,7 +440,6 @@ class Settings:
     @classmethod
     def from_nested(cls, options: Mapping[str, Any], trusted: Collection[str] = ()) -> Settings:
         """Makes the settings of nested values, in which a recipe or the latents may be named."""
-        check_version(options)
         values = expand_recipe(options)
         names = read_latents(values.pop("latents", DEFAULT_LATENT))
         latents: list[Any] = []
@@ -509,6 +508,7 @@ def expand_recipe(options: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: There is no such recipe, or the guide is named beside it.
     """
     values = dict(options)
+    check_version(options)
     recipe = values.pop("recipe", None)
     if recipe is None:
         return values
@@ -539,7 +539,11 @@ def trusted_paths(trusted: str | Iterable[str] | None) -> Collection[str]:
         raise ValueError(
             f"trusted must be a text, module:Class with commas between, got {shown(trusted)}"
         )
-    return frozenset(map(split_path, split_items(trusted)))
+    paths = frozenset(split_items(trusted))
+    for path in paths:
+        if not CLASS_PATH.fullmatch(path):
+            raise ValueError(f"trust must be module:Class, an import path, got {path!r}")
+    return paths
 
 
 def complete_options(options: Any, trusted: str | None = None) -> Any:

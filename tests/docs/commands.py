@@ -18,7 +18,7 @@ from latentheads.experiments.cli.help import FIRST, LAST
 from latentheads.experiments.cli.options import RunOptions, read_settings
 from latentheads.experiments.sweep import SweepOptions
 from latentheads.latents.registry import LATENTS
-from latentheads.options import choices_of, inner_kind, options_of, own_options
+from latentheads.options import choices_of, inner_kind, options_of
 from latentheads.runs.settings import Settings
 from tests.docs.pages import Page
 from tests.experiments.programs import module_of
@@ -77,9 +77,6 @@ def known_options(program: str) -> frozenset[str]:
 
 def _paths(known: type, prefix: str) -> Iterator[str]:
     """The options of a class, those of the groups within it too, and the help of each group."""
-    if not is_dataclass(known):
-        yield from (f"{prefix}{option.name}" for option in own_options(known))
-        return
     for name, option in options_of(known).items():
         path, kind = f"{prefix}{name}", inner_kind(option.kind)
         yield path

@@ -250,7 +250,7 @@ MISTAKES = [
     ("run --exclude all", "--exclude"),
     ("run --sentences 0", "sentences must be at least 1, got 0"),
     ("run --relevance -1", "relevance must be at least 0, got -1"),
-    ("run --margin -1", "margin must be at least 0, got -1.0"),
+    ("run --margin -1", "margin must be at least 0, got -1"),
     ("run --top=-1", "top must be at least 0, got -1"),
     ("run --positional 1.5", "positional must be at most 1, got 1.5"),
     ("run --rare 0", "rare must be above 0, got 0"),

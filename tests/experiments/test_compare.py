@@ -282,7 +282,7 @@ def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
 
 ONE = "--seeds 0 --recipes coda"
 MISTAKES = [
-    ("--seeds 0,x", "--seeds must be a list of whole numbers, got '0,x'"),
+    ("--seeds 0,x", "--seeds.1 must be a whole number, got 'x'"),
     (f"{ONE},codda", "unknown recipe 'codda'"),
     ("--seeds 0,0", "seeds must differ from each other, got 0,0"),
     ("--seeds=0 --verbose", "--verbose belongs to run.py"),
@@ -296,7 +296,7 @@ MISTAKES = [
     (f"{ONE}+group --selection.strategy subset", "strategy stands in a recipe's name: write"),
     ("--recipes coda --logits.prior tied", "--logits.prior stands in a recipe's name: write"),
     ("--recipes coda --selection.candidates=6", "--selection is latent in none of the recipes"),
-    ("--recipes=", "--recipes must be at least one, got none"),
+    ("--recipes=", "recipes must be at least one, got none"),
     ("--recpies coda", "--recpies is not an option: did you mean --recipes?"),
     (f"{ONE} --jobs 0", "jobs must be at least 1, got 0"),
     (f"{ONE} --shard 3/2", "shard must be I/N with I from 1 to N, as 1/4, got '3/2'"),

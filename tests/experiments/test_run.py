@@ -127,7 +127,6 @@ def test_a_guide_of_ones_own_is_found_by_import_path(
     """Where the program is started, which is known before any file is read."""
     (tmp_path / "my_sharp.py").write_text(GUIDE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("latentheads.experiments.cli.command_line.HERE", str(tmp_path))
     monkeypatch.setattr(sys, "path", [*sys.path])
     words = ["--guide=my_sharp:Sharper", "--guide.start=0.7", "--latents=logits", *TINY, *SHORT]
     succeed("run.py", *words, "--network.layers=1", "--out", "run")
@@ -160,7 +159,6 @@ class Counting(Data):
 def test_so_is_a_data_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_counting.py").write_text(DATA)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("latentheads.experiments.cli.command_line.HERE", str(tmp_path))
     monkeypatch.setattr(sys, "path", [*sys.path])
     words = ["--data", "my_counting:Counting", "--data.most", "7", "--out", "run"]
     short = [word for word in (*TINY, *SHORT) if not word.startswith("--data")]
@@ -257,11 +255,12 @@ class Net(Guide):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("Typed", "guide 'my_options:Typed' needs guide.start"),
+        ("Typed", "--guide.start is missing"),
         ("Typed --guide.strt 1", "--guide.strt is not an option: did you mean --guide.start?"),
-        ("Net", "'my_options:Net': its first argument must be called model, got net"),
-        ("Bare", "its option 'start' needs a type or a default, as start: float = 1.0"),
-        ("Bare --guide.start 1", "its option 'start' needs a type or a default, as start: float"),
+        ("Net --guide.start x", "--guide.start must be a number, got 'x'"),
+        ("Net --guide.net x", "--guide.net is not an option: choose from start"),
+        ("Bare", "--guide.start needs a type or a default, as start: float = 1.0"),
+        ("Bare --guide.start 1", "--guide.start needs a type or a default, as start: float = 1.0"),
         ("Untyped --guide.start x", "error: --guide.start must be a number, got 'x'"),
         ("Untyped --guide.start true", "error: --guide.start must be a number, got 'true'"),
     ],
@@ -326,7 +325,10 @@ MISTAKES = [
     ("--guide cascadid", "--guide must be one of tied, mean-field"),
     ("--network.heads 5", "heads must divide the width 8, got 5"),
     ("--disagreement outputs", "unknown disagreement 'outputs': choose from subspace"),
-    ("--disagreement output --disagreement.weight nan", "weight must be a number, got 'nan'"),
+    (
+        "--disagreement output --disagreement.weight nan",
+        "weight must be a finite number, got 'nan'",
+    ),
     ("--train.steps -3", "steps must be at least 1, got -3"),
     ("--out /proc/nowhere", "cannot write the run folder /proc/nowhere"),
     ("--recipe coda --logits.blocks encoder", "unknown attention type 'encoder': choose from"),

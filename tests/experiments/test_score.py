@@ -172,15 +172,15 @@ MISTAKES = [
     ("text --references bytes", "cannot read bytes: it is not UTF-8 text"),
     ("run --references text", "--tokenised, --lowercase and --recognised are for text files"),
     ("run --resamples 10", "resamples must be at least 40, got 10"),
-    ("run --seed -1", "seed must lie between 0 and 2^63, got -1"),
+    ("run --seed -1", "seed must be at least 0, got -1"),
     ("run --resample 50", "--resample is not an option"),
-    ("run --resamples many", "argument --resamples: invalid int value: 'many'"),
+    ("run --resamples many", "argument --resamples: must be a whole number, got 'many'"),
     ("run --paper wmt17", "argument --paper: invalid choice: 'wmt17' (choose from"),
     ("run --likelihood", "run is not a run folder: it has no config.yaml"),
     ("run --likelihood --resamples 10", "resamples must be at least 40, got 10"),
     ("run --likelihood --accuracy", "--accuracy is for scores of output: drop it, or --likelihood"),
     ("run --device cpu", "--device is for --likelihood"),
-    ("run --json gone/scores.json", "--json: cannot write gone/scores.json: no such folder"),
+    ("run --json gone/scores.json", "--json: cannot write gone/scores.json: its folder is"),
     ("", "the following arguments are required: RUN"),
 ]
 

@@ -9,7 +9,6 @@ import pytest
 from latentheads import Block
 from latentheads.checks import (
     check_choice,
-    check_choices,
     check_known,
     check_number,
     parse_integers,
@@ -29,13 +28,6 @@ def test_a_word_that_an_option_does_not_know_is_refused_with_those_that_it_knows
     check_choice("part", "valid", ("valid", "test"))
     with pytest.raises(ValueError, match=r"^part must be one of valid, test; got 'dev'$"):
         check_choice("part", "dev", ("valid", "test"))
-
-
-def test_of_several_options_the_first_wrong_word_is_refused() -> None:
-    known = {"side": ("source", "target"), "part": {"valid": 1, "test": 2}}
-    check_choices({"side": "target", "part": "test"}, **known)
-    with pytest.raises(ValueError, match=r"^part must be one of valid, test; got None$"):
-        check_choices({"side": "source", "part": None}, **known)
 
 
 def test_a_name_that_nothing_has_is_refused_with_those_that_there_are() -> None:

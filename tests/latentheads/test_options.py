@@ -32,7 +32,6 @@ from latentheads.options import (
     merge,
     options_class,
     options_of,
-    split_path,
     to_dict,
 )
 from latentheads.runs.pairs import GuideSpec
@@ -167,7 +166,7 @@ def test_options_go_to_plain_values_and_back() -> None:
     assert unchecked(from_dict)(Data, to_dict(Pairs(folder="x", source="a"))) == Pairs(
         folder="x", source="a"
     )
-    assert to_dict({"path": Path("a") / "b"}) == {"path": "a/b"}
+    assert Pairs(folder=unchecked(Path)("x"), source="a").folder == "x"
 
 
 MISTAKES = [
@@ -177,7 +176,7 @@ MISTAKES = [
     ({"size": "x"}, "size must be a whole number, got 'x'"),
     ({"size": True}, "size must be a whole number, got True"),
     ({"size": 1.5}, "size must be a whole number, got 1.5"),
-    ({"size": Flag()}, "size must be a whole number, got no value"),
+    ({"size": Flag()}, "size needs a value"),
     ({"size": 10}, "size must be at most 9, got 10"),
     ({"steps": 0}, "steps must be at least 1, got 0"),
     ({"steps": 2**63}, "steps must be below 9,223,372,036,854,775,808, got"),
@@ -192,10 +191,10 @@ MISTAKES = [
     ({"inner": 3}, "inner is a group of options: did you mean inner.radius or inner.share?"),
     ({"shape": "flat"}, "shape must be one of round, long-box; got 'flat'"),
     ({"shape": "long-box"}, "shape.width is missing"),
-    ({"shape": {"class": None}}, "shape must be one of round, long-box; got 'None'"),
+    ({"shape": {"class": None}}, "shape must be one of round, long-box; got None"),
     ({"shape": {"width": 3}}, "shape.width is not an option of round, but of long-box"),
     ({"shape": {"radus": 3}}, "shape.radus is not an option: did you mean shape.radius?"),
-    ({"shape": Flag()}, "shape must be a name, got no value"),
+    ({"shape": Flag()}, "shape needs a value"),
     ({"shape": {"class": "long-box", "width": None}}, "shape.width must be a whole number"),
     ({"needed": {"weight": 2}}, "needed.kinds is missing"),
     ({"needed": {"kinds": "a", "weight": {"b": 1}}}, "needed.weight must be a number, got {'b"),
@@ -220,9 +219,9 @@ def test_python_gets_the_same_line() -> None:
         with pytest.raises(OptionError) as refused:
             python(**arguments)
         assert str(refused.value) == message
-    with pytest.raises(OptionError, match=r"^shape is given twice$"):
+    with pytest.raises(TypeError, match=r"multiple values for keyword argument 'shape'$"):
         python(Round(), shape=Round())
-    with pytest.raises(OptionError, match=r"^Round takes 1 positional arguments$"):
+    with pytest.raises(TypeError, match=r"^too many positional arguments$"):
         unchecked(Round)(1.0, 2.0)
 
 
@@ -359,7 +358,7 @@ def test_nested_values_stand_side_by_side() -> None:
 
 def test_a_class_of_constructor_arguments_is_named_with_them() -> None:
     assert unchecked(from_dict)(Data, "grammar") == Grammar()
-    assert PriorSpec.read({"class": "cascaded", "scale": 2}).options == {"scale": 2.0}
+    assert PriorSpec.read({"class": "cascaded", "scale": 2}).options["scale"] == 2.0
     assert to_dict(PriorSpec.read("cascaded"))["hidden"] == 4
     assert GuideSpec("cascaded") == GuideSpec.read({"class": "cascaded", "hidden": 4})
     assert hash(GuideSpec("cascaded")) == hash(GuideSpec("cascaded", {"hidden": 4}))
@@ -370,10 +369,10 @@ def test_a_class_of_constructor_arguments_is_named_with_them() -> None:
         GuideSpec.read("coda")
 
 
-@pytest.mark.parametrize("name", ["cascaded:", "a/b:C", "module", ":C"])
+@pytest.mark.parametrize("name", ["cascaded:", "a/b:C", "module", ":C", "module.Class"])
 def test_a_path_of_a_class_has_a_module_and_a_name(name: str) -> None:
-    with pytest.raises(OptionError, match="must be module:Class"):
-        split_path(name)
+    with pytest.raises(OptionError, match=r"^must be one of .*, or module:Class for your own; got"):
+        GuideSpec.read(name)
 
 
 def test_a_class_is_imported_only_if_it_is_trusted() -> None:

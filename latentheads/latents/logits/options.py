@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, NoReturn, cast
 
 from latentheads.latents.logits.priors import PRIORS, Prior
@@ -24,11 +24,9 @@ class OfGuide(Prior):
         raise TypeError("prior tied must be resolved first")
 
 
-@dataclass(frozen=True, eq=False)
 class PriorSpec(ClassSpec):
     """A prior of logits and its options; ``tied`` stands for that of the guide's own form."""
 
-    kind: ClassVar[str] = "prior"
     base: ClassVar[type] = Prior
 
     @classmethod

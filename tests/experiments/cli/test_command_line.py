@@ -170,13 +170,13 @@ def test_classes_that_the_words_name_are_trusted_and_those_of_a_file_are_not(
 ) -> None:
     config = tmp_path / "some.yaml"
     config.write_text("guide: theirs:Guide\n")
-    for words in (["--trust", "m:C, n:D"], ["--trust=m.C,n.D"], ["--trust=m:C", "--trust", "n:D"]):
+    for words in (["--trust", "m:C, n:D"], ["--trust=m:C,n:D"], ["--trust=m:C", "--trust", "n:D"]):
         line = read_command_line([*words, "--config", str(config)])
         assert line.trusted == {"m:C", "n:D"}
     words = ["--guide=mine:Guide", "--latents", "logits", "--logits.prior", "mine:Prior"]
     assert read_command_line(words).trusted == {"mine:Guide", "mine:Prior"}
     for option in ("--recipe", "--recipes"):
-        assert read_command_line([option, "mine.Prior+tied"]).trusted == {"mine:Prior"}
+        assert read_command_line([option, "mine:Prior+tied"]).trusted == {"mine:Prior"}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from latentheads.checks import check_distinct, check_least, check_seed, parse_integers
+from latentheads.checks import check_items, check_least, check_seed, parse_integers
 from latentheads.errors import UnfinishedError, print_message
 from latentheads.experiments import score
 from latentheads.experiments.cli.errors import (
@@ -222,12 +222,12 @@ def test_numbers_are_read_and_those_named_twice_refused() -> None:
     assert parse_integers("seeds", "3, 1") == [3, 1]
     with pytest.raises(ValueError, match=r"^seeds must be whole numbers with commas between, got"):
         parse_integers("seeds", "3,x")
-    check_distinct("seeds", [3, 1])
+    check_items("seeds", [3, 1])
     with pytest.raises(ValueError, match=r"^seeds must differ from each other, got 3,3$"):
-        check_distinct("seeds", [3, 3])
+        check_items("seeds", [3, 3])
     check_seed(HUGE - 1)
-    for seed in (-1, HUGE):
-        with pytest.raises(ValueError, match=f"^seed must lie between 0 and 2\\^63, got {seed}$"):
+    for seed, bound in ((-1, "0"), (HUGE, "0 and less than 2\\^63")):
+        with pytest.raises(ValueError, match=f"^seed must be at least {bound}, got {seed}$"):
             check_seed(seed)
 
 
