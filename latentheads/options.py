@@ -369,7 +369,8 @@ def _explain_unknown(kind: Any, name: str) -> OptionError:
     group, _, rest = name.partition("_")
     moved = [path for path in last if rest and path.startswith(f"{group}.")]
     close = get_close_matches(name, last.values(), 1, 0.75)
-    similar = sorted((p for p in last if last[p] in close), key=lambda path: path.count("."))
+    similar = [path for path in last if last[path] in close]
+    similar = [path for path in similar if path == last[path]] or similar
     similar = [path for path in moved if path == f"{group}.{rest}"] or moved or similar
     similar = [alias] if alias in last else similar
     table = choices_of(kind) or {}

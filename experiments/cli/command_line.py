@@ -224,8 +224,9 @@ def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, An
         raise OptionError("recipe", f" {shown(recipe)} is a preset: use preset {recipe}")
     expanded = expand_recipe(values)
     data = expanded.get("data", {})
-    if isinstance(data, list) or (isinstance(data, Mapping) and isinstance(data.get(CLASS), list)):
-        raise OptionError("data", f" must be a name or a folder, got {shown(data)}")
+    name = data.get(CLASS) if isinstance(data, Mapping) else data
+    if isinstance(name, list | dict):
+        raise OptionError("data", f" must be a name or a folder, got {shown(name)}")
     data = merge({}, data)
     if CLASS not in data or isinstance(data[CLASS], Flag):
         return expanded

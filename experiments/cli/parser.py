@@ -145,10 +145,12 @@ positive = typed(Count)
 
 def writable(text: str) -> Path:
     """Parses the path of a file that can be written."""
+    path = Path(text).expanduser()
     try:
-        return check_output_file(Path(text).expanduser())
+        check_output_file(path)
     except ValueError as reason:
         raise argparse.ArgumentTypeError(str(reason).removeprefix("--out: ")) from None
+    return path
 
 
 def make_reader(name: str, description: str, groups: Groups) -> Parser:

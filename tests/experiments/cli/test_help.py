@@ -17,6 +17,7 @@ from latentheads.models import PRIORS
 from latentheads.options import choices_of, flatten, options_of
 from latentheads.runs.settings import Settings
 from latentheads.training.losses import KLWarmup
+from latentheads.training.options import Training
 from tests.experiments.programs import assert_refused, inside
 
 MOST_LINES = 64
