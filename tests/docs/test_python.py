@@ -38,14 +38,16 @@ SHOWN = {
     "docs/bernoulli-heads.md": 3,
     "docs/comparing.md": 1,
     "docs/copy.md": 1,
+    "docs/first-hour.md": 3,
     "docs/guides.md": 5,
     "docs/latents.md": 3,
     "docs/own-text.md": 1,
+    "docs/papers-in-miniature.md": 1,
     "docs/pretrained.md": 6,
     "docs/analysis.md": 3,
     "docs/report.md": 1,
 }
-"""Blocks of Python on every page; each is run below, that of the API by the examples."""
+"""Blocks of Python on every page; each is run below, or with the examples or the first hour."""
 
 
 def snippets(name: str) -> list[str]:
