@@ -203,10 +203,10 @@ class Network:
     moved: ClassVar[Mapping[str, str]] = MOVED
 
     def __post_init__(self) -> None:
-        if self.width % 2:
-            raise OptionError("width", f" must be even, got {self.width}")
         if self.width % self.heads:
             raise OptionError("heads", f" must divide the width {self.width}, got {self.heads}")
+        if self.width % 2:
+            raise OptionError("width", f" must be even, got {self.width}")
         if self.adaptive is not None and self.share == "none":
             raise OptionError("adaptive", " ties the output to the input: share none is impossible")
         self._numbers_to_text()

@@ -340,7 +340,7 @@ def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
 def test_what_is_no_language_model_is_refused(tmp_path: Path) -> None:
     train(tmp_path / "mt", *FEW)
     for name, message in (
-        ("mt", "mt is a translation model: use translate.py\n"),
+        ("mt", "mt is a translation model: use translate\n"),
         ("gone", "gone is not a run folder: it has no config.yaml\n"),
     ):
         assert_refused("generate.py", str(tmp_path / name), says=f"{tmp_path}/{message}")

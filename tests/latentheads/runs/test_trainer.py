@@ -128,8 +128,8 @@ def test_a_loaded_run_has_all_that_was_written(corpus: Corpus, finished: Path) -
         run.generate("the dog")
     with pytest.raises(ValueError, match=r"beams is not an option: did you mean beam\?"):
         run.translate(lines, beams=3)
-    with pytest.raises(ValueError, match=r"^beam must be a whole number, got '3'$"):
-        run.translate(lines, beam="3")
+    with pytest.raises(ValueError, match=r"^beam must be a whole number, got 'three'$"):
+        run.translate(lines, beam="three")
     with pytest.raises(ValueError, match=r"^part must be one of train, valid, test; got 'dev'$"):
         unchecked(lh.Run.evaluate)(run, "dev")
 
