@@ -282,7 +282,7 @@ def update(engine: Engine, number: int) -> list[Tensor]:
 @pytest.mark.parametrize(
     "options",
     [
-        {"kl": "sampled", "accumulate": 2},
+        {"loss": {"kl": "sampled"}, "accumulate": 2},
         {"optimizer": "nag"},
         {"optimizer": "muon"},
         {"precision": "fp16"},

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from latentheads.corpora.text import normalise_whitespace
-from latentheads.errors import shown
 from latentheads.metrics.protocol import Protocol
 from latentheads.options import Choice, OptionError, options_class
 
@@ -260,7 +259,7 @@ class FolderData(Cached):
         """Raises a ValueError where the folder cannot hold such data."""
         if not self.path.is_dir():
             where = "" if self.path.is_absolute() else f" in the current folder, {Path.cwd()}"
-            raise ValueError(f"data must be an existing folder, got {shown(self.folder)}{where}")
+            raise ValueError(f"data must be an existing folder, got {self.folder!r}{where}")
 
     def _stem(self, part: str) -> str | None:
         """The name of a part's files before the dot; None: the usual ones."""

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import FENCE, RESULTS, ROOT, Page, slug
-from tests.docs.test_numbers import among, numbers
+from tests.docs.pages import FENCE, RESULTS, ROOT, Page, among, numbers, slug
 from tests.experiments.programs import succeed
 
 HOUR = Page(ROOT / "docs" / "first-hour.md")

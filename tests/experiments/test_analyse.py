@@ -171,7 +171,10 @@ def test_there_is_a_row_a_run_and_a_row_a_head(analysed: Path) -> None:
         assert own.entropy.mean() == pytest.approx(row.entropy, rel=1e-4, abs=1e-5)
         assert own.divergence.mean() == pytest.approx(row.jsd, rel=1e-4, abs=1e-5)
         assert own.cosine.mean() == pytest.approx(row.cosine, rel=1e-4, abs=1e-5)
-        assert own.roles.fillna("").str.contains("positional").sum() == row.positional
+        assert (
+            own.roles.astype(object).fillna("").astype(str).str.contains("positional").sum()
+            == row.positional
+        )
     first = (analysed / "table.md").read_text().splitlines()[2]
     assert first.startswith("| `transformer-seed0` | `transformer` | ")
     assert f" {table.jsd[0]:.2f} |" in first

@@ -427,13 +427,13 @@ def test_a_folder_of_something_else_is_told_before_anything_starts(tmp_path: Pat
 
 def test_every_value_of_an_option_has_a_run_crossed_with_those_of_another(tmp_path: Path) -> None:
     words = ["--recipes=cascaded+alignments,exact+alignments", "--seeds=3"]
-    losses = "--vary=loss=marginal,RenyiELBO(alpha=0.5,num_particles=2)"
-    plans = plans_of(tmp_path, *words, losses, "--vary", "data.vocab_size=400,500", "--data=hub")
-    values = [(p.settings.train.loss, p.settings.data.vocab_size) for p in plans]
-    one, other = "marginal", "RenyiELBO(alpha=0.5,num_particles=2)"
-    assert values == [(one, 400), (one, 500), (other, 400), (other, 500)] * 2
-    assert plans[1].recipe == "cascaded+alignments train.loss=marginal data.vocab_size=500"
-    name = "cascaded+alignments-train.loss=marginal-data.vocab_size=500-seed3"
+    losses = "--vary=loss=marginal,RenyiELBO"
+    plans = plans_of(tmp_path, *words, losses, "--vary", "data.joint=true,false", "--data=hub")
+    values = [(p.settings.train.loss.name, p.settings.data.joint) for p in plans]
+    one, other = "marginal", "RenyiELBO"
+    assert values == [(one, True), (one, False), (other, True), (other, False)] * 2
+    assert plans[1].recipe == "cascaded+alignments train.loss=marginal data.joint=false"
+    name = "cascaded+alignments-train.loss=marginal-data.joint=false-seed3"
     assert plans[1].folder == tmp_path / name
     assert len({plan.folder for plan in plans}) == 8
     (tmp_path / "texts").mkdir()

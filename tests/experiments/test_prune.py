@@ -398,7 +398,7 @@ def test_killed_while_networks_move_it_goes_on(runs: Path, tmp_path: Path) -> No
         ("--network.layers=1", "has another network: network.layers 2 there, 1 here"),
         (
             "--recipe=realformer --network.norm=pre",
-            "network.norm.class post there, pre",
+            "network.norm post there, pre",
         ),
         ("--data.sentences=50", "another vocabulary than this corpus: data.sentences 60 there, 50"),
     ],

@@ -213,7 +213,7 @@ def test_patience_average_and_kept_weights(tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = [*TINY, "--recipe=transformer", "--samples=2", "--train.steps=40"]
     words += ["--train.report_every=2", "--train.tokens=128", "--train.learning_rate=1e-9"]
-    words += ["--train.average=3", "--train.keep=2", "--train.patience=4", "--train.metric=plug-in"]
+    words += ["--train.average=3", "--train.keep=3", "--train.patience=4", "--train.metric=plug-in"]
     succeed("run.py", *words, "--out", str(out))
     names = sorted(path.name for path in (out / "checkpoints").iterdir())
     kept = [name for name in names if name.startswith("step-")]

@@ -371,6 +371,6 @@ def test_a_run_does_not_replace_the_one_that_it_starts_with(tiny_run: Path, tmp_
     before = Path(shutil.copytree(tiny_run, tmp_path / "run"))
     weights = (before / "checkpoints" / "best.safetensors").read_bytes()
     words = ["--guide", "cascaded", *TINY, *SHORT, f"--start={before}", f"--out={before}"]
-    says = f"start and out are both {before}: choose another --out"
+    says = f"start and out are both {before}: choose another out"
     assert_refused("run.py", *words, "--overwrite", says=says)
     assert (before / "checkpoints" / "best.safetensors").read_bytes() == weights

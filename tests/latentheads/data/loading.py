@@ -22,7 +22,8 @@ def load(data: Data) -> Loaded:
 
 def load_pairs(folder: Path, **options: Any) -> Loaded:
     """Pairs of a folder, from English into German."""
-    given = {"source": "en", "target": "de", "vocab_size": 300, **options}
+    target = {} if "tasks" in options else {"target": "de"}
+    given = {"source": "en", **target, "vocab_size": 300, **options}
     return load(Pairs(str(folder), **given))
 
 

@@ -83,7 +83,7 @@ GRADIENTS: dict[str, type[Head_ELBO]] = {
 
 
 def selecting(gradient: Any) -> Translation:
-    options = SelectionOptions("subset", candidates=6, gradient=gradient)
+    options = SelectionOptions({"class": "subset", "candidates": 6}, gradient=gradient)
     network, prior = sizes(layers=1), make_prior("delta")
     return Translation(11, 13, prior, network, latents=[options]).double()
 

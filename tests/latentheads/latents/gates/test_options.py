@@ -201,7 +201,7 @@ def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
         ("--gates.heads=1", "--gates is not latent: say "),
         ("--start={runs}/none", "{runs}/none is not a folder: give folders that run.py wrote"),
         ("--start={runs}/plain --network.width=16", "network.width 8 there, 16 here"),
-        ("--start={runs}/plain --network.norm=pre", "network.norm.class post there, pre here"),
+        ("--start={runs}/plain --network.norm=pre", "network.norm post there, pre here"),
         ("--start={runs}/plain --network.mixers=local", "network.mixers attention there, local"),
         (
             "--start={runs}/plain --data.language=tamir --latents=none",
