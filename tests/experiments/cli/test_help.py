@@ -127,6 +127,7 @@ def test_a_list_says_whether_a_class_of_ones_own_may_be_named(
     ("words", "message"),
     [
         ("--data.help=pears", "data.help must be one of grammar, grammar-text, "),
+        ("--help=nope", "help must be all, or stand alone; got 'nope'"),
         ("--foo.help", "foo is not a group of options"),
         ("--seed.help", "seed is not a group of options"),
         ("--train.foo.help", "train.foo is not a group of options"),
