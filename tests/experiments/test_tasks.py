@@ -195,7 +195,7 @@ def test_scores_of_a_task_that_is_not_there_are_refused(finished: Path, tmp_path
     short = "must name the task of each line of test.translations.txt"
     assert_refused("score.py", run, "--direction=en-de", says=short)
     tasks.unlink()
-    single = "has a single direction: drop direction"
+    single = "has a single direction: drop --direction"
     assert_refused("score.py", run, "--direction=en-de", says=single)
 
 
