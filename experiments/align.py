@@ -22,8 +22,8 @@ from latentheads.experiments.cli.errors import (
     error_handling,
     streaming,
 )
-from latentheads.experiments.cli.options import Options, Parser
 from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file
+from latentheads.experiments.cli.parser import Options, Parser
 from latentheads.files import write_text
 from latentheads.metrics.alignment import write_pharaoh
 from latentheads.runs.loading import load_run
@@ -173,9 +173,9 @@ def check_options(options: Options) -> None:
     if options.runs is not None and options.aligner is not None:
         raise ValueError("--aligner and --runs both say what aligns: give one")
     trained = "--runs" if options.runs is not None else "--aligner"
-    defaults = vars(AlignerOptions())
-    idle = [name for name, value in defaults.items() if options[name] != value]
-    idle += [name for name in ("keep", "split") if options[name] is not None]
+    given, defaults = vars(options), vars(AlignerOptions())
+    idle = [name for name, value in defaults.items() if given[name] != value]
+    idle += [name for name in ("keep", "split") if given[name] is not None]
     idle += ["guide"] if options.runs is not None and options.guide is not None else []
     if idle and (options.runs is not None or options.aligner is not None):
         reason = "runs have their posterior" if idle[0] == "guide" else "nothing is trained"
@@ -190,7 +190,8 @@ def find_outputs(options: Options) -> dict[str, Path]:
     """
     if options.out is None:
         check_streams("stdout")
-    named = {name: options[name] for name in ("out", "scores", "keep") if options[name] is not None}
+    given = {name: vars(options)[name] for name in ("out", "scores", "keep")}
+    named = {name: value for name, value in given.items() if value is not None}
     inputs = (*options.texts, options.aligner, *(options.runs or ()))
     check_distinct_files(((f"--{name}", path) for name, path in named.items()), inputs)
     return {name: check_output_file(Path(path), f"--{name}") for name, path in named.items()}
@@ -206,7 +207,9 @@ def align_texts(source: list[str], target: list[str], options: Options) -> Align
     if options.aligner is not None:
         aligner = load_aligner(options.aligner)
     else:
-        training = AlignerOptions(**{name: options[name] for name in vars(AlignerOptions())})
+        training = AlignerOptions(
+            **{name: getattr(options, name) for name in vars(AlignerOptions())}
+        )
         settings = {"options": training, "split": options.split or SPLITS[0]}
     with _Progress(options.quiet, aligner is None) as progress:
         return align(

@@ -28,8 +28,8 @@ from latentheads.experiments.analysis.tables import (
 )
 from latentheads.experiments.analysis.texts import Text, texts
 from latentheads.experiments.cli.errors import error_handling, print_result
-from latentheads.experiments.cli.options import Options, Parser, add_run_options, make_reader
 from latentheads.experiments.cli.outputs import check_distinct_files, make_output_folder
+from latentheads.experiments.cli.parser import Options, Parser, add_run_options, make_reader
 from latentheads.files import write_text
 from latentheads.runs.head_analysis import AnalysisOptions, analyse_heads
 from latentheads.runs.trained_model import check_is_stochastic
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
     with error_handling("analyse.py", on_interrupt="nothing was written"):
         analysis_options = AnalysisOptions(
-            **{field.name: options[field.name] for field in fields(AnalysisOptions)}
+            **{field.name: getattr(options, field.name) for field in fields(AnalysisOptions)}
         )
         outputs = (("--out", Path(options.out) / name) for name in WRITTEN)
         check_distinct_files(outputs, (*options.runs, options.conllu))

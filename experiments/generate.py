@@ -24,8 +24,7 @@ from latentheads.experiments.cli.errors import (
     write_stdout,
 )
 from latentheads.experiments.cli.inputs import read_chunks
-from latentheads.experiments.cli.options import Options, Parser, add_run_options, open_run
-from latentheads.experiments.cli.parser import OF_RUNS
+from latentheads.experiments.cli.parser import OF_RUNS, Options, Parser, add_run_options, open_run
 from latentheads.runs.generation import Sampling, continue_or_skip
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import check_is_stochastic
@@ -80,7 +79,9 @@ def load(options: Options) -> tuple[Run, Sampling]:
     if options.draws:
         check_is_stochastic([run.trained_model], "--draws")
     names = ("length", "temperature", "top_k", "context", "unknown")
-    sampling = Sampling(**{name: options[name] for name in names}, sample_heads=bool(options.draws))
+    sampling = Sampling(
+        **{name: getattr(options, name) for name in names}, sample_heads=bool(options.draws)
+    )
     sampling.sample(run.trained_model, [])  # validates the options before input is read
     return run, sampling
 

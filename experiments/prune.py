@@ -20,9 +20,8 @@ import latentheads.experiments.cli.startup  # noqa: F401
 from latentheads.checks import check_least, check_seed, parse_integers
 from latentheads.corpora import Corpus
 from latentheads.experiments.cli.errors import error_handling, print_result
-from latentheads.experiments.cli.options import Options, Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import make_output_folder
-from latentheads.experiments.cli.parser import OF_RUNS
+from latentheads.experiments.cli.parser import OF_RUNS, Options, Parser, add_run_options, open_run
 from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.pruning.curve import (
     By,
@@ -39,13 +38,12 @@ from latentheads.experiments.pruning.networks import (
     pruned_networks,
     time_all,
 )
-from latentheads.files import locked_folder, write_text
+from latentheads.files import finite, locked_folder, write_text
 from latentheads.metrics.scores import SCORES, format_value, primary_score
 from latentheads.names import ATTENTION_TYPES, attention_type_of, parse_attention_types
 from latentheads.pruning import all_heads, fold_selection
 from latentheads.runs.folder import RUN_FILES
 from latentheads.runs.run import Run
-from latentheads.values import finite
 
 STAGING_PREFIX = ".networks-"
 """Prefix of the temporary folder of networks until all are complete."""
@@ -261,7 +259,7 @@ def write(
     timed = int(corpus.test.first(options.timed).targets.lengths.sum())
     points = [curve_point(network, networks[0], timed) for network in networks]
     recorded = ("by", "chains", "normalise", "sentences", "seed", "checkpoint")
-    facts = {name: options[name] for name in recorded}
+    facts = {name: getattr(options, name) for name in recorded}
     record = {"run": str(run.path), "corpus": corpus.name, **facts, "rounds": options.rounds}
     record["decoding"] = asdict(run.settings.decode)
     record["device"] = run.model.device.type

@@ -13,9 +13,9 @@ from typing import Literal
 import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.experiments.cli.errors import error_handling, print_result
-from latentheads.experiments.cli.options import Parser, add_run_options, make_reader, open_run
 from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file
 from latentheads.experiments.cli.pages import warn_unread
+from latentheads.experiments.cli.parser import Parser, add_run_options, make_reader, open_run
 from latentheads.page import report
 
 DESCRIPTION = (
@@ -71,7 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_distinct_files([("--out", options.out)], options.runs)
         out = check_output_file(Path(options.out))
         runs = [open_run(run, options, finished=True) for run in options.runs]
-        page_options = {name: options[name] for name in ("part", "sentences", "shown", "draws")}
+        page_options = {
+            name: getattr(options, name) for name in ("part", "sentences", "shown", "draws")
+        }
         page = report(runs, out, **page_options, seed=options.seed)
     warn_unread("report.py", page)
     print_result("report.py", f"written to {options.out}: {len(page.html.encode()):,} bytes")

@@ -20,18 +20,16 @@ import latentheads.experiments.cli.startup  # noqa: F401
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file
 from latentheads.experiments.cli.parser import (
-    OneLineErrorParser,
-    Paragraphs,
-    add_loading_options,
+    Parser,
+    add_run_options,
     writable,
 )
 from latentheads.experiments.cli.systems import System, compare, read_systems
 from latentheads.experiments.cli.tables import aligned
-from latentheads.files import write_text
+from latentheads.files import finite, write_text
 from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import RESAMPLES, SEED, Estimate, check_resamples
 from latentheads.metrics.scores import SCORES
-from latentheads.values import finite
 
 DESCRIPTION = (
     "Scores the output of finished runs, and tests each against the first.\n\n"
@@ -60,11 +58,9 @@ LIKELIHOOD_OPTIONS = ("checkpoint", "trust", "device")
 """Options for --likelihood."""
 
 
-def make_parser() -> OneLineErrorParser:
+def make_parser() -> Parser:
     """Builds the command line."""
-    parser = OneLineErrorParser(
-        "score.py", DESCRIPTION, GROUPS, "[options] RUN [RUN ...]", Paragraphs
-    )
+    parser = Parser("score.py", DESCRIPTION, GROUPS, "[options] RUN [RUN ...]")
     parser.add_argument(
         "runs", nargs="+", metavar="RUN", help="run folder, or text file; the first is the baseline"
     )
@@ -108,12 +104,9 @@ def make_parser() -> OneLineErrorParser:
         "--resamples",
         type=int,
         default=RESAMPLES,
-        help=f"resamples of the test part (default: {RESAMPLES})",
+        help="resamples of the test part",
     )
-    parser.add_argument(
-        "--seed", type=int, default=SEED, help=f"seed of the resampling (default: {SEED})"
-    )
-    add_loading_options(parser)
+    add_run_options(parser, "of the resampling", SEED)
     parser.add_argument("--json", type=writable, metavar="FILE", help="write all results as JSON")
     return parser
 
@@ -147,7 +140,7 @@ def record(systems: Sequence[System], rows: Sequence[Mapping[str, Estimate]]) ->
     }
 
 
-def _check_options(options: argparse.Namespace, parser: OneLineErrorParser) -> None:
+def _check_options(options: argparse.Namespace, parser: Parser) -> None:
     """Checks for options that have no effect."""
     for name in TEXT_OPTIONS if options.likelihood else LIKELIHOOD_OPTIONS:
         if getattr(options, name) != parser.get_default(name):

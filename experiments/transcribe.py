@@ -30,9 +30,8 @@ from latentheads.experiments.cli.errors import (
     streaming,
     write_stdout,
 )
-from latentheads.experiments.cli.options import Options, Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import check_distinct_files, open_output
-from latentheads.experiments.cli.parser import OF_RUNS
+from latentheads.experiments.cli.parser import OF_RUNS, Options, Parser, add_run_options, open_run
 from latentheads.runs.alignment import check_alignments
 from latentheads.runs.generation import sample_repeatedly, select_task
 from latentheads.runs.run import Run

@@ -30,9 +30,8 @@ from latentheads.experiments.cli.errors import (
     write_stdout,
 )
 from latentheads.experiments.cli.inputs import read_chunks
-from latentheads.experiments.cli.options import Options, Parser, add_run_options, open_run
 from latentheads.experiments.cli.outputs import check_distinct_files, open_output
-from latentheads.experiments.cli.parser import OF_RUNS
+from latentheads.experiments.cli.parser import OF_RUNS, Options, Parser, add_run_options, open_run
 from latentheads.metrics.alignment import write_pharaoh
 from latentheads.runs.alignment import align_lines, check_alignments
 from latentheads.runs.generation import check_ensemble, select_task, translate_lines, unknown_words

@@ -14,14 +14,14 @@ import latentheads.experiments.cli.startup  # noqa: F401
 from latentheads.checks import MAX_SAMPLES, check_known, check_least, check_most, split_items
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.errors import error_handling, print_result
-from latentheads.experiments.cli.options import (
+from latentheads.experiments.cli.outputs import check_distinct_files, make_output_folder
+from latentheads.experiments.cli.parser import (
     Options,
     Parser,
     add_run_options,
     make_reader,
     open_run,
 )
-from latentheads.experiments.cli.outputs import check_distinct_files, make_output_folder
 from latentheads.experiments.reliability.figures import draw_all
 from latentheads.experiments.reliability.results import EvaluationResults
 from latentheads.experiments.reliability.systems import (
@@ -172,7 +172,7 @@ def write(results: EvaluationResults, options: Options, out: Path) -> str:
     import pandas as pd  # slow to import
 
     tables = write_tables(results)
-    recorded = {name: options[name] for name in RECORDED_OPTIONS}
+    recorded = {name: getattr(options, name) for name in RECORDED_OPTIONS}
     write_text(out / "uncertainty.json", to_json(results, recorded))
     write_text(out / "table.md", f"```\n{tables}\n```\n")
     frame = pd.DataFrame(csv_rows(results))

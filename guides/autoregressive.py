@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.checks import check_choices
+from latentheads.checks import check_choice
 from latentheads.distributions import HeadContext, HeadVariable, InverseHeads, MaskedHeads
 from latentheads.distributions.heads import linear_over_heads
 from latentheads.families import (
@@ -168,7 +168,7 @@ class Autoregressive(Guide):
     ) -> None:
         super().__init__(model)
         check_options(hidden, scale)
-        check_choices({"form": form}, form=get_args(Form))
+        check_choice("form", form, get_args(Form))
         self.form, self.hidden, self.scale = form, hidden, scale
         self.condition_on = condition_on
 

@@ -6,18 +6,18 @@ from abc import ABCMeta
 from inspect import Signature, signature
 from typing import Any, ClassVar, TypeVar
 
-Made = TypeVar("Made", bound="WithOptions")
+Made = TypeVar("Made", bound="Configured")
 
 
 class _Making(ABCMeta):
     """Does what has to wait until every constructor of a class is through."""
 
     def __call__(cls: type[Made], *args: Any, **kwargs: Any) -> Made:  # type: ignore[misc]
-        """Makes an object, notes its options and finishes it."""
+        """Makes an object, notes its arguments and finishes it."""
         instance: Made = type.__call__(cls, *args, **kwargs)
-        _, *arguments = signature(cls.__init__).bind(instance, *args, **kwargs).arguments.items()
-        instance.options = {name: value for name, value in arguments if name not in cls.no_options}
-        instance.finish()
+        arguments = signature(cls).bind(*args, **kwargs).arguments
+        instance.config = dict(list(arguments.items())[cls.num_inputs :])
+        instance.post_init()
         return instance
 
     @property
@@ -27,16 +27,16 @@ class _Making(ABCMeta):
         return own.replace(parameters=list(own.parameters.values())[1:])
 
 
-class WithOptions(metaclass=_Making):
+class Configured(metaclass=_Making):
     """Notes the arguments of its constructor, so that no subclass has to.
 
     Attributes:
-        options: The arguments that were given, by name.
-        no_options: Arguments that are no options.
+        config: The arguments that were given, by name.
+        num_inputs: How many of them, the first ones, are no options.
     """
 
-    options: dict[str, Any]
-    no_options: ClassVar[tuple[str, ...]] = ()
+    config: dict[str, Any]
+    num_inputs: ClassVar[int] = 0
 
-    def finish(self) -> None:
+    def post_init(self) -> None:
         """Makes what hangs on options, behind every constructor; nothing unless overridden."""

@@ -1,4 +1,4 @@
-"""Validation of options: numbers in range, names among their choices; errors of one line."""
+"""Checks of arguments: numbers in range, names among their choices; errors of one line."""
 
 from __future__ import annotations
 
@@ -6,43 +6,28 @@ from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
-from latentheads.values import shown
+from latentheads.errors import shown
 
 MAX_INTEGER = 2**63
 
 MAX_SAMPLES = 100_000
 """Most samples of one quantity: more would take days, or all memory."""
 
+
 MAX_PARTICLES = 10_000
 """Most samples of a training objective: each keeps its graph until the backward pass."""
 
-MAX_WIDTH = 2**16
-"""Most units of a layer: more do not fit into memory."""
-
 
 def check_number(name: str, value: Any, whole: bool = False) -> None:
-    """Checks that a value is a number, or a whole number.
-
-    Args:
-        name: The option.
-        value: Its value.
-        whole: Whether it must be a whole number.
-    """
+    """Checks that a value is a number, or a whole number."""
     if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
-        kind = "a whole number" if whole else "a number"
-        raise ValueError(f"{name} must be {kind}, got {shown(value)}")
+        raise ValueError(f"{name} must be a {'whole ' * whole}number, got {shown(value)}")
 
 
 def check_least(values: Mapping[str, Any], **least: float) -> None:
-    """Checks that values are finite numbers and at least their minimum.
-
-    Args:
-        values: Options by name; None is accepted.
-        **least: The minimum of each: an int if the value must be a whole number, otherwise a float.
-    """
+    """Checks that values are None, or finite and at least a minimum; an int is of whole numbers."""
     for name, minimum in least.items():
-        value = values[name]
-        if value is None:
+        if (value := values[name]) is None:
             continue
         check_number(name, value)
         if not minimum <= value < MAX_INTEGER:
@@ -51,25 +36,8 @@ def check_least(values: Mapping[str, Any], **least: float) -> None:
         check_number(name, value, whole=isinstance(minimum, int))
 
 
-def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
-    """Checks that the value of an option is one of its choices."""
-    if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {shown(value)}")
-
-
-def check_choices(values: Mapping[str, Any], **choices: Collection[str]) -> None:
-    """Checks that values are among their choices; see :func:`check_choice`."""
-    for name, accepted in choices.items():
-        check_choice(name, values[name], accepted)
-
-
 def check_most(values: Mapping[str, Any], **most: float) -> None:
-    """Checks that values are at most their maximum.
-
-    Args:
-        values: Options by name; None is accepted.
-        **most: The maximum of each.
-    """
+    """Checks that values are None, or at most a maximum."""
     for name, maximum in most.items():
         if (value := values[name]) is not None and value > maximum:
             raise ValueError(f"{name} must be at most {maximum:,}, got {value:,}")
@@ -81,30 +49,26 @@ def check_samples(samples: int) -> None:
     check_most({"samples": samples}, samples=MAX_SAMPLES)
 
 
-def check_known(
-    kind: str, name: Any, choices: Collection[str], whose: str = "", more: str = ""
-) -> None:
-    """Checks that something of a kind has this name.
-
-    Args:
-        kind: What is named, such as a prior.
-        name: The name.
-        choices: All names.
-        whose: Where the name was given, for the message.
-        more: What else is accepted, appended to the message.
-    """
-    if name not in choices:
-        of_whom = f" of {whose}" if whose else ""
-        raise ValueError(
-            f"unknown {kind} {shown(name)}{of_whom}: choose from {', '.join(choices)}{more}"
-        )
-
-
 def check_seed(seed: int) -> None:
     """Checks that a value can seed a generator."""
     check_number("seed", seed, whole=True)
-    if not 0 <= seed < MAX_INTEGER:
-        raise ValueError(f"seed must lie between 0 and 2^63, got {seed}")
+    check_least({"seed": seed}, seed=0)
+
+
+def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
+    """Checks that the value of an option is one of its choices."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {shown(value)}")
+
+
+def check_known(
+    kind: str, name: Any, choices: Collection[str], whose: str = "", more: str = ""
+) -> None:
+    """Checks that something of a kind has this name; ``more`` says what else is accepted."""
+    if name not in choices:
+        of_whom = f" of {whose}" if whose else ""
+        choices_and_more = f"{', '.join(choices)}{more}"
+        raise ValueError(f"unknown {kind} {shown(name)}{of_whom}: choose from {choices_and_more}")
 
 
 def split_items(text: str) -> list[str]:
@@ -115,11 +79,10 @@ def split_items(text: str) -> list[str]:
 def parse_integers(name: str, text: str) -> list[int]:
     """Parses comma-separated whole numbers."""
     try:
-        return [int(word) for word in split_items(text)]
+        return [*map(int, split_items(text))]
     except ValueError:
-        raise ValueError(
-            f"{name} must be whole numbers with commas between, got {shown(text)}"
-        ) from None
+        message = f"{name} must be whole numbers with commas between, got {shown(text)}"
+        raise ValueError(message) from None
 
 
 def check_distinct(name: str, items: Sequence[Any]) -> None:

@@ -47,6 +47,20 @@ def one_line_message(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}".removesuffix(": ")
 
 
+def shown(value: Any) -> str:
+    """A value in a one-line message; its type if its repr has several lines."""
+    text = repr(value)
+    if len(text.splitlines()) > 1:
+        return type(value).__name__
+    return shorten(text)
+
+
+def describe_change(name: str, there: Any, here: Any) -> str:
+    """A value of an option in a folder, and the one that is wanted; an empty text is quoted."""
+    old, new = (repr(value) if value == "" else value for value in (there, here))
+    return f"{name} {old} there, {new} here"
+
+
 def _allocation_size(message: str) -> str:
     """The size of the failed allocation, if the error contains it."""
     match = re.search(r"allocate ([\d.]+) (\w+)", message)

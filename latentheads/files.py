@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -284,3 +285,12 @@ def _nested(value: Any) -> Iterator[Any]:
 
 def _too_deep() -> ValueError:
     return ValueError(f"lists and mappings may be nested at most {MAX_DEPTH} deep")
+
+
+def finite(value: Any) -> Any:
+    """Converts a value for JSON: NaN and infinity, which JSON lacks, become None."""
+    if isinstance(value, dict):
+        return {name: finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -19,10 +19,10 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
-from latentheads.arguments import WithOptions
+from latentheads.arguments import Configured
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch, check_batch
-from latentheads.checks import MAX_WIDTH, check_choices, check_least, check_most, check_number
+from latentheads.checks import check_choice, check_least, check_most, check_number
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
 from latentheads.families import (
     Dependence,
@@ -39,6 +39,7 @@ from latentheads.latents.latent import AutoConditionOn, LatentPosterior, Structu
 from latentheads.layers.output import RowOutput
 from latentheads.model import HeadModel, check_model
 from latentheads.names import SELECTION, Block, block_of
+from latentheads.options import MAX_WIDTH
 from latentheads.posterior_lookup import as_distribution, context_of
 
 OF_TEXT = "discrete latents and, where words have rows, to logits of a decoder over all positions"
@@ -97,7 +98,7 @@ def check_pair(model: object, guide: object) -> None:
         raise ValueError("guide must be one of this model: it belongs to another")
 
 
-class ModelGuide(WithOptions, GuideMessenger, nn.Module):
+class ModelGuide(Configured, GuideMessenger, nn.Module):
     """A guide that runs inside the model's own pass: one pass computes prior and posterior.
 
     At every latent site, except a block's selection, Pyro calls :meth:`get_posterior` with the
@@ -128,7 +129,7 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         latent_posteriors: The posteriors of discrete latents, by site.
     """
 
-    no_options = ("model",)
+    num_inputs = 1
     trace: Any
     needs_trace = False
     passes = 1
@@ -165,14 +166,14 @@ class ModelGuide(WithOptions, GuideMessenger, nn.Module):
         default = {name: plain[name].default for name in idle}
         return {n: what for n, what in idle.items() if options.get(n, default[n]) != default[n]}
 
-    def finish(self) -> None:
+    def post_init(self) -> None:
         """Make the posteriors of discrete latents, after the constructors of all subclasses.
 
         Raises:
             ValueError: Options that were given have no effect in this model.
         """
-        check_choices({"condition_on": self.condition_on}, condition_on=get_args(AutoConditionOn))
-        for option, what in self.unused_options(self.model, self.options).items():
+        check_choice("condition_on", self.condition_on, get_args(AutoConditionOn))
+        for option, what in self.unused_options(self.model, self.config).items():
             raise ValueError(f"guide.{option} applies only to {what}, and this model has none")
         discrete = self.structure is not None and self.model.is_summed_out
         if self.condition_on == "auto":
@@ -330,7 +331,7 @@ class Guide(ModelGuide):
     that of n-gram heads' outputs. For more freedom override :meth:`posterior`, which is given the
     block, the batch and the block's states, or :meth:`prepare`. Any other site, such as a latent of
     the user's own, keeps its prior. The families are made after the constructor: to change them
-    override :meth:`finish`.
+    override :meth:`post_init`.
 
     Args:
         model: A model that lists its latent ``blocks``.
@@ -344,10 +345,10 @@ class Guide(ModelGuide):
         'analytic'
     """
 
-    def finish(self) -> None:
+    def post_init(self) -> None:
         """Make the posteriors of discrete latents, and the families of all blocks."""
         condition_on = self.condition_on
-        super().finish()
+        super().post_init()
         noisy_blocks = [module.block for module in _modules_with_noise(self.model)]
         maker = f"{type(self).__name__}.family must return"
         self.families = nn.ModuleDict(
@@ -377,7 +378,7 @@ class Guide(ModelGuide):
         Raises:
             ValueError: The guide has posteriors of logits alone, and only other latents are random.
         """
-        methods = "finish", "get_posterior", "latent_posterior"
+        methods = "post_init", "get_posterior", "latent_posterior"
         has_own = any(getattr(type(self), name) is not getattr(Guide, name) for name in methods)
         if self.is_tied or has_own or self.families or self.selections:
             return

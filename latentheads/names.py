@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 from latentheads.checks import check_known, split_items
-from latentheads.values import shown
+from latentheads.errors import shown
 
 SENTENCES = "sentences"
 TARGET = "target"
@@ -53,6 +56,15 @@ def parse_attention_types(text: str) -> tuple[str, ...] | None:
     for attention_type in attention_types:
         check_known("attention type", attention_type, ATTENTION_TYPES, more=", or all, or none")
     return attention_types
+
+
+def _check_attention_types(text: str) -> str:
+    parse_attention_types(text)
+    return text
+
+
+AttentionTypes = Annotated[str, AfterValidator(_check_attention_types)]
+"""An option that names attention types, as :func:`parse_attention_types` reads it."""
 
 
 def name_attention_types(

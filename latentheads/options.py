@@ -1,71 +1,210 @@
-"""Options as nested plain values, and back: one shape for Python, YAML files and command lines.
+"""Options: validated dataclasses, classes that are chosen by name, and errors with their path.
 
-A group of options is a dataclass. Where a field is one of several classes (a corpus, an optimizer,
-a guide) the plain value names it, ``{"class": "pairs", "folder": "my-texts"}``, or is the name
-alone. Nothing is imported that neither the library's own tables nor the reader names.
+A group of options is a dataclass that `pydantic <https://docs.pydantic.dev>`_ validates. Where a
+field is one of several classes (a corpus, an optimizer, a guide) its plain value names the class,
+``{"class": "pairs", "folder": "my-texts"}``, or is the name alone. Python, YAML files and command
+lines say the same nested values. Nothing is imported that neither the library's own tables nor the
+reader names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
-from functools import lru_cache
-from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from functools import cache, partial, wraps
+from pathlib import Path
+from types import NoneType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
 
-from latentheads.own_classes import import_path, import_trusted
-from latentheads.values import Flag, convert, plain, shown
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import (
+    ConfigDict,
+    JsonValue,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass as validated_dataclass
+from pydantic_core import ArgsKwargs, core_schema
+
+from latentheads.errors import one_line_message, shown
+from latentheads.files import parse_yaml
+from latentheads.recipes import RECIPES
 
 T = TypeVar("T")
+Read = TypeVar("Read", covariant=True)
+Given = TypeVar("Given", contravariant=True)
 
 CLASS = "class"
 """The key that names a class among its options."""
 
+CLASS_PATH = re.compile(r"(\w+\.)*\w+:\w+")
+"""A class of the reader's own, ``module:Class``."""
+
 NOTHING = (None, "none", "null")
+
+MAX_WIDTH = 2**16
+"""Most units of a layer: more do not fit into memory."""
+
+Count = Annotated[int, Ge(1), Lt(2**63)]
+Size = Annotated[int, Ge(0), Lt(2**63)]
+Width = Annotated[int, Ge(1), Le(MAX_WIDTH)]
+Dropout = Annotated[float, Ge(0), Lt(1)]
+Probability = Annotated[float, Gt(0), Lt(1)]
+
+ADAPTER_OF: Any = cache(TypeAdapter)
+
+OPTION_ALIASES = {
+    **{"lr": "train.learning_rate", "batch_size": "train.tokens"},
+    **{"per_device_train_batch_size": "train.tokens", "max_steps": "train.steps"},
+    **{"epochs": "train.steps", "num_epochs": "train.steps", "max_epochs": "train.steps"},
+    **{"num_train_epochs": "train.steps", "num_steps": "train.steps"},
+    **{"gradient_accumulation_steps": "train.accumulate", "max_grad_norm": "train.clip"},
+    **{"optim": "train.optimizer", "optimiser": "train.optimizer"},
+    **{"warmup": "train.warmup_steps", "lr_scheduler_type": "train.schedule"},
+    **{"num_beams": "decode.beam", "beam_size": "decode.beam"},
+    **{"max_new_tokens": "decode.max_tokens", "min_new_tokens": "decode.min_tokens"},
+    **{"no_repeat_ngram_size": "decode.no_repeat"},
+    **{"hidden_size": "network.width", "d_model": "network.width"},
+    **{"num_layers": "network.layers", "num_heads": "network.heads"},
+    **{"output": "out", "output_dir": "out"},
+    **{"prior": "logits.prior", "latent": "latents", "task": "data"},
+    **{"select": "selection.strategy", "alignment_heads": "alignments.heads"},
+}
+"""Names of options in other programs, and in earlier versions, and the option here."""
+
+CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class OptionError(ValueError):
-    """A value that an option does not take; its message begins with the option's path."""
+    """A value that an option does not take.
 
-    def __init__(self, path: str, message: str) -> None:
-        super().__init__(f"{path}{message}")
-        self.path = path
+    Attributes:
+        path: The option, as ``train.steps``; empty: the whole.
+        message: What follows the path: what is accepted, and what was given.
+        similar: Options that may have been meant.
+    """
+
+    def __init__(self, path: str, message: str, similar: Sequence[str] = ()) -> None:
+        hint = f": did you mean {' or '.join(similar)}?" if similar else ""
+        super().__init__(f"{path}{message}{hint}" if path else f"{message.lstrip(': ')}{hint}")
+        self.path, self.message, self.similar = path, message, tuple(similar)
+
+    def below(self, group: str) -> OptionError:
+        """The same error of an option that stands in a group."""
+        similar = [join_path(group, name) for name in self.similar]
+        return type(self)(join_path(group, self.path), self.message, similar)
+
+    def spelled(self, spell: Callable[[str], str]) -> str:
+        """The message with options spelled in another way, as on a command line."""
+        similar = [*map(spell, self.similar)]
+        return str(OptionError(self.path and spell(self.path), self.message, similar))
+
+
+class IdleOptionError(OptionError):
+    """An option that acts on nothing beside the others, such as on noise where there is none."""
+
+
+class Text(str):
+    """A value from the command line: text that may stand for a number, a list or nothing."""
+
+    __slots__ = ()
+
+
+class Flag(Text):
+    """An option of the command line without a value: true, and nothing else."""
+
+    __slots__ = ()
+
+    def __new__(cls) -> Flag:
+        """Makes the text ``true``."""
+        return super().__new__(cls, "true")
+
+    def __repr__(self) -> str:
+        """How messages show it."""
+        return "no value"
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def options_class(*, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
+    """Makes a class a frozen dataclass of options, validated however it is made.
+
+    Relations between options are checked in ``__post_init__``, by raising an :class:`OptionError`.
+
+    Example:
+        >>> @options_class()
+        ... class Sampler:
+        ...     num_samples: Count = 5
+        >>> from_dict(Sampler, {"num_samples": "7"})
+        Sampler(num_samples=7)
+        >>> Sampler(num_samples=0)
+        Traceback (most recent call last):
+        latentheads.options.OptionError: num_samples must be at least 1, got 0
+    """
+
+    def decorate(cls: Any) -> Any:
+        read: Any = classmethod(_read_values)
+        cls._read_values = model_validator(mode="before")(read)
+        made = validated_dataclass(frozen=True, kw_only=kw_only, config=CONFIG)(cls)
+        initialise, signature = made.__init__, inspect.signature(made)
+
+        @wraps(initialise)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            try:
+                initialise(self, **signature.bind_partial(*args).arguments, **kwargs)
+            except ValidationError as error:
+                raise explain(error) from None
+
+        made.__init__ = __init__  # type: ignore[method-assign]
+        return made
+
+    return decorate
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a class.
-
-    Attributes:
-        kind: Its annotation.
-        default: Its value where nothing is given; ``MISSING`` where it has to be.
-    """
+    """An option of a class: its annotation without limits, and its default or ``MISSING``."""
 
     kind: Any
     default: Any
 
 
-@lru_cache
+@cache
 def options_of(kind: Any) -> dict[str, Option]:
-    """The options of a dataclass by name."""
-    hints = get_type_hints(kind)
+    """The options of a class by name: the fields of a dataclass, or arguments of a constructor."""
+    made = kind if is_dataclass(kind) else arguments_class(kind)
+    hints = get_type_hints(made)
     return {
-        field.name: Option(
-            hints[field.name],
-            field.default if field.default_factory is MISSING else field.default_factory(),
+        option.name: Option(
+            hints[option.name],
+            option.default if option.default_factory is MISSING else option.default_factory(),
         )
-        for field in fields(kind)
-        if field.init
+        for option in fields(made)
+        if option.init
     }
 
 
 def inner_kind(kind: Any) -> Any:
     """An annotation without its ``| None``."""
-    if get_origin(kind) in (Union, UnionType):
-        inner = [argument for argument in get_args(kind) if argument is not NoneType]
-        return inner[0] if len(inner) == 1 else kind
-    return kind
+    inner = [argument for argument in get_args(kind) if argument is not NoneType]
+    return inner[0] if len(inner) == 1 and NoneType in get_args(kind) else kind
 
 
 def choices_of(kind: Any) -> Mapping[str, type] | None:
@@ -74,52 +213,188 @@ def choices_of(kind: Any) -> Mapping[str, type] | None:
     return None if table is None else table()
 
 
+def classes_of(kind: Any) -> Mapping[str, Any]:
+    """The classes by name that an annotation chooses among, or the one that it is, without."""
+    group = inner_kind(kind)
+    return choices_of(kind) or ({"": group} if is_dataclass(group) else {})
+
+
 def is_group(kind: Any) -> bool:
     """Whether an annotation is a group of options, or a choice of classes that have some."""
-    return is_dataclass(inner_kind(kind)) or choices_of(kind) is not None
+    return bool(classes_of(kind))
 
 
-def name_of_class(value: Any) -> str:
-    """The name of an object's class among its choices; for one of the reader's own, its path.
+def options_below(classes: Iterable[type], group: str = "") -> dict[str, Any]:
+    """The annotations of all options of classes and of the groups in them, by path."""
+    options: dict[str, Any] = {}
+    for option_class in classes:
+        kinds = {name: option.kind for name, option in options_of(option_class).items()}
+        for name, kind in (kinds | getattr(option_class, "more_groups", dict)()).items():
+            path = join_path(group, name)
+            options |= {path: kind} | options_below(classes_of(kind).values(), path)
+    return options
 
-    Raises:
-        ValueError: It has none.
+
+def changed_options(group: Any) -> list[str]:
+    """The names of the options of a group that are not at their default."""
+    options = options_of(cast(Any, type(group)))
+    return [name for name, option in options.items() if getattr(group, name) != option.default]
+
+
+def join_path(*parts: object) -> str:
+    """The path of an option from those of its groups; an empty part adds nothing."""
+    return ".".join(str(part) for part in parts if part != "")
+
+
+def from_dict(kind: type[T], value: Any, trusted: Collection[str] = (), path: str = "") -> T:
+    """Options from nested plain values, as :func:`to_dict` gives them; others have their default.
+
+    Args:
+        kind: A dataclass of options, a choice of them, or an annotation of one.
+        value: The values, which stand at ``path``.
+        trusted: Classes of the reader's own that the values may name, as ``module:Class``.
+        path: What messages begin with.
     """
-    table, own = choices_of(type(value)) or {}, type(value)
-    names = [name for name, kind in table.items() if kind is own]
-    if not names and "." in own.__qualname__:
-        raise ValueError(
-            f"{own.__qualname__} is made inside another class or a function, where no run folder "
-            "finds it: define it at the top of its module"
-        )
-    return names[0] if names else import_path(own)
+    try:
+        made: T = ADAPTER_OF(kind).validate_python(value, context={"trusted": trusted})
+        return made
+    except ValidationError as error:
+        raise explain(error).below(path) from None
+
+
+def read_record(kind: type[T], value: Any, name: str) -> T:
+    """A plain dataclass from what JSON holds of it; names that it does not have are ignored."""
+    return from_dict(kind, value, path=name)
+
+
+KINDS = {
+    **{"int": "a whole number", "float": "a number", "finite": "a finite number"},
+    **{"bool": "true or false", "string": "a text", "tuple": "a list", "list": "a list"},
+    "invalid-json-value": "a number, a text or a list",
+    **{"dict": "a mapping", "mapping": "a mapping", "dataclass": "a group of options"},
+}
+"""What is accepted, by the beginning of the type of pydantic's error."""
+
+LIMITS = {"ge": "at least", "le": "at most", "gt": "above", "lt": "below"}
+
+
+def explain(error: ValidationError) -> OptionError:
+    """The first mistake that pydantic found, as one line with its path."""
+    first = error.errors(include_url=False)[0]
+    # an alternative of a union stands in pydantic's path as the name of its type
+    path = join_path(*(part for part in first["loc"] if part not in ("str", "int", "list", "dict")))
+    context, given = first.get("ctx", {}), first["input"]
+    reason, beginning = context.get("error"), first["type"].partition("_")[0]
+    if isinstance(reason, OptionError):
+        return reason.below(path)
+    if reason is not None:
+        return OptionError(path, f": {reason}")
+    if beginning == "literal":
+        words = context["expected"].replace(" or ", ", ").replace("'", "")
+        return OptionError(path, f" must be one of {words}; got {shown(given)}")
+    if beginning == "missing":
+        return OptionError(path, " is missing")
+    if beginning in KINDS:
+        return OptionError(path, f" must be {KINDS[beginning]}, got {shown(given)}")
+    for limit in LIMITS.keys() & context.keys():
+        bound, number = map(_in_digits, (context[limit], given))
+        return OptionError(path, f" must be {LIMITS[limit]} {bound}, got {number}")
+    return OptionError(path, f": {first['msg']}, got {shown(given)}")
+
+
+def _in_digits(value: Any) -> str:
+    """A number as a message shows it: a large whole one with commas."""
+    return (
+        f"{value:g}"
+        if isinstance(value, float)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else value
+    )
+
+
+def _read_values(cls: Any, value: Any) -> Any:
+    """The values of a group by name, as Python or YAML would have them, before validation."""
+    if isinstance(value, cls):
+        return value
+    values = dict(value.kwargs or {}) if isinstance(value, ArgsKwargs) else _as_mapping(value)
+    options = options_of(cls)
+    if CLASS in values:  # a value alone is meant for the first option, if that has to be given
+        name, option = next(iter(options.items()))
+        if option.default is not MISSING:
+            raise OptionError("", " is a group of options", list(options)[:3])
+        values[name] = values.pop(CLASS)
+    for name, given in values.items():
+        if name not in options:
+            raise _explain_unknown(cls, str(name))
+        try:
+            values[name] = _read_value(options[name], given)
+        except OptionError as error:
+            raise error.below(name) from None
+    return values
+
+
+def _read_value(option: Option, value: Any) -> Any:
+    kind = inner_kind(option.kind)
+    if isinstance(value, Mapping) and choices_of(kind) is not None and CLASS not in value:
+        return merge(to_dict(option.default), value)  # the class of the default
+    if isinstance(value, str) and value in NOTHING and NoneType in get_args(option.kind):
+        return None
+    if isinstance(value, Text) and not isinstance(value, Flag) and is_group(kind):
+        return value  # which of its options it is meant for says how it is read
+    if isinstance(value, Flag) and kind is not bool:
+        raise OptionError("", " needs a value")
+    if isinstance(value, bool) and kind in (int, float):
+        raise OptionError("", f" must be {KINDS[kind.__name__]}, got {value}")
+    origin = getattr(kind, "__origin__", None)
+    if isinstance(value, Text) and origin in (dict, Mapping):
+        return parse_yaml(value)
+    if isinstance(value, Text) and origin is tuple:
+        items = value.strip().removeprefix("[").removesuffix("]").split(",")
+        return [item.strip() for item in items if item.strip()]
+    return str(value) if isinstance(value, Text | Path) else value
+
+
+def _as_mapping(value: Any) -> dict[str, Any]:
+    """A name that stands for a class with its defaults, as a group."""
+    return {} if value is None else dict(value) if isinstance(value, Mapping) else {CLASS: value}
+
+
+def _explain_unknown(kind: Any, name: str) -> OptionError:
+    """What an unknown option may have meant: of this class, or of which classes it is."""
+    if instead := getattr(kind, "moved", {}).get(name):
+        return OptionError(name, f" is not an option: it is {instead} now")
+    last = {path: path.rpartition(".")[2] for path in options_below([kind])}
+    alias = OPTION_ALIASES.get(name, "").rpartition(".")[2]
+    group, _, rest = name.partition("_")
+    moved = [path for path in last if rest and path.startswith(f"{group}.")]
+    close = get_close_matches(name, last.values(), 1, 0.75)
+    similar = [path for path in last if last[path] in close]
+    similar = [path for path in similar if path == last[path]] or similar
+    similar = [path for path in moved if path == f"{group}.{rest}"] or moved or similar
+    similar = [alias] if alias in last else similar
+    table = choices_of(kind) or {}
+    others = [choice for choice, other in table.items() if name in options_of(other)]
+    if others and not similar:
+        what = f" is not an option of {name_of(kind, table)}, but of {', '.join(others)}"
+        return OptionError(name, what)
+    names = ", ".join(path for path in last if path == last[path]) or "none"
+    return OptionError(
+        name, " is not an option" + ("" if similar else f": choose from {names}"), similar[:3]
+    )
 
 
 def to_dict(value: Any) -> Any:
     """Options as YAML and JSON have them."""
     if hasattr(value, "to_options"):
-        return plain(value.to_options())
+        return to_dict(value.to_options())
     if isinstance(value, Mapping):
-        return {name: to_dict(item) for name, item in value.items()}
-    if not is_dataclass(value):
-        return plain(value)
-    group = {} if choices_of(type(value)) is None else {CLASS: name_of_class(value)}
-    return group | {name: to_dict(getattr(value, name)) for name in options_of(type(value))}  # type: ignore[arg-type]
-
-
-def from_dict(kind: type[T], value: Any, trusted: Collection[str] = (), path: str = "") -> T:
-    """Options from nested plain values; those not given stay at their default.
-
-    Args:
-        kind: A dataclass of options.
-        value: As :func:`to_dict` gives them.
-        trusted: Classes of the reader's own that the values may name, as ``module:Class``.
-        path: Where the values stand, for messages.
-
-    Raises:
-        OptionError: The first that is not an option, has another kind of value, or is out of range.
-    """
-    return _build(kind, value, trusted, path)  # type: ignore[no-any-return]
+        return {str(name): to_dict(item) for name, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        table = choices_of(type(value))
+        group = {} if table is None else {CLASS: name_of(type(value), table)}
+        return group | {name: to_dict(getattr(value, name)) for name in options_of(type(value))}
+    return [*map(to_dict, value)] if isinstance(value, list | tuple) else value
 
 
 def merge(below: Any, above: Any) -> Any:
@@ -131,10 +406,8 @@ def merge(below: Any, above: Any) -> Any:
     lower, upper = _as_mapping(below), _as_mapping(above)
     if CLASS in upper and upper[CLASS] != lower.get(CLASS, upper[CLASS]):
         return upper
-    both = {
-        name: merge(lower[name], value) if name in lower else value for name, value in upper.items()
-    }
-    return lower | both
+    both = {name: merge(lower[name], upper[name]) for name in upper if name in lower}
+    return lower | upper | both
 
 
 def flatten(value: Any, path: str = "") -> dict[str, Any]:
@@ -143,168 +416,202 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
         return {path: value}
     flat: dict[str, Any] = {}
     for name, inner in value.items():
-        flat |= flatten(inner, f"{path}.{name}" if path else str(name))
+        flat |= flatten(inner, join_path(path, name))
     return flat
 
 
-def _as_mapping(value: Any) -> dict[str, Any]:
-    """A name that stands for a class with its defaults, as a group."""
-    return {} if value is None else dict(value) if isinstance(value, Mapping) else {CLASS: value}
+if TYPE_CHECKING:
+
+    class Coerced(Generic[Read, Given]):
+        """A field that is given as one type, such as a name, and read as another, its class."""
+
+        def __get__(self, instance: object, owner: type) -> Read: ...
+        def __set__(self, instance: object, value: Read | Given) -> None: ...
+
+else:
+
+    class Coerced:
+        """A field that is given as one type, such as a name, and read as another, its class.
+
+        ``prior: Coerced[Prior, Literal["chain"]]`` is ``prior: Prior`` to pydantic, which reads the
+        name. A type checker and an editor take the name for an argument too.
+        """
+
+        def __class_getitem__(cls, kinds: tuple[Any, Any]) -> Any:
+            """What the field is read as."""
+            return kinds[0]
 
 
-def _build(kind: Any, value: Any, trusted: Collection[str], path: str) -> Any:
-    """A value as its annotation wants it."""
-    optional = NoneType in get_args(kind)
-    kind = inner_kind(kind)
-    if not is_group(kind):
-        return _convert(kind if not optional else kind | None, value, path)
-    if optional and not isinstance(value, Mapping) and value in NOTHING:
-        return None
-    if choices_of(kind) is not None:
-        return _build_choice(kind, value, trusted, path)
-    if hasattr(kind, "read_options"):
-        return kind.read_options(value, trusted, path)
-    options = _as_mapping(value)
-    if CLASS in options:
-        options[_first_required(kind, path)] = options.pop(CLASS)
-    return build_fields(kind, options, trusted, path)
+class Choice:
+    """Base of the classes that an option chooses among, by the name in a table.
+
+    Attributes:
+        extensible: Whether a class of the reader's own may be named too, as ``module:Class``.
+        base: What such a class extends, where that is not this one.
+    """
+
+    extensible: ClassVar[bool] = False
+    base: ClassVar[type | None] = None
+
+    @classmethod
+    def choices(cls) -> Mapping[str, type]:
+        """The classes by name."""
+        raise TypeError(f"{cls.__name__} names no classes")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """An abstract class stands for its choices, a concrete one for its own options."""
+        if not (inspect.isabstract(source) or cls.base):
+            return handler(source)
+        return core_schema.with_info_plain_validator_function(
+            lambda value, info: source.read(value, (info.context or {}).get("trusted", ()))
+        )
+
+    @classmethod
+    def read(cls, value: Any, trusted: Collection[str] = ()) -> Any:
+        """An object of one of the classes, from a name or from a name with options."""
+        if isinstance(value, cls) and (cls.extensible or type(value) in cls.choices().values()):
+            return value
+        options = _as_mapping(value)
+        return cls.of_class(cls.find_class(options.pop(CLASS, None), trusted), options, trusted)
+
+    @classmethod
+    def of_class(cls, kind: type, options: dict[str, Any], trusted: Collection[str]) -> Any:
+        """An object of a class that was chosen."""
+        return from_dict(kind, options, trusted)
+
+    @classmethod
+    def find_class(cls, name: Any, trusted: Collection[str]) -> type:
+        """A class by its name; one of the reader's own is imported if it is trusted."""
+        word = str(name).replace("_", "-").lower()
+        for choice, kind in cls.choices().items():
+            if word in (choice.replace("_", "-").lower(), kind.__name__.lower()):
+                return kind
+        if cls.extensible and CLASS_PATH.fullmatch(str(name)):
+            return import_trusted(cls.base or cls, str(name), trusted)
+        if word in RECIPES:
+            raise OptionError("", f" {shown(name)} is a recipe: use recipe {name}")
+        own = ", or module:Class for your own" * cls.extensible
+        raise OptionError("", f" must be one of {', '.join(cls.choices())}{own}; got {shown(name)}")
 
 
-def _first_required(kind: Any, path: str) -> str:
-    """The option that a value alone is meant for: the first one, where it has to be given."""
-    name, option = next(iter(options_of(kind).items()))
-    if option.default is not MISSING:
-        names = ", ".join(f"{path}.{option_name}" for option_name in list(options_of(kind))[:3])
-        raise OptionError(path, f" is a group of options: name one of them, as {names}")
-    return name
+def name_of_class(value: Any) -> str:
+    """The name of an object's class among its choices; for one of the reader's own, its path."""
+    return name_of(type(value), choices_of(type(value)) or {})
 
 
-def _build_choice(kind: Any, value: Any, trusted: Collection[str], path: str) -> Any:
-    options = _as_mapping(value)
-    name = options.pop(CLASS, "none" if value is None else "")
-    if isinstance(name, Flag):
-        raise OptionError(path, " must be a name, got no value")
-    name = "none" if name is None else str(name)
-    if hasattr(kind, "from_options"):
-        try:
-            return kind.from_options(name, options, trusted)
-        except OptionError:
-            raise
-        except ValueError as reason:
-            raise _locate(reason, path, [f"{kind.kind}.{option}" for option in options]) from reason
-    return build_fields(_select_class(kind, name, trusted, path), options, trusted, path)
+def is_plain(value: Any) -> bool:
+    """Whether a file can hold a value: a number, a text, nothing, or a list of them."""
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
 
 
-def _select_class(kind: Any, name: str, trusted: Collection[str], path: str) -> type:
-    table = choices_of(kind) or {}
-    normalised = name.replace("_", "-").lower()
-    for choice, option_class in table.items():
-        if normalised in (choice, option_class.__name__.lower()):
-            return option_class
-    if ":" in name and getattr(kind, "extensible", False):
-        try:
-            return import_trusted(path, kind, name, trusted)
-        except ValueError as reason:
-            raise OptionError(path, str(reason).removeprefix(path)) from reason
-    raise OptionError(path, f" must be one of {', '.join(table)}; got {shown(name)}")
+def name_of(own: type, table: Mapping[str, type]) -> str:
+    """The name of a class in a table; for one of the reader's own, its path."""
+    for name, kind in table.items():
+        if kind is own:
+            return name
+    if "." in own.__qualname__:
+        raise ValueError(
+            f"{own.__qualname__} is made inside another class or a function, where no run folder "
+            "finds it: define it at the top of its module"
+        )
+    return import_path(own)
 
 
-def build_fields(
-    kind: Any, raw_values: Mapping[str, Any], trusted: Collection[str], path: str
-) -> Any:
-    """A dataclass of some of its options; a class that is named in a choice keeps its defaults."""
-    options, values = options_of(kind), {}
-    for name, value in raw_values.items():
-        where = f"{path}.{name}" if path else str(name)
-        if name not in options:
-            raise OptionError(where, _explain_unknown(kind, str(name), path))
-        option = options[name]
-        if choices_of(option.kind) and isinstance(value, Mapping) and CLASS not in value:
-            value = merge(to_dict(option.default), value)
-        values[name] = _build(option.kind, value, trusted, where)
-    for name, option in options.items():
-        if option.default is MISSING and name not in values:
-            raise OptionError(f"{path}.{name}" if path else name, " is missing")
-    return _make(kind, values, path)
+def import_path(own: type) -> str:
+    """The name of a class as ``module:Class``."""
+    return f"{own.__module__}:{own.__qualname__}"
 
 
-def _make(kind: Any, values: Mapping[str, Any], path: str) -> Any:
-    """Makes a group; its complaints begin with the path of the option that they name."""
+def import_trusted(base: type, path: str, trusted: Collection[str]) -> type:
+    """Imports a class of the reader's own, ``module:Class``, that can stand for its base class."""
+    if path not in trusted:
+        raise OptionError(
+            "",
+            f" {shown(path)} is none of this library's, and a file may import nothing; if the "
+            f"class is yours, say so: trust {path}",
+        )
     try:
-        return kind(**values)
-    except OptionError:
-        raise
-    except ValueError as reason:
-        raise _locate(reason, path, options_of(kind)) from reason
+        own_class = pkgutil.resolve_name(path)
+    except Exception as reason:
+        root = re.split(r"[.:]", path)[0]
+        unseen = isinstance(reason, ModuleNotFoundError) and reason.name == root
+        where = f"; start in the folder of {root}.py, or name it in PYTHONPATH" if unseen else ""
+        message = " ".join(str(reason).split())
+        raise OptionError("", f" {shown(path)} cannot be imported: {message}{where}") from reason
+    if not (isinstance(own_class, type) and issubclass(own_class, base)):
+        raise OptionError(
+            "", f" {shown(path)} must be a subclass of {base.__module__}.{base.__name__}"
+        )
+    if missing := sorted(getattr(own_class, "__abstractmethods__", ())):
+        raise OptionError("", f" {shown(path)} is abstract: it must define {', '.join(missing)}")
+    return own_class
 
 
-def _locate(reason: ValueError, path: str, names: Collection[str]) -> OptionError:
-    """An error of a group, at the path of the option that its message begins with."""
-    message = str(reason)
-    word = message.partition(" ")[0].rstrip(":")
-    first = word if word in names else word.partition(".")[0]
-    if first in names:
-        own = first.rpartition(".")[2]
-        return OptionError(f"{path}.{own}" if path else own, message[len(first) :])
-    if path and message.startswith(f"{(last := path.rpartition('.')[2])} '"):
-        return OptionError(path, message.removeprefix(last))  # the path names the option already
-    return OptionError(path, f": {message}" if path else message)
-
-
-def _convert(kind: Any, value: Any, path: str) -> Any:
+@cache
+def arguments_class(kind: Any) -> Any:
+    """A dataclass of the arguments of a constructor; one without a type has that of its default."""
     try:
-        return convert(path, kind, value)
-    except ValueError as reason:
-        raise OptionError(path, str(reason).removeprefix(path)) from reason
+        hints = get_type_hints(kind.__init__)
+    except (NameError, TypeError):
+        hints = {}
+    members: dict[str, Any] = {"__annotations__": {}}
+    arguments = list(inspect.signature(kind).parameters.items())
+    for name, argument in arguments[getattr(kind, "num_inputs", 0) :]:
+        if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
+            continue
+        required = argument.default is argument.empty
+        if required and argument.annotation is argument.empty:
+            raise OptionError(name, f" needs a type or a default, as {name}: float = 1.0")
+        like = type(argument.default)
+        hint = hints.get(name, like if like in (bool, int, float, str) else JsonValue)
+        members["__annotations__"][name] = JsonValue if hint in (Any, object) else hint
+        if not required:
+            members[name] = field(default_factory=partial(copy, argument.default))
+    try:
+        return options_class(kw_only=True)(type(kind.__name__, (), members))
+    except PydanticUserError as error:
+        raise OptionError("", f" {import_path(kind)!r}: {one_line_message(error)}") from error
 
 
-def _explain_unknown(kind: Any, name: str, path: str) -> str:
-    """What an unknown option may have meant: of this class, or of which classes it is."""
-    names = [*options_of(kind), *_more_groups(kind)]
-    if close := get_close_matches(name, names, 1, 0.75):
-        return f" is not an option: did you mean {path}.{close[0]}?".replace(" .", " ")
-    others = [
-        other
-        for other, option_class in (choices_of(kind) or {}).items()
-        if is_dataclass(option_class) and name in options_of(option_class)
-    ]
-    if others:
-        return f" is not an option of {name_of_kind(kind)}, but of {', '.join(others)}"
-    below = [] if path else list(dict.fromkeys(_nested_names(kind, name)))
-    if below:
-        return f" is not an option: did you mean {' or '.join(below[:3])}?"
-    return f" is not an option: choose from {', '.join(names) or 'none'}"
+@dataclass(frozen=True)
+class ClassSpec(Choice):
+    """A class by its name, and all arguments of its constructor, the model aside.
 
+    Attributes:
+        name: One of the library's, or ``module:Class``.
+        options: The arguments; those that were not given have their default, so that one that
+            changes later changes no old run.
+    """
 
-def name_of_kind(kind: Any) -> str:
-    """The name of a class among its choices."""
-    return next(
-        (name for name, option_class in (choices_of(kind) or {}).items() if option_class is kind),
-        "this group",
-    )
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
+    extensible: ClassVar[bool] = True
 
-def _more_groups(kind: Any) -> Mapping[str, Any]:
-    """Groups that a class takes besides those of its fields."""
-    return kind.more_groups() if hasattr(kind, "more_groups") else {}
+    def __post_init__(self) -> None:
+        kind = self.find()
+        arguments = from_dict(arguments_class(kind), to_dict(self.options))
+        options = {name: to_dict(getattr(arguments, name)) for name in options_of(kind)}
+        object.__setattr__(self, "name", name_of(kind, self.choices()))
+        object.__setattr__(self, "options", options)
 
+    @classmethod
+    def of_class(cls, kind: type, options: dict[str, Any], trusted: Collection[str]) -> Any:
+        """The name of a class and its arguments."""
+        return cls(name_of(kind, cls.choices()), options)
 
-def _nested_names(kind: Any, name: str, path: str = "") -> Iterator[str]:
-    """Options below a class that are called so, or nearly so, those called so first."""
-    paths = list(name_options_below(kind, path))
-    yield from (nested for nested in paths if nested.rpartition(".")[2] == name)
-    inner = dict.fromkeys(nested.rpartition(".")[2] for nested in paths)
-    for close in get_close_matches(name, inner, 2, 0.75):
-        yield from (nested for nested in paths if nested.rpartition(".")[2] == close)
+    def to_options(self) -> dict[str, Any]:
+        """The name and all options."""
+        return {CLASS: self.name, **self.options}
 
+    @classmethod
+    def of(cls, component: Any) -> Any:
+        """The name and the options of an object."""
+        return cls.of_class(type(component), component.config, ())
 
-def name_options_below(kind: Any, path: str = "") -> Iterator[str]:
-    """The paths of all options of the groups of a class."""
-    kinds = {name: option.kind for name, option in options_of(kind).items()}
-    for name, inner in {**kinds, **_more_groups(kind)}.items():
-        where = f"{path}.{name}" if path else name
-        tables = choices_of(inner)
-        classes = list(tables.values()) if tables is not None else [inner_kind(inner)]
-        for option_class in filter(is_dataclass, classes):
-            yield from (f"{where}.{option_name}" for option_name in options_of(option_class))
-            yield from name_options_below(option_class, where)
+    def find(self) -> Any:
+        """The class, which whoever makes this object has named."""
+        return self.find_class(self.name, [self.name])

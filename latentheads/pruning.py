@@ -32,12 +32,12 @@ from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
 from latentheads.checks import check_number
+from latentheads.errors import shown
 from latentheads.families import Dependence
 from latentheads.guide import ModelGuide
 from latentheads.latents.active_heads import Selection
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES, attention_type_of, check_attention_types
-from latentheads.values import shown
 
 __all__ = ["all_heads", "fold_selection", "most_important", "random_importance", "remove_heads"]
 

@@ -3,15 +3,25 @@
 from latentheads.latents.logits.priors import PRIORS, Prior, make_prior
 from latentheads.model import HeadModel
 from latentheads.models.language_model import LanguageModel
-from latentheads.models.network import Network
+from latentheads.models.network import (
+    AdaptiveOptions,
+    Network,
+    PostNorm,
+    PreNorm,
+    SpeechOptions,
+)
 from latentheads.models.translation import Translation
 
 __all__ = [
     "PRIORS",
+    "AdaptiveOptions",
     "HeadModel",
     "LanguageModel",
     "Network",
+    "PostNorm",
+    "PreNorm",
     "Prior",
+    "SpeechOptions",
     "Translation",
     "make_prior",
 ]

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from latentheads.attention.latent import LatentAttention
+from latentheads.errors import shown
 from latentheads.families import Family
 from latentheads.latents.logits.priors import Prior
 from latentheads.latents.selector import Selector
 from latentheads.models.network import Network
 from latentheads.names import Block
-from latentheads.values import shown
 
 A = TypeVar("A", bound=LatentAttention)
 

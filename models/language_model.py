@@ -23,7 +23,7 @@ from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import make_mixer
 from latentheads.models.mixing import STACKS, named_stacks
-from latentheads.models.network import Embedding, Network
+from latentheads.models.network import Embedding, Network, PreNorm
 from latentheads.names import ATTENTION_TYPES
 
 
@@ -55,14 +55,14 @@ class LanguageModel(Decoder):
     ) -> None:
         attention_type = ATTENTION_TYPES[1]
         super().__init__((attention_type,), latent, label_smoothing)
-        sizes = network or Network(norm="pre")
+        sizes = network or Network(norm=PreNorm())
         shape = ModelShape(sizes.heads, (attention_type,), sizes.width, sizes.dropout, True)
         self.add_latents(make_latents(latents, shape, selects_heads=True))
         self.network, self.prior = sizes, prior
         heads = HeadOptions(prior, self.latent, self.selector)
-        _check_no_encoder_options(sizes)
-        if sizes.cutoffs and label_smoothing:
-            raise ValueError("label_smoothing needs a full softmax: drop it, or the cutoffs")
+        _check_options(sizes)
+        if sizes.adaptive is not None and label_smoothing:
+            raise ValueError("label_smoothing needs a full softmax: drop it, or adaptive")
         table, self.output = _make_embeddings_and_output(vocab_size, sizes)
         self.embedding = Embedding(table, sizes.dropout)
 
@@ -96,7 +96,7 @@ class LanguageModel(Decoder):
         check_corpus(corpus)
         if corpus.source is not None:
             raise ValueError(f"corpus {corpus.name!r} has a source: it is for Translation")
-        network = Network(**{"norm": "pre", **sizes})
+        network = Network(**{"norm": PreNorm(), **sizes})
         prior_object = make_prior(prior) if isinstance(prior, str) else prior
         vocab_size, smoothing = len(corpus.target), label_smoothing
         return cls(vocab_size, prior_object, network, latent, smoothing, latents)
@@ -140,22 +140,28 @@ class LanguageModel(Decoder):
         return self.advance(x, tokens, state)
 
 
-def _check_no_encoder_options(network: Network) -> None:
-    """Raises an error for options of an encoder."""
+def _check_options(network: Network) -> None:
+    """Raises an error for options of an encoder, or of attention where there is none."""
     for name in ("mixers", "windows", "ngram_width"):
         if STACKS[0] in named_stacks(name, str(getattr(network, name))):
             raise ValueError(f"{name} of an encoder is for a translation model")
     if network.ngram_context:
         raise ValueError("ngram_context is for the encoder of a translation model")
+    if network.speech is not None:
+        raise ValueError("speech is for an encoder of speech: a language model has none")
+    if network.decoder_layers:
+        raise ValueError("decoder_layers is for a decoder beside an encoder: use layers")
+    if network.attention_dropout and {m.kind for m in network.stack(STACKS[1])} == {"ngram"}:
+        raise ValueError("attention_dropout is for attention: all mixers are ngram")
 
 
 def _make_embeddings_and_output(
     vocab_size: int, network: Network
 ) -> tuple[nn.Embedding | AdaptiveTable, Output]:
     """Makes the input embeddings and the output layer, tied unless ``share`` is none."""
-    if network.cutoffs:
-        bands = AdaptiveTable(vocab_size, network.width, network.cutoffs, network.adaptive_factor)
-        return bands, AdaptiveOutput(bands, network.adaptive_dropout)
+    if (adaptive := network.adaptive) is not None:
+        bands = AdaptiveTable(vocab_size, network.width, adaptive.cutoffs, adaptive.div_value)
+        return bands, AdaptiveOutput(bands, adaptive.dropout)
     table = Embedding.new_table(vocab_size, network.width)
     untied = network.share == "none"
     output_table = Embedding.new_table(vocab_size, network.width) if untied else table

@@ -114,8 +114,7 @@ class Stack(nn.Module):
     def __init__(self, network: Network, layers: int, make_layer: Callable[[int], Layer]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(make_layer(depth) for depth in range(layers))
-        has_final_norm = network.norm == "pre" and network.final_norm
-        self.norm = nn.LayerNorm(network.width) if has_final_norm else nn.Identity()
+        self.norm = nn.LayerNorm(network.width) if network.norm.ends_stack else nn.Identity()
 
     def forward(
         self,

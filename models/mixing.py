@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from latentheads.checks import check_known, split_items
-from latentheads.values import shown
+from latentheads.errors import shown
 
 MIXERS = ("attention", "local", "ngram")
 STACKS = ("encoder", "decoder")

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Annotated, ClassVar, Literal
 
 import torch
+from annotated_types import Ge, Le
 from jaxtyping import Float, Int
+from pydantic import NonNegativeFloat
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.batch import PAD
-from latentheads.checks import MAX_WIDTH, check_least, check_most
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
 from latentheads.layers.position import sinusoidal_positions
 from latentheads.layers.spec_augment import Policy, SpecAugment
 from latentheads.layers.subsampler import Subsampler
 from latentheads.models.mixing import STACKS, MixerConfig, named_stacks, parse_mixers
-from latentheads.values import convert_fields
+from latentheads.options import (
+    MAX_WIDTH,
+    Choice,
+    Count,
+    Dropout,
+    OptionError,
+    Size,
+    Width,
+    options_class,
+)
 
-Norm = Literal["post", "pre"]
 Share = Literal["decoder", "all", "none"]
 MAX_LAYERS = 1000
 """Most layers of a stack: more do not fit into memory."""
@@ -32,7 +41,108 @@ MIXERS_OF_OPTION = {"windows": {"local", "ngram"}, "ngram_width": {"ngram"}}
 """Options that are parsed by layer, and the mixers that they apply to."""
 
 
-@dataclass(frozen=True)
+@options_class()
+class Norm(Choice, ABC):
+    """Where the layer norms stand."""
+
+    @classmethod
+    def choices(cls) -> Mapping[str, type[Norm]]:
+        """The places by name."""
+        kinds: list[tuple[str, type[Norm]]] = [("post", PostNorm), ("pre", PreNorm)]
+        return dict(kinds)
+
+    @property
+    @abstractmethod
+    def is_pre(self) -> bool:
+        """Whether the input of a step is normalised, in place of the residual sum."""
+
+    @property
+    @abstractmethod
+    def ends_stack(self) -> bool:
+        """Whether a layer norm follows the last layer."""
+
+
+@options_class()
+class PostNorm(Norm):
+    """After each residual sum."""
+
+    @property
+    def is_pre(self) -> bool:
+        """The sum is normalised."""
+        return False
+
+    @property
+    def ends_stack(self) -> bool:
+        """The last residual sum is normalised already."""
+        return False
+
+
+@options_class()
+class PreNorm(Norm):
+    """Before each step.
+
+    Attributes:
+        final_norm: Whether a stack ends with a layer norm; the papers' language models have none.
+    """
+
+    final_norm: bool = True
+
+    @property
+    def is_pre(self) -> bool:
+        """The input of a step is normalised."""
+        return True
+
+    @property
+    def ends_stack(self) -> bool:
+        """If it is asked for."""
+        return self.final_norm
+
+
+@options_class()
+class AdaptiveOptions:
+    """Adaptive input and softmax of a language model: frequent words have wider embeddings.
+
+    Attributes:
+        cutoffs: Where a new band of types begins, most frequent first.
+        div_value: By how much each band is narrower than the one before.
+        dropout: Dropout of what a further band reads.
+    """
+
+    cutoffs: tuple[int, ...]
+    div_value: Count = 4
+    dropout: Dropout = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.cutoffs:
+            raise OptionError("cutoffs", " must hold at least one: without any, drop adaptive")
+
+
+@options_class()
+class SpeechOptions:
+    """What reads speech, below the encoder.
+
+    Attributes:
+        channels: What the first of the two convolutions gives; half of them gate the other half.
+        spec_augment: What is hidden of speech while training, as Park et al. 2019: none, a band of
+            frequency and a stretch of time (LB), or two of each (LD).
+    """
+
+    channels: Annotated[int, Ge(2), Le(MAX_WIDTH)] = 256
+    spec_augment: Policy = "none"
+
+    def __post_init__(self) -> None:
+        if self.channels % 2:
+            raise OptionError("channels", f" must be even, got {self.channels}")
+
+
+MOVED = {
+    "adaptive_factor": "network.adaptive.div_value",
+    "adaptive_dropout": "network.adaptive.dropout",
+}
+"""Options of earlier versions whose name does not say where they stand now."""
+
+
+@options_class()
 class Network:
     """The size of a network.
 
@@ -41,18 +151,14 @@ class Network:
         feed_forward: Hidden width of the feed-forward steps.
         heads: Heads of every block; must divide the width.
         layers: Layers of each stack.
-        norm: Layer norm after each residual sum (post) or before each step (pre).
+        norm: Layer norms after each residual sum (post) or before each step (pre).
         dropout: Dropout of embeddings and of every residual step.
         attention_dropout: Dropout of attention weights.
         activation_dropout: Dropout inside the feed-forward step, and of n-gram heads.
         share: Which embeddings are one table: decoder input and output (decoder), the source's
             too, for a joint vocabulary (all), or none.
-        final_norm: Whether a pre-norm stack ends with a layer norm; the papers' language models
-            have none.
-        cutoffs: Adaptive input and softmax for a language model: where a new band of types
-            begins, most frequent first; empty for one full softmax.
-        adaptive_factor: By how much each band is narrower than the one before.
-        adaptive_dropout: Dropout of what a further band reads.
+        adaptive: Adaptive input and softmax of a language model, as ``2000,10000``, where new bands
+            of types begin; none: one full softmax.
         mixers: What mixes positions: attention, local (attention to a window), or ngram (a neural
             n-gram), for each layer as ``ngram*3,attention*3``, for a stack alone as
             ``encoder=ngram decoder=attention``. Cross-attention stays.
@@ -65,10 +171,7 @@ class Network:
         ngram_context: n-gram layers of the encoder read the maximum over the whole sentence too.
         ngram_noise: Standard deviation of noise on the outputs of n-gram heads, which are then
             drawn, each sentence its own; 0: they are not.
-        channels: What the first of the two convolutions gives that read speech; half of them gate
-            the other half.
-        spec_augment: What is hidden of speech while training, as Park et al. 2019: none, a band of
-            frequency and a stretch of time (LB), or two of each (LD).
+        speech: What reads speech; not given: of speech, the defaults.
         decoder_layers: Layers of a decoder beside an encoder, where it has another number; 0: the
             same.
 
@@ -78,46 +181,34 @@ class Network:
         ['ngram', 'ngram', 'attention']
     """
 
-    width: int = 64
-    feed_forward: int = 128
-    heads: int = 4
-    layers: int = 2
-    norm: Norm = "post"
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
+    width: Width = 64
+    feed_forward: Annotated[int, Ge(1), Le(4 * MAX_WIDTH)] = 128
+    heads: Count = 4
+    layers: Annotated[int, Ge(1), Le(MAX_LAYERS)] = 2
+    norm: Norm = PostNorm()
+    dropout: Dropout = 0.0
+    attention_dropout: Dropout = 0.0
+    activation_dropout: Dropout = 0.0
     share: Share = "decoder"
-    final_norm: bool = True
-    cutoffs: tuple[int, ...] = ()
-    adaptive_factor: int = 4
-    adaptive_dropout: float = 0.0
+    adaptive: AdaptiveOptions | None = None
     mixers: str = "attention"
     windows: str | int = ""
-    ngram_heads: int = 0
+    ngram_heads: Size = 0
     ngram_width: str | int = ""
     ngram_slices: bool = False
     ngram_context: bool = False
-    ngram_noise: float = 0.0
-    channels: int = 256
-    spec_augment: Policy = "none"
-    decoder_layers: int = 0
+    ngram_noise: NonNegativeFloat = 0.0
+    speech: SpeechOptions | None = None
+    decoder_layers: Annotated[int, Ge(0), Le(MAX_LAYERS)] = 0
+    moved: ClassVar[Mapping[str, str]] = MOVED
 
     def __post_init__(self) -> None:
-        convert_fields(self)
-        check_least(vars(self), width=1, feed_forward=1, heads=1, layers=1, decoder_layers=0)
-        check_most(vars(self), width=MAX_WIDTH, feed_forward=4 * MAX_WIDTH, channels=MAX_WIDTH)
-        check_most(vars(self), layers=MAX_LAYERS, decoder_layers=MAX_LAYERS)
-        if self.channels < 2 or self.channels % 2:
-            raise ValueError(f"channels must be even and at least 2, got {self.channels}")
         if self.width % self.heads:
-            raise ValueError(f"heads must divide the width {self.width}, got {self.heads}")
+            raise OptionError("heads", f" must divide the width {self.width}, got {self.heads}")
         if self.width % 2:
-            raise ValueError(f"width must be even, got {self.width}")
-        if self.cutoffs and self.share == "none":
-            raise ValueError("cutoffs tie the output to the input: share none is not possible")
-        for name in ("dropout", "attention_dropout", "activation_dropout", "adaptive_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must lie in [0, 1), got {getattr(self, name)}")
+            raise OptionError("width", f" must be even, got {self.width}")
+        if self.adaptive is not None and self.share == "none":
+            raise OptionError("adaptive", " ties the output to the input: share none is impossible")
         self._numbers_to_text()
         self._check_mixers()
 
@@ -129,22 +220,22 @@ class Network:
     def _check_mixers(self) -> None:
         kinds = {mixing.kind for stack in STACKS for mixing in self.stack(stack)}
         if self.windows and kinds == {"attention"}:
-            raise ValueError("windows are for local and ngram layers: mixers has none")
+            raise OptionError("windows", " are for local and ngram layers: mixers has none")
         for name, mixers in MIXERS_OF_OPTION.items():
             for stack in named_stacks(name, getattr(self, name)):
                 if not mixers & {mixing.kind for mixing in self.stack(stack)}:
                     names = " and ".join(sorted(mixers))
-                    raise ValueError(f"{name} is for {names} layers: the {stack} has none")
+                    raise OptionError(name, f" is for {names} layers: the {stack} has none")
         for name in NGRAM:
             if getattr(self, name) and "ngram" not in kinds:
-                raise ValueError(f"{name} is for ngram layers: mixers has none")
-        check_least(vars(self), ngram_noise=0.0, ngram_heads=0)
+                raise OptionError(name, " is for ngram layers: mixers has none")
         if self.ngram_slices and self.width % (self.ngram_heads or self.heads):
-            raise ValueError(
-                f"ngram_heads must divide the width {self.width} for slices, got {self.ngram_heads}"
+            raise OptionError(
+                "ngram_heads",
+                f" must divide the width {self.width} for slices, got {self.ngram_heads}",
             )
         if self.ngram_context and all(m.kind != "ngram" for m in self.stack(STACKS[0])):
-            raise ValueError("ngram_context is for ngram layers of the encoder: it has none")
+            raise OptionError("ngram_context", " is for ngram layers of the encoder: it has none")
 
     def stack(self, name: str) -> tuple[MixerConfig, ...]:
         """The mixer of every layer of the encoder or the decoder."""
@@ -244,8 +335,9 @@ class FrameEmbedding(ScaledWithPositions):
 
     def __init__(self, bins: int, network: Network) -> None:
         super().__init__(network.dropout)
-        self.subsampler = Subsampler(bins, network.channels, network.width)
-        self.hiding = SpecAugment(network.spec_augment)
+        speech = network.speech or SpeechOptions()
+        self.subsampler = Subsampler(bins, speech.channels, network.width)
+        self.hiding = SpecAugment(speech.spec_augment)
 
     def forward(
         self, frames: Float[Tensor, "batch frame bin"], lengths: Int[Tensor, " batch"]
@@ -283,7 +375,7 @@ class Residual(nn.Module):
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(network.width)
-        self.pre = network.norm == "pre"
+        self.pre = network.norm.is_pre
         self.dropout = network.dropout
 
     def prepare_input(self, x: Tensor) -> Tensor:

@@ -301,8 +301,10 @@ def _check_source(
     network: Network, source_vocab_size: int, target_vocab_size: int, bins: int
 ) -> None:
     """Raises an error for sizes that a translation model with this source cannot have."""
-    if network.cutoffs:
-        raise ValueError("cutoffs, of an adaptive softmax, are for a language model")
+    if network.adaptive is not None:
+        raise ValueError("adaptive, a softmax in bands, is for a language model")
+    if network.speech is not None and not bins:
+        raise ValueError("speech is for an encoder of speech: this source is text")
     joint = network.share == "all"
     if joint and bins:
         raise ValueError("share='all' is of text: speech has no embeddings to share")

@@ -43,7 +43,7 @@ RUNS = {
     "marginal": f"--guide cascaded --alignments.blocks 2 --loss marginal {GRAMMAR}",
     "language-model": f"--guide cascaded --data grammar-text {SENTENCES}",
     "speech": "--data SPEECH --data.bins 7 --data.top_frequency 3800 --data.vocab_size 0 "
-    "--network.channels 4 --ctc .3 --recipe transformer",
+    "--network.speech.channels 4 --ctc .3 --recipe transformer",
 }
 """The options of each run, beside its sizes."""
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from latentheads import Batch, Head_ELBO
 from latentheads.guides import GUIDES, RECIPES
 from latentheads.models import LanguageModel, Network, make_prior
+from latentheads.models.network import PreNorm
 from tests.crossing import pairwise
 
 LENGTH, HEADS = 64, 8
@@ -31,7 +32,7 @@ def held_pairs(recipe: str, layers: int, half: bool, dropout: float) -> int:
     """
     torch.manual_seed(0)
     prior, guide = RECIPES[recipe]
-    network = Network(16, 16, HEADS, layers, "pre", dropout=0.1, attention_dropout=dropout)
+    network = Network(16, 16, HEADS, layers, PreNorm(), dropout=0.1, attention_dropout=dropout)
     model = LanguageModel(13, make_prior(prior), network)
     objective = Head_ELBO(analytic=True)(model, GUIDES[guide](model))
     storages: dict[int, int] = {}

@@ -162,7 +162,7 @@ def test_no_mixer_waits(choice: str, batch: Batch, there: There) -> None:
 
 def test_bands_of_types_are_counted(batch: Batch, there: There) -> None:
     """Two of the input, and one of the output."""
-    model = build("language-model", cutoffs=(4,), adaptive_factor=2)
+    model = build("language-model", adaptive={"cutoffs": (4,), "div_value": 2})
     assert_same_there(there, Head_ELBO(), model, attach("cascaded", model), batch, ["nonzero"] * 3)
 
 
@@ -184,7 +184,7 @@ def test_alignments_are_waited_for_once(
 ) -> None:
     """Where all of them are summed; drawn ones are not waited for."""
     model = aligned(SHAPES[shape])
-    elbo = Head_ELBO(analytic=True, objective=objective, objective_draws=2)
+    elbo = Head_ELBO(analytic=True, objective=objective, num_samples=2)
     summed = guide == "exact" or objective in ("bound", "marginal")
     own = jiggle(GUIDES[guide](model).double(), 0.1)
     assert_same_there(there, elbo, model, own, batch, [READ] * summed)
@@ -282,7 +282,7 @@ def update(engine: Engine, number: int) -> list[Tensor]:
 @pytest.mark.parametrize(
     "options",
     [
-        {"kl": "sampled", "accumulate": 2},
+        {"loss": {"kl": "sampled"}, "accumulate": 2},
         {"optimizer": "nag"},
         {"optimizer": "muon"},
         {"precision": "fp16"},

@@ -49,8 +49,8 @@ lh.plot.save(lh.plot.heads(run, "the cat sleeps", draws=4), "heads.png")
 lh.report(run, "report.html", shown=1, draws=2, sentences=2)
 
 words = [f"--network.{name}={size}" for name, size in SIZES.items()]
-words += ["--data.sentences=60", "--data.held_out=5", "--train.steps=1", "--samples=1"]
-words += ["--decode.max_tokens=8"]
+words += ["--data.language=velu", "--data.sentences=60", "--data.held_out=5"]
+words += ["--train.steps=1", "--samples=1", "--decode.max_tokens=8"]
 assert main(["run", *words, "--out=runs/theirs"]) == 0
 assert lh.load_run("runs/theirs").target.to_json() == corpus.target.to_json()
 """

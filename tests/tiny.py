@@ -30,7 +30,7 @@ TARGETS = [[5, 6, 7, 2], [8, 2], [9, 10, 2]]
 SOURCES = [[4, 5, 6, 2], [7, 2], [5, 5, 8, 5, 2]]
 
 KINDS = ("translation", "language-model")
-ADAPTIVE = {"cutoffs": (5, 9), "adaptive_factor": 2}
+ADAPTIVE = {"adaptive": {"cutoffs": (5, 9), "div_value": 2}}
 """What makes a language model one of the kind "adaptive": a softmax of three bands."""
 NOISY = sorted(name for name in PRIORS if not getattr(PRIORS[name], "deterministic", False))
 

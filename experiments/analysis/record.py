@@ -14,15 +14,15 @@ from latentheads.analysis.head_report import HeadReport
 from latentheads.corpora import Rows
 from latentheads.experiments.analysis.tables import head_figures, link_rows, summary
 from latentheads.experiments.analysis.texts import Text
-from latentheads.experiments.cli.options import Options
+from latentheads.experiments.cli.parser import Options
+from latentheads.files import finite
 from latentheads.names import Block
-from latentheads.values import finite
 
 
 def to_json(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Options) -> str:
     """All results of all runs, with options and versions; NaN becomes null."""
     record = {
-        "options": {name: options[name] for name in vars(options)},
+        "options": vars(options),
         "versions": _versions(),
         "same_text": all(text.same(texts[0]) for text in texts),
         "runs": [_record(*pair) for pair in zip(texts, head_reports, strict=True)],

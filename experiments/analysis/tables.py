@@ -15,7 +15,7 @@ from latentheads.analysis.alignments import UNION
 from latentheads.analysis.divergence import Divergence, pair_mean
 from latentheads.analysis.head_report import HeadReport, off_diagonal_mean
 from latentheads.experiments.analysis.texts import Text
-from latentheads.experiments.cli.options import Options
+from latentheads.experiments.cli.parser import Options
 from latentheads.experiments.cli.tables import markdown
 from latentheads.names import ATTENTION_TYPES, Block
 

@@ -12,7 +12,7 @@ from latentheads.batch import Batch
 from latentheads.corpora import Corpus, Part, Rows
 from latentheads.corpora.batches import collate
 from latentheads.data import Data
-from latentheads.experiments.cli.options import Options, open_run
+from latentheads.experiments.cli.parser import Options, open_run
 from latentheads.metrics.alignment import Links
 from latentheads.runs.folder import distinct_names
 from latentheads.runs.parses import Parses, grammar_parses, parsed_part

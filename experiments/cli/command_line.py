@@ -16,23 +16,29 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from itertools import permutations
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from latentheads.checks import check_known, split_items
+from latentheads.checks import check_known
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.data import DATA
+from latentheads.errors import one_line_message, shown
+from latentheads.experiments.cli.errors import name_options
 from latentheads.files import MAX_DEPTH, read_yaml
-from latentheads.guides import RECIPES
-from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
-from latentheads.options import CLASS, OptionError, merge, options_of
-from latentheads.own_classes import split_path
-from latentheads.runs.settings import check_version, expand_recipe, read_latents
-from latentheads.values import CommandLineText, Flag, shown
-
-HERE = os.getcwd()
-"""Where the program was started."""
-
-PRESETS = Path(str(files("latentheads.experiments"))) / "presets"
+from latentheads.latents.registry import LATENTS
+from latentheads.options import (
+    CLASS,
+    CLASS_PATH,
+    Flag,
+    OptionError,
+    Text,
+    flatten,
+    join_path,
+    merge,
+    options_of,
+)
+from latentheads.recipes import RECIPES
+from latentheads.runs.settings import expand_recipe, read_latents, trusted_paths
 
 SHORT = {"loss": "train.loss"}
 """Options that may be given without their group."""
@@ -44,14 +50,13 @@ JOINED = {
 }
 """What joins the values of an option that may be repeated, as ``encoder=ngram``."""
 
-FILE_OPTIONS = ("preset", "config", "print_config", "help")
+FILE_OPTIONS = ("preset", "config", "print_config", "help", "trust")
 """Options that no file may hold."""
 
-TEXT_OPTIONS = ("preset", "config", "trust", "recipe")
-"""Options that are texts, of no group."""
+OPTION = re.compile(r"--\w[\w-]*(\.\w[\w-]*)*(=|$)")
+"""How a word that names an option begins; a hyphen stands for an underscore."""
 
-OPTION = re.compile(rf"--(\w+|{'|'.join(map(re.escape, LATENTS))})(\.\w+)*(=|$)")
-"""How a word that names an option begins; the name of a latent may have a hyphen."""
+DATA_NAMES = {*DATA, *(kind.__name__.lower() for kind in DATA.values())}
 
 FILES = {"train.tsv": "speech", "train.txt": "running-text", "train.txt.gz": "running-text"}
 """What a folder holds, and the data class that reads it; others hold pairs."""
@@ -83,18 +88,19 @@ class CommandLine:
         return self.sources[-1][1]
 
     def source_of(self, path: str) -> str:
-        """The file that an option stands in; empty where it stands on the command line."""
-        parts = path.split(".")
-        for end in range(len(parts), 0, -1):  # if a group has no such option, the group
+        """The file that an option, or else its group, stands in; empty: the command line."""
+        while path:
             for name, values in reversed(self.sources):
-                if _holds(values, parts[:end]):
+                if any(f"{option}.".startswith(f"{path}.") for option in flatten(values)):
                     return name
+            path = path.rpartition(".")[0]
         return ""
 
 
 def presets() -> dict[str, Path]:
     """The presets that ship with the programs."""
-    return {path.stem: path for path in PRESETS.glob("*.yaml")}
+    folder = Path(str(files("latentheads.experiments"))) / "presets"
+    return {path.stem: path for path in folder.glob("*.yaml")}
 
 
 def read_command_line(
@@ -105,22 +111,19 @@ def read_command_line(
     Raises:
         ValueError: A word is not an option, or a file cannot be read.
     """
-    word_options = split_words(words)
+    word_options, replaced = split_words(words), replaced or {}
     _check_texts(word_options, "--")
-    replaced = replaced or {}
+    trusted = _trusted_classes(word_options)
     sources = [*_read_files(word_options)]
     left_out = [name for _, values in sources for name in replaced if values.pop(name, None)]
-    trusted = _trusted_classes(word_options)
     sources.append(("", word_options))
     options: dict[str, Any] = {}
     for number, (name, values) in enumerate(sources):
         try:
             options, expanded = override(options, values)
-        except OptionError as reason:
-            raise ValueError(f"{name}: {reason}" if name else f"--{reason}") from reason
+        except ValueError as reason:
+            raise ValueError(f"{name}: {reason}" if name else name_options(reason)) from reason
         sources[number] = name, expanded
-    if "latents" not in replaced:
-        options = drop_unused(options, sources)
     _check_direction(options.get("data"))
     return CommandLine(options, sources, trusted, tuple(left_out), word_options, replaced)
 
@@ -129,63 +132,63 @@ def override(
     options: dict[str, Any], values: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Options with others laid over them; and these with what names in them stand for."""
-    expanded = _expand(values, options)
-    return merge(_keep_shared(options, expanded), expanded), expanded
-
-
-def _check_texts(given: Mapping[str, Any], place: str) -> None:
-    """Raises an error for a group where a text is expected."""
-    for name in TEXT_OPTIONS:
-        value = given.get(name, "")
-        if isinstance(value, Flag) or not isinstance(value, str | None):
-            raise ValueError(f"{place}{name} must be a text, got {shown(value)}")
-
-
-def _keep_shared(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Options below a corpus of another class: those that this class has too stay."""
-    lower, upper = below.get("data"), above.get("data")
-    if not (isinstance(lower, Mapping) and isinstance(upper, Mapping)):
-        return below
-    kind = DATA.get(str(upper.get(CLASS)))
-    if kind is None or upper.get(CLASS) == lower.get(CLASS):
-        return below
-    shared = {name: value for name, value in lower.items() if name in options_of(kind)}
-    return below | {"data": shared | {CLASS: upper[CLASS]}}
+    expanded = _expand(values, options.get("data") or {})
+    return merge(_keep_below(options, expanded), expanded), expanded
 
 
 def split_words(words: Sequence[str]) -> dict[str, Any]:
     """Nested values of ``--a.b value``, ``--a.b=value`` and of ``--flag``, which is true."""
     nested: dict[str, Any] = {}
-    joined: dict[str, CommandLineText] = {}
+    given: dict[str, Text] = {}
     rest = list(words)
     while rest:
         word = rest.pop(0)
         if not OPTION.match(word):
-            raise ValueError(f"unrecognized argument {shown(word)}: {_explain_word(word)}")
+            raise ValueError(f"unrecognized argument {shown(word)}: an option begins with --")
         name, equals, value = word[2:].partition("=")
         if name.count(".") > MAX_DEPTH:
             raise ValueError(f"unrecognized argument {shown(word)}: it has too many dots")
+        parts = [part if part in LATENTS else part.replace("-", "_") for part in name.split(".")]
+        name = ".".join(parts)
         alone = not equals and (not rest or rest[0].startswith("--"))
-        inner: Any = (
-            CommandLineText(value) if equals else Flag() if alone else CommandLineText(rest.pop(0))
-        )
-        if name in JOINED:
-            inner = joined[name] = (
-                CommandLineText(f"{joined[name]}{JOINED[name]}{inner}") if name in joined else inner
-            )
-        for part in reversed(SHORT.get(name, name).split(".")):
+        inner: Any = Text(value) if equals else Flag() if alone else Text(rest.pop(0))
+        if name in JOINED and name in given:
+            inner = Text(f"{given[name]}{JOINED[name]}{inner}")
+        given[name] = inner
+        group, _, option = name.partition(".")
+        for part in reversed(join_path(SHORT.get(group, group), option).split(".")):
             inner = {part: inner}
         nested = merge(nested, inner)
     return nested
 
 
-def _explain_word(word: str) -> str:
-    """Why a word names no option."""
-    name, *_ = word.partition("=")
-    spelled = "--" + name[2:].replace("-", "_")
-    if word.startswith("--") and word[2:3].isalpha() and OPTION.match(spelled):
-        return f"did you mean {spelled}?"
-    return "an option begins with --"
+def _check_texts(given: Mapping[str, Any], place: str) -> None:
+    """Raises an error for a group, or no value, where a text is expected."""
+    for name in ("preset", "config", "trust", "recipe"):
+        value = given.get(name, "")
+        if isinstance(value, Flag) or not isinstance(value, str | None):
+            raise ValueError(f"{place}{name} must be a text, got {shown(value)}")
+
+
+def _trusted_classes(word_options: dict[str, Any]) -> Collection[str]:
+    """The classes of the reader's own that the words name anywhere: files may name these too."""
+    named = {*trusted_paths(word_options.pop("trust", None))}
+    for text in flatten(word_options).values():
+        named |= {path for path in re.split(r"[+,]\s*", str(text)) if _is_own(path)}
+    if named:
+        find_own_classes()
+    return frozenset(named)
+
+
+def _is_own(name: str) -> bool:
+    """Whether a name is that of a class of the reader's own, ``module:Class``, and of no folder."""
+    return bool(CLASS_PATH.fullmatch(name)) and not os.path.isdir(name)
+
+
+def find_own_classes() -> None:
+    """Lets classes of the reader's own be found where he started the program."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
 
 
 def _read_files(word_options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -202,102 +205,59 @@ def _read_file(path: Path) -> dict[str, Any]:
     try:
         options = read_yaml(path)
     except (OSError, ValueError) as reason:
-        text = getattr(reason, "strerror", None) or " ".join(str(reason).split())
+        text = getattr(reason, "strerror", None) or one_line_message(reason)
         raise ValueError(f"--config {path} cannot be read: {text}") from reason
     if not isinstance(options, dict):
         raise ValueError(f"{path} must name options with their values, got {shown(options)}")
     for name in options:
         if not isinstance(name, str):
             raise ValueError(f"{path}: the name of an option must be a text, got {shown(name)}")
-        if name in (*FILE_OPTIONS, "trust"):
+        if name in FILE_OPTIONS:
             raise ValueError(f"{path}: {name} belongs on the command line")
     _check_texts(options, f"{path}: ")
-    try:
-        check_version(options)
-    except ValueError as reason:
-        raise ValueError(f"{path}: {reason}") from reason
     return options
-
-
-def _trusted_classes(word_options: dict[str, Any]) -> frozenset[str]:
-    """The classes of the reader's own that the words name: files may name these too."""
-    trust = word_options.pop("trust", None)
-    names = split_items(trust) if trust is not None else []
-    for group, option in (("guide", None), ("logits", "prior"), ("data", None)):
-        value = word_options.get(group)
-        if option is not None:
-            value = value.get(option) if isinstance(value, Mapping) else None
-        name = value.get(CLASS) if isinstance(value, Mapping) else value
-        if name is not None and (_is_own(name) or ("." in name and group != "data")):
-            names.append(str(name))
-    texts = (word_options.get(name) for name in ("recipe", "recipes"))
-    recipes = [str(text) for text in texts if isinstance(text, str)]
-    words = re.split(r"[+,]", ",".join(recipes))
-    names += [word.strip() for word in words if ":" in word or "." in word]
-    if names:
-        find_own_classes()
-    return frozenset(split_path("trust", name) for name in names)
-
-
-def _is_own(name: str) -> bool:
-    """Whether a name is that of a class of the reader's own, ``module:Class``, and of no folder."""
-    return ":" in name and os.sep not in name and not os.path.isdir(name)
-
-
-def find_own_classes() -> None:
-    """Lets classes of the reader's own be found where he started the program."""
-    if HERE not in sys.path:
-        sys.path.insert(0, HERE)
 
 
 def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
     """Values with what a recipe, or a corpus by its name or folder, stands for."""
     if (recipe := values.get("recipe")) in presets() and recipe not in RECIPES:
-        raise OptionError(
-            "recipe", f" {shown(recipe)} is not a recipe but a preset: use preset {recipe}"
-        )
+        raise OptionError("recipe", f" {shown(recipe)} is a preset: use preset {recipe}")
     expanded = expand_recipe(values)
-    data = expanded.get("data")
+    data = expanded.get("data", {})
     name = data.get(CLASS) if isinstance(data, Mapping) else data
-    if name is None or isinstance(name, Flag):
-        return expanded
     if isinstance(name, list | dict):
         raise OptionError("data", f" must be a name or a folder, got {shown(name)}")
-    own = dict(data) if isinstance(data, Mapping) else {}
-    lower = below.get("data")
-    is_class_of_folders = name in DATA and "folder" in options_of(DATA[name])
-    if is_class_of_folders and os.path.isdir(name) and "folder" not in {**(lower or {}), **own}:
-        raise OptionError(
-            "data", f" {shown(name)} is a class of data: for the folder here say ./{name}"
-        )
-    return expanded | {"data": own | name_data(str(name), lower and str(lower[CLASS]))}
+    data = merge({}, data)
+    if CLASS not in data or isinstance(data[CLASS], Flag):
+        return expanded
+    return expanded | {"data": data | name_data(str(data[CLASS]), below, data)}
 
 
-def name_data(name: str, lower: str | None = None) -> dict[str, Any]:
-    """The data class that a name or a path stands for, with the option that holds it.
+def name_data(
+    name: str, below: Mapping[str, Any] = MappingProxyType({}), beside: Collection[str] = ()
+) -> dict[str, Any]:
+    """The data class that a name or a folder stands for, with the option that holds it.
 
     Args:
-        name: The name, or a folder.
-        lower: The class in the file below; it reads the folder where its files do not say another.
+        name: The name, or the folder.
+        below: Options of data in the file below; their class reads the folder where its files do
+            not say another.
+        beside: Options of data that are given beside it.
     """
-    if name.replace("_", "-").lower() in (
-        *DATA,
-        *(kind.__name__.lower() for kind in DATA.values()),
-    ):
+    if _is_own(name) or name.replace("_", "-").lower() in DATA_NAMES:
+        if os.path.isdir(name) and _reads_folders(name) and "folder" not in {*below, *beside}:
+            raise OptionError(
+                "data", f" {shown(name)} is a class: for the folder here say ./{name}"
+            )
         return {CLASS: name}
-    if _is_own(name):
-        return {CLASS: name}
-    if name in HUB:
-        return {CLASS: "hub", "corpus": name}
-    if name in PROSE:
-        return {CLASS: "hub-text", "corpus": name}
+    if name in (*HUB, *PROSE):
+        return {CLASS: "hub" if name in HUB else "hub-text", "corpus": name}
     folder = os.path.expanduser(name)
     if not os.path.isdir(folder):
-        if os.sep in name:
-            raise OptionError("data", f" must be an existing folder, got {shown(name)}")
-        choices = ", ".join([*DATA, *HUB, *PROSE])
-        raise OptionError("data", f" must be one of {choices}, or a folder; got {shown(name)}")
-    plain = lower if lower in DATA and "folder" in options_of(DATA[lower]) else "pairs"
+        choices = f"one of {', '.join([*DATA, *HUB, *PROSE])}, or a folder;"
+        accepted = "an existing folder," if os.sep in name else choices
+        raise OptionError("data", f" must be {accepted} got {shown(name)}")
+    plain = below[CLASS] if _reads_folders(below.get(CLASS)) else "pairs"
     kind = next((kind for file, kind in FILES.items() if os.path.exists(f"{folder}/{file}")), plain)
     return {CLASS: kind, "folder": name}
 
@@ -321,20 +281,18 @@ def _check_direction(data: Any) -> None:
     raise OptionError("data", f" {folder!r} has text in {', '.join(languages)}: give {which}")
 
 
-def drop_unused(
-    options: dict[str, Any], sources: Sequence[tuple[str, dict[str, Any]]]
-) -> dict[str, Any]:
-    """Leaves out what files say of latents that the words have replaced by others."""
-    active = read_latents(options.get("latents", DEFAULT_LATENT))
-    words = sources[-1][1] if sources else {}
-    unused = [name for name in LATENTS if name in options and name not in (*active, *words)]
-    return {name: value for name, value in options.items() if name not in unused}
+def _reads_folders(name: Any) -> bool:
+    return name in DATA and "folder" in options_of(DATA[name])
 
 
-def _holds(values: Any, parts: Sequence[str]) -> bool:
-    """Whether nested values have an option, given the parts of its path."""
-    for part in parts:
-        if not isinstance(values, Mapping) or part not in values:
-            return False
-        values = values[part]
-    return True
+def _keep_below(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """What others leave of options: no group of a latent, or option of data, that they have not."""
+    if "latents" in above:
+        dropped = LATENTS.keys() - read_latents(above["latents"])
+        below = {name: value for name, value in below.items() if name not in dropped}
+    lower, upper = below.get("data") or {}, above.get("data") or {}
+    name = upper.get(CLASS, lower.get(CLASS)) if isinstance(upper, Mapping) else None
+    if name not in DATA or name == lower.get(CLASS):
+        return below
+    shared = {option: value for option, value in lower.items() if option in options_of(DATA[name])}
+    return below | {"data": shared | {CLASS: name}}

@@ -36,9 +36,17 @@ from latentheads.experiments.cli.jobs import (
     run_jobs,
 )
 from latentheads.experiments.cli.options import ProgramOptions, read_run_settings, trainer_of
+from latentheads.experiments.cli.trust import select_trusted
 from latentheads.files import parse_yaml
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
-from latentheads.options import CLASS, flatten, merge, options_of
+from latentheads.options import (
+    CLASS,
+    IdleOptionError,
+    choices_of,
+    flatten,
+    merge,
+    options_of,
+)
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, Folder
 from latentheads.runs.recipes import read_recipe
@@ -158,12 +166,21 @@ def plan_all(
     varied = read_varied(program.vary)
     _check_varied(varied, line, program, prog)
     combinations = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
-    return [
-        _plan(options, line, program, recipe, seed, out, prog, combination)
-        for seed in program.seeds
-        for recipe in program.recipes
-        for combination in combinations
-    ]
+    plans = {}
+    for combination in combinations:
+        words = [f"--{name}={value}" for name, value in combination.items()]
+        laid, _ = override(dict(options), split_words(words))
+        values = {recipe: _values_of(laid, recipe, program.recipes) for recipe in program.recipes}
+        idle = {recipe: _idle_options(values[recipe], line.trusted) for recipe in program.recipes}
+        in_none = frozenset[str]().union(*idle.values()).intersection(*idle.values())
+        for seed, recipe in product(program.seeds, program.recipes):
+            own = _without(values[recipe], idle[recipe] - in_none) | {"seed": seed}
+            label = " ".join([recipe, *(word.removeprefix("--") for word in words)])
+            settings = read_run_settings(own, line, prog)
+            folder = str(run_folder(out, label, seed))
+            plans[seed, recipe, label] = Plan(label, settings, replace(program, out=folder))
+    order = product(program.seeds, program.recipes)
+    return [plan for pair in order for key, plan in plans.items() if key[:2] == pair]
 
 
 def read_varied(text: str) -> dict[str, list[str]]:
@@ -205,26 +222,67 @@ def _check_varied(
                 raise ValueError(f"--vary {name}: {group} is not latent in recipe {recipe}")
 
 
-def _plan(
-    options: Mapping[str, Any],
-    line: CommandLine,
-    program: ComparisonOptions,
-    recipe: str,
-    seed: int,
-    out: Path,
-    prog: str,
-    varied: Mapping[str, str],
-) -> Plan:
-    """The run of a recipe; the group of a latent that it has not is that of another recipe."""
-    words = [f"--{name}={value}" for name, value in varied.items()]
-    options, _ = override(dict(options), split_words(words))
+def _values_of(options: Mapping[str, Any], recipe: str, recipes: Sequence[str]) -> dict[str, Any]:
+    """The options of a recipe, without those of a latent or a class that it has not."""
     named = read_recipe(recipe)
     latents = read_latents(named["latents"])
     kept = {n: value for n, value in options.items() if n not in LATENTS or n in latents}
-    settings = read_run_settings(merge(kept, named) | {"seed": seed}, line, prog)
-    label = " ".join([recipe, *(word.removeprefix("--") for word in words)])
-    folder = str(run_folder(out, label, seed))
-    return Plan(label, settings, replace(program, out=folder))
+    kept = _without_others(kept, _classes_of(recipe), [_classes_of(other) for other in recipes])
+    return dict(merge(kept, named))
+
+
+def _classes_of(recipe: str) -> dict[str, type]:
+    """The library's classes that stand in a recipe's name, by their options."""
+    named, classes = flatten(read_recipe(recipe)), dict[str, type]()
+    for path in IN_RECIPES:
+        group, _, option = path.partition(".")
+        table = choices_of(options_of(cast(Any, LATENTS[group]))[option].kind) or {}
+        if named.get(path) in table:
+            classes[path] = table[named[path]]
+    return classes
+
+
+def _without_others(
+    options: Mapping[str, Any], own: Mapping[str, type], others: Sequence[Mapping[str, type]]
+) -> dict[str, Any]:
+    """Options without those that a class has not, but the class of another recipe has."""
+    kept = dict(options)
+    for path, kind in own.items():
+        group, _, option = path.partition(".")
+        given = kept.get(group, {}).get(option)
+        if isinstance(given, Mapping):
+            theirs = {n for classes in others if path in classes for n in options_of(classes[path])}
+            foreign = theirs - set(options_of(kind))
+            fitting = {name: value for name, value in given.items() if name not in foreign}
+            kept[group] = {**kept[group], option: fitting}
+    return kept
+
+
+def _idle_options(values: Mapping[str, Any], trusted: Collection[str]) -> frozenset[str]:
+    """Options that act on nothing in a recipe, as a warm-up of noise in one without noise."""
+    idle = frozenset[str]()
+    while True:
+        try:
+            Settings.from_nested(_without(values, idle), trusted)
+        except IdleOptionError as reason:
+            if reason.path in idle:
+                return idle
+            idle |= {reason.path}
+        except (TypeError, ValueError):  # it is said where the run is planned
+            return idle
+        else:
+            return idle
+
+
+def _without(values: Mapping[str, Any], paths: Collection[str]) -> dict[str, Any]:
+    """Nested values without some options."""
+    kept = {}
+    for name, value in values.items():
+        if name in paths:
+            continue
+        inner = [p.removeprefix(f"{name}.") for p in paths if p.startswith(f"{name}.")]
+        kept[name] = _without(value, inner) if inner and isinstance(value, Mapping) else value
+    return kept
 
 
 def _check_groups(options: Mapping[str, Any], recipes: Sequence[str]) -> None:
@@ -322,8 +380,12 @@ def _job_of(plan: Plan, out: Path) -> RunJob:
     """The command line of a run; on a GPU that is named it may not take the processor instead."""
     options = plan.options
     device = "cuda" if getattr(options, "devices", "") else options.device
-    words = ["--device", device, "--trust", name_trusted(plan.settings, options.trust)]
-    words += [f"--overwrite={str(options.overwrite).lower()}"]
+    words = ["--device", device, f"--overwrite={str(options.overwrite).lower()}"]
+    settings = plan.settings
+    runs = [settings.start] if settings.start else []
+    trusted = name_trusted(settings, options.trust)
+    if named := select_trusted(trusted, settings.to_options(), runs):
+        words += ["--trust", named]
     return RunJob(_name(plan, out), plan.folder, plan.settings.to_yaml(), words)
 
 

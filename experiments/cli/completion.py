@@ -11,7 +11,7 @@ from latentheads.experiments.cli.command_line import FILE_OPTIONS
 from latentheads.experiments.cli.comparison import ComparisonOptions
 from latentheads.experiments.cli.options import ProgramOptions, RunOptions
 from latentheads.experiments.sweep import SweepOptions
-from latentheads.options import name_options_below, options_of
+from latentheads.options import options_below, options_of
 from latentheads.packages import import_optional
 from latentheads.runs.settings import Settings
 
@@ -53,7 +53,7 @@ def make_parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
 def list_options(kind: type[ProgramOptions]) -> Iterator[str]:
     """The options of a program that trains, without those that it replaces."""
     own = cast(Any, kind)
-    names = [*options_of(own), *options_of(Settings), *name_options_below(Settings)]
+    names = [*options_of(own), *options_of(Settings), *options_below([Settings])]
     files = (name for name in FILE_OPTIONS if name != "help")
     for name in dict.fromkeys([*names, "recipe", *files, "version"]):
         if name not in kind.replaced:

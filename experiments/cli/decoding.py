@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from latentheads.decoding.translate import Decoding
-from latentheads.experiments.cli.help import texts_of
-from latentheads.experiments.cli.options import Options, Parser
+from latentheads.experiments.cli.parser import Options, Parser, texts_of
 from latentheads.options import options_of
 from latentheads.runs.generation import check_outputs_vary
 from latentheads.runs.run import Run
@@ -26,14 +23,10 @@ def add_decoding_options(parser: Parser) -> None:
 
 def choose_decoding(run: Run, options: Options) -> Decoding:
     """The run's decoding options, changed by the command line; one sample for several outputs."""
-    changes = {name: options[name] for name in DECODING_OPTIONS if options[name] is not None}
-    several = bool(options.get("number"))
-    decoding = replace(run.settings.decode, **({"draws": 1} if several else {}) | changes)
-    if "length_penalty" in changes and decoding.beam == 1:
-        raise ValueError(
-            "--length_penalty has no effect here: it needs --beam 2 or more, which has "
-            "hypotheses to rank"
-        )
+    given = {name: getattr(options, name) for name in DECODING_OPTIONS}
+    changes = {name: value for name, value in given.items() if value is not None}
+    several = bool(getattr(options, "number", 0))
+    decoding = run.settings.decode.with_options(({"draws": 1} if several else {}) | changes)
     if changes.get("draws"):
         check_is_stochastic([run.trained_model], "--draws", ("heads", "selections"))
     if several:

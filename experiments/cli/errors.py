@@ -9,10 +9,10 @@ import sys
 import traceback
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
 from threading import current_thread, main_thread
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from latentheads.experiments.cli.startup import name_program
 
@@ -24,8 +24,8 @@ from latentheads.errors import (
     printable,
     shorten,
 )
+from latentheads.options import OPTION_ALIASES, OptionError
 from latentheads.passes import flush_denormals
-from latentheads.values import OPTION_ALIASES
 
 MAX_UNKNOWN_WORDS = 10
 """Most unknown words in a warning."""
@@ -44,6 +44,8 @@ MAX_MESSAGE = 2000
 
 USER_ERRORS = (ValueError, TypeError)
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
+
 OTHER_ERRORS = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
 
 
@@ -56,20 +58,22 @@ def exit_with_error(program: str, message: object, status: int = 2) -> NoReturn:
     sys.exit(status)
 
 
-def suggest_option(message: str, options: Collection[str]) -> str:
-    """Adds a suggestion to a parser's message about an unknown option."""
-    match = re.fullmatch(r"unrecognized arguments: (--?\w[^\s=]*).*", message)
-    if match is None:
-        return message
-    name = match[1]
+def explain_word(word: str, options: Collection[str]) -> str:
+    """Why a word is no option, and which one may have been meant."""
+    name, *_ = word.partition("=")
+    if not name.startswith("-"):
+        return f"unexpected argument {word!r}"
     option = name.lstrip("-").replace("-", "_")
     alias = f"--{OPTION_ALIASES.get(option, '').rpartition('.')[2]}"
-    candidates = (
-        [alias] if alias in options else get_close_matches(name, options, cutoff=MIN_SIMILARITY)
-    )
-    suggestion = " or ".join(candidates)
-    hint = f"did you mean {suggestion}?" if candidates else "see --help"
-    return f"{message}: {hint}"
+    close = [alias] if alias in options else get_close_matches(name, options, 1, 0.75)
+    return f"{name} is not an option: {f'did you mean {close[0]}?' if close else 'see --help'}"
+
+
+def name_options(error: BaseException) -> str:
+    """The message of an error in one line, with options spelled as on the command line."""
+    if isinstance(error, OptionError):
+        error = ValueError(error.spelled(lambda path: f"--{path}"))
+    return one_line_message(error)
 
 
 def warn_unknown(program: str, unknown: Sequence[str]) -> None:
@@ -97,7 +101,7 @@ def error_handling(
     program: str,
     on_failure: str = "",
     on_interrupt: str = "",
-    user_errors: tuple[type[Exception], ...] = USER_ERRORS,
+    user_errors: tuple[type[Exception], ...] = (ValueError, TypeError),
 ) -> Iterator[None]:
     """Exits if the work fails: with status 2 after a mistake of the user, otherwise with 1.
 
@@ -112,14 +116,14 @@ def error_handling(
         with interrupted_by_signals(), flush_denormals(in_workers=True):
             yield
     except user_errors as mistake:
-        exit_with_error(program, f"error: {use_option_names(one_line_message(mistake))}")
+        exit_with_error(program, f"error: {name_options(mistake)}")
     except OTHER_ERRORS as reason:
         if _is_bug(reason):
             raise
         if isinstance(reason, BrokenPipeError):
             _discard_stdout()
-        message = f"error: {one_line_message(reason)}"
-        exit_with_error(program, "; ".join([message, *([on_failure] if on_failure else [])]), 1)
+        message = "; ".join(filter(None, [one_line_message(reason), on_failure]))
+        exit_with_error(program, f"error: {message}", 1)
     except KeyboardInterrupt as reason:
         exit_with_error(
             program,
@@ -182,14 +186,10 @@ def _is_bug(reason: BaseException) -> bool:
 def collecting_errors(
     failures: list[str], name: str, user_errors: tuple[type[Exception], ...]
 ) -> Iterator[None]:
-    """Prints and records why a part of the work fails; the other parts go on.
+    """Prints and records in a list why a part of the work fails; the other parts go on.
 
-    For a bug, as in a user-defined guide, the traceback is printed too.
-
-    Args:
-        failures: The list to which the reason is added.
-        name: The name of the part.
-        user_errors: As for :func:`error_handling`; any other ``ValueError`` is raised.
+    For a bug, as in a user-defined guide, the traceback is printed too. A ``ValueError`` that is
+    none of ``user_errors`` is raised.
     """
     try:
         yield
@@ -198,7 +198,7 @@ def collecting_errors(
             raise
         if _is_bug(reason) or not isinstance(reason, (ValueError, *OTHER_ERRORS)):
             print_message(traceback.format_exc().rstrip(), sys.stderr)
-        failures.append(f"{name}: {use_option_names(one_line_message(reason))}")
+        failures.append(f"{name}: {name_options(reason)}")
         print_message(failures[-1], sys.stdout)
 
 
@@ -207,15 +207,8 @@ def rerun_command(overwrite: bool) -> str:
     return "without --overwrite the same command" if overwrite else "the same command"
 
 
-STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
-
-
 def check_streams(*names: str) -> None:
-    """Checks that standard streams are open, and not closed as by ``<&-``.
-
-    Args:
-        *names: ``stdin``, ``stdout`` or both.
-    """
+    """Checks that standard streams are open, and not closed as by ``<&-``."""
     for name in names:
         if getattr(sys, name) is None:
             raise ValueError(f"{STREAMS[name]} is closed, and it is needed")
@@ -223,7 +216,7 @@ def check_streams(*names: str) -> None:
 
 @contextmanager
 def streaming(program: str) -> Iterator[None]:
-    """Exits if a program cannot write to standard output; user errors have status 1.
+    """As :func:`error_handling` of a program that may have written something: the status is 1.
 
     After a broken pipe it exits silently, as shell tools do.
     """
@@ -256,17 +249,14 @@ def print_result(program: str, text: str) -> None:
         print(printable(text), flush=True)
 
 
+@dataclass
 class SkippedInputs:
-    """Counts skipped inputs, and prints each on standard error.
+    """Counts skipped inputs, each printed on standard error; ``before`` precede a chunk of them."""
 
-    Attributes:
-        number: Number of skipped inputs.
-        before: Number of inputs before the current chunk, in which indices are counted.
-    """
-
-    def __init__(self, program: str, unit: str) -> None:
-        self.program, self.unit = program, unit
-        self.number = self.before = 0
+    program: str
+    unit: str
+    number: int = 0
+    before: int = 0
 
     def note(self, index: int, reason: str) -> None:
         """Records a skipped input by its index in the chunk."""
@@ -277,41 +267,3 @@ class SkippedInputs:
     def name(self, index: int) -> str:
         """The name of an input by its index among all."""
         return f"{self.unit} {index + 1} of the input"
-
-
-def _with_dashes(names: re.Match[str]) -> str:
-    """The names of options in a message, as the command line spells each."""
-    return re.sub(r"(?<![\w.])(?!or\b)(?=[a-z])", "--", names[0])
-
-
-OTHERS = "guide|recipe|preset|latents|adapters|start|train_only"
-"""Options that are no group and that messages of the library name."""
-
-
-@cache
-def _option_spellings() -> tuple[tuple[str, Any], ...]:
-    """Patterns of arguments in messages of the library, and their spelling as options."""
-    from latentheads.latents.registry import LATENTS  # it loads torch
-
-    groups = "|".join(["data", "network", "train", "decode", "disagreement", *LATENTS])
-    names = rf"{OTHERS}|(?:{groups})(?:\.\w+)+"
-    return (
-        (r"(?<!-)\boverwrite=True", "--overwrite"),
-        (r"\bchoose another out\b", "choose another --out"),
-        (r"\bsay so: trust ", "say so: --trust "),
-        (rf"\b(use|say|or|needs|and) ({names}) (?=[\w+-]+$|WIDTH|RUN|[\w+-]+[;,])", r"\1 --\2 "),
-        (rf"^(?=(?:{groups})\.\w|train_only |loss [a-zA-Z_]+ |disagreement [\w,]+:)", "--"),
-        (r"^(?=(?:sentences|jobs|shard|devices|launcher_options) (?:must|are|acts))", "--"),
-        (r"(?<=did you mean )[a-z][\w. ]*\?$", _with_dashes),
-        (r"(?<=name one of them, as )[a-z][\w., ]*$", _with_dashes),
-        (r"^vocab_size (?=must be at least)", "--data.vocab_size "),
-        (r"\buse translate$", "use translate.py"),
-        (r"\b(drop|give) direction\b", r"\1 --direction"),
-    )
-
-
-def use_option_names(message: str) -> str:
-    """Spells the arguments in a message of the library as command line options."""
-    for argument, option in _option_spellings():
-        message = re.sub(argument, option, message)
-    return message

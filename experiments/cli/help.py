@@ -6,30 +6,31 @@ those of all groups.
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
-import textwrap
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, is_dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING
+from functools import partial
 from typing import Any, Literal, get_args, get_origin
 
-from latentheads.class_spec import ClassSpec, own_options
+from latentheads.errors import shown
 from latentheads.experiments.cli.command_line import presets
+from latentheads.experiments.cli.parser import Formatter, texts_of
 from latentheads.latents.registry import LATENTS
 from latentheads.options import (
     Option,
     OptionError,
     choices_of,
+    classes_of,
+    flatten,
     inner_kind,
     is_group,
+    options_below,
     options_of,
     to_dict,
 )
 from latentheads.runs.settings import Settings
-
-WIDTH = 99
-
-TITLE = "the run:"
 
 FIRST = {
     "latents": f"What is random, + between: {', '.join(LATENTS)}, or none.",
@@ -38,183 +39,107 @@ FIRST = {
 }
 """Options that stand for others, with what the help says of them."""
 
+_Page = partial(argparse.ArgumentParser, formatter_class=Formatter, add_help=False)
+
 LAST = {
     "print_config": "Print all options as YAML, and end.",
     "help": "This; --help all shows all options, --data.help pairs those of a class.",
 }
 
 
-def select_help_page(word_options: dict[str, Any], program: type) -> str | None:
+def select_help_page(
+    word_options: Mapping[str, Any], program: type, prog: str = "", description: str = ""
+) -> str | None:
     """The page that ``--help``, ``--help all`` or ``--GROUP.help`` asks for, if one does."""
-    for path, name in _requested_help(word_options):
-        if not path:
-            return help_page(program, everything=name == "all")
-        kind = _kind_at(path, program)
-        table = choices_of(kind)
-        if table is None:
-            return class_page(inner_kind(kind), path)
-        if name == "true":
-            return choices_page(table, path, getattr(inner_kind(kind), "extensible", False))
-        if name not in table:
-            raise OptionError(f"{path}.help", f" must be one of {', '.join(table)}; got {name}")
-        return class_page(table[name], path)
-    return None
-
-
-def _requested_help(word_options: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """Where help is asked for, and the name behind it."""
-    for name, value in word_options.items():
-        if name == "help":
-            yield path, str(value)
-        elif isinstance(value, Mapping):
-            yield from _requested_help(value, f"{path}.{name}" if path else name)
-
-
-def _kind_at(path: str, program: type) -> Any:
-    """The annotation of an option; of a choice of classes the first that has the option."""
-    groups: dict[str, Any] = {
-        n: o.kind for n, o in {**options_of(Settings), **options_of(program)}.items()
-    }
-    groups |= LATENTS
-    kind: Any = None
-    for part in path.split("."):
-        kinds = [kind] if kind is not None else []
-        if kind is not None and (table := choices_of(kind)) is not None:
-            kinds = list(table.values())
-        tables = [options_of(inner_kind(k)) for k in kinds if is_dataclass(inner_kind(k))]
-        options = {n: o.kind for table in tables for n, o in table.items()} if kind else groups
-        if part not in options:
-            raise OptionError(path, " is not a group of options")
-        kind = options[part]
-    if not is_group(kind):
+    asked = (path for path in flatten(word_options) if f".{path}".endswith(".help"))
+    if (option := next(asked, None)) is None:
+        return None
+    path, name = option[:-5], str(flatten(word_options)[option])
+    if not path:
+        if name not in ("true", "all"):
+            raise OptionError("help", f" must be all, or stand alone; got {shown(name)}")
+        return help_page(program, prog, description, everything=name == "all")
+    kind = options_below([Settings, program]).get(path)
+    classes = classes_of(kind)
+    if not classes:
         raise OptionError(path, " is not a group of options")
-    return kind
+    if "" in classes:
+        return class_page(classes[""], path)
+    if name == "true":
+        return choices_page(kind, path)
+    if name not in classes:
+        raise OptionError(f"{path}.help", f" must be one of {', '.join(classes)}; got {name}")
+    return class_page(classes[name], path, name)
 
 
-def help_page(program: type, everything: bool = False) -> str:
+def help_page(
+    program: type, prog: str = "", description: str = "", everything: bool = False
+) -> str:
     """The options of a program, and its groups or all that is in them."""
     replaced = getattr(program, "replaced", {})
-    settings = {n: o for n, o in options_of(Settings).items() if n not in ("latents", *replaced)}
-    plain = {n: o for n, o in settings.items() if not is_group(o.kind)}
-    groups: dict[str, Any] = {n: o.kind for n, o in settings.items() if is_group(o.kind)}
-    texts = {**texts_of(Settings), **texts_of(program)}
+    texts = texts_of(Settings) | texts_of(program)
     if not everything:
         texts = {name: re.split(r"[;.:](?= |$)", text)[0] + "." for name, text in texts.items()}
-    lines = [TITLE]
-    lines += [_line(f"--{name}", text) for name, text in FIRST.items() if name not in replaced]
-    lines += [_line(f"--{n}", texts.get(n, ""), o) for n, o in options_of(program).items()]
-    lines += [_line(f"--{name}", texts.get(name, ""), option) for name, option in plain.items()]
-    lines += [_line(f"--{name}", text) for name, text in LAST.items()]
-    for name, kind in {**groups, **LATENTS}.items():
-        if everything:
-            lines += ["", f"{name}: {texts.get(name) or _first_line(inner_kind(kind))}"]
-            lines += _all_of_group(name, kind, set())
-        else:
-            lines += [] if name != next(iter(groups)) else ["", "groups:"]
-            lines.append(_line(f"--{name}.", _names_of_group(name, kind, replaced)))
-    lines += ["", _wrap(f"presets: {', '.join(sorted(presets()))}", "", "  ")]
-    return "\n".join(lines)
+    parser = _Page(prog, f"{prog} [options]", description)
+    run, groups = parser.add_argument_group("the run"), parser.add_argument_group("groups")
+    for name, text in FIRST.items():
+        if name not in replaced:
+            _add(run, f"--{name}", text)
+    options = options_of(program) | options_of(Settings)
+    kinds = {name: option.kind for name, option in options.items() if is_group(option.kind)}
+    for name, option in options.items():
+        if name not in (*kinds, *FIRST, *replaced):
+            _add(run, f"--{name}", texts.get(name, ""), option)
+    for name, text in LAST.items():
+        _add(run, f"--{name}", text)
+    for name, kind in (kinds | LATENTS).items():
+        if name not in replaced:
+            inner = [n for n in options_below(classes_of(kind).values()) if "." not in n]
+            names = ", ".join(n for n in inner if f"{name}.{n}" not in replaced)
+            table = choices_of(kind)
+            _add(groups, f"--{name}.", names if table is None else f"one of {', '.join(table)}")
+    parser.epilog = f"presets: {', '.join(sorted(presets()))}"
+    pages = [parser.format_help()]
+    for path, kind in options_below([Settings]).items() if everything else ():
+        pages += [class_page(inner, path, name) for name, inner in classes_of(kind).items()]
+    return "\n".join(pages).rstrip()
 
 
-def _names_of_group(group: str, kind: Any, replaced: Mapping[str, str]) -> str:
-    """What a group is: the classes to choose from, or the names of its options."""
-    table = choices_of(kind)
-    if table is not None:
-        return f"one of {', '.join(table)}"
-    return ", ".join(n for n in options_of(inner_kind(kind)) if f"{group}.{n}" not in replaced)
-
-
-def _all_of_group(name: str, kind: Any, shown: set[str]) -> Iterator[str]:
-    """All options of a group, and below them those of the groups in it that are not shown yet."""
-    for choice, option_class in (choices_of(kind) or {"": inner_kind(kind)}).items():
-        if choice:
-            yield f"  --{name} {choice}:"
-        yield from _option_lines(option_class, name)
-        for option, inner in _options(option_class).items():
-            if is_group(inner.kind) and (path := f"{name}.{option}") not in shown:
-                shown.add(path)
-                yield from _all_of_group(path, inner.kind, shown)
-
-
-def choices_page(table: Mapping[str, type], path: str, extensible: bool = False) -> str:
+def choices_page(kind: Any, path: str) -> str:
     """The classes to choose from, a line each, and whether one of your own may be named."""
-    lines = [_line(name, _first_line(option_class)) for name, option_class in table.items()]
-    last = [f"--{path}.help NAME prints the options of one"]
-    last += [f"--{path} module:Class takes one of your own"] * extensible
-    return "\n".join([f"{path}: one of", *lines, *last])
+    parser = _Page("", argparse.SUPPRESS)
+    group = parser.add_argument_group(f"--{path}", "One of:")
+    for name, option_class in classes_of(kind).items():
+        group.add_argument(name, help=_first_line(option_class))
+    parser.epilog = f"--{path}.help NAME prints the options of one"
+    if inner_kind(kind).extensible:
+        parser.epilog += f"; --{path} module:Class takes one of your own"
+    return parser.format_help()
 
 
-def class_page(option_class: type, path: str) -> str:
+def class_page(option_class: type, path: str, name: str = "") -> str:
     """The options of a class, with what its documentation says of them."""
-    return "\n".join([f"{path}: {_first_line(option_class)}", *_option_lines(option_class, path)])
-
-
-def _option_lines(option_class: type, path: str) -> Iterator[str]:
-    """A line for each option of a class."""
-    texts, prefix = texts_of(option_class), f"--{path}." if path else "--"
-    for name, option in _options(option_class).items():
-        table = choices_of(option.kind)
-        more = f" One of {', '.join(table)}." if table is not None else ""
-        yield _line(f"{prefix}{name}", texts.get(name, "") + more, option)
-
-
-def _options(option_class: type) -> dict[str, Option]:
-    if is_dataclass(option_class):
-        return options_of(option_class)
-    return {
-        parameter.name: Option(
-            parameter.annotation,
-            MISSING if parameter.default is parameter.empty else parameter.default,
-        )
-        for parameter in own_options(option_class)
-    }
+    parser = _Page("", argparse.SUPPRESS)
+    group = parser.add_argument_group(f"--{path} {name}".strip(), _first_line(option_class))
+    texts = texts_of(option_class)
+    for option_name, option in options_of(option_class).items():
+        _add(group, f"--{path}.{option_name}", texts.get(option_name, ""), option)
+    return parser.format_help()
 
 
 def _first_line(option_class: type) -> str:
     return (inspect.getdoc(option_class) or "").partition("\n")[0].replace("``", "")
 
 
-def _line(name: str, text: str, option: Option | None = None) -> str:
-    """An option, what it does, what it takes, and its default."""
-    kind = inner_kind(option.kind) if option else None
-    literal = (
-        f" One of {', '.join(map(str, get_args(kind)))}." if get_origin(kind) is Literal else ""
+def _add(group: Any, name: str, text: str, option: Option | None = None) -> None:
+    """Adds a line of help: an option, what it does, what it takes, and its default."""
+    kind, default = (inner_kind(option.kind), to_dict(option.default)) if option else (None, None)
+    names = choices_of(kind) or (get_args(kind) if get_origin(kind) is Literal else ())
+    text += f" One of {', '.join(map(str, names))}." * bool(names)
+    if default is MISSING:
+        text, default = f"{text} (required)", None
+    if isinstance(default, list | dict):
+        default = ",".join(map(str, default)) if isinstance(default, list) else default.get("class")
+    group.add_argument(
+        name, action="store_true", default=default, help=text.strip().replace("%", "%%")
     )
-    default = ""
-    if option is not None and option.default is MISSING:
-        default = " (required)"
-    elif option is not None and not _is_empty(option.default):
-        value = option.default.name if isinstance(option.default, ClassSpec) else None
-        short = value or to_dict(option.default)
-        short = ",".join(map(str, short)) if isinstance(short, list) else short
-        default = f" (default: {short.get('class', '') if isinstance(short, dict) else short})"
-    return _wrap(f"{text}{literal}{default}", f"  {name:18} ", " " * 21)
-
-
-def _is_empty(default: Any) -> bool:
-    """Whether a default need not be shown; 0, which equals False, is shown."""
-    return default is False or default in (None, "", (), {})
-
-
-def _wrap(text: str, first: str = "  ", then: str = "  ") -> str:
-    return textwrap.fill(
-        text, WIDTH, initial_indent=first, subsequent_indent=then, break_on_hyphens=False
-    )
-
-
-def fill_paragraphs(text: str) -> str:
-    """Paragraphs of a description, each wrapped; one that is indented stays as it is."""
-    parts = text.strip("\n").split("\n\n")
-    return "\n\n".join(part if part.startswith("  ") else _wrap(part, "", "") for part in parts)
-
-
-def texts_of(option_class: type) -> dict[str, str]:
-    """What the documentation of a class and of its bases says of its options."""
-    texts: dict[str, str] = {}
-    for base in reversed(option_class.__mro__):
-        for page in (base.__doc__, base.__init__.__doc__):  # type: ignore[misc]
-            for title in ("Attributes", "Args"):
-                _, _, rows = inspect.cleandoc(page or "").partition(f"\n{title}:\n")
-                entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", rows.split("\n\n")[0], re.M)
-                texts |= {name: " ".join(text.split()).replace("``", "") for name, text in entries}
-    return texts

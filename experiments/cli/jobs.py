@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import IO
 
 from latentheads.checks import split_items
-from latentheads.errors import UnfinishedError, print_message
+from latentheads.errors import UnfinishedError, print_message, shown
 from latentheads.experiments.cli.errors import interrupted_by_signals
 from latentheads.files import last_line, write_text
-from latentheads.values import shown
 
 LOG_FILE = "log.txt"
 """The file with the output of a run, in its folder."""

@@ -14,13 +14,13 @@ from tqdm import tqdm
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.corpora.batches import TOKENS
 from latentheads.data import Data
-from latentheads.experiments.cli.options import open_run
+from latentheads.errors import shown
+from latentheads.experiments.cli.parser import open_run
 from latentheads.experiments.cli.tables import Row, aligned
 from latentheads.inference.sentences import part_bounds
 from latentheads.metrics.likelihood import Likelihood, compare_likelihoods
 from latentheads.metrics.resampling import Estimate
 from latentheads.runs.run import Run, check_own_corpus
-from latentheads.values import shown
 
 
 @dataclass(frozen=True)

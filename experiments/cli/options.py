@@ -1,15 +1,14 @@
-"""The command line of the programs: options, and one-line errors."""
+"""What the command line of a program that trains says: its own options, and those of its runs."""
 
 from __future__ import annotations
 
-import argparse
 import os
-import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
-from typing import Any, ClassVar, Literal, NoReturn, TypeVar, cast, get_args, get_origin
+from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 from latentheads.experiments.cli.startup import name_program
 
@@ -20,36 +19,31 @@ from latentheads.corpora import Corpus
 from latentheads.experiments.cli.command_line import (
     FILE_OPTIONS,
     CommandLine,
-    find_own_classes,
     read_command_line,
     split_words,
 )
 from latentheads.experiments.cli.errors import (
     exit_with_error,
+    name_options,
     print_result,
-    suggest_option,
-    use_option_names,
 )
-from latentheads.experiments.cli.help import TITLE, fill_paragraphs, select_help_page, texts_of
-from latentheads.experiments.cli.parser import (
-    OF_RUNS,
-    Groups,
-    OneLineErrorParser,
-    Paragraphs,
-    add_loading_options,
-)
+from latentheads.experiments.cli.help import select_help_page
+from latentheads.experiments.cli.trust import check_trusted
 from latentheads.latents.registry import LATENTS
-from latentheads.options import OptionError, from_dict, inner_kind, options_of
-from latentheads.runs.loading import load_finished, load_run
-from latentheads.runs.run import Run
+from latentheads.options import (
+    OPTION_ALIASES,
+    OptionError,
+    from_dict,
+    options_class,
+    options_of,
+)
 from latentheads.runs.settings import Settings
 from latentheads.runs.trainer import Trainer
-from latentheads.values import OPTION_ALIASES
 
 P = TypeVar("P", bound="ProgramOptions")
 
 
-@dataclass(frozen=True)
+@options_class()
 class ProgramOptions:
     """Options of a program that trains, beside the settings of its runs.
 
@@ -71,7 +65,7 @@ class ProgramOptions:
     replaced: ClassVar[Mapping[str, str]] = {}
 
 
-@dataclass(frozen=True)
+@options_class()
 class RunOptions(ProgramOptions):
     """Options of a program that trains one run.
 
@@ -96,33 +90,31 @@ def read_program(
     arguments: Sequence[str] | None, prog: str, description: str, kind: type[P]
 ) -> tuple[dict[str, Any], CommandLine, P]:
     """Reads a command line: the options of its runs as nested values, and the program's own."""
-    words, printing = sys.argv[1:] if arguments is None else arguments, False
+    words = sys.argv[1:] if arguments is None else arguments
+    line = CommandLine({})
     if "--version" in words:
         print_result(prog, f"latentheads {latentheads.__version__}")
         sys.exit(0)
-    try:
-        word_options = split_words([word for word in words if word != "-h"])
-        if "-h" in words:
-            word_options["help"] = "true"
-        if (page := select_help_page(word_options, kind)) is not None:
-            whole = page.startswith(TITLE)
-            head = f"usage: {name_program(prog)} [options]\n\n{fill_paragraphs(description)}\n\n"
-            print_result(prog, head + page if whole else page)
+    with _failing(line, prog):
+        word_options = split_words(["--help" if word == "-h" else word for word in words])
+        if (
+            page := select_help_page(word_options, kind, name_program(prog), description)
+        ) is not None:
+            print_result(prog, page)
             sys.exit(0)
-        printing = bool(word_options.get("print_config"))
         rest = [word for word in words if not word.startswith("--print_config")]
         line = read_command_line(rest, kind.replaced)
-    except ValueError as reason:
-        _fail(prog, reason)
-    _validate_names(line, kind, prog)
-    own = {
-        name: value for name, value in line.options.items() if name in options_of(cast(Any, kind))
-    }
-    common = {name: value for name, value in line.options.items() if name not in own}
-    program = _read(kind, own, line, prog)
+    own_names = options_of(cast(Any, kind))
+    _validate_names(line, [*own_names, *kind.replaced], prog)
+    common = {name: value for name, value in line.options.items() if name not in own_names}
+    with _failing(line, prog):
+        own = {name: value for name, value in line.options.items() if name in own_names}
+        program = from_dict(kind, own)
+        start = line.options.get("start")
+        check_trusted(line.trusted, line.options, [str(start)] if start else [])
     trust = ",".join(sorted(line.trusted))
     program = replace(program, out=os.path.expanduser(program.out), trust=trust)
-    if printing:
+    if "print_config" in word_options:
         settings = read_run_settings(common, line, prog)
         print(yaml.safe_dump(settings.to_options(), sort_keys=False, allow_unicode=True), end="")
         sys.exit(0)
@@ -131,49 +123,37 @@ def read_program(
 
 def read_run_settings(options: Mapping[str, Any], line: CommandLine, prog: str) -> Settings:
     """The settings of nested values; a mistake is one line and status 2."""
-    return _read(Settings, options, line, prog)
+    with _failing(line, prog):
+        return Settings.from_nested(options, line.trusted)
 
 
-def _validate_names(line: CommandLine, kind: type[ProgramOptions], prog: str) -> None:
-    """Raises an error for a name that is like one of the program's, or that others have."""
-    names = [*options_of(cast(Any, kind)), *options_of(Settings), *LATENTS, "recipe"]
-    for name in line.options:
-        if name in (*names, *kind.replaced):
-            continue
+def _validate_names(line: CommandLine, own: Sequence[str], prog: str) -> None:
+    """Ends the program for a name that is like one of its own, or that others have."""
+    names = [*own, *options_of(Settings), *LATENTS, "recipe"]
+    for name in line.options.keys() - {*names}:
         alias = OPTION_ALIASES.get(name)
         close = [alias] if alias else get_close_matches(name, [*names, *FILE_OPTIONS], 1, 0.75)
         if close:
-            reason = OptionError(name, f" is not an option: did you mean {close[0]}?")
-            _fail(prog, reason, line.source_of(name))
+            _fail(prog, OptionError(name, " is not an option", close), line.source_of(name))
 
 
-T = TypeVar("T")
-
-
-def _read(kind: type[T], options: Mapping[str, Any], line: CommandLine, prog: str) -> T:
+@contextmanager
+def _failing(line: CommandLine, prog: str) -> Iterator[None]:
+    """Ends the program for a mistake in options, in one line that names where they stand."""
     try:
-        return from_dict(kind, options, line.trusted)
+        yield
     except OptionError as reason:
-        source = line.source_of(reason.path) if reason.path else ""
         if instead := line.replaced.get(reason.path):
-            reason = OptionError(instead, str(reason).removeprefix(reason.path))
-        _fail(prog, reason if reason.path else str(reason).removeprefix(": "), source)
+            reason = OptionError(instead, reason.message, reason.similar)
+        _fail(prog, reason, line.source_of(reason.path))
     except (ValueError, TypeError) as reason:
         _fail(prog, reason)
 
 
-def _one_line(reason: object) -> str:
-    return " ".join(str(reason).split())
-
-
-def _fail(prog: str, reason: object, source: str = "") -> NoReturn:
-    """Ends with a line: that of a file as its keys are, that of the words with their dashes."""
-    message = re.sub(r"^(\w+ is not an option: )choose from .*", r"\1see --help", _one_line(reason))
-    if source:
-        message = message.replace("say so: trust ", "say so: --trust ")
-        exit_with_error(prog, f"error: {source}: {message}")
-    dashes = "--" if isinstance(reason, OptionError) and reason.path else ""
-    exit_with_error(prog, f"error: {use_option_names(dashes + message)}")
+def _fail(prog: str, reason: Exception, source: str = "") -> NoReturn:
+    """Ends with a line: options of a file as its keys are, those of the words with dashes."""
+    message = f"{source}: {reason}" if source else name_options(reason)
+    exit_with_error(prog, f"error: {' '.join(message.split())}")
 
 
 def trainer_of(
@@ -189,91 +169,3 @@ def trainer_of(
         tensorboard=isinstance(options, RunOptions) and options.tensorboard,
         trusted=options.trust or None,
     )
-
-
-class Options(argparse.Namespace):
-    """The values of a parser, by attribute or by name."""
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """A value, or another where there is no such option."""
-        return getattr(self, name, default)
-
-
-class Parser(OneLineErrorParser):
-    """A parser of typed options, whose errors spell the library's arguments as options."""
-
-    def __init__(
-        self, name: str, description: str, groups: Groups, arguments: str = "[options]"
-    ) -> None:
-        super().__init__(name, description, groups, arguments, Paragraphs)
-
-    def add_argument(self, *names: str, **options: Any) -> Any:
-        """Adds an option; one that is true or false is true where it stands alone."""
-        kind = inner_kind(options.get("type"))
-        options |= {"type": kind} if kind is not None else {}
-        if kind is bool:
-            options |= {"type": _read_bool, "nargs": "?", "const": True}
-        elif get_origin(kind) is Literal:
-            options |= {"type": type(get_args(kind)[0]), "choices": get_args(kind)}
-        return super().add_argument(*names, **options)
-
-    def add_dataclass(self, kind: type, skip: Sequence[str] = ()) -> None:
-        """Adds the options of a dataclass."""
-        help_texts = texts_of(kind)
-        for name, option in options_of(kind).items():
-            if name not in skip:
-                self.add_argument(
-                    f"--{name}",
-                    type=inner_kind(option.kind),
-                    default=option.default,
-                    help=help_texts.get(name),
-                )
-
-    def format_help(self) -> str:
-        """The help without the marks of code."""
-        return super().format_help().replace("``", "")
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses words; a shell leaves the ``~`` of ``--out=~/runs`` as it is."""
-        options = super().parse_args(args, Options())
-        if getattr(options, "out", None):
-            options.out = os.path.expanduser(options.out)
-        return options
-
-    def error(self, message: str) -> NoReturn:
-        """Prints the line and exits with status 2."""
-        text = re.sub(r"^argument ([\w/, -]+): ", r"\1: ", " ".join(message.split()))
-        line = suggest_option(use_option_names(text), self._option_string_actions)
-        exit_with_error(self.prog, f"error: {line}")
-
-
-def _read_bool(text: str) -> bool:
-    values = {"true": True, "yes": True, "false": False, "no": False}
-    if text.lower() not in values:
-        raise argparse.ArgumentTypeError(f"expected true or false, got {text}")
-    return values[text.lower()]
-
-
-def add_run_options(parser: argparse.ArgumentParser, seed: str) -> None:
-    """Adds the options of a program that reads finished runs; ``seed`` is what its seed is for."""
-    parser.add_argument("--seed", type=int, default=0, help=seed)
-    add_loading_options(parser)
-
-
-def make_reader(name: str, description: str, groups: Groups) -> Parser:
-    """Makes the parser of a program that reads several finished runs."""
-    groups = {**groups, "the runs": (*OF_RUNS, "help")}
-    parser = Parser(name, description, groups, "[options] RUN [RUN ...]")
-    parser.add_argument("runs", nargs="+", help="folders that run.py wrote")
-    return parser
-
-
-def open_run(folder: str, options: argparse.Namespace, finished: bool = False) -> Run:
-    """Loads the run that a command line names, with the options of :func:`add_run_options`."""
-    if options.trust:
-        find_own_classes()
-    load = load_finished if finished else load_run
-    return load(folder, options.checkpoint, options.device, options.trust)

@@ -1,45 +1,44 @@
-"""An argparse parser with grouped options and errors of one line."""
+"""An argparse parser whose options stand in groups, with errors of one line."""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
+import re
 import textwrap
 from argparse import SUPPRESS
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from latentheads.experiments.cli.startup import name_program
 
+from pydantic import ValidationError
+
 import latentheads
-from latentheads.experiments.cli.errors import exit_with_error, suggest_option
-from latentheads.values import shown
+from latentheads.experiments.cli.command_line import find_own_classes
+from latentheads.experiments.cli.errors import exit_with_error, explain_word
+from latentheads.experiments.cli.outputs import check_output_file
+from latentheads.experiments.cli.trust import check_trusted
+from latentheads.options import ADAPTER_OF, Count, explain, inner_kind, options_of
+from latentheads.runs.loading import load_finished, load_run
+from latentheads.runs.run import Run
+from latentheads.runs.settings import trusted_paths
 
 Groups = Mapping[str, Sequence[str]]
+
+Options = argparse.Namespace
 
 OF_RUNS = ("checkpoint", "trust", "device", "seed")
 """Options of every program that reads finished runs; they come last, with its help."""
 
 
-def arrange_options(parser: argparse.ArgumentParser, groups: Groups) -> None:
-    """Shows the options of a parser in groups; one that stands in none stays where it is."""
-    actions = {action.dest: action for action in parser._actions}
-    named = {name for names in groups.values() for name in names}
-    for group in parser._action_groups:
-        group._group_actions = [
-            option for option in group._group_actions if option.dest not in named
-        ]
-    first, *others = parser._action_groups  # what stands without a name in front, then the rest
-    parser._action_groups = [first]
-    for title, names in groups.items():
-        group = parser.add_argument_group(title)
-        group._group_actions.extend(actions[name] for name in names if name in actions)
-    parser._action_groups += [group for group in others if group._group_actions]
+class Formatter(argparse.HelpFormatter):
+    """Keeps paragraphs apart, and one that is indented as it is; shows defaults that say much."""
 
-
-class Paragraphs(argparse.HelpFormatter):
-    """Keeps paragraphs of a description apart, and one that is indented as it is."""
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32, width=99)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         parts = text.strip("\n").split("\n\n")
@@ -48,86 +47,136 @@ class Paragraphs(argparse.HelpFormatter):
             for part in parts
         )
 
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text, default = action.help or "", action.default
+        if default is False or default in (None, "", argparse.SUPPRESS) or "default" in text:
+            return text
+        return f"{text} (default: %(default)s)"
 
-class OneLineErrorParser(argparse.ArgumentParser):
-    """A parser of whole names that reports an error in one line, and shows options in groups."""
+
+class Parser(argparse.ArgumentParser):
+    """A parser of typed options in groups, known by their whole names."""
 
     def __init__(
-        self,
-        name: str,
-        description: str | None,
-        groups: Groups,
-        arguments: str = "[options]",
-        formatter: type[argparse.HelpFormatter] = argparse.RawDescriptionHelpFormatter,
+        self, name: str, description: str | None, groups: Groups, arguments: str = "[options]"
     ) -> None:
         program = name_program(name)
-        usage = f"{program} {arguments}"
-        super().__init__(program, usage, description, formatter_class=formatter, allow_abbrev=False)
-        self.groups = groups
+        super().__init__(
+            program,
+            f"{program} {arguments}",
+            description,
+            formatter_class=Formatter,
+            allow_abbrev=False,
+            add_help=False,
+        )
+        self.groups = {
+            option: group
+            for title, options in groups.items()
+            for group in [self.add_argument_group(title)]
+            for option in options
+        }
+        self.add_argument("--help", "-h", action="help", help="show this help and end")
         version = f"latentheads {latentheads.__version__}"
         action = super().add_argument("--version", action="version", version=version, help=SUPPRESS)
         self._optionals._group_actions.remove(action)  # it stands in no group of the help
 
-    def format_help(self) -> str:
-        """The help with grouped options."""
-        arrange_options(self, self.groups)
-        return super().format_help()
+    def add_argument(self, *names: str, **options: Any) -> Any:
+        """Adds an option to its group; one that is true or false is true where it stands alone."""
+        kind = inner_kind(options.get("type"))
+        if names == ("--out",) and kind is None:  # a shell leaves the ~ of --out=~/runs
+            options["type"] = os.path.expanduser
+        if kind is bool:
+            options |= {"nargs": "?", "const": True}
+        if get_origin(kind) is Literal:
+            options |= {"type": type(get_args(kind)[0]), "choices": get_args(kind)}
+        elif kind in (bool, int, float):
+            options["type"] = typed(kind)
+        group = self.groups.get(names[0].lstrip("-"))
+        add = super().add_argument if group is None else group.add_argument
+        return add(*names, **options)
+
+    def add_dataclass(self, kind: type, skip: Sequence[str] = ()) -> None:
+        """Adds the options of a dataclass."""
+        texts = texts_of(kind)
+        for name, option in options_of(kind).items():
+            if name not in skip:
+                text, default = texts.get(name), option.default
+                self.add_argument(f"--{name}", type=option.kind, default=default, help=text)
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parses words; one that is no option is an error that names the option it is like."""
+        options, unknown = self.parse_known_args(args)
+        if unknown:
+            self.error(explain_word(unknown[0], self._option_string_actions))
+        return options
 
     def error(self, message: str) -> NoReturn:
-        """Prints the error and exits with status 2."""
-        text = suggest_option(" ".join(message.split()), self._option_string_actions)
-        exit_with_error(self.prog, f"error: {text}")
+        """Prints the error in one line, and exits with status 2."""
+        exit_with_error(self.prog, f"error: {' '.join(message.split())}")
 
 
-def add_loading_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of loading a finished run."""
-    parser.add_argument(
-        "--checkpoint",
-        default="reported",
-        help="best, last, average, step-NNNNNNN, or reported: the weights of the run's report",
-    )
-    parser.add_argument("--device", default="auto", help="cpu, cuda, a GPU as cuda:1, or auto")
-    parser.add_argument(
-        "--trust",
-        "--guide",
-        action=_JoinByCommas,
-        help="user-defined guides and priors that a run may use, as module:Class, comma-separated "
-        "or repeated",
-    )
+def texts_of(option_class: type) -> dict[str, str]:
+    """What the documentation of a class and of its bases says of its options."""
+    texts: dict[str, str] = {}
+    for base in reversed(option_class.__mro__):
+        for page in (base.__doc__, base.__init__.__doc__):  # type: ignore[misc]
+            text = inspect.cleandoc(page or "")
+            for rows in re.findall(r"\n(?:Attributes|Args):\n(.*?)(?:\n\n|$)", text, re.DOTALL):
+                entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", rows, re.MULTILINE)
+                texts |= {name: " ".join(row.split()).replace("``", "") for name, row in entries}
+    return texts
 
 
-class _JoinByCommas(argparse.Action):
-    """Joins the values of an option that is repeated."""
+def typed(kind: Any) -> Callable[[str], Any]:
+    """What reads the text of an option of a kind, as the library's options are read."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        previous = getattr(namespace, self.dest)
-        setattr(namespace, self.dest, f"{previous},{values}" if previous else values)
+    def read(text: str) -> Any:
+        try:
+            return ADAPTER_OF(kind).validate_python(text)
+        except ValidationError as error:
+            raise argparse.ArgumentTypeError(str(explain(error))) from None
+
+    return read
 
 
-MAX_NAME_BYTES = 255
-"""Most bytes of a file name, on all usual systems."""
-
-
-def positive(text: str) -> int:
-    """Parses a positive whole number."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1, got {shown(text)}")
-    return int(text)
+positive = typed(Count)
+"""Reads a whole number from 1."""
 
 
 def writable(text: str) -> Path:
-    """Parses the path of a file in an existing folder."""
+    """Parses the path of a file that can be written."""
     path = Path(text).expanduser()
-    if os.path.isdir(path) or not os.path.isdir(path.parent):
-        raise argparse.ArgumentTypeError(f"cannot write {text}: no such folder, or a folder")
-    if len(os.fsencode(path.name)) > MAX_NAME_BYTES:
-        raise argparse.ArgumentTypeError(
-            f"cannot write {text[:40]}...: a name has at most {MAX_NAME_BYTES} bytes"
-        )
+    try:
+        check_output_file(path)
+    except ValueError as reason:
+        raise argparse.ArgumentTypeError(str(reason).removeprefix("--out: ")) from None
     return path
+
+
+def make_reader(name: str, description: str, groups: Groups) -> Parser:
+    """Makes the parser of a program that reads several finished runs."""
+    groups = {**groups, "the runs": (*OF_RUNS, "help")}
+    parser = Parser(name, description, groups, "[options] RUN [RUN ...]")
+    parser.add_argument("runs", nargs="+", help="folders that run.py wrote")
+    return parser
+
+
+def add_run_options(parser: argparse.ArgumentParser, seed: str, default: int = 0) -> None:
+    """Adds the options of a program that reads finished runs; ``seed`` is what its seed is for."""
+    parser.add_argument("--seed", type=int, default=default, help=seed)
+    weights = "best, last, average, step-NNNNNNN, or reported: the weights of the run's report"
+    parser.add_argument("--checkpoint", default="reported", help=weights)
+    parser.add_argument("--device", default="auto", help="cpu, cuda, a GPU as cuda:1, or auto")
+    own = "guides and priors of your own that a run may use, module:Class; may be repeated"
+    parser.add_argument("--trust", "--guide", action="append", default=[], help=own)
+
+
+def open_run(folder: str, options: argparse.Namespace, finished: bool = False) -> Run:
+    """Loads the run that a command line names, with the options of :func:`add_run_options`."""
+    if options.trust:
+        find_own_classes()
+    load = load_finished if finished else load_run
+    trusted = ",".join(options.trust)
+    run = load(folder, options.checkpoint, options.device, trusted)
+    check_trusted(trusted_paths(trusted), runs=getattr(options, "runs", [folder]))
+    return run

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from latentheads.errors import shown
 from latentheads.files import read_json
 from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import RESAMPLES, SEED, Estimate, References
 from latentheads.metrics.scores import Scores, compare_systems
 from latentheads.runs.results import EarlierVersionError, check_scores
-from latentheads.values import shown
 
 
 @dataclass(frozen=True)

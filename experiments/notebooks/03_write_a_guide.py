@@ -22,7 +22,7 @@
 # python experiments/run.py --latents logits --guide my_guides:DampedGuide --guide.start 0.3 \
 #     --out runs/damped
 # python experiments/run.py --latents logits --guide my_guides:DampedGuide --guide.start 0.3 \
-#     --train.free_bits 0.02
+#     --loss.free_bits 0.02
 # python experiments/run.py --latents logits --logits.prior my_guides:DampedPrior --guide tied \
 #     --out runs/damped-prior
 # ```
@@ -215,7 +215,7 @@ for name, guide in {**wrong, "a guide of another model": Tied(other)}.items():
 # %%
 start, steps = 0.3, {"steps": STEPS, "report_every": 1 if SMOKE else 25}
 runs = {}
-for name, more in {"no-free-bits": {}, "free-bits": {"free_bits": 0.02}}.items():
+for name, more in {"no-free-bits": {}, "free-bits": {"loss": {"free_bits": 0.02}}}.items():
     torch.manual_seed(0)
     model = Translation.of(corpus, prior="independent", layers=2, **SIZES)
     guide = DampedGuide(model, start=start)

@@ -68,7 +68,7 @@ plain = lh.Settings.from_options({**common, "train": {**train, "steps": STEPS}})
 lh.Trainer.of(plain, out="runs/plain", quiet=True).fit()
 
 # %%
-gates = {"heads": HEADS // 3, "start": 2.5, "rate": 2e-4}
+gates = {"heads": {"number": HEADS // 3, "rate": 2e-4}, "start": 2.5}
 more = {"steps": GATED, "learning_rate": 1e-3, "warmup_steps": 50}
 gated = lh.Settings.from_options(
     {

@@ -40,7 +40,7 @@ SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs small sizes
 LINES, HELD_OUT, STEPS, FEW, DRAWS = (8, 3, 1, 1, 1) if SMOKE else (0, 100, 390, 60, 3)
 LAYERS, HEADS, WIDTH = (1, 2, 4) if SMOKE else (3, 4, 96)
 
-corpus = lh.data.PythonDocs(block=0, min_count=3, max_train_samples=LINES).load()
+corpus = lh.data.PythonDocs(unit=lh.data.WordUnit(min_count=3), max_train_samples=LINES).load()
 config = transformers.GPT2Config(
     vocab_size=len(corpus.target),
     n_embd=WIDTH,
@@ -121,7 +121,7 @@ for weight in WEIGHTS:
     guide = NoisyHeads(model)
     options = {"steps": FEW, "warmup_steps": 1, "report_every": FEW, "learning_rate": 0.1}
     options["optimizer"] = "adamw"
-    fitted = lh.fit(model, guide, train, valid, max_kl_weight=weight, quiet=True, **options)
+    fitted = lh.fit(model, guide, train, valid, loss={"kl_weight": weight}, quiet=True, **options)
     report, scales[weight] = fitted.report, torch.stack([*guide.scales().values()])
     least, largest = scales[weight].aminmax()
     rows.append({"KL weight": weight, "bound": report.elbo, "KL": report.kl})

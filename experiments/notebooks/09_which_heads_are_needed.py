@@ -17,9 +17,9 @@
 # **The same from the command line:**
 #
 # ```bash
-# python experiments/run.py --data python-docs --data.min_count 3 --latents none \
+# python experiments/run.py --data python-docs --data.unit.min_count 3 --latents none \
 #     --network.width 64 --network.heads 4 --network.layers 2 --train.steps 300 --out runs/plain
-# python experiments/run.py --data python-docs --data.min_count 3 --latents bernoulli-heads \
+# python experiments/run.py --data python-docs --data.unit.min_count 3 --latents bernoulli-heads \
 #     --guide mean-field --network.width 64 --network.heads 4 --network.layers 2 \
 #     --start runs/plain --train_only guide --out runs/gated
 # python experiments/prune.py runs/plain --by posterior
@@ -53,7 +53,7 @@ BLOCKS = "decoder.0.self,decoder.1.self"
 # latent variables: its attention logits have no noise, and it has no gates.
 
 # %%
-corpus = lh.data.PythonDocs(min_count=3).load()
+corpus = lh.data.PythonDocs(unit=lh.data.WordUnit(min_count=3)).load()
 train, valid, test = corpus.train, corpus.valid, corpus.test
 if SMOKE:
     train, valid, test = train.first(8), valid.first(4), test.first(4)

@@ -10,11 +10,11 @@ from typing import Any
 
 from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.reliability.results import SCORE_TITLES, EvaluationResults
+from latentheads.files import finite
 from latentheads.uncertainty.evaluation import DISSIMILARITY, TEST
 from latentheads.uncertainty.measures import Figure
 from latentheads.uncertainty.scaling import MAX_TEMPERATURE, MIN_TEMPERATURE
 from latentheads.uncertainty.token_scores import UNCERTAINTIES
-from latentheads.values import finite
 
 Measures = Mapping[str, Figure]
 

@@ -29,7 +29,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
-from latentheads.experiments.cli.parser import OneLineErrorParser, writable
+from latentheads.experiments.cli.parser import Parser, writable
 from latentheads.experiments.studies.benchmarks import command_line
 from latentheads.experiments.studies.benchmarks.baselines import (
     BASELINE,
@@ -196,7 +196,7 @@ def draw(results: Mapping[str, Sequence[Result]], path: Path) -> None:
     save(figure, path)
 
 
-def make_parser() -> OneLineErrorParser:
+def make_parser() -> Parser:
     """Builds the command line."""
     parser = bench_parser("bench.py", __doc__, FULL, NUMBERS)
     parser.add_argument(

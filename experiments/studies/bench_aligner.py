@@ -28,7 +28,7 @@ from latentheads.checks import check_known, split_items
 from latentheads.corpora.text import read_lines
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
-from latentheads.experiments.cli.parser import OneLineErrorParser, positive, writable
+from latentheads.experiments.cli.parser import Parser, positive, writable
 from latentheads.experiments.studies.word_aligners.ablations import measure_ablations
 from latentheads.experiments.studies.word_aligners.agreement import measure_agreement
 from latentheads.experiments.studies.word_aligners.measures import (
@@ -67,9 +67,9 @@ GROUPS = {
 Text = tuple[list[str], list[str]]
 
 
-def make_parser() -> OneLineErrorParser:
+def make_parser() -> Parser:
     """Builds the command line."""
-    parser = OneLineErrorParser("bench_aligner.py", __doc__, GROUPS, "[options] FOLDER")
+    parser = Parser("bench_aligner.py", __doc__, GROUPS, "[options] FOLDER")
     parser.add_argument("run", metavar="FOLDER", type=Path, help="the folder of the text")
     parser.add_argument("--source", default="en", help="ending of files (default: en)")
     parser.add_argument("--target", default="fr", help="ending of files (default: fr)")

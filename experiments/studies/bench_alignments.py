@@ -39,7 +39,7 @@ import torch
 from latentheads import AlignmentOptions, Batch, CopyOptions, Head_ELBO
 from latentheads.batch import SPECIALS
 from latentheads.checks import parse_integers
-from latentheads.experiments.cli.parser import OneLineErrorParser
+from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.benchmarks.baselines import (
     Made,
     Runner,
@@ -59,6 +59,7 @@ from latentheads.experiments.studies.benchmarks.racing import quartiles
 from latentheads.guides import Cascaded, Exact, Tied
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.models import LanguageModel, Network, Translation, make_prior
+from latentheads.models.network import AdaptiveOptions, PreNorm
 
 SIZE = Size(width=128, feed_forward=256, layers=4, heads=4, vocabulary=9700)
 FULL = Growth(SIZE, 10, 2, (16, 32), tokens=2048)
@@ -101,7 +102,8 @@ def make_rows(
     task: str, cutoffs: tuple[int, ...], size: Size, setting: Setting, precision: str
 ) -> list[Runner]:
     """One network for each row."""
-    network = replace(size.network, norm="pre", cutoffs=cutoffs, adaptive_factor=FACTOR)
+    adaptive = AdaptiveOptions(cutoffs, FACTOR) if cutoffs else None
+    network = replace(size.network, norm=PreNorm(), adaptive=adaptive)
     batch = make_batch(size, setting) if task == "translation" else make_text(size, setting)
     made = ((name, _make_step(name, size, network, setting, batch)) for name in ROWS)
     return [Runner(name, *parts, setting, precision) for name, parts in made]
@@ -150,7 +152,7 @@ def show(points: Sequence[Point], memory: str) -> None:
         print(form.format(p.length, p.row, *cells))
 
 
-def make_parser() -> OneLineErrorParser:
+def make_parser() -> Parser:
     """Builds the command line."""
     parser = growth_parser("bench_alignments.py", __doc__, FULL, figure=False)
     parser.add_argument("--task", choices=TASKS, default=TASKS[0], help=f"default: {TASKS[0]}")

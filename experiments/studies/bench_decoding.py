@@ -37,7 +37,7 @@ from torch import Tensor
 from latentheads.batch import EOS, Batch
 from latentheads.decoding.beam_search import Hypothesis, beam_search
 from latentheads.experiments.cli.errors import exit_with_error
-from latentheads.experiments.cli.parser import OneLineErrorParser, positive
+from latentheads.experiments.cli.parser import Parser, positive
 from latentheads.experiments.studies.benchmarks import command_line
 from latentheads.experiments.studies.benchmarks.baselines import (
     RECIPES,
@@ -279,7 +279,7 @@ def show(results: list[Result]) -> None:
         print(form.format(r.recipe, r.beam, r.row, *cells, r.ties))
 
 
-def make_parser() -> OneLineErrorParser:
+def make_parser() -> Parser:
     """Builds the command line."""
     parser = bench_parser("bench_decoding.py", __doc__, FULL, NUMBERS)
     parser.add_argument(

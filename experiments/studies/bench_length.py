@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 from latentheads import Batch, Head_ELBO
-from latentheads.experiments.cli.parser import OneLineErrorParser
+from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.benchmarks.baselines import (
     RECIPES,
     Runner,
@@ -46,6 +46,7 @@ from latentheads.experiments.studies.benchmarks.growth import (
 from latentheads.families.fusion import Fusion
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.models import LanguageModel, make_prior
+from latentheads.models.network import PreNorm
 
 
 def make_rows(recipes: Sequence[str], size: Size, setting: Setting, precision: str) -> list[Runner]:
@@ -62,7 +63,7 @@ def _rows_of(
     torch.manual_seed(setting.seed)
     name, _, strategy = recipe.partition("+")
     prior, guide_of = RECIPES[name]
-    network = replace(size.network, norm="pre")
+    network = replace(size.network, norm=PreNorm())
     slots = size.heads, 2 * size.heads
     latents = [make_selector(cast(Strategy, strategy), *slots)] if strategy else []
     model: Any = LanguageModel(size.vocabulary, make_prior(prior), network, latents=latents)
@@ -81,7 +82,7 @@ def _fusions_of(*networks: nn.Module) -> list[Fusion]:
     return [each for part in networks for each in part.modules() if isinstance(each, Fusion)]
 
 
-def make_parser() -> OneLineErrorParser:
+def make_parser() -> Parser:
     """Builds the command line."""
     parser = growth_parser("bench_length.py", __doc__)
     parser.add_argument(

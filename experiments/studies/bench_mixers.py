@@ -24,7 +24,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import torch
 
 from latentheads import Head_ELBO
-from latentheads.experiments.cli.parser import OneLineErrorParser, positive
+from latentheads.experiments.cli.parser import Parser, positive
 from latentheads.experiments.studies.benchmarks.baselines import Runner, Setting, Size, under
 from latentheads.experiments.studies.benchmarks.growth import (
     Growth,
@@ -36,6 +36,7 @@ from latentheads.experiments.studies.benchmarks.growth import (
 )
 from latentheads.guides import Tied
 from latentheads.models import LanguageModel, make_prior
+from latentheads.models.network import PreNorm
 
 FULL = Growth(Size(heads=8), 5, 1, (64, 128, 256, 512, 1024, 2048), tokens=2048)
 ROWS: dict[str, dict[str, Any]] = {
@@ -52,7 +53,7 @@ def make_rows(window: int, size: Size, setting: Setting, precision: str) -> list
     for name, options in ROWS.items():
         torch.manual_seed(setting.seed)
         windows: dict[str, Any] = {"windows": str(window)} if options else {}
-        network = replace(size.network, norm="pre", **options, **windows)
+        network = replace(size.network, norm=PreNorm(), **options, **windows)
         model: Any = LanguageModel(size.vocabulary, make_prior("delta"), network, latent=())
         model = model.to(setting.device)
         loss, parameters = under(Head_ELBO(analytic=True), model, Tied(model), batch)
@@ -60,7 +61,7 @@ def make_rows(window: int, size: Size, setting: Setting, precision: str) -> list
     return runners
 
 
-def make_parser() -> OneLineErrorParser:
+def make_parser() -> Parser:
     """Builds the command line."""
     parser = growth_parser("bench_mixers.py", __doc__, FULL)
     parser.add_argument("--window", type=positive, default=5, metavar="N", help="n; default: 5")

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads import Batch, Head_ELBO
-from latentheads.experiments.cli.parser import OneLineErrorParser
+from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.benchmarks.baselines import Made, Runner, Setting, Size, under
 from latentheads.experiments.studies.benchmarks.growth import (
     Growth,
@@ -89,7 +89,7 @@ def _make_step(name: str, size: Size, setting: Setting, batch: Batch) -> Made:
     return loss, list(network.parameters())
 
 
-def make_parser() -> OneLineErrorParser:
+def make_parser() -> Parser:
     """Builds the command line."""
     return growth_parser("bench_pretrained.py", __doc__, FULL)
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from latentheads import Batch, PlugIn
-from latentheads.experiments.cli.parser import OneLineErrorParser
+from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.benchmarks.baselines import Forward, Runner, Setting, Size
 from latentheads.experiments.studies.benchmarks.command_line import write
 from latentheads.experiments.studies.benchmarks.growth import (
@@ -40,6 +40,7 @@ from latentheads.guides import Tied
 from latentheads.handlers import SharedSamples
 from latentheads.latents.selection.strategies import Strategy, make_selector
 from latentheads.models import LanguageModel, make_prior
+from latentheads.models.network import PreNorm
 from latentheads.names import SELECTION
 
 FULL = Growth(Size(heads=8), 20, 3, (32, 128, 512), tokens=2048)
@@ -78,7 +79,7 @@ def _forward(
     torch.manual_seed(setting.seed)
     strategy = ROWS[name]
     latents = [make_selector(strategy, size.heads, 2 * size.heads)] if strategy else []
-    network = replace(size.network, norm="pre")
+    network = replace(size.network, norm=PreNorm())
     model: Any = LanguageModel(size.vocabulary, make_prior("delta"), network, latents=latents)
     model = model.to(setting.device).eval()
     guide = Tied(model)
@@ -115,7 +116,7 @@ def show(points: Sequence[Point]) -> None:
         print(form.format(p.length, p.row, *cells, f"{masked[p.length] / p.ms:.2f}"))
 
 
-def make_parser() -> OneLineErrorParser:
+def make_parser() -> Parser:
     """Builds the command line."""
     return growth_parser("bench_selection.py", __doc__, FULL, figure=False)
 

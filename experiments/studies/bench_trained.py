@@ -28,7 +28,7 @@ from latentheads.corpora.batches import batches
 from latentheads.decoding.translate import Decoding, search
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
-from latentheads.experiments.cli.parser import OneLineErrorParser, positive, writable
+from latentheads.experiments.cli.parser import Parser, positive, writable
 from latentheads.experiments.studies.benchmarks.baselines import (
     PRECISIONS,
     Forward,
@@ -79,7 +79,7 @@ def make_runners(
 
 
 def _train(model: Any, guide: Any, run: Run, batch: Batch) -> tuple[Any, type[Runner]]:
-    objective = make_loss(run.settings.train)(model.train(), guide.train())
+    objective = make_loss(run.settings.train, model)(model.train(), guide.train())
     return (lambda: objective(batch)), Runner
 
 
@@ -125,9 +125,9 @@ def measure(run: Run, setting: Setting, rounds: int) -> Iterator[Point]:
             yield Point(run.path.name, work, precision, trained, fresh, ratio, low, high)
 
 
-def make_parser() -> OneLineErrorParser:
+def make_parser() -> Parser:
     """Builds the command line."""
-    parser = OneLineErrorParser("bench_trained.py", __doc__, BENCH_GROUPS)
+    parser = Parser("bench_trained.py", __doc__, BENCH_GROUPS)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a finished run folder")
     parser.add_argument("--rounds", type=positive, default=10, metavar="N", help="default: 10")
     parser.add_argument("--threads", type=positive, help="of the processor; default: PyTorch's")

@@ -33,7 +33,7 @@ import torch
 
 from latentheads.checks import split_items
 from latentheads.experiments.cli.errors import error_handling, interrupted_by_signals
-from latentheads.experiments.cli.parser import OneLineErrorParser, positive
+from latentheads.experiments.cli.parser import Parser, positive
 from latentheads.experiments.studies.benchmarks.command_line import BENCH_GROUPS
 from latentheads.experiments.studies.machine.jobs import (
     Journal,
@@ -58,9 +58,9 @@ def parts(text: str) -> list[str]:
     return names
 
 
-def make_parser() -> OneLineErrorParser:
+def make_parser() -> Parser:
     """Builds the command line."""
-    parser = OneLineErrorParser("gpu.py", __doc__, BENCH_GROUPS)
+    parser = Parser("gpu.py", __doc__, BENCH_GROUPS)
     parser.add_argument("--out", type=Path, default=Path("gpu"), help="default: gpu")
     parser.add_argument(
         "--minutes", type=positive, default=25, metavar="N", help="in all; default: 25"
@@ -79,9 +79,7 @@ def make_parser() -> OneLineErrorParser:
     return parser
 
 
-def refuse_empty(
-    parser: OneLineErrorParser, options: argparse.Namespace, planned: Sequence[str]
-) -> None:
+def refuse_empty(parser: Parser, options: argparse.Namespace, planned: Sequence[str]) -> None:
     """Raises an error for a part that was named and has no jobs."""
     for name in options.parts or []:
         if name not in planned:

@@ -31,16 +31,15 @@ import torch
 import latentheads as lh
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
-from latentheads.experiments.cli.parser import OneLineErrorParser
+from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.subsets.guides import ladder
 from latentheads.experiments.studies.subsets.inclusion import encoder, inclusion
 from latentheads.experiments.studies.subsets.joint import sets
 from latentheads.experiments.studies.subsets.objectives import objectives
 from latentheads.experiments.studies.subsets.rankings import METHODS, ranking
-from latentheads.files import write_text
+from latentheads.files import finite, write_text
 from latentheads.noise import fixed_noise
 from latentheads.runs.run import Run
-from latentheads.values import finite
 
 PARTS: Mapping[str, Callable[[Run, Any], dict[str, Any]]] = {
     "ranking": ranking,
@@ -60,9 +59,9 @@ GROUPS = {
 }
 
 
-def make_parser() -> OneLineErrorParser:
+def make_parser() -> Parser:
     """Makes the parser."""
-    parser = OneLineErrorParser("head_subsets.py", __doc__, GROUPS, "[options] PART RUN [RUN ...]")
+    parser = Parser("head_subsets.py", __doc__, GROUPS, "[options] PART RUN [RUN ...]")
     add = parser.add_argument
     add("part", choices=(*PARTS, "encoder"))
     add("runs", nargs="+", help="run folders of networks without latents; folders of encoders")

@@ -17,10 +17,10 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import pyro
 from torch import Tensor
 
-from latentheads.checks import check_distinct, check_least, check_seed, parse_integers, split_items
+from latentheads.checks import check_items, check_least, check_seed, parse_integers, split_items
 from latentheads.experiments.cli.errors import error_handling
-from latentheads.experiments.cli.options import Parser
 from latentheads.experiments.cli.outputs import make_output_folder
+from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.retrieval import measures
 from latentheads.experiments.studies.retrieval.encoder import Encoder, hit_rate
 from latentheads.experiments.studies.retrieval.paraphrases import Pairs, read_pairs
@@ -92,7 +92,7 @@ def _read_prices(text: str) -> list[float]:
         prices = []
     if not prices or not all(0 < price < float("inf") for price in prices):
         raise ValueError(f"prices must be positive numbers with commas between, got {text!r}")
-    check_distinct("prices", prices)
+    check_items("prices", prices)
     return prices
 
 
@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError(f"prior_scale must be positive, got {options.prior_scale}")
         prices = _read_prices(options.prices)
         keep = parse_integers("keep_heads", options.keep_heads)
-        check_distinct("keep_heads", keep)
+        check_items("keep_heads", keep)
         pairs = read_pairs(options.english, options.german, options.seed)
         if len(pairs) <= options.test:
             raise ValueError(f"test must be less than the {len(pairs)} pairs, got {options.test}")

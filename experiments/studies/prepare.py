@@ -13,7 +13,7 @@ from pathlib import Path
 import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.experiments.cli.errors import error_handling
-from latentheads.experiments.cli.options import Parser
+from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.preparing.digits import prepare_digits
 from latentheads.experiments.studies.preparing.fillets import FILLETS
 from latentheads.experiments.studies.preparing.inflection import prepare_inflection

@@ -10,7 +10,7 @@ from latentheads.corpora.grammar import Arc
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.text import iterate_lines
 from latentheads.corpora.vocabulary import Vocabulary
-from latentheads.values import shown
+from latentheads.errors import shown
 
 COLUMNS = 10
 OLD_NAMES = {"obj": "dobj"}

@@ -43,9 +43,9 @@ MIN_SCALE = 1e-6
 class NoisyHeads(Guide):
     """Adds Gaussian noise to the network's own logits, with one learned scale per head."""
 
-    def finish(self) -> None:
+    def post_init(self) -> None:
         """Builds the families and checks that there is at least one."""
-        super().finish()
+        super().post_init()
         if not self._scales():
             raise ValueError(
                 "no head of this model has noise: give it a prior over logits, such as independent"

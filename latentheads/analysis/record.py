@@ -20,6 +20,7 @@ from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.corpora import Part
 from latentheads.corpora.batches import iterate_batches
+from latentheads.errors import shown
 from latentheads.guide import ModelGuide
 from latentheads.handlers import PlugIn, SharedSamples, blocked_from_tracers
 from latentheads.inference.bound import traces
@@ -27,7 +28,6 @@ from latentheads.inference.evaluation import eval_no_grad
 from latentheads.model import HeadModel, check_model
 from latentheads.names import Block, block_of
 from latentheads.noise import fixed_noise
-from latentheads.values import shown
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.attention.block import HeadBlock, Hook
+from latentheads.errors import shown
 from latentheads.layers.numeric import full_precision, softmax
 from latentheads.mask import PairMask
 from latentheads.names import ATTENTION_TYPES
-from latentheads.values import shown
 
 KINDS = ("subspace", "position", "output")
 """The vectors by which heads can be compared."""

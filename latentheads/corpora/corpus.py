@@ -18,8 +18,8 @@ from latentheads.corpora.speech.frames import Frames
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.text import PARTS, SentencePair, SizedPairs
 from latentheads.corpora.vocabulary import Vocabulary
+from latentheads.errors import shown
 from latentheads.metrics.alignment import Links
-from latentheads.values import shown
 
 if TYPE_CHECKING:
     from latentheads.data import Data

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 from latentheads.checks import check_choice
 from latentheads.corpora.text import PARTS, SentencePair
-from latentheads.values import shown
+from latentheads.errors import shown
 
 CHUNK = 1_000
 """Number of rows fetched at a time."""

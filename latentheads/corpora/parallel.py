@@ -13,7 +13,7 @@ from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import SentencePair
 from latentheads.corpora.vocabulary import Vocabulary
-from latentheads.values import shown
+from latentheads.errors import shown
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import numpy as np
 from latentheads.batch import UNK
 from latentheads.corpora.corpus import Corpus, Log, Part
 from latentheads.corpora.rows import Rows
-from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import PARTS
-from latentheads.corpora.vocabulary import Unit, Vocabulary, Words
+from latentheads.corpora.units import Unit, WordUnit
+from latentheads.corpora.vocabulary import Vocabulary
 
 Lines = Callable[[], Iterable[str]]
 """Returns an iterator over the lines of a text, from its beginning at every call."""
@@ -23,9 +23,7 @@ def text_corpus(
     valid: Lines,
     test: Lines,
     block: int = 0,
-    unit: Unit = "word",
-    vocab_size: int = 10_000,
-    min_count: int = 1,
+    unit: Unit | None = None,
     lowercase: bool = False,
     log: Log | None = None,
 ) -> Corpus:
@@ -40,9 +38,8 @@ def text_corpus(
         test: Text for test.
         block: Number of tokens of the blocks that a part is split into, across lines; 0 makes every
             line a sentence.
-        unit: Words separated by spaces, or subwords learned by BPE.
-        vocab_size: Maximum size of the subword vocabulary.
-        min_count: Words with fewer occurrences in training become UNK.
+        unit: ``WordUnit()``, words separated by spaces, or ``SubwordUnit()``, learned by BPE;
+            words by default.
         lowercase: Whether to lower-case the text.
         log: Called with one line about the number of tokens, vocabulary size and unknown words.
 
@@ -50,7 +47,7 @@ def text_corpus(
         ValueError: A part has no word, or an option is out of range.
     """
     texts = [_Text(lines) for lines in (train, valid, test)]
-    vocabulary, train_rows = _learn_vocabulary(texts[0], unit, vocab_size, min_count, lowercase)
+    vocabulary, train_rows = (unit or WordUnit()).learn(texts[0], lowercase)
     rows = train_rows, *(vocabulary.encode_all(text) for text in texts[1:])
     for part, text in zip(PARTS, texts, strict=True):
         if text.words == text.lines:
@@ -87,16 +84,6 @@ class _Text:
             self.words += len(line.split()) + 1
             self.lines += 1
             yield line
-
-
-def _learn_vocabulary(
-    text: _Text, unit: Unit, vocab_size: int, min_count: int, lowercase: bool
-) -> tuple[Vocabulary, Rows]:
-    """Learns the vocabulary of a text and encodes the text."""
-    if unit == "word":
-        return Words.learn(text, min_count, lowercase)
-    subwords = Subwords.train(text, vocab_size, lowercase)
-    return subwords, subwords.encode_all(text)
 
 
 def _summary(vocabulary: Vocabulary, *parts: Part) -> str:

@@ -18,7 +18,7 @@ from latentheads.corpora.characters import Characters
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged, Vocabulary, Words
-from latentheads.values import shown
+from latentheads.errors import shown
 
 CHUNK = 10_000
 """Number of lines encoded at a time, on all cores."""

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from latentheads.values import shown
+from latentheads.errors import shown
 
 TaskKey = Literal["language", "domain", "speaker"]
 

@@ -7,15 +7,12 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import count, takewhile
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from latentheads.batch import EOS, SPECIALS, UNK
 from latentheads.corpora.rows import Rows
-
-Unit = Literal["word", "subword"]
-"""The token unit of a running text."""
 
 
 class Vocabulary(ABC):

@@ -6,6 +6,7 @@ my-texts --data.source en --data.target de`` reads. ``DATA`` is the table of the
 
 from __future__ import annotations
 
+from latentheads.corpora.units import SubwordUnit, WordUnit
 from latentheads.data.base import Data
 from latentheads.data.grammar import Grammar, GrammarText
 from latentheads.data.in_memory import InMemory
@@ -26,7 +27,9 @@ __all__ = [
     "PythonDocs",
     "RunningText",
     "Speech",
+    "SubwordUnit",
     "Tasks",
+    "WordUnit",
 ]
 
 DATA: dict[str, type[Data]] = {

@@ -6,14 +6,13 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from latentheads.checks import check_least, check_most
 from latentheads.corpora.text import normalise_whitespace
 from latentheads.metrics.protocol import Protocol
-from latentheads.values import convert_fields, shown
+from latentheads.options import Choice, OptionError, options_class
 
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
@@ -29,12 +28,9 @@ Whitespace = Literal["normalise", "keep"]
 MAX_LINE = 1024
 """Most tokens of a line, where nothing else is said."""
 
-MOST_VOCABULARY = 2**24
-"""Largest vocabulary: above it the tokenizer ends the process."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Data(ABC):
+@options_class(kw_only=True)
+class Data(Choice, ABC):
     """Where a corpus is and how it is read.
 
     A subclass is a dataclass whose fields are the options of ``--data``; what it does not change
@@ -43,7 +39,6 @@ class Data(ABC):
     """
 
     extensible: ClassVar[bool] = True
-    least_vocabulary: ClassVar[int] = 1
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Data]]:
@@ -53,17 +48,10 @@ class Data(ABC):
         return DATA
 
     def __post_init__(self) -> None:
-        convert_fields(self)
         self._check()
 
     def _check(self) -> None:
-        """Raises an error for values out of range."""
-        least = {"vocab_size": self.least_vocabulary, "min_count": 1, "max_train_samples": 0}
-        least |= {"block": 0, "max_source": 0, "max_line": 0}
-        values = {name: value for name, value in vars(self).items() if name in least}
-        check_least(values, **{name: least[name] for name in values})
-        if "vocab_size" in values:
-            check_most(values, vocab_size=MOST_VOCABULARY)
+        """Raises an error for options that do not go together."""
 
     @property
     @abstractmethod
@@ -187,7 +175,7 @@ class Data(ABC):
         return "iwslt14" if self.lowercase else "wmt14"
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class Cached(Data):
     """Data that may be kept encoded for the next start.
 
@@ -237,7 +225,7 @@ def name_of_folder(folder: str) -> str:
     return os.path.basename(os.path.abspath(os.path.expanduser(folder)))
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class FolderData(Cached):
     """Data from a folder; the base stands before that of the kind of data.
 
@@ -256,7 +244,7 @@ class FolderData(Cached):
     def _check(self) -> None:
         super()._check()
         if not self.folder:
-            raise ValueError("folder must name a folder")
+            raise OptionError("folder", " must name a folder")
 
     @property
     def path(self) -> Path:
@@ -271,7 +259,7 @@ class FolderData(Cached):
         """Raises a ValueError where the folder cannot hold such data."""
         if not self.path.is_dir():
             where = "" if self.path.is_absolute() else f" in the current folder, {Path.cwd()}"
-            raise ValueError(f"data must be an existing folder, got {shown(self.folder)}{where}")
+            raise ValueError(f"data must be an existing folder, got {self.folder!r}{where}")
 
     def _stem(self, part: str) -> str | None:
         """The name of a part's files before the dot; None: the usual ones."""

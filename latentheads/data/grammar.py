@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
-from latentheads.checks import check_known, check_least, check_most
+from annotated_types import Ge, Le
+
 from latentheads.corpora.grammar import ENGLISH, LANGUAGES
 from latentheads.data.base import Data, Log
 from latentheads.data.tasks import Tasks
+from latentheads.errors import shown
+from latentheads.options import OptionError, options_class
 
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
@@ -16,8 +19,10 @@ if TYPE_CHECKING:
 MOST_SENTENCES = 1_000_000
 """Maximum number of sentences; sampling them takes a minute or two."""
 
+Sentences = Annotated[int, Ge(1), Le(MOST_SENTENCES)]
 
-@dataclass(frozen=True, kw_only=True)
+
+@options_class(kw_only=True)
 class _Sampled(Data):
     """Options of all sentences that are sampled from the grammar.
 
@@ -26,12 +31,8 @@ class _Sampled(Data):
         held_out: Number of sentences of valid, and of test.
     """
 
-    sentences: int = 20_000
-    held_out: int = 500
-
-    def _check(self) -> None:
-        check_least(vars(self), sentences=1, held_out=1)
-        check_most(vars(self), sentences=MOST_SENTENCES, held_out=MOST_SENTENCES)
+    sentences: Sentences = 20_000
+    held_out: Sentences = 500
 
     @property
     def is_tokenised(self) -> bool:
@@ -44,7 +45,7 @@ class _Sampled(Data):
         return True
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class Grammar(_Sampled):
     """Pairs sampled from a synchronous grammar whose exact log p(y | x) is known.
 
@@ -52,7 +53,7 @@ class Grammar(_Sampled):
 
     Attributes:
         language: Target language. mirel has a free word order: where a word of it comes from is
-            known only once it is there.
+            known only once it is there. Not with tasks.
         tasks: Several directions of translation or domains in place of one language: ``velu`` (from
             the English-like side into it), ``tamir-en``, or of a domain, ``news:velu``.
 
@@ -66,10 +67,14 @@ class Grammar(_Sampled):
 
     def _check(self) -> None:
         super()._check()
-        check_known("language", self.language, LANGUAGES)
-        if self.tasks is not None and self.tasks.sizes:
-            most = {"tasks.sizes": max(self.tasks.sizes)}
-            check_most(most, **{"tasks.sizes": MOST_SENTENCES})
+        if self.language not in LANGUAGES:
+            choices = ", ".join(LANGUAGES)
+            raise OptionError("language", f" must be one of {choices}; got {shown(self.language)}")
+        if self.tasks is not None:
+            self.tasks.check_beside(self, ("language",), "sentences")
+        most = 0 if self.tasks is None else max(self.tasks.sizes, default=0)
+        if most > MOST_SENTENCES:
+            raise OptionError("tasks.sizes", f" must be at most {MOST_SENTENCES:,}, got {most:,}")
         _ = self.mixture
 
     @property
@@ -93,7 +98,7 @@ class Grammar(_Sampled):
         return replace(sample_tasks(self.mixture, sizes, self.held_out), name=self.name)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class GrammarText(_Sampled):
     """The grammar's English-like side alone, for a language model; its exact log p(x) is known."""
 

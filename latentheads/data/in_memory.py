@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from latentheads.data.base import Data, Log
 from latentheads.data.tasks import Tasks
+from latentheads.options import Size, options_class
 
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class InMemory(Data):
     """A corpus that was put together in Python; no options make it again.
 
@@ -27,7 +27,7 @@ class InMemory(Data):
     task: Literal["translation", "language-model", "recognition", "speech-translation"] = (
         "translation"
     )
-    block: int = 0
+    block: Size = 0
     lowercase: bool = False
     tokenised: bool = False
     tasks: Tasks | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -19,10 +19,19 @@ from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.parallel import PairOptions, parallel, split_references
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, SentencePair, find_file, read_pairs
-from latentheads.data.base import MAX_LINE, Cached, FolderData, Log, Whitespace, name_of_folder
+from latentheads.corpora.units import VocabSize
+from latentheads.data.base import (
+    MAX_LINE,
+    Cached,
+    FolderData,
+    Log,
+    Whitespace,
+    name_of_folder,
+)
 from latentheads.data.tasks import Tasks
+from latentheads.errors import shown
 from latentheads.metrics.protocol import Protocol
-from latentheads.values import shown
+from latentheads.options import OptionError, Size, options_class
 
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
@@ -32,13 +41,13 @@ CHARACTERS = 32
 word is left out before subwords are learned: every merge reads the whole of a word."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class TextPairs(Cached):
     """What all pairs of texts share: a subclass reads the pairs, and says where each one is.
 
     Attributes:
         source: Language translated from, as files or columns are called: en, de, ...
-        target: Language translated into.
+        target: Language translated into. Not with tasks.
         vocab_size: Subwords of a vocabulary, at most, learned from training by BPE.
         joint: One vocabulary for both sides.
         lowercase: Lower-case everything that the model reads and writes.
@@ -58,28 +67,29 @@ class TextPairs(Cached):
 
     source: str = "de"
     target: str = "en"
-    vocab_size: int = 10_000
+    vocab_size: VocabSize = 10_000
     joint: bool = True
     lowercase: bool = False
     tokenised: bool = False
     whitespace: Whitespace = "normalise"
-    max_source: int = 0
-    max_line: int = MAX_LINE
+    max_source: Size = 0
+    max_line: Size = MAX_LINE
     max_length: int = 175
     max_ratio: float = 0.0
-    max_train_samples: int = 0
+    max_train_samples: Size = 0
     tasks: Tasks | None = None
 
     def _check(self) -> None:
         super()._check()
         if self.tasks is None:
             if self.source == self.target:
-                raise ValueError(f"source and target must differ, got {shown(self.source)} twice")
+                raise OptionError(
+                    "target", f" must differ from source, got {shown(self.source)} twice"
+                )
             return
         if self.tasks.distinguish_by == "speaker":
-            raise ValueError("tasks.distinguish_by speaker is of speech: text has no speakers")
-        if self.max_source:
-            raise ValueError("max_source is of one direction of translation: drop it, or tasks")
+            raise OptionError("tasks.distinguish_by", " speaker is of speech: text has no speakers")
+        self.tasks.check_beside(self, ("target", "max_source"), "max_train_samples")
         _ = self.mixture
 
     @property
@@ -208,7 +218,7 @@ class TextPairs(Cached):
         return next(islice(kept, index, None))
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class Pairs(FolderData, TextPairs):
     """Pairs of texts from a folder with train.SOURCE and train.TARGET, valid.* and test.*.
 
@@ -224,8 +234,8 @@ class Pairs(FolderData, TextPairs):
 
     def _check(self) -> None:
         super()._check()
-        if self.tasks and self.references:
-            raise ValueError("references is of one direction of translation: drop it, or tasks")
+        if self.tasks is not None:
+            self.tasks.check_beside(self, ("references",), "max_train_samples")
 
     @property
     def _place_name(self) -> str:
@@ -282,7 +292,7 @@ class Pairs(FolderData, TextPairs):
         ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class Hub(TextPairs):
     """Pairs of texts from the Hugging Face hub, or from local files that ``datasets`` reads.
 
@@ -300,9 +310,10 @@ class Hub(TextPairs):
     def _check(self) -> None:
         super()._check()
         if self.corpus not in HUB and not self.path:
-            raise ValueError(
-                f"corpus must be one of {', '.join(HUB)}, or another one with a path; "
-                f"got {shown(self.corpus)}"
+            raise OptionError(
+                "corpus",
+                f" must be one of {', '.join(HUB)}, or another one with a path; "
+                f"got {shown(self.corpus)}",
             )
         if self.mixture is not None and any(task.domain for task in self.mixture.tasks):
             raise ValueError("a domain of a task is a folder: a corpus of the hub has none")

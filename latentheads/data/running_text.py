@@ -5,7 +5,7 @@ from __future__ import annotations
 import pydoc_data.topics
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -15,16 +15,24 @@ from latentheads.corpora import pydoc
 from latentheads.corpora.hub import PROSE, load_lines
 from latentheads.corpora.length_limits import Side, limit_lengths
 from latentheads.corpora.text import PARTS, find_file, iterate_lines
-from latentheads.corpora.vocabulary import Unit
-from latentheads.data.base import MAX_LINE, Cached, FolderData, Log, Whitespace, name_of_folder
+from latentheads.corpora.units import Unit, WordUnit
+from latentheads.data.base import (
+    MAX_LINE,
+    Cached,
+    FolderData,
+    Log,
+    Whitespace,
+    name_of_folder,
+)
 from latentheads.data.pairs import local_files
-from latentheads.values import shown
+from latentheads.errors import shown
+from latentheads.options import OptionError, Size, options_class
 
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class _Text(Cached):
     """What all running text shares.
 
@@ -34,27 +42,25 @@ class _Text(Cached):
         context: Report perplexity by windows too, each token with at least this many before it; 0:
             by blocks alone.
         unit: Words, or subwords learned by BPE.
-        vocab_size: Subwords, at most, where the unit is subword.
-        min_count: A word seen less often in training is unknown, where the unit is word.
         lowercase: Lower-case everything that the model reads and writes.
-        max_line: Most tokens of a line, its end counted; 0: any. Text in blocks has any.
+        max_line: Most tokens of a line, its end counted; 0: any. Not with blocks.
         max_train_samples: Use the first training lines only, this many; 0: all.
     """
 
-    block: int = 0
-    context: int = 0
-    unit: Unit = "word"
-    vocab_size: int = 10_000
-    min_count: int = 1
+    block: Size = 0
+    context: Size = 0
+    unit: Unit = WordUnit()
     lowercase: bool = False
-    max_line: int = MAX_LINE
-    max_train_samples: int = 0
+    max_line: Size = MAX_LINE
+    max_train_samples: Size = 0
 
     def _check(self) -> None:
         super()._check()
-        if self.context < 0 or (self.context and self.context >= self.block):
+        if self.context and self.context >= self.block:
             most = f"lie in 0 ... {self.block - 1}, a block less one" if self.block else "be 0"
-            raise ValueError(f"context must {most}, got {self.context}")
+            raise OptionError("context", f" must {most}, got {self.context}")
+        if self.block and self.max_line != MAX_LINE:
+            raise OptionError("max_line", " is for lines, and blocks run across them: drop one")
 
     @property
     def is_language_model(self) -> bool:
@@ -80,8 +86,6 @@ class _Text(Cached):
             test,
             block=self.block,
             unit=self.unit,
-            vocab_size=self.vocab_size,
-            min_count=self.min_count,
             lowercase=self.lowercase,
             log=log,
         )
@@ -94,19 +98,24 @@ class _Text(Cached):
         return map(self.normalise, islice(self._lines(part), first))
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class RawText(_Text):
     """Text whose lines are whatever somebody wrote.
 
     Attributes:
         whitespace: normalise makes one blank of every run of blanks and tabs inside a line and
-            removes leading and trailing ones; keep leaves all as it is. Words have none of it.
+            removes leading and trailing ones; keep leaves all as it is, for subwords.
     """
 
     whitespace: Whitespace = "normalise"
 
+    def _check(self) -> None:
+        super()._check()
+        if self.whitespace != "normalise" and isinstance(self.unit, WordUnit):
+            raise OptionError("whitespace", " keep is for unit subword: words have none")
 
-@dataclass(frozen=True, kw_only=True)
+
+@options_class(kw_only=True)
 class RunningText(FolderData, RawText):
     """Text of one language from a folder with train.txt, valid.txt and test.txt."""
 
@@ -128,7 +137,7 @@ class RunningText(FolderData, RawText):
         return map(self._file, PARTS)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class HubText(RawText):
     """Text of one language from the Hugging Face hub, or from local files of ``datasets``.
 
@@ -145,9 +154,10 @@ class HubText(RawText):
     def _check(self) -> None:
         super()._check()
         if self.corpus not in PROSE and not self.path:
-            raise ValueError(
-                f"corpus must be one of {', '.join(PROSE)}, or another one with a path; "
-                f"got {shown(self.corpus)}"
+            raise OptionError(
+                "corpus",
+                f" must be one of {', '.join(PROSE)}, or another one with a path; "
+                f"got {shown(self.corpus)}",
             )
 
     @property
@@ -165,7 +175,7 @@ class HubText(RawText):
         return local_files(self.path, self.cache)
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class PythonDocs(_Text):
     """The prose of Python's own reference; it needs no file."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from annotated_types import Ge, Le
 
 from latentheads.corpora.speech.audio import AudioOptions
 from latentheads.corpora.speech.features import Filterbank
@@ -14,12 +16,13 @@ from latentheads.corpora.speech.table import find_utterances, read_utterances, t
 from latentheads.corpora.text import PARTS
 from latentheads.data.base import MAX_LINE, FolderData, Log, name_of_folder
 from latentheads.data.tasks import Tasks
+from latentheads.options import Size, options_class
 
 if TYPE_CHECKING:
     from latentheads.corpora.corpus import Corpus
 
 
-@dataclass(frozen=True, kw_only=True)
+@options_class(kw_only=True)
 class Speech(FolderData):
     """Speech from a folder with train.tsv, valid.tsv and test.tsv, or folders of these names.
 
@@ -44,17 +47,18 @@ class Speech(FolderData):
 
     task: Literal["recognition", "translation"] = "recognition"
     tasks: Tasks | None = None
-    vocab_size: int = 10_000
+    vocab_size: Annotated[int, Ge(0), Le(2**24)] = 10_000
     lowercase: bool = False
     bins: int = Filterbank.bins
     top_frequency: int = Filterbank.high_freq
     max_seconds: float = AudioOptions.max_seconds
-    max_line: int = MAX_LINE
-    max_train_samples: int = 0
-    least_vocabulary: ClassVar[int] = 0
+    max_line: Size = MAX_LINE
+    max_train_samples: Size = 0
 
     def _check(self) -> None:
         super()._check()
+        if self.tasks is not None:
+            self.tasks.check_beside(self, (), "max_train_samples")
         _ = self.audio_options, self.mixture
 
     @property

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
+
+from pydantic import PositiveFloat
 
 from latentheads.checks import split_items
 from latentheads.corpora.tasks import Mixture, Task, TaskKey
-from latentheads.values import convert_fields
+from latentheads.options import Count, OptionError, changed_options, options_class
 
 
-@dataclass(frozen=True)
+@options_class()
 class Tasks:
     """Several directions of translation, or languages of speech, in one corpus.
 
@@ -29,25 +32,36 @@ class Tasks:
     """
 
     names: str | tuple[str, ...]
-    sizes: tuple[int, ...] = ()
-    temperature: float = 1.0
+    sizes: tuple[Count, ...] = ()
+    temperature: PositiveFloat = 1.0
     one_task: bool = False
     distinguish_by: TaskKey = "language"
 
     def __post_init__(self) -> None:
         if isinstance(self.names, str):
             object.__setattr__(self, "names", tuple(split_items(self.names)))
-        convert_fields(self)
         if not any(self.names):
-            raise ValueError("names must hold at least one task, as de or en-de")
+            raise OptionError("names", " must hold at least one task, as de or en-de")
         if self.sizes and len(self.sizes) != len(self.names):
-            raise ValueError(
-                f"sizes must be one for each of the {len(self.names)} tasks, got {len(self.sizes)}"
+            raise OptionError(
+                "sizes",
+                f" must be one for each of the {len(self.names)} tasks, got {len(self.sizes)}",
             )
-        if min(self.sizes, default=1) < 1:
-            raise ValueError(f"sizes must be at least 1, got {min(self.sizes)}")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be positive, got {self.temperature}")
+
+    def check_beside(self, data: Any, one_direction: Sequence[str], size: str) -> None:
+        """Raises an error for other options of the data that act on nothing beside several tasks.
+
+        Args:
+            data: The data.
+            one_direction: Its options that are of one direction alone.
+            size: Its option of the number of training pairs of every task.
+        """
+        changed = changed_options(data)
+        for name in one_direction:
+            if name in changed:
+                raise OptionError(name, " is of one direction of translation: drop it, or tasks")
+        if self.sizes and size in changed:
+            raise OptionError(size, " is the same for all tasks: drop it, or tasks.sizes")
 
     def mixture(self, source: str | None) -> Mixture:
         """The tasks and how they are mixed."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar
+
+from annotated_types import Ge, Le
+from pydantic import NonNegativeFloat
 
 from latentheads.batch import Batch
-from latentheads.checks import check_least, check_most
 from latentheads.corpora import Part, Vocabulary
 from latentheads.corpora.batches import batch_indices, collate
 from latentheads.decoding.beam_search import beam_search
@@ -15,7 +16,14 @@ from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_messa
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.model import Decoder, Stepwise
-from latentheads.values import convert_fields
+from latentheads.options import (
+    Count,
+    OptionError,
+    Size,
+    changed_options,
+    from_dict,
+    options_class,
+)
 
 TOKENS = 2048
 """Tokens of a batch for decoding."""
@@ -28,13 +36,14 @@ MAX_BEAM = 1000
 """Most hypotheses or samples of a sentence: memory grows with them."""
 
 
-@dataclass(frozen=True)
+@options_class()
 class Decoding:
     """Options of decoding, and of the scores of translations.
 
     Attributes:
         beam: Beam size: hypotheses kept for each sentence; 1 is greedy decoding.
-        length_penalty: Exponent of the length that a hypothesis's log-probability is divided by.
+        length_penalty: Exponent of the length that a hypothesis's log-probability is divided by,
+            where there are several to rank: with beam 2 or more.
         draws: Samples of the heads whose probabilities are averaged; 0 sets the heads to their
             prior's location, as the papers do. Selections and gates are sampled too; with 0 they
             are the likeliest.
@@ -50,26 +59,36 @@ class Decoding:
         no_repeat: No n-gram of this length occurs twice in a translation; 0: no limit.
     """
 
-    beam: int = 1
-    length_penalty: float = 1.0
-    draws: int = 0
+    beam: Annotated[int, Ge(1), Le(MAX_BEAM)] = 1
+    length_penalty: NonNegativeFloat = 1.0
+    draws: Annotated[int, Ge(0), Le(MAX_BEAM)] = 0
     paper_bleu: bool = False
     paper_wer: bool = False
     rouge: bool = False
     accuracy: bool = False
-    min_tokens: int = 1
-    max_tokens: int = 0
-    no_repeat: int = 0
+    min_tokens: Count = 1
+    max_tokens: Size = 0
+    no_repeat: Size = 0
 
     def __post_init__(self) -> None:
-        convert_fields(self)
-        check_least(vars(self), beam=1, min_tokens=1, max_tokens=0, no_repeat=0)
-        check_least(vars(self), length_penalty=0.0, draws=0)
-        check_most(vars(self), beam=MAX_BEAM, draws=MAX_BEAM)
-        if 0 < self.max_tokens < self.min_tokens:
-            raise ValueError(
-                f"max_tokens must be at least min_tokens, {self.min_tokens}, got {self.max_tokens}"
+        if self.beam == 1 and "length_penalty" in changed_options(self):
+            raise OptionError(
+                "length_penalty",
+                " is for beam 2 or more: greedy decoding has no hypotheses to rank, "
+                f"got {self.length_penalty:g} with beam 1",
             )
+        if 0 < self.max_tokens < self.min_tokens:
+            raise OptionError(
+                "max_tokens",
+                f" must be at least min_tokens, {self.min_tokens}, got {self.max_tokens}",
+            )
+
+    def with_options(self, options: Mapping[str, Any]) -> Decoding:
+        """These options with others in place of some; a length penalty goes where the beam does."""
+        below = {name: getattr(self, name) for name in changed_options(self)}
+        if options.get("beam") == 1:
+            below.pop("length_penalty", None)
+        return from_dict(Decoding, below | dict(options))
 
 
 def translate(

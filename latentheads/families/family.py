@@ -21,9 +21,9 @@ from latentheads.distributions import (
     NormalHeads,
 )
 from latentheads.distributions.heads import is_expandable
+from latentheads.errors import shown
 from latentheads.families.location import Dependence, Location
 from latentheads.families.scale import CholeskyFactor, HeadScale
-from latentheads.values import shown
 
 
 class Family(nn.Module, ABC):

@@ -18,7 +18,7 @@ from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from latentheads.checks import MAX_PARTICLES, check_choices, check_least, check_most
+from latentheads.checks import MAX_PARTICLES, check_choice, check_least, check_most
 from latentheads.distributions import HeadVariable
 from latentheads.guide import SAVED_INFER, ModelGuide, check_own_model
 from latentheads.handlers import FromPrior
@@ -53,9 +53,9 @@ class Head_ELBO(Trace_ELBO):
             share is let alone.
         analytic: Use the closed form where one is registered, as ``TraceMeanField_ELBO`` does.
         objective: What alignments are trained by: the guide's bound, summed over all of them, or by
-            one draw of it (sampled); the exact log p(y | x), and the guide's bound beside it
-            (marginal); or several draws, weighed (iwae, rws).
-        objective_draws: Draws of iwae and rws.
+            one sample of it (sampled); the exact log p(y | x), and the guide's bound beside it
+            (marginal); or several samples, weighed (iwae, rws).
+        num_samples: Samples of iwae and rws.
         **options: Those of ``Trace_ELBO``, such as ``num_particles``.
 
     Example:
@@ -72,19 +72,19 @@ class Head_ELBO(Trace_ELBO):
         free_bits: float = 0.0,
         analytic: bool = False,
         objective: str = "bound",
-        objective_draws: int = 5,
+        num_samples: int = 5,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         check_least({"kl_weight": kl_weight, "free_bits": free_bits}, kl_weight=0.0, free_bits=0.0)
-        counts = {"objective_draws": objective_draws, "num_particles": self.num_particles}
-        check_least(counts, objective_draws=2, num_particles=1)
-        check_most(counts, objective_draws=MAX_PARTICLES, num_particles=MAX_PARTICLES)
-        check_choices({"objective": objective}, objective=get_args(Objective))
+        counts = {"num_samples": num_samples, "num_particles": self.num_particles}
+        check_least(counts, num_samples=2, num_particles=1)
+        check_most(counts, num_samples=MAX_PARTICLES, num_particles=MAX_PARTICLES)
+        check_choice("objective", objective, get_args(Objective))
         self.kl_weight = kl_weight
         self.free_bits = free_bits
         self.analytic = analytic
-        self.objective, self.objective_draws = objective, objective_draws
+        self.objective, self.num_samples = objective, num_samples
 
     def _get_trace(
         self, model: Any, guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -134,7 +134,7 @@ class Head_ELBO(Trace_ELBO):
         target = model_trace.nodes[TARGET]
         target["fn"].check_not_observed(model_trace)
         log_likelihood, kl, has_kl = target["fn"].loss_terms(
-            model_trace, guide_trace, self.objective, self.objective_draws
+            model_trace, guide_trace, self.objective, self.num_samples
         )
         target["log_prob"] = _scale_values(log_likelihood, target)
         for name, value in kl.items():

@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
+from latentheads.errors import shown
 from latentheads.latents.latent import Latent, Structure
 from latentheads.names import parse_attention_types
-from latentheads.values import shown
 
 if TYPE_CHECKING:
     from latentheads.guide import ModelGuide
@@ -96,6 +96,13 @@ class LatentOptions:
         """
         return self
 
+    def check_block(self, block: int) -> None:
+        """Raises an error for an option that has no effect in blocks of this size.
+
+        Args:
+            block: Tokens of the blocks of a running text; 0: sentences.
+        """
+
     def make(self, shape: ModelShape) -> Latent | None:
         """Makes the latent of a model; None for one that its blocks have, as attention logits."""
         return None
@@ -127,6 +134,16 @@ class LatentOptions:
     def is_summed_out(self) -> bool:
         """Whether its exact posterior is known, because it is summed out."""
         return self.may_be_summed_out
+
+    @property
+    def has_shared_kl(self) -> bool:
+        """Whether it has a KL that all sentences share, beside any of logits."""
+        return False
+
+    @property
+    def has_sampled_kl(self) -> bool:
+        """Whether that KL may be sampled instead of computed."""
+        return False
 
     @classmethod
     def labels(cls, name: str) -> Mapping[str, Mapping[str, Any]]:

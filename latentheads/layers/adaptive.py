@@ -36,11 +36,11 @@ class AdaptiveTable(nn.Module):
         vocab_size: Vocabulary size, including special tokens.
         width: Model width d.
         cutoffs: First token id of each band after the first; low ids are the most frequent.
-        factor: Ratio of the widths of successive bands.
+        div_value: Ratio of the widths of successive bands.
     """
 
     def __init__(
-        self, vocab_size: int, width: int, cutoffs: Sequence[int], factor: int = 4
+        self, vocab_size: int, width: int, cutoffs: Sequence[int], div_value: int = 4
     ) -> None:
         super().__init__()
         ends = [0, *cutoffs, vocab_size]
@@ -49,14 +49,14 @@ class AdaptiveTable(nn.Module):
                 f"cutoffs must rise between 0 and the vocabulary size {vocab_size:,}, "
                 f"got {list(cutoffs)}"
             )
-        if factor < 1 or width < factor ** len(cutoffs):
+        if div_value < 1 or width < div_value ** len(cutoffs):
             raise ValueError(
-                f"factor must be at least 1 and its power {len(cutoffs)} within the width "
-                f"{width}, got {factor}"
+                f"div_value must be at least 1 and its power {len(cutoffs)} within the width "
+                f"{width}, got {div_value}"
             )
         self.ends = ends
         self.embedding_dim = width
-        widths = [width // factor**band for band in range(len(ends) - 1)]
+        widths = [width // div_value**band for band in range(len(ends) - 1)]
         self.bands = nn.ModuleList(
             nn.Embedding(high - low, band_width, padding_idx=PAD if low == 0 else None)
             for (low, high), band_width in zip(pairwise(ends), widths, strict=True)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from latentheads.values import shown
+from latentheads.errors import shown
 
 Link = tuple[int, int]
 """The index of a source word, and that of a target word."""

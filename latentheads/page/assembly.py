@@ -13,7 +13,7 @@ from latentheads.corpora import Corpus, Part
 from latentheads.corpora.batches import batches
 from latentheads.corpora.text import PARTS
 from latentheads.data import Data
-from latentheads.errors import one_line_message
+from latentheads.errors import one_line_message, shown
 from latentheads.files import write_text
 from latentheads.inference.sentences import sentence_bounds
 from latentheads.page.calibration import gather_calibration
@@ -34,7 +34,6 @@ from latentheads.page.template import fill_page
 from latentheads.runs.folder import distinct_names
 from latentheads.runs.loading import open_run
 from latentheads.runs.run import Run, check_own_corpus
-from latentheads.values import shown
 
 MAX_BYTES = 2_500_000
 """Maximum size of a page, unless its smallest form is larger: it can be mailed."""

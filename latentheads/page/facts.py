@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import latentheads
-from latentheads.class_spec import ClassSpec
 from latentheads.files import read_json
 from latentheads.metrics.scores import COMPARED, SCORES
-from latentheads.options import CLASS, flatten, options_of, to_dict
+from latentheads.options import CLASS, ClassSpec, flatten, options_of, to_dict
 from latentheads.runs.folder import TEXTS
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings

@@ -14,6 +14,7 @@ from latentheads.analysis.importance import gradient_importance
 from latentheads.analysis.measures import measure
 from latentheads.analysis.record import Recording
 from latentheads.corpora import Part, batches
+from latentheads.files import finite
 from latentheads.guide import WithSelection
 from latentheads.latents.selection.sharing import selection_probabilities
 from latentheads.names import (
@@ -27,7 +28,6 @@ from latentheads.names import (
     layer_of,
 )
 from latentheads.runs.run import Run
-from latentheads.values import finite
 
 Values = Mapping[str, Tensor]
 

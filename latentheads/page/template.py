@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from latentheads.values import finite
+from latentheads.files import finite
 
 SCRIPTS = (
     "data",

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from latentheads.analysis.samples import BAND, NO_NOISE, SampledWeights
 from latentheads.checks import check_number
+from latentheads.errors import shown
 from latentheads.metrics.alignment import Link
 from latentheads.plot.canvas import WIDTH, Picture, draw_map, escape, frame_links, write_title
 from latentheads.plot.style import BLUE, MEAN_CMAP, RED, STD_CMAP, in_style
-from latentheads.values import shown
 
 Numbers = NDArray[np.float64]
 

@@ -20,11 +20,11 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 from torch import Tensor
 
+from latentheads.errors import shown
 from latentheads.files import atomic_write
 from latentheads.metrics.alignment import Link
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
 from latentheads.plot.style import GOLD, GREY, MEAN_CMAP, styled
-from latentheads.values import shown
 
 WIDTH = 7.5
 """Width of a figure in inches, which pages show without scaling."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from latentheads.analysis import Role, role_map
 from latentheads.analysis.divergence import Divergence, pair_mean
 from latentheads.analysis.head_report import HeadReport
+from latentheads.errors import shown
 from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.plot.canvas import (
     WIDTH,
@@ -40,7 +41,6 @@ from latentheads.plot.style import (
     distinct_colours,
     in_style,
 )
-from latentheads.values import shown
 
 AVERAGES = "Divergence between the heads of each layer"
 MAX_LAYERS = 6

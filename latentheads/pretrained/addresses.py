@@ -11,8 +11,8 @@ from typing import Any
 from torch import nn
 
 from latentheads.checks import split_items
+from latentheads.errors import shown
 from latentheads.names import ATTENTION_TYPES, Block
-from latentheads.values import shown
 
 HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 """Names of the number of heads in modules and configurations."""

@@ -7,7 +7,6 @@ tables; the output layer gets a table of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from latentheads.layers.position import sinusoidal_positions
 from latentheads.models.language_model import LanguageModel
 from latentheads.models.layers import Layer
 from latentheads.models.network import Network
+from latentheads.options import from_dict, to_dict
 from latentheads.packages import import_optional
 
 SIZES = "latentheads_network"
@@ -62,7 +62,7 @@ def to_gpt2(model: LanguageModel, length: int = 1024) -> Any:
         pad_token_id=PAD,
         **sizes,
         **dropout_rates,
-        **{SIZES: asdict(network)},
+        **{SIZES: to_dict(network)},
     )
     gpt2 = transformers.GPT2LMHeadModel(config).to(table.device, table.dtype)
     gpt2.transformer.wte.weight.copy_(table * network.width**0.5)
@@ -93,7 +93,7 @@ def from_gpt2(network: Any) -> LanguageModel:
             f"{type(network).__name__} was not made by to_gpt2: its positions are a table, and the "
             "library's are computed"
         )
-    sizes_of_network = Network(**{**sizes, "cutoffs": tuple(sizes["cutoffs"])})
+    sizes_of_network = from_dict(Network, sizes)
     transformer, head = network.transformer, network.lm_head.weight
     expected_positions = sinusoidal_positions(
         len(transformer.wpe.weight), sizes_of_network.width, head.device, head.dtype
@@ -119,10 +119,10 @@ def _check_convertible(model: LanguageModel) -> None:
     """Checks that a model can be converted to GPT-2."""
     network = model.network
     unsupported = {
-        "norm post": network.norm != "pre",
-        "no final_norm": not network.final_norm,
+        "norm post": not network.norm.is_pre,
+        "no final_norm": not network.norm.ends_stack,
         f"mixers {network.mixers}": network.mixers != "attention",
-        "cutoffs": bool(network.cutoffs),
+        "adaptive": network.adaptive is not None,
         f"latents {'+'.join(model.latents)}": bool(model.latents),
         "a prior with noise or a residual": any(map(_differs_from_scores, model.latent_blocks)),
         "fewer heads than it was made with": any(

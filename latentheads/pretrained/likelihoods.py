@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from latentheads.checks import check_known
+from latentheads.errors import shown
 from latentheads.pretrained.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
-from latentheads.values import shown
 
 Scores = Callable[[Any, EncodedBatch], Tensor]
 """Maps the network's outputs and the batch to the score of every label: batch position label."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.distributions import Tokens
+from latentheads.errors import shown
 from latentheads.families import Family, check_family
 from latentheads.latents.latent import Latent
 from latentheads.latents.logits.priors import make_prior
@@ -38,7 +39,6 @@ from latentheads.pretrained.likelihoods import (
     make_likelihood,
 )
 from latentheads.pretrained.registry import NAME, OWNER, register
-from latentheads.values import shown
 
 POSITIONS_FROM_TOKENS = "create_position_ids_from_input_ids"
 """An attribute of embeddings that compute positions from the tokens, skipping padding."""

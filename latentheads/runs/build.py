@@ -62,7 +62,7 @@ def make_accelerator(out: Path, settings: Settings, device: torch.device, tensor
     folders = [out, *([Path(settings.start)] if settings.start else [])]
     # blocks without heads, and user-defined classes, may leave parameters unused
     pruned = any((folder / HEADS).exists() for folder in folders)
-    unused = pruned or settings.pair.own
+    unused = pruned or settings.pair.own or bool(settings.own_classes)
     return Accelerator(
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=unused)],
         mixed_precision="no",
@@ -80,8 +80,8 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
         raise ValueError("network.share all needs one joint vocabulary of source and target")
     if source is None and settings.adapters:
         raise ValueError("adapters are for translation between several languages or domains")
-    if source is None and network.cutoffs and not isinstance(target, Words):
-        raise ValueError("network.cutoffs need words in the order of frequency: use unit word")
+    if source is None and network.adaptive is not None and not isinstance(target, Words):
+        raise ValueError("network.adaptive needs words in the order of frequency: use unit word")
     mixture = settings.data.mixture
     tasks = (("",), ("",)) if mixture is None else (mixture.sources, mixture.targets)
     attention_types = ATTENTION_TYPES if source is not None else ATTENTION_TYPES[1:2]

@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from latentheads.errors import UnfinishedError, print_message
+from latentheads.errors import UnfinishedError, print_message, shown
 from latentheads.runs.folder import Folder
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from latentheads.training.early_stopping import Best, ValidationResult
 from latentheads.training.engine import Engine
-from latentheads.values import shown
 
 
 class CheckpointManager:

@@ -19,7 +19,7 @@ from latentheads.latents.registry import LATENTS
 from latentheads.model import Decoder
 from latentheads.models import LanguageModel, Translation
 from latentheads.names import ATTENTION_TYPES, name_attention_types
-from latentheads.own_classes import import_path
+from latentheads.options import import_path
 from latentheads.runs.build import make_model
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.settings import DisagreementOptions, Settings

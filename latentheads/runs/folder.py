@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from latentheads.errors import describe_change
 from latentheads.files import (
     LOCK,
     check_no_links,
@@ -27,7 +28,6 @@ from latentheads.files import (
 from latentheads.options import CLASS, flatten
 from latentheads.runs.results import EarlierVersionError, Results
 from latentheads.runs.settings import check_version, complete_options
-from latentheads.values import describe_change
 
 HEADS = "heads.json"
 """The file of a pruned network that lists the remaining heads."""

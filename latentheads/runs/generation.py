@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -25,11 +25,11 @@ from latentheads.decoding.translate import (
     map_batches,
     translate,
 )
-from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message
+from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message, shown
 from latentheads.guide import WithSelection
 from latentheads.noise import fixed_noise
+from latentheads.options import options_class
 from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
-from latentheads.values import make_group, shown
 
 BATCH_SIZE = 64
 """Continuations that are sampled together."""
@@ -168,8 +168,7 @@ def override_decoding(
     trained: TrainedModel, defaults: Decoding, options: Mapping[str, Any], number: int
 ) -> Decoding:
     """Decoding options with some overridden; one sample for several outputs."""
-    values = asdict(defaults) | ({"draws": 1} if number else {})
-    decoding = make_group(Decoding, {**values, **options})
+    decoding = defaults.with_options({**({"draws": 1} if number else {}), **options})
     if options.get("draws"):
         check_is_stochastic([trained], "draws", ("heads", "selections"))
     return decoding
@@ -347,7 +346,7 @@ def select_task(trained: TrainedModel, direction: str | None) -> int | None:
     return 0 if direction is None else data.mixture.index_of(direction, data.default_source)
 
 
-@dataclass(frozen=True)
+@options_class()
 class Sampling:
     """Options of sampling from a language model.
 

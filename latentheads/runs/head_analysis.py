@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Gt, Le
+from pydantic import NonNegativeFloat
 from torch import Tensor
 from tqdm import tqdm
 
 from latentheads.analysis import (
-    EXCLUDE,
     LinkScore,
     PositionalDetector,
     RareWordDetector,
@@ -31,16 +33,19 @@ from latentheads.analysis.divergence import PAIR_BATCH_TOKENS, divergence
 from latentheads.analysis.head_report import HeadReport
 from latentheads.analysis.tokens import Exclude
 from latentheads.batch import Batch
-from latentheads.checks import MAX_SAMPLES, check_choices, check_least, check_most, check_seed
+from latentheads.checks import MAX_SAMPLES
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.shuffled import ShuffledTarget, shuffled_target
 from latentheads.names import ATTENTION_TYPES
+from latentheads.options import Count, Size, options_class
 from latentheads.runs.parses import Parses
 from latentheads.runs.trained_model import TrainedModel
 
+Share = Annotated[float, Gt(0), Le(1)]
 
-@dataclass(frozen=True)
+
+@options_class()
 class AnalysisOptions:
     """Options of the head analysis, with the thresholds of roles.
 
@@ -60,24 +65,15 @@ class AnalysisOptions:
         seed: Seed of the samples.
     """
 
-    sentences: int = 500
-    relevance: int | None = None
-    draws: int = 0
+    sentences: Count = 500
+    relevance: Size | None = None
+    draws: Annotated[int, Ge(0), Le(MAX_SAMPLES)] = 0
     exclude: Exclude = "both"
-    positional: float = 0.9
-    margin: float = 0.1
-    rare: float = 0.5
-    top: int = 500
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_least(vars(self), sentences=1, relevance=0, draws=0, margin=0.0, top=0)
-        check_most(vars(self), draws=MAX_SAMPLES)
-        check_seed(self.seed)
-        check_choices(vars(self), exclude=EXCLUDE)
-        for name in ("positional", "rare"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name} must lie in (0, 1], got {getattr(self, name)}")
+    positional: Share = 0.9
+    margin: NonNegativeFloat = 0.1
+    rare: Share = 0.5
+    top: Size = 500
+    seed: Size = 0
 
 
 def analyse_heads(

@@ -12,13 +12,13 @@ from torch import Tensor
 from latentheads.corpora import Corpus, Vocabulary
 from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.subwords import vocabulary_from_json
+from latentheads.errors import shown
 from latentheads.files import read_json, read_yaml
 from latentheads.runs.build import apply_pruning, make_model, read_heads, select_device
 from latentheads.runs.folder import check_links
 from latentheads.runs.run import Run, check_vocabulary
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
-from latentheads.values import shown
 
 
 def load_run(

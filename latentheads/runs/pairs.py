@@ -7,19 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from latentheads.class_spec import ClassSpec, name_of
+from latentheads.errors import shown
 from latentheads.guides import GUIDES, ModelGuide
 from latentheads.latents.logits.options import OfGuide, PriorSpec
 from latentheads.latents.logits.priors import PRIORS, Prior
 from latentheads.model import HeadModel
-from latentheads.values import shown
+from latentheads.options import ClassSpec, name_of
 
 
-@dataclass(frozen=True, eq=False)
 class GuideSpec(ClassSpec):
     """A guide and its options, which waits for its model."""
 
-    kind: ClassVar[str] = "guide"
     base: ClassVar[type] = ModelGuide
 
     @classmethod

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
-from latentheads.errors import one_line_message
+from pydantic import ConfigDict
+
+from latentheads.errors import one_line_message, shown
+from latentheads.files import finite
 from latentheads.inference.display import scores_to_html, scores_to_text
 from latentheads.latents.registry import LATENTS
 from latentheads.metrics.scores import Scores
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
-from latentheads.values import convert, finite, shown
+from latentheads.options import read_record
 
 Figure = float | None
 """A number, or null where it is none or not known."""
@@ -85,6 +88,8 @@ class Results:
         pruned: Where a pruned network comes from.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
+
     recipe: str = ""
     guide: str = ""
     select: str = "none"
@@ -127,9 +132,7 @@ class Results:
         own = {field.name for field in fields(cls)}
         beside = {name: data[name] for name in LATENTS if name not in own and data.get(name)}
         latents = data.get("latents", beside)  # earlier versions wrote them beside the scores
-        results: Results = convert(
-            "results", cls, {**data, "latents": latents, **_read_scores(data)}
-        )
+        results = read_record(cls, {**data, "latents": latents, **_read_scores(data)}, "results")
         for site in results.kl_by_site:
             if not _is_site(site) or site not in results.kl_how:
                 raise ValueError(f"results: kl_by_site: {shown(site)} is not a site")

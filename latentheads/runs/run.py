@@ -19,6 +19,7 @@ from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.alignment import Link
 from latentheads.model import Decoder
+from latentheads.options import from_dict
 from latentheads.runs.alignment import align_texts
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
@@ -30,7 +31,6 @@ from latentheads.runs.sentence import encode_sentence
 from latentheads.runs.settings import Settings
 from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
 from latentheads.runs.transcription import transcribe_files
-from latentheads.values import make_group
 
 if TYPE_CHECKING:
     from latentheads.runs.confidence import ConfidenceEstimator
@@ -252,7 +252,7 @@ class Run:
         ``sampling`` are options of :class:`~latentheads.runs.generation.Sampling`, such as
         ``length`` and ``temperature``; see :func:`~latentheads.runs.generation.generate_texts`.
         """
-        options = make_group(Sampling, sampling)
+        options = from_dict(Sampling, sampling)
         texts = generate_texts(self.trained_model, prompt, options, number or 1, seed=seed)
         return texts if number else texts[0]
 
@@ -282,7 +282,7 @@ class Run:
                 has no attention heads.
         """
         check_choice("part", part, PARTS)
-        analysis = make_group(AnalysisOptions, options)
+        analysis = from_dict(AnalysisOptions, options)
         if analysis.draws:
             check_is_stochastic([self.trained_model], "draws", ("heads", "alignments"))
         text = getattr(self.corpus, part).first(analysis.sentences)

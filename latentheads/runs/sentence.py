@@ -11,11 +11,11 @@ from latentheads.corpora import Part, Rows
 from latentheads.corpora.batches import collate
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.decoding.translate import Decoding, translate_part
+from latentheads.errors import shown
 from latentheads.noise import fixed_noise
 from latentheads.runs.generation import encode_sources, raise_on_skip, select_task
 from latentheads.runs.trained_model import TrainedModel
 from latentheads.runs.transcription import load_audio_files
-from latentheads.values import shown
 
 
 def encode_sentence(

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import yaml
+from annotated_types import Ge, Le, Lt
+from pydantic import NonNegativeFloat
 
 from latentheads.attention.disagreement import KINDS, Disagreement
-from latentheads.checks import (
-    MAX_SAMPLES,
-    MAX_WIDTH,
-    check_known,
-    check_least,
-    check_most,
-    check_seed,
-    split_items,
-)
+from latentheads.checks import MAX_SAMPLES, check_known, split_items
 from latentheads.data import Data, Grammar, InMemory
 from latentheads.decoding.translate import Decoding
+from latentheads.errors import shown
 from latentheads.files import read_yaml
 from latentheads.guides import GUIDES, Guide
 from latentheads.latents.logits.options import DEFAULT_PRIOR, LogitsOptions, PriorSpec
@@ -30,19 +24,33 @@ from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.metrics.protocol import Protocol
 from latentheads.models import Network
-from latentheads.names import parse_attention_types
-from latentheads.options import OptionError, build_fields, from_dict, merge, to_dict
-from latentheads.own_classes import split_path
+from latentheads.models.network import SpeechOptions
+from latentheads.names import AttentionTypes, parse_attention_types
+from latentheads.options import (
+    CLASS,
+    CLASS_PATH,
+    MAX_WIDTH,
+    Flag,
+    IdleOptionError,
+    OptionError,
+    changed_options,
+    flatten,
+    from_dict,
+    merge,
+    options_class,
+    options_of,
+    to_dict,
+)
 from latentheads.runs.pairs import GuideSpec, ModelGuidePair, join_pair
 from latentheads.runs.recipes import read_recipe, recipe_name
+from latentheads.training.losses import HeadELBOLoss, MarginalLoss
 from latentheads.training.options import Training
-from latentheads.values import Flag, convert_fields, shown
 
 SHOWN_TASKS = 3
 """Tasks that a title names; of more it says how many."""
 
 
-@dataclass(frozen=True)
+@options_class()
 class DisagreementOptions:
     """A reward while training for heads that differ, as Li et al. 2018.
 
@@ -55,16 +63,12 @@ class DisagreementOptions:
 
     kinds: str
     weight: float = 1.0
-    blocks: str = "all"
+    blocks: AttentionTypes = "all"
     diagonal: bool = True
 
     def __post_init__(self) -> None:
-        convert_fields(self)
-        if not math.isfinite(self.weight):
-            raise ValueError(f"weight must be finite, got {self.weight}")
         for kind in split_items(self.kinds):
             check_known("disagreement", kind, KINDS)
-        parse_attention_types(self.blocks)
 
     @property
     def term(self) -> Disagreement:
@@ -73,7 +77,7 @@ class DisagreementOptions:
         return Disagreement(tuple(split_items(self.kinds)), self.weight, types, self.diagonal)
 
 
-@dataclass(frozen=True)
+@options_class()
 class Settings:
     """Everything that says what a run is: the same settings train the same weights.
 
@@ -113,55 +117,93 @@ class Settings:
     network: Network = field(default_factory=Network)
     train: Training = field(default_factory=Training)
     decode: Decoding = field(default_factory=Decoding)
-    seed: int = 0
-    samples: int = 32
+    seed: Annotated[int, Ge(0), Lt(2**63)] = 0
+    samples: Annotated[int, Ge(1), Le(MAX_SAMPLES)] = 32
     label_smoothing: float = 0.0
     disagreement: DisagreementOptions | None = None
-    ctc: float = 0.0
-    adapters: int = 0
+    ctc: NonNegativeFloat = 0.0
+    adapters: Annotated[int, Ge(0), Le(MAX_WIDTH)] = 0
     start: str = ""
     start_with: Literal["all", "model", "encoder"] = "all"
     train_only: Literal["all", "adapters", "guide"] = "all"
 
     def __post_init__(self) -> None:
-        convert_fields(self)
-        check_seed(self.seed)
-        check_least(vars(self), samples=1, adapters=0, ctc=0.0)
-        check_most(vars(self), samples=MAX_SAMPLES, adapters=MAX_WIDTH)
         for latent in self.latents:
             if type(latent) not in LATENTS.values():
                 kinds = ", ".join(kind.__name__ for kind in LATENTS.values())
-                raise ValueError(f"latents must be {kinds}; got {shown(latent)}")
-        self.guide.check()
+                raise OptionError("latents", f" must be {kinds}; got {shown(latent)}")
         object.__setattr__(self, "latents", tuple(self._resolve_latents()))
+        self._check_source()
+        if self.data.is_speech and self.network.speech is None:
+            object.__setattr__(self, "network", replace(self.network, speech=SpeechOptions()))
+        self._check_decoding()
         self._check_start()
         self._check_latents()
+        self._check_noise()
+        self._check_kl()
         _ = self.pair
 
     def _resolve_latents(self) -> Iterator[LatentOptions]:
         """The latents with defaults that depend on the data; an error names the option in full."""
         for name, latent in self._named_latents:
             try:
-                yield latent.resolve(self.data.is_language_model)
-            except ValueError as reason:
-                raise ValueError(f"{name}.{reason}") from reason
+                resolved = latent.resolve(self.data.is_language_model)
+                resolved.check_block(self.data.block)
+                yield resolved
+            except OptionError as reason:
+                raise reason.below(name) from reason
+
+    def _check_source(self) -> None:
+        """Validates options that act on one kind of source alone, or without any."""
+        network = self.network
+        for name, is_given in (
+            ("network.speech", network.speech is not None),
+            ("ctc", self.ctc > 0),
+        ):
+            if is_given and not self.data.is_speech:
+                raise OptionError(name, f" is for speech, and {self.data.name} is text")
+        for name, is_given in (
+            ("network.decoder_layers", network.decoder_layers > 0),
+            ("adapters", self.adapters > 0),
+        ):
+            if is_given and self.data.is_language_model:
+                raise OptionError(name, f" is for translation: {self.data.name} has no source")
+        if network.adaptive is not None and not self.data.is_language_model:
+            raise OptionError(
+                "network.adaptive", f" is for a language model, and {self.data.name} has a source"
+            )
+
+    def _check_decoding(self) -> None:
+        """Validates that what is decoded can be, and is scored so."""
+        data, changed = self.data, changed_options(self.decode)
+        for names, acts, where in (
+            (tuple(changed), not data.is_language_model, "translation or speech"),
+            (("paper_wer",), data.is_recognition, "the recognition of speech"),
+            (("paper_bleu", "accuracy"), not data.is_recognition, "translation"),
+            (("rouge",), not data.is_speech, "a source that is text"),
+        ):
+            for name in names:
+                if name in changed and not acts:
+                    raise OptionError(f"decode.{name}", f" is for {where}, and {data.name} is not")
 
     def _check_start(self) -> None:
         """Validates the model that training starts from, and the part that is trained."""
         if self.start_with != "all" and not self.start:
-            raise ValueError(f"start_with {self.start_with} needs start RUN")
+            raise OptionError("start_with", f" {self.start_with} needs start RUN")
         if self.train_only == "adapters" and not (self.adapters and self.start):
-            raise ValueError("train_only adapters needs adapters WIDTH and start RUN")
+            raise OptionError("train_only", " adapters needs adapters WIDTH and start RUN")
         if self.start_with == "encoder" and self.train_only != "all":
-            raise ValueError(
-                f"train_only {self.train_only} needs the whole model of start, not its encoder"
+            raise OptionError(
+                "train_only",
+                f" {self.train_only} needs the whole model of start, not its encoder",
             )
         if self.train_only == "guide" and not self.start:
-            raise ValueError("train_only guide needs start RUN, whose model stays as it is")
-        if self.train_only == "guide" and self.train.loss == "marginal":
-            raise ValueError(
-                "loss marginal trains the model, which stays as it is with train_only guide: "
-                "drop it, and the guide is trained by its bound"
+            raise OptionError("train_only", " guide needs start RUN, whose model stays as it is")
+        if self.train_only == "guide" and isinstance(self.train.loss, MarginalLoss):
+            raise OptionError(
+                "train.loss",
+                " marginal trains the model, which stays as it is with train_only guide: "
+                "drop it, and the guide is trained by its bound",
             )
 
     def _check_latents(self) -> None:
@@ -169,11 +211,12 @@ class Settings:
         named = self._named_latents
         choosing = [name for name, latent in named if latent.selects_heads]
         if len(choosing) > 1:
-            raise ValueError(f"latents {' and '.join(choosing)} exclude each other: name one")
-        if self.train.kl != "analytic":
+            raise OptionError("latents", f" {' and '.join(choosing)} exclude each other: name one")
+        loss = self.train.loss
+        if isinstance(loss, HeadELBOLoss) and loss.kl != "analytic":
             for name in (name for name, latent in named if latent.needs_closed_form):
-                raise ValueError(
-                    f"latents {name} need the closed form of a KL: use train.kl analytic"
+                raise OptionError(
+                    "latents", f" {name} need the closed form of a KL: use train.loss.kl analytic"
                 )
         self._check_guide()
 
@@ -183,19 +226,53 @@ class Settings:
         exact = [n for n, kind in LATENTS.items() if kind.may_be_summed_out]
         discrete = [n for n, lat in self._named_latents if lat.is_summed_out]
         if guide is GUIDES["exact"] and not discrete:
-            raise ValueError(
-                f"guide exact needs latents {' or '.join(exact)}, whose posterior is known"
+            raise OptionError(
+                "guide", f" exact needs latents {' or '.join(exact)}, whose posterior is known"
             )
         noisy = self._is_noisy
         if guide in GUIDES.values() and guide is not GUIDES["tied"] and not (noisy or discrete):
-            raise ValueError(
-                f"guide {name!r} is a posterior of {', '.join(exact)} or of noisy logits, and none "
-                "of them is latent: use guide tied"
+            raise OptionError(
+                "guide",
+                f" {name!r} is a posterior of {', '.join(exact)} or of noisy logits, and none "
+                "of them is latent: use guide tied",
             )
         if discrete and not noisy and issubclass(guide, Guide) and guide.structure is None:
-            raise ValueError(
-                f"guide {name!r} has no posterior of {' and '.join(discrete)}: use latents logits"
+            raise OptionError(
+                "guide",
+                f" {name!r} has no posterior of {' and '.join(discrete)}: use latents logits",
             )
+
+    def _check_noise(self) -> None:
+        """Validates that there is noise, where it is to be warmed up."""
+        if self.train.noise_warmup_steps and not self._is_noisy:
+            raise IdleOptionError(
+                "train.noise_warmup_steps",
+                " acts on the noise of logits and of n-gram heads, and there is none",
+            )
+
+    def _check_kl(self) -> None:
+        """Validates that there is a KL on which each option of a KL acts."""
+        loss = self.train.loss
+        if not isinstance(loss, HeadELBOLoss):
+            return
+        is_learned = self.guide.find() is not GUIDES["tied"]
+        of_logits = is_learned and self._is_noisy
+        is_summed_out = any(latent.is_summed_out for latent in self.latents)
+        of_sentences = of_logits or (is_learned and is_summed_out and loss.has_kl_of_alignments)
+        has_any = of_sentences or any(latent.has_shared_kl for latent in self.latents)
+        acts = {
+            "kl": of_logits or any(latent.has_sampled_kl for latent in self.latents),
+            "kl_weight": has_any,
+            "kl_warmup": has_any,
+            "free_bits": of_sentences,
+        }
+        what = {"kl": "a KL that may be sampled", "free_bits": "a KL of each sentence"}
+        for name, is_active in acts.items():
+            if not is_active and getattr(loss, name) != options_of(type(loss))[name].default:
+                raise IdleOptionError(
+                    f"train.loss.{name}",
+                    f" acts on {what.get(name, 'a KL')}, and the loss {loss.name} has none here",
+                )
 
     @classmethod
     def more_groups(cls) -> Mapping[str, type]:
@@ -296,6 +373,12 @@ class Settings:
         return self.network.ngram_noise > 0 or bool(self.logits and self.logits.is_noisy)
 
     @property
+    def own_classes(self) -> list[str]:
+        """The classes of the reader's own that the options name, as ``module:Class``."""
+        named = flatten(self.to_options()).items()
+        return [name for path, name in named if path.endswith(f".{CLASS}") and ":" in name]
+
+    @property
     def title(self) -> str:
         """What stands above a picture of the run where its corpus is not at hand."""
         return self.title_of(self.data.name)
@@ -352,12 +435,11 @@ class Settings:
         """Makes the settings of nested options, as in a file; see :meth:`read`."""
         if not isinstance(options, Mapping):
             raise ValueError(f"a configuration must name options, got {shown(options)}")
-        return from_dict(cls, options, trusted_paths(trusted))
+        return cls.from_nested(options, trusted_paths(trusted))
 
     @classmethod
-    def read_options(cls, options: Mapping[str, Any], trusted: Collection[str], path: str) -> Any:
+    def from_nested(cls, options: Mapping[str, Any], trusted: Collection[str] = ()) -> Settings:
         """Makes the settings of nested values, in which a recipe or the latents may be named."""
-        check_version(options)
         values = expand_recipe(options)
         names = read_latents(values.pop("latents", DEFAULT_LATENT))
         latents: list[Any] = []
@@ -370,7 +452,7 @@ class Settings:
         if not any(latent.has_guide_form for latent in latents):
             values.setdefault("guide", "tied")
         values["guide"] = merge({"class": "cascaded"}, values.get("guide", "cascaded"))
-        return build_fields(cls, {**values, "latents": tuple(latents)}, trusted, path)
+        return from_dict(cls, {**values, "latents": tuple(latents)}, trusted)
 
     def to_options(self) -> dict[str, Any]:
         """All options as nested plain values, as a file has them."""
@@ -426,6 +508,7 @@ def expand_recipe(options: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: There is no such recipe, or the guide is named beside it.
     """
     values = dict(options)
+    check_version(options)
     recipe = values.pop("recipe", None)
     if recipe is None:
         return values
@@ -456,7 +539,11 @@ def trusted_paths(trusted: str | Iterable[str] | None) -> Collection[str]:
         raise ValueError(
             f"trusted must be a text, module:Class with commas between, got {shown(trusted)}"
         )
-    return frozenset(split_path("trust", name) for name in split_items(trusted))
+    paths = frozenset(split_items(trusted))
+    for path in paths:
+        if not CLASS_PATH.fullmatch(path):
+            raise ValueError(f"trust must be module:Class, an import path, got {path!r}")
+    return paths
 
 
 def complete_options(options: Any, trusted: str | None = None) -> Any:

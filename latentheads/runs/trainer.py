@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from statistics import median_high
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,14 +22,14 @@ from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate, padding_fraction
 from latentheads.corpora.corpus import check_corpus
 from latentheads.decoding.translate import Decoding
-from latentheads.errors import print_message
-from latentheads.files import is_same_file
+from latentheads.errors import print_message, shown
+from latentheads.files import finite, is_same_file
 from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store
 from latentheads.latents.options import Controller
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
-from latentheads.own_classes import import_path
+from latentheads.options import IdleOptionError, import_path
 from latentheads.runs.build import (
     apply_pruning,
     changed_parts,
@@ -51,10 +51,9 @@ from latentheads.runs.settings import Settings
 from latentheads.runs.warm_start import describe_initialisation, initialise_from, load_initial_run
 from latentheads.training.early_stopping import check_bound_exists, validate
 from latentheads.training.engine import Engine, Progress
-from latentheads.training.losses import name_loss
+from latentheads.training.losses import HeadELBOLoss, LossLike, describe_elbo, instance_of
 from latentheads.training.options import make_training
 from latentheads.training.progress import ProgressDisplay, note_long_warmup
-from latentheads.values import convert, finite, shown
 
 
 class Trainer:
@@ -77,8 +76,9 @@ class Trainer:
         tensorboard: Write TensorBoard's file too.
         quiet: Show no progress.
         loss: What is minimised: any ``pyro.infer.ELBO``, such as ``Trace_ELBO(num_particles=2)``,
-            or the name of one; see :class:`latentheads.training.options.Training`. The folder names
-            one of a class of your own, and needs it again to go on.
+            or the name of one, alone or with options as ``{"class": "iwae", "num_samples": 10}``;
+            see :class:`latentheads.training.options.Training`. The folder names one of a class of
+            your own, and needs it again to go on.
         **training: Its other options, such as ``steps``.
 
     Attributes:
@@ -107,25 +107,33 @@ class Trainer:
         overwrite: bool = False,
         tensorboard: bool = False,
         quiet: bool = False,
-        loss: str | ELBO = "Head_ELBO",
+        loss: LossLike = "Head_ELBO",
         **training: Any,
     ) -> None:
         _check_switches(overwrite=overwrite, tensorboard=tensorboard, quiet=quiet)
-        options = make_training(training | {"loss": name_loss(loss)})
+        options = make_training(training | {"loss": loss})
         if not isinstance(decoding, Decoding | None):
             raise ValueError(f"decoding must be lh.Decoding(...), got {shown(decoding)}")
-        settings = describe_run(
+        describe = partial(
+            describe_run,
             model,
             guide,
             corpus,
-            train=options,
             decode=decoding or Decoding(),
             seed=seed,
             samples=samples,
         )
+        try:
+            settings = describe(train=options)
+        except IdleOptionError as reason:
+            # an instance samples KLs by default, which says nothing where there are none to sample
+            if instance_of(loss) is None or reason.path != "train.loss.kl":
+                raise
+            head_elbo = cast(HeadELBOLoss, options.loss)
+            settings = describe(train=replace(options, loss=replace(head_elbo, kl="analytic")))
         check_rebuilt(settings, model, guide, corpus)
         self._set_up_folder(settings, out, device, overwrite, tensorboard, None, quiet)
-        self._set_up(settings, model, guide, corpus, None, None if isinstance(loss, str) else loss)
+        self._set_up(settings, model, guide, corpus, None, instance_of(loss))
 
     @classmethod
     def of(
@@ -162,8 +170,8 @@ class Trainer:
             raise ValueError(
                 f"settings must be Settings, as Settings.read gives, got {shown_settings}"
             )
-        if loss is not None and name_loss(loss) != settings.train.loss:
-            raise ValueError(f"loss must be {settings.train.loss}, got {name_loss(loss)}")
+        if loss is not None and (given := describe_elbo(loss)) != settings.train.loss:
+            raise ValueError(f"loss must be {settings.train.loss}, got {given}")
         self = cls.__new__(cls)
         if corpus is not None:
             check_corpus(corpus)
@@ -505,10 +513,11 @@ def name_trusted(settings: Settings, trusted: str | None) -> str:
     """The trusted user-defined classes, including those of the run."""
     pair = settings.pair
     used = map(import_path, (pair.prior_class, pair.guide_class, type(settings.data)))
-    return ",".join([*([trusted] if trusted else []), *used])
+    return ",".join([*([trusted] if trusted else []), *used, *settings.own_classes])
 
 
 def _check_switches(**switches: Any) -> None:
     """Validates that a value is a bool: the text "no" would be true, and lose a finished run."""
     for name, value in switches.items():
-        convert(name, bool, value)
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be true or false, got {shown(value)}")

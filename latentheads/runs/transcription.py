@@ -23,7 +23,7 @@ from latentheads.corpora.speech.frames import pack_frames
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.decoding.translate import Decoding, OnSkip
-from latentheads.errors import UnfinishedError, one_line_message
+from latentheads.errors import UnfinishedError, one_line_message, shown
 from latentheads.layers.subsampler import FACTOR
 from latentheads.noise import fixed_noise
 from latentheads.runs.generation import (
@@ -33,7 +33,6 @@ from latentheads.runs.generation import (
     select_task,
 )
 from latentheads.runs.trained_model import TrainedModel
-from latentheads.values import shown
 
 
 @dataclass(frozen=True)

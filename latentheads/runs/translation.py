@@ -9,13 +9,13 @@ from latentheads.corpora import Corpus, Vocabulary
 from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.data import Data, InMemory
 from latentheads.decoding.translate import Decoding
+from latentheads.errors import shown
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.guides import Tied
 from latentheads.model import Decoder
 from latentheads.runs.describe import describe_data
 from latentheads.runs.generation import override_decoding, translate_texts
 from latentheads.runs.trained_model import TrainedModel
-from latentheads.values import shown
 
 
 @overload

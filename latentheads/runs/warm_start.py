@@ -10,15 +10,15 @@ from torch import Tensor
 
 from latentheads.corpora import Corpus
 from latentheads.corpora.speech.vocabulary import Positions
+from latentheads.errors import describe_change, shown
 from latentheads.guide import ModelGuide
 from latentheads.latents.registry import LATENTS
 from latentheads.model import HeadModel
-from latentheads.options import flatten, to_dict
+from latentheads.options import CLASS, flatten, to_dict
 from latentheads.runs.loading import load_finished
 from latentheads.runs.run import Run, has_same_vocabulary
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
-from latentheads.values import describe_change, shown
 
 TRAINING_OPTIONS = tuple(
     f"network.{name}"
@@ -26,8 +26,8 @@ TRAINING_OPTIONS = tuple(
         "dropout",
         "attention_dropout",
         "activation_dropout",
-        "adaptive_dropout",
-        "spec_augment",
+        "adaptive.dropout",
+        "speech.spec_augment",
     )
 )
 """Options of a network that only matter in training."""
@@ -42,9 +42,7 @@ ENCODER_PREFIXES = ("model.source_embedding.", "model.encoder.")
 SELECTION_PREFIX = "guide.selections.encoder_"
 """Prefix of the names of the weights that select the encoder's heads."""
 
-DECODER_OPTIONS = tuple(
-    f"network.{name}" for name in ("decoder_layers", "share", "cutoffs", "adaptive_factor")
-)
+DECODER_OPTIONS = ("network.decoder_layers", "network.share")
 """Options of a network that do not change its encoder."""
 
 
@@ -63,7 +61,7 @@ def load_initial_run(settings: Settings, trusted: str | None = None) -> Run | No
     initial_run = load_finished(settings.start, "reported", "cpu", trusted)
     changed = dict(_changed_options(initial_run.settings, settings))
     guide_only = settings.train_only == "guide"  # then nothing else may differ
-    names = _fixed_options(initial_run, settings.start_with == "encoder")
+    names = _fixed_options(initial_run, settings)
     for name in (
         [option for option in changed if not _is_of(option, "guide")] if guide_only else names
     ):
@@ -170,7 +168,11 @@ def _architecture(settings: Settings) -> dict[str, Any]:
     groups = {name: options.get(name) for name in (*LATENTS, "network", "guide", "latents")}
     tasks = options["data"].get("tasks") or {}
     own = {name: tasks.get(name.rpartition(".")[2]) for name in TASK_OPTIONS}
-    flat = {n: value for n, value in flatten(groups).items() if n not in TRAINING_OPTIONS}
+    flat = {
+        name.removesuffix(f".{CLASS}"): value
+        for name, value in flatten(groups).items()
+        if name not in TRAINING_OPTIONS
+    }
     return flat | own | {"adapters": settings.adapters}
 
 
@@ -191,15 +193,17 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tup
             yield name, describe_change(name, before, now)
 
 
-def _fixed_options(initial_run: Run, encoder: bool = False) -> list[str]:
+def _fixed_options(initial_run: Run, settings: Settings) -> list[str]:
     """The options that must be equal, even if the weights would fit."""
-    settings = initial_run.settings
-    names = [name for name in _architecture(settings) if _is_of(name, "network")]
-    names += ["adapters"] if settings.adapters else []
-    has_tasks = bool(settings.adapters)
-    for name, latent in zip(settings.latent_names, settings.latents, strict=True):
+    old, encoder = initial_run.settings, settings.start_with == "encoder"
+    options = _architecture(old)
+    names = [n for n in options | _architecture(settings) if _is_of(n, "network")]
+    names += ["adapters"] if old.adapters else []
+    has_tasks = bool(old.adapters)
+    for name, latent in zip(old.latent_names, old.latents, strict=True):
         if latent.fixed_options and (latent.acts_on_encoder or not encoder):
-            names += [name, *(f"{name}.{option}" for option in latent.fixed_options)]
+            fixed = [f"{name}.{option}" for option in latent.fixed_options]
+            names += [name, *(o for o in options if any(_is_of(o, group) for group in fixed))]
         has_tasks |= latent.depends_on_tasks
     names += TASK_OPTIONS if has_tasks and not encoder else ()
     return [name for name in names if not (encoder and name in DECODER_OPTIONS)]

@@ -20,9 +20,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from latentheads.errors import shown
 from latentheads.files import atomic_write, parse_json
 from latentheads.training.optimizers import StateNames
-from latentheads.values import shown
 
 FORMAT = "latentheads checkpoint 2"
 

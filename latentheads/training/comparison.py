@@ -9,8 +9,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyro.infer import ELBO
-
 from latentheads.checks import check_known, check_samples, check_seed
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
@@ -20,7 +18,7 @@ from latentheads.metrics.scores import SCORES, is_below_prior
 from latentheads.model import HeadModel
 from latentheads.passes import frozen_parameters
 from latentheads.training.fit import fit, read_options
-from latentheads.training.losses import name_loss
+from latentheads.training.losses import LossLike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +90,7 @@ def compare(
     samples: int = 16,
     seed: int = 0,
     quiet: bool = True,
-    loss: str | ELBO = "Head_ELBO",
+    loss: LossLike = "Head_ELBO",
     **training: Any,
 ) -> Comparison:
     """Trains several guides of a model, and evaluates each on the test part.
@@ -123,7 +121,7 @@ def compare(
     check_known("train", train, ("guide", "all", "none"))
     check_samples(samples)
     check_seed(seed)
-    read_options(training | {"loss": name_loss(loss)}, cuts=True)
+    read_options(training | {"loss": loss}, cuts=True)
     set_options = [*training, *(["loss"] if loss != "Head_ELBO" else [])]
     if set_options and train == "none":
         raise ValueError(f"{min(set_options)} has no effect here: train is none")

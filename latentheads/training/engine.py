@@ -22,13 +22,22 @@ from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store
 from latentheads.inference.non_finite import describe_non_finite, describe_non_finite_gradient
 from latentheads.inference.objective import Head_ELBO
+from latentheads.latents.selection.gradients import (
+    DEFAULT_GRADIENT,
+    Enumeration,
+    ScoreFunction,
+    SelectionGradient,
+    StraightThrough,
+)
 from latentheads.latents.selection.objectives import (
     Alternatives,
     Enumerated_ELBO,
     ScoreFunction_ELBO,
 )
+from latentheads.latents.selection.selector import CandidateSelector
 from latentheads.model import HeadModel
 from latentheads.noise import NoiseStream
+from latentheads.options import name_of_class
 from latentheads.passes import passes
 from latentheads.training.checkpoints import check_facts, check_moments, check_noise, weights
 from latentheads.training.loss_modules import (
@@ -36,7 +45,7 @@ from latentheads.training.loss_modules import (
     make_loss_module,
     validate_loss,
 )
-from latentheads.training.losses import BY_OPTIONS, make_named_loss
+from latentheads.training.losses import HeadELBOLoss, RelaxedLoss
 from latentheads.training.optimizers import Optimizers
 from latentheads.training.options import Training
 
@@ -80,7 +89,7 @@ class Engine:
         accelerator: An ``accelerate.Accelerator``, for several processes; None for one.
         may_be_fixed: Accept a pair without trainable parameters, such as a tied guide of a frozen
             model: :meth:`run` then reports once.
-        loss: The loss that ``training.loss`` names; made from the name by default.
+        loss: The loss that ``training.loss`` names; made from these options by default.
 
     Raises:
         ValueError: There is nothing to train, or an option does not go with the model.
@@ -102,7 +111,9 @@ class Engine:
         self.seed = seed
         self.accelerator = accelerator
         self.device = model.device
-        self.elbo = make_loss(training) if loss is None else loss
+        self.elbo = make_loss(training, model) if loss is None else loss
+        # the weight in an instance is its owner's
+        self._sets_kl_weight = loss is None and isinstance(training.loss, HeadELBOLoss)
         check_compatible(training, model, self.elbo)
         self.is_fixed = not any(
             p.requires_grad for part in (model, guide) for p in part.parameters()
@@ -238,8 +249,9 @@ class Engine:
     def _optimizer_step(self, module: nn.Module, step_batches: Step) -> None:
         """Computes the gradient of a step, clips it, and updates parameters and progress."""
         step, training = self.step, self.training
-        if training.loss in BY_OPTIONS:
-            cast(Head_ELBO, self.elbo).kl_weight = training.kl_weight(step)
+        if self._sets_kl_weight:
+            options = cast(HeadELBOLoss, training.loss)
+            cast(Head_ELBO, self.elbo).kl_weight = options.kl_weight_at(step)
         self._set_temperature()
         if self.selections:
             check_sizes(step_batches)
@@ -300,13 +312,14 @@ class Engine:
             validate_loss(self.objective, batch)
 
     def _set_temperature(self) -> None:
-        """Sets the temperature of relaxed head selections; Pyro's losses use no relaxation."""
-        relaxes = isinstance(self.elbo, Head_ELBO)
+        """Sets the temperature of relaxations; Pyro's losses relax no selection of heads."""
+        steps, loss = self.training.steps, self.training.loss
+        relaxes, gradient = isinstance(self.elbo, Head_ELBO), selection_gradient(self.model)
         for family in self.selections:
-            family.temperature = self.training.temperature_at(self.step) if relaxes else None
+            family.temperature = gradient.temperature_at(self.step, steps) if relaxes else None
         for latent in self.model.latents.values():
-            if latent.temperature is not None:
-                latent.temperature = self.training.temperature_at(self.step)
+            if isinstance(loss, RelaxedLoss) and latent.temperature is not None:
+                latent.temperature = loss.temperature_at(self.step, steps)
 
     def _set_noise_factor(self, noise_factor: float) -> None:
         if self.training.noise_warmup_steps:
@@ -474,20 +487,14 @@ def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
             f"precision {training.precision} is of a network in float32, and this one is in "
             "float64: use fp32, which leaves it as it is, or make the network float32"
         )
-    if model.is_summed_out and training.select_gradient != "straight-through":
-        raise ValueError(
-            f"select_gradient {training.select_gradient} weighs selections by sampled sentences, "
-            "and a latent is summed out: use straight-through"
-        )
-    is_weighted = {
-        "kl_warmup_steps": training.kl_warmup_steps > 0,
-        "max_kl_weight": training.max_kl_weight != 1,
-    }
+    _check_gradient(model, loss)
+    options = training.loss if isinstance(training.loss, HeadELBOLoss) else HeadELBOLoss()
     penalised = next((name for name, lat in model.latents.items() if lat.has_penalty), "")
-    if penalised and any(is_weighted.values()):
-        names = " and ".join(name for name, is_set in is_weighted.items() if is_set)
+    if penalised and (options.kl_warmup is not None or options.kl_weight != 1):
+        set_options = "kl_warmup" if options.kl_warmup is not None else "kl_weight"
         raise ValueError(
-            f"{penalised} need a KL of weight 1, which their penalty is a part of: drop {names}"
+            f"{penalised} need a KL of weight 1, which their penalty is a part of: drop "
+            f"loss.{set_options}"
         )
     if penalised and not isinstance(loss, Head_ELBO):
         raise ValueError(
@@ -498,13 +505,33 @@ def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
             f"precision fp16 scales a loss before its gradients, which {type(loss).__name__} takes "
             "itself: use bf16 or fp32"
         )
-    if training.loss in BY_OPTIONS[1:] and not model.is_summed_out:
+    if options.objective != "bound" and not model.is_summed_out:
         raise ValueError(
-            f"loss {training.loss} needs a latent that is summed out, such as alignments"
+            f"loss {options.name} needs a latent that is summed out, such as alignments"
         )
     temperatures = [latent.temperature for latent in model.latents.values()]
-    if training.loss == "relaxed" and temperatures == [None] * len(temperatures):
+    if isinstance(options, RelaxedLoss) and temperatures == [None] * len(temperatures):
         raise ValueError("loss relaxed needs gates between 0 and 1, such as bernoulli-heads")
+
+
+def _check_gradient(model: HeadModel, loss: ELBO) -> None:
+    """Raises an error if a selection cannot be learned as its options say."""
+    gradient = selection_gradient(model)
+    name = name_of_class(gradient)
+    if model.is_summed_out and not isinstance(gradient, StraightThrough):
+        raise ValueError(
+            f"selection.gradient {name} weighs selections by sampled sentences, and a latent is "
+            "summed out: use straight-through"
+        )
+    kind = OBJECTIVES[type(gradient)]
+    acts = isinstance(loss, kind) and isinstance(loss, Alternatives) == issubclass(
+        kind, Alternatives
+    )
+    if gradient != DEFAULT_GRADIENT and not acts:
+        raise ValueError(
+            f"selection.gradient {name} is of {kind.__name__}, and {type(loss).__name__} takes "
+            "its own gradient: drop one of them"
+        )
 
 
 def check_sizes(step_batches: Step) -> None:
@@ -516,28 +543,32 @@ def check_sizes(step_batches: Step) -> None:
         )
 
 
-def make_loss(training: Training) -> ELBO:
-    """Makes the loss that the training options name."""
-    if training.loss not in BY_OPTIONS:
-        return make_named_loss(training.loss)
-    kinds = {
-        "straight-through": Head_ELBO,
-        "score": ScoreFunction_ELBO,
-        "enumerate": Enumerated_ELBO,
-    }
-    return kinds[training.select_gradient](
-        free_bits=training.free_bits,
-        analytic=training.kl == "analytic",
-        objective="bound" if training.loss == "Head_ELBO" else training.loss,
-        objective_draws=training.loss_samples,
-    )
+OBJECTIVES: dict[type[SelectionGradient], type[Head_ELBO]] = {
+    StraightThrough: Head_ELBO,
+    ScoreFunction: ScoreFunction_ELBO,
+    Enumeration: Enumerated_ELBO,
+}
+"""The objective of each way in which a selection of heads is learned."""
+
+
+def selection_gradient(model: HeadModel) -> SelectionGradient:
+    """How the selection of heads of a model is learned; the default where there is none."""
+    selector = model.selector
+    return selector.gradient if isinstance(selector, CandidateSelector) else DEFAULT_GRADIENT
+
+
+def make_loss(training: Training, model: HeadModel) -> ELBO:
+    """Makes the loss of a model that the training options name."""
+    return training.loss.make(OBJECTIVES[type(selection_gradient(model))])
 
 
 def check_noise_warmup(module: nn.Module) -> None:
-    """Raises an error for families whose noise scale cannot be warmed up."""
+    """Raises an error for families whose noise cannot be warmed up, or if there is no noise."""
     for family in module.modules():
         noisy = isinstance(family, Family) and not isinstance(family, Point)
         if noisy and not any(isinstance(part, HeadScale) for part in family.modules()):
             raise ValueError(
                 f"noise_warmup_steps acts on every HeadScale: {type(family).__name__} has none"
             )
+    if not any(isinstance(part, HeadScale) for part in module.modules()):
+        raise ValueError("noise_warmup_steps acts on noise, and neither model nor guide has any")

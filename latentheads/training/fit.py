@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from latentheads.batch import Batch, check_batch
@@ -24,7 +23,7 @@ from latentheads.model import HeadModel
 from latentheads.training.checkpoints import weights
 from latentheads.training.early_stopping import Best, check_bound_exists, validate
 from latentheads.training.engine import Engine, Progress
-from latentheads.training.losses import name_loss
+from latentheads.training.losses import LossLike, instance_of
 from latentheads.training.options import Training, make_training
 from latentheads.training.progress import ProgressDisplay, note_long_warmup
 
@@ -67,7 +66,7 @@ def fit(
     samples: int = 1,
     tick: Callable[[int], None] | None = None,
     quiet: bool = False,
-    loss: str | ELBO = "Head_ELBO",
+    loss: LossLike = "Head_ELBO",
     **training: Any,
 ) -> Fitted:
     """Trains a model and its guide on batches of one's own, and reports the true bound.
@@ -92,7 +91,8 @@ def fit(
             another thread that runs a model: threads take turns, and this one has the turn.
         quiet: Show no progress.
         loss: What is minimised: any ``pyro.infer.ELBO``, such as ``Trace_ELBO(num_particles=2)``,
-            or the name of one; see :class:`latentheads.training.options.Training`.
+            or the name of one, alone or with options as ``{"class": "iwae", "num_samples": 10}``;
+            see :class:`latentheads.training.options.Training`.
         **training: Its other options, such as ``steps``.
 
     Returns:
@@ -112,11 +112,10 @@ def fit(
     """
     check_samples(samples)
     check_seed(seed)
-    options = read_options(training | {"loss": name_loss(loss)}, isinstance(batches, Part))
+    options = read_options(training | {"loss": loss}, isinstance(batches, Part))
     check_pair(model, guide)
-    custom_loss = None if isinstance(loss, str) else loss
     loader = _make_loader(batches, options, seed)
-    engine = Engine(model, guide, loader, options, seed, loss=custom_loss)
+    engine = Engine(model, guide, loader, options, seed, loss=instance_of(loss))
     fitting = _Fitting(engine, _select_valid(batches, valid), seed, tick)
     fitting.check_bound_exists()
     if not quiet:

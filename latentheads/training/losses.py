@@ -1,133 +1,387 @@
-"""The loss that training minimises: Head_ELBO, or any other ``pyro.infer.ELBO``.
+"""The loss that training minimises: ``Head_ELBO``, or any other ``pyro.infer.ELBO``.
 
-A loss is named by the text that makes it, such as ``Trace_ELBO(num_particles=2)``; one of a class
-of the reader's own by ``module:Class``, which is a name alone: nothing is imported by it.
+Options name a loss and its arguments. An instance of a ``pyro.infer.ELBO`` stands for the options
+of its class; that of a class of the reader's own for its name and arguments, and nothing imports
+the class.
 """
 
 from __future__ import annotations
 
-import ast
-import math
-import re
-from collections.abc import Mapping
-from inspect import Parameter, signature
-from typing import Any
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-import pyro.infer
-from pyro.infer import ELBO
+from annotated_types import Ge, Le
+from pydantic import NonNegativeFloat
+from pydantic_core import core_schema
+from pyro.infer import (
+    ELBO,
+    RenyiELBO,
+    Trace_ELBO,
+    TraceEnum_ELBO,
+    TraceGraph_ELBO,
+    TraceMeanField_ELBO,
+)
 
-from latentheads.checks import MAX_PARTICLES, check_most
+from latentheads.checks import MAX_PARTICLES
 from latentheads.inference.objective import Head_ELBO
-from latentheads.values import shown
-
-BY_OPTIONS = ("Head_ELBO", "marginal", "sampled", "iwae", "rws", "relaxed")
-"""The losses that the options of training parametrise; all but the first sum latents out."""
-
-OF_PYRO = ("Trace_ELBO", "TraceMeanField_ELBO", "TraceGraph_ELBO", "TraceEnum_ELBO", "RenyiELBO")
-
-LOSSES = (*BY_OPTIONS, *OF_PYRO)
-"""The names of all losses."""
-
-CLASSES: dict[str, type[ELBO]] = {
-    "Head_ELBO": Head_ELBO,
-    **{name: getattr(pyro.infer, name) for name in OF_PYRO},
-}
-
-COUNTS = ("num_particles", "objective_draws", "max_plate_nesting", "max_iarange_nesting")
-"""Arguments that count something."""
-
-UNNAMED = ("max_plate_nesting", "max_iarange_nesting")
-"""Arguments that no name has: Pyro guesses the one, and has given up the other."""
+from latentheads.latents.relaxation import Relaxation
+from latentheads.latents.summed_out import Objective
+from latentheads.options import (
+    CLASS,
+    Choice,
+    Count,
+    OptionError,
+    is_plain,
+    name_of_class,
+    options_class,
+    options_of,
+    to_dict,
+)
 
 
-def check_loss(loss: str) -> None:
-    """Validates the name of a loss."""
-    if loss not in LOSSES and not _is_own(loss):
-        make_named_loss(loss)
+@options_class()
+class Loss(Choice, ABC):
+    """What training minimises."""
+
+    @classmethod
+    def choices(cls) -> Mapping[str, type[Loss]]:
+        """The losses by name."""
+        kinds: list[tuple[str, type[Loss]]] = [
+            ("Head_ELBO", HeadELBOLoss),
+            ("marginal", MarginalLoss),
+            ("sampled", SampledLoss),
+            ("iwae", IWAELoss),
+            ("rws", RWSLoss),
+            ("relaxed", RelaxedLoss),
+            ("Trace_ELBO", TraceELBOLoss),
+            ("TraceMeanField_ELBO", TraceMeanFieldELBOLoss),
+            ("TraceGraph_ELBO", TraceGraphELBOLoss),
+            ("TraceEnum_ELBO", TraceEnumELBOLoss),
+            ("RenyiELBO", RenyiELBOLoss),
+        ]
+        return dict(kinds)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Of a name, of a name with options, or of an instance of a ``pyro.infer.ELBO``."""
+        schema = super().__get_pydantic_core_schema__(source, handler)
+        if not inspect.isabstract(source):
+            return schema
+        return core_schema.no_info_wrap_validator_function(
+            lambda value, choose: _read_loss(value, choose), schema
+        )
+
+    @abstractmethod
+    def make(self, head_elbo: type[Head_ELBO] = Head_ELBO) -> ELBO:
+        """Makes the loss.
+
+        Args:
+            head_elbo: The class of an objective of the library, such as one that learns a
+                selection of heads by its scores.
+
+        Raises:
+            ValueError: It is of a class of the reader's own.
+        """
+
+    @property
+    def name(self) -> str:
+        """Its name among the choices; of a class of the reader's own, its path."""
+        return name_of_class(self)
+
+    def __str__(self) -> str:
+        """Its name, and the options that are not at their default."""
+        options = to_dict(self)
+        name = options.pop(CLASS)
+        defaults = to_dict(type(self)()) if name in self.choices() else {}
+        changed = (f"{n}={v!r}" for n, v in options.items() if defaults.get(n, CLASS) != v)
+        arguments = ", ".join(changed)
+        return f"{name}({arguments})" if arguments else name
 
 
-def make_named_loss(loss: str) -> ELBO:
-    """Makes the loss that a text says, such as ``RenyiELBO(alpha=0.5)``.
+@options_class()
+class ELBOLoss(Loss, ABC):
+    """A loss whose class the library knows.
 
-    Raises:
-        ValueError: It is the name of no loss, or of a class of the reader's own.
+    Attributes:
+        num_particles: Samples of all latents, of which the loss is the mean; of RenyiELBO, those
+            that it weighs.
+        vectorize_particles: Draw them in one pass.
     """
-    if _is_own(loss):
-        raise ValueError(
-            f"loss {loss} is of a class of your own: give an instance to lh.Trainer or lh.fit"
+
+    num_particles: Annotated[int, Ge(1), Le(MAX_PARTICLES)] = 1
+    vectorize_particles: bool = False
+
+    def __post_init__(self) -> None:
+        if self.vectorize_particles and self.num_particles == 1:
+            raise OptionError("vectorize_particles", " needs num_particles of 2 or more")
+
+
+@options_class()
+class KLWarmup:
+    """A weight of the KL that grows linearly.
+
+    Attributes:
+        steps: Steps over which it grows to kl_weight.
+        start: Where it starts.
+    """
+
+    steps: Count
+    start: NonNegativeFloat = 0.0
+
+
+@options_class()
+class HeadELBOLoss(ELBOLoss):
+    """The negative evidence lower bound, with alignments summed out.
+
+    Attributes:
+        kl: Closed-form KLs where there are any (analytic), or all of them sampled.
+        kl_weight: Factor of the KL; other than 1 trains something else than the bound.
+        kl_warmup: Steps over which that factor grows from 0; not given: it is constant.
+        free_bits: No site's KL is pushed below this many nats per target token, in the part of a
+            batch that one process computes: it acts less on smaller parts.
+    """
+
+    kl: Literal["analytic", "sampled"] = "analytic"
+    kl_weight: NonNegativeFloat = 1.0
+    kl_warmup: KLWarmup | None = None
+    free_bits: NonNegativeFloat = 0.0
+
+    objective: ClassVar[Objective] = "bound"
+
+    @property
+    def num_objective_samples(self) -> Mapping[str, int]:
+        """The samples of an objective that weighs several."""
+        return {}
+
+    @property
+    def has_kl_of_alignments(self) -> bool:
+        """Whether the KL of alignments is a term, and not within the weights of samples."""
+        return self.objective in ("bound", "sampled", "relaxed")
+
+    def make(self, head_elbo: type[Head_ELBO] = Head_ELBO) -> Head_ELBO:
+        """The objective."""
+        return head_elbo(
+            kl_weight=self.kl_weight,
+            free_bits=self.free_bits,
+            analytic=self.kl == "analytic",
+            objective=self.objective,
+            num_particles=self.num_particles,
+            vectorize_particles=self.vectorize_particles,
+            **self.num_objective_samples,
         )
-    name, arguments = _read_call(loss)
-    if name not in CLASSES:
-        raise ValueError(f"loss must be one of {', '.join(LOSSES)}; got {shown(loss)}")
-    try:
-        _check_arguments(CLASSES[name], arguments)
-        return CLASSES[name](**arguments)
-    except (TypeError, ValueError) as reason:
-        raise ValueError(f"loss {loss}: {reason}") from reason
+
+    def kl_weight_at(self, step: int) -> float:
+        """The factor of the KL at a step counted from 0."""
+        warmup = self.kl_warmup
+        if warmup is None or step >= warmup.steps:
+            return self.kl_weight
+        return warmup.start + (self.kl_weight - warmup.start) * (step / warmup.steps)
 
 
-def _check_arguments(kind: type[ELBO], arguments: Mapping[str, Any]) -> None:
-    """Validates arguments that the class takes, and that fail at the first step."""
-    defaults: dict[str, Any] = {**dict.fromkeys(UNNAMED, 1), **_arguments(kind)}
-    for name, value in arguments.items():
-        default = defaults.get(name)
-        if isinstance(default, bool) and not isinstance(value, bool):
-            raise ValueError(f"{name} must be True or False, got {shown(value)}")
-        if name in COUNTS and not (type(value) is int and value >= 1):
-            raise ValueError(f"{name} must be a whole number, at least 1, got {shown(value)}")
-        if name in COUNTS:
-            check_most(arguments, **{name: MAX_PARTICLES})
-        number = type(value) in (int, float) and math.isfinite(value)
-        if type(default) in (int, float) and not number:
-            raise ValueError(f"{name} must be a finite number, got {shown(value)}")
+@options_class()
+class MarginalLoss(HeadELBOLoss):
+    """Of alignments: log p(y | x) itself, and the guide's bound beside it."""
+
+    objective: ClassVar[Objective] = "marginal"
 
 
-def name_loss(loss: object) -> str:
-    """The text that makes a loss; that of a class of the reader's own names it alone."""
-    if isinstance(loss, str):
-        return loss
-    if not isinstance(loss, ELBO):
+@options_class()
+class SampledLoss(HeadELBOLoss):
+    """Of alignments: the guide's bound from one sample, measured against soft attention."""
+
+    objective: ClassVar[Objective] = "sampled"
+
+
+NumSamples: TypeAlias = Annotated[int, Ge(2), Le(MAX_PARTICLES)]
+
+
+@options_class()
+class IWAELoss(HeadELBOLoss):
+    """Of alignments: the bound of several samples together.
+
+    Attributes:
+        num_samples: Samples of each word's alignments.
+    """
+
+    num_samples: NumSamples = 5
+
+    objective: ClassVar[Objective] = "iwae"
+
+    @property
+    def num_objective_samples(self) -> Mapping[str, int]:
+        """The samples that are weighed."""
+        return {"num_samples": self.num_samples}
+
+
+@options_class()
+class RWSLoss(IWAELoss):
+    """Of alignments: model and guide each fitted to weighted samples.
+
+    Attributes:
+        num_samples: Samples of each word's alignments.
+    """
+
+    objective: ClassVar[Objective] = "rws"
+
+
+@options_class()
+class RelaxedLoss(Relaxation, HeadELBOLoss):
+    """Of Bernoulli heads: the likelihood of gates between 0 and 1, which is no bound."""
+
+    objective: ClassVar[Objective] = "relaxed"
+
+    def __post_init__(self) -> None:
+        Relaxation.__post_init__(self)
+        HeadELBOLoss.__post_init__(self)
+
+
+@options_class()
+class TraceELBOLoss(ELBOLoss):
+    """Pyro's Trace_ELBO: all KLs sampled."""
+
+    elbo: ClassVar[type[ELBO]] = Trace_ELBO
+
+    def make(self, head_elbo: type[Head_ELBO] = Head_ELBO) -> ELBO:
+        """The loss of Pyro."""
+        return self.elbo(**{name: getattr(self, name) for name in options_of(type(self))})
+
+
+@options_class()
+class TraceMeanFieldELBOLoss(TraceELBOLoss):
+    """Pyro's TraceMeanField_ELBO: KLs in closed form where there are any."""
+
+    elbo: ClassVar[type[ELBO]] = TraceMeanField_ELBO
+
+
+@options_class()
+class TraceGraphELBOLoss(TraceELBOLoss):
+    """Pyro's TraceGraph_ELBO: lower variance of the gradients of discrete latents."""
+
+    elbo: ClassVar[type[ELBO]] = TraceGraph_ELBO
+
+
+@options_class()
+class TraceEnumELBOLoss(TraceELBOLoss):
+    """Pyro's TraceEnum_ELBO: latents that are marked are summed out."""
+
+    elbo: ClassVar[type[ELBO]] = TraceEnum_ELBO
+
+
+@options_class()
+class RenyiELBOLoss(TraceELBOLoss):
+    """Pyro's RenyiELBO: a bound by weighted samples of each sentence.
+
+    Attributes:
+        alpha: The order of the divergence; 0 is the bound of IWAE.
+    """
+
+    num_particles: Annotated[int, Ge(1), Le(MAX_PARTICLES)] = 2
+    alpha: float = 0.0
+
+    elbo: ClassVar[type[ELBO]] = RenyiELBO
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.alpha == 1:
+            raise OptionError("alpha", " must not be 1: that is loss Trace_ELBO")
+
+
+@dataclass(frozen=True)
+class OwnLoss(Loss):
+    """A loss of a class of the reader's own; a file may import nothing, so nothing makes it.
+
+    Attributes:
+        path: The class, as ``module:Class``.
+        arguments: Those that are plain values, and not at their default.
+    """
+
+    path: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The path of the class."""
+        return self.path
+
+    def to_options(self) -> dict[str, Any]:
+        """The path and the arguments."""
+        return {CLASS: self.path, **self.arguments}
+
+    def make(self, head_elbo: type[Head_ELBO] = Head_ELBO) -> ELBO:
+        """Raises an error: an instance has to be given."""
         raise ValueError(
-            "loss must be a name, or a pyro.infer.ELBO such as Trace_ELBO(num_particles=2), "
-            f"got {shown(loss)}"
+            f"loss {self.path} is of a class of your own: give an instance to lh.Trainer or lh.fit"
         )
-    kind = type(loss)
-    if CLASSES.get(kind.__name__) is not kind:
-        return f"{kind.__module__}:{kind.__qualname__}"
-    changed = {
-        name: value
-        for name, default in _arguments(kind).items()
-        # without a word Head_ELBO is the one that the options of training parametrise
-        if (value := getattr(loss, name)) != default or name == "analytic"
-    }
-    arguments = ", ".join(f"{name}={value!r}" for name, value in changed.items())
-    return f"{kind.__name__}({arguments})" if arguments else kind.__name__
 
 
-def _is_own(loss: str) -> bool:
-    return re.fullmatch(r"[\w.]+:[\w.<>]+", loss) is not None
+LossLike: TypeAlias = str | Mapping[str, Any] | Loss | ELBO
+"""What names a loss: its name, the name with options, or an instance."""
 
 
-def _read_call(text: str) -> tuple[str, dict[str, Any]]:
-    """The name and the arguments of a call whose arguments are plain values by name."""
-    try:
-        call = ast.parse(text, mode="eval").body
-        if isinstance(call, ast.Name):
-            return call.id, {}
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
-            return call.func.id, {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deep
-        pass
-    return "", {}
+def instance_of(loss: object) -> ELBO | None:
+    """The loss itself, where it was made already."""
+    return loss if isinstance(loss, ELBO) else None
 
 
-def _arguments(kind: type[ELBO]) -> dict[str, Any]:
-    """The arguments of a loss with their defaults, and those that ``**options`` stands for."""
-    parameters = dict(signature(kind).parameters)
-    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()):
-        parameters |= signature(ELBO).parameters
+def describe_elbo(elbo: ELBO) -> Loss:
+    """The options of an instance."""
+    for kind in Loss.choices().values():
+        if issubclass(kind, TraceELBOLoss) and kind.elbo is type(elbo):
+            return kind(**_read_arguments(elbo, options_of(kind)))
+    if type(elbo) is not Head_ELBO:
+        return OwnLoss(f"{type(elbo).__module__}:{type(elbo).__qualname__}", _own_arguments(elbo))
+    kinds = (kind for kind in Loss.choices().values() if issubclass(kind, HeadELBOLoss))
+    head_kind = next(kind for kind in kinds if kind.objective == elbo.objective)
+    kl = {"kl": "analytic" if elbo.analytic else "sampled"}
+    return head_kind(**_read_arguments(elbo, options_of(head_kind)) | kl)
+
+
+def _read_arguments(elbo: ELBO, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that an instance keeps under their names."""
+    arguments = {name: getattr(elbo, name) for name in options if hasattr(elbo, name)}
+    if elbo.num_particles == 1:  # then they are not vectorised, whatever was said
+        arguments["vectorize_particles"] = False
+    return arguments
+
+
+def _own_arguments(elbo: ELBO) -> dict[str, Any]:
+    """The arguments of an instance of any class that are plain and not at their default."""
+    # Pyro guesses the nesting of plates in a first pass, and keeps it under the argument's name
+    defaults = {"max_plate_nesting": elbo.max_plate_nesting}
+    values: dict[str, Any] = {}
+    for base in type(elbo).__mro__:  # ``**options`` stand for the arguments of the class above
+        parameters = [*inspect.signature(base).parameters.values()]
+        for parameter in parameters:
+            defaults.setdefault(parameter.name, parameter.default)
+            values.setdefault(parameter.name, getattr(elbo, parameter.name, parameter.default))
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            break
     return {
-        name: parameter.default
-        for name, parameter in parameters.items()
-        if parameter.kind is not Parameter.VAR_KEYWORD and name not in UNNAMED
+        name: to_dict(value)
+        for name, value in values.items()
+        if is_plain(value) and value != defaults[name]
     }
+
+
+def _read_loss(value: Any, choose: Callable[[Any], Any]) -> Any:
+    """A loss as it was given, or what its name stands for."""
+    if isinstance(value, OwnLoss):
+        return value
+    if isinstance(value, ELBO):
+        return describe_elbo(value)
+    if isinstance(value, type) and issubclass(value, ELBO):
+        raise OptionError("", f" must be an instance, {value.__name__}(), not its class")
+    options = dict(value) if isinstance(value, Mapping) else {CLASS: value}
+    name = options.pop(CLASS, None)
+    if isinstance(name, str) and "(" in name:
+        raise OptionError(
+            "",
+            f" must be a name, such as {name.partition('(')[0]}, with arguments "
+            "as options of it, such as loss.num_particles",
+        )
+    if isinstance(name, str) and ":" in name:
+        return OwnLoss(str(name), options)
+    return choose(value)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import NonNegativeFloat, PositiveFloat
 from torch import nn
 
-from latentheads.checks import MAX_SAMPLES, check_least, check_most
-from latentheads.options import from_dict
-from latentheads.training.losses import BY_OPTIONS, check_loss
+from latentheads.options import Choice, Count, OptionError, Size, from_dict, options_class
+from latentheads.training.losses import HeadELBOLoss, Loss
 from latentheads.training.optimizers import StateNames, make_adamw, make_muon, make_nag
-from latentheads.values import convert_fields, make_group
 
 
-@dataclass(frozen=True)
-class Optimizer(ABC):
+@options_class()
+class Optimizer(Choice, ABC):
     """How gradients move the weights.
 
     Attributes:
@@ -26,7 +25,7 @@ class Optimizer(ABC):
             gradient: ``p *= 1 - learning_rate * weight_decay``.
     """
 
-    weight_decay: float = 0.0
+    weight_decay: NonNegativeFloat = 0.0
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Optimizer]]:
@@ -37,10 +36,6 @@ class Optimizer(ABC):
             ("nag", NAGOptimizer),
         ]
         return dict(kinds)
-
-    def __post_init__(self) -> None:
-        convert_fields(self)
-        check_least(vars(self), weight_decay=0.0)
 
     @abstractmethod
     def make(self, module: nn.Module, learning_rate: float) -> StateNames:
@@ -54,7 +49,7 @@ class Optimizer(ABC):
         """
 
 
-@dataclass(frozen=True)
+@options_class()
 class MuonOptimizer(Optimizer):
     """Muon for the matrices of hidden layers, AdamW for the rest; it needs fewer steps."""
 
@@ -63,7 +58,7 @@ class MuonOptimizer(Optimizer):
         return make_muon(module, learning_rate, self.weight_decay)
 
 
-@dataclass(frozen=True)
+@options_class()
 class AdamWOptimizer(Optimizer):
     """AdamW."""
 
@@ -72,7 +67,7 @@ class AdamWOptimizer(Optimizer):
         return make_adamw(list(module.parameters()), learning_rate, self.weight_decay)
 
 
-@dataclass(frozen=True)
+@options_class()
 class NAGOptimizer(Optimizer):
     """Nesterov's accelerated gradient, as the papers train their language models.
 
@@ -80,12 +75,7 @@ class NAGOptimizer(Optimizer):
         momentum: Momentum.
     """
 
-    momentum: float = 0.99
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.99
 
     def make(self, module: nn.Module, learning_rate: float) -> StateNames:
         """Nesterov's accelerated gradient for all parameters."""
@@ -93,8 +83,8 @@ class NAGOptimizer(Optimizer):
         return make_nag(parameters, learning_rate, self.weight_decay, self.momentum)
 
 
-@dataclass(frozen=True)
-class Schedule(ABC):
+@options_class()
+class Schedule(Choice, ABC):
     """How the learning rate falls after the warm-up; ``description`` in words."""
 
     description: ClassVar[str]
@@ -106,6 +96,7 @@ class Schedule(ABC):
             ("linear", LinearSchedule),
             ("inverse-sqrt", InverseSqrtSchedule),
             ("cosine", CosineSchedule),
+            ("cosine-restarts", CosineRestartsSchedule),
         ]
         return dict(kinds)
 
@@ -117,7 +108,7 @@ class Schedule(ABC):
         """
 
 
-@dataclass(frozen=True)
+@options_class()
 class LinearSchedule(Schedule):
     """To 0 at the last step."""
 
@@ -129,7 +120,7 @@ class LinearSchedule(Schedule):
         return max(0.0, (training.steps - step) / rest)
 
 
-@dataclass(frozen=True)
+@options_class()
 class InverseSqrtSchedule(Schedule):
     """By the inverse square root of the step."""
 
@@ -140,48 +131,71 @@ class InverseSqrtSchedule(Schedule):
         return math.sqrt(max(1, training.warmup) / (step + 1))
 
 
-@dataclass(frozen=True)
+@options_class()
 class CosineSchedule(Schedule):
-    """Along half a cosine, in one cycle or in several.
+    """Along half a cosine.
 
     Attributes:
-        period: Steps of the first cycle; 0: all that follow the warm-up.
+        min_rate: The learning rate at the end.
+    """
+
+    description = "along the cosine"
+    min_rate: NonNegativeFloat = 0.0
+
+    def factor(self, step: int, training: Training) -> float:
+        """One cycle over all steps that follow the warm-up."""
+        length = float(max(1, training.steps - training.warmup))
+        return _half_cosine(step - training.warmup, length, self.min_rate, training)
+
+
+@options_class()
+class CosineRestartsSchedule(Schedule):
+    """Along half a cosine in each of several cycles.
+
+    Attributes:
+        period: Steps of the first cycle.
         growth: By how much each cycle is longer than the one before.
         shrink: Factor of the largest and smallest rate from one cycle to the next.
         min_rate: The learning rate at the end of the first cycle.
     """
 
-    description = "along the cosine"
-    period: int = 0
-    growth: float = 1.0
-    shrink: float = 1.0
-    min_rate: float = 0.0
-
-    def __post_init__(self) -> None:
-        convert_fields(self)
-        check_least(vars(self), period=0, growth=1.0, min_rate=0.0)
-        if not 0 < self.shrink <= 1:
-            raise ValueError(f"shrink must lie in (0, 1], got {self.shrink}")
+    description = "along a cosine with restarts"
+    period: Count
+    growth: Annotated[float, Ge(1)] = 1.0
+    shrink: Annotated[float, Gt(0), Le(1)] = 1.0
+    min_rate: NonNegativeFloat = 0.0
 
     def factor(self, step: int, training: Training) -> float:
         """The factor within the cycle that a step belongs to."""
         step -= training.warmup
-        length, scale = float(self.period or max(1, training.steps - training.warmup)), 1.0
+        length, scale = float(self.period), 1.0
         while step >= length:
             step, scale = int(step - length), scale * self.shrink
             length *= self.growth
-        low = self.min_rate / training.learning_rate
-        return scale * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * step / length)))
+        return scale * _half_cosine(step, length, self.min_rate, training)
 
 
-OF_HEAD_ELBO = (
-    *("kl", "kl_warmup_steps", "min_kl_weight", "max_kl_weight", "free_bits"),
-    *("select_gradient", "temperature", "least_temperature", "loss_samples"),
-)
-"""Options that parametrise Head_ELBO and its losses of alignments, and no other loss."""
+def _half_cosine(step: int, length: float, min_rate: float, training: Training) -> float:
+    """The factor of the learning rate at a step of a cycle."""
+    low = min_rate / training.learning_rate
+    return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * step / length))
 
 
-@dataclass(frozen=True)
+MOVED = {
+    "kl": "loss.kl",
+    "kl_warmup_steps": "loss.kl_warmup.steps",
+    "min_kl_weight": "loss.kl_warmup.start",
+    "max_kl_weight": "loss.kl_weight",
+    "free_bits": "loss.free_bits",
+    "loss_samples": "loss.num_samples",
+    "select_gradient": "selection.gradient",
+    "temperature": "loss.temperature or selection.gradient.temperature",
+    "least_temperature": "loss.least_temperature or selection.gradient.least_temperature",
+}
+"""Options that earlier versions of training had, and where they are."""
+
+
+@options_class()
 class Training:
     """How to train.
 
@@ -195,28 +209,14 @@ class Training:
             most 200.
         schedule: How the learning rate falls after the warm-up.
         clip: Largest norm of the gradient; 0 for none.
-        kl_warmup_steps: Steps over which the weight of the KL grows.
-        min_kl_weight: Where that weight starts.
-        max_kl_weight: Where it ends; other than 1 trains something else than the bound.
         noise_warmup_steps: Steps over which the noise of priors and guides grows to its scale;
             it acts on every ``HeadScale``.
-        select_gradient: How a selection of heads is learned: straight through a relaxation,
-            cheap and biased; by the scores of two draws a batch (score), at twice the work of
-            the network; or from all choices of all blocks (enumerate), exact, where they are few.
-        temperature: Of the relaxation that gives the straight-through gradient of a selection, and
-            of the loss relaxed.
-        least_temperature: Where it has fallen to, geometrically, at the last step; 0: it stays.
-        free_bits: No site's KL is pushed below this many nats per target token, in the part of a
-            batch that one process computes: it acts less on smaller parts.
         loss: What is minimised: Head_ELBO, the negative evidence lower bound with alignments summed
-            out; or a loss of Pyro's: Trace_ELBO, TraceMeanField_ELBO, TraceGraph_ELBO,
-            TraceEnum_ELBO or RenyiELBO, with arguments as in "Trace_ELBO(num_particles=2)". Of
-            alignments alone: log p(y | x) itself, and the guide's bound beside it (marginal); the
-            guide's bound from one sample, measured against soft attention (sampled); the bound of
-            several samples together (iwae); or model and guide each fitted to weighted samples
-            (rws). Of Bernoulli heads also by gates between 0 and 1 (relaxed), which is no bound.
-        loss_samples: Samples of iwae and rws.
-        kl: Closed-form KLs where there are any (analytic), or all of them sampled.
+            out; or a loss of Pyro's. Of alignments alone: log p(y | x) itself, and the guide's
+            bound beside it (marginal); the guide's bound from one sample, measured against soft
+            attention (sampled); the bound of several samples together (iwae); or model and guide
+            each fitted to weighted samples (rws). Of Bernoulli heads also by gates between 0 and 1
+            (relaxed), which is no bound.
         precision: float32, or autocast to bfloat16 or (on a GPU) float16 with densities in float32.
         report_every: Steps between two evaluations on validation; not given: a tenth of all, at
             most 250.
@@ -228,67 +228,30 @@ class Training:
         average: How many of these are averaged and reported rather than the best; 0: the best.
     """
 
-    steps: int = 1000
-    tokens: int = 1024
-    accumulate: int = 1
+    steps: Count = 1000
+    tokens: Count = 1024
+    accumulate: Count = 1
     optimizer: Optimizer = MuonOptimizer()
-    learning_rate: float = 4e-3
-    warmup_steps: int | None = None
+    learning_rate: PositiveFloat = 4e-3
+    warmup_steps: Size | None = None
     schedule: Schedule = LinearSchedule()
-    clip: float = 1.0
-    kl_warmup_steps: int = 0
-    min_kl_weight: float = 0.0
-    max_kl_weight: float = 1.0
-    noise_warmup_steps: int = 0
-    select_gradient: Literal["straight-through", "score", "enumerate"] = "straight-through"
-    temperature: float = 1.0
-    least_temperature: float = 0.0
-    free_bits: float = 0.0
-    loss: str = "Head_ELBO"
-    loss_samples: int = 5
-    kl: Literal["analytic", "sampled"] = "analytic"
+    clip: NonNegativeFloat = 1.0
+    noise_warmup_steps: Size = 0
+    loss: Loss = HeadELBOLoss()
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    report_every: int | None = None
-    checkpoint_every: int = 0
+    report_every: Count | None = None
+    checkpoint_every: Size = 0
     metric: Literal["elbo", "plug-in"] = "elbo"
-    patience: int = 0
-    keep: int = 0
-    average: int = 0
+    patience: Size = 0
+    keep: Size = 0
+    average: Size = 0
+
+    moved: ClassVar[Mapping[str, str]] = MOVED
 
     def __post_init__(self) -> None:
-        convert_fields(self)
-        self._check_loss()
-        options = vars(self)
-        check_least(options, steps=1, tokens=1, accumulate=1, loss_samples=2)
-        check_most(options, loss_samples=MAX_SAMPLES)
-        check_least(
-            {"report_every": self.report_interval, "warmup_steps": self.warmup},
-            report_every=1,
-            warmup_steps=0,
-        )
-        check_least(options, kl_warmup_steps=0, min_kl_weight=0.0, max_kl_weight=0.0)
-        check_least(options, clip=0.0, free_bits=0.0, noise_warmup_steps=0)
-        check_least(options, checkpoint_every=0, patience=0, keep=0, average=0)
-        for name in ("learning_rate", "temperature"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
-        if not 0 <= self.least_temperature <= self.temperature:
-            raise ValueError(
-                f"least_temperature must lie in 0 ... {self.temperature}, the temperature, "
-                f"got {self.least_temperature}"
-            )
-
-    def _check_loss(self) -> None:
-        """Validates the loss; beside one of Pyro's, options of Head_ELBO are an error."""
-        check_loss(self.loss)
-        if self.loss in BY_OPTIONS:
-            return
-        defaults = {option.name: option.default for option in fields(self)}
-        changed = [name for name in OF_HEAD_ELBO if getattr(self, name) != defaults[name]]
-        if changed:
-            raise ValueError(
-                f"{', '.join(changed)}: only the losses {', '.join(BY_OPTIONS)}, by their names, "
-                f"have such options, not {self.loss}"
+        if 0 < self.keep < self.average:
+            raise OptionError(
+                "keep", f" must be at least average, {self.average}, or 0, got {self.keep}"
             )
 
     @property
@@ -313,31 +276,7 @@ class Training:
         """The factor of the noise at a step counted from 0."""
         return min(1.0, (step + 1) / max(1, self.noise_warmup_steps))
 
-    def temperature_at(self, step: int) -> float | None:
-        r"""The temperature at a step counted from 0; None where nothing is relaxed.
-
-        .. math:: \tau_0 (\tau_{\min} / \tau_0)^{\text{step} / \text{steps}}
-        """
-        if self.select_gradient != "straight-through":
-            return None
-        if not self.least_temperature:
-            return self.temperature
-        share = self.least_temperature / self.temperature
-        return self.temperature * share ** (step / self.steps)
-
-    def kl_weight(self, step: int) -> float:
-        """The factor of the KL at a step counted from 0."""
-        if step >= self.kl_warmup_steps:
-            return self.max_kl_weight
-        grown = step / self.kl_warmup_steps
-        return self.min_kl_weight + (self.max_kl_weight - self.min_kl_weight) * grown
-
 
 def make_training(options: Mapping[str, Any]) -> Training:
     """The options of training by their names; an optimizer or a schedule may be a name itself."""
-    values = dict(options)
-    kinds: dict[str, type] = {"optimizer": Optimizer, "schedule": Schedule}
-    for name, kind in kinds.items():
-        if isinstance(value := options.get(name), str | Mapping):
-            values[name] = from_dict(kind, value, path=name)
-    return make_group(Training, values)
+    return from_dict(Training, options)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from latentheads.checks import check_known, check_least
+from latentheads.errors import shown
 from latentheads.metrics.alignment import Link
-from latentheads.values import shown
 from latentheads.word_alignment.aligner import WordAligner, train_aligner
 from latentheads.word_alignment.model import GUIDES
 from latentheads.word_alignment.symmetrization import THRESHOLD, LinkPosterior, select_links

@@ -32,12 +32,12 @@ TINY = (
 GRAMMAR = ("--data.sentences=60", "--data.held_out=8")
 PLANS: dict[str, tuple[str, ...]] = {
     "finished": (
-        *("--guide=cascaded", "--network.dropout=0.2", "--train.kl_warmup_steps=9"),
+        *("--guide=cascaded", "--network.dropout=0.2", "--loss.kl_warmup=9"),
         *("--train.average=2", "--train.keep=2", "--train.checkpoint_every=1"),
     ),
     "sampled": (
         "--recipe=mean-field",
-        "--train.kl=sampled",
+        "--loss.kl=sampled",
         "--train.accumulate=2",
         "--train.checkpoint_every=3",
     ),
@@ -50,9 +50,9 @@ PLANS: dict[str, tuple[str, ...]] = {
     "selecting": (
         "--recipe=transformer+bernoulli",
         "--data.tasks.names=velu,tamir",
-        "--train.least_temperature=.5",
+        "--selection.gradient.least_temperature=.5",
     ),
-    "gated": ("--recipe=transformer+gates", "--gates.heads=3", "--gates.rate=.01"),
+    "gated": ("--recipe=transformer+gates", "--gates.heads=3", "--gates.heads.rate=.01"),
     "prose": ("--data=grammar-text", "--recipe=coda-cs", "--train.checkpoint_every=2"),
     "subwords": (
         *("--data=pairs", "--data.folder={text}", "--data.vocab_size=290"),

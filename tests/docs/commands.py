@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from latentheads.class_spec import own_options
+from latentheads.experiments.cli.command_line import SHORT
 from latentheads.experiments.cli.comparison import ComparisonOptions
 from latentheads.experiments.cli.help import FIRST, LAST
 from latentheads.experiments.cli.options import RunOptions, read_settings
@@ -30,7 +30,7 @@ TRAINING: dict[str, type] = {
 }
 """Programs that train, and the options of their own."""
 
-SHORT = {"loss", "config", *FIRST, *LAST}
+OTHERS = {"config", *FIRST, *LAST}
 """Options that stand for others, or for a file of options."""
 
 
@@ -70,14 +70,13 @@ def known_options(program: str) -> frozenset[str]:
     groups = [*_paths(Settings, ""), *_paths(TRAINING[program], "")]
     for name, kind in LATENTS.items():
         groups += [f"{name}.help", *_paths(kind, f"{name}.")]
-    return frozenset(f"--{name}" for name in (*SHORT, *groups))
+    for short, path in SHORT.items():
+        groups += [short + name.removeprefix(path) for name in groups if name.startswith(path)]
+    return frozenset(f"--{name}" for name in (*OTHERS, *groups))
 
 
 def _paths(known: type, prefix: str) -> Iterator[str]:
     """The options of a class, those of the groups within it too, and the help of each group."""
-    if not is_dataclass(known):
-        yield from (f"{prefix}{option.name}" for option in own_options(known))
-        return
     for name, option in options_of(known).items():
         path, kind = f"{prefix}{name}", inner_kind(option.kind)
         yield path

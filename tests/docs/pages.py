@@ -81,3 +81,18 @@ CHANGES = Page(ROOT / "CHANGELOG.md")
 CONTRIBUTING = Page(ROOT / "CONTRIBUTING.md")
 PAGES = [README, *(Page(path) for path in sorted((ROOT / "docs").glob("*.md")))]
 REPORTS = [Page(path) for path in sorted(RESULTS.glob("*/README.md"))]
+
+
+NUMBER = re.compile(r"(?<![\w.])-?\d*\.\d+(?:e-?\d+)?|(?<![\w.< ])\d+e-\d+")
+
+
+def numbers(cell: str) -> list[str]:
+    """The numbers of a cell that are no whole ones and no bound such as < 1e-6."""
+    return NUMBER.findall(re.sub(r"< \S+", "", cell.replace("\N{MINUS SIGN}", "-")))
+
+
+def among(text: str, figures: list[float]) -> bool:
+    """Whether a figure, rounded as a text says it, is one of some."""
+    places = len(text.partition("e")[0].partition(".")[2])
+    unit = 10.0 ** (int(text.partition("e")[2] or 0) - places)
+    return any(abs(float(text) - figure) <= 0.500001 * unit for figure in figures)

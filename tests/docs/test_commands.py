@@ -30,8 +30,11 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with what the commands of the pages read: a guide, a pruned run, folders of text."""
     guide, _, _, *others = Page(ROOT / "docs" / "guides.md").blocks("python")
     (tmp_path / "my_guides.py").write_text("\n\n".join([guide, *others]), encoding="utf-8")
-    monkeypatch.setitem(sys.modules, "my_guides", None)
-    del sys.modules["my_guides"]  # neither another test's, nor left to another
+    first_guide = Page(ROOT / "docs" / "first-hour.md").blocks("python")[-1]
+    (tmp_path / "first_guide.py").write_text(first_guide, encoding="utf-8")
+    for name in ("my_guides", "first_guide"):
+        monkeypatch.setitem(sys.modules, name, None)
+        del sys.modules[name]  # neither another test's, nor left to another
     pruned = tmp_path / "runs" / "transformer-seed0-pruned" / "heads-8"
     pruned.mkdir(parents=True)
     (pruned / "config.yaml").write_text(Settings().to_yaml(), encoding="utf-8")

@@ -17,19 +17,23 @@ import pytest
 import yaml
 
 from latentheads.metrics.seeds import spread
-from tests.docs.pages import HEADING, README, RESULTS, ROOT, Page, rows_of, slug
+from tests.docs.pages import (
+    HEADING,
+    README,
+    RESULTS,
+    ROOT,
+    Page,
+    among,
+    numbers,
+    rows_of,
+    slug,
+)
 
-NUMBER = re.compile(r"(?<![\w.])-?\d*\.\d+(?:e-?\d+)?|(?<![\w.< ])\d+e-\d+")
 ALIGNMENTS = ROOT / "docs" / "alignments.md"
 STUDY = re.compile(r"experiments/results/([\w-]+)/README\.md")
 LINKED = re.compile(r"\]\(\.\./experiments/results/([\w-]+)/README\.md(?:#([\w-]+))?\)")
 QUESTIONS = Page(ROOT / "docs" / "results.md")
 PAPERS = Page(ROOT / "docs" / "papers.md")
-
-
-def numbers(cell: str) -> list[str]:
-    """The numbers of a cell that are no whole ones and no bound such as < 1e-6."""
-    return NUMBER.findall(re.sub(r"< \S+", "", cell.replace("\N{MINUS SIGN}", "-")))
 
 
 def label(cell: str) -> str:
@@ -50,13 +54,6 @@ def known(study: str) -> tuple[list[list[float]], dict[str, list[float]]]:
         found.append(figures)
         labelled[label(row[0])] += figures
     return found, labelled
-
-
-def among(text: str, figures: list[float]) -> bool:
-    """Whether a figure, rounded as a text says it, is one of some."""
-    places = len(text.partition("e")[0].partition(".")[2])
-    unit = 10.0 ** (int(text.partition("e")[2] or 0) - places)
-    return any(abs(float(text) - figure) <= 0.500001 * unit for figure in figures)
 
 
 def alternatives(row: list[str]) -> list[list[str]]:

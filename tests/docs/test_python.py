@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from latentheads.distributions import NormalHeads
 from latentheads.families import Gaussian, HeadScale, Identity
 from latentheads.guides import RECIPES, Cascaded, Exact, Guide, MeanField, Tied
 from latentheads.inference.bound import traces
+from latentheads.latents.alignments.distribution import NOWHERE
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.registry import LATENTS
 from latentheads.metrics.scores import Scores
@@ -25,25 +27,27 @@ from latentheads.models import Network, Translation, make_prior
 from latentheads.runs.results import Results
 from tests.docs.pages import PAGES, README, ROOT, Page
 from tests.latentheads.page.runs import make_run, small_corpus
-from tests.tiny import small_batch
+from tests.tiny import sizes, small_batch
 
 SHOWN = {
     "README.md": 1,
     "docs/align.md": 1,
-    "docs/alignments.md": 2,
+    "docs/alignments.md": 3,
     "docs/api.md": 1,
     "docs/architecture.md": 1,
     "docs/bernoulli-heads.md": 3,
     "docs/comparing.md": 1,
     "docs/copy.md": 1,
+    "docs/first-hour.md": 3,
     "docs/guides.md": 5,
     "docs/latents.md": 3,
     "docs/own-text.md": 1,
+    "docs/papers-in-miniature.md": 1,
     "docs/pretrained.md": 6,
     "docs/analysis.md": 3,
     "docs/report.md": 1,
 }
-"""Blocks of Python on every page; each is run below, that of the API by the examples."""
+"""Blocks of Python on every page; each is run below, or with the examples or the first hour."""
 
 
 def snippets(name: str) -> list[str]:
@@ -296,8 +300,24 @@ def test_the_amortised_guide_reads_the_states_of_queries() -> None:
     assert guide.reader.weight.grad.abs().sum() > 0
 
 
+@torch.no_grad()
+def test_a_prior_of_alignments_of_ones_own_divides_the_scores() -> None:
+    script, *_ = snippets("docs/alignments.md")
+    names: dict[str, Any] = {}
+    run(script, names)
+    own = names["options"]
+    batch, priors = small_batch(), []
+    for options in (own, replace(own, prior="independent")):
+        torch.manual_seed(0)
+        model = Translation(11, 13, make_prior("delta"), sizes(), latent=(), latents=[options])
+        priors.append(model.token_distribution(batch).alignment_pass.priors[0])
+    tempered, plain = (prior.scores for prior in priors)
+    assert torch.equal(tempered, plain.where(plain == NOWHERE, plain / 4))
+    assert (plain == NOWHERE).any()
+
+
 def test_links_of_a_run_are_scored() -> None:
-    script, _ = snippets("docs/alignments.md")
+    _, script, _ = snippets("docs/alignments.md")
     corpus = lh.data.Grammar(language="velu", sentences=60, held_out=5).load()
     options = AlignmentOptions(blocks=1, prior="independent", width=4)
     sizes = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
@@ -318,7 +338,7 @@ def test_links_of_own_text_are_scored(
     (tmp_path / "test.links").write_text("0-0 1-2\n\n0-1\n")
     found = [{(0, 0), (1, 1)}, set(), {(0, 1)}]
     opened = SimpleNamespace(align=lambda sentences, translations: found)
-    _, script = snippets("docs/alignments.md")
+    *_, script = snippets("docs/alignments.md")
     run(script, {"run": opened, "sentences": ["a b", "", "c"], "translations": ["a b c", "", "d"]})
     assert capsys.readouterr().out == "AER 0.333, precision 0.667, recall 0.667\n"
 

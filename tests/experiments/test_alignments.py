@@ -109,8 +109,8 @@ def test_a_language_model_points_at_its_own_past(text: Path, heads: tuple[str, .
 
 
 def test_bands_of_rare_words_are_summed_out_too(heads: tuple[str, ...], tmp_path: Path) -> None:
-    words = ["--network.cutoffs=50,200", "--network.adaptive_factor=2", "--loss=marginal"]
-    words += ["--network.adaptive_dropout=0.1", "--out", str(tmp_path)]
+    words = ["--network.adaptive=50,200", "--network.adaptive.div_value=2", "--loss=marginal"]
+    words += ["--network.adaptive.dropout=0.1", "--out", str(tmp_path)]
     succeed("run.py", *TEXT, *heads, *words)
     results = results_of(tmp_path)
     blocks, test = results["perplexity"][1], results["test"]
@@ -220,8 +220,15 @@ def test_only_a_run_with_alignments_links(base: Path, plain: Path, tmp_path: Pat
         ("--loss=all", "one of Head_ELBO, marginal, sampled, iwae, rws, relaxed, Trace_ELBO,"),
         ("--loss=relaxed", "loss relaxed needs gates between 0 and 1, such as bernoulli-heads"),
         ("--guide=cascaded --loss=TraceMeanField_ELBO", "TraceMeanField_ELBO cannot train this"),
-        ("--recipe=cascaded --loss=Trace_ELBO --train.kl=sampled", "such options, not Trace_ELBO"),
-        ("--loss=iwae --train.loss_samples=1", "loss_samples must be at least 2, got 1"),
+        (
+            "--loss=Trace_ELBO --loss.kl=sampled",
+            "--train.loss.kl is not an option of Trace_ELBO, but of",
+        ),
+        (
+            "--loss.kl=sampled",
+            "--train.loss.kl acts on a KL that may be sampled, and the loss Head_",
+        ),
+        ("--loss=iwae --loss.num_samples=1", "--train.loss.num_samples must be at least 2, got 1"),
         ("--alignments.blocks=1 --guide=cascaded --guide.condition_on=everything", "condition_on"),
     ],
 )

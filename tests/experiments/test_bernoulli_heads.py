@@ -47,7 +47,7 @@ def test_a_run_prints_what_is_exact(base: Path) -> None:
 def test_another_guide_is_trained_of_the_same_model(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "ladder"
     words = ("--guide=mean-field", "--start", str(base), "--train_only=guide", "--out", str(out))
-    words += ("--loss=relaxed", "--train.temperature=0.5")
+    words += ("--loss=relaxed", "--loss.temperature=0.5")
     done = inside("run.py", *QUICK, *GATES, TWO_BLOCKS, *words)
     assert done.returncode == 0, done.stderr
     first, second = results_of(base)["test"], results_of(out)["test"]
@@ -87,7 +87,7 @@ def test_a_real_process_trains_scores_and_resumes(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (("--bernoulli-heads.blocks=decoder.5.self",), "unknown block 'decoder.5.self'"),
-        (("--bernoulli-heads.rate=1",), "bernoulli-heads.rate must lie between 0 and 1, got 1"),
+        (("--bernoulli-heads.rate=1",), "bernoulli-heads.rate must be below 1, got 1"),
         (("--network.heads=16", "--network.width=16"), "have 65,536 subsets of heads together"),
         (("--latents=bernoulli-heads+alignments",), "exclude each other"),
         (("--latents=bernoulli-heads+logits",), "attention logits must have prior delta"),

@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -14,7 +15,9 @@ from scipy import stats
 
 from latentheads.data import Grammar, Hub, Pairs
 from latentheads.experiments.cli.jobs import RunJob, open_command
+from latentheads.latents.selection.strategies import GroupStrategy, StaticStrategy
 from latentheads.runs.settings import Settings
+from latentheads.training.losses import HeadELBOLoss, KLWarmup
 from tests.experiments.programs import (
     SHORT,
     TINY,
@@ -175,15 +178,22 @@ def test_a_lone_head_has_no_divergence(tmp_path: Path) -> None:
 
 
 def test_a_recipe_without_a_selection_takes_none_of_its_options_from_a_file(tmp_path: Path) -> None:
-    (tmp_path / "some.yaml").write_text("selection: {candidates: 5, families: ''}\n")
+    (tmp_path / "some.yaml").write_text("selection: {strategy: {candidates: 5}}\n")
     words = ["--config", str(tmp_path / "some.yaml"), "--seeds=0"]
     plain, chosen = plans_of(tmp_path, *words, "--recipes=transformer,transformer+group")
     assert plain.settings.latent("selection") is None
     selection = chosen.settings.latent("selection")
     assert selection is not None
-    assert (selection.strategy, selection.candidates) == ("group", 5)
+    assert selection.strategy == GroupStrategy(5)
     done = inside("compare.py", *words, "--recipes=transformer,codda")
     assert "unknown recipe 'codda'" in done.stderr
+
+
+def test_the_options_of_a_strategy_are_those_of_recipes_that_have_it(tmp_path: Path) -> None:
+    words = ["--selection.strategy.candidates=5", "--selection.strategy.families=de,nl"]
+    words += ["--seeds=0", "--recipes=transformer+static,transformer+group"]
+    static, group = (plan.settings.latent("selection") for plan in plans_of(tmp_path, *words))
+    assert (static.strategy, group.strategy) == (StaticStrategy("de,nl"), GroupStrategy(5))
 
 
 def test_a_recipe_and_a_seed_of_a_file_are_left_out_and_named(tmp_path: Path) -> None:
@@ -212,6 +222,24 @@ def test_the_number_of_blocks_is_of_recipes_of_alignments(tmp_path: Path) -> Non
         plans_of(tmp_path, *words, "--recipes=transformer")
 
 
+def test_an_option_acts_on_the_recipes_that_it_can_act_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A network without noise is compared with one whose noise is warmed up."""
+    words = ["--seeds=0", "--train.noise_warmup_steps=5", "--loss.kl_warmup=7", "--loss.kl=sampled"]
+    recipes = ["transformer", "cascaded", "cascaded+alignments"]
+    plain, noisy, aligned = plans_of(tmp_path, *words, f"--recipes={','.join(recipes)}")
+    trainings = [plan.settings.train for plan in (plain, noisy, aligned)]
+    assert [training.noise_warmup_steps for training in trainings] == [0, 5, 0]
+    warmed = HeadELBOLoss(kl_warmup=KLWarmup(7))
+    assert [t.loss for t in trainings] == [HeadELBOLoss(), replace(warmed, kl="sampled"), warmed]
+    with pytest.raises(SystemExit):
+        plans_of(tmp_path, *words, "--recipes=transformer,cascaded+alignments")
+    line = capsys.readouterr().err
+    assert line.startswith("compare.py: error: --train.noise_warmup_steps acts on the noise of ")
+    assert line.count("\n") == 1
+
+
 def test_a_guide_of_ones_own_is_of_alignments_where_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -226,7 +254,7 @@ def test_a_guide_of_ones_own_is_of_alignments_where_it_says_so(
     mine = "of_logits:Mine"
     with pytest.raises(SystemExit):
         plans_of(tmp_path, f"--recipes={mine}+alignments", "--trust", mine, "--seeds=0")
-    assert "has no posterior of alignments: use --latents logits" in capsys.readouterr().err
+    assert "has no posterior of alignments: use latents logits" in capsys.readouterr().err
 
 
 def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
@@ -254,17 +282,21 @@ def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
 
 ONE = "--seeds 0 --recipes coda"
 MISTAKES = [
-    ("--seeds 0,x", "--seeds must be a list of whole numbers, got '0,x'"),
+    ("--seeds 0,x", "--seeds.1 must be a whole number, got 'x'"),
     (f"{ONE},codda", "unknown recipe 'codda'"),
     ("--seeds 0,0", "seeds must differ from each other, got 0,0"),
     ("--seeds=0 --verbose", "--verbose belongs to run.py"),
     (f"{ONE},coda", "recipes must differ from each other, got coda,coda"),
     ("--guide tied", "--guide belongs to run.py: compare.py takes --recipes"),
     ("--seed 3", "--seed belongs to run.py: compare.py takes --seeds"),
+    (
+        "--recipes transformer,transformer+group --selection.strategy.families de",
+        "selection.strategy.families is not an option of group, but of static",
+    ),
     (f"{ONE}+group --selection.strategy subset", "strategy stands in a recipe's name: write"),
     ("--recipes coda --logits.prior tied", "--logits.prior stands in a recipe's name: write"),
     ("--recipes coda --selection.candidates=6", "--selection is latent in none of the recipes"),
-    ("--recipes=", "--recipes must be at least one, got none"),
+    ("--recipes=", "recipes must be at least one, got none"),
     ("--recpies coda", "--recpies is not an option: did you mean --recipes?"),
     (f"{ONE} --jobs 0", "jobs must be at least 1, got 0"),
     (f"{ONE} --shard 3/2", "shard must be I/N with I from 1 to N, as 1/4, got '3/2'"),
@@ -395,13 +427,13 @@ def test_a_folder_of_something_else_is_told_before_anything_starts(tmp_path: Pat
 
 def test_every_value_of_an_option_has_a_run_crossed_with_those_of_another(tmp_path: Path) -> None:
     words = ["--recipes=cascaded+alignments,exact+alignments", "--seeds=3"]
-    losses = "--vary=loss=marginal,RenyiELBO(alpha=0.5,num_particles=2)"
-    plans = plans_of(tmp_path, *words, losses, "--vary", "data.vocab_size=400,500", "--data=hub")
-    values = [(p.settings.train.loss, p.settings.data.vocab_size) for p in plans]
-    one, other = "marginal", "RenyiELBO(alpha=0.5,num_particles=2)"
-    assert values == [(one, 400), (one, 500), (other, 400), (other, 500)] * 2
-    assert plans[1].recipe == "cascaded+alignments train.loss=marginal data.vocab_size=500"
-    name = "cascaded+alignments-train.loss=marginal-data.vocab_size=500-seed3"
+    losses = "--vary=loss=marginal,RenyiELBO"
+    plans = plans_of(tmp_path, *words, losses, "--vary", "data.joint=true,false", "--data=hub")
+    values = [(p.settings.train.loss.name, p.settings.data.joint) for p in plans]
+    one, other = "marginal", "RenyiELBO"
+    assert values == [(one, True), (one, False), (other, True), (other, False)] * 2
+    assert plans[1].recipe == "cascaded+alignments train.loss=marginal data.joint=false"
+    name = "cascaded+alignments-train.loss=marginal-data.joint=false-seed3"
     assert plans[1].folder == tmp_path / name
     assert len({plan.folder for plan in plans}) == 8
     (tmp_path / "texts").mkdir()

@@ -362,7 +362,7 @@ def test_a_run_folder_has_no_aliases(tmp_path: Path) -> None:
     words = ["--preset=wikitext103", "--recipe=coda"]
     settings, *_ = read_settings(words, "run.py", "")
     assert "*" not in settings.to_yaml()
-    assert yaml.safe_load(settings.to_yaml())["network"]["cutoffs"]
+    assert yaml.safe_load(settings.to_yaml())["network"]["adaptive"]["cutoffs"]
 
 
 def test_a_full_disk_is_said_with_the_file(halted: Path, monkeypatch: pytest.MonkeyPatch) -> None:

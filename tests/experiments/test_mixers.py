@@ -105,7 +105,7 @@ NGRAM = "--network.mixers=ngram"
 MISTAKES = [
     (
         f"{NGRAM} --network.ngram_noise=.3 --latents=logits --logits.blocks=decoder-cross",
-        "--network.ngram_noise: no ngram layer of this network is latent",
+        "network.ngram_noise: no ngram layer of this network is latent",
     ),
     (f"{NGRAM} --recipe=transformer+group --network.ngram_heads=1", "must be 2 too, got 1"),
     (f"{LM} {NGRAM} --disagreement=position", "n-gram heads have an output alone"),
@@ -113,7 +113,7 @@ MISTAKES = [
     ("--network.mixers=ngram*7", "mixers 'ngram*7' is for 7 layers: a stack has 1"),
     ("--network.mixers=encoder=cnn", "unknown mixer 'cnn': choose from attention, local, ngram"),
     (f"{NGRAM} --network.mixers=local", "give it once for each stack, or once for both"),
-    (f"{NGRAM} --network.ngram_noise=-1", "ngram_noise must be at least 0, got -1.0"),
+    (f"{NGRAM} --network.ngram_noise=-1", "ngram_noise must be at least 0, got -1"),
 ]
 
 

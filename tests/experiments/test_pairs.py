@@ -94,7 +94,7 @@ MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (lambda at: (at / "valid.de").unlink(), "", "corpus has no valid.de or valid.de.gz or val.de"),
     (lambda at: (at / "test.en").unlink(), "", "corpus has no test.en or test.en.gz; it has"),
     (None, "--data.target fr", "corpus has no train.fr or train.fr.gz; it has test.de, test.en"),
-    (None, "--data.source de", "--data.source and target must differ, got 'de' twice"),
+    (None, "--data.source de", "--data.target must differ from source, got 'de' twice"),
     (
         None,
         "--data corpsu",
@@ -110,7 +110,7 @@ MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (
         None,
         "--data.vocab_size 100",
-        "error: --data.vocab_size must be at least 260, 4 special tokens",
+        "error: vocab_size must be at least 260, 4 special tokens",
     ),
     (None, "--data.max_length many", "--data.max_length must be a whole number, got 'many'"),
     (None, "--data.cache corpus/train.en", "cannot write the cache corpus/train.en: File exis"),

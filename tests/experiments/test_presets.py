@@ -15,6 +15,7 @@ from latentheads.corpora.speech.audio import load_features
 from latentheads.corpora.speech.frames import pack_frames
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.data import Data
+from latentheads.models.network import AdaptiveOptions
 from latentheads.runs.build import make_model
 from latentheads.runs.settings import Settings
 from latentheads.training.options import NAGOptimizer
@@ -121,7 +122,7 @@ def test_published_settings_of_speech(settings: Any) -> None:
         assert 4 * plan.train.tokens * plan.train.accumulate == 320_000  # frames
     assert {mixing.window for mixing in plan.network.stack("encoder")} == {5}
     assert group.data.mixture.tags == ("ar", "de", "el", "es", "fr", "it", "pt", "ru")
-    assert group.latent("selection").candidates == 2 * group.network.heads
+    assert group.latent("selection").strategy.candidates == 2 * group.network.heads
 
 
 def test_every_preset_is_read_without_its_data(settings: Any) -> None:
@@ -152,7 +153,7 @@ def test_presets_of_several_languages_say_which(
 def test_published_settings_of_the_language_model(settings: Any) -> None:
     plan = settings("--preset", "wikitext103", "--recipe", "coda")
     assert plan.data.block - plan.data.context == 32
-    assert plan.network.cutoffs == (20_000, 60_000)
+    assert plan.network.adaptive == AdaptiveOptions((20_000, 60_000), 4, 0.2)
     assert isinstance(plan.train.optimizer, NAGOptimizer)
     assert plan.train.tokens * plan.train.accumulate == 65_536
 

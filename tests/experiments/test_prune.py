@@ -396,7 +396,10 @@ def test_killed_while_networks_move_it_goes_on(runs: Path, tmp_path: Path) -> No
         ("--latents=selection", "can be neither selected nor gated; drop selection"),
         ("--network.heads=4", "has another network: network.heads 2 there, 4 here"),
         ("--network.layers=1", "has another network: network.layers 2 there, 1 here"),
-        ("--recipe=realformer --network.norm=pre", "another network: network.norm post there, pre"),
+        (
+            "--recipe=realformer --network.norm=pre",
+            "network.norm post there, pre",
+        ),
         ("--data.sentences=50", "another vocabulary than this corpus: data.sentences 60 there, 50"),
     ],
 )

@@ -25,7 +25,8 @@ from tests.experiments.programs import SHORT, TINY, assert_refused, inside, resu
 
 WORDS = [*TINY, "--network.layers=1", "--network.dropout=0.2", "--samples=2", "--train.tokens=128"]
 WORDS += ["--train.steps=8", "--train.report_every=4", "--train.checkpoint_every=1"]
-WORDS += ["--train.kl_warmup_steps=6", "--train.accumulate=2"]
+WORDS += ["--train.accumulate=2"]
+LOGITS = ["--loss.kl_warmup=6"]
 COPY = ["--latents=copy", "--copy.width=4", "--guide=cascaded", "--loss=marginal"]
 
 
@@ -74,7 +75,7 @@ def half(half_way: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(half_way, tmp_path / "half"))
 
 
-@pytest.mark.parametrize("latents", [[], COPY], ids=["logits", "copy"])
+@pytest.mark.parametrize("latents", [LOGITS, COPY], ids=["logits", "copy"])
 def test_a_run_killed_again_and_again_ends_as_if_never_killed(
     latents: list[str], tmp_path: Path
 ) -> None:
@@ -212,7 +213,7 @@ def test_patience_average_and_kept_weights(tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = [*TINY, "--recipe=transformer", "--samples=2", "--train.steps=40"]
     words += ["--train.report_every=2", "--train.tokens=128", "--train.learning_rate=1e-9"]
-    words += ["--train.average=3", "--train.keep=2", "--train.patience=4", "--train.metric=plug-in"]
+    words += ["--train.average=3", "--train.keep=3", "--train.patience=4", "--train.metric=plug-in"]
     succeed("run.py", *words, "--out", str(out))
     names = sorted(path.name for path in (out / "checkpoints").iterdir())
     kept = [name for name in names if name.startswith("step-")]

@@ -127,7 +127,6 @@ def test_a_guide_of_ones_own_is_found_by_import_path(
     """Where the program is started, which is known before any file is read."""
     (tmp_path / "my_sharp.py").write_text(GUIDE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("latentheads.experiments.cli.command_line.HERE", str(tmp_path))
     monkeypatch.setattr(sys, "path", [*sys.path])
     words = ["--guide=my_sharp:Sharper", "--guide.start=0.7", "--latents=logits", *TINY, *SHORT]
     succeed("run.py", *words, "--network.layers=1", "--out", "run")
@@ -160,7 +159,6 @@ class Counting(Data):
 def test_so_is_a_data_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_counting.py").write_text(DATA)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("latentheads.experiments.cli.command_line.HERE", str(tmp_path))
     monkeypatch.setattr(sys, "path", [*sys.path])
     words = ["--data", "my_counting:Counting", "--data.most", "7", "--out", "run"]
     short = [word for word in (*TINY, *SHORT) if not word.startswith("--data")]
@@ -257,11 +255,12 @@ class Net(Guide):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("Typed", "guide 'my_options:Typed' needs guide.start"),
-        ("Typed --guide.strt 1", "guide 'my_options:Typed' has no option 'strt'; it has start"),
-        ("Net", "'my_options:Net': its first argument must be called model, got net"),
-        ("Bare", "its option 'start' needs a type or a default, as start: float = 1.0"),
-        ("Bare --guide.start 1", "its option 'start' needs a type or a default, as start: float"),
+        ("Typed", "--guide.start is missing"),
+        ("Typed --guide.strt 1", "--guide.strt is not an option: did you mean --guide.start?"),
+        ("Net --guide.start x", "--guide.start must be a number, got 'x'"),
+        ("Net --guide.net x", "--guide.net is not an option: choose from start"),
+        ("Bare", "--guide.start needs a type or a default, as start: float = 1.0"),
+        ("Bare --guide.start 1", "--guide.start needs a type or a default, as start: float = 1.0"),
         ("Untyped --guide.start x", "error: --guide.start must be a number, got 'x'"),
         ("Untyped --guide.start true", "error: --guide.start must be a number, got 'true'"),
     ],
@@ -323,21 +322,24 @@ def test_only_the_latent_chains_have_sites(tmp_path: Path) -> None:
 
 PRIOR = "--latents logits --logits.prior"
 MISTAKES = [
-    ("--guide cascadid", "unknown guide 'cascadid': choose from tied, mean-field"),
+    ("--guide cascadid", "--guide must be one of tied, mean-field"),
     ("--network.heads 5", "heads must divide the width 8, got 5"),
     ("--disagreement outputs", "unknown disagreement 'outputs': choose from subspace"),
-    ("--disagreement output --disagreement.weight nan", "weight must be a number, got 'nan'"),
+    (
+        "--disagreement output --disagreement.weight nan",
+        "weight must be a finite number, got 'nan'",
+    ),
     ("--train.steps -3", "steps must be at least 1, got -3"),
     ("--out /proc/nowhere", "cannot write the run folder /proc/nowhere"),
     ("--recipe coda --logits.blocks encoder", "unknown attention type 'encoder': choose from"),
-    (f"{PRIOR} delta --guide cascaded", "none of them is latent: use --guide tied"),
+    (f"{PRIOR} delta --guide cascaded", "none of them is latent: use guide tied"),
     ("--guide missing:Guide", "No module named 'missing'; start in the folder of missing.py"),
-    ("--guide.hiden 3", "guide 'cascaded' has no option 'hiden'; it has hidden, link, scale,"),
-    (f"{PRIOR} delta --logits.prior.scale 2", "prior 'delta' has no option 'scale'; it has none"),
+    ("--guide.hiden 3", "--guide.hiden is not an option: did you mean --guide.hidden?"),
+    (f"{PRIOR} delta --logits.prior.scale 2", "--logits.prior.scale is not an option"),
     ("--guide.hidden x", "run.py: error: --guide.hidden must be a whole number, got 'x'"),
-    ("--guide coda", "'coda' is not a guide but a recipe: use --recipe coda"),
-    (f"{PRIOR} realformer", "'realformer' is not a prior but a recipe: use --recipe realformer"),
-    ("--recipe tied", "'tied' is not a recipe but a guide: use --guide tied"),
+    ("--guide coda", "--guide 'coda' is a recipe: use recipe coda"),
+    (f"{PRIOR} realformer", "--logits.prior 'realformer' is a recipe: use recipe realformer"),
+    ("--recipe tied", "'tied' is not a recipe but a guide: use guide tied"),
     ("--latents logits --guide.hidden 0", "hidden must be at least 1, got 0"),
     ("--guide guides:Guide", "guide 'guides:Guide' is abstract: it must define family"),
     (f"{PRIOR} tied --guide autoregressive --guide.form masked", "has no option 'form'"),
@@ -369,6 +371,6 @@ def test_a_run_does_not_replace_the_one_that_it_starts_with(tiny_run: Path, tmp_
     before = Path(shutil.copytree(tiny_run, tmp_path / "run"))
     weights = (before / "checkpoints" / "best.safetensors").read_bytes()
     words = ["--guide", "cascaded", *TINY, *SHORT, f"--start={before}", f"--out={before}"]
-    says = f"start and out are both {before}: choose another --out"
+    says = f"start and out are both {before}: choose another out"
     assert_refused("run.py", *words, "--overwrite", says=says)
     assert (before / "checkpoints" / "best.safetensors").read_bytes() == weights

@@ -27,7 +27,7 @@ def texts(tmp_path: Path) -> Path:
 def test_a_text_in_blocks_runs_from_end_to_end(
     texts: Path, tmp_path: Path, unit: str, recipe: str
 ) -> None:
-    units = ["--data.unit=subword", "--data.vocab_size=300"] if unit == "subword" else []
+    units = ["--data.unit=subword", "--data.unit.vocab_size=300"] if unit == "subword" else []
     words = ["--data", str(texts), *CUT, *SMALL, *BRIEF, *units, "--recipe", recipe]
     printed = succeed("run.py", *words, "--out", str(tmp_path / "run")).stdout
     corpus = load_text(texts, unit=unit)[0]
@@ -78,7 +78,11 @@ def test_a_run_of_blocks_with_an_adaptive_softmax_goes_on_where_it_was_stopped(
 ) -> None:
     words = ["--data", str(texts), *CUT, *SMALL, "--train.tokens=64", "--samples=2"]
     words += ["--recipe=cascaded", "--train.steps=9", "--train.report_every=5"]
-    words += ["--network.cutoffs=[6,11]", "--network.adaptive_factor=2", "--network.dropout=0.2"]
+    words += [
+        "--network.adaptive=[6,11]",
+        "--network.adaptive.div_value=2",
+        "--network.dropout=0.2",
+    ]
     words += ["--data.cache", str(tmp_path / "cache")]
     whole = assert_resumes(words, tmp_path, 6)
     assert results_of(whole)["perplexity"] == results_of(tmp_path / "halted")["perplexity"]
@@ -88,7 +92,8 @@ def write(name: str, data: bytes) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_bytes(data)
 
 
-RARE = "--recipe coda --network.cutoffs [9,19]"
+SUBWORDS = "--data.unit subword --data.unit.vocab_size 300"
+RARE = "--recipe coda --network.adaptive [9,19]"
 MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (lambda at: (at / "valid.txt").unlink(), "", "novel has no valid.txt or valid.txt.gz or val."),
     (write("valid.txt", b"one\n\xff\n"), "", "valid.txt, line 2: byte 0xff is not UTF-8"),
@@ -97,9 +102,9 @@ MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (None, "--data grammar --network.share all", "share all needs one joint vocabulary"),
     (None, "--data.block 5 --data.context 5", "context must lie in 0 ... 4, a block less one,"),
     (None, "--data.unit letter", "--data.unit must be one of word, subword; got 'letter'"),
-    (None, f"{RARE} --data.unit subword --data.vocab_size 300", "network.cutoffs need words in"),
+    (None, f"{RARE} {SUBWORDS}", "network.adaptive needs words in"),
     (None, f"{RARE} --label_smoothing 0.1", "label_smoothing needs a full softmax: drop it, or"),
-    (None, "--recipe coda --network.cutoffs [9,999]", "cutoffs must rise between 0 and the"),
+    (None, "--recipe coda --network.adaptive [9,999]", "cutoffs must rise between 0 and the"),
 ]
 
 

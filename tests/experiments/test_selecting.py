@@ -27,7 +27,7 @@ from tests.experiments.programs import (
     [
         ("--latents=selection --selection.strategy=group", "transformer+group", "fixed"),
         (
-            "--recipe=cascaded+subset --selection.candidates=5 --train.select_gradient=score",
+            "--recipe=cascaded+subset --selection.strategy.candidates=5 --selection.gradient=score",
             "cascaded+subset",
             "analytic",
         ),
@@ -58,7 +58,7 @@ def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
 
 
 def test_a_small_network_learns_from_all_choices(tmp_path: Path) -> None:
-    words = ["--recipe=group", "--train.select_gradient=enumerate", *TINY, *SHORT]
+    words = ["--recipe=group", "--selection.gradient=enumerate", *TINY, *SHORT]
     few = ["--network.layers=1", "--selection.blocks=decoder-self", "--out", str(tmp_path / "few")]
     succeed("run.py", *words, *few)
     found = results_of(tmp_path / "few")["selection"]["decoder-self"]["probabilities"]
@@ -79,28 +79,60 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
         (tmp_path / "some.yaml").write_text(text)
         words = ["--config", str(tmp_path / "some.yaml"), "--print_config", *TINY]
         said = yaml.safe_load(succeed("run.py", *words).stdout)
-        assert (said["latents"], said["selection"]["strategy"]) == ("selection", "group")
+        assert (said["latents"], said["selection"]["strategy"]["class"]) == ("selection", "group")
         assert said["guide"] == {"class": "tied"}
 
 
 ENGLISH = "--recipe coda+static --data.tasks"
 MISTAKES = [
     ("--recipe coda+top", "unknown latent 'top' of recipe coda+top: "),
-    ("--recipe group --selection.candidates 6", "candidates must be a multiple of the 4 heads"),
-    ("--recipe subset --selection.candidates 4", "candidates must be more than the 4 heads, got 4"),
     (
-        "--recipe coda+static --data.tasks.names velu --selection.families de",
+        "--recipe group --selection.strategy.candidates 6",
+        "candidates must be a multiple of the 4 heads",
+    ),
+    (
+        "--recipe subset --selection.strategy.candidates 4",
+        "candidates must be more than the 4 heads, got 4",
+    ),
+    (
+        "--recipe coda+static --data.tasks.names velu --selection.strategy.families de",
         "unknown task 'de' of families",
     ),
-    (f"{ENGLISH} velu,tamir --selection.families velu|velu,tamir", "'velu' is in two families"),
+    (
+        f"{ENGLISH} velu,tamir --selection.strategy.families velu|velu,tamir",
+        "'velu' is in two families",
+    ),
     ("--recipe group --selection.blocks self", "unknown attention type 'self': choose from"),
     ("--recipe group --selection.blocks none", "--selection.blocks must name an attention"),
     (
         "--recipe group --data grammar-text --selection.blocks encoder-self",
-        "--selection.blocks encoder-self: this network has no such heads",
+        "selection.blocks encoder-self: this network has no such heads",
     ),
-    ("--recipe group --train.temperature 0", "--train.temperature must be positive and finite"),
-    ("--recipe group --train.least_temperature 2", "least_temperature must lie in 0 ... 1.0"),
+    (
+        "--recipe group --selection.gradient.temperature 0",
+        "--selection.gradient.temperature must be above 0, got 0",
+    ),
+    (
+        "--recipe group --selection.gradient.least_temperature 2",
+        "least_temperature must be at most the temperature, 1.0",
+    ),
+    (
+        "--recipe group --selection.gradient score --selection.gradient.temperature 2",
+        "--selection.gradient.temperature is not an option of score, but of straight-through",
+    ),
+    (
+        "--recipe transformer+static --selection.gradient score",
+        "--selection.gradient is of a selection that is learned, not of static",
+    ),
+    (
+        "--recipe group --selection.gradient score --loss Trace_ELBO",
+        "selection.gradient score is of ScoreFunction_ELBO, and Trace_ELBO takes its own gradient",
+    ),
+    ("--recipe coda --selection.gradient score", "--selection is not latent: say latents"),
+    (
+        "--recipe group --train.select_gradient score",
+        "--train.select_gradient is not an option: it is selection.gradient now",
+    ),
 ]
 
 
@@ -113,8 +145,12 @@ def test_a_mistake_costs_one_line(words: str, message: str, tmp_path: Path) -> N
 def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
     (tmp_path / "some.yaml").write_text("recipe: cascaded+group\n")
     words = ["--config", str(tmp_path / "some.yaml"), *TINY, *SHORT, "--network.layers=1"]
-    words += ["--data.tasks.names=velu,tamir", "--selection.families=velu,tamir"]
-    words += ["--selection.candidates=6", "--train.temperature=2", "--seeds=0"]
+    words += ["--data.tasks.names=velu,tamir", "--selection.strategy.families=velu,tamir"]
+    words += [
+        "--selection.strategy.candidates=6",
+        "--selection.gradient.temperature=2",
+        "--seeds=0",
+    ]
     words += ["--recipes", "transformer,transformer+static,transformer+group"]
     succeed("compare.py", *words, "--shard=3/3", "--out", str(tmp_path / "all"))
     strategies = [plan.settings.strategy for plan in plans_of(tmp_path, *words)]
@@ -153,7 +189,7 @@ def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> Non
     assert all(".adapters." in name for name in new)
     assert any(adapted[name].abs().sum() > 0 for name in new if name.endswith("outer"))
     for words, message in (
-        ("--train_only=adapters", "--train_only adapters needs --adapters WIDTH and --start RUN"),
+        ("--train_only=adapters", "--train_only adapters needs adapters WIDTH and start RUN"),
         ("--adapters=-1", "adapters must be at least 0, got -1"),
         (f"--start={tmp_path / 'none'}", "is not a folder: give folders that run.py wrote"),
         (f"--start={base} --network.width=6", "has another network"),

@@ -25,7 +25,7 @@ from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, wri
 from tests.latentheads.runs import trained
 from tests.typechecking import unchecked
 
-SMALL = [*trained.SMALL, "--network.channels=4"]
+SMALL = [*trained.SMALL, "--network.speech.channels=4"]
 HEARD = ["--data.bins=7", "--data.top_frequency=3800", "--data.vocab_size=0"]
 
 
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Path:
     out = folder.parent / "run"
-    words = ["--data", str(folder), *HEARD, *SMALL, *SHORT, "--network.spec_augment=LD"]
+    words = ["--data", str(folder), *HEARD, *SMALL, *SHORT, "--network.speech.spec_augment=LD"]
     words += ["--ctc=0.3", "--decode.paper_wer=true", "--out", str(out)]
     with unpainted():
         printed = succeed("run.py", *words).stdout

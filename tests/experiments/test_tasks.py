@@ -150,7 +150,7 @@ def test_the_text_of_a_task_is_translated_as_the_test_part_was(finished: Path, n
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], f"has several tasks: give --direction, one of {', '.join(NAMES)}"),
+        ([], f"has several tasks: give direction, one of {', '.join(NAMES)}"),
         (["--direction=cs"], f"unknown task 'cs': choose from {', '.join(NAMES)}"),
         (["--direction=a-b-c"], "a task is TARGET or SOURCE-TARGET"),
     ],
@@ -165,7 +165,7 @@ def test_a_run_of_one_direction_has_no_task(folder: Path, tmp_path: Path) -> Non
     words = ["--data", str(folder), "--data.source=en", "--data.target=de", "--train.steps=1"]
     train(tmp_path / "run", *words)
     assert "task_" not in (tmp_path / "run" / "config.yaml").read_text()
-    single = "has a single direction: drop --direction\n"
+    single = "has a single direction: drop direction\n"
     assert_refused("translate.py", str(tmp_path / "run"), "--direction=de", says=single)
 
 
@@ -215,10 +215,10 @@ MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (cut("bible/en-de/test.de"), TASKS, "corpus/bible/en-de/test.de 6: line n of"),
     (None, "de,fr,en-de", "task en-de is given twice"),
     (None, "de,,fr", "a task is TARGET or SOURCE-TARGET, with or without DOMAIN: "),
-    (None, "de,fr --data.tasks.temperature 0", "--data.tasks.temperature must be positive"),
+    (None, "de,fr --data.tasks.temperature 0", "--data.tasks.temperature must be above 0"),
     (None, "de,fr --data.tasks.distinguish_by family", "--data.tasks.distinguish_by must be on"),
     (None, "de,fr --data.tasks.sizes [9]", "--data.tasks.sizes must be one for each of the 2"),
-    (None, "de,fr --data.tasks.sizes [9,0]", "--data.tasks.sizes must be at least 1, got 0"),
+    (None, "de,fr --data.tasks.sizes [9,0]", "--data.tasks.sizes.1 must be at least 1, got 0"),
     (None, "de,fr --data.joint false --network.share all", "share all needs one joint voc"),
 ]
 OTHERS = [
@@ -279,5 +279,5 @@ def test_a_comparison_has_a_column_for_each_task_and_the_averages(tmp_path: Path
 
 
 def test_what_a_language_model_writes_is_no_translation(finished: Path) -> None:
-    says = "is a translation model: use translate.py\n"
+    says = "is a translation model: use translate\n"
     assert_refused("generate.py", str(finished), "--prompt", "a", says=says)

@@ -264,10 +264,10 @@ MISTAKES = [
     ("--beam two", "--beam"),
     ("--draws -1", "draws must be at least 0, got -1"),
     ("--length_penalty -1", "length_penalty must be at least 0, got -1"),
-    ("--beam 1 --length_penalty 1", "--length_penalty has no effect here: it needs --beam 2"),
+    ("--beam 1 --length_penalty 2", "--length_penalty is for beam 2 or more: greedy decoding"),
     ("--seed 3", "seed has no effect here: it needs --draws or --confidence"),
-    ("--seed -1", "seed must lie between 0 and 2^63, got -1"),
-    (f"--seed {2**64}", f"seed must lie between 0 and 2^63, got {2**64}"),
+    ("--seed -1", "seed must be at least 0, got -1"),
+    (f"--seed {2**64}", f"seed must be at least 0 and less than 2^63, got {2**64}"),
     ("--device tpu", "unknown device 'tpu': choose from cpu, cuda, auto"),
     ("--nonsense 3", "--nonsense"),
 ]

@@ -740,7 +740,7 @@ def test_a_block_that_a_plain_guide_leaves_out_keeps_its_prior(
 
     for guide in (empty, attach("tied", model)):
         torch.manual_seed(0)
-        elbo = Head_ELBO(objective=objective, objective_draws=3)
+        elbo = Head_ELBO(objective=objective, num_samples=3)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Found vars in model but not guide")
             found.append(elbo.loss(model, guide, batch))

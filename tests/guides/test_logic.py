@@ -28,7 +28,7 @@ def explained(word: str, shape: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A model whose prior points anywhere, and whose word is one of logic."""
     model = aligned(SHAPES[shape]).requires_grad_(False)
     for block in model.alignments.blocks:
-        for each in (block.query, *block.jumps.values(), block.contents):
+        for each in (block.query, block.prior):
             for parameter in each.parameters():
                 parameter.zero_()
     monkeypatch.setattr(AlignmentPass, "emission_log_probs", lambda *_: table(word))

@@ -47,4 +47,4 @@ def test_it_has_no_parameters_and_costs_one_pass() -> None:
 
 def test_it_has_no_options() -> None:
     """So that a run folder can say what it is, though nobody below wrote a constructor."""
-    assert Tied(build()).options == {}
+    assert Tied(build()).config == {}

@@ -9,7 +9,6 @@ import pytest
 from latentheads import Block
 from latentheads.checks import (
     check_choice,
-    check_choices,
     check_known,
     check_number,
     parse_integers,
@@ -18,6 +17,7 @@ from latentheads.data import Grammar, Tasks
 from latentheads.experiments.cli.jobs import make_slots
 from latentheads.experiments.studies.gpu import parts
 from latentheads.latents.selection.options import SelectionOptions
+from latentheads.latents.selection.strategies import StaticStrategy
 from latentheads.models.mixing import parse_mixers
 from latentheads.names import parse_attention_types
 from latentheads.pretrained.addresses import parse_blocks
@@ -28,13 +28,6 @@ def test_a_word_that_an_option_does_not_know_is_refused_with_those_that_it_knows
     check_choice("part", "valid", ("valid", "test"))
     with pytest.raises(ValueError, match=r"^part must be one of valid, test; got 'dev'$"):
         check_choice("part", "dev", ("valid", "test"))
-
-
-def test_of_several_options_the_first_wrong_word_is_refused() -> None:
-    known = {"side": ("source", "target"), "part": {"valid": 1, "test": 2}}
-    check_choices({"side": "target", "part": "test"}, **known)
-    with pytest.raises(ValueError, match=r"^part must be one of valid, test; got None$"):
-        check_choices({"side": "source", "part": None}, **known)
 
 
 def test_a_name_that_nothing_has_is_refused_with_those_that_there_are() -> None:
@@ -50,7 +43,7 @@ LANGUAGES = ("de", "en", "fr")
 
 
 def families(text: str) -> object:
-    return SelectionOptions("static", families=text).selector(2, LANGUAGES, LANGUAGES)
+    return SelectionOptions(StaticStrategy(text)).selector(2, LANGUAGES, LANGUAGES)
 
 
 @pytest.mark.parametrize(

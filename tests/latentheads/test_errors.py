@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from latentheads.errors import print_message, printable
+from latentheads.errors import print_message, printable, shown
 
 
 def test_control_characters_are_written_out() -> None:
@@ -13,3 +13,7 @@ def test_control_characters_are_written_out() -> None:
     file = io.StringIO()
     print_message("written to \x1b[31m", file)
     assert file.getvalue() == "written to \\x1b[31m\n"
+
+
+def test_a_long_value_is_shown_in_part() -> None:
+    assert shown("x" * 200) == "'" + "x" * 79 + " ..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from latentheads import files
+from latentheads.files import finite
 
 DEEP = "lists and mappings may be nested at most 32 deep"
 
@@ -176,6 +178,13 @@ def test_the_disk_knows_a_file_before_its_name_and_its_name_at_the_end(
     monkeypatch.setattr(Path, "replace", rename)
     files.write_text(tmp_path / "a.txt", "x")
     assert done == ["sync whole", "rename whole", f"sync {tmp_path.name}"]
+
+
+def test_numbers_that_json_does_not_know_become_null_however_deep_they_stand() -> None:
+    values = {"a": [1, math.nan, (math.inf, 2.5)], "b": {"c": -math.inf, "d": "nan", "e": None}}
+    written = {"a": [1, None, [None, 2.5]], "b": {"c": None, "d": "nan", "e": None}}
+    assert finite(values) == written
+    assert json.loads(json.dumps(finite(values), allow_nan=False)) == written
 
 
 @pytest.mark.parametrize("name", ["a", "x" * 255, "ä" * 127])

@@ -249,7 +249,7 @@ def test_families_are_made_when_every_constructor_is_through(
     for each in (guide, copy.copy(guide), copy.deepcopy(guide), pickle.loads(pickle.dumps(guide))):
         found = each.families[model.blocks[0].key].scale().flatten()
         assert torch.allclose(found, torch.full((HEADS,), scale))
-        assert each.options == options
+        assert each.config == options
 
 
 OF_LOGITS = {
@@ -274,7 +274,7 @@ def test_an_option_that_acts_on_nothing_is_refused(
     with pytest.raises(ValueError, match=said):
         kind(model, **{option: value})
     default = signature(kind).parameters[option].default
-    assert kind(model, **{option: default}).options == {option: default}
+    assert kind(model, **{option: default}).config == {option: default}
     both = aligned(SHAPES["two blocks"], prior="independent", latent=None)
     assert getattr(kind(both, **{option: value}), option) == value
     assert list(signature(Further).parameters) == ["model", "factor", "start"]
@@ -290,7 +290,7 @@ def test_a_guide_of_logits_is_refused_where_no_logits_are_random() -> None:
     assert OfLogits(build()).families
 
 
-@pytest.mark.parametrize("method", ["finish", "get_posterior", "latent_posterior"])
+@pytest.mark.parametrize("method", ["post_init", "get_posterior", "latent_posterior"])
 def test_a_guide_with_a_posterior_of_ones_own_is_not_refused(method: str) -> None:
     class Own(Guide):
         def family(self, block: Block) -> Family:
@@ -307,7 +307,7 @@ def test_a_guide_of_ones_own_may_put_an_option_to_another_use() -> None:
             self.start = scale
 
     guide = Own(aligned(SHAPES["one head"]), scale=0.3)
-    assert (guide.start, guide.hidden, guide.options) == (0.3, 5, {"scale": 0.3})
+    assert (guide.start, guide.hidden, guide.config) == (0.3, 5, {"scale": 0.3})
 
 
 class Amortised(Guide):
@@ -333,7 +333,7 @@ def test_a_posterior_reads_the_states_of_its_block(kind: str, batch: Batch) -> N
     model = build(kind).eval()
     guide = jiggle(Amortised(model).double(), 0.3)
     assert "reader.weight" in dict(guide.named_parameters())
-    assert not guide.options
+    assert not guide.config
     found = terms(model, guide, batch)
     for block in model.blocks:
         context = guide.seen[block.name]

@@ -2,42 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
 
+import numpy as np
 import pytest
+from annotated_types import Le
 
 from latentheads.data import Data, Grammar, Pairs
+from latentheads.guides import GUIDES
 from latentheads.latents.logits.options import PriorSpec
-from latentheads.options import OptionError, flatten, from_dict, merge, options_of, to_dict
+from latentheads.latents.registry import LATENTS
+from latentheads.options import (
+    OPTION_ALIASES,
+    Choice,
+    Count,
+    Flag,
+    OptionError,
+    Text,
+    choices_of,
+    flatten,
+    from_dict,
+    import_trusted,
+    inner_kind,
+    is_group,
+    merge,
+    options_class,
+    options_of,
+    to_dict,
+)
+from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.settings import Settings
 from latentheads.training.options import NAGOptimizer, Training
-from latentheads.values import CommandLineText, Flag
 from tests.typechecking import unchecked
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(Choice, ABC):
     """A choice of classes."""
 
     @classmethod
-    def choices(cls) -> Mapping[str, type[Shape]]:
+    def choices(cls) -> Mapping[str, type]:
         return {"round": Round, "long-box": LongBox}
 
+    @abstractmethod
+    def area(self) -> float:
+        """What makes it abstract."""
 
-@dataclass(frozen=True)
+
+@options_class()
 class Round(Shape):
     radius: float = 1.0
 
+    def area(self) -> float:
+        return 3 * self.radius**2
 
-@dataclass(frozen=True)
+
+@options_class()
 class LongBox(Shape):
     width: int
     names: tuple[str, ...] = ()
 
+    def area(self) -> float:
+        return self.width
 
-@dataclass(frozen=True)
+
+@options_class()
 class Needed:
     """A group whose first option has to be given."""
 
@@ -45,49 +77,72 @@ class Needed:
     weight: float = 1.0
 
 
-@dataclass(frozen=True)
+@options_class()
+class Counts:
+    """A group whose first option is a list."""
+
+    numbers: tuple[int, ...]
+
+
+@options_class()
 class Inner:
     radius: float = 1.0
+    share: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.radius < 0:
-            raise ValueError(f"radius must be at least 0, got {self.radius}")
+        if self.radius < self.share:
+            raise OptionError("radius", f" must be at least share, got {self.radius}")
+        if self.share == 0.25:
+            raise ValueError("a quarter is unlucky")
 
 
-@dataclass(frozen=True)
+@options_class()
 class All:
     shape: Shape = Round(2.0)
     needed: Needed | None = None
-    inner: Inner = field(default_factory=Inner)
-    size: int = 3
-
-    def __post_init__(self) -> None:
-        if self.size > 9:
-            raise ValueError(f"size must be at most 9, got {self.size}")
+    inner: Inner = Inner()
+    size: Annotated[int, Le(9)] = 3
+    steps: Count = 5
+    often: bool = False
+    least: Count | None = None
+    sizes: tuple[Count, ...] = ()
+    by_name: Mapping[str, float] = field(default_factory=dict)
+    counts: Counts | None = None
 
 
 @pytest.mark.parametrize(
     ("values", "made"),
     [
         ({}, All()),
-        ({"shape": "long-box", "size": 4}, None),
         ({"shape": {"class": "long-box", "width": 2}}, All(LongBox(2))),
         ({"shape": {"class": "LongBox", "width": 2}}, All(LongBox(2))),
-        ({"shape": {"class": "long_box", "width": CommandLineText("2")}}, All(LongBox(2))),
+        ({"shape": {"class": "long_box", "width": Text("2")}}, All(LongBox(2))),
+        (
+            {"shape": {"class": "long-box", "width": 2, "names": Text("[a, b]")}},
+            LongBox(2, ("a", "b")),
+        ),
         ({"shape": "round"}, All(Round())),
         ({"shape": {"radius": 5}}, All(Round(5.0))),
         ({"needed": "a,b"}, All(needed=Needed("a,b"))),
+        ({"counts": Text("[3, 5]")}, All(counts=Counts((3, 5)))),
         ({"needed": {"class": "a", "weight": 3}}, All(needed=Needed("a", 3.0))),
-        ({"needed": CommandLineText("none")}, All()),
+        ({"needed": Text("none")}, All()),
         ({"needed": None}, All()),
+        ({"least": Text("4")}, All(least=4)),
+        ({"least": Text("none")}, All()),
+        ({"often": Flag()}, All(often=True)),
+        ({"often": Text("no")}, All()),
+        ({"sizes": Text("3,5")}, All(sizes=(3, 5))),
+        ({"sizes": Text("")}, All()),
+        ({"by_name": Text("{a: 2}")}, All(by_name={"a": 2.0})),
+        ({"size": np.int64(4)}, All(size=4)),
+        ({"inner": {"radius": "1e0"}}, All()),  # YAML takes a number without a point for a text
     ],
 )
-def test_a_class_is_made_of_nested_values(values: dict[str, Any], made: All | None) -> None:
-    if made is None:
-        with pytest.raises(OptionError, match=r"^shape\.width is missing$"):
-            from_dict(All, values)
-    else:
-        assert from_dict(All, values) == made
+def test_a_class_is_made_of_nested_values(values: dict[str, Any], made: Any) -> None:
+    expected = All(made) if isinstance(made, Shape) else made
+    assert from_dict(All, values) == expected
+    assert from_dict(All, to_dict(expected)) == expected
 
 
 def test_options_go_to_plain_values_and_back() -> None:
@@ -96,8 +151,14 @@ def test_options_go_to_plain_values_and_back() -> None:
     assert plain == {
         "shape": {"class": "long-box", "width": 4, "names": ["a", "b"]},
         "needed": {"kinds": "a", "weight": 1.0},
-        "inner": {"radius": 1.0},
+        "inner": {"radius": 1.0, "share": 0.5},
         "size": 5,
+        "steps": 5,
+        "often": False,
+        "least": None,
+        "sizes": [],
+        "by_name": {},
+        "counts": None,
     }
     assert from_dict(All, plain) == one
     training = Training(optimizer=NAGOptimizer(momentum=0.9))
@@ -105,28 +166,42 @@ def test_options_go_to_plain_values_and_back() -> None:
     assert unchecked(from_dict)(Data, to_dict(Pairs(folder="x", source="a"))) == Pairs(
         folder="x", source="a"
     )
+    assert Pairs(folder=unchecked(Path)("x"), source="a").folder == "x"
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"sise": 3}, "sise is not an option: did you mean size?"),
-        ({"radius": 3}, "radius is not an option: did you mean shape.radius or inner.radius?"),
-        ({"xyz": 3}, "xyz is not an option: choose from shape, needed, inner, size"),
-        ({"size": "x"}, "size must be a whole number, got 'x'"),
-        ({"size": Flag()}, "size must be a whole number, got no value"),
-        ({"size": 10}, "size must be at most 9, got 10"),
-        ({"inner": {"radius": -1}}, "inner.radius must be at least 0, got -1.0"),
-        ({"inner": 3}, "inner is a group of options: name one of them, as inner.radius"),
-        ({"shape": "flat"}, "shape must be one of round, long-box; got 'flat'"),
-        ({"shape": {"class": None}}, "shape must be one of round, long-box; got 'none'"),
-        ({"shape": {"width": 3}}, "shape.width is not an option of round, but of long-box"),
-        ({"shape": {"radus": 3}}, "shape.radus is not an option: did you mean shape.radius?"),
-        ({"shape": {"class": "long-box", "width": None}}, "shape.width must be a whole number"),
-        ({"needed": {"weight": 2}}, "needed.kinds is missing"),
-        ({"needed": {"kinds": "a", "weight": {"b": 1}}}, "needed.weight must be a number, got {'b"),
-    ],
-)
+MISTAKES = [
+    ({"sise": 3}, "sise is not an option: did you mean size?"),
+    ({"radius": 3}, "radius is not an option: did you mean shape.radius or inner.radius?"),
+    ({"xyz": 3}, "xyz is not an option: choose from shape, needed, inner, size, steps"),
+    ({"size": "x"}, "size must be a whole number, got 'x'"),
+    ({"size": True}, "size must be a whole number, got True"),
+    ({"size": 1.5}, "size must be a whole number, got 1.5"),
+    ({"size": Flag()}, "size needs a value"),
+    ({"size": 10}, "size must be at most 9, got 10"),
+    ({"steps": 0}, "steps must be at least 1, got 0"),
+    ({"steps": 2**63}, "steps must be below 9,223,372,036,854,775,808, got"),
+    ({"steps": None}, "steps must be a whole number, got None"),
+    ({"often": 2}, "often must be true or false, got 2"),
+    ({"sizes": [3, 0]}, "sizes.1 must be at least 1, got 0"),
+    ({"sizes": 3}, "sizes must be a list, got 3"),
+    ({"by_name": Text("{a: x}")}, "by_name.a must be a number, got 'x'"),
+    ({"inner": {"radius": 0}}, "inner.radius must be at least share, got 0.0"),
+    ({"inner": {"radius": float("nan")}}, "inner.radius must be a finite number, got nan"),
+    ({"inner": {"share": 0.25}}, "inner: a quarter is unlucky"),
+    ({"inner": 3}, "inner is a group of options: did you mean inner.radius or inner.share?"),
+    ({"shape": "flat"}, "shape must be one of round, long-box; got 'flat'"),
+    ({"shape": "long-box"}, "shape.width is missing"),
+    ({"shape": {"class": None}}, "shape must be one of round, long-box; got None"),
+    ({"shape": {"width": 3}}, "shape.width is not an option of round, but of long-box"),
+    ({"shape": {"radus": 3}}, "shape.radus is not an option: did you mean shape.radius?"),
+    ({"shape": Flag()}, "shape needs a value"),
+    ({"shape": {"class": "long-box", "width": None}}, "shape.width must be a whole number"),
+    ({"needed": {"weight": 2}}, "needed.kinds is missing"),
+    ({"needed": {"kinds": "a", "weight": {"b": 1}}}, "needed.weight must be a number, got {'b"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), MISTAKES)
 def test_a_mistake_begins_with_the_path_of_its_option(values: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError) as refused:
         from_dict(All, values)
@@ -134,13 +209,41 @@ def test_a_mistake_begins_with_the_path_of_its_option(values: dict[str, Any], me
     assert message.startswith(refused.value.path)
 
 
+def test_python_gets_the_same_line() -> None:
+    python: Any = All
+    for arguments, message in (
+        ({"sise": 3}, "sise is not an option: did you mean size?"),
+        ({"size": 10}, "size must be at most 9, got 10"),
+        ({"needed": 3}, "needed.kinds must be a text, got 3"),
+    ):
+        with pytest.raises(OptionError) as refused:
+            python(**arguments)
+        assert str(refused.value) == message
+    with pytest.raises(TypeError, match=r"multiple values for keyword argument 'shape'$"):
+        python(Round(), shape=Round())
+    with pytest.raises(TypeError, match=r"^too many positional arguments$"):
+        unchecked(Round)(1.0, 2.0)
+
+
+def test_a_mistake_is_spelled_as_on_a_command_line() -> None:
+    with pytest.raises(OptionError) as refused:
+        from_dict(All, {"shape": {"radus": 3}})
+    error = refused.value.below("here")
+    assert error.spelled(lambda path: f"--{path}") == (
+        "--here.shape.radus is not an option: did you mean --here.shape.radius?"
+    )
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"momentum": 0.9}, "momentum is not an option: did you mean train.optimizer.momentum?"),
-        ({"candidates": 9}, "candidates is not an option: did you mean selection.candidates?"),
+        (
+            {"candidates": 9},
+            "candidates is not an option: did you mean selection.strategy.candidates?",
+        ),
         ({"guide": {"class": "cascaded", "hidden": "x"}}, "guide.hidden must be a whole number"),
-        ({"guide": {"hiden": 3}}, "guide 'cascaded' has no option 'hiden'; it has hidden"),
+        ({"guide": {"hiden": 3}}, "guide.hiden is not an option: did you mean guide.hidden?"),
         ({"latents": "none", "logits": {"blocks": "all"}}, "logits is not latent: say latents log"),
         (
             {"train": {"schedule": {"period": 3}}},
@@ -152,6 +255,84 @@ def test_so_does_one_in_the_settings_of_a_run(values: dict[str, Any], message: s
     with pytest.raises(OptionError) as refused:
         Settings.from_options(values)
     assert str(refused.value).startswith(message)
+
+
+def every_option(kind: Any, path: str) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """The path of each option below a class, the values beside it, and its annotation."""
+    table = choices_of(kind)
+    for name, choice in table.items() if table is not None else [("", inner_kind(kind))]:
+        needed = {
+            n: 3
+            if inner_kind(option.kind) is int
+            else (3,)
+            if option.kind == tuple[int, ...]
+            else "a"
+            for n, option in options_of(choice).items()
+            if option.default is MISSING
+        }
+        beside = needed | ({"class": name} if name else {})
+        for option_name, option in options_of(choice).items():
+            where = f"{path}.{option_name}" if path else option_name
+            if is_group(option.kind):
+                for inner, values, annotation in every_option(option.kind, where):
+                    yield inner, beside | {option_name: values}, annotation
+            else:
+                yield where, beside | {option_name: None}, option.kind
+
+
+def bad_values(annotation: Any) -> list[Any]:
+    """Values that an annotation does not take."""
+    kind = inner_kind(annotation)
+    if kind is Any:
+        return []
+    if get_origin(kind) is Literal:
+        return ["no such word", 3, ["a"]]
+    if kind in (int, float):
+        return ["x", True, [1], float("nan"), Flag(), {"a": 1}]
+    if kind is bool:
+        return ["x", 7, [True]]
+    if kind is str:
+        return [["a"], {"a": 1}, Flag()]
+    if get_origin(kind) is tuple:
+        return [7, {"a": 1}, [{"b": 1}], Flag()]
+    assert str in get_args(kind), kind
+    return [{"a": 1}, Flag()]
+
+
+def put(values: dict[str, Any], path: list[str], value: Any) -> dict[str, Any]:
+    first, *rest = path
+    return values | {first: put(values[first], rest, value) if rest else value}
+
+
+ROOTS: dict[str, Any] = {
+    **{name: option.kind for name, option in options_of(Settings).items() if is_group(option.kind)},
+    **LATENTS,
+}
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_every_option_refuses_a_bad_value_with_its_path(root: str) -> None:
+    tried = 0
+    for path, values, annotation in every_option(ROOTS[root], root):
+        _, *inner = path.split(".")
+        for bad in bad_values(annotation):
+            settings = {"latents": root} if root in LATENTS else {}
+            with pytest.raises(OptionError) as refused:
+                Settings.from_options({**settings, root: put(values, inner, bad)})
+            assert refused.value.path.startswith(path), (path, bad, refused.value)
+            assert "\n" not in str(refused.value)
+            tried += 1
+    assert tried > 3
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, option in options_of(Settings).items() if not is_group(option.kind)]
+)
+def test_so_does_every_option_of_a_run(name: str) -> None:
+    bad = {"latents": ["x", 3]}.get(name) or bad_values(options_of(Settings)[name].kind)
+    for value in bad:
+        with pytest.raises(ValueError, match=name.removesuffix("s")):
+            Settings.from_options({name: value})
 
 
 @pytest.mark.parametrize(
@@ -175,8 +356,43 @@ def test_nested_values_stand_side_by_side() -> None:
     assert flatten({"a": {"b": 1, "c": {"d": 2}}, "e": [3]}) == {"a.b": 1, "a.c.d": 2, "e": [3]}
 
 
-def test_every_default_of_an_option_is_what_its_annotation_wants() -> None:
+def test_a_class_of_constructor_arguments_is_named_with_them() -> None:
     assert unchecked(from_dict)(Data, "grammar") == Grammar()
-    assert set(options_of(PriorSpec)) == {"name", "options"}
-    assert from_dict(PriorSpec, {"class": "cascaded", "scale": 2}).options == {"scale": 2.0}
-    assert to_dict(from_dict(PriorSpec, "cascaded"))["hidden"] == 4
+    assert PriorSpec.read({"class": "cascaded", "scale": 2}).options["scale"] == 2.0
+    assert to_dict(PriorSpec.read("cascaded"))["hidden"] == 4
+    assert GuideSpec("cascaded") == GuideSpec.read({"class": "cascaded", "hidden": 4})
+    assert hash(GuideSpec("cascaded")) == hash(GuideSpec("cascaded", {"hidden": 4}))
+    assert GuideSpec("cascaded") != GuideSpec("cascaded", {"hidden": 5})
+    assert GuideSpec("cascaded") != PriorSpec("cascaded")
+    assert set(options_of(GUIDES["cascaded"])) > {"hidden", "scale"}
+    with pytest.raises(OptionError, match=r"^'coda' is a recipe: use recipe coda$"):
+        GuideSpec.read("coda")
+
+
+@pytest.mark.parametrize("name", ["cascaded:", "a/b:C", "module", ":C", "module.Class"])
+def test_a_path_of_a_class_has_a_module_and_a_name(name: str) -> None:
+    with pytest.raises(OptionError, match=r"^must be one of .*, or module:Class for your own; got"):
+        GuideSpec.read(name)
+
+
+def test_a_class_is_imported_only_if_it_is_trusted() -> None:
+    own = f"{__name__}:Round"
+    assert import_trusted(Shape, own, [own]).__qualname__ == "Round"
+    for base, name, trusted, message in (
+        (Shape, own, [], "a file may import nothing; if the class is yours, say so: trust"),
+        (Data, own, [own], "must be a subclass of latentheads.data.base.Data"),
+        (Shape, "no_such:C", ["no_such:C"], "cannot be imported: No module.*start in the folder"),
+        (Shape, f"{__name__}:Shape", [f"{__name__}:Shape"], "is abstract: it must define area"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            import_trusted(base, name, trusted)
+
+
+def test_names_of_other_programs_lead_to_options_that_exist() -> None:
+    for alias, option in OPTION_ALIASES.items():
+        group, _, name = option.rpartition(".")
+        if group in ("train", "decode", "network"):
+            with pytest.raises(
+                OptionError, match=rf"^{alias} is not an option: did you mean {name}"
+            ):
+                from_dict(options_of(Settings)[group].kind, {alias: 1})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from pyro import poutine
@@ -10,6 +12,7 @@ from latentheads import Batch, PlugIn, terms
 from latentheads.decoding.beam_search import beam_search
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.models import LanguageModel, Network, make_prior
+from latentheads.models.network import AdaptiveOptions, PreNorm
 from tests.tiny import attach, build, latents, sizes
 
 
@@ -57,7 +60,11 @@ def test_probabilities_of_all_short_sentences_sum_to_one() -> None:
 
 def test_the_published_language_model_has_its_published_size() -> None:
     """WikiText-103: 246.93M, and 246.96M with the released cascade (one of its fusions unused)."""
-    sizes = Network(1024, 4096, 8, 16, "pre", final_norm=False, cutoffs=(20_000, 60_000))
+    sizes = Network(
+        *(1024, 4096, 8, 16),
+        norm=PreNorm(final_norm=False),
+        adaptive=AdaptiveOptions((20_000, 60_000)),
+    )
     counts = {}
     for prior in ("delta", "released"):
         with torch.device("meta"):
@@ -68,8 +75,8 @@ def test_the_published_language_model_has_its_published_size() -> None:
 
 
 def test_an_adaptive_softmax_changes_no_seam(batch: Batch) -> None:
-    bands = {"cutoffs": (7, 10), "adaptive_factor": 2, "adaptive_dropout": 0.3}
-    model = build("language-model", width=6, **bands).eval()
+    bands = AdaptiveOptions((7, 10), div_value=2, dropout=0.3)
+    model = build("language-model", width=6, adaptive=bands).eval()
     assert model.output.dropout_rate == 0.3
     guide = attach("cascaded", model)
     found = terms(model, guide, batch)
@@ -81,7 +88,23 @@ def test_an_adaptive_softmax_changes_no_seam(batch: Batch) -> None:
     assert torch.allclose(plug_in_log_likelihood(model, batch), chosen.sum(-1))
     assert torch.isfinite(found.elbo).all()
     assert all(best.tokens for (best,) in beam_search(model, batch, beam=1))
-    with pytest.raises(ValueError, match="share none is not possible"):
-        Network(cutoffs=(7,), share="none")
-    with pytest.raises(ValueError, match="are for a language model"):
-        build(cutoffs=(7, 10))
+    with pytest.raises(ValueError, match=r"^adaptive ties .*: share none is impossible$"):
+        Network(adaptive=bands, share="none")
+    with pytest.raises(ValueError, match=r"^adaptive, .* is for a language model$"):
+        build(adaptive=bands)
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        ({"speech": {"channels": 4}}, "speech is for an encoder of speech: a language model has"),
+        ({"decoder_layers": 3}, "decoder_layers is for a decoder beside an encoder: use layers"),
+        (
+            {"mixers": "ngram", "attention_dropout": 0.1},
+            "attention_dropout is for attention: all mixers are ngram",
+        ),
+    ],
+)
+def test_options_of_what_it_has_not_are_refused(network: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        build("language-model", **network)

@@ -20,6 +20,7 @@ from latentheads.latents.gates.options import GateOptions
 from latentheads.layers.subsampler import subsampled_length
 from latentheads.models import PRIORS, Network, Translation, make_prior
 from latentheads.models.layers import Stack
+from latentheads.models.network import PreNorm, SpeechOptions
 from tests.tiny import FORMS, TARGETS, attach, jiggle, sizes
 
 BINS, TYPES = 5, 13
@@ -47,7 +48,7 @@ def hear(lengths: list[int] = FRAMES, targets: list[list[int]] = TARGETS, pad: i
 def build(
     prior: str = "delta", ctc: float = 0.0, options: Any = None, gates: str = "", **changes: Any
 ) -> Any:
-    network = sizes(channels=4, **changes)
+    network = sizes(**{"speech": {"channels": 4}, **changes})
     model = Translation(
         5,
         TYPES,
@@ -115,7 +116,10 @@ def test_networks_are_as_large_as_the_published_ones(
 ) -> None:
     """With 10,000 types, tied with the output: 30M, 52M, 71M and 268M in print."""
     network = Network(
-        width, feed_forward, heads, layers, "pre", channels=1024, decoder_layers=decoder_layers
+        *(width, feed_forward, heads, layers),
+        norm=PreNorm(),
+        speech=SpeechOptions(channels=1024),
+        decoder_layers=decoder_layers,
     )
     with torch.device("meta"):
         model = Translation(5, 10_000, make_prior("delta"), network, (), bins=80)
@@ -141,14 +145,14 @@ def test_every_guide_bounds_speech_and_teaches_all_of_the_network(form: str) -> 
 
 
 def test_spec_augment_is_of_training_alone() -> None:
-    plain, hidden = build(), build(spec_augment="LD")
+    plain, hidden = build(), build(speech={"channels": 4, "spec_augment": "LD"})
     hidden.load_state_dict(plain.state_dict())
     batch = hear([40, 30, 50])
     assert torch.equal(plain.states(batch), hidden.states(batch))
     plain.train(), hidden.train()
     assert not torch.equal(plain.states(batch), hidden.states(batch))
     with pytest.raises((ValueError, TypeError), match="spec_augment"):  # checked types say it first
-        Network(spec_augment="x")  # type: ignore[arg-type]
+        SpeechOptions(spec_augment="x")  # type: ignore[arg-type]
 
 
 def test_ctc_is_a_factor_of_training_alone() -> None:
@@ -205,11 +209,13 @@ def test_what_is_of_text_is_refused() -> None:
         build().states(Batch.of(TARGETS, [[4, 4], [4], [4]]))
     with pytest.raises(ValueError, match="share='all' is of text"):
         build(share="all")
+    with pytest.raises(ValueError, match=r"^speech is for an encoder of speech: this source"):
+        Translation(5, 5, make_prior("delta"), sizes(speech={"channels": 4}))
     with pytest.raises(ValueError, match="ctc is for speech"):
         Translation(5, 5, make_prior("delta"), sizes(), ctc=0.3)
     with pytest.raises(ValueError, match="ctc must be at least 0, got -1"):
         build(ctc=-1)
     with pytest.raises(ValueError, match="channels must be even"):
-        Network(channels=3)
+        SpeechOptions(channels=3)
     with pytest.raises(ValueError, match="decoder_layers must be at least 0"):
         Network(decoder_layers=-1)

@@ -14,7 +14,7 @@ import torch
 
 from latentheads.batch import SPECIALS
 from latentheads.experiments.cli.outputs import check_distinct_files
-from latentheads.experiments.cli.parser import Groups, OneLineErrorParser, positive, writable
+from latentheads.experiments.cli.parser import Groups, Parser, positive, writable
 from latentheads.experiments.studies.benchmarks.baselines import Setting, Size
 from latentheads.experiments.studies.benchmarks.racing import metadata
 from latentheads.files import write_text
@@ -58,11 +58,9 @@ class Plan:
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
 
-def bench_parser(
-    name: str, description: str | None, full: Plan, numbers: Sequence[str]
-) -> OneLineErrorParser:
+def bench_parser(name: str, description: str | None, full: Plan, numbers: Sequence[str]) -> Parser:
     """Builds the options that all benchmarks share."""
-    parser = OneLineErrorParser(name, description, BENCH_GROUPS)
+    parser = Parser(name, description, BENCH_GROUPS)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
     parser.add_argument("--json", type=writable, metavar="FILE", help="write rows and metadata")
     parser.add_argument("--seed", type=positive, default=1, help="default: 1")
@@ -86,7 +84,7 @@ def check_size(size: Size) -> None:
 
 
 def begin(
-    parser: OneLineErrorParser,
+    parser: Parser,
     arguments: Sequence[str] | None,
     make_plan: Callable[[argparse.Namespace], AnyPlan],
 ) -> tuple[argparse.Namespace, AnyPlan, Setting, dict[str, Any]]:

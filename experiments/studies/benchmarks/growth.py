@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from latentheads.batch import EOS, SPECIALS, Batch
-from latentheads.experiments.cli.parser import OneLineErrorParser, positive, writable
+from latentheads.experiments.cli.parser import Parser, positive, writable
 from latentheads.experiments.studies.benchmarks import command_line
 from latentheads.experiments.studies.benchmarks.baselines import PRECISIONS, Runner, Setting, Size
 from latentheads.experiments.studies.benchmarks.command_line import (
@@ -179,7 +179,7 @@ def draw_rows(
 
 def growth_parser(
     name: str, description: str | None, full: Growth = FULL, figure: bool = True
-) -> OneLineErrorParser:
+) -> Parser:
     """Builds the options that the benchmarks of growth share."""
     parser = bench_parser(name, description, full, NUMBERS)
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="default: fp32")
@@ -207,7 +207,7 @@ def make_growth(options: argparse.Namespace, full: Growth) -> Growth:
 
 
 def begin(
-    parser: OneLineErrorParser,
+    parser: Parser,
     arguments: Sequence[str] | None,
     full: Growth = FULL,
     check: Callable[[argparse.Namespace, Growth], object] | None = None,

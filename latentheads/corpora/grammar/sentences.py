@@ -12,7 +12,7 @@ from latentheads.corpora.grammar.choice import DOMAINS, Sampler
 from latentheads.corpora.grammar.languages import LANGUAGES, Language
 from latentheads.corpora.grammar.languages import language as make_language
 from latentheads.corpora.grammar.syntax import Arc, arcs, sample_tree
-from latentheads.values import shown
+from latentheads.errors import shown
 
 DOMAIN_PROBABILITY = 1 / len(DOMAINS)
 """p(d) of every domain d."""

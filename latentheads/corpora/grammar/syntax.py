@@ -13,7 +13,7 @@ from typing import NamedTuple
 from latentheads.corpora.grammar.choice import DOMAINS, Chooser, Sampler
 from latentheads.corpora.grammar.lexicon import LEXICON, Word
 from latentheads.corpora.grammar.rules import MAX_WORDS, RULES, Rule, log_prob_within_limit
-from latentheads.values import shown
+from latentheads.errors import shown
 
 
 class Leaf(NamedTuple):

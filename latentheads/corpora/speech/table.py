@@ -9,7 +9,7 @@ from pathlib import Path
 
 from latentheads.corpora.speech.waveform import AUDIO_EXTENSIONS
 from latentheads.corpora.text import find_file, iterate_lines
-from latentheads.values import shown
+from latentheads.errors import shown
 
 REQUIRED_COLUMNS = ("id", "audio", "tgt_text")
 """Columns that every table must have."""

@@ -330,28 +330,25 @@ class Aligner(OutputHeads):
     ) -> None:
         super().__init__()
         self.options = options
-        is_mixture, num_components = (
-            options.prior == "mixture",
-            options.components,
+        num_components = options.prior.num_components
+        self.null = nn.Parameter(torch.randn(width)) if past and not num_components else None
+        self.components = (
+            nn.Parameter(torch.randn(num_components, width)) if num_components else None
         )
-        self.null = nn.Parameter(torch.randn(width)) if past and not is_mixture else None
-        self.components = nn.Parameter(torch.randn(num_components, width)) if is_mixture else None
         heads, first_head = options.heads, 0
         blocks = []
         for layer in range(options.number_of_blocks):
             block = Block(ALIGNMENT, layer, heads)
             prior, size = options.prior, options.width
-            max_jump = options.reach
-            blocks.append(
-                AlignmentBlock(block, first_head, width, size, prior, max_jump, probability, past)
-            )
+            null = self.null is not None
+            blocks.append(AlignmentBlock(block, first_head, width, size, prior, probability, null))
             first_head += heads
         self.blocks = nn.ModuleList(blocks)
 
     @property
     def soft(self) -> bool:
         """Whether attention is soft: every head adds a mean, and nothing is latent."""
-        return self.options.prior == "soft"
+        return not self.options.is_latent
 
     @property
     def is_latent(self) -> bool:  # type: ignore[override]

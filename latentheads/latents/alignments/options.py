@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
-from latentheads.checks import MAX_WIDTH, check_least, check_most
+from annotated_types import Ge, Le
+
 from latentheads.latents.alignments.emission import MAX_HEADS
+from latentheads.latents.alignments.priors import AlignmentPrior, CascadedPrior, PriorName
 from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
-from latentheads.values import convert_fields
+from latentheads.options import (
+    Coerced,
+    OptionError,
+    Size,
+    Width,
+    name_of_class,
+    options_class,
+)
 
 if TYPE_CHECKING:
     from latentheads.latents.alignments.aligner import Aligner
@@ -18,10 +28,10 @@ if TYPE_CHECKING:
 MAX_BLOCKS = 1000
 """Most blocks, and most heads of a block: more do not fit into memory."""
 
-Prior = Literal["independent", "cascaded", "chain", "soft", "mixture"]
+Blocks = Annotated[int, Ge(1), Le(MAX_BLOCKS)]
 
 
-@dataclass(frozen=True)
+@options_class()
 class AlignmentOptions(LatentOptions):
     """Latent alignment heads above a decoder: each selects one position, and all are summed out.
 
@@ -34,54 +44,56 @@ class AlignmentOptions(LatentOptions):
             adds the mean over its positions; or mixture: heads select no position, but one of a few
             learned components.
         width: Width of the queries and keys of a head.
-        reach: Jumps between the positions of two heads, or of two words, have a number each up to
-            this length; further ones share the last.
         window: Of a language model: how many words before its own a head may select; 0: all. The
             shorter, the cheaper two heads are.
-        components: Components of the prior mixture.
     """
 
     may_be_summed_out: ClassVar[bool] = True
 
-    blocks: int | None = None
-    heads: int = 1
-    prior: Prior = "cascaded"
-    width: int = 64
-    reach: int = 3
-    window: int = 0
-    components: int = 16
+    blocks: Blocks | None = None
+    heads: Blocks = 1
+    prior: Coerced[AlignmentPrior, PriorName | Mapping[str, Any]] = cast(Any, CascadedPrior())
+    width: Width = 64
+    window: Size = 0
 
     def __post_init__(self) -> None:
-        convert_fields(self)
-        check_least(vars(self), blocks=1, heads=1, width=1)
-        check_least(vars(self), reach=0, window=0, components=2)
-        check_most(vars(self), width=MAX_WIDTH, reach=MAX_WIDTH, components=MAX_WIDTH)
-        check_most(vars(self), blocks=MAX_BLOCKS, heads=MAX_BLOCKS)  # soft ones have no other limit
-        if self.prior != "soft" and self.total_heads > MAX_HEADS:
-            raise ValueError(
-                f"heads times blocks must be at most {MAX_HEADS}, since more heads are not summed "
-                f"out, got {self.heads} times {self.number_of_blocks}"
+        if self.is_latent and self.total_heads > MAX_HEADS:
+            raise OptionError(
+                "heads",
+                f" times blocks must be at most {MAX_HEADS}, since more heads are not summed "
+                f"out, got {self.heads} times {self.number_of_blocks}",
             )
         if self.chained and self.total_heads != 1:
-            raise ValueError(
-                "prior chain is for one block of one head, "
-                f"got blocks {self.number_of_blocks} and heads {self.heads}"
+            raise OptionError(
+                "prior",
+                f" {self.prior_name} is for one block of one head, "
+                f"got blocks {self.number_of_blocks} and heads {self.heads}",
             )
-        if self.prior == "mixture" and self.window:
-            raise ValueError(
-                "window is for heads that select positions, which those of prior mixture do not: "
-                "drop it"
+        if self.prior.num_components and self.window:
+            raise OptionError(
+                "window",
+                " is for heads that select positions, which those of prior "
+                f"{self.prior_name} do not: drop it",
             )
+        try:
+            self.prior.check_blocks(self.number_of_blocks)
+        except OptionError as error:
+            raise error.below("prior") from None
+
+    @property
+    def prior_name(self) -> str:
+        """The name of the prior."""
+        return name_of_class(self.prior)
 
     @property
     def is_latent(self) -> bool:
         """Whether heads are random: a soft one is not."""
-        return self.prior != "soft"
+        return self.prior.is_latent
 
     @property
     def chained(self) -> bool:
         """Whether a word's alignment is conditioned on that of the word before."""
-        return self.prior == "chain"
+        return self.prior.chained
 
     @property
     def total_heads(self) -> int:
@@ -130,7 +142,7 @@ class AlignmentOptions(LatentOptions):
         """The number of heads and their prior."""
         kind = "latent" if self.is_latent else "soft"
         plural = "s" * (self.total_heads > 1)
-        return f"{self.total_heads} {kind} alignment head{plural} (prior: {self.prior})"
+        return f"{self.total_heads} {kind} alignment head{plural} (prior: {self.prior_name})"
 
     @classmethod
     def describe(cls, model: HeadModel, tokens: int) -> AlignmentOptions | None:
@@ -158,4 +170,4 @@ class AlignmentOptions(LatentOptions):
             causal: Whether heads select words of a language model's past.
         """
         if self.window and not causal:
-            raise ValueError("window is for a language model: drop it")
+            raise OptionError("window", " is for a language model: drop it")

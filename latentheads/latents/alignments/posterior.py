@@ -22,7 +22,7 @@ from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.checks import check_choices
+from latentheads.checks import check_choice
 from latentheads.latents.alignments.block import alignment_scores
 from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.distribution import (
@@ -110,7 +110,7 @@ class AlignmentPosterior(LatentPosterior):
         evidence_weight: float = 0.0,
     ) -> None:
         super().__init__()
-        check_choices({"condition_on": condition_on}, condition_on=get_args(ConditionOn))
+        check_choice("condition_on", condition_on, get_args(ConditionOn))
         self.structure, self.condition_on = structure, condition_on
         heads = options.total_heads
         self.chained = options.chained and structure == "cascaded"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import PositiveFloat
 
 from latentheads.checks import check_known, split_items
 from latentheads.latents.bernoulli_heads.prior import Prior
 from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.names import Block, side_of
-from latentheads.values import convert_fields
+from latentheads.options import Probability, options_class
 
 if TYPE_CHECKING:
     from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
@@ -21,7 +22,7 @@ MAX_SUBSETS = 4096
 """Most subsets of heads that are summed over."""
 
 
-@dataclass(frozen=True)
+@options_class()
 class BernoulliHeadsOptions(LatentOptions):
     """Which heads are active in each sentence, in a few blocks; all subsets are summed over.
 
@@ -44,15 +45,8 @@ class BernoulliHeadsOptions(LatentOptions):
 
     blocks: str = ""
     prior: Prior = "independent"
-    rate: float = 0.8
-    gibibytes: float = 4.0
-
-    def __post_init__(self) -> None:
-        convert_fields(self)
-        if not 0 < self.rate < 1:
-            raise ValueError(f"rate must lie between 0 and 1, got {self.rate}")
-        if not self.gibibytes > 0:
-            raise ValueError(f"gibibytes must be positive, got {self.gibibytes}")
+    rate: Probability = 0.8
+    gibibytes: PositiveFloat = 4.0
 
     def make(self, shape: ModelShape) -> BernoulliHeads:
         """Makes the gates of a model.

@@ -30,7 +30,7 @@ from torch.nn import functional as F
 from latentheads.corpora.vocabulary import Vocabulary, Words
 from latentheads.distributions import Tokens
 from latentheads.latents.alignments.aligner import AlignmentContext
-from latentheads.latents.alignments.block import JumpsAfterNull, scaled_products
+from latentheads.latents.alignments.block import scaled_products
 from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.distribution import (
     NOWHERE,
@@ -59,28 +59,6 @@ COPY = "copy"
 
 GENERATE_BIAS = 3.0
 """The score of generate at the start, so that the network learns before it copies."""
-
-
-class JumpsOfHeads(JumpsAfterNull):
-    """Scores of jumps between the choices of several heads: by position, and by head.
-
-    Args:
-        max_jump: The largest jump with a score of its own.
-        heads: Number of heads.
-    """
-
-    def __init__(self, max_jump: int, heads: int) -> None:
-        super().__init__(max_jump)
-        self.heads = heads
-        self.changes = nn.Parameter(torch.zeros(heads, heads))
-
-    def forward(self, keys: int) -> Float[Tensor, "before choice"]:
-        """The score of every pair of choices; the first is generate."""
-        choices = torch.arange(keys, device=self.changes.device)
-        positions = (choices + self.heads - 1) // self.heads
-        scores = super().forward(1 + (keys - 1) // self.heads)[positions][:, positions]
-        head = choices[:-1] % self.heads
-        return scores + F.pad(full_precision(self.changes)[head][:, head], (1, 0, 1, 0))
 
 
 class CopyHeads(OutputHeads):
@@ -123,10 +101,7 @@ class CopyHeads(OutputHeads):
         self.lexicon = nn.Linear(width, width, bias=False) if options.lexicon else None
         if self.lexicon is not None:
             nn.init.zeros_(self.lexicon.weight)
-        self.jumps: JumpsAfterNull | None = None
-        if options.chained:
-            reach, heads = options.reach, self.heads
-            self.jumps = JumpsAfterNull(reach) if heads == 1 else JumpsOfHeads(reach, heads)
+        self.jumps = options.prior.make_jumps(self.heads)
         self._past: TextPast | None = None
         self.target_ids: Tensor | None
         self.register_buffer("target_ids", None, persistent=False)
@@ -347,7 +322,8 @@ class CopyHeads(OutputHeads):
     ) -> AlignmentPosterior:
         """Makes the posterior of the choices."""
         width = model.output.width if isinstance(model.output, RowOutput) else 0
-        form = AlignmentOptions(blocks=1, prior=self.options.prior)  # one categorical variable
+        # one categorical variable
+        form = AlignmentOptions(blocks=1, prior="chain" if self.is_chained else "independent")
         # the evidence of a pass is a log-likelihood ratio
         return AlignmentPosterior(form, width, structure, condition_on, evidence_weight=1.0)
 

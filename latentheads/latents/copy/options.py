@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
-from latentheads.checks import MAX_WIDTH, check_least, check_most
+from annotated_types import Ge, Le
+
+from latentheads.latents.copy.priors import CopyPrior, CopyPriorName, IndependentCopyPrior
 from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
-from latentheads.values import convert_fields
+from latentheads.options import (
+    Coerced,
+    OptionError,
+    Probability,
+    Size,
+    Width,
+    name_of_class,
+    options_class,
+)
 
 if TYPE_CHECKING:
     from latentheads.latents.copy.heads import CopyHeads
@@ -18,7 +28,7 @@ if TYPE_CHECKING:
 MAX_COPY_HEADS = 64
 
 
-@dataclass(frozen=True)
+@options_class()
 class CopyOptions(LatentOptions):
     """Latent copy heads above a decoder: each token is generated, or copied from a position.
 
@@ -29,8 +39,6 @@ class CopyOptions(LatentOptions):
         lexicon: Whether a further head points at positions whose vector is added to the state, as
             an alignment head does; each has a softmax over the vocabulary, at its cost.
         width: Width of the query and of the keys.
-        reach: Jumps between the positions of two tokens have a number each up to this length;
-            longer ones share the last. For prior chain.
         window: Of a language model: how many tokens back the head may point; 0: all of a block.
             Perplexity is measured across blocks too, where it is longer than a block.
         across_bias: Added to the score of generate where the head points across blocks: more
@@ -44,40 +52,41 @@ class CopyOptions(LatentOptions):
     copies: ClassVar[bool] = True
     may_be_summed_out: ClassVar[bool] = True
 
-    prior: Literal["independent", "chain"] = "independent"
-    heads: int = 1
+    prior: Coerced[CopyPrior, CopyPriorName | Mapping[str, Any]] = cast(Any, IndependentCopyPrior())
+    heads: Annotated[int, Ge(1), Le(MAX_COPY_HEADS)] = 1
     lexicon: bool = False
-    width: int = 64
-    reach: int = 3
-    window: int = 0
+    width: Width = 64
+    window: Size = 0
     across_bias: float = 0.0
-    slip: float = 0.01
+    slip: Probability = 0.01
     learn_slip: bool = False
 
     def __post_init__(self) -> None:
-        convert_fields(self)
-        check_least(vars(self), heads=1, width=1, reach=0, window=0)
-        check_most(vars(self), heads=MAX_COPY_HEADS, width=MAX_WIDTH, reach=MAX_WIDTH)
-        if not 0 < self.slip < 1:
-            raise ValueError(f"slip must be above 0 and below 1, got {self.slip}")
+        if self.across_bias and (self.chained or not self.window):
+            raise OptionError("across_bias", " needs a window, and prior independent: drop it")
 
     @property
     def chained(self) -> bool:
         """Whether a token's position is conditioned on that of the token before."""
-        return self.prior == "chain"
+        return self.prior.chained
 
     def resolve(self, is_language_model: bool) -> CopyOptions:
         """The options themselves.
 
         Raises:
-            ValueError: There is a window, and the model is not a language model; or a bias across
-                blocks without a window, or in a chain.
+            ValueError: There is a window, and the model is not a language model.
         """
         if self.window and not is_language_model:
-            raise ValueError("window is for a language model: drop it")
-        if self.across_bias and (self.chained or not self.window):
-            raise ValueError("across_bias needs a window, and prior independent: drop it")
+            raise OptionError("window", " is for a language model: drop it")
         return self
+
+    def check_block(self, block: int) -> None:
+        """A bias across blocks needs blocks, and a window that is longer than one."""
+        if self.across_bias and not 0 < block < self.window:
+            blocks = f"blocks of {block} tokens" if block else "a text in blocks"
+            raise OptionError(
+                "across_bias", f" needs {blocks} and a longer window, got {self.window}: drop it"
+            )
 
     def make(self, shape: ModelShape) -> CopyHeads:
         """Makes the copy heads of a model."""
@@ -93,7 +102,9 @@ class CopyOptions(LatentOptions):
     def phrase(self) -> str:
         """The number of heads and their prior."""
         plural, lexicon = "s" * (self.heads > 1), " and a lexicon head" * self.lexicon
-        return f"{self.heads} latent copy head{plural}{lexicon} (prior: {self.prior})"
+        return (
+            f"{self.heads} latent copy head{plural}{lexicon} (prior: {name_of_class(self.prior)})"
+        )
 
     @classmethod
     def describe(cls, model: HeadModel, tokens: int) -> CopyOptions | None:

@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import torch
+from annotated_types import Gt, Lt
+from pydantic import NonNegativeFloat, PositiveFloat
 
-from latentheads.checks import check_least
 from latentheads.guide import ModelGuide
 from latentheads.latents.gates.hard_gates import LARGEST_FLOAT, GateController, Gating
 from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.metrics.scores import format_value
 from latentheads.model import HeadModel
-from latentheads.names import ATTENTION_TYPES, name_attention_types, parse_attention_types
-from latentheads.values import convert_fields
+from latentheads.names import (
+    ATTENTION_TYPES,
+    AttentionTypes,
+    name_attention_types,
+    parse_attention_types,
+)
+from latentheads.options import Coerced, Count, Probability, options_class
 
 
-@dataclass(frozen=True)
+@options_class()
+class TargetHeads:
+    """A target number of open gates.
+
+    Attributes:
+        number: How many are to stay open.
+        rate: The change of lambda per step for one head too many.
+    """
+
+    number: Count
+    rate: PositiveFloat = 1e-4
+
+
+@options_class()
 class GateOptions(LatentOptions):
     """Gates that close heads while training, for prune.py to remove.
 
@@ -29,30 +47,18 @@ class GateOptions(LatentOptions):
         start: log alpha of every gate at the start; at test time a gate is wholly open from 2.4
             on, and closed below -2.4.
         temperature: beta of the gates' distribution.
-        penalty: L0 penalty while training: lambda, in nats per target token and open head.
-        heads: Target number of open gates, reached by a Lagrangian that adapts lambda; 0: lambda
+        penalty: L0 penalty while training: lambda, in nats per target token and open head; with a
+            target number of heads, where it starts.
+        heads: Target number of open gates, reached by a Lagrangian that adapts lambda; none: lambda
             is constant.
-        rate: The change of lambda per step for one head too many.
     """
 
-    blocks: str = "all"
-    open: float = 0.5
-    start: float = 3.0
-    temperature: float = 0.33
-    penalty: float = 0.0
-    heads: int = 0
-    rate: float = 1e-4
-
-    def __post_init__(self) -> None:
-        convert_fields(self)
-        parse_attention_types(self.blocks)
-        check_least(vars(self), penalty=0.0, heads=0, rate=0.0)
-        if not 0 < self.open < 1:
-            raise ValueError(f"open must lie between 0 and 1, got {self.open}")
-        if not 0 < self.temperature < LARGEST_FLOAT:
-            raise ValueError(f"temperature must be positive and finite, got {self.temperature}")
-        if not abs(self.start) < LARGEST_FLOAT:
-            raise ValueError(f"start must be finite, got {self.start}")
+    blocks: AttentionTypes = "all"
+    open: Probability = 0.5
+    start: Annotated[float, Gt(-LARGEST_FLOAT), Lt(LARGEST_FLOAT)] = 3.0
+    temperature: Annotated[float, Gt(0), Lt(LARGEST_FLOAT)] = 0.33
+    penalty: NonNegativeFloat = 0.0
+    heads: Coerced[TargetHeads | None, int | Mapping[str, Any]] = cast(Any, None)
 
     selects_heads: ClassVar[bool] = True
     is_foldable: ClassVar[bool] = True
@@ -62,6 +68,11 @@ class GateOptions(LatentOptions):
     def make(self, shape: ModelShape) -> Gating | None:
         """Makes the gates of a model; None if no attention type has gates."""
         return self.gating(shape.heads, shape.attention_types)
+
+    @property
+    def has_shared_kl(self) -> bool:
+        """True: that of the gates."""
+        return True
 
     @classmethod
     def rows(cls, facts: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -112,10 +123,11 @@ class GateOptions(LatentOptions):
         if model.l0_penalty is None:
             return None
         model.l0_penalty.value.fill_(self.penalty * tokens)
-        if not self.heads:
+        if self.heads is None:
             return None
+        number, rate = self.heads.number, self.heads.rate
         try:
-            return GateController(model, guide, self.heads, steps, self.rate, tokens)
+            return GateController(model, guide, number, steps, rate, tokens)
         except ValueError as reason:
             raise ValueError(str(reason).replace("gate_heads", "gates.heads")) from reason
 
@@ -129,6 +141,6 @@ class GateOptions(LatentOptions):
             "gated": sum(gate.mode.numel() for gate in gates),
             "open": sum(int((gate.mode > 0).sum()) for gate in gates),
             "expected": sum(float(gate.open.sum()) for gate in gates),
-            "wanted": self.heads or None,
+            "wanted": None if self.heads is None else self.heads.number,
             "lambda": float(model.l0_penalty.value) / tokens,
         }

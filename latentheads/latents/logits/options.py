@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, NoReturn, cast
 
-from latentheads.class_spec import ClassSpec
 from latentheads.latents.logits.priors import PRIORS, Prior
 from latentheads.latents.options import LatentOptions
 from latentheads.model import HeadModel
-from latentheads.names import name_attention_types, parse_attention_types
-from latentheads.values import convert_fields
+from latentheads.names import AttentionTypes, name_attention_types
+from latentheads.options import ClassSpec, OptionError, options_class
 
 DEFAULT_PRIOR = "delta"
 """The prior of attention logits that are not latent."""
@@ -25,11 +24,9 @@ class OfGuide(Prior):
         raise TypeError("prior tied must be resolved first")
 
 
-@dataclass(frozen=True, eq=False)
 class PriorSpec(ClassSpec):
     """A prior of logits and its options; ``tied`` stands for that of the guide's own form."""
 
-    kind: ClassVar[str] = "prior"
     base: ClassVar[type] = Prior
 
     @classmethod
@@ -38,7 +35,7 @@ class PriorSpec(ClassSpec):
         return {**PRIORS, "tied": OfGuide}
 
 
-@dataclass(frozen=True)
+@options_class()
 class LogitsOptions(LatentOptions):
     """Latent attention logits: Gaussian noise with a prior, as in the papers.
 
@@ -49,12 +46,13 @@ class LogitsOptions(LatentOptions):
     """
 
     prior: PriorSpec = field(default_factory=lambda: PriorSpec("independent"))
-    blocks: str = "all"
+    blocks: AttentionTypes = "all"
 
     def __post_init__(self) -> None:
-        convert_fields(self)
-        self.prior.check()
-        parse_attention_types(self.blocks)
+        if self.prior.name == DEFAULT_PRIOR and self.blocks != "all":
+            raise OptionError(
+                "blocks", f" is for a prior that differs from {DEFAULT_PRIOR}: drop it"
+            )
 
     @property
     def is_noisy(self) -> bool:
@@ -82,6 +80,4 @@ class LogitsOptions(LatentOptions):
         """The prior of a model, and the attention types whose logits are latent."""
         prior = PriorSpec.of(cast(Any, model).prior)
         blocks = name_attention_types(model.latent, model.attention_types)
-        if prior.name == DEFAULT_PRIOR and blocks == "all":
-            return None
-        return cls(prior, blocks)
+        return None if prior.name == DEFAULT_PRIOR else cls(prior, blocks)

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from typing import Any
 
-from latentheads.arguments import WithOptions
+from latentheads.arguments import Configured
 from latentheads.checks import check_known
 from latentheads.families import (
     Cascade,
@@ -28,7 +28,7 @@ from latentheads.families import (
 from latentheads.names import Block
 
 
-class Prior(WithOptions, ABC):
+class Prior(Configured, ABC):
     """Makes the prior family of each block of a model."""
 
     deterministic = False
@@ -42,7 +42,7 @@ class Prior(WithOptions, ABC):
         return Gaussian(Identity(), HeadScale(block.heads, scale))
 
     def __repr__(self) -> str:
-        arguments = (f"{name}={value!r}" for name, value in self.options.items())
+        arguments = (f"{name}={value!r}" for name, value in self.config.items())
         return f"{type(self).__name__}({', '.join(arguments)})"
 
 

@@ -43,13 +43,15 @@ class Alternatives(Head_ELBO):
 
     Args:
         **options: Those of :class:`~latentheads.inference.objective.Head_ELBO`, without free bits,
-            which act on sums over sentences.
+            which act on sums over sentences, and without vectorised particles.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         if self.free_bits:
-            raise ValueError("free_bits needs select_gradient straight-through")
+            raise ValueError("free_bits needs selection.gradient straight-through")
+        if self.vectorize_particles:
+            raise ValueError("vectorize_particles needs selection.gradient straight-through")
 
     def check(self, distributions: Sequence[Selection]) -> None:
         """Raises an error for distributions whose choices have no probability mass.
@@ -59,8 +61,7 @@ class Alternatives(Head_ELBO):
         """
         if not all(isinstance(distribution, EnumerableSelection) for distribution in distributions):
             raise ValueError(
-                "gates are learned by select_gradient straight-through, "
-                "in Pyro's SVI by Head_ELBO(analytic=True)"
+                "gates are learned by Head_ELBO(analytic=True), not by " + type(self).__name__
             )
 
     @abstractmethod
@@ -178,7 +179,7 @@ class Enumerated_ELBO(Alternatives):
         )
         if number > MOST:
             raise ValueError(
-                f"select_gradient enumerate goes through all choices of all blocks together: at "
+                f"selection.gradient enumerate goes through all choices of all blocks together: at "
                 f"most {MOST}, not {number}; score takes any number"
             )
 

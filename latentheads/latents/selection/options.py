@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Any, ClassVar, cast
 
-from latentheads.checks import check_known, split_items
 from latentheads.latents.options import LatentOptions, ModelShape
+from latentheads.latents.selection.gradients import (
+    DEFAULT_GRADIENT,
+    SelectionGradient,
+    StraightThrough,
+)
 from latentheads.latents.selection.selector import CandidateSelector
-from latentheads.latents.selection.strategies import STRATEGIES, make_selector
+from latentheads.latents.selection.strategies import (
+    STRATEGIES,
+    BernoulliStrategy,
+    SelectionStrategy,
+    Strategy,
+)
 from latentheads.latents.selector import Selector
 from latentheads.model import HeadModel
-from latentheads.names import ATTENTION_TYPES, name_attention_types, parse_attention_types
-from latentheads.values import convert_fields, shown
+from latentheads.names import (
+    ATTENTION_TYPES,
+    AttentionTypes,
+    name_attention_types,
+    parse_attention_types,
+)
+from latentheads.options import (
+    Coerced,
+    IdleOptionError,
+    OptionError,
+    name_of_class,
+    options_class,
+)
 
 
-@dataclass(frozen=True)
+@options_class()
 class SelectionOptions(LatentOptions):
     """Which heads are active for each task.
 
@@ -24,28 +44,30 @@ class SelectionOptions(LatentOptions):
         strategy: Each task selects its own heads among more candidates than it uses: every
             candidate on its own (bernoulli), exactly as many (subset), one of each group (group);
             or a fixed set of heads for each task or family of tasks (static).
-        candidates: Heads of a block to select from; 0: twice those that are active.
         blocks: Attention types whose blocks select: all that there are, or some of encoder-self,
             decoder-self and decoder-cross, comma between.
-        families: With static, tasks that share a set of heads, as ``de,nl|fr,ro|cs``; empty: each
-            task has its own.
+        gradient: How a selection is learned in the loss Head_ELBO: straight through a relaxation;
+            by the scores of two draws a batch; or from all choices of all blocks.
     """
 
-    strategy: Literal["bernoulli", "subset", "group", "static"] = "bernoulli"
-    candidates: int = 0
-    blocks: str = "encoder-self,decoder-self"
-    families: str = ""
+    strategy: Coerced[SelectionStrategy, Strategy | Mapping[str, Any]] = cast(
+        Any, BernoulliStrategy()
+    )
+    blocks: AttentionTypes = "encoder-self,decoder-self"
+    gradient: SelectionGradient = DEFAULT_GRADIENT
 
     def __post_init__(self) -> None:
-        convert_fields(self)
         if parse_attention_types(self.blocks) == ():
-            raise ValueError(
-                f"blocks must name an attention type: all, or some of {','.join(ATTENTION_TYPES)}"
+            raise OptionError(
+                "blocks",
+                f" must name an attention type: all, or some of {','.join(ATTENTION_TYPES)}",
             )
+        if self.fixes_task_weights and self.gradient != DEFAULT_GRADIENT:
+            raise IdleOptionError("gradient", " is of a selection that is learned, not of static")
 
     selects_heads: ClassVar[bool] = True
     depends_on_tasks: ClassVar[bool] = True
-    fixed_options: ClassVar[tuple[str, ...]] = ("strategy", "candidates", "blocks", "families")
+    fixed_options: ClassVar[tuple[str, ...]] = ("strategy", "blocks")
 
     def make(self, shape: ModelShape) -> Selector:
         """Makes what selects heads."""
@@ -54,7 +76,17 @@ class SelectionOptions(LatentOptions):
     @property
     def fixes_task_weights(self) -> bool:
         """Whether each task has heads of its own: with a static selection."""
-        return self.strategy == "static"
+        return self.strategy.fixes_task_weights
+
+    @property
+    def has_shared_kl(self) -> bool:
+        """Whether the selection is learned."""
+        return not self.fixes_task_weights
+
+    @property
+    def has_sampled_kl(self) -> bool:
+        """Whether the selection is learned straight through: the other estimators compute it."""
+        return self.has_shared_kl and isinstance(self.gradient, StraightThrough)
 
     @classmethod
     def labels(cls, name: str) -> Mapping[str, Mapping[str, Any]]:
@@ -64,22 +96,25 @@ class SelectionOptions(LatentOptions):
     @property
     def label(self) -> str:
         """The strategy."""
-        return self.strategy
+        return name_of_class(self.strategy)
 
     @property
     def phrase(self) -> str:
         """The strategy."""
-        return f"selection of heads for each task ({self.strategy})"
+        return f"selection of heads for each task ({self.label})"
 
     @classmethod
     def describe(cls, model: HeadModel, tokens: int) -> SelectionOptions | None:
         """The strategy of a model, and what it selects from."""
         selector = model.selector
-        named = (name for name, kind in STRATEGIES.items() if type(selector) is kind)
-        if selector is None or (strategy := next(named, None)) is None:
-            return None
-        candidates = selector.candidates if isinstance(selector, CandidateSelector) else 0
-        return cls(strategy, candidates, name_attention_types(selector.attention_types))
+        for strategy in STRATEGIES.values():
+            if type(selector) is strategy.selector_class:
+                types = name_attention_types(selector.attention_types)
+                options = cls(strategy.describe(selector), types)
+                if isinstance(selector, CandidateSelector):
+                    return replace(options, gradient=selector.gradient)
+                return options
+        return None
 
     def selector(self, heads: int, sources: Sequence[str], targets: Sequence[str]) -> Selector:
         """Makes the selector of a model.
@@ -89,30 +124,5 @@ class SelectionOptions(LatentOptions):
             sources: Names of the tasks that the encoder tells apart.
             targets: The same for the decoder.
         """
-        sides = {"source_sets": sources, "target_sets": targets}
-        return make_selector(
-            self.strategy,
-            heads,
-            self.candidates or 2 * heads,
-            parse_attention_types(self.blocks) or ATTENTION_TYPES,
-            len(sources),
-            len(targets),
-            **{name: self._sets_of(sources, targets, side) for name, side in sides.items()},
-        )
-
-    def _sets_of(
-        self, sources: Sequence[str], targets: Sequence[str], side: Sequence[str]
-    ) -> tuple[int, ...]:
-        """The family of every task of a side; those in none have one of their own."""
-        if not self.families:
-            return ()
-        families = [split_items(family) for family in self.families.split("|")]
-        named = [name for family in families for name in family]
-        for name in named:
-            check_known("task", name, dict.fromkeys([*sources, *targets]), "families")
-        if len(set(named)) < len(named):
-            twice = next(name for name in named if named.count(name) > 1)
-            raise ValueError(f"families: task {shown(twice)} is in two families")
-        keys = [next((tuple(f) for f in families if name in f), (name,)) for name in side]
-        order = list(dict.fromkeys(keys))
-        return tuple(order.index(key) for key in keys)
+        types = parse_attention_types(self.blocks) or ATTENTION_TYPES
+        return self.strategy.make(heads, types, sources, targets, self.gradient)

@@ -12,6 +12,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from latentheads.latents.selection.gradients import DEFAULT_GRADIENT, SelectionGradient
 from latentheads.latents.selector import LatentSelector, Selector
 from latentheads.names import side_of
 
@@ -64,9 +65,11 @@ class CandidateSelector(TaskSelector, LatentSelector):
         sources: Number of tasks that the encoder distinguishes.
         targets: Number of tasks that the decoder distinguishes.
         candidates: H', more than H.
+        gradient: How the selection is learned.
     """
 
     candidates: int = 0
+    gradient: SelectionGradient = DEFAULT_GRADIENT
 
     def __post_init__(self) -> None:
         if self.candidates <= self.heads:

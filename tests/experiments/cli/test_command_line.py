@@ -14,7 +14,7 @@ from latentheads.experiments.cli.command_line import (
     read_command_line,
     split_words,
 )
-from latentheads.values import Flag
+from latentheads.options import Flag
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,11 @@ from latentheads.values import Flag
         ("--data pairs --data.folder F", {"data": {"class": "pairs", "folder": "F"}}),
         ("--data.folder F --data pairs", {"data": {"class": "pairs", "folder": "F"}}),
         ("--loss marginal", {"train": {"loss": "marginal"}}),
+        (
+            "--loss iwae --loss.num_samples 10",
+            {"train": {"loss": {"class": "iwae", "num_samples": "10"}}},
+        ),
+        ("--loss.kl_warmup.start=.5", {"train": {"loss": {"kl_warmup": {"start": ".5"}}}}),
         ("--out=", {"out": ""}),
         ("--seed -1", {"seed": "-1"}),
     ],
@@ -111,7 +116,9 @@ def test_a_recipe_and_what_a_program_has_not_are_replaced(tmp_path: Path) -> Non
     line = read_command_line(["--config", str(config)])
     assert "recipe" not in line.options
     assert (line.options["latents"], line.options["guide"]) == ("logits", "tied")
-    assert "selection" not in line.options, "it is not latent here, and of a file"
+    assert "selection" in line.options, "for Settings to refuse"
+    line = read_command_line(["--config", str(config), "--latents", "gates"])
+    assert "selection" not in line.options, "the words have replaced what the file says"
     line = read_command_line(
         ["--config", str(config)], {"recipe": "recipes", "latents": "recipes", "seed": ""}
     )
@@ -163,13 +170,13 @@ def test_classes_that_the_words_name_are_trusted_and_those_of_a_file_are_not(
 ) -> None:
     config = tmp_path / "some.yaml"
     config.write_text("guide: theirs:Guide\n")
-    for words in (["--trust", "m:C, n:D"], ["--trust=m.C,n.D"], ["--trust=m:C", "--trust", "n:D"]):
+    for words in (["--trust", "m:C, n:D"], ["--trust=m:C,n:D"], ["--trust=m:C", "--trust", "n:D"]):
         line = read_command_line([*words, "--config", str(config)])
         assert line.trusted == {"m:C", "n:D"}
     words = ["--guide=mine:Guide", "--latents", "logits", "--logits.prior", "mine:Prior"]
     assert read_command_line(words).trusted == {"mine:Guide", "mine:Prior"}
     for option in ("--recipe", "--recipes"):
-        assert read_command_line([option, "mine.Prior+tied"]).trusted == {"mine:Prior"}
+        assert read_command_line([option, "mine:Prior+tied"]).trusted == {"mine:Prior"}
 
 
 @pytest.mark.parametrize(

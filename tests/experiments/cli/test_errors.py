@@ -16,19 +16,20 @@ from typing import Any
 
 import pytest
 
-from latentheads.checks import check_distinct, check_least, check_seed, parse_integers
+from latentheads.checks import check_items, check_least, check_seed, parse_integers
 from latentheads.errors import UnfinishedError, print_message
 from latentheads.experiments import score
 from latentheads.experiments.cli.errors import (
     collecting_errors,
     error_handling,
+    explain_word,
+    name_options,
     print_result,
     streaming,
-    suggest_option,
-    use_option_names,
     warn_unknown,
     write_stdout,
 )
+from latentheads.options import OptionError
 from tests.experiments.processes import heeded
 from tests.experiments.programs import ROOT, command, deserted, status_of
 from tests.typechecking import unchecked
@@ -171,28 +172,17 @@ def test_a_line_whose_reader_is_gone_ends_no_work() -> None:
 )
 def test_an_option_of_another_name_is_told(said: str, meant: str) -> None:
     known = ["--steps", "--width", "--tokens", "--help"]
-    message = f"unrecognized arguments: {said}"
-    assert suggest_option(message, known) == f"{message}: {meant}"
+    assert explain_word(said, known) == f"{said.partition('=')[0]} is not an option: {meant}"
+    assert explain_word("more", known) == "unexpected argument 'more'"
 
 
-@pytest.mark.parametrize(
-    ("said", "spelled"),
-    [
-        ("a is done; overwrite=True trains it anew", "a is done; --overwrite trains it anew"),
-        ("train_only guide needs start RUN, whose", "--train_only guide needs --start RUN, whose"),
-        ("is none: use guide tied", "is none: use --guide tied"),
-        ("x: use train.kl analytic", "x: use --train.kl analytic"),
-        ("is yours, say so: trust a:B", "is yours, say so: --trust a:B"),
-        ("selection.blocks all: this network", "--selection.blocks all: this network"),
-        ("did you mean a.b or c?", "did you mean --a.b or --c?"),
-        ("did you mean --width?", "did you mean --width?"),
-        ("model and guide go together", "model and guide go together"),
-    ],
-)
-def test_arguments_in_messages_of_the_library_are_spelled_as_options(
-    said: str, spelled: str
-) -> None:
-    assert use_option_names(said) == spelled
+def test_an_option_of_the_library_is_spelled_as_on_the_command_line() -> None:
+    error = OptionError("train.stpes", " is not an option", ["train.steps", "train.keep"])
+    assert name_options(error) == (
+        "--train.stpes is not an option: did you mean --train.steps or --train.keep?"
+    )
+    assert name_options(OptionError("", ": two\nlines")) == "two lines"
+    assert name_options(ValueError("width must be even")) == "width must be even"
 
 
 def test_a_program_that_streams_ends_with_one_line_for_want_of_memory(
@@ -232,12 +222,12 @@ def test_numbers_are_read_and_those_named_twice_refused() -> None:
     assert parse_integers("seeds", "3, 1") == [3, 1]
     with pytest.raises(ValueError, match=r"^seeds must be whole numbers with commas between, got"):
         parse_integers("seeds", "3,x")
-    check_distinct("seeds", [3, 1])
+    check_items("seeds", [3, 1])
     with pytest.raises(ValueError, match=r"^seeds must differ from each other, got 3,3$"):
-        check_distinct("seeds", [3, 3])
+        check_items("seeds", [3, 3])
     check_seed(HUGE - 1)
-    for seed in (-1, HUGE):
-        with pytest.raises(ValueError, match=f"^seed must lie between 0 and 2\\^63, got {seed}$"):
+    for seed, bound in ((-1, "0"), (HUGE, "0 and less than 2\\^63")):
+        with pytest.raises(ValueError, match=f"^seed must be at least {bound}, got {seed}$"):
             check_seed(seed)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from importlib import import_module
-from typing import Any
 
 import pytest
 
 from latentheads.experiments.cli import main
-from latentheads.experiments.cli.parser import add_loading_options, arrange_options
+from latentheads.experiments.cli.parser import Parser, add_run_options
 from latentheads.experiments.studies.benchmarks.command_line import BENCH_GROUPS
 from tests.experiments.programs import STUDIES, inside, module_of
 
@@ -63,20 +62,21 @@ def test_help_begins_with_what_a_program_does_in_one_line(name: str) -> None:
     assert "default: null" not in done.stdout
 
 
-def test_an_option_of_no_group_stays_where_it_is() -> None:
-    parser: Any = argparse.ArgumentParser()
+def test_an_option_of_no_group_stands_with_the_others() -> None:
+    parser = Parser("some.py", "It does.", {"mine": ("two", "three"), "none": ("four",)})
     parser.add_argument("--one", help="the first")
-    parser.add_argument("--two", help="the second")
-    arrange_options(parser, {"mine": ("two", "three")})
-    _, own, others = parser.format_help().replace("options:", "mine:").split("mine:")
-    assert "the second" in own
+    parser.add_argument("--two", help="the second", default=2)
+    others, own = parser.format_help().split("mine:")
+    assert "the second (default: 2)" in own
     assert "the first" in others
-    assert parser.parse_args(["--one", "1", "--two", "2"]) == argparse.Namespace(one="1", two="2")
+    assert "none:" not in own
+    options = parser.parse_args(["--one", "1", "--two", "2"])
+    assert (options.one, options.two) == ("1", "2")
 
 
 def test_classes_that_are_trusted_one_by_one_are_all_trusted() -> None:
     parser = argparse.ArgumentParser()
-    add_loading_options(parser)
-    assert parser.parse_args([]).trust is None
+    add_run_options(parser, "of it")
+    assert parser.parse_args([]).trust == []
     words = ["--trust", "m:C", "--trust=n:D", "--guide", "o:E"]
-    assert parser.parse_args(words).trust == "m:C,n:D,o:E"
+    assert parser.parse_args(words).trust == ["m:C", "n:D", "o:E"]

@@ -108,7 +108,7 @@ def test_a_gpu_that_is_not_there_costs_one_line(tmp_path: Path) -> None:
             ["--device=cpu", "--parts=compiled", "--smoke"],
             "compiled: --smoke leaves it out",
         ),
-        (["--minutes=0"], "expected a whole number from 1, got '0'"),
+        (["--minutes=0"], "must be at least 1, got 0"),
     ],
 )
 def test_what_cannot_be_done_costs_one_line(

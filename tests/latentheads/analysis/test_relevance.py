@@ -19,10 +19,12 @@ from latentheads.guides import Tied
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models import Translation, make_prior
 from latentheads.models.adapters import Adapters
+from latentheads.models.network import PreNorm
 from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import remove_heads
 from tests.crossing import pairwise
 from tests.tiny import (
+    ADAPTIVE,
     HEADS,
     KINDS,
     SOURCE_TYPES,
@@ -247,7 +249,7 @@ def test_it_is_the_rule_neuron_by_neuron(norm: str, biases: str) -> None:
 
 def test_without_biases_it_is_input_times_gradient_at_constant_weights() -> None:
     """A network of one linear path: the gradient itself is the rule."""
-    model = wide("language-model", layers=1, norm="pre", final_norm=False)
+    model = wide("language-model", layers=1, norm=PreNorm(final_norm=False))
     for name, parameter in model.named_parameters():
         if "bias" in name or "feed_forward.outer" in name:
             nn.init.zeros_(parameter)
@@ -290,7 +292,7 @@ def test_shares_of_a_block_add_up_and_means_are_over_predictions() -> None:
 
 
 def test_an_adaptive_softmax_has_a_logit_too() -> None:
-    changes = {"width": 12, "cutoffs": (5, 9), "adaptive_factor": 2, "norm": "pre"}
+    changes = {"width": 12, **ADAPTIVE, "norm": "pre"}
     model = wide("language-model", **changes)
     batch = Batch.of([[4, 10, 6, 2], [12, 2]])
     found = propagate(model, batch, stabiliser=TINY)

@@ -11,6 +11,7 @@ import pytest
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Words, batches
 from latentheads.corpora.subwords import Subwords, vocabulary_from_json
+from latentheads.corpora.units import SubwordUnit, WordUnit
 from tests.latentheads.corpora.texts import STORY, story
 
 PARTS = ("train", "valid", "test")
@@ -83,7 +84,7 @@ def test_lowercase_makes_no_difference_of_case(unit: Any) -> None:
 
 def test_rare_and_unseen_words_are_unknown_and_their_share_is_told() -> None:
     told: list[str] = []
-    corpus = story(min_count=2, log=told.append)
+    corpus = story(unit=WordUnit(min_count=2), log=told.append)
     assert sorted(corpus.target.words[4:]) == [".", "The", "dog"]
     shares = [100 * float((getattr(corpus, part).targets.tokens == UNK).mean()) for part in PARTS]
     tokens = " / ".join(f"{WORDS[part]:,}" for part in PARTS)
@@ -104,7 +105,7 @@ def test_a_part_without_a_word_is_refused(unit: Any, part: str, lines: list[str]
     ("options", "message"),
     [
         ({"block": -1}, "block must be at least 1, got -1"),
-        ({"unit": "subword", "vocab_size": 3}, "vocab_size must be at least 260"),
+        ({"unit": SubwordUnit(vocab_size=3)}, "vocab_size must be at least 260"),
     ],
 )
 def test_an_option_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:

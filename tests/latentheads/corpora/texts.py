@@ -25,6 +25,7 @@ from latentheads.corpora.multi_task import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, parallel
 from latentheads.corpora.running_text import text_corpus
 from latentheads.corpora.text import SentencePair
+from latentheads.corpora.units import SubwordUnit, WordUnit
 from tests.tiny import TARGET_TYPES
 
 TRAIN = [("Der Hund schläft .", "The dog sleeps ."), ("Ein Hund", "A dog")] * 5
@@ -59,7 +60,11 @@ def pets(**options: Any) -> Corpus:
 
 def story(**options: Any) -> Corpus:
     """A running text; a part may be given as a list of lines."""
-    given = {"vocab_size": 300, **STORY, **options}
+    given = {**STORY, **options}
+    if given.get("unit") == "subword":
+        given["unit"] = SubwordUnit(vocab_size=300)
+    elif given.get("unit") == "word":
+        given["unit"] = WordUnit()
     for part in STORY:
         lines = given[part]
         given[part] = lines if callable(lines) else lines.copy().__iter__

@@ -9,7 +9,7 @@ import numpy as np
 
 from latentheads.corpora import Corpus
 from latentheads.corpora.text import PARTS
-from latentheads.data import Data, Pairs, RunningText
+from latentheads.data import Data, Pairs, RunningText, SubwordUnit
 
 Loaded = tuple[Corpus, list[str]]
 
@@ -22,13 +22,17 @@ def load(data: Data) -> Loaded:
 
 def load_pairs(folder: Path, **options: Any) -> Loaded:
     """Pairs of a folder, from English into German."""
-    given = {"source": "en", "target": "de", "vocab_size": 300, **options}
+    target = {} if "tasks" in options else {"target": "de"}
+    given = {"source": "en", **target, "vocab_size": 300, **options}
     return load(Pairs(str(folder), **given))
 
 
 def load_text(folder: Path, **options: Any) -> Loaded:
     """Running text of a folder."""
-    return load(RunningText(str(folder), **{"vocab_size": 300, **options}))
+    given = {**options}
+    if given.get("unit") == "subword":
+        given["unit"] = SubwordUnit(vocab_size=300)
+    return load(RunningText(str(folder), **given))
 
 
 def same(one: Corpus, other: Corpus) -> bool:

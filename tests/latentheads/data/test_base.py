@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 import latentheads as lh
-from latentheads.data import DATA, Data, Grammar, GrammarText, Pairs, Tasks
+from latentheads.data import DATA, Data, Grammar, GrammarText, Pairs, Tasks, WordUnit
 from latentheads.data.base import Cached
 from latentheads.options import OptionError, from_dict, to_dict
 from tests.latentheads.corpora.folders import write_all
 from tests.latentheads.data.loading import load
 
 CHANGED: dict[str, dict[str, Any]] = {
-    "grammar": {"sentences": 9, "tasks": Tasks("news:velu", (7,), distinguish_by="domain")},
+    "grammar": {"held_out": 9, "tasks": Tasks("news:velu", (7,), distinguish_by="domain")},
     "grammar-text": {"held_out": 3},
     "pairs": {"folder": "texts", "source": "cs", "target": "fr", "max_ratio": 1.5},
     "running-text": {"folder": "texts", "block": 8, "context": 3, "unit": "subword"},
     "speech": {"folder": "speech", "bins": 7, "tasks": Tasks("ann:de", distinguish_by="speaker")},
     "hub": {"corpus": "mine", "path": "mine/copy", "tokenised": True},
-    "hub-text": {"corpus": "wikitext-103", "min_count": 3},
+    "hub-text": {"corpus": "wikitext-103", "unit": WordUnit(min_count=3)},
     "python-docs": {"lowercase": True},
     "in-memory": {"task": "language-model"},
 }
@@ -43,7 +43,32 @@ def test_options_come_back_from_their_plain_values(name: str) -> None:
             {"class": "grammar", "folder": "x"},
             r"^data.folder is not an option of grammar, but of pai",
         ),
-        ({"class": "grammar", "language": "latin"}, r"^data: unknown language 'latin': choose fr"),
+        (
+            {"class": "grammar", "language": "latin"},
+            r"^data.language must be one of velu, .* got 'latin'",
+        ),
+        (
+            {"class": "grammar", "language": "velu", "tasks": "velu,tamir"},
+            r"^data.language is of one direction of translation: drop it, or tasks$",
+        ),
+        (
+            {"class": "grammar", "sentences": 9, "tasks": {"names": "velu", "sizes": [7]}},
+            r"^data.sentences is the same for all tasks: drop it, or tasks.sizes$",
+        ),
+        (
+            {"class": "pairs", "folder": "x", "target": "fr", "tasks": "en"},
+            r"^data.target is of one direction of translation: drop it, or tasks$",
+        ),
+        *(
+            (
+                {
+                    **{"class": kind, "folder": "x", "max_train_samples": 9},
+                    "tasks": {"names": "en-de", "sizes": [7]},
+                },
+                r"^data.max_train_samples is the same for all tasks: drop it, or tasks.sizes$",
+            )
+            for kind in ("pairs", "speech")
+        ),
         ({"class": "pairs", "folder": "x", "max_line": "all"}, r"^data.max_line must be a whole"),
     ],
 )

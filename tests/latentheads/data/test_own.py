@@ -111,7 +111,7 @@ def test_its_options_are_read_and_written() -> None:
             "latentheads.data.base:Cached",
             "data 'latentheads.data.base:Cached' is abstract: it must define _files, _read, name",
         ),
-        ("no path:A", "", "data 'no path:A': expected module:Class"),
+        ("no path:A", "", "data must be one of grammar, "),
     ],
 )
 def test_others_are_refused_in_one_line(path: str, trusted: str, message: str) -> None:

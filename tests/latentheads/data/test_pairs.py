@@ -160,7 +160,7 @@ def test_what_the_folder_holds_names_the_class_that_reads_it(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("source", "de", "^source and target must differ, got 'de' twice$"),
+        ("source", "de", "^target must differ from source, got 'de' twice$"),
         ("vocab_size", 0, "^vocab_size must be at least 1, got 0$"),
         ("vocab_size", 10**9, "^vocab_size must be at most 16,777,216, got 1,000,000,000$"),
         ("vocab_size", 100, "^vocab_size must be at least 260, 4 special tokens and 256 bytes;"),

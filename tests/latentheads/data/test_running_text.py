@@ -11,7 +11,7 @@ import datasets
 import numpy as np
 import pytest
 
-from latentheads.data import HubText, PythonDocs, RunningText
+from latentheads.data import HubText, PythonDocs, RunningText, SubwordUnit, WordUnit
 from tests.latentheads.corpora.folders import SIZES, write_text
 from tests.latentheads.data.loading import load, load_text, same
 
@@ -46,28 +46,28 @@ def test_options_reach_the_text(texts: Path) -> None:
     (texts / "valid.txt").rename(texts / "dev.txt")
     (texts / "test.txt").rename(texts / "unseen.txt")
     plain, _ = load_text(texts, test_name="unseen")
-    rare, _ = load_text(texts, test_name="unseen", min_count=9)
+    rare, _ = load_text(texts, test_name="unseen", unit=WordUnit(min_count=9))
     assert len(rare.target) < len(plain.target)
     lower, _ = load_text(texts, test_name="unseen", lowercase=True)
     assert "straße" in lower.target.words
     first, _ = load_text(texts, test_name="unseen", max_train_samples=3)
     assert (len(first.train), len(first.valid), len(first.test)) == (3, 6, 7)
-    subwords, _ = load_text(texts, test_name="unseen", unit="subword", vocab_size=280)
+    subwords, _ = load_text(texts, test_name="unseen", unit=SubwordUnit(vocab_size=280))
     assert len(subwords.target) == 280
     assert [p.words for p in (subwords.train, subwords.test)] == [
         p.words for p in (plain.train, plain.test)
     ]
 
 
-@pytest.mark.parametrize("unit", ["word", "subword"])
-def test_white_space_is_normalised_unless_it_is_kept(texts: Path, unit: str) -> None:
+def test_white_space_is_normalised_unless_it_is_kept(texts: Path) -> None:
     (texts / "test.txt").write_text("\tthe  gap\t of \n\n", "utf-8")
     lines = {"normalise": ["the gap of", ""], "keep": ["\tthe  gap\t of ", ""]}
     for whitespace, expected in lines.items():
-        found, _ = load_text(texts, unit=unit, whitespace=whitespace)
-        decoded = [found.target.decode(row.tolist()) for row in found.test.targets]
-        assert decoded == (expected if unit == "subword" else lines["normalise"])
+        found, _ = load_text(texts, unit="subword", whitespace=whitespace)
+        assert [found.target.decode(row.tolist()) for row in found.test.targets] == expected
         assert found.test.words == 5
+    words, _ = load_text(texts)
+    assert [words.target.decode(row.tolist()) for row in words.test.targets] == lines["normalise"]
 
 
 @pytest.mark.parametrize("unit", ["word", "subword"])
@@ -98,7 +98,7 @@ def test_a_kept_text_is_used_again_until_it_changes(texts: Path, tmp_path: Path,
 
 
 def test_python_docs_may_be_kept_too(tmp_path: Path) -> None:
-    data = PythonDocs(min_count=3, block=64, cache=str(tmp_path))
+    data = PythonDocs(unit=WordUnit(min_count=3), block=64, cache=str(tmp_path))
     first, logged = load(data)
     assert logged
     again, logged = load(data)
@@ -142,8 +142,13 @@ def test_local_files_of_the_hub_are_a_text_and_kept_until_they_change(
         ({"folder": ""}, "^folder must name a folder$"),
         ({"block": -1}, "^block must be at least 0, got -1$"),
         ({"context": 5}, "^context must be 0, got 5$"),
-        ({"block": 5, "context": -1}, r"^context must lie in 0 \.\.\. 4, a block less one, got -1"),
-        ({"min_count": 0}, "^min_count must be at least 1, got 0$"),
+        ({"block": 5, "context": -1}, r"^context must be at least 0, got -1"),
+        ({"unit": {"min_count": 0}}, r"^unit.min_count must be at least 1, got 0$"),
+        ({"min_count": 2}, r"^min_count is not an option: did you mean unit.min_count\?$"),
+        ({"vocab_size": 9}, r"^vocab_size is not an option: did you mean unit.vocab_size\?$"),
+        ({"unit": {"vocab_size": 9}}, "^unit.vocab_size is not an option of word, but of subword$"),
+        ({"whitespace": "keep"}, "^whitespace keep is for unit subword: words have none$"),
+        ({"block": 5, "max_line": 9}, "^max_line is for lines, and blocks run across them: drop"),
     ],
 )
 def test_an_option_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:

@@ -26,9 +26,9 @@ def test_the_mixture_has_the_source_where_a_task_names_none() -> None:
         ({"names": ""}, "^names must hold at least one task, as de or en-de$"),
         ({"names": ()}, "^names must hold at least one task, as de or en-de$"),
         ({"sizes": (9,)}, "^sizes must be one for each of the 2 tasks, got 1$"),
-        ({"sizes": (9, 0)}, "^sizes must be at least 1, got 0$"),
-        ({"temperature": 0}, "^temperature must be positive, got 0.0$"),
-        ({"temperature": float("nan")}, "^temperature must be positive, got nan$"),
+        ({"sizes": (9, 0)}, "^sizes.1 must be at least 1, got 0$"),
+        ({"temperature": 0}, "^temperature must be above 0, got 0$"),
+        ({"temperature": float("nan")}, "^temperature must be a finite number, got nan$"),
     ],
 )
 def test_values_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:

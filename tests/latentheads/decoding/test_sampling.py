@@ -21,6 +21,7 @@ from latentheads.guides import Tied
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.model import DecodingState
 from latentheads.models import PRIORS, LanguageModel, make_prior
+from latentheads.models.network import AdaptiveOptions
 from tests.crossing import in_turn, pairwise
 from tests.tiny import HEADS, build, jiggle, sizes, small_batch
 
@@ -34,7 +35,8 @@ def small(
     prior: str = "cascaded", cutoffs: tuple[int, ...] = (), selector: Any = None, **options: Any
 ) -> Any:
     """A model of few types with an opinion about them."""
-    network = sizes(cutoffs=cutoffs, adaptive_factor=2, share="decoder" if cutoffs else "none")
+    adaptive = AdaptiveOptions(cutoffs, div_value=2) if cutoffs else None
+    network = sizes(adaptive=adaptive, share="decoder" if cutoffs else "none")
     latents = [selector] if selector else []
     model = LanguageModel(TYPES, make_prior(prior, **options), network, latents=latents)
     return jiggle(model, 0.3).double().eval()

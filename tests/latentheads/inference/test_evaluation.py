@@ -24,11 +24,13 @@ from latentheads.inference.sentences import part_bounds, sentence_bounds
 from latentheads.latents.alignments.distribution import Alignments
 from latentheads.model import HeadModel
 from latentheads.models import LanguageModel, make_prior
+from latentheads.models.network import PreNorm
 from latentheads.noise import fixed_noise
 from tests.crossing import pairwise
 from tests.latentheads.corpora.texts import TEXTS, running, story
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT, aligned, telling
 from tests.tiny import (
+    ADAPTIVE,
     SOURCES,
     TARGETS,
     attach,
@@ -325,9 +327,6 @@ def test_what_is_no_model_and_its_guide_is_refused_in_one_line() -> None:
             unchecked(evaluate)(*given, [small_batch()])
 
 
-ADAPTIVE = {"cutoffs": (5, 9), "adaptive_factor": 2}
-
-
 def test_a_whole_corpus_is_refused_in_one_line() -> None:
     model, guide = pair()
     with pytest.raises(ValueError, match=r"^batches must be a part of the corpus, as corpus.test"):
@@ -390,7 +389,7 @@ def token_by_token(model: Any, text: list[int], block: int, context: int) -> lis
 @pairwise(
     prior=["delta", "cascaded", "released"],
     output=[{}, ADAPTIVE],
-    norms=[{"norm": "pre"}, {"norm": "pre", "final_norm": False}, {"norm": "post"}],
+    norms=[{"norm": "pre"}, {"norm": PreNorm(final_norm=False)}, {"norm": "post"}],
     texts=[TEXTS[::2], TEXTS[1::2]],
 )
 def test_windows_are_brute_force_token_by_token(

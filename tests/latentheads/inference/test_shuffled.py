@@ -111,5 +111,5 @@ def test_what_cannot_be_shuffled_or_compared_is_refused() -> None:
         shuffled_target(model, guide, alone)
     with pytest.raises(ValueError, match="guide must be one of this model"):
         shuffled_target(aligned(SHAPES["one head"]), guide, part())
-    with pytest.raises(ValueError, match="seed must lie between 0"):
+    with pytest.raises(ValueError, match="seed must be at least 0"):
         shuffled_target(model, guide, part(), seed=-1)

@@ -118,7 +118,7 @@ def test_smoothing_and_wrong_bands_are_refused() -> None:
         AdaptiveTable(TYPES, WIDTH, (12, 7))
     with pytest.raises(ValueError, match="cutoffs must rise"):
         AdaptiveTable(TYPES, WIDTH, (7, 23))
-    with pytest.raises(ValueError, match="factor must be at least 1"):
+    with pytest.raises(ValueError, match="div_value must be at least 1"):
         AdaptiveTable(TYPES, 3, CUTOFFS, 2)
 
 

@@ -202,7 +202,7 @@ def test_mistakes_are_named() -> None:
     assert score(["a", "b"], ["", "b"]).chrf > 0
     with pytest.raises(ValueError, match="resamples must be at least 40, got 39"):
         paired_bootstrap(["a"], [], ["a"], resamples=39)
-    with pytest.raises(ValueError, match=r"seed must lie between 0 and 2\^63, got -1"):
+    with pytest.raises(ValueError, match=r"seed must be at least 0, got -1"):
         paired_bootstrap(["a"], [], ["a"], seed=-1)
     with pytest.raises(ValueError, match="1 translations of 2 references"):
         paired_bootstrap(["a", "b"], [["a"]], ["a", "b"])

@@ -141,7 +141,7 @@ def test_options_out_of_range_are_refused(runs: list[lh.Run]) -> None:
         ({"sentences": 0}, "sentences must be at least 1"),
         ({"draws": 1}, "draws must be at least 2"),
         ({"shown": 0}, "shown must be at least 1"),
-        ({"seed": -1}, "seed must lie between"),
+        ({"seed": -1}, "seed must be at least 0"),
         ({"part": "all"}, "part must be one of train, valid, test; got 'all'"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -40,7 +40,10 @@ def finished(folder: Path, corpus: Corpus, given: bool = False, **results: Any) 
     write_folder(folder, **results)
     with (folder / "metrics.jsonl").open("a") as file:
         file.write("{")
-    settings = Settings(data=describe_data(corpus), decode=Decoding(max_tokens=5))
+    settings = Settings(
+        data=describe_data(corpus),
+        decode=Decoding() if corpus.source is None else Decoding(max_tokens=5),
+    )
     own = corpus if given else None
     return Run(folder, settings, corpus.target, corpus.source, model, guide, 7, user_corpus=own)
 

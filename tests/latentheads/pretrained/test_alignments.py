@@ -34,7 +34,7 @@ OPTIONS = {
     "pair": {"blocks": 1, "heads": 2},
     "chain": {"blocks": 1, "prior": "chain"},
     "soft": {"blocks": 1, "prior": "soft"},
-    "mixture": {"blocks": 1, "prior": "mixture", "components": 2},
+    "mixture": {"blocks": 1, "prior": {"class": "mixture", "components": 2}},
 }
 FORMS = dict(zip(WRITERS, ["two", "chain", "soft", "one", "pair", "chain"], strict=True))
 """A form of alignments for each network."""

@@ -11,6 +11,7 @@ import transformers
 
 from latentheads import AlignmentOptions
 from latentheads.models import LanguageModel, Network, make_prior
+from latentheads.models.network import PreNorm
 from latentheads.pretrained import from_gpt2, to_gpt2
 from latentheads.pruning import remove_heads
 from tests.latentheads.pretrained.networks import gpt2
@@ -19,7 +20,7 @@ from tests.typechecking import unchecked
 
 
 def plain_model(**changes: Any) -> Any:
-    return build("language-model", "delta", norm="pre", **changes).eval()
+    return build("language-model", "delta", **{"norm": "pre", **changes}).eval()
 
 
 @pytest.mark.parametrize("share", ["decoder", "none"])
@@ -46,12 +47,12 @@ def test_what_is_no_plain_transformer_is_refused_in_a_line() -> None:
     with pytest.raises(ValueError, match=r"^model must be a LanguageModel, got Linear$"):
         unchecked(unchecked(to_gpt2))(torch.nn.Linear(2, 3))
     refuse(build("language-model", "delta"), "norm post")
-    refuse(build("language-model", "independent", norm="pre"), "noise")
-    refuse(build("language-model", "residual", norm="pre"), "residual")
+    refuse(build("language-model", "independent", norm=PreNorm()), "noise")
+    refuse(build("language-model", "residual", norm=PreNorm()), "residual")
     refuse(plain_model(mixers="local"), "mixers local")
-    refuse(plain_model(final_norm=False), "final_norm")
-    refuse(plain_model(cutoffs=(5,), width=8, heads=2), "cutoffs")
-    network = Network(width=6, heads=3, layers=1, norm="pre")
+    refuse(plain_model(norm=PreNorm(final_norm=False)), "final_norm")
+    refuse(plain_model(adaptive=(5,), width=8, heads=2), "adaptive")
+    network = Network(width=6, heads=3, layers=1, norm=PreNorm())
     prior, options = make_prior("delta"), AlignmentOptions(1)
     refuse(LanguageModel(13, prior, network, (), latents=[options]), "alignments")
     smaller = plain_model()

@@ -59,10 +59,10 @@ def test_a_perfect_translation_without_case_is_perfect() -> None:
     assert score(written, corpus.test.references)["bleu"] < 90  # type: ignore[operator]
 
 
-SIZES = {"width": 8, "heads": 2, "layers": 1, "feed_forward": 5, "channels": 4}
+SIZES = {"width": 8, "heads": 2, "layers": 1, "feed_forward": 5}
 LOGITS = {"latents": "logits", "guide": "mean-field"}
 TASKS = {**LOGITS, "data": {"class": "grammar", "tasks": {"names": "velu,tamir"}}}
-SELECTION = {"strategy": "subset", "candidates": 5, "blocks": "encoder-self"}
+SELECTION = {"strategy": {"class": "subset", "candidates": 5}, "blocks": "encoder-self"}
 GATES = {"blocks": "decoder-self", "open": 0.3, "start": 2.0, "temperature": 0.5}
 APART = {"kinds": "subspace,output", "weight": 0.5, "blocks": "encoder-self", "diagonal": False}
 

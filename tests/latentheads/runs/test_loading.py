@@ -100,8 +100,8 @@ def test_a_language_model_is_loaded(tmp_path: Path) -> None:
 
 def test_a_prompt_is_lower_cased_as_the_text_was(tmp_path: Path) -> None:
     data, out = write_text(tmp_path / "corpus"), tmp_path / "run"
-    words = ["--data", str(data), "--data.lowercase=true", "--data.vocab_size=300"]
-    train(out, *words, "--data.unit=subword", "--guide=tied")
+    words = ["--data", str(data), "--data.lowercase=true", "--data.unit=subword"]
+    train(out, *words, "--data.unit.vocab_size=300", "--guide=tied")
     loaded = load(out)
     assert loaded.target.encode("THE dog") == loaded.target.encode("the dog")
     assert loaded.corpus.target.lowercase

@@ -162,7 +162,7 @@ def test_a_report_is_of_its_part_by_the_seed_and_draws_of_the_run(run: Run) -> N
     [
         ("length", 0, "^length must be at least 1, got 0$"),
         ("number", -1, "^number must be at least 0, got -1$"),
-        ("temperatur", 0.5, "^unknown option 'temperatur': did you mean temperature"),
+        ("temperatur", 0.5, "^temperatur is not an option: did you mean temperature"),
         ("top_k", "all", "^top_k must be a whole number, got 'all'$"),
     ],
 )

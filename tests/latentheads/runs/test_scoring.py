@@ -28,7 +28,8 @@ def test_what_ctc_hears_is_scored_by_words_and_by_letters(lowercase: bool) -> No
     targets, sources = [[4, 5, 2], [6, 7, 2], [8, 2]], [[4, 2], [4, 4, 4, 2], [4, 4, 2]]
     part = some_part(targets, sources, references=SAID)
     corpus = Corpus("by hand", part, part, part, words)
-    model = Translation(5, len(words), make_prior("delta"), sizes(channels=4), bins=5, ctc=0.3)
+    network = sizes(speech={"channels": 4})
+    model = Translation(5, len(words), make_prior("delta"), network, bins=5, ctc=0.3)
     settings = Settings(data=Speech("folder", lowercase=lowercase))
 
     def hear(batch: Batch) -> list[list[int]]:

@@ -11,7 +11,7 @@ from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
 from tests.latentheads.runs.trained import load, train
 
 KINDS: Any = ("heads", "selections", "alignments")
-GROUP = ("--latents=selection", "--selection.strategy=group", "--selection.candidates=4")
+GROUP = ("--latents=selection", "--selection.strategy=group", "--selection.strategy.candidates=4")
 RUNS = {
     "plain": ("--recipe=transformer",),
     "heads": ("--recipe=cascaded",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -23,6 +24,8 @@ from latentheads.runs.settings import Settings
 from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_speech
 from tests.tiny import jiggle
 
+SIZES: dict[str, Any] = {"width": 8, "heads": 2, "layers": 1, "speech": {"channels": 4}}
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
@@ -30,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = write_speech(tmp_path_factory.mktemp("speech"))
     data = Speech(str(folder), vocab_size=0, bins=7, top_frequency=3800)
     corpus = data.load()
-    model = Translation.of(corpus, width=8, heads=2, layers=1, channels=4).double().eval()
+    model = Translation.of(corpus, **SIZES).double().eval()
     guide = Cascaded(model).double().eval()
     return Run(folder, Settings(data=data), corpus.target, corpus.source, model, guide, 7)
 
@@ -72,7 +75,7 @@ def test_a_transcript_has_no_blanks_around_it(run: Run) -> None:
 def test_a_number_of_transcripts_is_drawn_of_each_file(run: Run) -> None:
     files = [run.path / "sound" / f"test-{place}.wav" for place in range(3)]
     torch.manual_seed(3)
-    model = Translation.of(run.corpus, prior="independent", width=8, heads=2, layers=1, channels=4)
+    model = Translation.of(run.corpus, prior="independent", **SIZES)
     jiggle(model, 0.5).double().eval()
     drawing = replace(run, model=model, guide=Tied(model))
     once = drawing.transcribe(files)

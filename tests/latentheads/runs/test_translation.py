@@ -55,7 +55,7 @@ def test_what_cannot_be_translated_is_one_line(run: Run) -> None:
     wrong = lh.data.Grammar(sentences=20, held_out=2).load()
     for arguments, options, message in (
         ((model, corpus, "b a"), {}, r"sentences must be a list of texts, got one text"),
-        ((model, corpus, LINES), {"num_beams": 4}, "unknown option 'num_beams': did you mean beam"),
+        ((model, corpus, LINES), {"num_beams": 4}, "num_beams is not an option: did you mean beam"),
         ((model, corpus, LINES), {"max_new_tokens": 4}, ".*: did you mean max_tokens"),
         ((model, corpus, LINES), {"beam": 0}, "beam must be at least 1, got 0"),
         ((model, corpus.source, LINES), {}, "corpus must be a Corpus, or its vocabularies"),

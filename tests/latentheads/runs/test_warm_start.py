@@ -21,7 +21,7 @@ from latentheads.runs.warm_start import describe_initialisation, initialise_from
 from latentheads.training.checkpoints import weights
 
 NOTHING = Part(Rows.of([[2]]), Rows.of([[4]]))
-SMALL = {"width": 6, "feed_forward": 7, "heads": 2, "layers": 2, "channels": 4}
+SMALL = {"width": 6, "feed_forward": 7, "heads": 2, "layers": 2, "speech": {"channels": 4}}
 PLAIN = {"data": {"class": "speech", "folder": "here"}, "network": SMALL, "ctc": 0.3}
 PLAIN |= {"latents": "logits", "logits": {"prior": "cascaded"}, "guide": "tied"}
 HEARS = Positions(Filterbank(5, 3800))
@@ -178,7 +178,7 @@ def test_an_encoder_brings_what_it_chose_for_each_language(
 
 @pytest.mark.parametrize("part", ["all", "encoder"])
 def test_what_is_of_training_alone_may_differ(part: str, load_as: Callable[[Run], None]) -> None:
-    before = run_of(settings(network={"spec_augment": "LB"}), Words(["eins"]))
+    before = run_of(settings(network={"speech": {"spec_augment": "LB"}}), Words(["eins"]))
     load_as(before)
     said = settings(start="before", start_with=part, network={"dropout": 0.3})
     assert load_initial_run(said) is before

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from pyro.infer import Trace_ELBO
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor, nn
 
@@ -19,13 +20,18 @@ from latentheads.distributions import CholeskyHeads, HeadContext, NormalHeads
 from latentheads.families import Family, HeadScale
 from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES, Guide
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.selection.gradients import StraightThrough
+from latentheads.latents.selection.objectives import Enumerated_ELBO, ScoreFunction_ELBO
+from latentheads.latents.selection.options import SelectionOptions
 from latentheads.latents.selection.strategies import make_selector
 from latentheads.models import Translation, make_prior
 from latentheads.names import Block
 from latentheads.training import checkpoints
-from latentheads.training.engine import Engine, Progress, make_loss
+from latentheads.training.engine import Engine, Progress, check_compatible, make_loss
+from latentheads.training.losses import HeadELBOLoss, RelaxedLoss
 from latentheads.training.optimizers import StateNames
 from latentheads.training.options import (
     AdamWOptimizer,
@@ -60,18 +66,79 @@ def run(**options: Any) -> tuple[list[Progress], list[Tensor]]:
 def test_a_loss_of_alignments_needs_some_that_are_drawn(loss: Any) -> None:
     with pytest.raises(ValueError, match=f"loss {loss} needs a latent that is summed out"):
         make(loss=loss)
-    for select_gradient in ("straight-through", "score"):
-        how: Any = {"loss": loss, "select_gradient": select_gradient}
-        made: Any = make_loss(Training(**how, loss_samples=3))
-        assert (made.objective, made.objective_draws) == (loss, 3)
 
 
-@pytest.mark.parametrize("select_gradient", ["straight-through", "score", "enumerate"])
-def test_the_objective_takes_its_options(select_gradient: Any) -> None:
-    free_bits = 0.1 if select_gradient == "straight-through" else 0.0
+@pytest.mark.parametrize("loss", ["iwae", "rws"])
+def test_a_loss_of_several_samples_has_their_number(loss: str) -> None:
+    training = make_training({"loss": {"class": loss, "num_samples": 3}})
+    made: Any = make_loss(training, build())
+    assert (made.objective, made.num_samples) == (loss, 3)
+
+
+GRADIENTS: dict[str, type[Head_ELBO]] = {
+    "straight-through": Head_ELBO,
+    "score": ScoreFunction_ELBO,
+    "enumerate": Enumerated_ELBO,
+}
+
+
+def selecting(gradient: Any) -> Translation:
+    options = SelectionOptions({"class": "subset", "candidates": 6}, gradient=gradient)
+    network, prior = sizes(layers=1), make_prior("delta")
+    return Translation(11, 13, prior, network, latents=[options]).double()
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_the_objective_takes_its_options(gradient: Any) -> None:
+    free_bits = 0.1 if gradient == "straight-through" else 0.0
     for kl in ("analytic", "sampled"):
-        made = make_loss(Training(select_gradient=select_gradient, free_bits=free_bits, kl=kl))
+        training = make_training({"loss": {"free_bits": free_bits, "kl": kl}})
+        made: Any = make_loss(training, selecting(gradient))
+        assert type(made) is GRADIENTS[gradient]
         assert (made.free_bits, made.analytic) == (free_bits, kl == "analytic")
+
+
+@pytest.mark.parametrize(
+    ("gradient", "loss"),
+    [
+        ("score", Trace_ELBO()),
+        ("enumerate", Head_ELBO(analytic=True)),
+        ({"class": "straight-through", "temperature": 2.0}, Trace_ELBO()),
+        ({"class": "straight-through", "temperature": 2.0}, ScoreFunction_ELBO()),
+    ],
+)
+def test_a_gradient_of_a_selection_is_refused_where_the_loss_takes_its_own(
+    gradient: Any, loss: Any
+) -> None:
+    model, line = selecting(gradient), f"^selection.gradient .* {type(loss).__name__} takes its own"
+    with pytest.raises(ValueError, match=line):
+        check_compatible(make_training({"loss": loss}), model, loss)
+    check_compatible(make_training({"loss": loss}), selecting("straight-through"), loss)
+
+
+def test_the_temperature_of_a_selection_falls_in_training() -> None:
+    gradient = {"class": "straight-through", "temperature": 4.0, "least_temperature": 1.0}
+    model = selecting(gradient)
+    guide = attach("tied", model)
+    engine = Engine(model, guide, part(), make_training({"steps": 4, "report_every": 2}))
+    seen: list[Any] = []
+    engine.run(lambda _: seen.append(guide.selection_families[0].temperature))
+    assert seen == pytest.approx([4.0 * 0.25**0.25, 4.0 * 0.25**0.75])
+
+
+def test_the_weight_in_an_instance_is_its_owners() -> None:
+    model = build()
+    loss = Head_ELBO(0.5, analytic=True)
+    options = make_training({"steps": 2, "report_every": 1, "loss": loss})
+    engine = Engine(model, attach("cascaded", model), part(), options, loss=loss)
+    weights: list[float] = []
+
+    def report(progress: Progress) -> None:
+        weights.append(progress.kl_weight)
+        loss.kl_weight = 0.25
+
+    engine.run(report)
+    assert weights == [0.5, 0.25]
 
 
 def test_reports_come_in_stretches_and_at_the_end() -> None:
@@ -167,8 +234,12 @@ def test_what_was_evaluated_is_trained_in_its_mode_and_precision(precision: Any)
 @pytest.mark.parametrize(
     "options",
     [
-        {"kl": "sampled", "clip": 0.0, "optimizer": {"class": "adamw", "weight_decay": 1e-3}},
-        {"free_bits": 0.01, "accumulate": 3},
+        {
+            "loss": {"kl": "sampled"},
+            "clip": 0.0,
+            "optimizer": {"class": "adamw", "weight_decay": 1e-3},
+        },
+        {"loss": {"free_bits": 0.01}, "accumulate": 3},
         {"precision": "bf16"},
         {"optimizer": "nag", "learning_rate": 0.1, "schedule": "cosine"},
         {"optimizer": {"class": "muon", "weight_decay": 1e-3}},
@@ -252,24 +323,23 @@ def test_no_warning_of_a_tied_guide_or_of_a_frozen_one(form: str) -> None:
 
 
 def test_the_weight_of_the_kl_is_that_of_the_last_step() -> None:
-    seen, _ = run(kl_warmup_steps=4)
+    seen, _ = run(loss={"kl_warmup": 4})
     assert [progress.kl_weight for progress in seen] == pytest.approx([0.5, 1.0, 1.0])
 
 
 def test_a_selection_is_relaxed_at_the_temperature_of_its_step() -> None:
-    selector = make_selector("group", HEADS, 2 * HEADS)
+    selector = make_selector("group", HEADS, 2 * HEADS, gradient=StraightThrough(4.0, 1.0))
     model = Translation(11, 13, make_prior("delta"), sizes(layers=1), latents=[selector]).double()
     guide = FORMS["tied"](model).double()
     for steps, temperature in ((1, 4.0), (2, 2.0)):
-        plan = Training(steps=steps, temperature=4.0, least_temperature=1.0)
-        Engine(model, guide, part(), plan).run(lambda progress: None)
+        Engine(model, guide, part(), Training(steps=steps)).run(lambda progress: None)
         assert {family().temperature for family in guide.selection_families} == {temperature}
 
 
 def test_relaxed_gates_have_the_temperature_of_the_step() -> None:
     gates = [BernoulliHeadsOptions("decoder.0.cross")]
     model = Translation(11, 13, make_prior("delta"), sizes(layers=1), latents=gates).double()
-    plan = Training(steps=2, temperature=4.0, least_temperature=1.0, loss="relaxed")
+    plan = Training(steps=2, loss=RelaxedLoss(temperature=4.0, least_temperature=1.0))
     engine = Engine(model, GUIDES["mean-field"](model).double(), part(), plan)
     engine.run(lambda progress: None)
     assert model.latents["bernoulli-heads"].temperature == 2.0
@@ -278,10 +348,13 @@ def test_relaxed_gates_have_the_temperature_of_the_step() -> None:
 def test_what_cannot_be_learned_by_scores_is_refused_before_a_step() -> None:
     gates = Gating(HEADS)
     model = Translation(11, 13, make_prior("delta"), sizes(layers=1), latents=[gates]).double()
-    with pytest.raises(ValueError, match=r"^gates are learned by select_gradient straight-through"):
-        Engine(model, FORMS["tied"](model).double(), part(), Training(select_gradient="score"))
-    with pytest.raises(ValueError, match=r"^gates need a KL of weight 1, .*: drop max_kl_weight$"):
-        Engine(model, FORMS["tied"](model).double(), part(), Training(max_kl_weight=0.5))
+    guide, loss = FORMS["tied"](model).double(), ScoreFunction_ELBO()
+    with pytest.raises(ValueError, match=r"^gates are learned by Head_ELBO\(analytic=True\), not"):
+        Engine(model, guide, part(), Training(), loss=loss)
+    for options, name in (({"kl_weight": 0.5}, "kl_weight"), ({"kl_warmup": 5}, "kl_warmup")):
+        training, line = make_training({"loss": options}), f"^gates need a .*: drop loss.{name}$"
+        with pytest.raises(ValueError, match=line):
+            Engine(model, guide, part(), training)
 
 
 @dataclass(frozen=True)
@@ -556,7 +629,7 @@ def test_a_scale_that_is_not_positive_is_blamed(family: type[Family], kl: Any, o
         guide.families["decoder_1_cross"] = family(HEADS)  # type: ignore[call-arg]
     else:
         model.decoder.layers[1].cross.prior = family(HEADS)  # type: ignore[call-arg]
-    engine = Engine(model, guide, part(), Training(steps=1, kl=kl))
+    engine = Engine(model, guide, part(), Training(steps=1, loss=HeadELBOLoss(kl=kl)))
     whose = "posterior" if of == "guide" else "prior"
     error: type[Exception] = FloatingPointError
     expected = rf"^step 1: site decoder\.1\.cross\.logits: the {whose}'s scale is not positive$"
@@ -584,6 +657,10 @@ def test_noise_that_would_not_grow_with_the_others_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^noise_warmup_steps acts on .*: Loud has none$"):
         Engine(model, LoudGuide(model), part(), plan)
     assert Engine(model, LoudGuide(model), part(), replace(plan, noise_warmup_steps=0))
+    with pytest.raises(
+        ValueError, match=r"^noise_warmup_steps acts on noise, and neither model nor"
+    ):
+        make("delta", noise_warmup_steps=2)
 
 
 def test_noise_grows_to_its_scale_and_is_whole_between_updates() -> None:
@@ -621,7 +698,7 @@ def test_the_objective_of_a_first_step_in_little_noise_is_no_other_than_later(fo
     torch.manual_seed(0)
     model = build("language-model", layers=1)
     own = Part(part().targets, None)
-    plan = Training(steps=1, noise_warmup_steps=1000, kl="sampled")
+    plan = Training(steps=1, noise_warmup_steps=1000, loss=HeadELBOLoss(kl="sampled"))
     engine, seen = Engine(model, FORMS[form](model).double(), own, plan), []
     engine.run(seen.append)
     assert abs(seen[0].objective) < 9

@@ -216,7 +216,7 @@ def refuse(said: str, *given: Any, **options: Any) -> None:
 
 def test_what_cannot_be_fitted_is_refused_in_a_line() -> None:
     model, guide = pair()
-    refuse("unknown option 'stepz': did you mean steps", model, guide, some(), stepz=3)
+    refuse("stepz is not an option: did you mean steps", model, guide, some(), stepz=3)
     refuse("average is of a run folder: train with lh.Trainer", model, guide, some(), average=2)
     refuse("tokens cuts a part of a corpus", model, guide, some(), tokens=99)
     refuse("it belongs to another", pair()[0], guide, some())

@@ -19,6 +19,7 @@ from latentheads.latents.alignments.exact import block_log_probs, broadcast_sum
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.output_heads import OutputState
 from latentheads.models import Translation, make_prior
+from latentheads.models.network import SpeechOptions
 from latentheads.noise import fixed_noise
 from latentheads.uncertainty.ensembles import (
     DeepEnsemble,
@@ -232,7 +233,7 @@ def test_noise_is_put_around_quiet_sites_alone(options: dict[str, Any]) -> None:
 def test_what_is_hidden_of_sound_is_no_dropout() -> None:
     bins = 5
     for dropout, differs in ((0.0, False), (0.3, True)):
-        network = sizes(spec_augment="LD", channels=2, dropout=dropout)
+        network = sizes(speech=SpeechOptions(2, "LD"), dropout=dropout)
         model = Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), network, bins=bins)
         frames = torch.randn(1, 24, bins)
         lengths = torch.tensor([24])

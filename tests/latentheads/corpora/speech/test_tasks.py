@@ -67,7 +67,8 @@ def test_a_language_is_a_tag_that_is_read_and_not_scored(folder: Path, cache: st
     assert batch.source_task is not None
     assert batch.target_task is not None
     assert batch.source_task.tolist() == batch.target_task.tolist() == [0, 1]
-    model = Translation.of(corpus, width=8, heads=2, layers=1, channels=4).double().eval()
+    network = {"width": 8, "heads": 2, "layers": 1, "speech": {"channels": 4}}
+    model = Translation.of(corpus, **network).double().eval()
     fed: list[list[int]] = []
     step = model.step
 
@@ -145,7 +146,7 @@ def test_names_of_tasks_are_read_again() -> None:
 def test_heads_are_selected_for_each_speaker(folder: Path, strategy: str) -> None:
     tasks = {"names": "ann:de,bob:de", "distinguish_by": "speaker"}
     corpus = read(folder, by("speaker", "ann:de,bob:de"))
-    network = {"width": 8, "heads": 2, "layers": 1, "channels": 4}
+    network = {"width": 8, "heads": 2, "layers": 1, "speech": {"channels": 4}}
     options = {"latents": "logits+selection", "logits": {"prior": "cascaded"}, "guide": "tied"}
     options |= {"network": network, "adapters": 3, "selection": {"strategy": strategy}}
     data = {"class": "speech", "folder": str(folder), "tasks": tasks}

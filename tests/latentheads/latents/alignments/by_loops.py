@@ -120,12 +120,12 @@ class Sentence:
         own = self.heads[head]
         block, root = own.block, math.sqrt(own.query.shape[-1])
         scores: Array = own.key @ own.query[t] / root
-        if block.prior == "chain" and before is not None:
-            scores = scores + self.jumps(block.jumps["before"], before[head])
-        for lower in range(block.first_head) if block.prior == "cascaded" else ():
+        if self.chained and before is not None:
+            scores = scores + self.jumps(block.prior.jumps, before[head])
+        for lower in range(block.first_head) if hasattr(block.prior, "contents") else ():
             name, key = f"{head}_{lower}", self.heads[lower].key[taken[lower]]
-            scores = scores + own.key @ (key @ numbers(block.contents[name])) / root
-            scores = scores + self.jumps(block.jumps[name], taken[lower])
+            scores = scores + own.key @ (key @ numbers(block.prior.contents[name])) / root
+            scores = scores + self.jumps(block.prior.jumps[name], taken[lower])
         return scores
 
     def answered(self, laws: Sequence[CategoricalParameters]) -> Scores:
@@ -289,7 +289,7 @@ def main() -> None:
     for shape, options in ALL.items():
         number, apart = farthest(shape)
         heads = f"{options.blocks} | {options.heads}"
-        print(f"| `{options.prior}` | {heads} | {number:,} | {apart:.0e} |")
+        print(f"| `{options.prior_name}` | {heads} | {number:,} | {apart:.0e} |")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.alignments.priors import MixturePrior
 from latentheads.models import LanguageModel, Translation, make_prior
 from tests.tiny import ADAPTIVE, KINDS, SOURCE_TYPES, TARGET_TYPES, jiggle, sizes
 
@@ -23,8 +24,8 @@ SOFT = {
     "two soft blocks": AlignmentOptions(2, 2, "soft", 5),
 }
 MIXTURE = {
-    "mixture": AlignmentOptions(1, 1, "mixture", 5, components=3),
-    "mixture of two heads": AlignmentOptions(1, 2, "mixture", 5, components=3),
+    "mixture": AlignmentOptions(1, 1, MixturePrior(3), 5),
+    "mixture of two heads": AlignmentOptions(1, 2, MixturePrior(3), 5),
 }
 WINDOWED = {
     "window of two heads": AlignmentOptions(1, 2, "independent", 5, window=2),

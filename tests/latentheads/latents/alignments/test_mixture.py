@@ -43,7 +43,7 @@ def test_log_p_is_a_mixture_of_softmaxes(kind: str, shape: str, batch: Batch) ->
 
 def test_its_exact_guide_lacks_nothing_and_it_has_no_links() -> None:
     corpus = lh.data.Grammar(sentences=7, held_out=3).load()
-    options = lh.AlignmentOptions(1, prior="mixture", components=3)
+    options = lh.AlignmentOptions(1, prior={"class": "mixture", "components": 3})
     model = lh.models.Translation.of(corpus, latent=(), latents=[options], width=6, heads=2)
     assert lh.evaluate(model, Exact(model), corpus.test).gap == 0
     with pytest.raises(ValueError, match="no latent alignments, and so no posterior"):

@@ -276,7 +276,7 @@ def test_what_is_trained_by_draws_has_a_bound_as_its_value(
     found = []
     for analytic in (True, False):
         torch.manual_seed(3)
-        elbo = Head_ELBO(analytic=analytic, objective=objective, objective_draws=3)
+        elbo = Head_ELBO(analytic=analytic, objective=objective, num_samples=3)
         loss = elbo.differentiable_loss(model, guide, batch)
         loss.backward()
         found.append(loss.item())
@@ -291,7 +291,7 @@ def test_many_draws_come_near_the_exact_log_p(batch: Batch) -> None:
     model = telling("two blocks")
     guide = attach("cascaded", model, size=0.05)
     with torch.no_grad():
-        elbo = Head_ELBO(objective="iwae", objective_draws=400)
+        elbo = Head_ELBO(objective="iwae", num_samples=400)
         found = -elbo.differentiable_loss(model, guide, batch).item()
     exact = terms(model, guide, batch).enumeration.log_evidence.sum().item()
     assert found == pytest.approx(exact, abs=0.3)
@@ -301,7 +301,7 @@ def test_many_draws_come_near_the_exact_log_p(batch: Batch) -> None:
     ("options", "said"),
     [
         ({"objective": "all"}, "must be one of bound, marginal, sampled, iwae, rws, relaxed"),
-        ({"objective": "iwae", "objective_draws": 1}, "objective_draws must be at least 2, got 1"),
+        ({"objective": "iwae", "num_samples": 1}, "num_samples must be at least 2, got 1"),
         ({"num_particles": 0}, "num_particles must be at least 1, got 0"),
     ],
 )
@@ -326,7 +326,7 @@ def test_every_vectorised_particle_has_draws_of_its_own(
     guide = attach("cascaded", model)
     elbo = Head_ELBO(
         objective="iwae",
-        objective_draws=5,
+        num_samples=5,
         num_particles=3,
         vectorize_particles=True,
         max_plate_nesting=1,

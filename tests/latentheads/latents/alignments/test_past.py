@@ -13,12 +13,13 @@ from torch import Tensor
 from latentheads import Batch
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.alignments import aligner
-from latentheads.latents.alignments.block import JumpsAfterNull
+from latentheads.latents.alignments.jumps import JumpsAfterNull
 from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.alignments.priors import CascadedPrior, ChainPrior
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT, WINDOWED, aligned
 from tests.tiny import TARGET_TYPES
 
-SHORT = AlignmentOptions(1, 1, "chain", 5, reach=1)
+SHORT = AlignmentOptions(1, 1, ChainPrior(reach=1), 5)
 EXACT = {**SHAPES, **WINDOWED, "chain of short jumps": SHORT}
 every_shape = pytest.mark.parametrize("shape", EXACT)
 TEXT = torch.tensor([[5, 6, 7, 2]])
@@ -46,7 +47,7 @@ class PlainTransformer:
         self.output, self.blocks = model.output, list(model.alignments.blocks)
         self.rows = [model.alignments.null, *self.states]  # what key s is of: null, then states
         options, self.words = model.alignments.options, words[0]
-        self.window, self.reach = options.window, options.reach
+        self.window, self.prior = options.window, options.prior
 
     def keys(self, t: int) -> list[int]:
         """Null, and the states before a word's own that are near enough."""
@@ -72,13 +73,13 @@ class PlainTransformer:
         scores = []
         for s in self.keys(t):
             score = query @ self.key(head, s) / block.size**0.5
-            if block.prior == "chain" and before is not None:
-                score = score + jump(block.jumps["before"], self.reach, before, s)
-            for lower in range(block.first_head) if block.prior == "cascaded" else ():
-                content = self.key(lower, drawn[lower]) @ block.contents[f"{head}_{lower}"]
+            if isinstance(self.prior, ChainPrior) and before is not None:
+                score = score + jump(block.prior.jumps, self.prior.reach, before, s)
+            for lower in range(block.first_head) if isinstance(self.prior, CascadedPrior) else ():
+                content = self.key(lower, drawn[lower]) @ block.prior.contents[f"{head}_{lower}"]
                 score = score + content @ self.key(head, s) / block.size**0.5
-                jumps = block.jumps[f"{head}_{lower}"]
-                score = score + jump(jumps, self.reach, drawn[lower], s)
+                jumps = block.prior.jumps[f"{head}_{lower}"]
+                score = score + jump(jumps, self.prior.reach, drawn[lower], s)
             scores.append(score)
         return dict(zip(self.keys(t), torch.stack(scores).log_softmax(0), strict=True))
 
@@ -251,4 +252,4 @@ def test_null_adds_nothing_and_its_key_is_learned(batch: Batch) -> None:
     assert all((rows[:, 0] == 0).all() for rows in model.alignments.vectors(memory))
     model.token_distribution(batch).exact_inference(batch.scored).log_evidence.sum().backward()
     assert (model.alignments.null.grad != 0).any()
-    assert (model.alignments.blocks[1].jumps["1_0"].null.grad != 0).all()
+    assert (model.alignments.blocks[1].prior.jumps["1_0"].null.grad != 0).all()

@@ -133,7 +133,7 @@ def test_every_objective_trains_model_prior_and_guide(objective: str) -> None:
     torch.manual_seed(0)
     model = build().train()
     guide = attach(model).train()
-    gradient = gradients((model, guide), loss(model, guide, objective, objective_draws=3))
+    gradient = gradients((model, guide), loss(model, guide, objective, num_samples=3))
     for part in ("0.bernoulli_heads.prior.weight", "0.decoder.layers.1.cross.attention.in_weight"):
         assert gradient[part].any()
     assert gradient["1.bernoulli-heads.logits.weight"].any()

@@ -36,9 +36,9 @@ def test_blocks_are_taken_from_the_lowest() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rate": 1}, "rate must lie between 0 and 1, got 1"),
-        ({"rate": 0}, "rate must lie between 0 and 1, got 0"),
-        ({"gibibytes": 0}, "gibibytes must be positive, got 0"),
+        ({"rate": 1}, "rate must be below 1, got 1"),
+        ({"rate": 0}, "rate must be above 0, got 0"),
+        ({"gibibytes": 0}, "gibibytes must be above 0, got 0"),
     ],
 )
 def test_values_out_of_range(options: dict[str, Any], message: str) -> None:

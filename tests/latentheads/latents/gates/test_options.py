@@ -14,12 +14,15 @@ import torch
 
 from latentheads.guides import Tied
 from latentheads.latents.gates.hard_concrete import HardConcrete
-from latentheads.latents.gates.options import GateOptions
+from latentheads.latents.gates.options import GateOptions, TargetHeads
 from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.options import OptionError
+from latentheads.runs.settings import Settings
 from latentheads.training.checkpoints import weights
 from tests.experiments.programs import TINY, report_of, results_of, status_of
 from tests.latentheads.runs.trained import load
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, sizes
+from tests.typechecking import unchecked
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -75,7 +78,7 @@ def test_gates_are_made_as_the_options_say() -> None:
 
 
 def test_the_controller_of_gates_is_made_as_the_options_say() -> None:
-    gates = GateOptions(penalty=2.0, heads=3, rate=0.02)
+    gates = GateOptions(penalty=2.0, heads={"number": 3, "rate": 0.02})
     types, law = (SOURCE_TYPES, TARGET_TYPES), make_prior("delta")
     model = Translation(*types, law, sizes(), latents=[gates.gating(sizes().heads)])
     closing = gates.make_controller(model, Tied(model), steps=7, tokens=11)
@@ -84,6 +87,17 @@ def test_the_controller_of_gates_is_made_as_the_options_say() -> None:
     assert (closing.steps, closing.tokens) == (7, 11)
     assert float(closing.l0_penalty.value) == 22
     assert GateOptions().make_controller(model, Tied(model), 7, 11) is None
+
+
+def test_the_penalty_adapts_only_towards_a_number_of_heads() -> None:
+    assert GateOptions().heads is None
+    assert GateOptions(heads=3) == GateOptions(heads=TargetHeads(3, 1e-4))
+    for options in ({"rate": 0.1}, {"heads": {"rate": 0.1}}, {"heads": {"number": 3, "rate": 0}}):
+        with pytest.raises(OptionError, match=r"heads\.(rate|number)"):
+            unchecked(GateOptions)(**options)
+    settings_of_heads = settings("--latents=gates", "--gates.heads=3", "--gates.heads.rate=.5")
+    assert settings_of_heads.latents == (GateOptions(heads=TargetHeads(3, 0.5)),)
+    assert Settings.from_options(settings_of_heads.to_options()) == settings_of_heads
 
 
 def test_the_figures_count_every_gate_that_lets_something_through() -> None:
@@ -177,10 +191,13 @@ def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
     [
         ("--latents=gates --gates.blocks=encoder", "unknown attention type 'encoder'"),
         ("--latents=gates --gates.penalty=-1", "--gates.penalty must be at least 0, got -1"),
-        ("--latents=gates --train.kl=sampled", "closed form of a KL: use "),
+        ("--latents=gates --loss.kl=sampled", "closed form of a KL: use "),
         ("--latents=gates+selection", "latents selection and gates exclude each other"),
-        ("--latents=gates --gates.open=1", "--gates.open must lie between 0 and 1, got 1"),
+        ("--latents=gates --gates.open=1", "--gates.open must be below 1, got 1"),
         ("--latents=gates --gates.heads=6", "gates.heads must lie in 0 ... 5, got 6"),
+        ("--latents=gates --gates.heads=0", "--gates.heads.number must be at least 1, got 0"),
+        ("--latents=gates --gates.rate=1", "did you mean --gates.heads.rate?"),
+        ("--latents=gates --gates.heads.rate=1", "--gates.heads.number is missing"),
         ("--gates.heads=1", "--gates is not latent: say "),
         ("--start={runs}/none", "{runs}/none is not a folder: give folders that run.py wrote"),
         ("--start={runs}/plain --network.width=16", "network.width 8 there, 16 here"),

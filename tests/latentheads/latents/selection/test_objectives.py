@@ -201,7 +201,11 @@ def test_dropout_is_the_same_for_all_alternatives() -> None:
         (lambda: ScoreFunction_ELBO(draws=1), "draws must be at least 2, got 1"),
         (
             lambda: ScoreFunction_ELBO(free_bits=0.1),
-            "free_bits needs select_gradient straight-through",
+            "free_bits needs selection.gradient straight-through",
+        ),
+        (
+            lambda: ScoreFunction_ELBO(num_particles=2, vectorize_particles=True),
+            "vectorize_particles needs selection.gradient straight-through",
         ),
     ],
 )
@@ -244,23 +248,23 @@ def gated() -> Any:
 @pytest.mark.parametrize("make", [Enumerated_ELBO, ScoreFunction_ELBO])
 def test_gates_are_told_what_learns_them(make: Callable[[], Any]) -> None:
     model = gated()
-    with pytest.raises(ValueError, match=r"gates are learned by .* Head_ELBO\(analytic=True\)"):
+    with pytest.raises(ValueError, match=r"gates are learned by Head_ELBO\(analytic=True\)"):
         make().differentiable_loss(model, Tied(model), Batch.of(TARGETS, SOURCES))
 
 
 @pytest.mark.parametrize(
-    ("option", "message"),
+    ("loss", "message"),
     [
-        ({"select_gradient": "enumerate"}, "gates are learned by select_gradient straight-through"),
-        ({"select_gradient": "score"}, "gates are learned by select_gradient straight-through"),
-        ({"max_kl_weight": 0.5}, "gates need a KL of weight 1, .*: drop max_kl_weight$"),
-        ({"kl_warmup_steps": 5}, "gates need a KL of weight 1, .*: drop kl_warmup_steps$"),
+        (Enumerated_ELBO(), r"gates are learned by Head_ELBO\(analytic=True\), not by Enumerated"),
+        (ScoreFunction_ELBO(), r"gates are learned by Head_ELBO\(analytic=True\), not by ScoreFu"),
+        ({"kl_weight": 0.5}, "gates need a KL of weight 1, .*: drop loss.kl_weight$"),
+        ({"kl_warmup": 5}, "gates need a KL of weight 1, .*: drop loss.kl_warmup$"),
     ],
 )
-def test_a_training_of_gates_is_refused_in_one_line(option: dict[str, Any], message: str) -> None:
+def test_a_training_of_gates_is_refused_in_one_line(loss: Any, message: str) -> None:
     model = gated()
     with pytest.raises(ValueError, match=f"^{message}"):
-        fit(model, Tied(model), [Batch.of(TARGETS, SOURCES)], steps=1, quiet=True, **option)
+        fit(model, Tied(model), [Batch.of(TARGETS, SOURCES)], steps=1, quiet=True, loss=loss)
 
 
 def test_too_many_choices_are_told_in_one_line() -> None:
