@@ -6,15 +6,15 @@ from abc import ABCMeta
 from inspect import Signature, signature
 from typing import Any, ClassVar, TypeVar
 
-Made = TypeVar("Made", bound="Configured")
+Instance = TypeVar("Instance", bound="Configured")
 
 
-class _Making(ABCMeta):
+class _ConfiguredMeta(ABCMeta):
     """Does what has to wait until every constructor of a class is through."""
 
-    def __call__(cls: type[Made], *args: Any, **kwargs: Any) -> Made:  # type: ignore[misc]
+    def __call__(cls: type[Instance], *args: Any, **kwargs: Any) -> Instance:  # type: ignore[misc]
         """Makes an object, notes its arguments and finishes it."""
-        instance: Made = type.__call__(cls, *args, **kwargs)
+        instance: Instance = type.__call__(cls, *args, **kwargs)
         arguments = signature(cls).bind(*args, **kwargs).arguments
         instance.config = dict(list(arguments.items())[cls.num_inputs :])
         instance.post_init()
@@ -27,7 +27,7 @@ class _Making(ABCMeta):
         return own.replace(parameters=list(own.parameters.values())[1:])
 
 
-class Configured(metaclass=_Making):
+class Configured(metaclass=_ConfiguredMeta):
     """Notes the arguments of its constructor, so that no subclass has to.
 
     Attributes:

@@ -118,7 +118,7 @@ class OptionError(ValueError):
         return str(OptionError(self.path and spell(self.path), self.message, similar))
 
 
-class IdleOptionError(OptionError):
+class UnusedOptionError(OptionError):
     """An option that acts on nothing beside the others, such as on noise where there is none."""
 
 

@@ -41,7 +41,7 @@ from latentheads.files import parse_yaml
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.options import (
     CLASS,
-    IdleOptionError,
+    UnusedOptionError,
     choices_of,
     flatten,
     merge,
@@ -169,12 +169,16 @@ def plan_all(
     plans = {}
     for combination in combinations:
         words = [f"--{name}={value}" for name, value in combination.items()]
-        laid, _ = override(dict(options), split_words(words))
-        values = {recipe: _values_of(laid, recipe, program.recipes) for recipe in program.recipes}
-        idle = {recipe: _idle_options(values[recipe], line.trusted) for recipe in program.recipes}
-        in_none = frozenset[str]().union(*idle.values()).intersection(*idle.values())
+        overridden, _ = override(dict(options), split_words(words))
+        values = {
+            recipe: _values_of(overridden, recipe, program.recipes) for recipe in program.recipes
+        }
+        unused = {
+            recipe: _unused_options(values[recipe], line.trusted) for recipe in program.recipes
+        }
+        in_none = frozenset[str]().union(*unused.values()).intersection(*unused.values())
         for seed, recipe in product(program.seeds, program.recipes):
-            own = _without(values[recipe], idle[recipe] - in_none) | {"seed": seed}
+            own = _without(values[recipe], unused[recipe] - in_none) | {"seed": seed}
             label = " ".join([recipe, *(word.removeprefix("--") for word in words)])
             settings = read_run_settings(own, line, prog)
             folder = str(run_folder(out, label, seed))
@@ -258,20 +262,20 @@ def _without_others(
     return kept
 
 
-def _idle_options(values: Mapping[str, Any], trusted: Collection[str]) -> frozenset[str]:
+def _unused_options(values: Mapping[str, Any], trusted: Collection[str]) -> frozenset[str]:
     """Options that act on nothing in a recipe, as a warm-up of noise in one without noise."""
-    idle = frozenset[str]()
+    unused = frozenset[str]()
     while True:
         try:
-            Settings.from_nested(_without(values, idle), trusted)
-        except IdleOptionError as reason:
-            if reason.path in idle:
-                return idle
-            idle |= {reason.path}
+            Settings.from_nested(_without(values, unused), trusted)
+        except UnusedOptionError as reason:
+            if reason.path in unused:
+                return unused
+            unused |= {reason.path}
         except (TypeError, ValueError):  # it is said where the run is planned
-            return idle
+            return unused
         else:
-            return idle
+            return unused
 
 
 def _without(values: Mapping[str, Any], paths: Collection[str]) -> dict[str, Any]:

@@ -31,8 +31,8 @@ from latentheads.options import (
     CLASS_PATH,
     MAX_WIDTH,
     Flag,
-    IdleOptionError,
     OptionError,
+    UnusedOptionError,
     changed_options,
     flatten,
     from_dict,
@@ -245,7 +245,7 @@ class Settings:
     def _check_noise(self) -> None:
         """Validates that there is noise, where it is to be warmed up."""
         if self.train.noise_warmup_steps and not self._is_noisy:
-            raise IdleOptionError(
+            raise UnusedOptionError(
                 "train.noise_warmup_steps",
                 " acts on the noise of logits and of n-gram heads, and there is none",
             )
@@ -269,7 +269,7 @@ class Settings:
         what = {"kl": "a KL that may be sampled", "free_bits": "a KL of each sentence"}
         for name, is_active in acts.items():
             if not is_active and getattr(loss, name) != options_of(type(loss))[name].default:
-                raise IdleOptionError(
+                raise UnusedOptionError(
                     f"train.loss.{name}",
                     f" acts on {what.get(name, 'a KL')}, and the loss {loss.name} has none here",
                 )

@@ -29,7 +29,7 @@ from latentheads.handlers import isolated_param_store
 from latentheads.latents.options import Controller
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
-from latentheads.options import IdleOptionError, import_path
+from latentheads.options import UnusedOptionError, import_path
 from latentheads.runs.build import (
     apply_pruning,
     changed_parts,
@@ -125,7 +125,7 @@ class Trainer:
         )
         try:
             settings = describe(train=options)
-        except IdleOptionError as reason:
+        except UnusedOptionError as reason:
             # an instance samples KLs by default, which says nothing where there are none to sample
             if instance_of(loss) is None or reason.path != "train.loss.kl":
                 raise

@@ -14,6 +14,7 @@ import pytest
 from scipy import stats
 
 from latentheads.data import Grammar, Hub, Pairs
+from latentheads.experiments.cli.comparison import read_varied
 from latentheads.experiments.cli.jobs import RunJob, open_command
 from latentheads.latents.selection.strategies import GroupStrategy, StaticStrategy
 from latentheads.runs.settings import Settings
@@ -456,3 +457,10 @@ def test_values_are_rows_and_each_is_trained_on_its_own_corpus(tmp_path: Path) -
         folder = tmp_path / f"coda-data.language={name}-seed0"
         assert name in (folder / "config.yaml").read_text()
         assert name in results_of(folder)["corpus"]
+
+
+def test_a_comma_within_brackets_belongs_to_a_value() -> None:
+    assert read_varied("network.adaptive=[2,3],[4] loss=iwae") == {
+        "network.adaptive": ["[2,3]", "[4]"],
+        "train.loss": ["iwae"],
+    }

@@ -29,8 +29,8 @@ from latentheads.names import (
 )
 from latentheads.options import (
     Coerced,
-    IdleOptionError,
     OptionError,
+    UnusedOptionError,
     name_of_class,
     options_class,
 )
@@ -63,7 +63,7 @@ class SelectionOptions(LatentOptions):
                 f" must name an attention type: all, or some of {','.join(ATTENTION_TYPES)}",
             )
         if self.fixes_task_weights and self.gradient != DEFAULT_GRADIENT:
-            raise IdleOptionError("gradient", " is of a selection that is learned, not of static")
+            raise UnusedOptionError("gradient", " is of a selection that is learned, not of static")
 
     selects_heads: ClassVar[bool] = True
     depends_on_tasks: ClassVar[bool] = True

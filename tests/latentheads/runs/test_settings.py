@@ -19,7 +19,7 @@ from latentheads.latents.logits.options import LogitsOptions, PriorSpec
 from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import LATENTS
 from latentheads.models.network import SpeechOptions
-from latentheads.options import IdleOptionError, OptionError
+from latentheads.options import OptionError, UnusedOptionError
 from latentheads.runs.build import make_model
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.settings import (
@@ -96,7 +96,7 @@ def test_specs_of_python_are_checked(name: Any, options: Any, message: str) -> N
     assert str(caught.value).startswith(message)
 
 
-def test_numbers_beyond_a_machine_and_idle_options_are_refused() -> None:
+def test_numbers_beyond_a_machine_and_unused_options_are_refused() -> None:
     said = refused(data={"tasks": {"names": "velu", "sizes": [10**11]}})
     assert said == "data.tasks.sizes must be at most 1,000,000, got 100,000,000,000"
     said = refused(latents="gates", gates={"start": 1e300})
@@ -448,7 +448,7 @@ def test_an_option_of_a_kl_is_refused_where_no_gradient_changes_with_it(
             assert Settings.from_options(said)
             assert gradient({name: other}) != pytest.approx(gradient({}), rel=1e-9, abs=1e-9), name
         else:
-            with pytest.raises(IdleOptionError, match=f"^train.loss.{name} acts on a KL.* here$"):
+            with pytest.raises(UnusedOptionError, match=f"^train.loss.{name} acts on a KL.* here$"):
                 Settings.from_options(said)
             if name != "free_bits" or "selection" not in options:  # scores take none
                 assert gradient({name: other}) == pytest.approx(gradient({}), rel=1e-9, abs=1e-9), (
