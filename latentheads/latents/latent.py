@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from latentheads.batch import Batch
-    from latentheads.corpora.vocabulary import Vocabulary
-    from latentheads.distributions import Tokens
-    from latentheads.latents.mixture import PassMixture
-    from latentheads.latents.selector import Choice
-    from latentheads.model import HeadModel
+from latentheads.batch import Batch
+from latentheads.latents.mixture import PassMixture
+from latentheads.latents.network import Choice, LatentNetwork
 
 Structure = Literal["mean-field", "autoregressive", "cascaded"]
 """Heads that a head is conditioned on in a posterior: none; lower ones of its block; those of lower
@@ -88,14 +85,12 @@ class Latent(ABC):
         """Whether its prior has a penalty in training: its KL then has weight 1, in closed form."""
         return False
 
-    def set_vocabularies(  # noqa: B027
-        self, source: Vocabulary | None, target: Vocabulary
-    ) -> None:
+    def set_vocabularies(self, source: Any, target: Any) -> None:  # noqa: B027
         """Sets the vocabularies of the model's ids; the default ignores them.
 
         Args:
-            source: The source vocabulary; None: there is no source.
-            target: The target vocabulary.
+            source: The source ``Vocabulary``; None: there is no source.
+            target: The target ``Vocabulary``.
 
         Raises:
             ValueError: The latent cannot be had with these vocabularies.
@@ -112,7 +107,7 @@ class Latent(ABC):
         return both_select or (self.runs_network and other.runs_network)
 
     def select_heads(
-        self, model: HeadModel, batch: Batch, values: Mapping[str, Tensor] | None = None
+        self, model: LatentNetwork, batch: Batch, values: Mapping[str, Tensor] | None = None
     ) -> dict[str, Choice]:
         """Which heads are active in this pass, by block; the default decides about none.
 
@@ -126,9 +121,9 @@ class Latent(ABC):
         return {}
 
     def token_distribution(
-        self, model: HeadModel, batch: Batch, choices: Mapping[str, Choice] | None
-    ) -> Tokens | None:
-        """Runs the network and returns the distribution of the scored tokens.
+        self, model: LatentNetwork, batch: Batch, choices: Mapping[str, Choice] | None
+    ) -> TorchDistribution | None:
+        """Runs the network and returns the distribution of the scored tokens, a ``Tokens``.
 
         None: the latent leaves it to the model; see :attr:`runs_network`.
 
@@ -139,7 +134,7 @@ class Latent(ABC):
         """
         return None
 
-    def decoding_mixture(self, model: HeadModel, batch: Batch) -> PassMixture | None:
+    def decoding_mixture(self, model: LatentNetwork, batch: Batch) -> PassMixture | None:
         """The passes that decoding runs side by side, for a mixture of whole passes; None: one.
 
         Args:
@@ -149,7 +144,7 @@ class Latent(ABC):
         return None
 
     def make_posterior(
-        self, model: HeadModel, structure: Structure, condition_on: ConditionOn
+        self, model: LatentNetwork, structure: Structure, condition_on: ConditionOn
     ) -> LatentPosterior | None:
         """Makes the posterior of a guide; None: guides keep the prior, or have a family by block.
 

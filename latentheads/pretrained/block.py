@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from latentheads.attention.block import HeadBlock
 from latentheads.distributions import BlockStates, HeadContext
 from latentheads.families import Family
-from latentheads.latents.selector import Choice, Selector
+from latentheads.latents.network import Choice
+from latentheads.latents.selector import Selector
 from latentheads.layers.numeric import full_precision, softmax, weighted_sum
 from latentheads.mask import PairMask, causal
 from latentheads.names import side_of

@@ -24,7 +24,8 @@ from torch import Tensor
 from latentheads.errors import print_message
 from latentheads.latents.gates.hard_concrete import HardConcrete
 from latentheads.latents.l0_penalty import L0Penalty
-from latentheads.latents.selector import Choice, LatentSelector
+from latentheads.latents.network import Choice
+from latentheads.latents.selector import LatentSelector
 
 LARGEST_FLOAT = torch.finfo(torch.float32).max
 """Beyond it is infinity, in the precision of weights."""
