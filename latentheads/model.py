@@ -17,16 +17,16 @@ from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import Batch, SentenceTasks, check_batch
 from latentheads.distributions import Tokens, make_token_distribution
-from latentheads.handlers import register_parameters
 from latentheads.latents.l0_penalty import L0Penalty
-from latentheads.latents.latent import Latent
+from latentheads.latents.latent import Latent, LatentModel
 from latentheads.latents.mixture import PassMixture
-from latentheads.latents.network import Choice, EncoderDecoderStates, LatentNetwork
+from latentheads.latents.network import Choice, EncoderDecoderStates
 from latentheads.latents.output_heads import OutputHeads, OutputState
 from latentheads.latents.selector import Selector
 from latentheads.layers.output import Output
 from latentheads.mask import AttentionMask
 from latentheads.names import SENTENCES, TARGET, Block, check_attention_types
+from latentheads.parameters import register_parameters
 
 if TYPE_CHECKING:
     from latentheads.corpora.vocabulary import Vocabulary
@@ -34,14 +34,13 @@ if TYPE_CHECKING:
 L = TypeVar("L", bound=Latent)
 
 
-class HeadModel(LatentNetwork):
+class HeadModel(LatentModel):
     """The Pyro model p(y, heads | x): it samples every head and observes the target.
 
     Attributes:
         attention_types: The attention types of this network.
         output: The output layer; a subclass makes it.
         disagreement: A term that rewards heads for differing in training; None: there is none.
-        latents: All latents beside the attention logits, by name.
         l0_penalty: The L0 penalty of active heads in training; None: there is none.
 
     Args:
@@ -121,16 +120,6 @@ class HeadModel(LatentNetwork):
         return [module for module in self.modules() if isinstance(module, HeadBlock)]
 
     @property
-    def blocks(self) -> list[Block]:
-        """The blocks with latent logits, in the order of sampling."""
-        return [module.block for module in self.latent_blocks if module.has_attention_weights]
-
-    @property
-    def latent_outputs(self) -> list[HeadBlock]:
-        """The latent blocks without attention weights, such as n-grams."""
-        return [module for module in self.latent_blocks if not module.has_attention_weights]
-
-    @property
     def latent_blocks(self) -> list[HeadBlock]:
         """All blocks with a latent."""
         return [module for module in self.head_blocks if module.prior is not None]
@@ -141,28 +130,9 @@ class HeadModel(LatentNetwork):
         return any(module.has_noise for module in self.latent_blocks)
 
     @property
-    def is_summed_out(self) -> bool:
-        """Whether a latent is summed out: bounds are then sums over all its values."""
-        return any(latent.is_summed_out for latent in self.latents.values())
-
-    @property
     def selecting_blocks(self) -> list[HeadBlock]:
         """The blocks that select their heads among candidates."""
         return [module for module in self.head_blocks if module.selector is not None]
-
-    def select_heads(
-        self, batch: Batch, selections: Mapping[str, Tensor] | None = None
-    ) -> dict[str, Choice]:
-        """Sample which heads are active, once for all sentences.
-
-        Args:
-            batch: The sentences.
-            selections: Sampled values by site, instead of sampling.
-        """
-        choices: dict[str, Choice] = {}
-        for latent in self.latents.values():
-            choices |= latent.select_heads(self, batch, selections)
-        return choices
 
     def predict(
         self, states: Float[Tensor, "*batch target dim"]
@@ -407,12 +377,3 @@ class Decoder(HeadModel):
     def density_dtype(self) -> torch.dtype:
         """float32, or float64 for a model in float64."""
         return torch.promote_types(self.dtype, torch.float32)
-
-
-def check_model(model: object) -> None:
-    """Check that a value is a model of heads."""
-    if not isinstance(model, HeadModel):
-        raise ValueError(
-            "model must be one of heads, as Translation or lh.latent(network), "
-            f"got {type(model).__name__}"
-        )

@@ -8,7 +8,7 @@ names a kind.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from pyro.distributions import TorchDistribution
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.latents.mixture import PassMixture
-from latentheads.latents.network import Choice, LatentNetwork
+from latentheads.latents.network import Choice, LatentNetwork, NetworkBlock
+from latentheads.names import Block
 
 Structure = Literal["mean-field", "autoregressive", "cascaded"]
 """Heads that a head is conditioned on in a posterior: none; lower ones of its block; those of lower
@@ -163,3 +164,56 @@ class Latent(ABC):
             batch: The sentences, with their targets.
         """
         return prior
+
+
+class LatentModel(LatentNetwork):
+    """A network with its latents, as a guide sees it.
+
+    Attributes:
+        latents: All latents beside the attention logits, by name.
+    """
+
+    latents: dict[str, Latent]
+
+    @property
+    @abstractmethod
+    def latent_blocks(self) -> Sequence[NetworkBlock]:
+        """All blocks with a latent."""
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The blocks with latent logits, in the order of sampling."""
+        return [module.block for module in self.latent_blocks if module.has_attention_weights]
+
+    @property
+    def latent_outputs(self) -> Sequence[NetworkBlock]:
+        """The latent blocks without attention weights, such as n-grams."""
+        return [module for module in self.latent_blocks if not module.has_attention_weights]
+
+    @property
+    def is_summed_out(self) -> bool:
+        """Whether a latent is summed out: bounds are then sums over all its values."""
+        return any(latent.is_summed_out for latent in self.latents.values())
+
+    def select_heads(
+        self, batch: Batch, selections: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Choice]:
+        """Sample which heads are active, once for all sentences.
+
+        Args:
+            batch: The sentences.
+            selections: Sampled values by site, instead of sampling.
+        """
+        choices: dict[str, Choice] = {}
+        for latent in self.latents.values():
+            choices |= latent.select_heads(self, batch, selections)
+        return choices
+
+
+def check_model(model: object) -> None:
+    """Raises an error unless a value is a model with latent heads."""
+    if not isinstance(model, LatentModel):
+        raise ValueError(
+            "model must be one of heads, as Translation or lh.latent(network), "
+            f"got {type(model).__name__}"
+        )

@@ -120,8 +120,28 @@ class NetworkBlock(Protocol):
         """The block's address."""
 
     @property
+    def site(self) -> str:
+        """Name of the sample site of its heads."""
+
+    @property
+    def selector(self) -> Any:
+        """What selects its heads among candidates; None: it has no candidates."""
+
+    @property
+    def output_weight(self) -> Float[Tensor, "width joined"]:
+        """The weight of the output projection."""
+
+    @property
     def has_attention_weights(self) -> bool:
         """Whether the heads have attention weights, and logits for the block above."""
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether two samples of its heads differ."""
+
+    @property
+    def band(self) -> object:
+        """The pairs that the heads attend to; None: all."""
 
     @property
     def can_skip_inactive(self) -> bool:
@@ -136,6 +156,9 @@ class NetworkBlock(Protocol):
         skip_inactive: bool = False,
     ) -> Choice:
         """Samples the selection of every task, and returns the choice of every sentence."""
+
+    def make_posterior(self) -> nn.Module:
+        """Makes the posterior family for guides that define none for such heads."""
 
 
 class LatentNetwork(nn.Module, ABC):
