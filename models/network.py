@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.batch import PAD
+from latentheads.checks import MAX_WIDTH
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
 from latentheads.layers.position import sinusoidal_positions
@@ -21,7 +22,6 @@ from latentheads.layers.spec_augment import Policy, SpecAugment
 from latentheads.layers.subsampler import Subsampler
 from latentheads.models.mixing import STACKS, MixerConfig, named_stacks, parse_mixers
 from latentheads.options import (
-    MAX_WIDTH,
     Choice,
     Count,
     Dropout,

@@ -18,9 +18,8 @@ from latentheads.corpora.corpus import check_corpus
 from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.latents.latent import Latent
 from latentheads.latents.logits.priors import Prior, make_prior
+from latentheads.latents.network import Choice, EncoderDecoderStates
 from latentheads.latents.options import LatentOptions, ModelShape, make_latents
-from latentheads.latents.output_heads import EncoderDecoderStates
-from latentheads.latents.selector import Choice
 from latentheads.layers.ctc import CTC
 from latentheads.layers.output import TableOutput
 from latentheads.mask import AttentionMask, PairMask
