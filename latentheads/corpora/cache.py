@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latentheads.corpora.corpus import Corpus, Part
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Part
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.speech.frames import Frames
 from latentheads.corpora.speech.vocabulary import Positions

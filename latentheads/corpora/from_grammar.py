@@ -9,9 +9,10 @@ from operator import attrgetter
 from statistics import fmean
 
 from latentheads.checks import check_known
-from latentheads.corpora.corpus import Corpus, Part, mask_unknown
+from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.grammar import DOMAINS, ENGLISH, LANGUAGES, Sentence, log_p_sources, sample
 from latentheads.corpora.multi_task import TaskText, encode_task_texts
+from latentheads.corpora.part import Part, mask_unknown
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Words
 from latentheads.metrics.alignment import Links

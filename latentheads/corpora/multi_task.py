@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latentheads.corpora.corpus import Corpus, Log, Part, mask_unknown
+from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.parallel import (
     DEFAULT_OPTIONS,
     PairOptions,
@@ -15,6 +15,7 @@ from latentheads.corpora.parallel import (
     clean_training_pairs,
     learn_vocabularies,
 )
+from latentheads.corpora.part import Log, Part, mask_unknown
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.text import SentencePair

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from latentheads.batch import UNK
-from latentheads.corpora.corpus import Corpus, Log, Part
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Log, Part
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.text import PARTS
 from latentheads.corpora.units import Unit, WordUnit

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+from latentheads.corpora.cache import cached
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Log
+from latentheads.corpora.tasks import Mixture
 from latentheads.corpora.text import normalise_whitespace
+from latentheads.data.tasks import Tasks
 from latentheads.metrics.protocol import Protocol
 from latentheads.options import Choice, OptionError, options_class
 
-if TYPE_CHECKING:
-    from latentheads.corpora.corpus import Corpus
-    from latentheads.corpora.tasks import Mixture
-    from latentheads.data.tasks import Tasks
-
-Log = Callable[[str], object]
-"""Takes a line about what was read and left out, as ``print`` does."""
+DATA = {
+    "grammar": "latentheads.data.grammar:Grammar",
+    "grammar-text": "latentheads.data.grammar:GrammarText",
+    "pairs": "latentheads.data.pairs:Pairs",
+    "running-text": "latentheads.data.running_text:RunningText",
+    "speech": "latentheads.data.speech:Speech",
+    "hub": "latentheads.data.pairs:Hub",
+    "hub-text": "latentheads.data.running_text:HubText",
+    "python-docs": "latentheads.data.running_text:PythonDocs",
+    "in-memory": "latentheads.data.in_memory:InMemory",
+}
+"""The data classes by name; a new corpus is a file beside these and a line here."""
 
 Whitespace = Literal["normalise", "keep"]
 """What becomes of the blanks and tabs of a text."""
@@ -43,9 +54,7 @@ class Data(Choice, ABC):
     @classmethod
     def choices(cls) -> Mapping[str, type[Data]]:
         """The data classes by name."""
-        from latentheads.data import DATA
-
-        return DATA
+        return {name: pkgutil.resolve_name(path) for name, path in DATA.items()}
 
     def __post_init__(self) -> None:
         self._check()
@@ -196,8 +205,6 @@ class Cached(Data):
     def _make(self, log: Log | None, keep: bool) -> Corpus:
         if not self.cache:
             return self._read(log, None)
-        from latentheads.corpora.cache import cached
-
         folder = Path(self.cache).expanduser()
         scratch = folder if keep else None
         corpus = cached(folder, self._key(), lambda: self._read(log, scratch), keep)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from latentheads.corpora.corpus import Corpus
 from latentheads.data.base import Data, Log
 from latentheads.data.tasks import Tasks
 from latentheads.options import Size, options_class
-
-if TYPE_CHECKING:
-    from latentheads.corpora.corpus import Corpus
 
 
 @options_class(kw_only=True)

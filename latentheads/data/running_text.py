@@ -9,11 +9,12 @@ from dataclasses import field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from latentheads.corpora import pydoc
+from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.hub import PROSE, load_lines
-from latentheads.corpora.length_limits import Side, limit_lengths
+from latentheads.corpora.length_limits import Side
+from latentheads.corpora.running_text import text_corpus
 from latentheads.corpora.text import PARTS, find_file, iterate_lines
 from latentheads.corpora.units import Unit, WordUnit
 from latentheads.data.base import (
@@ -27,9 +28,6 @@ from latentheads.data.base import (
 from latentheads.data.pairs import local_files
 from latentheads.errors import shown
 from latentheads.options import OptionError, Size, options_class
-
-if TYPE_CHECKING:
-    from latentheads.corpora.corpus import Corpus
 
 
 @options_class(kw_only=True)
@@ -76,8 +74,6 @@ class _Text(Cached):
         """Where a line stands."""
 
     def _read(self, log: Log | None, scratch: Path | None) -> Corpus:
-        from latentheads.corpora.running_text import text_corpus
-
         train, valid, test = (partial(self._lines_used, part) for part in PARTS)
         corpus = text_corpus(
             self.name,
@@ -89,9 +85,8 @@ class _Text(Cached):
             lowercase=self.lowercase,
             log=log,
         )
-        if self.block or not self.max_line:
-            return corpus
-        return limit_lengths(corpus, self.max_line, self._location, log)
+        max_line = 0 if self.block else self.max_line
+        return corpus.without_long_lines(max_line, self._location, log)
 
     def _lines_used(self, part: str) -> Iterator[str]:
         first = (self.max_train_samples or None) if part == "train" else None

@@ -17,7 +17,7 @@ from latentheads.analysis.samples import sample_weights
 from latentheads.batch import Batch
 from latentheads.checks import check_choice, check_least
 from latentheads.corpora.batches import batches
-from latentheads.corpora.corpus import Part, check_part
+from latentheads.corpora.part import Part, check_part
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.guide import WithSelection
 from latentheads.metrics.alignment import Link

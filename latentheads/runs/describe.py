@@ -81,7 +81,7 @@ def _check_registered(model: Decoder) -> None:
 
 def describe_data(corpus: Corpus) -> Data:
     """The options of a corpus; of one that was put together in Python, those that a run needs."""
-    if corpus.data is not None:
+    if isinstance(corpus.data, Data):
         return corpus.data
     mixture = corpus.train.mixture
     tasks = None

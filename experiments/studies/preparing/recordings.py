@@ -12,7 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
-from latentheads.corpora.corpus import Log
+from latentheads.corpora.part import Log
 from latentheads.corpora.speech.features import Filterbank
 from latentheads.corpora.speech.table import write_table
 from latentheads.corpora.speech.waveform import read_duration, read_sample_rate

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latentheads.corpora.characters import Characters
-from latentheads.corpora.corpus import Corpus, Log, Part
-from latentheads.corpora.length_limits import Side, limit_lengths, validate_lengths
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.length_limits import Side, validate_lengths
 from latentheads.corpora.multi_task import language_tag
+from latentheads.corpora.part import Log, Part
 from latentheads.corpora.speech.audio import AudioOptions, AudioReader, validate_header
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.corpora.speech.frames import Frames, pack_frames
@@ -103,7 +104,7 @@ def speech(
         for part in texts
     )
     corpus = Corpus(name, replace(train_part, references=()), valid_part, test_part, target, source)
-    return limit_lengths(corpus, max_line, locate, log) if max_line else corpus
+    return corpus.without_long_lines(max_line, locate, log)
 
 
 class _TaskAssigner:

@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from latentheads.batch import EOS
-from latentheads.corpora import PartLoader, Task, batches
+from latentheads.corpora import Corpus, PartLoader, Task, batches
 from latentheads.corpora.cache import cached
 from latentheads.corpora.from_grammar import sample_pairs
 from latentheads.corpora.multi_task import parallel_tasks, tag_of
-from latentheads.corpora.parallel import PairOptions, parallel
+from latentheads.corpora.parallel import PairOptions, encode_pairs
 from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.corpora.text import SentencePair
 from latentheads.corpora.vocabulary import Tagged
@@ -106,7 +106,8 @@ def test_a_task_without_text_is_named(name: str, left: list[SentencePair]) -> No
 
 def test_one_task_is_the_corpus_of_its_pairs() -> None:
     pairs = [list(mixed_lines(part, Task("en", "de"))) for part in MIXED_SIZES]
-    plain, alone = parallel("pets", *pairs, PairOptions(vocab_size=300)), mixed_pets("de")
+    plain = Corpus("pets", *encode_pairs("pets", *pairs, PairOptions(vocab_size=300)))
+    alone = mixed_pets("de")
     for name in MIXED_SIZES:
         assert pairs_of(alone, getattr(alone, name)) == pairs_of(plain, getattr(plain, name))
 
