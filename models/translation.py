@@ -15,7 +15,6 @@ from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
-from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.latents.latent import Latent
 from latentheads.latents.logits.priors import Prior, make_prior
 from latentheads.latents.options import LatentOptions, ModelShape, make_latents
@@ -188,7 +187,7 @@ class Translation(Decoder):
             latent,
             label_smoothing=label_smoothing,
             latents=latents,
-            bins=bins_of(corpus.source),
+            bins=corpus.source.bins,
             ctc=ctc,
         )
         model.set_vocabularies(corpus.source, corpus.target)

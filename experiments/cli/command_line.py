@@ -56,7 +56,7 @@ FILE_OPTIONS = ("preset", "config", "print_config", "help", "trust")
 OPTION = re.compile(r"--\w[\w-]*(\.\w[\w-]*)*(=|$)")
 """How a word that names an option begins; a hyphen stands for an underscore."""
 
-DATA = Data.choices()
+DATA = dict(Data.choices())
 DATA_NAMES = {*DATA, *(kind.__name__.lower() for kind in DATA.values())}
 
 FILES = {"train.tsv": "speech", "train.txt": "running-text", "train.txt.gz": "running-text"}

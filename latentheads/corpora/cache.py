@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Part
+from latentheads.corpora.processor import Processor
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.speech.frames import Frames
 from latentheads.corpora.speech.vocabulary import Positions
@@ -166,7 +167,7 @@ def _load(path: Path, key: str) -> Corpus | None:
             else vocabulary_from_json(description["source"])
         )
         train, valid, test = (_load_part(path, name, description, target, source) for name in PARTS)
-        return Corpus(description["name"], train, valid, test, target, source)
+        return Corpus(description["name"], train, valid, test, Processor(target, source))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError):
         return None
 

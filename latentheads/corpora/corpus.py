@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from latentheads.checks import check_least
 from latentheads.corpora.cleaning import Cleaning
@@ -16,6 +17,7 @@ from latentheads.corpora.parallel import (
     iterate_pairs,
 )
 from latentheads.corpora.part import Log, Part
+from latentheads.corpora.processor import MAX_LINE, Processor
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Vocabulary
@@ -31,8 +33,7 @@ class Corpus:
         train: The training part.
         valid: The validation part.
         test: The test part.
-        target: Target vocabulary.
-        source: Source vocabulary, or None for a language model.
+        processor: What encoded them, with the vocabularies; it encodes and decodes other text too.
         data: The options from which it was made, which a run folder keeps; None for a user-supplied
             corpus.
     """
@@ -41,14 +42,23 @@ class Corpus:
     train: Part
     valid: Part
     test: Part
-    target: Vocabulary
-    source: Vocabulary | None = None
+    processor: Processor
     data: object = None
 
     def __repr__(self) -> str:
         names = ("train", "valid", "test", "target", "source", "overlap")
         shown = (f"{name}={getattr(self, name)!r}" for name in names)
         return f"Corpus({self.name!r}, {', '.join(shown)})"
+
+    @property
+    def target(self) -> Vocabulary:
+        """Target vocabulary."""
+        return self.processor.target
+
+    @property
+    def source(self) -> Vocabulary | None:
+        """Source vocabulary; None for a language model."""
+        return self.processor.source
 
     @cached_property
     def overlap(self) -> Overlap:
@@ -74,7 +84,7 @@ class Corpus:
         tokenised: bool = False,
         max_length: int = 175,
         max_ratio: float = 0.0,
-        max_line: int = 1024,
+        max_line: int = MAX_LINE,
         log: Log | None = None,
     ) -> Corpus:
         """Makes a corpus of your own sentence pairs: subwords are learned from those of training.
@@ -107,10 +117,10 @@ class Corpus:
         """
         check_least({"max_line": max_line, "max_length": max_length}, max_line=0, max_length=0)
         given = {"train": train, "valid": valid, "test": test}
-        parts = ([*iterate_pairs(part, pairs)] for part, pairs in given.items())
+        texts = [[*iterate_pairs(part, pairs)] for part, pairs in given.items()]
         cleaning = Cleaning(max_length, max_ratio)
         options = PairOptions(vocab_size, joint, lowercase, tokenised, cleaning)
-        corpus = Corpus(name, *encode_pairs(name, *parts, options=options, log=log))
+        corpus = Corpus(name, *encode_pairs(name, texts[0], texts[1], texts[2], options, log))
 
         def locate(part: str, side: Side, index: int) -> str:
             return f"the {side} of pair {index} of {part}{' that was kept' * (part == 'train')}"
@@ -126,7 +136,7 @@ class Corpus:
     def without_long_lines(
         self, max_line: int, locate: LineLocator, log: Log | None = None
     ) -> Corpus:
-        """The same corpus without training lines that have too many tokens.
+        """The same corpus without training lines that have too many tokens, and with that limit.
 
         Args:
             max_line: Most tokens of a line; 0: any.
@@ -136,16 +146,18 @@ class Corpus:
         Raises:
             ValueError: A line of valid or test is too long, or nothing is left to train on.
         """
-        if not max_line:
-            return self
-        held_out = {"valid": self.valid, "test": self.test}
-        train = drop_long_lines(self.name, self.train, held_out, self.target, max_line, locate, log)
-        return self if train is self.train else replace(self, train=train)
+        train, held_out = self.train, {"valid": self.valid, "test": self.test}
+        if max_line:
+            train = drop_long_lines(self.name, train, held_out, self.target, max_line, locate, log)
+        return replace(self, train=train, processor=replace(self.processor, max_line=max_line))
 
     def with_mixture(self, mixture: Mixture) -> Corpus:
         """The same corpus with another mixture of its tasks."""
         parts = {name: getattr(self, name) for name in PARTS}
-        return replace(self, **{n: replace(part, mixture=mixture) for n, part in parts.items()})
+        mixed: dict[str, Any] = {
+            name: replace(part, mixture=mixture) for name, part in parts.items()
+        }
+        return replace(self, processor=replace(self.processor, mixture=mixture), **mixed)
 
 
 def check_corpus(corpus: object) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from latentheads.corpora.cleaning import Cleaning, clean
 from latentheads.corpora.part import Log, Part
+from latentheads.corpora.processor import Processor
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import SentencePair, SizedPairs
 from latentheads.corpora.vocabulary import Vocabulary
@@ -41,13 +42,12 @@ DEFAULT_OPTIONS = PairOptions()
 
 
 class EncodedPairs(NamedTuple):
-    """The parts of a parallel corpus and their vocabularies, as a ``Corpus`` takes them."""
+    """The parts of a parallel corpus and what encoded them, as a ``Corpus`` takes them."""
 
     train: Part
     valid: Part
     test: Part
-    target: Vocabulary
-    source: Vocabulary
+    processor: Processor
 
 
 def encode_pairs(
@@ -99,8 +99,7 @@ def encode_pairs(
         train=_encode(train_pairs, source, target, max_source),
         valid=held_out("valid", valid),
         test=held_out("test", test),
-        target=target,
-        source=source,
+        processor=Processor(target, source, max_source=max_source),
     )
 
 

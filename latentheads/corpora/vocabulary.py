@@ -21,11 +21,18 @@ class Vocabulary(ABC):
     Attributes:
         lowercase: Whether lines are lower-cased first.
         tokenised: Whether lines are words separated by spaces.
+        bins: Coefficients of a frame, where its tokens mark positions of speech; 0: it is of text.
     """
 
     kind: str
     lowercase: bool = False
     tokenised: bool = False
+    bins: int = 0
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its tokens are text: otherwise they mark positions in time."""
+        return not self.bins
 
     @abstractmethod
     def __len__(self) -> int:
@@ -170,6 +177,18 @@ class Tagged(Vocabulary):
     def to_json(self) -> dict[str, Any]:
         """The vocabulary of the text, and the tags."""
         return {"kind": self.kind, "tags": list(self.tags), "plain": self.plain.to_json()}
+
+
+def language_tag(language: str) -> str:
+    """The tag of a target language."""
+    return f"<2{language}>"
+
+
+def tag_of(vocabulary: Vocabulary, language: str) -> int:
+    """The id of the tag of a target language."""
+    if not isinstance(vocabulary, Tagged):
+        raise ValueError("the vocabulary of the source has no tags")
+    return vocabulary.tag(language_tag(language))
 
 
 def _prepare(line: str, lowercase: bool) -> str:

@@ -10,7 +10,8 @@ from annotated_types import Ge, Le
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.from_grammar import sample_pairs, sample_tasks, sample_text_corpus
 from latentheads.corpora.grammar import ENGLISH, LANGUAGES
-from latentheads.data.base import Data, Log
+from latentheads.corpora.part import Log
+from latentheads.data.base import Data
 from latentheads.data.tasks import Tasks
 from latentheads.errors import shown
 from latentheads.options import OptionError, options_class

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -19,15 +19,14 @@ from latentheads.corpora.hub import HUB, load_pairs
 from latentheads.corpora.length_limits import Side
 from latentheads.corpora.multi_task import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, encode_pairs, split_references
+from latentheads.corpora.part import Log
+from latentheads.corpora.processor import MAX_LINE, TextOptions, Whitespace
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, SentencePair, find_file, read_pairs
 from latentheads.corpora.units import VocabSize
 from latentheads.data.base import (
-    MAX_LINE,
     Cached,
     FolderData,
-    Log,
-    Whitespace,
     name_of_folder,
 )
 from latentheads.data.tasks import Tasks
@@ -102,6 +101,16 @@ class TextPairs(Cached):
         return self.tokenised
 
     @property
+    def text_options(self) -> TextOptions:
+        """How text is encoded."""
+        return replace(
+            super().text_options,
+            whitespace=self.whitespace,
+            max_line=self.max_line,
+            max_source=self.max_source,
+        )
+
+    @property
     def direction(self) -> str:
         """From which language into which."""
         return "" if self.tasks else f"from {self.source} to {self.target}"
@@ -134,14 +143,14 @@ class TextPairs(Cached):
 
     def _pairs(self, part: str, task: Task) -> Iterator[SentencePair]:
         """The pairs of a part, their white space normalised."""
-        pairs = self._read_pairs(part, task)
+        pairs, normalise = self._read_pairs(part, task), self.text_options.normalise
         if self.has_target_lists or (self.has_references and part != "train"):
-            return ((self.normalise(left), self._normalise_list(right)) for left, right in pairs)
-        return ((self.normalise(left), self.normalise(right)) for left, right in pairs)
-
-    def _normalise_list(self, line: str) -> str:
-        """A line of references, which stay separated by tabs."""
-        return "\t".join(map(self.normalise, line.split("\t")))
+            # references stay separated by tabs
+            return (
+                (normalise(left), "\t".join(map(normalise, right.split("\t"))))
+                for left, right in pairs
+            )
+        return ((normalise(left), normalise(right)) for left, right in pairs)
 
     @abstractmethod
     def _location(self, part: str, side: Side, task: Task, index: int) -> str:

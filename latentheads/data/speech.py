@@ -11,12 +11,14 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le
 
 from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Log
+from latentheads.corpora.processor import MAX_LINE, TextOptions
 from latentheads.corpora.speech.audio import AudioOptions
 from latentheads.corpora.speech.corpus import speech
 from latentheads.corpora.speech.features import Filterbank
 from latentheads.corpora.speech.table import find_utterances, read_utterances, text_files
 from latentheads.corpora.text import PARTS
-from latentheads.data.base import MAX_LINE, FolderData, Log, name_of_folder
+from latentheads.data.base import FolderData, name_of_folder
 from latentheads.data.tasks import Tasks
 from latentheads.options import Size, options_class
 
@@ -82,6 +84,12 @@ class Speech(FolderData):
             return f"{name_of_folder(self.folder)} {','.join(self.mixture.names)}"
         task = "recognition" if self.is_recognition else "speech-translation"
         return f"{name_of_folder(self.folder)} {task}"
+
+    @property
+    def text_options(self) -> TextOptions:
+        """How text is encoded, and how long an utterance may be."""
+        options = super().text_options
+        return replace(options, max_line=self.max_line, max_seconds=self.max_seconds)
 
     @property
     def audio_options(self) -> AudioOptions:

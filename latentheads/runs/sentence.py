@@ -43,20 +43,20 @@ def encode_sentence(
         UnfinishedError: It is too long for the model or for memory, or an unusable audio file.
     """
     check_seed(seed)
-    if not isinstance(sentence, str | Path if trained.data.is_speech else str):
+    if not isinstance(sentence, str if trained.processor.reads_text else str | Path):
         raise ValueError(f"sentence must be a text, got {type(sentence).__name__}")
     if not isinstance(target, str | None):
         raise ValueError(f"target must be a text, got {type(target).__name__}")
     if trained.source is None:
         if target is not None or direction is not None:
             raise ValueError(f"{trained.name} is a language model: drop target and direction")
-        part = Part(Rows.of([trained.target.encode(trained.data.normalise(sentence))]), None)
+        part = Part(Rows.of([trained.target.encode(trained.processor.normalise(sentence))]), None)
         return collate(part, [0]).to(trained.model.device)
     part = _encode_source(trained, sentence, select_task(trained, direction))
     if target is None:
         with fixed_noise(seed, trained.model.device):
             (target,) = translate_part(trained.model, trained.guide, trained.target, part, decoding)
-    part = replace(part, targets=trained.target.encode_all([trained.data.normalise(target)]))
+    part = replace(part, targets=trained.target.encode_all([trained.processor.normalise(target)]))
     return collate(part, [0]).to(trained.model.device)
 
 

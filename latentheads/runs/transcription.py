@@ -16,12 +16,11 @@ from latentheads.analysis.alignments import alignment_distributions
 from latentheads.batch import Batch
 from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
 from latentheads.corpora import Part
-from latentheads.corpora.multi_task import tag_of
 from latentheads.corpora.speech.audio import load_features_for_run
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.corpora.speech.frames import pack_frames
 from latentheads.corpora.speech.vocabulary import Positions
-from latentheads.corpora.vocabulary import Tagged
+from latentheads.corpora.vocabulary import Tagged, tag_of
 from latentheads.decoding.translate import Decoding, OnSkip
 from latentheads.errors import UnfinishedError, one_line_message, shown
 from latentheads.layers.subsampler import FACTOR
@@ -98,7 +97,7 @@ def load_audio_files(
     """
     files = _list_files(files)
     source, on_skip = check_is_speech(trained), on_skip or partial(_raise_on_skipped_file, files)
-    longest, features, indices = trained.data.max_seconds, [], []
+    longest, features, indices = trained.processor.max_seconds, [], []
     for index, file in enumerate(files):
         try:
             features.append(load_features_for_run(Path(file), source.filterbank, longest))
@@ -108,11 +107,11 @@ def load_audio_files(
     frames = pack_frames(features, source.filterbank.bins)
     rows = source.rows(frames)
     part = Part(rows, rows, frames=frames)
-    mixture = trained.data.mixture
+    mixture = trained.processor.mixture
     if mixture is not None and task is not None:
         part = replace(part, task=np.full(len(rows), task, np.int32), mixture=mixture)
         if isinstance(trained.target, Tagged):
-            tag = tag_of(trained.target, mixture.tasks[task])
+            tag = tag_of(trained.target, mixture.tasks[task].target)
             part = replace(part, tags=np.full(len(rows), tag, np.int32))
     return AudioInput(part, indices, len(files), files)
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from latentheads.corpora.characters import Characters
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.length_limits import Side, validate_lengths
-from latentheads.corpora.multi_task import language_tag
 from latentheads.corpora.part import Log, Part
+from latentheads.corpora.processor import Processor
 from latentheads.corpora.speech.audio import AudioOptions, AudioReader, validate_header
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.corpora.speech.frames import Frames, pack_frames
@@ -24,7 +24,7 @@ from latentheads.corpora.speech.table import COLUMNS, REQUIRED_COLUMNS, Utteranc
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.tasks import Mixture, Task
-from latentheads.corpora.vocabulary import Tagged, Vocabulary
+from latentheads.corpora.vocabulary import Tagged, Vocabulary, language_tag, tag_of
 from latentheads.layers.subsampler import subsampled_length
 from latentheads.packages import MissingPackageError
 
@@ -103,7 +103,16 @@ def speech(
         assigner.add_tasks(_encode(texts[part], frames[part], target, source), texts[part], target)
         for part in texts
     )
-    corpus = Corpus(name, replace(train_part, references=()), valid_part, test_part, target, source)
+    recognises = mixture is None or all(task.source == task.target for task in mixture.tasks)
+    processor = Processor(
+        target,
+        source,
+        mixture=mixture,
+        default_source=None if recognises else "",
+        max_seconds=audio_options.max_seconds,
+    )
+    train_part = replace(train_part, references=())
+    corpus = Corpus(name, train_part, valid_part, test_part, processor)
     return corpus.without_long_lines(max_line, locate, log)
 
 
@@ -180,7 +189,7 @@ class _TaskAssigner:
         tasks = np.array([self.task_index(utterance) for utterance in utterances], np.int32)
         tags = None
         if isinstance(target, Tagged):
-            tag_ids = [target.tag(language_tag(task.target)) for task in self.mixture.tasks]
+            tag_ids = [tag_of(target, task.target) for task in self.mixture.tasks]
             tags = np.array(tag_ids, np.int32)[tasks]
         return replace(part, task=tasks, mixture=self.mixture, tags=tags)
 

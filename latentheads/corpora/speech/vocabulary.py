@@ -19,11 +19,6 @@ POSITION = len(SPECIALS)
 """The only token id of speech: it marks a position; the frames hold its content."""
 
 
-def bins_of(source: Vocabulary | None) -> int:
-    """Number of mel bins if the source is speech; 0 for text, and without a source."""
-    return source.filterbank.bins if isinstance(source, Positions) else 0
-
-
 class Positions(Vocabulary):
     """The positions of subsampled frames, each the same token.
 
@@ -34,6 +29,7 @@ class Positions(Vocabulary):
 
     def __init__(self, filterbank: Filterbank) -> None:
         self.filterbank = filterbank
+        self.bins = filterbank.bins
 
     def __len__(self) -> int:
         return POSITION + 1

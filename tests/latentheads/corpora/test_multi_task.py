@@ -16,11 +16,11 @@ from latentheads.batch import EOS
 from latentheads.corpora import Corpus, PartLoader, Task, batches
 from latentheads.corpora.cache import cached
 from latentheads.corpora.from_grammar import sample_pairs
-from latentheads.corpora.multi_task import parallel_tasks, tag_of
+from latentheads.corpora.multi_task import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, encode_pairs
 from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.corpora.text import SentencePair
-from latentheads.corpora.vocabulary import Tagged
+from latentheads.corpora.vocabulary import Tagged, tag_of
 from tests.latentheads.corpora.texts import (
     MIXED_SIZES,
     mixed_lines,
@@ -52,7 +52,7 @@ def test_every_part_holds_the_pairs_of_each_task_behind_its_tag(
         assert list(part.references) == ([r for _, r in expected] if name != "train" else [])
         firsts = [int(row[0]) for row in part.sources]
         if tags:
-            assert firsts == [tag_of(corpus.source, corpus.tasks[place]) for place in found]
+            assert firsts == [tag_of(corpus.source, corpus.tasks[place].target) for place in found]
         else:
             assert not isinstance(corpus.source, Tagged)
         assert all(int(row[-1]) == EOS for row in part.sources)
@@ -69,7 +69,7 @@ def test_no_text_becomes_a_tag_and_a_tag_says_nothing() -> None:
     assert source.encode_all([text])[0].tolist() == ids
     assert vocabulary_from_json(source.to_json()).to_json() == source.to_json()
     with pytest.raises(ValueError, match="no tags"):
-        tag_of(mixed_pets("de-en,fr-en").source, Task("fr", "en"))
+        tag_of(mixed_pets("de-en,fr-en").source, "en")
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     corpus = data.load()
     model = Translation.of(corpus, **SIZES).double().eval()
     guide = Cascaded(model).double().eval()
-    return Run(folder, Settings(data=data), corpus.target, corpus.source, model, guide, 7)
+    return Run(folder, Settings(data=data), corpus.processor, model, guide, 7)
 
 
 def test_a_file_that_is_lost_is_named(run: Run, tmp_path: Path) -> None:
