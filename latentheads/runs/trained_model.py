@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from latentheads.analysis.alignments import samples_alignments
+from latentheads.contrib.heads.alignments import samples_alignments
 from latentheads.corpora import Processor, Vocabulary
 from latentheads.guide import ModelGuide
 from latentheads.model import Decoder
