@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latentheads.batch import UNK
+from latentheads.corpora.frames import Frames
 from latentheads.corpora.rows import Rows
-from latentheads.corpora.speech.frames import Frames
 from latentheads.corpora.tasks import Mixture
 from latentheads.metrics.alignment import Links
 
@@ -36,7 +36,7 @@ class Part:
         alternatives: All references of each sentence, where there are several.
         links: The gold word alignment of each sentence pair, as (source, target) token positions;
             empty where it is not known, and for training.
-        frames: The filterbank frames of each utterance, where the source is speech; None: text.
+        frames: The frames of each utterance, where the source is speech; None: text.
         tags: The language tag before each target, where speech has several target languages: the
             decoder's first input in the place of BOS, not scored. None: BOS.
     """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -81,23 +82,35 @@ class Processor(TextOptions):
         """Most tokens of a text; 0: any, as of a text that is cut into blocks."""
         return 0 if self.block else self.max_line
 
-    def encode(self, lines: Sequence[str], task: int | None = None) -> Part:
-        """Encodes lines as a part of a corpus: sources with placeholders for targets, or targets.
+    def encode(self, inputs: Sequence[str | Path], task: int | None = None) -> Part:
+        """Encodes inputs as a part of a corpus: sources with placeholders for targets, or targets.
 
         Args:
-            lines: Normalised lines.
+            inputs: Normalised lines; of a source that is no text, files.
             task: The index of their task, where there are several.
         """
         if self.source is None:
-            return Part(self.target.encode_all(lines), None)
-        rows, mixture = self.source.encode_all(lines), self.mixture
+            return Part(self.target.encode_inputs(inputs)[0], None)
+        rows, frames = self.source.encode_inputs(inputs, self.max_seconds)
         if self.max_source:
             rows = rows.truncate(self.max_source)
-        if mixture is None or task is None:
-            return Part(rows, rows)
-        if mixture.tags and len(rows):
-            rows = rows.prepended(tag_of(self.source, mixture.tasks[task].target))
-        return Part(rows, rows, task=np.full(len(rows), task, np.int32), mixture=mixture)
+        return self.with_task(Part(rows, rows, frames=frames), task)
+
+    def with_task(self, part: Part, task: int | None) -> Part:
+        """A part of one task alone, with the tag of its target language where there are several."""
+        if self.mixture is None or task is None:
+            return part
+        part = replace(part, task=np.full(len(part), task, np.int32), mixture=self.mixture)
+        if not self.mixture.tags or not len(part):
+            return part
+        language = self.mixture.tasks[task].target
+        if part.frames is not None:  # speech has no token that a tag could stand before
+            tags = np.full(len(part), tag_of(self.target, language), np.int32)
+            return replace(part, tags=tags)
+        assert part.sources is not None
+        assert self.source is not None
+        rows = part.sources.prepended(tag_of(self.source, language))
+        return replace(part, targets=rows, sources=rows)
 
     def to_json(self) -> dict[str, Any]:
         """All but the vocabularies, which have a file of their own."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from latentheads.corpora import Corpus, Vocabulary
 from latentheads.corpora.corpus import check_corpus
-from latentheads.corpora.subwords import vocabulary_from_json
+from latentheads.corpora.vocabulary import vocabulary_from_json
 from latentheads.errors import shown
 from latentheads.files import read_json, read_yaml
 from latentheads.runs.build import apply_pruning, make_model, read_heads, select_device

@@ -9,13 +9,11 @@ from latentheads.batch import Batch
 from latentheads.checks import check_seed
 from latentheads.corpora import Part, Rows
 from latentheads.corpora.batches import collate
-from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.decoding.translate import Decoding, translate_part
 from latentheads.errors import shown
 from latentheads.noise import fixed_noise
 from latentheads.runs.generation import encode_sources, raise_on_skip, select_task
 from latentheads.runs.trained_model import TrainedModel
-from latentheads.runs.transcription import load_audio_files
 
 
 def encode_sentence(
@@ -61,9 +59,9 @@ def encode_sentence(
 
 
 def _encode_source(trained: TrainedModel, sentence: str, task: int | None) -> Part:
-    """Encodes a sentence, or an audio file for a speech model, without a target of its own."""
-    if isinstance(trained.source, Positions):
-        return load_audio_files(trained, [sentence], task=task).part
+    """Encodes a sentence, or a file of a source that is no text, without a target of its own."""
+    if not trained.processor.reads_text:
+        return trained.processor.encode([sentence], task)
     if not sentence.strip():
         raise ValueError(f"sentence must contain a word, got {shown(sentence)}")
     return encode_sources(trained, [sentence], task, raise_on_skip).part

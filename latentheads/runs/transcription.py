@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
@@ -20,7 +19,6 @@ from latentheads.corpora.speech.audio import load_features_for_run
 from latentheads.corpora.speech.features import FRAME_SECONDS
 from latentheads.corpora.speech.frames import pack_frames
 from latentheads.corpora.speech.vocabulary import Positions
-from latentheads.corpora.vocabulary import Tagged, tag_of
 from latentheads.decoding.translate import Decoding, OnSkip
 from latentheads.errors import UnfinishedError, one_line_message, shown
 from latentheads.layers.subsampler import FACTOR
@@ -106,13 +104,7 @@ def load_audio_files(
             on_skip(index, one_line_message(error))
     frames = pack_frames(features, source.filterbank.bins)
     rows = source.rows(frames)
-    part = Part(rows, rows, frames=frames)
-    mixture = trained.processor.mixture
-    if mixture is not None and task is not None:
-        part = replace(part, task=np.full(len(rows), task, np.int32), mixture=mixture)
-        if isinstance(trained.target, Tagged):
-            tag = tag_of(trained.target, mixture.tasks[task].target)
-            part = replace(part, tags=np.full(len(rows), tag, np.int32))
+    part = trained.processor.with_task(Part(rows, rows, frames=frames), task)
     return AudioInput(part, indices, len(files), files)
 
 

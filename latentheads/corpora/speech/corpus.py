@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from latentheads.corpora.characters import Characters
 from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.frames import Frames
 from latentheads.corpora.length_limits import Side, validate_lengths
 from latentheads.corpora.part import Log, Part
 from latentheads.corpora.processor import Processor
 from latentheads.corpora.speech.audio import AudioOptions, AudioReader, validate_header
 from latentheads.corpora.speech.features import FRAME_SECONDS
-from latentheads.corpora.speech.frames import Frames, pack_frames
+from latentheads.corpora.speech.frames import pack_frames
 from latentheads.corpora.speech.table import COLUMNS, REQUIRED_COLUMNS, Utterance
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.subwords import Subwords

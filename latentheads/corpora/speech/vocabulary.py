@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from latentheads.batch import EOS, SPECIALS
+from latentheads.corpora.frames import Frames
 from latentheads.corpora.rows import Rows
+from latentheads.corpora.speech.audio import load_features_for_run
 from latentheads.corpora.speech.features import FRAME_SECONDS, Filterbank
-from latentheads.corpora.speech.frames import Frames
+from latentheads.corpora.speech.frames import pack_frames
 from latentheads.corpora.vocabulary import Vocabulary
+from latentheads.errors import UnfinishedError, one_line_message
 from latentheads.layers.subsampler import FACTOR, subsampled_length
 
 POSITION = len(SPECIALS)
@@ -44,6 +48,23 @@ class Positions(Vocabulary):
     def encode_all(self, lines: Iterable[str]) -> Rows:
         """Not supported; see `encode`."""
         return Rows.of(map(self.encode, lines))
+
+    def encode_inputs(
+        self, inputs: Sequence[str | Path], max_seconds: float = 0.0
+    ) -> tuple[Rows, Frames]:
+        """The positions and the frames of audio files.
+
+        Raises:
+            UnfinishedError: A file cannot be used; one line that names it.
+        """
+        features = []
+        for file in inputs:
+            try:
+                features.append(load_features_for_run(Path(file), self.filterbank, max_seconds))
+            except (ValueError, MemoryError) as error:
+                raise UnfinishedError(f"{file}: {one_line_message(error)}") from error
+        frames = pack_frames(features, self.filterbank.bins)
+        return self.rows(frames), frames
 
     def rows(self, frames: Frames) -> Rows:
         """The positions of utterances."""

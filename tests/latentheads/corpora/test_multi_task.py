@@ -18,9 +18,8 @@ from latentheads.corpora.cache import cached
 from latentheads.corpora.from_grammar import sample_pairs
 from latentheads.corpora.multi_task import parallel_tasks
 from latentheads.corpora.parallel import PairOptions, encode_pairs
-from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.corpora.text import SentencePair
-from latentheads.corpora.vocabulary import Tagged, tag_of
+from latentheads.corpora.vocabulary import Tagged, tag_of, vocabulary_from_json
 from tests.latentheads.corpora.texts import (
     MIXED_SIZES,
     mixed_lines,
@@ -75,7 +74,7 @@ def test_no_text_becomes_a_tag_and_a_tag_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tags": ["<2de>", 3]}, "a vocabulary tagged has tags, a list of strings"),
+        ({"tags": ["<2de>", 3]}, "a vocabulary of kind tagged has tags, a list of strings"),
         ({"tags": ["<2de>", "<2de>"]}, "has each tag once"),
         ({"plain": None}, "a vocabulary is a JSON object, got NoneType"),
     ],

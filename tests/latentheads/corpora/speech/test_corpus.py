@@ -15,7 +15,7 @@ from latentheads.corpora.batches import collate
 from latentheads.corpora.speech.audio import load_features
 from latentheads.corpora.speech.frames import Frames, pack_frames
 from latentheads.corpora.speech.vocabulary import POSITION, Positions
-from latentheads.corpora.subwords import vocabulary_from_json
+from latentheads.corpora.vocabulary import vocabulary_from_json
 from latentheads.data import Speech
 from tests.latentheads.corpora.speech.sounds import (
     SMALL,

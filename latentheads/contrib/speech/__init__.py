@@ -1,0 +1,1 @@
+"""Speech: audio files to frames, their corpora, and the front end of a network that reads them."""
