@@ -23,7 +23,7 @@ KINDS = {
     "bpe": "latentheads.corpora.subwords:Subwords",
     "tagged": "latentheads.corpora.vocabulary:Tagged",
     "characters": "latentheads.corpora.characters:Characters",
-    "positions": "latentheads.corpora.speech.vocabulary:Positions",
+    "positions": "latentheads.contrib.speech.vocabulary:Positions",
 }
 """The class of every kind of vocabulary; a kind is loaded when it is first needed."""
 

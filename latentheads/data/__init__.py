@@ -13,7 +13,6 @@ from latentheads.data.grammar import Grammar, GrammarText
 from latentheads.data.in_memory import InMemory
 from latentheads.data.pairs import Hub, Pairs
 from latentheads.data.running_text import HubText, PythonDocs, RunningText
-from latentheads.data.speech import Speech
 from latentheads.data.tasks import Tasks
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "Pairs",
     "PythonDocs",
     "RunningText",
-    "Speech",
     "SubwordUnit",
     "Tasks",
     "WordUnit",

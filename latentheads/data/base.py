@@ -26,7 +26,7 @@ DATA = {
     "grammar-text": "latentheads.data.grammar:GrammarText",
     "pairs": "latentheads.data.pairs:Pairs",
     "running-text": "latentheads.data.running_text:RunningText",
-    "speech": "latentheads.data.speech:Speech",
+    "speech": "latentheads.contrib.speech.data:Speech",
     "hub": "latentheads.data.pairs:Hub",
     "hub-text": "latentheads.data.running_text:HubText",
     "python-docs": "latentheads.data.running_text:PythonDocs",

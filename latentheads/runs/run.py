@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from latentheads.batch import Batch
 from latentheads.checks import check_choice
 from latentheads.contrib.heads.head_report import HeadReport
+from latentheads.contrib.speech.transcription import transcribe_files
 from latentheads.corpora import Corpus, Processor, Vocabulary
 from latentheads.corpora.text import PARTS
 from latentheads.decoding.translate import Decoding
@@ -30,7 +31,6 @@ from latentheads.runs.results import Results
 from latentheads.runs.sentence import encode_sentence
 from latentheads.runs.settings import Settings
 from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
-from latentheads.runs.transcription import transcribe_files
 
 if TYPE_CHECKING:
     from latentheads.runs.confidence import ConfidenceEstimator
@@ -179,7 +179,7 @@ class Run:
     ) -> list[str] | list[list[str]]:
         """Transcribes or translates audio files, as the run was trained.
 
-        Arguments are those of :func:`~latentheads.runs.transcription.transcribe_files`.
+        Arguments are those of :func:`~latentheads.contrib.speech.transcription.transcribe_files`.
         ``decoding`` overrides the run's :class:`~latentheads.decoding.translate.Decoding`.
         """
         return transcribe_files(

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import latentheads as lh
+from latentheads.contrib.speech.transcription import check_is_speech, load_audio_files
 from latentheads.corpora import Words
-from latentheads.runs.transcription import check_is_speech, load_audio_files
 from tests.experiments.programs import (
     SHORT,
     assert_one_line,
@@ -21,7 +21,7 @@ from tests.experiments.programs import (
     succeed,
     unpainted,
 )
-from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_speech
+from tests.latentheads.contrib.speech.sounds import make_noise, write_sound, write_speech
 from tests.latentheads.runs import trained
 from tests.typechecking import unchecked
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from latentheads.contrib.speech.features import Filterbank
+from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora import Corpus
-from latentheads.corpora.speech.features import Filterbank
-from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.data import Grammar, Tasks
 from latentheads.runs.build import make_model
 from latentheads.runs.describe import describe_data, describe_run

@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 import torch
 
+from latentheads.contrib.speech.transcription import transcribe_files
 from latentheads.contrib.uncertainty import DeepEnsemble
 from latentheads.corpora import Processor, Words
 from latentheads.corpora.batches import collate
@@ -29,7 +30,6 @@ from latentheads.runs.generation import (
 from latentheads.runs.run import Run
 from latentheads.runs.sentence import encode_sentence
 from latentheads.runs.trained_model import TrainedModel
-from latentheads.runs.transcription import transcribe_files
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import jiggle
 from tests.typechecking import unchecked

@@ -7,8 +7,8 @@ from unittest import mock
 import pytest
 
 from latentheads.batch import Batch
+from latentheads.contrib.speech.data import Speech
 from latentheads.corpora import Corpus, Processor, Words
-from latentheads.data import Speech
 from latentheads.guides import Tied
 from latentheads.models import Translation, make_prior
 from latentheads.runs.scoring import score_ctc

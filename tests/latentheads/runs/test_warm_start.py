@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from latentheads.contrib.speech.features import Filterbank
+from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora import Corpus, Part, Processor, Rows, Vocabulary, Words
-from latentheads.corpora.speech.features import Filterbank
-from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.options import merge
 from latentheads.runs.build import make_model
 from latentheads.runs.run import Run

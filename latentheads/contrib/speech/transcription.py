@@ -14,14 +14,14 @@ from torch import Tensor
 from latentheads.batch import Batch
 from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
 from latentheads.contrib.heads.alignments import alignment_distributions
+from latentheads.contrib.speech.audio import load_features_for_run
+from latentheads.contrib.speech.features import FRAME_SECONDS
+from latentheads.contrib.speech.frames import pack_frames
+from latentheads.contrib.speech.subsampler import FACTOR
+from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora import Part
-from latentheads.corpora.speech.audio import load_features_for_run
-from latentheads.corpora.speech.features import FRAME_SECONDS
-from latentheads.corpora.speech.frames import pack_frames
-from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.decoding.translate import Decoding, OnSkip
 from latentheads.errors import UnfinishedError, one_line_message, shown
-from latentheads.layers.subsampler import FACTOR
 from latentheads.noise import fixed_noise
 from latentheads.runs.generation import (
     EncodedInputs,

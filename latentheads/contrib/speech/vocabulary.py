@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from latentheads.batch import EOS, SPECIALS
+from latentheads.contrib.speech.audio import load_features_for_run
+from latentheads.contrib.speech.features import FRAME_SECONDS, Filterbank
+from latentheads.contrib.speech.frames import pack_frames
+from latentheads.contrib.speech.subsampler import FACTOR, subsampled_length
 from latentheads.corpora.frames import Frames
 from latentheads.corpora.rows import Rows
-from latentheads.corpora.speech.audio import load_features_for_run
-from latentheads.corpora.speech.features import FRAME_SECONDS, Filterbank
-from latentheads.corpora.speech.frames import pack_frames
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.errors import UnfinishedError, one_line_message
-from latentheads.layers.subsampler import FACTOR, subsampled_length
 
 POSITION = len(SPECIALS)
 """The only token id of speech: it marks a position; the frames hold its content."""

@@ -14,14 +14,14 @@ import torch
 from torch.nn.functional import one_hot
 
 import latentheads as lh
-from latentheads.data import Speech
+from latentheads.contrib.speech import transcription
+from latentheads.contrib.speech.data import Speech
 from latentheads.errors import UnfinishedError
 from latentheads.guides import Cascaded, Tied
 from latentheads.models import Translation
-from latentheads.runs import transcription
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
-from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_speech
+from tests.latentheads.contrib.speech.sounds import make_noise, write_sound, write_speech
 from tests.tiny import jiggle
 
 SIZES: dict[str, Any] = {"width": 8, "heads": 2, "layers": 1, "speech": {"channels": 4}}

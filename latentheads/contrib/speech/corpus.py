@@ -12,21 +12,21 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from latentheads.contrib.speech.audio import AudioOptions, AudioReader, validate_header
+from latentheads.contrib.speech.features import FRAME_SECONDS
+from latentheads.contrib.speech.frames import pack_frames
+from latentheads.contrib.speech.subsampler import subsampled_length
+from latentheads.contrib.speech.table import COLUMNS, REQUIRED_COLUMNS, Utterance
+from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora.characters import Characters
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.frames import Frames
 from latentheads.corpora.length_limits import Side, validate_lengths
 from latentheads.corpora.part import Log, Part
 from latentheads.corpora.processor import Processor
-from latentheads.corpora.speech.audio import AudioOptions, AudioReader, validate_header
-from latentheads.corpora.speech.features import FRAME_SECONDS
-from latentheads.corpora.speech.frames import pack_frames
-from latentheads.corpora.speech.table import COLUMNS, REQUIRED_COLUMNS, Utterance
-from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Tagged, Vocabulary, language_tag, tag_of
-from latentheads.layers.subsampler import subsampled_length
 from latentheads.packages import MissingPackageError
 
 MIN_FRAMES = 5

@@ -10,13 +10,13 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
+from latentheads.contrib.speech.audio import AudioOptions
+from latentheads.contrib.speech.corpus import speech
+from latentheads.contrib.speech.features import Filterbank
+from latentheads.contrib.speech.table import find_utterances, read_utterances, text_files
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Log
 from latentheads.corpora.processor import MAX_LINE, TextOptions
-from latentheads.corpora.speech.audio import AudioOptions
-from latentheads.corpora.speech.corpus import speech
-from latentheads.corpora.speech.features import Filterbank
-from latentheads.corpora.speech.table import find_utterances, read_utterances, text_files
 from latentheads.corpora.text import PARTS
 from latentheads.data.base import FolderData, name_of_folder
 from latentheads.data.tasks import Tasks
