@@ -8,7 +8,6 @@ from latentheads.models.network import (
     Network,
     PostNorm,
     PreNorm,
-    SpeechOptions,
 )
 from latentheads.models.translation import Translation
 
@@ -21,7 +20,6 @@ __all__ = [
     "PostNorm",
     "PreNorm",
     "Prior",
-    "SpeechOptions",
     "Translation",
     "make_prior",
 ]
