@@ -20,7 +20,7 @@ class Exact(ModelGuide):
 
     Example:
         >>> options = lh.AlignmentOptions(blocks=1)
-        >>> aligned = Translation.of(corpus, latent=(), latents=[options], width=8, heads=2)
+        >>> aligned = Translation.of(corpus, latents=[options], width=8, heads=2)
         >>> lh.evaluate(aligned, Exact(aligned), corpus.test).gap
         0.0
     """

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     )
     from latentheads.latents.copy.options import CopyOptions as CopyOptions
     from latentheads.latents.gates.options import GateOptions as GateOptions
+    from latentheads.latents.logits.options import LogitsOptions as LogitsOptions
     from latentheads.latents.selection.options import SelectionOptions as SelectionOptions
     from latentheads.model import Decoder as Decoder
     from latentheads.model import HeadModel as HeadModel
@@ -90,6 +91,7 @@ PLACES = {
     "HeadPosterior": "latents.bernoulli_heads.corpus",
     "Head_ELBO": "inference.objective",
     "Importance": "inference.bound",
+    "LogitsOptions": "latents.logits.options",
     "ModelGuide": "guide",
     "PlugIn": "handlers",
     "Report": "inference.evaluation",

@@ -25,7 +25,7 @@ from latentheads.latents.output_heads import OutputHeads, OutputState
 from latentheads.latents.selector import Selector
 from latentheads.layers.output import Output
 from latentheads.mask import AttentionMask
-from latentheads.names import SENTENCES, TARGET, Block, check_attention_types
+from latentheads.names import SENTENCES, TARGET, Block
 from latentheads.parameters import register_parameters
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ class HeadModel(LatentModel):
 
     Args:
         attention_types: The attention types of this network.
-        latent: Attention types whose heads are latent; None for all.
         label_smoothing: Of the likelihood in training; evaluation is always exact.
     """
 
@@ -54,18 +53,12 @@ class HeadModel(LatentModel):
     def __init__(
         self,
         attention_types: Collection[str],
-        latent: Collection[str] | None = None,
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__()
         self.latents: dict[str, Latent] = {}
         self.l0_penalty: L0Penalty | None = None
-        latent_types = latent if latent is None or isinstance(latent, str) else tuple(latent)
-        check_attention_types(
-            "latent", () if latent_types is None else latent_types, attention_types
-        )
         self.attention_types = tuple(attention_types)
-        self.latent = tuple(attention_types if latent_types is None else latent_types)
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}")
         self.label_smoothing = label_smoothing

@@ -1,5 +1,6 @@
 """Models p(y, heads | x): a network, priors of its heads, and a likelihood."""
 
+from latentheads.latents.logits.latent import Logits
 from latentheads.latents.logits.priors import PRIORS, Prior, make_prior
 from latentheads.model import HeadModel
 from latentheads.models.language_model import LanguageModel
@@ -16,6 +17,7 @@ __all__ = [
     "AdaptiveOptions",
     "HeadModel",
     "LanguageModel",
+    "Logits",
     "Network",
     "PostNorm",
     "PreNorm",

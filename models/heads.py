@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from latentheads.attention.latent import LatentAttention
-from latentheads.errors import shown
-from latentheads.families import Family
-from latentheads.latents.logits.priors import Prior
+from latentheads.latents.logits.latent import Logits
 from latentheads.latents.selector import Selector
+from latentheads.model import HeadModel
 from latentheads.models.network import Network
-from latentheads.names import Block
+from latentheads.names import Block, check_attention_types
 
 A = TypeVar("A", bound=LatentAttention)
 
@@ -22,31 +21,24 @@ class HeadOptions:
     """What is latent about the heads of a model.
 
     Attributes:
-        prior: Makes the prior of each block.
-        latent: The attention types whose heads are latent.
+        logits: The prior of the logits.
         selector: Selects heads among candidates; None: all heads are active.
     """
 
-    prior: Prior
-    latent: tuple[str, ...]
+    logits: Logits
     selector: Selector | None = None
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.prior, Prior):
-            is_class = isinstance(self.prior, type)
-            value = f"the class: {self.prior.__name__}()" if is_class else shown(self.prior)
-            raise ValueError(
-                f"prior must be a Prior, such as make_prior('independent'), got {value}"
-            )
+    @classmethod
+    def of(cls, model: HeadModel) -> HeadOptions:
+        """Those of a model whose first latents are made; without latent logits heads are scores.
 
-    def prior_of(self, block: Block) -> Family | None:
-        """The prior of a block's logits; None if they are deterministic."""
-        return self.prior(block) if block.attention_type in self.latent else None
-
-    def output_prior_of(self, block: Block, noise: float) -> Family | None:
-        """The prior of the outputs of n-gram heads; None if they are deterministic."""
-        is_latent = noise > 0 and block.attention_type in self.latent
-        return self.prior.outputs(block, noise) if is_latent else None
+        Raises:
+            ValueError: The model has no blocks of an attention type whose logits are latent.
+        """
+        logits = model.find_latent(Logits)
+        if logits is not None:
+            check_attention_types("logits", logits.attention_types or (), model.attention_types)
+        return cls(logits or Logits(), model.selector)
 
     def selector_of(self, block: Block) -> Selector | None:
         """The selector of a block; None if blocks of its attention type do not select."""
@@ -64,7 +56,7 @@ class HeadOptions:
         """Makes an attention block with its prior and selector."""
         selector = self.selector_of(block)
         block = with_selected_heads(block, selector)
-        family = self.prior_of(block)
+        family = self.logits.prior_of(block)
         return kind(block, network.width, family, network.attention_dropout, selector)
 
 

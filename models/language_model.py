@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
+from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.latent import Latent
-from latentheads.latents.logits.priors import Prior, make_prior
 from latentheads.latents.network import Choice
 from latentheads.latents.options import LatentOptions, ModelShape, make_latents
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
@@ -23,7 +23,7 @@ from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import make_mixer
 from latentheads.models.mixing import STACKS, named_stacks
-from latentheads.models.network import Embedding, Network, PreNorm
+from latentheads.models.network import Embedding, Network, PreNorm, check_network, make_network
 from latentheads.names import ATTENTION_TYPES
 
 
@@ -32,14 +32,13 @@ class LanguageModel(Decoder):
 
     Args:
         vocab_size: Vocabulary size, including special tokens.
-        prior: Makes the prior of each block; see :func:`latentheads.models.make_prior`.
         network: Sizes.
-        latent: The attention types whose heads are latent: decoder-self, or none; None: all.
+        latents: What is random: latents, or their options; by default alignment heads alone.
         label_smoothing: Label smoothing of the likelihood in training.
-        latents: Options of further latents, such as ``lh.AlignmentOptions()``, or the latents.
 
     Example:
-        >>> model = LanguageModel(60, make_prior("cascaded"), Network(width=16, heads=2))
+        >>> sizes = Network(width=16, heads=2)
+        >>> model = LanguageModel(60, sizes, latents=[lh.LogitsOptions("cascaded")])
         >>> [block.site() for block in model.blocks]
         ['decoder.0.self.logits', 'decoder.1.self.logits']
     """
@@ -47,19 +46,17 @@ class LanguageModel(Decoder):
     def __init__(
         self,
         vocab_size: int,
-        prior: Prior,
         network: Network | None = None,
-        latent: Collection[str] | None = None,
+        latents: Sequence[Latent | LatentOptions] = DEFAULT_LATENTS,
         label_smoothing: float = 0.0,
-        latents: Sequence[Latent | LatentOptions] = (),
     ) -> None:
         attention_type = ATTENTION_TYPES[1]
-        super().__init__((attention_type,), latent, label_smoothing)
+        super().__init__((attention_type,), label_smoothing)
+        check_network(network)
         sizes = network or Network(norm=PreNorm())
         shape = ModelShape(sizes.heads, (attention_type,), sizes.width, sizes.dropout, True)
-        self.add_latents(make_latents(latents, shape, selects_heads=True))
-        self.network, self.prior = sizes, prior
-        heads = HeadOptions(prior, self.latent, self.selector)
+        self.add_latents(make_latents(latents, shape, before_blocks=True))
+        self.network, heads = sizes, HeadOptions.of(self)
         _check_options(sizes)
         if sizes.adaptive is not None and label_smoothing:
             raise ValueError("label_smoothing needs a full softmax: drop it, or adaptive")
@@ -71,35 +68,30 @@ class LanguageModel(Decoder):
 
         self.decoder = Stack(sizes, sizes.depth("decoder"), layer)
         shape = replace(shape, blocks=tuple(module.block for module in self.head_blocks))
-        self.add_latents(make_latents(latents, shape, selects_heads=False))
+        self.add_latents(make_latents(latents, shape, before_blocks=False))
 
     @classmethod
     def of(
         cls,
         corpus: Corpus,
-        prior: str | Prior = "independent",
-        latent: Collection[str] | None = None,
+        latents: Sequence[Latent | LatentOptions] = DEFAULT_LATENTS,
         label_smoothing: float = 0.0,
-        latents: Sequence[Latent | LatentOptions] = (),
         **sizes: Any,
     ) -> LanguageModel:
         """Makes a model for the vocabulary of a corpus.
 
         Args:
             corpus: A corpus of one side.
-            prior: A prior, or its name.
-            latent: The attention types whose heads are latent; None: all.
+            latents: What is random: latents, or their options, such as ``lh.LogitsOptions()``; by
+                default alignment heads alone.
             label_smoothing: Label smoothing of the likelihood in training.
-            latents: Options of further latents, such as ``lh.AlignmentOptions()``.
             **sizes: Fields of :class:`latentheads.models.Network`; pre-norm by default.
         """
         check_corpus(corpus)
         if corpus.source is not None:
             raise ValueError(f"corpus {corpus.name!r} has a source: it is for Translation")
-        network = Network(**{"norm": PreNorm(), **sizes})
-        prior_object = make_prior(prior) if isinstance(prior, str) else prior
-        vocab_size, smoothing = len(corpus.target), label_smoothing
-        return cls(vocab_size, prior_object, network, latent, smoothing, latents)
+        network = make_network({"norm": PreNorm(), **sizes})
+        return cls(len(corpus.target), network, latents, label_smoothing)
 
     @property
     def vocabulary_sizes(self) -> dict[str, int]:

@@ -134,6 +134,6 @@ def _make_ngram(
         network.ngram_slices,
         network.ngram_context and not band.causal,
         network.activation_dropout,
-        heads.output_prior_of(block, network.ngram_noise),
+        heads.logits.output_prior_of(block, network.ngram_noise),
         selector,
     )

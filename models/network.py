@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Le
@@ -345,3 +345,20 @@ class Residual(nn.Module):
     def forward(self, x: Tensor, step: Callable[[Tensor], Tensor]) -> Tensor:
         """Applies a sub-layer with its residual connection."""
         return self.add_update(x, step(self.prepare_input(x)))
+
+
+def check_network(network: object) -> None:
+    """Raises an error unless these are the sizes of a network, or None."""
+    if not isinstance(network, Network | None):
+        raise ValueError(f"network must be a Network, such as Network(width=64), got {network!r}")
+
+
+def make_network(sizes: Mapping[str, Any]) -> Network:
+    """Makes the sizes of a network from its fields.
+
+    Raises:
+        ValueError: One is an option of a latent.
+    """
+    if options := [name for name in ("prior", "latent") if name in sizes]:
+        raise ValueError(f"{options[0]} is of latents=[lh.LogitsOptions(prior, blocks)]")
+    return Network(**sizes)

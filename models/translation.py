@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,8 +15,8 @@ from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
+from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.latent import Latent
-from latentheads.latents.logits.priors import Prior, make_prior
 from latentheads.latents.network import Choice, EncoderDecoderStates
 from latentheads.latents.options import LatentOptions, ModelShape, make_latents
 from latentheads.layers.output import TableOutput
@@ -27,7 +27,7 @@ from latentheads.models.front_end import FrontEnd
 from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import Mixer, make_mixer
-from latentheads.models.network import Embedding, Network
+from latentheads.models.network import Embedding, Network, check_network, make_network
 from latentheads.names import ATTENTION_TYPES, Block
 
 
@@ -53,12 +53,9 @@ class Translation(Decoder):
     Args:
         source_vocab_size: Source vocabulary size, including special tokens.
         target_vocab_size: Target vocabulary size.
-        prior: Makes the prior of each block; see :func:`latentheads.models.make_prior`.
         network: Sizes.
-        latent: The attention types whose heads are latent, of encoder-self, decoder-self,
-            decoder-cross; None: all.
+        latents: What is random: latents, or their options; by default alignment heads alone.
         label_smoothing: Label smoothing of the likelihood in training.
-        latents: Options of further latents, such as ``lh.AlignmentOptions()``, or the latents.
         adapters: Residual layers for each task; None: none.
         bins: Coefficients of a frame, for a source of speech; 0: the source is text.
         ctc: Weight of the CTC loss in training, which is never part of a bound; 0: none.
@@ -68,7 +65,7 @@ class Translation(Decoder):
 
     Example:
         >>> sizes = Network(width=16, heads=2, layers=1)
-        >>> model = Translation(50, 60, make_prior("independent"), sizes)
+        >>> model = Translation(50, 60, sizes, latents=[lh.LogitsOptions("independent")])
         >>> [block.name for block in model.blocks]
         ['encoder.0.self', 'decoder.0.self', 'decoder.0.cross']
     """
@@ -79,23 +76,22 @@ class Translation(Decoder):
         self,
         source_vocab_size: int,
         target_vocab_size: int,
-        prior: Prior,
         network: Network | None = None,
-        latent: Collection[str] | None = None,
+        latents: Sequence[Latent | LatentOptions] = DEFAULT_LATENTS,
         label_smoothing: float = 0.0,
-        latents: Sequence[Latent | LatentOptions] = (),
         adapters: Adapters | None = None,
         bins: int = 0,
         ctc: float = 0.0,
     ) -> None:
-        super().__init__(ATTENTION_TYPES, latent, label_smoothing)
+        super().__init__(ATTENTION_TYPES, label_smoothing)
+        check_network(network)
         sizes = network or Network()
         shape = ModelShape(sizes.heads, ATTENTION_TYPES, sizes.width, sizes.dropout)
-        self.add_latents(make_latents(latents, shape, selects_heads=True))
+        self.add_latents(make_latents(latents, shape, before_blocks=True))
         _check_source(sizes, source_vocab_size, target_vocab_size, bins)
         _check_ctc(ctc, bins)
-        self.network, self.prior, self.adapters = sizes, prior, adapters
-        heads, width = HeadOptions(prior, self.latent, self.selector), sizes.width
+        self.network, self.adapters = sizes, adapters
+        heads, width = HeadOptions.of(self), sizes.width
         self._make_embeddings(source_vocab_size, target_vocab_size, bins)
 
         def make_self_attention(attention_type: str, layer: int) -> Mixer:
@@ -128,7 +124,7 @@ class Translation(Decoder):
             ),
         )
         shape = replace(shape, blocks=tuple(module.block for module in self.head_blocks))
-        self.add_latents(make_latents(latents, shape, selects_heads=False))
+        self.add_latents(make_latents(latents, shape, before_blocks=False))
         self.ctc = self._front_end.make_loss(width, target_vocab_size, ctc) if ctc else None
 
     def _make_embeddings(self, source_vocab_size: int, target_vocab_size: int, bins: int) -> None:
@@ -160,10 +156,8 @@ class Translation(Decoder):
     def of(
         cls,
         corpus: Corpus,
-        prior: str | Prior = "independent",
-        latent: Collection[str] | None = None,
+        latents: Sequence[Latent | LatentOptions] = DEFAULT_LATENTS,
         label_smoothing: float = 0.0,
-        latents: Sequence[Latent | LatentOptions] = (),
         ctc: float = 0.0,
         **sizes: Any,
     ) -> Translation:
@@ -171,28 +165,24 @@ class Translation(Decoder):
 
         Args:
             corpus: A parallel corpus, or one of speech.
-            prior: A prior, or its name.
-            latent: The attention types whose heads are latent; None: all.
+            latents: What is random: latents, or their options, such as ``lh.LogitsOptions()``; by
+                default alignment heads alone.
             label_smoothing: Label smoothing of the likelihood in training.
-            latents: Options of further latents, such as ``lh.AlignmentOptions()``.
             ctc: Weight of the CTC loss in training, for a corpus of speech.
             **sizes: Fields of :class:`latentheads.models.Network`.
         """
         check_corpus(corpus)
         if corpus.source is None:
             raise ValueError(f"corpus {corpus.name!r} has no source: it is for a LanguageModel")
-        network = Network(**sizes)
+        network = make_network(sizes)
         if network.share == "all" and corpus.source is not corpus.target:
             raise ValueError("share='all' needs one joint vocabulary of source and target")
         vocab_sizes = len(corpus.source), len(corpus.target)
-        prior_object = make_prior(prior) if isinstance(prior, str) else prior
         model = cls(
             *vocab_sizes,
-            prior_object,
             network,
-            latent,
-            label_smoothing=label_smoothing,
-            latents=latents,
+            latents,
+            label_smoothing,
             bins=corpus.source.bins,
             ctc=ctc,
         )

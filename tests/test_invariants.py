@@ -32,6 +32,7 @@ from latentheads.batch import EOS
 from latentheads.families import Identity, Point
 from latentheads.guides import Tied
 from latentheads.inference.bound import traces
+from latentheads.latents.logits.latent import Logits
 from latentheads.mask import AttentionMask, PairMask, causal
 from latentheads.models import PRIORS, Network, Translation, make_prior
 from latentheads.models.layers import Layer
@@ -270,8 +271,8 @@ def test_9_published_networks_have_their_published_sizes() -> None:
     """More of it in tests/latentheads/latents/logits/test_priors.py."""
     network = Network(width=512, feed_forward=1024, heads=4, layers=6)
     with torch.device("meta"):
-        plain = Translation(8848, 6632, make_prior("delta"), network)
-        released = Translation(8848, 6632, make_prior("released"), network)
+        plain = Translation(8848, 6632, network, latents=())
+        released = Translation(8848, 6632, network, latents=[Logits(make_prior("released"))])
     count, more = (sum(p.numel() for p in m.parameters()) for m in (plain, released))
     assert count == 39_469_056
     assert more - count == 15 * (24 * 4**2 + 9 * 4)

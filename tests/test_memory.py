@@ -10,6 +10,7 @@ from torch import Tensor
 
 from latentheads import Batch, Head_ELBO
 from latentheads.guides import GUIDES, RECIPES
+from latentheads.latents.logits.latent import Logits
 from latentheads.models import LanguageModel, Network, make_prior
 from latentheads.models.network import PreNorm
 from tests.crossing import pairwise
@@ -33,7 +34,7 @@ def held_pairs(recipe: str, layers: int, half: bool, dropout: float) -> int:
     torch.manual_seed(0)
     prior, guide = RECIPES[recipe]
     network = Network(16, 16, HEADS, layers, PreNorm(), dropout=0.1, attention_dropout=dropout)
-    model = LanguageModel(13, make_prior(prior), network)
+    model = LanguageModel(13, network, latents=[Logits(make_prior(prior))])
     objective = Head_ELBO(analytic=True)(model, GUIDES[guide](model))
     storages: dict[int, int] = {}
 

@@ -28,6 +28,7 @@ from latentheads.decoding.sampling import sample_text
 from latentheads.guides import GUIDES, RECIPES, Cascaded
 from latentheads.inference.evaluation import evaluate
 from latentheads.latents.gates.hard_gates import GateController, Gating
+from latentheads.latents.logits.latent import Logits
 from latentheads.latents.selection.objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.models import Translation, make_prior
@@ -217,7 +218,7 @@ def test_windows_of_alignments_are_waited_for_one_by_one(
 
 def selecting(selector: Any) -> Any:
     law, network = make_prior("independent"), sizes(heads=2, layers=1)
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, latents=[selector])
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=[Logits(law), selector])
     return jiggle(model, 0.4).double()
 
 
@@ -245,7 +246,9 @@ def test_no_selection_waits(
 @pytest.mark.parametrize("one", [False, True])
 def test_no_adapter_waits(one: bool, batch: Batch, there: There) -> None:
     law, network = make_prior("cascaded"), sizes(layers=2)
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, adapters=Adapters(5, 3, 3))
+    model = Translation(
+        SOURCE_TYPES, TARGET_TYPES, network, latents=[Logits(law)], adapters=Adapters(5, 3, 3)
+    )
     guide = attach("cascaded", jiggle(model, 0.4).double(), 0.1)
     assert_same_there(there, Head_ELBO(), model, guide, of_tasks(batch, one), [])
 

@@ -35,7 +35,7 @@ assert main(["--help"]) == 0
 
 SIZES = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
 corpus = lh.data.Grammar(language="velu", sentences=60, held_out=5).load()
-model = Translation.of(corpus, prior="independent", **SIZES)
+model = Translation.of(corpus, latents=[lh.LogitsOptions()], **SIZES)
 options = {"report_every": 2, "samples": 1, "decoding": lh.Decoding(max_tokens=8)}
 trainer = lh.Trainer(model, Cascaded(model), corpus, steps=2, out="runs/mine", **options)
 trainer.fit()

@@ -21,8 +21,10 @@ from latentheads import Batch, HeadContext
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import PAD
 from latentheads.guides import GUIDES
+from latentheads.latents.logits.latent import Logits
 from latentheads.mask import PairMask
-from latentheads.models import PRIORS, LanguageModel, Network, Translation, make_prior
+from latentheads.models import PRIORS, LanguageModel, Network, Prior, Translation, make_prior
+from latentheads.names import parse_attention_types
 from latentheads.pruning import all_heads
 
 SOURCE_TYPES, TARGET_TYPES, HEADS = 11, 13, 3
@@ -73,15 +75,21 @@ def build(
     """
     options = changes.pop("options", {})
     changes = {**ADAPTIVE, **changes} if kind == "adaptive" else changes
-    own = {k: changes.pop(k) for k in ("latent", "label_smoothing") if k in changes}
-    law, network = make_prior(prior, **options), sizes(**changes)
+    own = {k: changes.pop(k) for k in ("label_smoothing",) if k in changes}
+    latents = [latent_logits(make_prior(prior, **options), changes.pop("blocks", "all"))]
+    network = sizes(**changes)
     if kind == "translation":
-        model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, **own)
+        model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, network, latents, **own)
     else:
-        model = LanguageModel(TARGET_TYPES, law, network, **own)
+        model = LanguageModel(TARGET_TYPES, network, latents, **own)
     if gate is not None:
         add_gates(model, gate)
     return jiggle(model, 0.1).double()
+
+
+def latent_logits(prior: Prior, blocks: str = "all") -> Logits:
+    """Latent logits of some attention types: all, none, or their names with commas between."""
+    return Logits(prior, parse_attention_types(blocks))
 
 
 def attentions_of(model: nn.Module) -> list[LatentAttention]:

@@ -47,13 +47,13 @@ SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 64, 
 # an invented language. So the true probability of each translation and its word alignment are
 # known. They are used to evaluate a model, not to train it.
 #
-# `prior="cascaded"` is the prior of CODA. The logits of a block are the sum of the scores Q Kᵀ/√d,
-# the logits sampled one block below, a small network of these, and N(0, 1) noise. The guide `Tied`
-# is the prior itself (q = p).
+# `LogitsOptions("cascaded")` has the prior of CODA. The logits of a block are the sum of the
+# scores Q Kᵀ/√d, the logits sampled one block below, a small network of these, and N(0, 1) noise.
+# The guide `Tied` is the prior itself (q = p).
 
 # %%
 corpus = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT).load()
-model = Translation.of(corpus, prior="cascaded", layers=2, **SIZES)
+model = Translation.of(corpus, latents=[lh.LogitsOptions("cascaded")], layers=2, **SIZES)
 guide = Tied(model)
 corpus
 
@@ -189,7 +189,7 @@ for translation, times in found[unsure].most_common():
 # sample. Example: the guide `Cascaded` with the prior N(scores, 1).
 
 # %%
-independent = Translation.of(corpus, prior="independent", layers=2, **SIZES).eval()
+independent = Translation.of(corpus, latents=[lh.LogitsOptions()], layers=2, **SIZES).eval()
 cascaded = Cascaded(independent, scale=0.9).eval()
 few = 2 if SMOKE else 5
 pd.DataFrame(

@@ -70,7 +70,7 @@ for source, reference in zip(sources[:3], corpus.test.references):
 # with it maximises log p(y | x).
 
 # %%
-model = Translation.of(corpus, prior="delta", latents=[lh.AlignmentOptions(blocks=2)], **SIZES)
+model = Translation.of(corpus, latents=[lh.AlignmentOptions(blocks=2)], **SIZES)
 plan = {"optimizer": "adamw", "learning_rate": 8e-3, "warmup_steps": 200}
 options = {"tokens": 512, "report_every": 100, "samples": 1, **plan}
 trainer = lh.Trainer(model, Exact(model), corpus, steps=STEPS, out="runs/exact", **options)
@@ -255,7 +255,7 @@ def translations(number: int) -> list[tuple[str, str]]:
 
 orders = translations(64 if SMOKE else 2100)
 shop = lh.Corpus.from_pairs(orders[:-20], orders[-20:-10], orders[-10:], name="orders")
-copier = Translation.of(shop, prior="delta", latents=[lh.CopyOptions()], **SIZES)
+copier = Translation.of(shop, latents=[lh.CopyOptions()], **SIZES)
 options |= {"loss": "marginal", "out": "runs/copy", "quiet": True}
 lh.Trainer(copier, Exact(copier), shop, steps=GUIDE_STEPS, **options).fit()
 run = lh.load_run("runs/copy", corpus=shop)

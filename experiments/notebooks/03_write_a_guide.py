@@ -40,7 +40,7 @@ import latentheads as lh
 from latentheads.distributions import DeltaHeads, NormalHeads
 from latentheads.families import Family
 from latentheads.guides import Cascaded, Guide, Tied
-from latentheads.models import Prior, Translation
+from latentheads.models import Logits, Prior, Translation
 
 torch.manual_seed(0)
 SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs small sizes
@@ -91,7 +91,7 @@ class DampedGuide(Guide):
 
 # %%
 corpus = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT).load()
-model = Translation.of(corpus, prior="independent", layers=2, **SIZES)
+model = Translation.of(corpus, latents=[lh.LogitsOptions()], layers=2, **SIZES)
 guide = DampedGuide(model)
 svi = SVI(model, guide, pyro.optim.Adam({"lr": 3e-3}), Trace_ELBO())
 losses = []
@@ -126,7 +126,7 @@ pd.DataFrame({"KL, nats per sentence": {n: float(kl.mean()) for n, kl in terms.k
 plan = {"optimizer": "adamw", "learning_rate": 5e-3, "warmup_steps": 200}
 options = {"tokens": 512, "report_every": 100, "samples": 4, "quiet": True, **plan}
 torch.manual_seed(0)
-model = Translation.of(corpus, prior="independent", layers=2, **SIZES)
+model = Translation.of(corpus, latents=[lh.LogitsOptions()], layers=2, **SIZES)
 lh.Trainer(model, Tied(model), corpus, steps=STEPS, out="runs/tied", **options).fit()
 
 # %%
@@ -192,7 +192,7 @@ class Wrong(Guide):
         return self.kind()
 
 
-other = Translation.of(corpus, prior="independent", layers=2, **SIZES)
+other = Translation.of(corpus, latents=[lh.LogitsOptions()], layers=2, **SIZES)
 model.eval()
 wrong = {kind.__name__: Wrong(model, kind) for kind in (Tensors, OneHead, PointMass)}
 for name, guide in {**wrong, "a guide of another model": Tied(other)}.items():
@@ -217,7 +217,7 @@ start, steps = 0.3, {"steps": STEPS, "report_every": 1 if SMOKE else 25}
 runs = {}
 for name, more in {"no-free-bits": {}, "free-bits": {"loss": {"free_bits": 0.02}}}.items():
     torch.manual_seed(0)
-    model = Translation.of(corpus, prior="independent", layers=2, **SIZES)
+    model = Translation.of(corpus, latents=[lh.LogitsOptions()], layers=2, **SIZES)
     guide = DampedGuide(model, start=start)
     trainer = lh.Trainer(model, guide, corpus, out=f"runs/{name}", **{**options, **steps, **more})
     trainer.fit()
@@ -274,13 +274,13 @@ class DampedPrior(Prior):
 
 
 # %% [markdown]
-# It is given where the name of a prior is given, is trained with the guide `Tied`, and is opened
-# with `trusted` too. Here it copies the parameters of the guide that was trained with free bits,
-# and the network copies those of that guide's model.
+# `Logits` is the latent that `lh.LogitsOptions` makes. A model with it is trained with the guide
+# `Tied`, and is opened with `trusted` too. Here it copies the parameters of the guide that was
+# trained with free bits, and the network copies those of that guide's model.
 
 # %%
 run = runs["free-bits"]
-model = Translation.of(corpus, prior=DampedPrior(start), layers=2, **SIZES)
+model = Translation.of(corpus, latents=[Logits(DampedPrior(start))], layers=2, **SIZES)
 model.load_state_dict(run.model.state_dict(), strict=False)  # all but the prior
 for block in model.latent_blocks:
     block.prior.load_state_dict(run.guide.families[block.block.key].state_dict())

@@ -76,13 +76,13 @@ corpus
 plan = {"optimizer": "adamw", "learning_rate": 3e-3, "warmup_steps": 200}
 options = {"steps": STEPS, "tokens": 512, "report_every": 200, "samples": 2, "quiet": True, **plan}
 torch.manual_seed(0)
-noisy = Translation.of(corpus, prior="independent", layers=2, **SIZES)
+noisy = Translation.of(corpus, latents=[lh.LogitsOptions()], layers=2, **SIZES)
 lh.Trainer(noisy, Tied(noisy), corpus, out="runs/coda-cs", **options).fit()
 
 # %%
 torch.manual_seed(0)
 one = lh.AlignmentOptions(blocks=1)
-aligned = Translation.of(corpus, prior="delta", layers=2, latents=[one], **SIZES)
+aligned = Translation.of(corpus, layers=2, latents=[one], **SIZES)
 exact = {"loss": "marginal", **options}
 lh.Trainer(aligned, Cascaded(aligned), corpus, out="runs/aligned", **exact).fit()
 

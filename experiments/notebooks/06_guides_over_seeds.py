@@ -86,7 +86,7 @@ def train(guide: lh.ModelGuide, steps: int, seed: int, rate: float = 8e-3) -> No
 rows = []
 for seed in SEEDS:
     torch.manual_seed(seed)
-    model = Translation.of(corpus, prior="delta", latents=[lh.AlignmentOptions(blocks=2)], **SIZES)
+    model = Translation.of(corpus, latents=[lh.AlignmentOptions(blocks=2)], **SIZES)
     train(Exact(model), STEPS, seed)
     model.requires_grad_(False)
     guides = {

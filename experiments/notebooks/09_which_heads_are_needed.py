@@ -57,7 +57,7 @@ corpus = lh.data.PythonDocs(unit=lh.data.WordUnit(min_count=3)).load()
 train, valid, test = corpus.train, corpus.valid, corpus.test
 if SMOKE:
     train, valid, test = train.first(8), valid.first(4), test.first(4)
-model = LanguageModel.of(corpus, "delta", **SIZES)
+model = LanguageModel.of(corpus, latents=(), **SIZES)
 options = {"tokens": 1024, "report_every": max(1, STEPS // 4), "quiet": True, "samples": 1}
 fitted = lh.fit(model, Tied(model), train, valid, steps=STEPS, **options)
 pd.DataFrame([{"steps": r["step"], "log p per token": r["valid"]["elbo"]} for r in fitted.history])
@@ -119,7 +119,7 @@ lh.plot.draw_covariance(tempered, "temperature 30")
 
 # %%
 gates = lh.BernoulliHeadsOptions("decoder.1.self", rate=0.8)
-gated = LanguageModel.of(corpus, "delta", latents=[gates], **SIZES)
+gated = LanguageModel.of(corpus, latents=[gates], **SIZES)
 gated.load_state_dict(model.state_dict(), strict=False)
 gated.requires_grad_(False).eval()
 batch = next(lh.batches(test, 4096, shuffle=False))

@@ -58,7 +58,7 @@ from latentheads.experiments.studies.benchmarks.growth import (
 from latentheads.experiments.studies.benchmarks.racing import quartiles
 from latentheads.guides import Cascaded, Exact, Tied
 from latentheads.layers.adaptive import AdaptiveTable
-from latentheads.models import LanguageModel, Network, Translation, make_prior
+from latentheads.models import LanguageModel, Network, Translation
 from latentheads.models.network import AdaptiveOptions, PreNorm
 
 SIZE = Size(width=128, feed_forward=256, layers=4, heads=4, vocabulary=9700)
@@ -120,15 +120,15 @@ def make_text(size: Size, setting: Setting) -> Batch:
 def _make_step(name: str, size: Size, network: Network, setting: Setting, batch: Batch) -> Made:
     """A row's loss to call and the parameters it trains."""
     torch.manual_seed(setting.seed)
-    types, options, prior = size.vocabulary, ROWS[name], make_prior("delta")
+    types, options = size.vocabulary, ROWS[name]
     model: Any
     if batch.source is None and isinstance(options, AlignmentOptions) and options.total_heads > 1:
         options = replace(options, window=WINDOW)
     latents = [options] if options else []
     if batch.source is None:
-        model = LanguageModel(types, prior, network, latents=latents)
+        model = LanguageModel(types, network, latents=latents)
     else:
-        model = Translation(types, types, prior, network, latents=latents)
+        model = Translation(types, types, network, latents=latents)
     sampled = options is not None and options.is_summed_out
     guide: Any = GUIDES.get(name, Cascaded)(model.to(setting.device))
     objective = Head_ELBO(analytic=True, objective="marginal" if sampled else "bound")

@@ -44,6 +44,7 @@ from latentheads.experiments.studies.benchmarks.growth import (
     report,
 )
 from latentheads.families.fusion import Fusion
+from latentheads.latents.logits.latent import Logits
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.models import LanguageModel, make_prior
 from latentheads.models.network import PreNorm
@@ -66,7 +67,9 @@ def _rows_of(
     network = replace(size.network, norm=PreNorm())
     slots = size.heads, 2 * size.heads
     latents = [make_selector(cast(Strategy, strategy), *slots)] if strategy else []
-    model: Any = LanguageModel(size.vocabulary, make_prior(prior), network, latents=latents)
+    model: Any = LanguageModel(
+        size.vocabulary, network, latents=[Logits(make_prior(prior)), *latents]
+    )
     model = model.to(setting.device)
     guide: Any = guide_of(model).to(setting.device)
     pairs = {recipe: (model, guide)}

@@ -35,7 +35,8 @@ from latentheads.experiments.studies.benchmarks.growth import (
     report,
 )
 from latentheads.guides import Tied
-from latentheads.models import LanguageModel, make_prior
+from latentheads.latents.logits.latent import Logits
+from latentheads.models import LanguageModel
 from latentheads.models.network import PreNorm
 
 FULL = Growth(Size(heads=8), 5, 1, (64, 128, 256, 512, 1024, 2048), tokens=2048)
@@ -54,7 +55,7 @@ def make_rows(window: int, size: Size, setting: Setting, precision: str) -> list
         torch.manual_seed(setting.seed)
         windows: dict[str, Any] = {"windows": str(window)} if options else {}
         network = replace(size.network, norm=PreNorm(), **options, **windows)
-        model: Any = LanguageModel(size.vocabulary, make_prior("delta"), network, latent=())
+        model: Any = LanguageModel(size.vocabulary, network, latents=[Logits(attention_types=())])
         model = model.to(setting.device)
         loss, parameters = under(Head_ELBO(analytic=True), model, Tied(model), batch)
         runners.append(Runner(name, loss, parameters, setting, precision))

@@ -39,7 +39,7 @@ from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.handlers import SharedSamples
 from latentheads.latents.selection.strategies import Strategy, make_selector
-from latentheads.models import LanguageModel, make_prior
+from latentheads.models import LanguageModel
 from latentheads.models.network import PreNorm
 from latentheads.names import SELECTION
 
@@ -80,7 +80,7 @@ def _forward(
     strategy = ROWS[name]
     latents = [make_selector(strategy, size.heads, 2 * size.heads)] if strategy else []
     network = replace(size.network, norm=PreNorm())
-    model: Any = LanguageModel(size.vocabulary, make_prior("delta"), network, latents=latents)
+    model: Any = LanguageModel(size.vocabulary, network, latents=latents)
     model = model.to(setting.device).eval()
     guide = Tied(model)
     first = torch.arange(2 * size.heads, device=setting.device) < size.heads

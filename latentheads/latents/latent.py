@@ -50,8 +50,7 @@ class Latent(ABC):
     Attributes:
         name: Its name in the table of latents; the model keeps its modules by this name, and a
             guide its posterior.
-        selects_heads: Whether it decides which heads of blocks are active. A model makes it before
-            its blocks, all other latents after them.
+        selects_heads: Whether it decides which heads of blocks are active.
         copies: Whether its heads may copy the token of the position that they point at.
         temperature: Of the relaxation that the loss ``relaxed`` is of; None: it has none.
     """
@@ -60,6 +59,11 @@ class Latent(ABC):
     selects_heads: ClassVar[bool] = False
     copies: ClassVar[bool] = False
     temperature: float | None = None
+
+    @property
+    def before_blocks(self) -> bool:
+        """Whether a model makes its blocks with it: all other latents are made after them."""
+        return self.selects_heads
 
     @property
     def modules_to_save(self) -> Mapping[str, nn.Module]:

@@ -75,6 +75,11 @@ class LatentOptions:
     needs_closed_form: ClassVar[bool] = False
     fixed_options: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def before_blocks(self) -> bool:
+        """Whether a model makes its blocks with it: all other latents are made after them."""
+        return self.selects_heads
+
     def resolve(self: L, is_language_model: bool) -> L:
         """The options with defaults that depend on the data.
 
@@ -91,7 +96,7 @@ class LatentOptions:
         """
 
     def make(self, shape: ModelShape) -> Latent | None:
-        """Makes the latent of a model; None for one that its blocks have, as attention logits."""
+        """Makes the latent of a model; None where it would act on no block."""
         return None
 
     def check_model(self, name: str, model: HeadModel) -> None:
@@ -205,22 +210,20 @@ class LatentOptions:
 
 
 def make_latents(
-    latents: Sequence[Latent | LatentOptions], shape: ModelShape, *, selects_heads: bool
+    latents: Sequence[Latent | LatentOptions], shape: ModelShape, *, before_blocks: bool
 ) -> list[Latent]:
-    """The latents of a model that decide which heads are active, or all others.
-
-    A model makes the former before its blocks and the latter after them.
+    """The latents of a model that its blocks are made with, or all others.
 
     Args:
         latents: The latents, or their options.
         shape: The shape of the model.
-        selects_heads: Whether to make those that decide which heads are active.
+        before_blocks: Whether to make those that blocks are made with.
 
     Raises:
         ValueError: One is neither a latent nor the options of one.
     """
     check_latents(latents)
-    chosen = (latent for latent in latents if latent.selects_heads == selects_heads)
+    chosen = (latent for latent in latents if latent.before_blocks == before_blocks)
     built = [lat.make(shape) if isinstance(lat, LatentOptions) else lat for lat in chosen]
     return [latent for latent in built if latent is not None]
 

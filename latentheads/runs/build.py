@@ -74,7 +74,7 @@ def make_accelerator(
 def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None) -> Decoder:
     """Makes the model with its priors for the given vocabularies."""
     network, smoothing = settings.network, settings.label_smoothing
-    prior, vocab_size = settings.pair.make_prior(), len(target)
+    vocab_size = len(target)
     if network.share == "all" and source not in (None, target):
         raise ValueError("network.share all needs one joint vocabulary of source and target")
     if source is None and settings.adapters:
@@ -86,19 +86,19 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     attention_types = ATTENTION_TYPES if source is not None else ATTENTION_TYPES[1:2]
     sources, targets = tasks
     shape = ModelShape(network.heads, attention_types, sources=sources, targets=targets)
-    options: dict[str, Any] = {"label_smoothing": smoothing, "latent": settings.latent_types}
+    options: dict[str, Any] = {"label_smoothing": smoothing}
     # those that select heads depend on the tasks, which a model does not know
-    selectors = make_latents(settings.latents, shape, selects_heads=True)
-    others = (latent for latent in settings.latents if not latent.selects_heads)
-    options["latents"] = [*selectors, *others]
+    first = make_latents(settings.resolved_latents, shape, before_blocks=True)
+    others = (latent for latent in settings.latents if not latent.before_blocks)
+    options["latents"] = [*first, *others]
     model: Decoder
     if source is None:
-        model = LanguageModel(vocab_size, prior, network, **options)
+        model = LanguageModel(vocab_size, network, **options)
     else:
         if settings.adapters:
             options["adapters"] = Adapters(settings.adapters, *map(len, tasks))
         options |= {"bins": source.bins, "ctc": settings.ctc}
-        model = Translation(len(source), vocab_size, prior, network, **options)
+        model = Translation(len(source), vocab_size, network, **options)
     model.set_vocabularies(source, target)
     _check_heads(settings, model)
     model.disagreement = settings.disagreement_term

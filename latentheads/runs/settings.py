@@ -308,9 +308,13 @@ class Settings:
         return tuple(name for name, _ in self._named_latents)
 
     @property
-    def latent_types(self) -> tuple[str, ...] | None:
-        """The attention types whose logits have a prior; None: all."""
-        return None if self.logits is None else parse_attention_types(self.logits.blocks)
+    def resolved_latents(self) -> list[LatentOptions]:
+        """The latents, with the prior that the guide's own form stands for."""
+        prior = PriorSpec.of(self.pair.make_prior())
+        return [
+            replace(latent, prior=prior) if isinstance(latent, LogitsOptions) else latent
+            for latent in self.latents
+        ]
 
     @cached_property
     def pair(self) -> ModelGuidePair:

@@ -21,6 +21,7 @@ from latentheads.guides import RECIPES, Cascaded, Exact, Guide, MeanField, Tied
 from latentheads.inference.bound import traces
 from latentheads.latents.alignments.distribution import NOWHERE
 from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.logits.latent import Logits
 from latentheads.latents.registry import LATENTS
 from latentheads.metrics.scores import Scores
 from latentheads.models import Network, Translation, make_prior
@@ -116,7 +117,7 @@ def test_a_copy_head_has_a_posterior_with_generate_in_front() -> None:
     *_, aligned = snippets("docs/guides.md")
     run(aligned, names)
     small = {"heads": 2, "width": 8, "latents": [lh.CopyOptions()]}
-    model = Translation.of(names["corpus"], "delta", **small).eval()
+    model = Translation.of(names["corpus"], **small).eval()
     guide = names["Lexical"](model)
     bounds = []
     for trust in (0.0, 1.0):
@@ -150,7 +151,7 @@ def test_subsets_of_heads_have_a_posterior() -> None:
     p = torch.tensor(0.3).sigmoid()
     kl = p * (p / 0.8).log() + (1 - p) * ((1 - p) / 0.2).log()
     torch.testing.assert_close(own.total_kl.to(kl), (2 * kl).expand(len(batch)))
-    names["model"] = Translation.of(corpus, "delta", heads=2, width=8)
+    names["model"] = Translation.of(corpus, latents=(), heads=2, width=8)
     run(of_corpus, names)
     assert names["posterior"].inclusion.shape == (4,)
 
@@ -194,7 +195,7 @@ def check_registering(
     """Refused before, a latent of one's own has a run folder once it is registered."""
     monkeypatch.chdir(folder)
     corpus = names["corpus"]
-    names["model"] = Translation.of(corpus, "delta", latents=[names["StyleOptions"](5)], width=8)
+    names["model"] = Translation.of(corpus, latents=[names["StyleOptions"](5)], width=8)
     names["guide"] = MeanField(names["model"])
     unregistered = "^latent 'styles' of class Styles is not registered.*: set LATENTS.'styles'. of "
     with pytest.raises(ValueError, match=unregistered):
@@ -227,7 +228,7 @@ def test_a_law_of_ones_own_is_a_prior_with_any_guide() -> None:
     names: dict[str, Any] = {}
     run(law, names)
     network, batch = Network(width=4, feed_forward=3, heads=2, layers=2), small_batch()
-    model = Translation(13, 11, names["HeavyPrior"](), network).eval()
+    model = Translation(13, 11, network, latents=[Logits(names["HeavyPrior"]())]).eval()
     torch.manual_seed(0)
     bound = lh.terms(model, Cascaded(model), batch)
     assert set(bound.how.values()) == {"sampled"}
@@ -244,7 +245,7 @@ def test_a_guide_of_alignments_gains_by_reading_the_target() -> None:
     run(aligned, names)
     options = AlignmentOptions(blocks=1, prior="independent", width=4)
     network = Network(width=4, feed_forward=3, heads=2, layers=1, dropout=0.0)
-    model = Translation(13, 11, make_prior("delta"), network, latent=(), latents=[options])
+    model = Translation(13, 11, network, latents=[Logits(attention_types=()), options])
     assert model.alignments is not None
     torch.nn.init.normal_(model.alignments.blocks[0].lexicon.weight)
     guide, batch = names["Lexical"](model.eval()), small_batch()
@@ -290,7 +291,7 @@ def test_the_amortised_guide_reads_the_states_of_queries() -> None:
     names |= {"NormalHeads": NormalHeads, "nn": torch.nn}
     run(script, names)
     network = Network(width=4, feed_forward=3, heads=2, layers=1)
-    model = Translation(13, 11, make_prior("independent"), network)
+    model = Translation(13, 11, network, latents=[Logits(make_prior("independent"))])
     guide = names["Amortised"](model.eval())
     bound = lh.terms(model, guide, small_batch())
     assert set(bound.how.values()) == {"analytic"}
@@ -309,7 +310,7 @@ def test_a_prior_of_alignments_of_ones_own_divides_the_scores() -> None:
     batch, priors = small_batch(), []
     for options in (own, replace(own, prior="independent")):
         torch.manual_seed(0)
-        model = Translation(11, 13, make_prior("delta"), sizes(), latent=(), latents=[options])
+        model = Translation(11, 13, sizes(), latents=[Logits(attention_types=()), options])
         priors.append(model.token_distribution(batch).alignment_pass.priors[0])
     tempered, plain = (prior.scores for prior in priors)
     assert torch.equal(tempered, plain.where(plain == NOWHERE, plain / 4))
@@ -321,7 +322,7 @@ def test_links_of_a_run_are_scored() -> None:
     corpus = lh.data.Grammar(language="velu", sentences=60, held_out=5).load()
     options = AlignmentOptions(blocks=1, prior="independent", width=4)
     sizes = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
-    model = Translation.of(corpus, latent=(), latents=[options], **sizes)
+    model = Translation.of(corpus, latents=[Logits(attention_types=()), options], **sizes)
 
     opened = SimpleNamespace(model=model, guide=Exact(model), corpus=corpus)
     names: dict[str, Any] = {"run": opened, "batch": next(batches(corpus.test, 64, shuffle=False))}

@@ -56,7 +56,7 @@ class TinyModel:
 
     def __init__(self) -> None:
         torch.manual_seed(3)
-        self.model: Any = build(heads=2, layers=1, latent=ATTENTION_TYPES).eval()
+        self.model: Any = build(heads=2, layers=1, blocks="all").eval()
         for parameter in self.model.parameters():
             parameter.requires_grad_(False).mul_(1.5)
         trace = self._trace(1, {})

@@ -15,7 +15,6 @@ from latentheads.families import Gaussian, HeadScale, Identity, TargetConditione
 from latentheads.guides import GUIDES, Autoregressive, Cascaded, Guide, MeanField, ModelGuide
 from latentheads.inference.bound import traces
 from latentheads.layers.target_encoder import TargetEncoder
-from latentheads.models import make_prior
 from latentheads.pruning import remove_heads
 from tests.tiny import NoiseTape, build, jiggle, sizes
 
@@ -162,7 +161,7 @@ def test_auto_is_the_target_of_alignments_and_the_source_of_logits() -> None:
     assert not Cascaded(logits).is_target_conditioned
     assert Cascaded(logits, condition_on="prefix").is_target_conditioned
     both = lh.models.Translation(
-        *(11, 13, make_prior("independent"), sizes()), latents=[lh.AlignmentOptions(1)]
+        11, 13, sizes(), latents=[lh.LogitsOptions(), lh.AlignmentOptions(1)]
     )
     auto, told = Cascaded(both), Cascaded(both, condition_on="target")
     assert (auto.condition_on, told.condition_on) == ("target", "target")
@@ -186,7 +185,7 @@ def test_what_cannot_be_told_is_refused() -> None:
     said = (
         r"^guide\.condition_on applies only to discrete latents and, where words have rows, to log"
     )
-    for model in (build(latent=("encoder-self",)), build("language-model", prior="delta")):
+    for model in (build(blocks="encoder-self"), build("language-model", prior="delta")):
         with pytest.raises(ValueError, match=said):
             Cascaded(model, condition_on="target")
     with pytest.raises((ValueError, TypeError), match="condition_on"):
@@ -208,7 +207,7 @@ class Plainly(Guide):
 def test_heads_that_are_removed_leave_what_is_told_the_others(
     kept: list[int], batch: Batch
 ) -> None:
-    model = build(latent=("decoder-cross",), layers=1).eval()
+    model = build(blocks="decoder-cross", layers=1).eval()
     guide = jiggle(Plainly(model).double(), 0.3)
     part, seen = told_part(guide), list[torch.Tensor]()
     part.register_forward_hook(lambda _, __, found: seen.append(found))

@@ -66,7 +66,7 @@ def test_every_guide_of_the_table_is_tested() -> None:
 def test_an_option_out_of_range_is_refused_even_where_no_block_uses_it(
     form: str, option: str, value: float
 ) -> None:
-    model = build("language-model", latent=())
+    model = build("language-model", blocks="none")
     needs_options(form, model, option)
     with pytest.raises(ValueError, match=rf"^guide\.{option} must be .*, got {value}$"):
         FORMS[form](model, **{option: value})

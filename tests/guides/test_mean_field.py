@@ -14,7 +14,8 @@ from latentheads.families import Cascade, Family, Gaussian, HeadScale
 from latentheads.guides import MeanField
 from latentheads.inference.bound import traces
 from latentheads.latents.gates.hard_gates import Gating
-from latentheads.models import PRIORS, Translation, make_prior
+from latentheads.latents.logits.options import LogitsOptions
+from latentheads.models import PRIORS, Translation
 from latentheads.names import Block
 from tests.tiny import (
     HEADS,
@@ -110,9 +111,8 @@ def test_who_watches_sees_the_pass_of_the_model_alone(batch: Batch) -> None:
     """The plain pass may begin when blocks below have already run."""
     gates = Gating(HEADS, ("encoder-self",))
     model = Translation(
-        *(SOURCE_TYPES, TARGET_TYPES, make_prior("independent"), sizes(dropout=0.4)),
-        latent=("decoder-self",),
-        latents=[gates],
+        *(SOURCE_TYPES, TARGET_TYPES, sizes(dropout=0.4)),
+        latents=[LogitsOptions(blocks="decoder-self"), gates],
     ).double()
     guide, seen = attach("mean-field", model), []
     blocks = [module for module in model.modules() if isinstance(module, HeadBlock)]
@@ -124,6 +124,6 @@ def test_who_watches_sees_the_pass_of_the_model_alone(batch: Batch) -> None:
 
 
 def test_a_network_without_latents_needs_no_posterior(batch: Batch) -> None:
-    model = build(latent=()).eval()
+    model = build(blocks="none").eval()
     found = terms(model, MeanField(model).eval(), batch)
     assert found.kl == {}

@@ -268,14 +268,14 @@ def test_an_option_that_acts_on_nothing_is_refused(
     name: str, what: str, option: str, value: Any
 ) -> None:
     pointing = aligned(SHAPES["two blocks"])
-    model = pointing if what == "logits" else build(latent=("encoder-self",))
+    model = pointing if what == "logits" else build(blocks="encoder-self")
     kind = GUIDES[name]
     said = f"^guide.{option} applies only to {what}, and this model has none$"
     with pytest.raises(ValueError, match=said):
         kind(model, **{option: value})
     default = signature(kind).parameters[option].default
     assert kind(model, **{option: default}).config == {option: default}
-    both = aligned(SHAPES["two blocks"], prior="independent", latent=None)
+    both = aligned(SHAPES["two blocks"], prior="independent", blocks="all")
     assert getattr(kind(both, **{option: value}), option) == value
     assert list(signature(Further).parameters) == ["model", "factor", "start"]
 

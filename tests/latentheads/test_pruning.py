@@ -19,7 +19,7 @@ from latentheads.guides import Cascaded
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.selection.strategies import make_selector
-from latentheads.models import PRIORS, Translation, make_prior
+from latentheads.models import PRIORS, Translation
 from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import all_heads, most_important, remove_heads
 from latentheads.training import checkpoints
@@ -137,7 +137,7 @@ def test_bound_and_guide_of_every_form_survive(form: str, batch: Batch) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_guide_of_alignments_alone_lets_heads_below_them_go(kind: str, batch: Batch) -> None:
-    model = aligned(SHAPES["two blocks"], kind=kind, latent=None)
+    model = aligned(SHAPES["two blocks"], kind=kind, blocks="all")
     kept = kept_of(model, KEPT)
     small, guide = removed(model, kept, Cascaded(model))
     found = terms(small, guide, batch)
@@ -255,7 +255,7 @@ def test_a_new_guide_that_reads_another_number_of_heads_below_is_refused(
 
 def test_candidates_are_not_removed() -> None:
     selector = make_selector("subset", heads=3, candidates=5, attention_types=ATTENTION_TYPES[:1])
-    model = jiggle(Translation(11, 13, make_prior("delta"), latents=[selector]), 0.1)
+    model = jiggle(Translation(11, 13, latents=[selector]), 0.1)
     with pytest.raises(ValueError, match="selects its heads for every task"):
         remove_heads(model, {"decoder.0.self": [0]})
 

@@ -11,7 +11,7 @@ import torch
 from latentheads import Batch, PlugIn
 from latentheads.batch import SentenceTasks
 from latentheads.decoding.beam_search import beam_search
-from latentheads.models import Translation, make_prior
+from latentheads.models import Translation
 from latentheads.models.adapters import Adapter, Adapters
 from tests.tiny import SOURCE_TYPES, SOURCES, TARGET_TYPES, TARGETS, jiggle, sizes
 
@@ -21,8 +21,7 @@ TASKS = torch.tensor([0, 1, 0]), torch.tensor([2, 0, 1])
 def make(adapters: Adapters | None) -> Any:
     torch.manual_seed(4)
     network = sizes(norm="pre")
-    prior = make_prior("delta")
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, prior, network, adapters=adapters)
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=(), adapters=adapters)
     return model.double().eval()
 
 

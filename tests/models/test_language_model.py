@@ -11,6 +11,7 @@ from pyro import poutine
 from latentheads import Batch, PlugIn, terms
 from latentheads.decoding.beam_search import beam_search
 from latentheads.inference.evaluation import plug_in_log_likelihood
+from latentheads.latents.logits.latent import Logits
 from latentheads.models import LanguageModel, Network, make_prior
 from latentheads.models.network import AdaptiveOptions, PreNorm
 from tests.tiny import attach, build, latents, sizes
@@ -29,7 +30,7 @@ def test_it_runs_without_a_source(batch: Batch) -> None:
 
 @pytest.mark.parametrize("share", ["none", "decoder"])
 def test_output_table_is_shared_as_asked(share: str) -> None:
-    model = LanguageModel(13, make_prior("delta"), sizes(share=share))
+    model = LanguageModel(13, sizes(share=share), latents=())
     assert (model.output.table is model.embedding.table) == (share == "decoder")
 
 
@@ -37,11 +38,11 @@ def test_a_chain_it_does_not_have_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"unknown attention type 'encoder-self': choose from decoder-self"
     ):
-        build("language-model", latent=("encoder-self",))
+        build("language-model", blocks="encoder-self")
 
 
 def test_default_network_norms_before_each_step() -> None:
-    model = LanguageModel(13, make_prior("delta"))
+    model = LanguageModel(13, latents=())
     assert isinstance(model.decoder.norm, torch.nn.LayerNorm)
 
 
@@ -68,7 +69,7 @@ def test_the_published_language_model_has_its_published_size() -> None:
     counts = {}
     for prior in ("delta", "released"):
         with torch.device("meta"):
-            model = LanguageModel(267_744, make_prior(prior), sizes)
+            model = LanguageModel(267_744, sizes, latents=[Logits(make_prior(prior))])
         counts[prior] = sum(parameter.numel() for parameter in model.parameters())
     assert f"{counts['delta'] / 1e6:.2f}" == "246.93"
     assert f"{(counts['released'] + 24 * 64 + 9 * 8) / 1e6:.2f}" == "246.96"

@@ -19,6 +19,7 @@ from latentheads.batch import BOS
 from latentheads.contrib.heads import Recording
 from latentheads.contrib.heads.divergence import divergence
 from latentheads.decoding.beam_search import beam_search
+from latentheads.latents.logits.latent import Logits
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.mask import AttentionMask
 from latentheads.models import PRIORS, Translation, make_prior
@@ -473,7 +474,11 @@ def test_a_band_of_selected_heads_is_attention_where_it_holds_all(
     chooses, found = make_selector(law, HEADS, 2 * HEADS, ("encoder-self", "decoder-self")), []
     for mixers in ("attention", "local"):
         network, prior = sizes(mixers=mixers, windows="" if mixers == "attention" else "5"), "delta"
-        model = Translation(11, 13, make_prior(prior), network, latents=[chooses]).double().eval()
+        model = (
+            Translation(11, 13, network, latents=[Logits(make_prior(prior)), chooses])
+            .double()
+            .eval()
+        )
         if found:
             model.load_state_dict(found[0][0].state_dict())
         torch.manual_seed(1)

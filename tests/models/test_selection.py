@@ -22,6 +22,7 @@ from latentheads.guide import WithSelection
 from latentheads.guides import MeanField, Tied
 from latentheads.handlers import SharedSamples
 from latentheads.inference.evaluation import evaluate
+from latentheads.latents.logits.latent import Logits
 from latentheads.latents.network import Choice
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.latents.selector import Selector
@@ -56,9 +57,8 @@ def make(law: Strategy, prior: str = "delta", layers: int = 2, **changes: Any) -
     model = Translation(
         SOURCE_TYPES,
         TARGET_TYPES,
-        make_prior(prior),
         sizes(layers=layers),
-        latents=[selector(law, **changes)],
+        latents=[Logits(make_prior(prior)), selector(law, **changes)],
     )
     return jiggle(model, 0.4).double().eval()
 
@@ -101,7 +101,7 @@ def test_bounds_stay_below_the_exact_likelihood_of_all_choices(law: Strategy) ->
     small = make_selector(law, 2, number, ("encoder-self",), 2, 1)
     network = sizes(heads=2, layers=1)
     prior = make_prior("delta")
-    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, prior, network, latents=[small])
+    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=[Logits(prior), small])
     model = jiggle(model, 0.7).double().eval()
     guide = jiggle(Tied(model).double(), 0.6)
     batch = replace(Batch.of(TARGETS, SOURCES), source_task=torch.tensor([0, 1, 0]))
@@ -134,7 +134,7 @@ def test_bounds_stay_below_the_exact_likelihood_of_all_choices(law: Strategy) ->
 
 def cut(model: Any, batch: Batch, picked: dict[str, Choice], place: int) -> Tensor:
     """The states of one sentence in a network that has only its chosen heads, weights copied."""
-    plain = Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes())
+    plain = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=())
     plain = plain.double().eval()
     values = dict(model.state_dict())
     for module in model.selecting_blocks:
@@ -213,7 +213,7 @@ def flops(model: Any, batch: Batch, guide: Any) -> int:
 @pytest.mark.parametrize("law", ["subset", "group"])
 def test_a_batch_of_one_task_costs_what_the_chosen_heads_cost(law: Strategy) -> None:
     model, batch = make(law), alone(two_tasks(), 0)
-    plain = Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes()).double()
+    plain = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=()).double()
     assert flops(model, batch, Tied(model)) == flops(plain, batch, None)
 
 
@@ -338,7 +338,7 @@ def test_decoding_keeps_the_likeliest_heads_at_every_step(law: Strategy, kind: s
     model, batch = make(law), two_tasks()
     if kind == "language-model":
         network = sizes(norm="pre")
-        model = LanguageModel(TARGET_TYPES, make_prior("delta"), network, latents=[selector(law)])
+        model = LanguageModel(TARGET_TYPES, network, latents=[selector(law)])
         model = jiggle(model, 0.4).double().eval()
     guide = jiggle(Tied(model).double(), 1.0)
     with WithSelection(guide):
@@ -446,7 +446,7 @@ def test_vectorised_particles_share_a_static_choice(
     drawn = {"windows": "2", "ngram_noise": 0.3} if mixers == "ngram" else {}
     network = sizes(mixers=mixers, **drawn)
     prior, static = make_prior("independent"), selector("static")
-    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, prior, network, latents=[static])
+    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=[Logits(prior), static])
     guide = attach("cascaded", jiggle(model, 0.4).double())
     losses = []
     for particle in range(particles):

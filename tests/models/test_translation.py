@@ -15,8 +15,9 @@ from torch.func import functional_call
 from latentheads import AlignmentOptions, Batch, PlugIn
 from latentheads.batch import BOS
 from latentheads.distributions import SmoothedTokens, Tokens
+from latentheads.latents.logits.options import LogitsOptions
 from latentheads.latents.options import check_latents
-from latentheads.models import PRIORS, LanguageModel, Translation, make_prior
+from latentheads.models import PRIORS, LanguageModel, Translation
 from tests.latentheads.corpora.texts import pets, story
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT, aligned
 from tests.tiny import FORMS, KINDS, attach, build, latents, rows, sizes
@@ -47,7 +48,7 @@ def test_cross_attention_is_passed_over_by_nobody(left_out: str, batch: Batch) -
 
 @pytest.mark.parametrize("latent", [(), ("encoder-self",), ("decoder-cross", "decoder-self")])
 def test_only_the_latent_chains_have_sites(latent: tuple[str, ...], batch: Batch) -> None:
-    model = build(latent=latent)
+    model = build(blocks=",".join(latent) or "none")
     nodes = latents(model, batch)
     kinds = {"encoder-self": 2, "decoder-self": 2, "decoder-cross": 2}
     assert len(nodes) == sum(kinds[chain] for chain in latent)
@@ -58,17 +59,17 @@ def test_unknown_chain_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"^unknown attention type 'encoder': choose from encoder-self"
     ):
-        build(latent=("encoder",))
+        build(blocks="encoder")
 
 
 def test_a_joint_table_needs_a_joint_vocabulary() -> None:
     with pytest.raises(ValueError, match="share='all' needs one joint vocabulary"):
-        Translation(11, 13, make_prior("delta"), sizes(share="all"))
+        Translation(11, 13, sizes(share="all"), latents=())
 
 
 @pytest.mark.parametrize(("share", "tables"), [("none", 3), ("decoder", 2), ("all", 1)])
 def test_tables_are_shared_as_asked(share: str, tables: int) -> None:
-    model = Translation(13, 13, make_prior("delta"), sizes(share=share))
+    model = Translation(13, 13, sizes(share=share), latents=())
     weights = (model.source_embedding.table, model.target_embedding.table, model.output.table)
     assert len({id(table.weight) for table in weights}) == tables
     assert model.predict(torch.randn(1, 2, 6)).shape == (1, 2, 13)
@@ -97,7 +98,7 @@ def test_smoothing_must_lie_in_the_unit_interval(smoothing: float) -> None:
 
 def test_random_network_is_near_uniform_at_the_start(batch: Batch) -> None:
     torch.manual_seed(0)
-    model = Translation(11, 13, make_prior("delta"), sizes(width=60)).double().eval()
+    model = Translation(11, 13, sizes(width=60), latents=()).double().eval()
     found = poutine.trace(model).get_trace(batch).nodes["target"]
     mean = found["fn"].token_log_prob(batch.target).sum() / batch.target_valid.sum()
     assert mean.item() == pytest.approx(-math.log(13), abs=1.5)
@@ -209,11 +210,14 @@ def test_what_is_no_corpus_or_alignments_is_refused_in_one_line(kind: Any) -> No
 def test_a_model_of_a_corpus_is_what_it_is_told(kind: Any, other: Any) -> None:
     corpus = pets() if other is story else story()
     options = AlignmentOptions(1, 1, "soft", 5)
-    told = {"label_smoothing": 0.1, "latents": [options], "width": 6, "heads": 3}
-    model = kind.of(corpus, "cascaded", ("decoder-self",), **told)
+    logits = LogitsOptions("cascaded", "decoder-self")
+    told = {"label_smoothing": 0.1, "latents": [logits, options], "width": 6, "heads": 3}
+    model = kind.of(corpus, **told)
     assert model.output.weight.shape == (len(corpus.target), 6)
-    assert (model.latent, model.label_smoothing) == (("decoder-self",), 0.1)
-    assert (type(model.prior), AlignmentOptions.describe(model, 1)) == (PRIORS["cascaded"], options)
+    assert model.label_smoothing == 0.1
+    blocks = "all" if kind is LanguageModel else "decoder-self"
+    assert LogitsOptions.describe(model, 1) == LogitsOptions("cascaded", blocks)
+    assert AlignmentOptions.describe(model, 1) == options
     with pytest.raises(ValueError, match=r"^corpus '.*' has .* source: it is for "):
         kind.of(other())
 

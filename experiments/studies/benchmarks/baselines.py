@@ -20,6 +20,7 @@ from latentheads.batch import EOS, SPECIALS
 from latentheads.experiments.studies.benchmarks.plain_pytorch import PlainTransformer, take_weights
 from latentheads.families import Family
 from latentheads.guides import Cascaded, Tied
+from latentheads.latents.logits.latent import Logits
 from latentheads.models import Network, Translation, make_prior
 from latentheads.names import SENTENCES
 
@@ -178,7 +179,7 @@ def make_pair(
     torch.manual_seed(setting.seed)
     prior, guide = RECIPES[recipe]
     words = size.vocabulary
-    model = Translation(words, words, make_prior(prior), size.network, latent)
+    model = Translation(words, words, size.network, latents=[Logits(make_prior(prior), latent)])
     model.to(setting.device)
     return model, guide(model).to(setting.device)
 

@@ -26,6 +26,7 @@ from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.logits.latent import Logits
 from latentheads.models import Translation, make_prior
 from latentheads.names import SENTENCES
 
@@ -63,7 +64,7 @@ def make_recipe(name: str, size: Size) -> tuple[Translation, ModelGuide]:
     prior, guide = ("delta", "cascaded") if aligned else RECIPES[name]
     words = size.vocabulary
     latents = [AlignmentOptions(2, 1, "cascaded")] if aligned else []
-    model = Translation(words, words, make_prior(prior), size.network, latents=latents)
+    model = Translation(words, words, size.network, latents=[Logits(make_prior(prior)), *latents])
     return model, GUIDES[guide](model)
 
 

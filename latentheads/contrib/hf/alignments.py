@@ -310,7 +310,7 @@ def make_output_heads(
         )
     output, is_causal = NetworkOutput(network), not network.config.is_encoder_decoder
     shape = ModelShape(0, (), output.weight.shape[1], is_causal=is_causal)
-    (heads,) = make_latents(options, shape, selects_heads=False)
+    (heads,) = make_latents(options, shape, before_blocks=False)
     if not isinstance(heads, OutputHeads):
         raise ValueError(
             f"a pre-trained network has no latents {heads.name}: give it alignments, gates or "

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import BOS, EOS, PAD
 from latentheads.families import Identity, Point
-from latentheads.latents.logits.priors import make_prior
+from latentheads.latents.logits.latent import Logits
 from latentheads.layers.output import TableOutput
 from latentheads.layers.position import sinusoidal_positions
 from latentheads.models.language_model import LanguageModel
@@ -98,9 +98,7 @@ def from_gpt2(network: Any) -> LanguageModel:
     expected_positions = sinusoidal_positions(
         len(transformer.wpe.weight), sizes_of_network.width, head.device, head.dtype
     )
-    model = LanguageModel(len(head), make_prior("delta"), sizes_of_network).to(
-        head.device, head.dtype
-    )
+    model = LanguageModel(len(head), sizes_of_network, latents=()).to(head.device, head.dtype)
     tied = sizes_of_network.share != "none"
     if not torch.equal(transformer.wpe.weight, expected_positions):
         raise ValueError("the positions of this network were trained: the library's are computed")
@@ -118,12 +116,13 @@ def from_gpt2(network: Any) -> LanguageModel:
 def _check_convertible(model: LanguageModel) -> None:
     """Checks that a model can be converted to GPT-2."""
     network = model.network
+    other_latents = [name for name in model.latents if name != Logits.name]
     unsupported = {
         "norm post": not network.norm.is_pre,
         "no final_norm": not network.norm.ends_stack,
         f"mixers {network.mixers}": network.mixers != "attention",
         "adaptive": network.adaptive is not None,
-        f"latents {'+'.join(model.latents)}": bool(model.latents),
+        f"latents {'+'.join(other_latents)}": bool(other_latents),
         "a prior with noise or a residual": any(map(_differs_from_scores, model.latent_blocks)),
         "fewer heads than it was made with": any(
             attention.attention.active is not None or attention.attention.heads != network.heads

@@ -78,9 +78,9 @@ class Pretrained(HeadModel):
         chosen = {b.name: b for b in parse_blocks(blocks, [a.block for a in addresses])}
         attention_types = {address.block.attention_type for address in addresses}
         latent_types = {block.attention_type for block in chosen.values()}
-        super().__init__(sorted(attention_types), sorted(latent_types))
+        super().__init__(sorted(attention_types))
         shape = ModelShape(max(a.block.heads for a in addresses), sorted(attention_types))
-        self.add_latents(make_latents(latents, shape, selects_heads=True))
+        self.add_latents(make_latents(latents, shape, before_blocks=True))
         _check_selector(self.selector, sorted(attention_types))
         self.network, self.label_likelihood, self.prior = network, likelihood, prior
         self.output = GivenLogits()
@@ -111,7 +111,7 @@ class Pretrained(HeadModel):
             for address, block in addresses_and_blocks
         ).to(network.device, torch.promote_types(network.dtype, torch.float32))
         shape = replace(shape, blocks=tuple(block.block for block in self._pretrained_blocks()))
-        latents_of_blocks = make_latents(within, shape, selects_heads=False)
+        latents_of_blocks = make_latents(within, shape, before_blocks=False)
         self.add_latents(latents_of_blocks)
         for latent in latents_of_blocks:
             nn.ModuleDict(latent.modules_to_save).to(network.device)
@@ -432,6 +432,8 @@ def latent(
     if any(hasattr(module, OWNER) for module in model.modules()):
         raise ValueError("the heads of this model are latent already: call plain(model) first")
     check_latents(latents)
+    if any(latent.before_blocks and not latent.selects_heads for latent in latents):
+        raise ValueError("the logits of a pre-trained network are latent by prior, not by latents")
     if any(latent.copies for latent in latents):
         raise ValueError(
             "copy heads need a model of latentheads: a pre-trained network has alignments, gates "

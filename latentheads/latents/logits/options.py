@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, NoReturn, cast
 
+from latentheads.latents.logits.latent import Logits
 from latentheads.latents.logits.priors import PRIORS, Prior
-from latentheads.latents.options import LatentOptions
+from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.model import HeadModel
-from latentheads.names import AttentionTypes, name_attention_types
-from latentheads.options import ClassSpec, OptionError, options_class
+from latentheads.names import AttentionTypes, name_attention_types, parse_attention_types
+from latentheads.options import ClassSpec, Coerced, OptionError, options_class
 
 DEFAULT_PRIOR = "delta"
 """The prior of attention logits that are not latent."""
@@ -34,6 +34,11 @@ class PriorSpec(ClassSpec):
         """The priors by name."""
         return {**PRIORS, "tied": OfGuide}
 
+    @classmethod
+    def read(cls, value: Any, trusted: Collection[str] = ()) -> Any:
+        """A prior from its name, from a name with options, or from the prior itself."""
+        return cls.of(value) if isinstance(value, Prior) else super().read(value, trusted)
+
 
 @options_class()
 class LogitsOptions(LatentOptions):
@@ -45,7 +50,7 @@ class LogitsOptions(LatentOptions):
             and decoder-cross, comma between.
     """
 
-    prior: PriorSpec = field(default_factory=lambda: PriorSpec("independent"))
+    prior: Coerced[PriorSpec, str | Mapping[str, Any] | Prior] = cast(Any, PriorSpec("independent"))
     blocks: AttentionTypes = "all"
 
     def __post_init__(self) -> None:
@@ -53,6 +58,18 @@ class LogitsOptions(LatentOptions):
             raise OptionError(
                 "blocks", f" is for a prior that differs from {DEFAULT_PRIOR}: drop it"
             )
+
+    @property
+    def before_blocks(self) -> bool:
+        """True: blocks are made with their prior."""
+        return True
+
+    def make(self, shape: ModelShape) -> Logits:
+        """Makes the prior of a model's logits."""
+        kind = self.prior.find()
+        if kind is OfGuide:
+            raise ValueError("logits.prior tied needs a run, with a guide: name a prior")
+        return Logits(kind(**self.prior.options), parse_attention_types(self.blocks))
 
     @property
     def is_noisy(self) -> bool:
@@ -78,6 +95,10 @@ class LogitsOptions(LatentOptions):
     @classmethod
     def describe(cls, model: HeadModel, tokens: int) -> LogitsOptions | None:
         """The prior of a model, and the attention types whose logits are latent."""
-        prior = PriorSpec.of(cast(Any, model).prior)
-        blocks = name_attention_types(model.latent, model.attention_types)
+        logits = model.find_latent(Logits)
+        if logits is None:
+            return None
+        prior = PriorSpec.of(logits.prior)
+        types = logits.attention_types
+        blocks = "all" if types is None else name_attention_types(types, model.attention_types)
         return None if prior.name == DEFAULT_PRIOR else cls(prior, blocks)

@@ -164,7 +164,7 @@ def make_prior(name: str, **options: Any) -> Prior:
 
     Example:
         >>> prior = make_prior("cascaded", hidden=8, link=False)
-        >>> deep = Translation.of(corpus, prior=prior, width=8, heads=2, layers=3)
+        >>> deep = Translation.of(corpus, latents=[Logits(prior)], width=8, heads=2, layers=3)
     """
     check_known("prior", name, PRIORS)
     return PRIORS[name](**options)

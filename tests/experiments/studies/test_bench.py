@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from latentheads import Batch, Head_ELBO
 from latentheads.guides import Cascaded, Tied
+from latentheads.latents.logits.latent import Logits
 from latentheads.models import Network, Translation, make_prior
 from tests.experiments.programs import painted, succeed
 
@@ -45,7 +46,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
 def random_pair(recipe: str) -> tuple[Translation, nn.Module]:
     prior, guide = PAIRS[recipe]
     network = Network(width=12, feed_forward=14, heads=3, layers=3, dropout=0.0)
-    model = Translation(11, 13, make_prior(prior), network)
+    model = Translation(11, 13, network, latents=[Logits(make_prior(prior))])
     pair = model, guide(model)
     with torch.no_grad():
         for parameter in nn.ModuleList(pair).parameters():

@@ -36,6 +36,7 @@ from latentheads.guide import WithSelection
 from latentheads.guides import MeanField
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.latents.gates.hard_gates import GateController, Gating
+from latentheads.latents.logits.latent import Logits
 from latentheads.latents.network import Choice
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.mask import AttentionMask
@@ -100,7 +101,7 @@ def test_every_ngram_of_a_latent_chain_has_a_site(kind: str, choice: str, batch:
     for module in ngrams(model):
         length = (batch.target if "decoder" in module.site else batch.source).shape[1]
         assert nodes[module.site]["value"].shape == (3, HEADS, length, SIZE)
-    fewer = noisy(kind, choice, latent=[ATTENTION_TYPES[2]] if kind == "translation" else [])
+    fewer = noisy(kind, choice, blocks=ATTENTION_TYPES[2] if kind == "translation" else "none")
     assert not [n for n in poutine.trace(fewer).get_trace(batch).nodes if n.endswith("outputs")]
 
 
@@ -280,7 +281,7 @@ def test_token_by_token_is_the_whole(
     kind: str, choice: str, plugged: bool, pruned: bool, batch: Batch, tape: Any
 ) -> None:
     """Under noise too: the same noise meets the same rows; of the smaller network too."""
-    model = noisy(kind, choice, latent=[ATTENTION_TYPES[1]])
+    model = noisy(kind, choice, blocks=ATTENTION_TYPES[1])
     if pruned:
         remove_heads(model, {**kept_of(model, KEPT), "decoder.1.self": [1]})
     tape.rewind()
@@ -333,9 +334,9 @@ def made_with(kind: str, selector: Any, network: Any, prior: str = "independent"
     """A model that selects its heads, or gates them."""
     law = make_prior(prior)
     if kind == "translation":
-        model: Any = Translation(11, 13, law, network, latents=[selector])
+        model: Any = Translation(11, 13, network, latents=[Logits(law), selector])
     else:
-        model = LanguageModel(13, law, network, latents=[selector])
+        model = LanguageModel(13, network, latents=[Logits(law), selector])
     return jiggle(model, 0.1).double().eval()
 
 
@@ -508,9 +509,9 @@ def test_a_selection_of_other_numbers_of_heads_is_refused() -> None:
     selector = make_selector("group", HEADS, 2 * HEADS, ATTENTION_TYPES[1:2])
     network = sizes(**NGRAMS, ngram_heads=2)
     with pytest.raises(ValueError, match="ngram_heads must be 3 too, got 2"):
-        LanguageModel(13, make_prior("delta"), network, latents=[selector])
+        LanguageModel(13, network, latents=[selector])
     mixed = sizes(mixers="encoder=ngram", ngram_heads=2)
-    model = Translation(11, 13, make_prior("delta"), mixed, latents=[selector])
+    model = Translation(11, 13, mixed, latents=[selector])
     types = {module.block.attention_type for module in model.selecting_blocks}
     assert types == {ATTENTION_TYPES[1]}
 

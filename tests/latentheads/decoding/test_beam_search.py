@@ -19,6 +19,7 @@ from latentheads import Batch, PlugIn
 from latentheads.attention.cache import AttentionCache
 from latentheads.batch import BOS, EOS, PAD, UNK, pad
 from latentheads.decoding.beam_search import Hypothesis, beam_search
+from latentheads.latents.logits.latent import Logits
 from latentheads.models import PRIORS, LanguageModel, Translation, make_prior
 from tests.crossing import in_turn, pairwise
 from tests.tiny import (
@@ -42,9 +43,9 @@ def small(kind: str = "translation", prior: str = "cascaded") -> Any:
     """A model of few target types with an opinion about them."""
     law = make_prior(prior)
     model = (
-        Translation(SOURCE_TYPES, TYPES, law, sizes())
+        Translation(SOURCE_TYPES, TYPES, sizes(), latents=[Logits(law)])
         if kind == "translation"
-        else LanguageModel(TYPES, law, sizes())
+        else LanguageModel(TYPES, sizes(), latents=[Logits(law)])
     )
     return jiggle(model, 0.4).double().eval()
 

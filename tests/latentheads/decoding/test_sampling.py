@@ -19,6 +19,7 @@ from latentheads.decoding.sampling import sample_text
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.logits.latent import Logits
 from latentheads.model import DecodingState
 from latentheads.models import PRIORS, LanguageModel, make_prior
 from latentheads.models.network import AdaptiveOptions
@@ -38,7 +39,7 @@ def small(
     adaptive = AdaptiveOptions(cutoffs, div_value=2) if cutoffs else None
     network = sizes(adaptive=adaptive, share="decoder" if cutoffs else "none")
     latents = [selector] if selector else []
-    model = LanguageModel(TYPES, make_prior(prior, **options), network, latents=latents)
+    model = LanguageModel(TYPES, network, latents=[Logits(make_prior(prior, **options)), *latents])
     return jiggle(model, 0.3).double().eval()
 
 

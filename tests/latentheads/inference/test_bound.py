@@ -37,7 +37,7 @@ from latentheads.inference.bound import traces
 from latentheads.latents.alignments.distribution import Alignments
 from latentheads.latents.alignments.posterior import with_parameters
 from latentheads.latents.gates.hard_gates import Gating
-from latentheads.models import Translation, make_prior
+from latentheads.models import Translation
 from latentheads.names import Block
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import (
@@ -262,7 +262,7 @@ def test_a_guide_in_the_place_of_its_model_is_refused(batch: Batch) -> None:
 
 
 def test_what_all_sentences_share_is_counted_once(batch: Batch) -> None:
-    model = build("language-model", latent=()).eval()
+    model = build("language-model", blocks="none").eval()
 
     def global_model(batch: Batch) -> None:
         pyro.sample("global", dist.Normal(0.0, 1.0))
@@ -279,7 +279,7 @@ def test_what_all_sentences_share_is_counted_once(batch: Batch) -> None:
 
 
 def test_one_latent_a_sentence_is_demanded(batch: Batch) -> None:
-    model = build("language-model", latent=()).eval()
+    model = build("language-model", blocks="none").eval()
 
     def two_for_each(scale: float) -> None:
         with pyro.plate("pair", 2, dim=-2), pyro.plate("sentences", len(batch), dim=-1):
@@ -340,9 +340,7 @@ def test_the_weight_of_alignments_is_that_of_their_very_draw(shape: str, batch: 
 
 def test_draws_of_what_sentences_share_are_weighed_together(batch: Batch) -> None:
     gates = Gating(3, ("encoder-self",))
-    model: Any = Translation(
-        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(), latents=[gates]
-    )
+    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=[gates])
     guide = jiggle(Tied(model.double().eval()).double(), 0.3)
     torch.manual_seed(5)
     weights = importance(model, guide, batch, samples=3).log_weights

@@ -104,7 +104,7 @@ def test_iwae_is_at_least_the_mean_log_weight(name: str) -> None:
 
 def test_weights_that_tie_are_counted_apart() -> None:
     """A gate that rarely opens: where that helps, most weights are equal and a few are larger."""
-    model = build("language-model", latent=(), gate=bernoulli_gate(0.05), heads=1, layers=1)
+    model = build("language-model", blocks="none", gate=bernoulli_gate(0.05), heads=1, layers=1)
     report = evaluate(model, attach("tied", model), [small_batch()], samples=30, seed=3)
     assert report.pareto_k == 0
     assert report.pareto_unknown == pytest.approx(2 / 3)
@@ -230,7 +230,7 @@ def test_the_alarm_is_raised_beyond_four_standard_errors() -> None:
 
 
 def test_log_p_given_a_draw_of_other_heads_raises_no_alarm() -> None:
-    model = aligned(SHAPES["one head"], prior="independent", latent=("decoder-self",))
+    model = aligned(SHAPES["one head"], prior="independent", blocks="decoder-self")
     guide, batch = Tied(model), small_batch()
     with fixed_noise(0, torch.device("cpu")), eval_no_grad(model, guide):
         drawn = terms(model, guide, batch)
@@ -272,7 +272,7 @@ def test_the_bound_of_a_network_without_noise_is_its_exact_log_p() -> None:
 
 
 def test_figures_of_alignments_are_means_over_the_draws_of_other_heads() -> None:
-    model = aligned(SHAPES["two blocks"], prior="independent", latent=("decoder-self",))
+    model = aligned(SHAPES["two blocks"], prior="independent", blocks="decoder-self")
     guide = jiggle(Cascaded(model).double(), 0.3)
     report = evaluate(model, guide, [small_batch()], samples=3, seed=5)
     with fixed_noise(5, torch.device("cpu")), eval_no_grad(model, guide):
@@ -472,7 +472,7 @@ def test_a_network_without_noise_is_run_once_whatever_the_draws(prior: str) -> N
 
 
 def test_deterministic_chains_are_run_once_too() -> None:
-    assert passes(build("language-model", "cascaded", latent=()), "tied", 5)[1] == 1
+    assert passes(build("language-model", "cascaded", blocks="none"), "tied", 5)[1] == 1
 
 
 @pytest.mark.parametrize("shape", ["two heads", "two blocks", "chain", "soft"])

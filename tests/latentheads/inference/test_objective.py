@@ -25,7 +25,7 @@ from latentheads.families import (
 )
 from latentheads.guides import GUIDES, Cascaded, Guide, Tied
 from latentheads.latents.gates.hard_gates import Gating
-from latentheads.models import Translation, make_prior
+from latentheads.models import Translation
 from latentheads.names import Block
 from tests.crossing import in_turn, pairwise
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
@@ -266,7 +266,7 @@ def test_alignments_of_vectorised_particles_are_summed_as_those_of_looped_ones(
 ) -> None:
     """As many particles as sentences, or words, let a sum over the wrong ones pass unnoticed."""
     few = rows(batch, sentences)
-    model = aligned(SHAPES[shape], prior="independent", latent=None)
+    model = aligned(SHAPES[shape], prior="independent", blocks="all")
     chosen = jiggle(GUIDES[guide](model).double(), 0.2)
     options = {"analytic": True, "objective": objective}
     together = {"num_particles": 3, "vectorize_particles": True, "max_plate_nesting": 1}
@@ -351,9 +351,7 @@ def test_the_graph_is_kept_where_that_is_asked_for(batch: Batch) -> None:
 
 
 def test_what_all_sentences_share_has_no_floor(batch: Batch) -> None:
-    model: Any = Translation(
-        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(), latents=[Gating(3)]
-    )
+    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=[Gating(3)])
     guide = jiggle(Tied(model.double().eval()).double(), 0.3)
     losses = []
     for free_bits in (0.0, 99.0):

@@ -15,7 +15,7 @@ from latentheads.guides import Cascaded
 from latentheads.inference.evaluation import evaluate
 from latentheads.inference.sentences import part_bounds, sentence_bounds
 from latentheads.latents.gates.hard_gates import Gating
-from latentheads.models import Translation, make_prior
+from latentheads.models import Translation
 from latentheads.runs.build import make_model
 from latentheads.runs.settings import Settings
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
@@ -36,8 +36,8 @@ PART = Part(Rows.of(TARGETS), Rows.of(SOURCES))
 
 def pairs(kind: str) -> tuple[Any, ModelGuide]:
     if kind in ("alignments", "alignments above heads"):
-        latent = () if kind == "alignments" else ("decoder-self",)
-        model = aligned(SHAPES["one head"], prior="independent", latent=latent)
+        blocks = "none" if kind == "alignments" else "decoder-self"
+        model = aligned(SHAPES["one head"], prior="independent", blocks=blocks)
         return model, jiggle(Cascaded(model).double(), 0.3).eval()
     model = build(prior="delta" if kind == "still" else "independent").eval()
     return model, attach("tied" if kind == "still" else "cascaded", model).eval()
@@ -88,8 +88,8 @@ def test_batches_that_tell_no_places_stay_in_their_order() -> None:
 
 def selecting() -> tuple[Any, ModelGuide]:
     """A model with gates that all sentences share."""
-    law, gates = make_prior("delta"), Gating(3, ("encoder-self",))
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, sizes(), latents=[gates]).double().eval()
+    gates = Gating(3, ("encoder-self",))
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=[gates]).double().eval()
     return model, jiggle(Cascaded(model).double(), 0.3).eval()
 
 

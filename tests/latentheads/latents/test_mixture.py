@@ -20,7 +20,7 @@ from latentheads.latents.mixture import PassMixture
 from latentheads.latents.network import Choice
 from latentheads.latents.options import LatentOptions
 from latentheads.latents.sentence_mixture import MixtureChoice, MixtureTokens
-from latentheads.models import Translation, make_prior
+from latentheads.models import Translation
 from tests.tiny import HEADS, SOURCE_TYPES, jiggle, sizes
 
 LOG_PRIOR = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64).log()
@@ -143,7 +143,7 @@ class OneHead(nn.Module, Latent):
 
 def one_head() -> Any:
     latents = [OneHeadOptions()]
-    model = Translation(SOURCE_TYPES, VOCAB, make_prior("delta"), sizes(), latents=latents)
+    model = Translation(SOURCE_TYPES, VOCAB, sizes(), latents=latents)
     return jiggle(model, 0.9).double().eval()
 
 

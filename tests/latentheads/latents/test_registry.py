@@ -18,7 +18,7 @@ from latentheads.latents.options import LatentOptions, check_latents
 from latentheads.latents.output_heads import OutputHeads
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.model import HeadModel
-from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.models import LanguageModel, Translation
 from latentheads.runs.settings import Settings
 from latentheads.training.losses import HeadELBOLoss, Loss
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, jiggle, sizes, small_batch
@@ -29,11 +29,11 @@ every_kind = pytest.mark.parametrize("kind", ["translation", "language-model"])
 
 def build(name: str, kind: str) -> Any:
     """A model with one latent, at its default options."""
-    options, prior = LATENTS[name](), make_prior("independent" if name == "logits" else "delta")
+    options = LATENTS[name]()
     if kind == "translation":
-        model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, prior, sizes(), latents=[options])
+        model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=[options])
     else:
-        model = LanguageModel(TARGET_TYPES, prior, sizes(), latents=[options])
+        model = LanguageModel(TARGET_TYPES, sizes(), latents=[options])
     return jiggle(model, 0.3).double().eval()
 
 
@@ -173,7 +173,7 @@ def test_two_latents_of_one_role_exclude_each_other() -> None:
     def refuse(*names: str) -> None:
         made = [LATENTS[name]() for name in names]
         with pytest.raises(ValueError, match=f"latents {names[0]} and {names[1]} exclude"):
-            Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(), latents=made)
+            Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=made)
 
     refuse("selection", "gates")
     above = [n for n in LATENTS if isinstance(build(n, "translation").output_heads, OutputHeads)]

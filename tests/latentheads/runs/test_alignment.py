@@ -28,7 +28,8 @@ from latentheads.errors import UnfinishedError
 from latentheads.guides import GUIDES
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.copy.options import CopyOptions
-from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.latents.logits.latent import Logits
+from latentheads.models import LanguageModel, Translation
 from latentheads.runs import alignment
 from latentheads.runs.alignment import split_word_ids
 from latentheads.runs.generation import translate_texts
@@ -48,9 +49,11 @@ def run_of(
     target: Vocabulary,
     data: Data = Grammar(),  # noqa: B008
 ) -> Run:
-    prior, network = make_prior("delta"), sizes(width=6, layers=1)
+    network = sizes(width=6, layers=1)
     latents = [options] if options else []
-    model: Any = Translation(len(source), len(target), prior, network, (), latents=latents)
+    model: Any = Translation(
+        len(source), len(target), network, latents=[Logits(attention_types=()), *latents]
+    )
     model = jiggle(model, 0.7).double().eval()
     if options is not None:
         model.alignments.blocks[0].lexicon.weight.data.mul_(3)  # so that words tell where they are
@@ -153,8 +156,10 @@ def test_links_are_those_of_the_posterior(words: Run) -> None:
 def copy_run(vocabulary: Vocabulary) -> Run:
     """A run with a copy head whose source and target have one vocabulary."""
     torch.manual_seed(0)
-    size, prior = len(vocabulary), make_prior("delta")
-    model: Any = Translation(size, size, prior, sizes(), (), latents=[CopyOptions(width=5)])
+    size = len(vocabulary)
+    model: Any = Translation(
+        size, size, sizes(), latents=[Logits(attention_types=()), CopyOptions(width=5)]
+    )
     model = model.double().eval()
     guide = GUIDES["exact"](model)
     return Run(
@@ -195,8 +200,8 @@ def test_a_word_is_copied_if_all_of_its_tokens_are_from_one_word(
 def language_model(latent: CopyOptions | AlignmentOptions, data: Data) -> Run:
     """A run of a language model whose heads point at earlier words."""
     torch.manual_seed(0)
-    raw, prior = Words(["la", "the", "cat", "sees"]), make_prior("delta")
-    model: Any = LanguageModel(len(raw), prior, sizes(), (), latents=[latent])
+    raw = Words(["la", "the", "cat", "sees"])
+    model: Any = LanguageModel(len(raw), sizes(), latents=[Logits(attention_types=()), latent])
     model = model.double().eval()
     guide = GUIDES["exact"](model)
     return Run(Path("lm"), Settings(data=data), data.processor(raw), model, guide, step=3)
@@ -261,7 +266,7 @@ def test_what_cannot_be_aligned_is_refused(words: Run) -> None:
         run_of(None, *both).align(["a"], ["b"])
     with pytest.raises(ValueError, match="runs/mine has no latent alignments"):
         run_of(SOFT["soft"], *both).align(["a"], ["b"])
-    model = LanguageModel(len(CORPUS.target), make_prior("delta"), sizes(layers=1), ())
+    model = LanguageModel(len(CORPUS.target), sizes(layers=1), latents=[Logits(attention_types=())])
     alone = Run(
         Path("lm"), Settings(), Processor(CORPUS.target), model, GUIDES["tied"](model), step=1
     )

@@ -11,6 +11,7 @@ import pytest
 from latentheads.corpora import Corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import Tied
+from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import LanguageModel, Translation
 from latentheads.runs.describe import describe_data
 from latentheads.runs.folder import Folder
@@ -25,7 +26,9 @@ def test_a_perplexity_by_word_needs_words(unit: Any, counted: bool, tmp_path: Pa
     corpus = story(unit=unit)
     if not counted:
         corpus = replace(corpus, test=corpus.test.first(2))
-    model = LanguageModel.of(corpus, width=6, feed_forward=5, heads=2, layers=1)
+    model = LanguageModel.of(
+        corpus, latents=[LogitsOptions()], width=6, feed_forward=5, heads=2, layers=1
+    )
     guide, settings = Tied(model), Settings(data=describe_data(corpus), samples=2)
     reporter = Reporter(settings, model, guide, corpus, Folder(tmp_path / "run", ""))
     valid, test = reporter.perplexities()
@@ -38,7 +41,7 @@ def test_a_text_with_a_newline_is_one_line_of_a_file(tmp_path: Path) -> None:
     """The highlights of a published corpus of summaries have one between sentences."""
     pairs = [("a b", "b .\na ."), ("b", "a")]
     corpus = Corpus.from_pairs(pairs, pairs, pairs)
-    model = Translation.of(corpus, prior="delta", width=6, feed_forward=5, heads=2, layers=1)
+    model = Translation.of(corpus, latents=(), width=6, feed_forward=5, heads=2, layers=1)
     settings = Settings(data=describe_data(corpus), decode=Decoding(rouge=True, max_tokens=2))
     reporter = Reporter(settings, model, Tied(model), corpus, Folder(tmp_path, ""))
     reporter.translations()

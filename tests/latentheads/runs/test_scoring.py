@@ -10,7 +10,7 @@ from latentheads.batch import Batch
 from latentheads.contrib.speech.data import Speech
 from latentheads.corpora import Corpus, Processor, Words
 from latentheads.guides import Tied
-from latentheads.models import Translation, make_prior
+from latentheads.models import Translation
 from latentheads.runs.scoring import score_ctc
 from latentheads.runs.settings import Settings
 from tests.latentheads.contrib.page.runs import some_part
@@ -29,7 +29,7 @@ def test_what_ctc_hears_is_scored_by_words_and_by_letters(lowercase: bool) -> No
     part = some_part(targets, sources, references=SAID)
     corpus = Corpus("by hand", part, part, part, Processor(words))
     network = sizes(speech={"channels": 4})
-    model = Translation(5, len(words), make_prior("delta"), network, bins=5, ctc=0.3)
+    model = Translation(5, len(words), network, latents=(), bins=5, ctc=0.3)
     settings = Settings(data=Speech("folder", lowercase=lowercase))
 
     def hear(batch: Batch) -> list[list[int]]:

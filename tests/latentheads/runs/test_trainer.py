@@ -24,6 +24,8 @@ from latentheads.guides import Cascaded, MeanField
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.l0_penalty import L0Penalty
+from latentheads.latents.logits.latent import Logits
+from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.network import AdaptiveOptions, Network
 from latentheads.names import ATTENTION_TYPES
@@ -56,12 +58,12 @@ def corpus() -> Corpus:
 def trainer(corpus: Corpus, out: Path, layers: int = 1, **options: Any) -> lh.Trainer:
     torch.manual_seed(0)
     sizes = {**SIZES, "layers": layers}
-    model = Translation.of(corpus, "delta", latents=[AlignmentOptions()], **sizes)
+    model = Translation.of(corpus, latents=[AlignmentOptions()], **sizes)
     return lh.Trainer(model, Cascaded(model), corpus, out=out, **{**SHORT, **options})
 
 
 def test_decoding_is_given_as_the_librarys_own(corpus: Corpus, tmp_path: Path) -> None:
-    model = Translation.of(corpus, "delta", **SIZES)
+    model = Translation.of(corpus, latents=(), **SIZES)
     begin, made = unchecked(lh.Trainer.__init__), object.__new__(lh.Trainer)
     with pytest.raises(ValueError, match=r"^decoding must be lh.Decoding\(...\), got {'beam': 2}$"):
         begin(made, model, Cascaded(model), corpus, out=tmp_path, decoding={"beam": 2})
@@ -342,7 +344,7 @@ def test_a_cache_and_another_word_for_a_folder_are_no_other_run(
 
 def test_a_corpus_made_by_hand_trains_and_is_asked_for(tmp_path: Path) -> None:
     corpus = replace(GrammarText(sentences=60, held_out=12).load(), data=None)
-    model, out = LanguageModel.of(corpus, **SIZES), tmp_path / "run"
+    model, out = LanguageModel.of(corpus, latents=[LogitsOptions()], **SIZES), tmp_path / "run"
     with pytest.raises(ValueError, match=r"^decode.max_tokens is for translation or speech, and"):
         lh.Trainer(model, MeanField(model), corpus, out=out, **SHORT)
     short = {name: value for name, value in SHORT.items() if name != "decoding"}
@@ -371,13 +373,13 @@ class Own(Cascaded):
 
 
 def test_a_guide_may_call_its_model_as_it_likes(corpus: Corpus) -> None:
-    guide = Own(net=Translation.of(corpus, **SIZES), start=1.0)
+    guide = Own(net=Translation.of(corpus, latents=[LogitsOptions()], **SIZES), start=1.0)
     assert guide.config == {"start": 1.0}
     assert GuideSpec.of(guide).options == {"start": 1.0, "hook": None}
 
 
 def test_a_part_is_no_corpus_to_train_on(corpus: Corpus) -> None:
-    model = Translation.of(corpus, **SIZES)
+    model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
     how = {"train": Training(), "decode": lh.Decoding(), "seed": 0, "samples": 1}
     with pytest.raises(ValueError, match=r"^corpus must be a Corpus, .* got Part\(60 sentences"):
         unchecked(describe_run)(model, Cascaded(model), corpus.train, **how)
@@ -390,7 +392,7 @@ def test_the_path_of_settings_is_none() -> None:
 
 
 def test_a_network_in_float64_is_opened_as_it_was(corpus: Corpus, tmp_path: Path) -> None:
-    model = Translation.of(corpus, "independent", **SIZES).double()
+    model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES).double()
     mine = lh.Trainer(model, MeanField(model).double(), corpus, out=tmp_path / "run", **SHORT)
     mine.train(quiet=True)
     run = lh.load_run(tmp_path / "run")
@@ -405,8 +407,8 @@ def test_what_no_folder_can_say_is_refused_before_anything_is_written(
     class Inner(Cascaded):
         pass
 
-    model = Translation.of(corpus, **SIZES)
-    other = Translation.of(corpus, **SIZES)
+    model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
+    other = Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
     for guide, options, message in (
         (Cascaded(other), {}, "guide must be one of this model"),
         (Inner(model), {}, "is made inside another class or a function"),
@@ -439,8 +441,11 @@ class Halved(Translation):
 def test_what_has_the_same_weights_and_is_something_else_is_refused(
     corpus: Corpus, tmp_path: Path
 ) -> None:
-    model, halved = Translation.of(corpus, **SIZES), Halved.of(corpus, **SIZES)
-    guide, other = Cascaded(model), Translation.of(corpus, **SIZES)
+    model, halved = (
+        Translation.of(corpus, latents=[LogitsOptions()], **SIZES),
+        Halved.of(corpus, **SIZES),
+    )
+    guide, other = Cascaded(model), Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
     key = model.blocks[0].key
     guide.families[key].location = Identity()
     other.encoder.norm = nn.Tanh()
@@ -474,7 +479,7 @@ class CountingByNumpy(Counting):
 def test_a_guide_that_looks_at_numbers_while_it_is_made_trains(
     counting: type[Counting], corpus: Corpus, tmp_path: Path
 ) -> None:
-    model = Translation.of(corpus, **SIZES)
+    model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
     mine = lh.Trainer(model, counting(model), corpus, out=tmp_path / "run", **SHORT)
     mine.train(quiet=True)
     assert same(mine, lh.load_run(tmp_path / "run", trusted=f"{__name__}:{counting.__name__}"))
@@ -486,14 +491,14 @@ def test_a_class_that_no_folder_can_name_is_told_where_to_stand(
     class Inside(Cascaded):
         pass
 
-    model = Translation.of(corpus, **SIZES)
+    model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
     with pytest.raises(ValueError, match=r"^test_a_\S+Inside is made inside another class"):
         lh.Trainer(model, Inside(model), corpus, out=tmp_path / "run", **SHORT)
 
 
 def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) -> None:
     options = AlignmentOptions(blocks=2, prior="independent", width=4)
-    model = Translation.of(corpus, latent=(), latents=[options], **SIZES)
+    model = Translation.of(corpus, latents=[Logits(attention_types=()), options], **SIZES)
     guide = Cascaded(model, condition_on="prefix")
     lh.Trainer(model, guide, corpus, out=tmp_path / "aligned", **SHORT).fit()
     run = lh.load_run(tmp_path / "aligned")
@@ -506,7 +511,7 @@ def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) 
 def test_the_penalty_of_gates_is_as_it_was_made(corpus: Corpus, tmp_path: Path) -> None:
     gating = Gating(SIZES["heads"], ATTENTION_TYPES, l0_penalty=L0Penalty(500))
     sizes, types = Network(**SIZES), (len(corpus.source or ()), len(corpus.target))
-    model = Translation(*types, make_prior("independent"), sizes, latents=[gating])
+    model = Translation(*types, sizes, latents=[Logits(make_prior("independent")), gating])
     made = lh.Trainer(model, MeanField(model), corpus, out=tmp_path / "run", **SHORT)
     assert float(gating.l0_penalty.value) == 500
     assert made.settings.latent("gates").penalty == 500 / corpus.train.tokens
@@ -548,7 +553,7 @@ def test_an_option_of_another_kind_is_refused_where_it_is_given() -> None:
 
 
 def test_no_does_not_say_yes_to_training_anew(corpus: Corpus, finished: Path) -> None:
-    model = Translation.of(corpus, "delta", **SIZES)
+    model = Translation.of(corpus, latents=(), **SIZES)
     begin = partial(unchecked(lh.Trainer.__init__), object.__new__(lh.Trainer))
     said = r"^overwrite must be true or false, got 'no'$"
     with pytest.raises(ValueError, match=said):

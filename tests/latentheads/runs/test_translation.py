@@ -10,6 +10,7 @@ import pytest
 
 import latentheads as lh
 from latentheads.latents.gates.options import GateOptions
+from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import LanguageModel, Translation
 from latentheads.runs.run import Run
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
@@ -38,7 +39,7 @@ def test_translations_are_those_of_the_run(run: Run) -> None:
 def test_pairs_of_ones_own_are_trained_on_and_translated(tmp_path: Path) -> None:
     pairs = [("eins zwei", "one two"), ("drei", "three")] * 4
     corpus = lh.Corpus.from_pairs(pairs, pairs[:2], pairs[:2], vocab_size=300)
-    model = Translation.of(corpus, prior="independent", **SMALL)
+    model = Translation.of(corpus, latents=[LogitsOptions()], **SMALL)
     guide = lh.guides.Tied(model)
     lh.Trainer(model, guide, corpus, steps=1, out=tmp_path, quiet=True).fit()
     expected = lh.load_run(tmp_path, corpus=corpus).translate(["eins drei"], max_tokens=4)
@@ -48,9 +49,11 @@ def test_pairs_of_ones_own_are_trained_on_and_translated(tmp_path: Path) -> None
 def test_what_cannot_be_translated_is_one_line(run: Run) -> None:
     corpus, model = run.corpus, run.model
     assert corpus.source is not None
-    other = Translation.of(corpus, "delta", latents=[GateOptions()], **SMALL)
+    other = Translation.of(corpus, latents=[GateOptions()], **SMALL)
     text = replace(corpus.processor, source=None)
-    language_model = LanguageModel.of(lh.data.GrammarText(sentences=20, held_out=2).load(), **SMALL)
+    language_model = LanguageModel.of(
+        lh.data.GrammarText(sentences=20, held_out=2).load(), latents=[LogitsOptions()], **SMALL
+    )
     wrong = lh.data.Grammar(sentences=20, held_out=2).load()
     for arguments, options, message in (
         ((model, corpus, "b a"), {}, r"sentences must be a list of texts, got one text"),

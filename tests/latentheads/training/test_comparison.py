@@ -9,6 +9,7 @@ import torch
 
 import latentheads as lh
 from latentheads.guides import Cascaded, Exact, MeanField, Tied
+from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import Translation
 from tests.typechecking import unchecked
 
@@ -24,7 +25,7 @@ def corpus() -> Any:
 def aligned(corpus: Any) -> Any:
     torch.manual_seed(0)
     options = lh.AlignmentOptions(blocks=1, width=4)
-    return Translation.of(corpus, prior="delta", latents=[options], **SIZES)
+    return Translation.of(corpus, latents=[options], **SIZES)
 
 
 def copies(*modules: Any) -> list[torch.Tensor]:
@@ -71,7 +72,7 @@ def test_each_guide_may_have_a_model_of_its_own(corpus: Any) -> None:
 
 
 def test_without_training_nothing_moves_and_figures_without_a_row_are_left_out(corpus: Any) -> None:
-    model = Translation.of(corpus, prior="independent", **SIZES)
+    model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
     guides = [Cascaded(model), Cascaded(model)]
     before = copies(model, *guides)
     found = lh.compare(model, guides, corpus, train="none", samples=2)

@@ -27,7 +27,7 @@ from latentheads.latents.selection.gradients import StraightThrough
 from latentheads.latents.selection.objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.latents.selection.options import SelectionOptions
 from latentheads.latents.selection.strategies import make_selector
-from latentheads.models import Translation, make_prior
+from latentheads.models import Translation
 from latentheads.names import Block
 from latentheads.training import checkpoints
 from latentheads.training.engine import Engine, Progress, check_compatible, make_loss
@@ -85,8 +85,8 @@ GRADIENTS: dict[str, type[Head_ELBO]] = {
 
 def selecting(gradient: Any) -> Translation:
     options = SelectionOptions({"class": "subset", "candidates": 6}, gradient=gradient)
-    network, prior = sizes(layers=1), make_prior("delta")
-    return Translation(11, 13, prior, network, latents=[options]).double()
+    network = sizes(layers=1)
+    return Translation(11, 13, network, latents=[options]).double()
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS)
@@ -330,7 +330,7 @@ def test_the_weight_of_the_kl_is_that_of_the_last_step() -> None:
 
 def test_a_selection_is_relaxed_at_the_temperature_of_its_step() -> None:
     selector = make_selector("group", HEADS, 2 * HEADS, gradient=StraightThrough(4.0, 1.0))
-    model = Translation(11, 13, make_prior("delta"), sizes(layers=1), latents=[selector]).double()
+    model = Translation(11, 13, sizes(layers=1), latents=[selector]).double()
     guide = FORMS["tied"](model).double()
     for steps, temperature in ((1, 4.0), (2, 2.0)):
         Engine(model, guide, part(), Training(steps=steps)).run(lambda progress: None)
@@ -339,7 +339,7 @@ def test_a_selection_is_relaxed_at_the_temperature_of_its_step() -> None:
 
 def test_relaxed_gates_have_the_temperature_of_the_step() -> None:
     gates = [BernoulliHeadsOptions("decoder.0.cross")]
-    model = Translation(11, 13, make_prior("delta"), sizes(layers=1), latents=gates).double()
+    model = Translation(11, 13, sizes(layers=1), latents=gates).double()
     plan = Training(steps=2, loss=RelaxedLoss(temperature=4.0, least_temperature=1.0))
     engine = Engine(model, GUIDES["mean-field"](model).double(), part(), plan)
     engine.run(lambda progress: None)
@@ -348,7 +348,7 @@ def test_relaxed_gates_have_the_temperature_of_the_step() -> None:
 
 def test_what_cannot_be_learned_by_scores_is_refused_before_a_step() -> None:
     gates = Gating(HEADS)
-    model = Translation(11, 13, make_prior("delta"), sizes(layers=1), latents=[gates]).double()
+    model = Translation(11, 13, sizes(layers=1), latents=[gates]).double()
     guide, loss = FORMS["tied"](model).double(), ScoreFunction_ELBO()
     with pytest.raises(ValueError, match=r"^gates are learned by Head_ELBO\(analytic=True\), not"):
         Engine(model, guide, part(), Training(), loss=loss)

@@ -20,7 +20,7 @@ from latentheads.families import Family, Identity, Point
 from latentheads.guide import ModelGuide
 from latentheads.guides import Guide, Tied
 from latentheads.latents.gates.hard_gates import Gating
-from latentheads.models import LanguageModel, make_prior
+from latentheads.models import LanguageModel
 from latentheads.names import Block
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
@@ -117,7 +117,7 @@ def test_a_function_makes_the_batches_of_each_epoch() -> None:
 
 def test_batches_of_a_function_say_their_corpus_where_gates_are_drawn() -> None:
     gating = Gating(HEADS, ("decoder-self",))
-    model = LanguageModel(13, make_prior("delta"), sizes(), latents=[gating]).double()
+    model = LanguageModel(13, sizes(), latents=[gating]).double()
     guide, said = Tied(model).double(), "batches of a function must say corpus_size"
     one = Batch.of([[5, 6, 2], [7, 2]])
     refuse(said, model, guide, lambda epoch: [one], [one])
@@ -127,7 +127,7 @@ def test_batches_of_a_function_say_their_corpus_where_gates_are_drawn() -> None:
 
 def test_with_a_penalty_a_later_network_is_a_smaller_one() -> None:
     gating, one = Gating(HEADS, ("decoder-self",)), Batch.of([[5, 6, 2], [7, 2]], corpus_size=2)
-    model = LanguageModel(13, make_prior("delta"), sizes(), latents=[gating]).double()
+    model = LanguageModel(13, sizes(), latents=[gating]).double()
 
     def spoil(step: int) -> None:
         model.output.table.weight.data.mul_(100 if step == 3 else 1)

@@ -31,6 +31,7 @@ from latentheads.corpora import Corpus, PartLoader
 from latentheads.guide import ModelGuide
 from latentheads.guides import Cascaded
 from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.logits.options import LogitsOptions
 from latentheads.latents.selection.objectives import ScoreFunction_ELBO
 from latentheads.latents.selection.subset import SubsetSelector
 from latentheads.models import Translation
@@ -63,7 +64,7 @@ def corpus() -> Corpus:
 def pair(corpus: Corpus) -> tuple[Any, Any]:
     """A model of logits with noise and a guide, in float64 and the same each time."""
     torch.manual_seed(0)
-    model = Translation.of(corpus, "independent", **SIZES).double()
+    model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES).double()
     return model, jiggle(Cascaded(model).double(), 0.1)
 
 
@@ -102,7 +103,7 @@ def add_choice(module: LatentAttention) -> None:
 def choosing_pair(corpus: Corpus) -> tuple[Any, Any]:
     """A model whose uppermost block of attention draws which head speaks, and a guide."""
     torch.manual_seed(0)
-    model = Translation.of(corpus, "independent", **SIZES).double()
+    model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES).double()
     add_choice(attentions_of(model)[-1])
     return model, Choosing(model).double()
 
@@ -174,7 +175,7 @@ def test_head_elbo_given_is_that_of_its_options(corpus: Corpus, tmp_path: Path) 
 def test_an_instance_says_nothing_of_kls_where_there_are_none_to_sample(
     corpus: Corpus, tmp_path: Path
 ) -> None:
-    model = Translation.of(corpus, "delta", latents=[lh.AlignmentOptions(1)], **SIZES)
+    model = Translation.of(corpus, latents=[lh.AlignmentOptions(1)], **SIZES)
     make = partial(lh.Trainer, model, Cascaded(model), corpus, out=tmp_path, quiet=True)
     assert make(loss=lh.Head_ELBO()).settings.train.loss == HeadELBOLoss()
     for options in ({"kl": "sampled"}, HeadELBOLoss(kl="sampled")):
@@ -354,8 +355,8 @@ def alignments() -> tuple[Any, Any]:
 
 
 def selection(selector: Any) -> tuple[Any, Any]:
-    network, prior = sizes(layers=1), lh.models.make_prior("delta")
-    model = Translation(11, 13, prior, network, latents=[selector]).double()
+    network = sizes(layers=1)
+    model = Translation(11, 13, network, latents=[selector]).double()
     return model, attach("tied", model)
 
 
@@ -454,7 +455,7 @@ def test_a_folder_names_a_loss_of_ones_own_and_needs_it_to_go_on(
     corpus: Corpus, tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    model = Translation.of(corpus, "independent", **SIZES)
+    model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
     options: dict[str, Any] = {**PLAN, "steps": 2, "report_every": 1, "samples": 1}
     loss = Tilted(0.25, num_particles=2)
     lh.Trainer(model, Cascaded(model), corpus, out=tmp_path, loss=loss, **options).fit()

@@ -12,8 +12,9 @@ from latentheads.data import Pairs
 from latentheads.guides import GUIDES
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.copy.options import CopyOptions
+from latentheads.latents.logits.latent import Logits
 from latentheads.latents.options import LatentOptions
-from latentheads.models import Translation, make_prior
+from latentheads.models import Translation
 from latentheads.runs.trained_model import TrainedModel
 from tests.tiny import sizes
 from tests.typechecking import unchecked
@@ -21,7 +22,9 @@ from tests.typechecking import unchecked
 
 def network(name: str, source: str, target: str, latent: LatentOptions) -> TrainedModel:
     words, latents = Words(["a", "b"]), [latent]
-    model = Translation(len(words), len(words), make_prior("delta"), sizes(), (), latents=latents)
+    model = Translation(
+        len(words), len(words), sizes(), latents=[Logits(attention_types=()), *latents]
+    )
     data: Any = Pairs("here", source=source, target=target)
     return TrainedModel(
         model.double().eval(), GUIDES["exact"](model), data.processor(words, words), name

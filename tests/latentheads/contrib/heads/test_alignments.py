@@ -21,8 +21,9 @@ from latentheads.corpora import Corpus, Mixture, Part, Rows, Task
 from latentheads.corpora.from_grammar import sample_pairs, sample_tasks
 from latentheads.guides import GUIDES
 from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.logits.latent import Logits
 from latentheads.metrics.alignment import count_links
-from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.models import LanguageModel, Translation
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT, aligned
 from tests.tiny import build, jiggle, padded, sizes
 
@@ -42,8 +43,11 @@ def corpus() -> Corpus:
 def model_of(corpus: Corpus, shape: str = "") -> Any:
     types = len(corpus.source or ()), len(corpus.target)
     options = OPTIONS[shape] if shape else None
-    law = make_prior("delta")
-    model = Translation(*types, law, sizes(width=6), (), latents=[options] if options else [])
+    model = Translation(
+        *types,
+        sizes(width=6),
+        latents=[Logits(attention_types=()), *([options] if options else [])],
+    )
     return jiggle(model, 0.5).double().eval()
 
 
@@ -62,7 +66,7 @@ def test_laws_are_those_of_prior_guide_and_bayes(shape: str, name: str, batch: B
 
 
 def test_drawn_heads_stand_still(batch: Batch) -> None:
-    model = aligned(SHAPES["one head"], prior="independent", latent=("encoder-self",))
+    model = aligned(SHAPES["one head"], prior="independent", blocks="encoder-self")
     guide = attach("cascaded", model)
     assert torch.equal(*(alignment_distributions(model, guide, batch).prior for _ in range(2)))
 

@@ -82,12 +82,12 @@ def test_noise_sets_heads_apart() -> None:
 
 
 def test_a_model_without_latent_blocks_has_no_average() -> None:
-    model = build(latent=())
+    model = build(blocks="none")
     assert divergence(model, [small_batch()]).average() is None
 
 
 def test_blocks_without_a_latent_are_measured_when_asked_for() -> None:
-    some = build(latent=("decoder-self",))
+    some = build(blocks="decoder-self")
     found = divergence(some, [small_batch()], latent=False)
     library = divergence(some, [small_batch()])
     assert len(found.summed) == 3 * len(library.summed)

@@ -116,7 +116,7 @@ def test_confidence_of_a_model_excludes_the_end_of_the_sentence() -> None:
 
 
 def test_a_block_without_a_latent_and_a_guide_are_measured_too() -> None:
-    fixed, batch = build(latent=()), small_batch()
+    fixed, batch = build(blocks="none"), small_batch()
     assert measure(fixed, [batch]).entropy["encoder.0.self"].shape == (HEADS,)
     model = build()
     drawn = measure(model, [batch], attach("mean-field", model), seed=3)

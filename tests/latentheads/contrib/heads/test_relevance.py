@@ -17,6 +17,7 @@ from latentheads.contrib.heads.relevance import BIASES
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.logits.latent import Logits
 from latentheads.models import Translation, make_prior
 from latentheads.models.adapters import Adapters
 from latentheads.models.network import PreNorm
@@ -53,7 +54,7 @@ def gated(gates: Sequence[float], prior: str = "cascaded", **changes: Any) -> An
     """A model with gates in all chains, and a guide whose gates have these log alphas."""
     network, law = sizes(feed_forward=23, **changes), make_prior(prior)
     model = Translation(
-        SOURCE_TYPES, TARGET_TYPES, law, network, latents=[Gating(HEADS, ATTENTION_TYPES)]
+        SOURCE_TYPES, TARGET_TYPES, network, latents=[Logits(law), Gating(HEADS, ATTENTION_TYPES)]
     )
     model = jiggle(model, 0.1).double().eval()
     guide = Tied(model).double()
@@ -83,7 +84,7 @@ def test_it_is_conserved_behind_gates_and_in_a_network_without_latents(norm: str
     model, guide = gated(UNEVEN, norm=norm)
     with WithSelection(guide):
         assert conserved(propagate(model, small_batch(), stabiliser=TINY))
-    assert conserved(propagate(wide(latent=(), norm=norm), small_batch(), stabiliser=TINY))
+    assert conserved(propagate(wide(blocks="none", norm=norm), small_batch(), stabiliser=TINY))
 
 
 @pairwise(
@@ -106,7 +107,7 @@ def test_it_is_conserved_by_ngrams_that_read_slices(kind: str, norm: str, biases
 @pairwise(norm=["pre", "post"], biases=BIASES, common=[True, False])
 def test_it_is_conserved_by_adapters(norm: str, biases: str, common: bool) -> None:
     shape = {"network": sizes(feed_forward=23, norm=norm), "adapters": Adapters(17, 2, 2)}
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), **shape)
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, latents=(), **shape)
     model = jiggle(model, 0.1).double().eval()
     tasks = torch.tensor([1, 1, 1] if common else [0, 1, 0])
     batch = replace(small_batch(), source_task=tasks, target_task=tasks, one_task=common)

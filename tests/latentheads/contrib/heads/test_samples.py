@@ -9,6 +9,7 @@ from latentheads.contrib.heads import Recording, record_heads
 from latentheads.contrib.heads.samples import BAND, record_prior_heads, sample_weights
 from latentheads.guides import Cascaded, Tied
 from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.logits.latent import Logits
 from latentheads.models import Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
 from tests.latentheads.latents.bernoulli_heads import models as bernoulli
@@ -61,7 +62,7 @@ def test_one_draw_has_no_deviation() -> None:
 def test_a_gate_is_open_or_closed_whatever_the_seed() -> None:
     gates = Gating(HEADS, ATTENTION_TYPES)
     law, types = make_prior("independent"), (SOURCE_TYPES, TARGET_TYPES)
-    model = Translation(*types, law, sizes(), latents=[gates]).eval()
+    model = Translation(*types, sizes(), latents=[Logits(law), gates]).eval()
     guide = Tied(model)
     with torch.no_grad():
         for family in guide.selection_families:

@@ -29,6 +29,7 @@ from latentheads.corpora.grammar import Arc
 from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.logits.latent import Logits
 from latentheads.latents.selection.strategies import STRATEGIES, make_selector
 from latentheads.latents.selector import Selector
 from latentheads.models import Translation, make_prior
@@ -59,7 +60,7 @@ def made(closed: str, prior: str) -> tuple[Any, Any]:
     else:
         chosen = make_selector(closed, HEADS, 2 * HEADS, ATTENTION_TYPES, 2, 2)  # type: ignore[arg-type]
     network = sizes(layers=1)
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, latents=[chosen])
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=[Logits(law), chosen])
     model = jiggle(model, 0.4).double().eval()
     guide = Tied(model).double()
     with torch.no_grad():

@@ -11,7 +11,8 @@ import transformers
 
 from latentheads import AlignmentOptions
 from latentheads.contrib.hf import from_gpt2, to_gpt2
-from latentheads.models import LanguageModel, Network, make_prior
+from latentheads.latents.logits.latent import Logits
+from latentheads.models import LanguageModel, Network
 from latentheads.models.network import PreNorm
 from latentheads.pruning import remove_heads
 from tests.latentheads.contrib.hf.networks import gpt2
@@ -53,8 +54,8 @@ def test_what_is_no_plain_transformer_is_refused_in_a_line() -> None:
     refuse(plain_model(norm=PreNorm(final_norm=False)), "final_norm")
     refuse(plain_model(adaptive=(5,), width=8, heads=2), "adaptive")
     network = Network(width=6, heads=3, layers=1, norm=PreNorm())
-    prior, options = make_prior("delta"), AlignmentOptions(1)
-    refuse(LanguageModel(13, prior, network, (), latents=[options]), "alignments")
+    options = AlignmentOptions(1)
+    refuse(LanguageModel(13, network, latents=[Logits(attention_types=()), options]), "alignments")
     smaller = plain_model()
     remove_heads(smaller, {"decoder.0.self": [0]})
     refuse(smaller, "fewer heads")

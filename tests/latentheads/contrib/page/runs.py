@@ -13,6 +13,7 @@ from latentheads.decoding.translate import Decoding
 from latentheads.guides import Cascaded
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.copy.options import CopyOptions
+from latentheads.latents.logits.latent import Logits
 from latentheads.models import LanguageModel, Network, Translation, make_prior
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -73,15 +74,15 @@ def make_run(
         network: Its sizes, and what mixes positions.
         **results: More of ``results.json``.
     """
-    law, network, types = make_prior(prior), network or sizes(), len(corpus.target)
-    more: dict[str, Any] = {}
+    network, types = network or sizes(), len(corpus.target)
+    latents: list[Any] = [Logits(make_prior(prior))]
     if aligned:
-        more["latents"] = [LATENTS.get(aligned) or SHAPES[aligned]]
+        latents.append(LATENTS.get(aligned) or SHAPES[aligned])
     torch.manual_seed(5)
     if corpus.source is None:
-        model: Any = LanguageModel(types, law, network, **more)
+        model: Any = LanguageModel(types, network, latents)
     else:
-        model = Translation(types, types, law, network, **more)
+        model = Translation(types, types, network, latents)
     model = jiggle(model, 0.3).double().eval()
     guide = jiggle(Cascaded(model).double(), 0.3).eval()
     write_folder(folder, **results)

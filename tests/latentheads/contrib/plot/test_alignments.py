@@ -17,7 +17,8 @@ from latentheads.corpora import Corpus
 from latentheads.corpora.from_grammar import sample_pairs, sample_text_corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import GUIDES
-from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.latents.logits.latent import Logits
+from latentheads.models import LanguageModel, Translation
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -99,7 +100,7 @@ def test_of_many_positions_of_sound_some_are_named() -> None:
 def finished(corpus: Corpus, shape: str | None) -> Run:
     latents = [SHAPES[shape]] if shape else []
     types = len(corpus.source or ()), len(corpus.target)
-    model: Any = Translation(*types, make_prior("delta"), sizes(), (), latents=latents)
+    model: Any = Translation(*types, sizes(), latents=[Logits(attention_types=()), *latents])
     model = jiggle(model, 0.3).double().eval()
     said = {"condition_on": "prefix"} if shape else {}
     guide = GUIDES["mean-field"](model, **said).double().eval()
@@ -123,7 +124,7 @@ def test_a_run_shows_its_laws_of_a_sentence() -> None:
 def test_a_language_model_shows_which_words_before_its_words_point_at() -> None:
     text = sample_text_corpus(sentences=300, held_out=4)
     model: Any = LanguageModel(
-        len(text.target), make_prior("delta"), sizes(), (), latents=[SHAPES["one head"]]
+        len(text.target), sizes(), latents=[Logits(attention_types=()), SHAPES["one head"]]
     )
     model = jiggle(model, 0.3).double().eval()
     guide = GUIDES["cascaded"](model).double().eval()

@@ -17,6 +17,8 @@ from latentheads.corpora import Corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import Cascaded, Tied
 from latentheads.latents.gates.options import GateOptions
+from latentheads.latents.logits.latent import Logits
+from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.runs.describe import describe_data
 from latentheads.runs.run import Run
@@ -32,9 +34,11 @@ def finished(folder: Path, corpus: Corpus, given: bool = False, **results: Any) 
     """A run that has learned nothing; its corpus is made of its settings, unless it is given."""
     prior, network = make_prior("independent"), sizes()
     if corpus.source is None:
-        model: Any = LanguageModel(len(corpus.target), prior, network)
+        model: Any = LanguageModel(len(corpus.target), network, latents=[Logits(prior)])
     else:
-        model = Translation(len(corpus.source), len(corpus.target), prior, network)
+        model = Translation(
+            len(corpus.source), len(corpus.target), network, latents=[Logits(prior)]
+        )
     model = jiggle(model, 0.1).double().eval()
     guide = Cascaded(model).double().eval()
     write_folder(folder, **results)
@@ -71,7 +75,7 @@ def test_the_bound_and_the_kl_are_those_of_the_folder(run: Run) -> None:
 
 
 def test_a_folder_is_as_good_as_its_run(pairs: Corpus, tmp_path: Path) -> None:
-    model = Translation.of(pairs, "independent", width=6, feed_forward=7, heads=3)
+    model = Translation.of(pairs, latents=[LogitsOptions()], width=6, feed_forward=7, heads=3)
     options: dict[str, Any] = {"steps": 2, "report_every": 1, "tokens": 64, "samples": 1}
     trainer = lh.Trainer(model, Tied(model), pairs, out=tmp_path / "run", **options)
     trainer.train(quiet=True)
@@ -171,7 +175,7 @@ def test_a_selection_is_drawn_of_a_run_that_has_one(tmp_path: Path, pairs: Corpu
 def test_gates_are_those_of_the_guide(run: Run) -> None:
     network = sizes()
     gating = GateOptions("encoder-self,decoder-cross", start=0.3).gating(network.heads)
-    model = Translation(8, 9, make_prior("delta"), network, latents=[gating]).double()
+    model = Translation(8, 9, network, latents=[gating]).double()
     run.model, run.guide = model, Tied(model).double()
     shown = images(lh.plot.gates(run))
     blocks = ("encoder_0_self", "encoder_1_self", "decoder_0_cross", "decoder_1_cross")
@@ -184,7 +188,9 @@ def test_heads_are_shown_that_speak_at_test_time(run: Run) -> None:
     network = sizes()
     gating = GateOptions("encoder-self", start=0.0).gating(network.heads)
     types = len(run.source or ()), len(run.target)
-    model = Translation(*types, make_prior("independent"), network, latents=[gating]).double()
+    model = Translation(
+        *types, network, latents=[Logits(make_prior("independent")), gating]
+    ).double()
     run.model, run.guide = model.eval(), Cascaded(model).double().eval()
     for seed in range(3):  # half open, so that some draw closes one
         figure = lh.plot.heads(run, SENTENCE, 2, "encoder.0.self", target="", seed=seed)

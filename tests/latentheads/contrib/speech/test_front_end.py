@@ -19,6 +19,7 @@ from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.gates.options import GateOptions
+from latentheads.latents.logits.latent import Logits
 from latentheads.models import PRIORS, Network, Translation, make_prior
 from latentheads.models.layers import Stack
 from latentheads.models.network import PreNorm
@@ -53,9 +54,12 @@ def build(
     model = Translation(
         5,
         TYPES,
-        make_prior(prior),
         network,
-        latents=[*([GateOptions(gates)] if gates else []), *([options] if options else [])],
+        latents=[
+            Logits(make_prior(prior)),
+            *([GateOptions(gates)] if gates else []),
+            *([options] if options else []),
+        ],
         bins=BINS,
         ctc=ctc,
     )
@@ -123,7 +127,7 @@ def test_networks_are_as_large_as_the_published_ones(
         decoder_layers=decoder_layers,
     )
     with torch.device("meta"):
-        model = Translation(5, 10_000, make_prior("delta"), network, (), bins=80)
+        model = Translation(5, 10_000, network, latents=[Logits(attention_types=())], bins=80)
     assert sum(parameter.numel() for parameter in model.parameters()) == published
 
 
@@ -211,9 +215,9 @@ def test_what_is_of_text_is_refused() -> None:
     with pytest.raises(ValueError, match="share='all' is of text"):
         build(share="all")
     with pytest.raises(ValueError, match=r"^speech is for an encoder of speech: this source"):
-        Translation(5, 5, make_prior("delta"), sizes(speech={"channels": 4}))
+        Translation(5, 5, sizes(speech={"channels": 4}), latents=())
     with pytest.raises(ValueError, match="ctc is for speech"):
-        Translation(5, 5, make_prior("delta"), sizes(), ctc=0.3)
+        Translation(5, 5, sizes(), latents=(), ctc=0.3)
     with pytest.raises(ValueError, match="ctc must be at least 0, got -1"):
         build(ctc=-1)
     with pytest.raises(ValueError, match="channels must be even"):

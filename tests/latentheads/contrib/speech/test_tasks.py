@@ -17,6 +17,7 @@ from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.data import Tasks
 from latentheads.decoding.beam_search import beam_search
+from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import Translation
 from latentheads.runs.build import make_model
 from latentheads.runs.describe import describe_data
@@ -69,7 +70,7 @@ def test_a_language_is_a_tag_that_is_read_and_not_scored(folder: Path, cache: st
     assert batch.target_task is not None
     assert batch.source_task.tolist() == batch.target_task.tolist() == [0, 1]
     network = {"width": 8, "heads": 2, "layers": 1, "speech": {"channels": 4}}
-    model = Translation.of(corpus, **network).double().eval()
+    model = Translation.of(corpus, latents=[LogitsOptions()], **network).double().eval()
     fed: list[list[int]] = []
     step = model.step
 

@@ -18,6 +18,7 @@ from latentheads.contrib.speech import transcription
 from latentheads.contrib.speech.data import Speech
 from latentheads.errors import UnfinishedError
 from latentheads.guides import Cascaded, Tied
+from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import Translation
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -33,7 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = write_speech(tmp_path_factory.mktemp("speech"))
     data = Speech(str(folder), vocab_size=0, bins=7, top_frequency=3800)
     corpus = data.load()
-    model = Translation.of(corpus, **SIZES).double().eval()
+    model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES).double().eval()
     guide = Cascaded(model).double().eval()
     return Run(folder, Settings(data=data), corpus.processor, model, guide, 7)
 
@@ -75,7 +76,7 @@ def test_a_transcript_has_no_blanks_around_it(run: Run) -> None:
 def test_a_number_of_transcripts_is_drawn_of_each_file(run: Run) -> None:
     files = [run.path / "sound" / f"test-{place}.wav" for place in range(3)]
     torch.manual_seed(3)
-    model = Translation.of(run.corpus, prior="independent", **SIZES)
+    model = Translation.of(run.corpus, latents=[LogitsOptions()], **SIZES)
     jiggle(model, 0.5).double().eval()
     drawing = replace(run, model=model, guide=Tied(model))
     once = drawing.transcribe(files)

@@ -30,7 +30,7 @@ from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.exact import block_log_probs, broadcast_sum
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.output_heads import OutputState
-from latentheads.models import Translation, make_prior
+from latentheads.models import Translation
 from latentheads.noise import fixed_noise
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import KINDS, SOURCE_TYPES, TARGET_TYPES, build, jiggle, sizes, small_batch
@@ -234,7 +234,7 @@ def test_what_is_hidden_of_sound_is_no_dropout() -> None:
     bins = 5
     for dropout, differs in ((0.0, False), (0.3, True)):
         network = sizes(speech=SpeechOptions(2, "LD"), dropout=dropout)
-        model = Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), network, bins=bins)
+        model = Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=(), bins=bins)
         frames = torch.randn(1, 24, bins)
         lengths = torch.tensor([24])
         sound = torch.ones(1, 6).long()  # a token for four frames
@@ -252,9 +252,7 @@ def test_a_model_that_does_not_decode_is_refused(kind: type[Ensemble]) -> None:
 def choosing(surely: float = 1.0) -> tuple[Any, Any]:
     """A network, and a guide that leaves one head of three open in every block, if surely."""
     gates = Gating(3)
-    model: Any = Translation(
-        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(heads=3), latents=[gates]
-    )
+    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(heads=3), latents=[gates])
     model = jiggle(model, 0.4).double().eval()
     guide = Tied(model).double().eval()
     with torch.no_grad():
@@ -317,9 +315,9 @@ def test_an_ensemble_writes_without_dropout_whatever_the_mode_of_a_network() -> 
 
 
 def test_draws_of_a_selection_differ_as_what_is_written_with_as_many() -> None:
-    law, gates = make_prior("delta"), Gating(3, ("encoder-self",))
+    gates = Gating(3, ("encoder-self",))
     network = sizes(heads=3)
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, law, network, latents=[gates]).double().eval()
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=[gates]).double().eval()
     guide, batch = jiggle(Tied(model).double(), 0.3).eval(), small_batch()
     draws = HeadSamples(model, guide, members=4)
     with fixed_noise(3, CPU):

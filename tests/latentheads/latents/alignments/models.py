@@ -9,7 +9,7 @@ from torch import nn
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.alignments.priors import MixturePrior
 from latentheads.models import LanguageModel, Translation, make_prior
-from tests.tiny import ADAPTIVE, KINDS, SOURCE_TYPES, TARGET_TYPES, jiggle, sizes
+from tests.tiny import ADAPTIVE, KINDS, SOURCE_TYPES, TARGET_TYPES, jiggle, latent_logits, sizes
 
 ALIGNED_KINDS = (*KINDS, "adaptive")
 
@@ -44,14 +44,13 @@ def aligned(
     """
     if kind == "adaptive":
         more = {**ADAPTIVE, **more}
-    prior, latent = more.pop("prior", "delta"), more.pop("latent", ())
+    prior, blocks = make_prior(more.pop("prior", "delta")), more.pop("blocks", "none")
     types = more.pop("source_types", SOURCE_TYPES), TARGET_TYPES
-    law, network = make_prior(prior), sizes(**more)
-    latents = [options] if options else []
+    latents = [latent_logits(prior, blocks), *([options] if options else [])]
     if kind == "translation":
-        model: Any = Translation(*types, law, network, latent, latents=latents)
+        model: Any = Translation(*types, sizes(**more), latents)
     else:
-        model = LanguageModel(TARGET_TYPES, law, network, latent, latents=latents)
+        model = LanguageModel(TARGET_TYPES, sizes(**more), latents)
     return jiggle(model, size).double().eval()
 
 

@@ -9,7 +9,8 @@ import torch
 
 from latentheads import Batch, Head_ELBO
 from latentheads.inference.evaluation import evaluate
-from latentheads.models import Translation, make_prior
+from latentheads.latents.logits.latent import Logits
+from latentheads.models import Translation
 from tests.guides.attached import attach
 from tests.latentheads.latents.alignments.memory import Largest, cut
 from tests.latentheads.latents.alignments.models import MIXTURE, SHAPES, SOFT
@@ -35,8 +36,9 @@ def test_scores_of_a_whole_batch_are_never_in_memory(
 ) -> None:
     torch.set_default_dtype(torch.float32)
     cut(monkeypatch, 3 * TYPES)
-    law = make_prior("delta")
-    model = Translation(SOURCE_TYPES, TYPES, law, sizes(), (), latents=[ALL[shape]])
+    model = Translation(
+        SOURCE_TYPES, TYPES, sizes(), latents=[Logits(attention_types=()), ALL[shape]]
+    )
     guide = attach(name, jiggle(model, 0.1)).float()
     target, source = (
         torch.randint(4, types, (SENTENCES, length))

@@ -14,7 +14,7 @@ from latentheads.guides import GUIDES
 from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.network import Choice
-from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.models import LanguageModel, Translation
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, jiggle, sizes, small_batch
 
 BLOCKS = "decoder.0.self,decoder.1.cross"
@@ -27,15 +27,13 @@ def build(blocks: str = BLOCKS, prior: str = "cascaded", **changes: Any) -> Any:
     names = ("label_smoothing", "adapters")
     own = {name: changes.pop(name) for name in names if name in changes}
     network = sizes(**changes)
-    model = Translation(
-        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), network, latents=[options], **own
-    )
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=[options], **own)
     return jiggle(model, 0.4).double().eval()
 
 
 def language_model(blocks: str = "decoder.0.self", **changes: Any) -> Any:
     options = BernoulliHeadsOptions(blocks, "autoregressive")
-    model = LanguageModel(TARGET_TYPES, make_prior("delta"), sizes(**changes), latents=[options])
+    model = LanguageModel(TARGET_TYPES, sizes(**changes), latents=[options])
     return jiggle(model, 0.4).double().eval()
 
 

@@ -17,7 +17,7 @@ from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.network import Choice
-from latentheads.models import Translation, make_prior
+from latentheads.models import Translation
 from latentheads.names import Block
 from latentheads.pruning import remove_heads
 from latentheads.training import progress
@@ -57,7 +57,7 @@ def blocks_of(model: Any, *names: str) -> list[HeadBlock]:
 
 def aligned() -> Any:
     options = [lh.AlignmentOptions(blocks=1, width=4)]
-    arguments = SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes()
+    arguments = SOURCE_TYPES, TARGET_TYPES, sizes()
     return jiggle(Translation(*arguments, latents=options), 0.3).double()
 
 
@@ -245,7 +245,7 @@ def test_what_cannot_be(options: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("latent", [GateOptions(), BernoulliHeadsOptions()])
 def test_heads_that_are_latent_already_are_refused(latent: Any) -> None:
-    arguments = SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes()
+    arguments = SOURCE_TYPES, TARGET_TYPES, sizes()
     model = Translation(*arguments, latents=[latent]).double()
     with pytest.raises(ValueError, match=r"select their heads already|decide about heads of each"):
         lh.head_posterior(model, BATCHES)

@@ -13,7 +13,7 @@ import latentheads as lh
 from latentheads.decoding.beam_search import beam_search
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.gates.options import GateOptions
-from latentheads.models import Translation, make_prior
+from latentheads.models import Translation
 from latentheads.pruning import all_heads, remove_heads
 from tests.latentheads.latents.bernoulli_heads.models import (
     BLOCKS,
@@ -35,9 +35,8 @@ def test_sites_are_sampled_for_every_sentence() -> None:
 
 
 def test_noise_of_logits_is_refused() -> None:
-    options = BernoulliHeadsOptions()
-    arguments = SOURCE_TYPES, TARGET_TYPES, make_prior("independent"), sizes()
-    model = Translation(*arguments, latents=[options]).eval()
+    latents = [lh.LogitsOptions(), BernoulliHeadsOptions()]
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents).eval()
     with pytest.raises(ValueError, match="attention logits must have prior delta"):
         model(small_batch())
 
@@ -46,7 +45,7 @@ def test_noise_of_logits_is_refused() -> None:
 def test_other_latents_of_its_role_are_excluded(other: Any) -> None:
     for pair in ([other, BernoulliHeadsOptions()], [BernoulliHeadsOptions(), other]):
         with pytest.raises(ValueError, match="exclude each other"):
-            Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(), latents=pair)
+            Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=pair)
 
 
 def test_heads_with_gates_cannot_be_removed_and_others_can() -> None:

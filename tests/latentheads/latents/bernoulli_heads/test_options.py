@@ -12,7 +12,7 @@ from latentheads.latents.bernoulli_heads.options import (
 )
 from latentheads.latents.bernoulli_heads.prior import dependence_mask
 from latentheads.latents.options import ModelShape
-from latentheads.models import LanguageModel, make_prior
+from latentheads.models import LanguageModel
 from latentheads.names import Block
 from tests.latentheads.latents.bernoulli_heads.models import build, gates_of
 from tests.tiny import sizes
@@ -20,7 +20,7 @@ from tests.tiny import sizes
 
 def test_the_default_is_the_top_block_that_reads_the_source() -> None:
     assert gates_of(build("")).sites == ["decoder.1.cross.active"]
-    model = LanguageModel(13, make_prior("delta"), sizes(), latents=[BernoulliHeadsOptions()])
+    model = LanguageModel(13, sizes(), latents=[BernoulliHeadsOptions()])
     assert gates_of(model).sites == ["decoder.1.self.active"]
 
 

@@ -23,6 +23,7 @@ from latentheads.latents.alignments.posterior import with_parameters
 from latentheads.latents.copy.emission import Slip, copy_emissions
 from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.copy.options import CopyOptions
+from latentheads.latents.logits.latent import Logits
 from latentheads.latents.network import EncoderDecoderStates
 from latentheads.layers import output
 from latentheads.models import LanguageModel, Translation, make_prior
@@ -42,11 +43,11 @@ every_form = pytest.mark.parametrize("form", FORMS)
 
 
 def build(kind: str, prior: Any = "independent", size: float = 0.3, **options: Any) -> Any:
-    latents, plain = [CopyOptions(prior=prior, width=5, **options)], make_prior("delta")
+    latents = [CopyOptions(prior=prior, width=5, **options)]
     if kind == "translation":
-        model: Any = Translation(TARGET_TYPES, TARGET_TYPES, plain, sizes(), latents=latents)
+        model: Any = Translation(TARGET_TYPES, TARGET_TYPES, sizes(), latents=latents)
     else:
-        model = LanguageModel(TARGET_TYPES, plain, sizes(), latents=latents)
+        model = LanguageModel(TARGET_TYPES, sizes(), latents=latents)
     return jiggle(model, size).double().eval()
 
 
@@ -314,7 +315,7 @@ def test_particles_of_latent_logits_may_be_vectorised(
 ) -> None:
     latents = [CopyOptions(prior=prior, width=5, **FORMS[form])]  # type: ignore[arg-type]
     noisy = Translation(
-        TARGET_TYPES, TARGET_TYPES, make_prior("independent"), sizes(), latents=latents
+        TARGET_TYPES, TARGET_TYPES, sizes(), latents=[Logits(make_prior("independent")), *latents]
     )
     model, batch = jiggle(noisy, 0.3).double().train(), batch_of("translation")
     guide = GUIDES["mean-field"](model, condition_on="target").double().train()
@@ -436,7 +437,7 @@ def test_uncertainty_is_that_of_an_ensemble_of_choices(kind: str, form: str) -> 
 @torch.no_grad()
 def test_words_of_two_vocabularies_are_found_by_their_spelling(form: str) -> None:
     corpus = Grammar(language="velu", sentences=40, held_out=5).load()
-    model = Translation.of(corpus, "delta", latents=[CopyOptions(**FORMS[form])], width=6, heads=3)
+    model = Translation.of(corpus, latents=[CopyOptions(**FORMS[form])], width=6, heads=3)
     (heads,) = [latent for latent in model.latents.values() if isinstance(latent, CopyHeads)]
     assert heads.target_ids is not None
     assert isinstance(corpus.source, Words)
@@ -485,7 +486,7 @@ def test_speech_has_no_tokens_to_copy() -> None:
 
 
 def test_a_source_with_more_ids_than_the_target_is_refused() -> None:
-    plain, latents = make_prior("delta"), [CopyOptions()]
-    model = Translation(TARGET_TYPES + 1, TARGET_TYPES, plain, sizes(), latents=latents)
+    latents = [CopyOptions()]
+    model = Translation(TARGET_TYPES + 1, TARGET_TYPES, sizes(), latents=latents)
     with pytest.raises(ValueError, match=r"^copy heads need one joint vocabulary, got sizes 14"):
         model.token_distribution(batch_of("translation"))

@@ -10,7 +10,7 @@ import torch
 import latentheads as lh
 from latentheads.guides import GUIDES
 from latentheads.latents.copy.emission import Slip, copy_emissions
-from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.models import LanguageModel, Translation
 from tests.tiny import TARGET_TYPES, jiggle, padded, rows, sizes, small_batch
 
 KINDS = ("translation", "language-model")
@@ -18,11 +18,11 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def build(kind: str, prior: Any = "independent") -> Any:
-    law, latents = make_prior("delta"), [lh.CopyOptions(prior=prior)]
+    latents = [lh.CopyOptions(prior=prior)]
     if kind == "translation":
-        model: Any = Translation(TARGET_TYPES, TARGET_TYPES, law, sizes(), latents=latents)
+        model: Any = Translation(TARGET_TYPES, TARGET_TYPES, sizes(), latents=latents)
     else:
-        model = LanguageModel(TARGET_TYPES, law, sizes(), latents=latents)
+        model = LanguageModel(TARGET_TYPES, sizes(), latents=latents)
     return jiggle(model, 0.4).double().eval()
 
 

@@ -17,6 +17,7 @@ from latentheads.guide import WithSelection
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.latents.gates.hard_gates import GateController, Gating
+from latentheads.latents.logits.latent import Logits
 from latentheads.latents.logits.priors import Prior
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.names import ATTENTION_TYPES, Block
@@ -31,9 +32,9 @@ def gated(kind: str = "translation", prior: str = "independent", **options: Any)
     gating = Gating(HEADS, CHAIN[kind], **options)
     law = make_prior(prior)
     if kind == "translation":
-        model: Any = Translation(11, 13, law, sizes(), latents=[gating])
+        model: Any = Translation(11, 13, sizes(), latents=[Logits(law), gating])
     else:
-        model = LanguageModel(13, law, sizes(), latents=[gating])
+        model = LanguageModel(13, sizes(), latents=[Logits(law), gating])
     return jiggle(model, 0.1).double().eval()
 
 
@@ -149,7 +150,7 @@ class OnlyAbove(Prior):
 
 def test_closed_heads_that_a_block_above_looks_at_are_computed(batch: Batch) -> None:
     model = LanguageModel(
-        13, OnlyAbove(), sizes(layers=2), latents=[Gating(HEADS, CHAIN["language-model"])]
+        13, sizes(layers=2), latents=[Logits(OnlyAbove()), Gating(HEADS, CHAIN["language-model"])]
     )
     model = jiggle(model, 0.3).double().eval()
     guide = spread(model)
@@ -263,7 +264,7 @@ def test_a_target_that_is_none_is_refused() -> None:
 def test_a_number_of_heads_that_is_missed_is_noted(
     wanted: int, noted: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = Translation(11, 13, make_prior("delta"), sizes(layers=1), latents=[Gating(HEADS)])
+    model = Translation(11, 13, sizes(layers=1), latents=[Gating(HEADS)])
     guide = attach("tied", model)
     families = list(guide.selections.values())
     for family in families:

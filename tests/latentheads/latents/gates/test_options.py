@@ -17,7 +17,7 @@ import latentheads as lh
 from latentheads.guides import Tied
 from latentheads.latents.gates.hard_concrete import HardConcrete
 from latentheads.latents.gates.options import GateOptions, TargetHeads
-from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.models import LanguageModel, Translation
 from latentheads.options import OptionError
 from latentheads.runs.settings import Settings
 from latentheads.training.checkpoints import weights
@@ -81,8 +81,8 @@ def test_gates_are_made_as_the_options_say() -> None:
 
 def test_the_controller_of_gates_is_made_as_the_options_say() -> None:
     gates = GateOptions(penalty=2.0, heads={"number": 3, "rate": 0.02})
-    types, law = (SOURCE_TYPES, TARGET_TYPES), make_prior("delta")
-    model = Translation(*types, law, sizes(), latents=[gates.gating(sizes().heads)])
+    types = (SOURCE_TYPES, TARGET_TYPES)
+    model = Translation(*types, sizes(), latents=[gates.gating(sizes().heads)])
     closing = gates.make_callback(model, Tied(model), steps=7, tokens=11)
     assert closing is not None
     assert (closing.gate_heads, closing.gate_rate) == (3, 0.02)
@@ -105,7 +105,7 @@ def test_the_penalty_adapts_only_towards_a_number_of_heads() -> None:
 def test_the_figures_count_every_gate_that_lets_something_through() -> None:
     gates = GateOptions("decoder-self", heads=2)
     gating = gates.gating(sizes().heads, ("decoder-self",))
-    model = LanguageModel(TARGET_TYPES, make_prior("delta"), sizes(), latents=[gating])
+    model = LanguageModel(TARGET_TYPES, sizes(), latents=[gating])
     guide = Tied(model)
     start = torch.tensor([[-4.0, -0.5, 4.0]])
     for family in guide.selections.values():

@@ -1,4 +1,4 @@
-"""Options of latent logits that would have no effect."""
+"""Latent logits as options and in Python, and options that would have no effect."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 
+from latentheads.families import Family, Gaussian, HeadScale, Identity
+from latentheads.latents.logits.latent import Logits
 from latentheads.latents.logits.options import LogitsOptions, PriorSpec
-from latentheads.models import Translation, make_prior
+from latentheads.latents.logits.priors import Independent
+from latentheads.models import LanguageModel, Translation
+from latentheads.names import Block
 from latentheads.options import OptionError
+from latentheads.runs.build import make_model
+from latentheads.runs.describe import describe_data
 from latentheads.runs.settings import Settings
+from tests.latentheads.corpora.texts import pets, story
 from tests.tiny import sizes
 
 
@@ -22,7 +29,46 @@ def test_blocks_are_of_a_prior_that_differs_from_the_scores() -> None:
         Settings.from_options({"latents": "logits", "logits": options, "guide": "tied"})
 
 
-@pytest.mark.parametrize("latent", [(), ("decoder-self",), None])
-def test_a_model_without_a_prior_of_logits_has_no_options_of_them(latent: Any) -> None:
-    model = Translation(11, 13, make_prior("delta"), sizes(), latent)
+@pytest.mark.parametrize("latents", [(), [Logits()], [Logits(attention_types=("decoder-self",))]])
+def test_a_model_without_a_prior_of_logits_has_no_options_of_them(latents: Any) -> None:
+    model = Translation(11, 13, sizes(), latents=latents)
     assert LogitsOptions.describe(model, 5) is None
+
+
+class Halved(Independent):
+    def __call__(self, block: Block) -> Family:
+        return Gaussian(Identity(), HeadScale(block.heads, self.scale / 2))
+
+
+@pytest.mark.parametrize("prior", ["cascaded", {"class": "cascaded", "hidden": 2}, Halved(0.7)])
+def test_a_model_has_the_logits_of_its_options_and_is_described_by_them(prior: Any) -> None:
+    options = LogitsOptions(prior, blocks="decoder-self,decoder-cross")
+    model = Translation(11, 13, sizes(layers=2), latents=[options])
+    assert {block.block.attention_type for block in model.latent_blocks} == {
+        *("decoder-self", "decoder-cross")
+    }
+    assert LogitsOptions.describe(model, 5) == options
+
+
+@pytest.mark.parametrize("kind", [Translation, LanguageModel])
+def test_a_model_of_python_is_that_of_the_command_line(kind: Any) -> None:
+    corpus = pets() if kind is Translation else story()
+    widths: dict[str, Any] = {"width": 6, "heads": 3}
+    own = kind.of(corpus, **widths)
+    settings = Settings(data=describe_data(corpus), network=own.network)
+    model = make_model(settings, corpus.target, corpus.source)
+    assert [*own.latents] == [*model.latents] == [*settings.latent_names] == ["alignments"]
+    assert not own.samples_heads
+    shapes, others = ({n: p.shape for n, p in m.named_parameters()} for m in (own, model))
+    assert shapes == others
+    noisy = kind.of(corpus, latents=[LogitsOptions()], **widths)
+    assert [*noisy.latents] == ["logits"]
+    assert noisy.samples_heads
+
+
+def test_former_arguments_name_their_successor() -> None:
+    for name in ("prior", "latent"):
+        with pytest.raises(ValueError, match=rf"^{name} is of latents=\[lh.LogitsOptions"):
+            Translation.of(pets(), **{name: "cascaded"})
+    with pytest.raises(ValueError, match=r"^logits.prior tied needs a run, with a guide"):
+        Translation(11, 13, sizes(), latents=[LogitsOptions("tied")])

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from latentheads import Batch, Block, HeadContext
 from latentheads.guides import GUIDES
 from latentheads.inference.bound import traces
+from latentheads.latents.logits.latent import Logits
 from latentheads.mask import AttentionMask
 from latentheads.models import PRIORS, LanguageModel, Network, Translation, make_prior
-from latentheads.models.heads import HeadOptions
 from tests.tiny import NOISY, build, context
 from tests.typechecking import unchecked
 
@@ -147,7 +147,9 @@ def test_published_parameter_counts(
 ) -> None:
     def count(prior: str) -> int:
         with torch.device("meta"):
-            return parameters(Translation(*vocabularies, make_prior(prior), network))
+            return parameters(
+                Translation(*vocabularies, network, latents=[Logits(make_prior(prior))])
+            )
 
     h = network.heads
     fusion3, fusion2 = 24 * h**2 + 9 * h, 8 * h**2 + 5 * h
@@ -162,7 +164,7 @@ def test_released_prior_adds_24_h_squared_plus_9_h_a_block(heads: int) -> None:
     def count(prior: str, layers: int) -> int:
         with torch.device("meta"):
             network = Network(width=64, heads=heads, layers=layers)
-            return parameters(LanguageModel(13, make_prior(prior), network))
+            return parameters(LanguageModel(13, network, latents=[Logits(make_prior(prior))]))
 
     for layers in (1, 2, 3):
         added = count("released", layers) - count("delta", layers)
@@ -174,4 +176,4 @@ def test_a_class_is_no_prior_yet() -> None:
         with pytest.raises(
             ValueError, match=r"^prior must be a Prior, such as make_prior\('independent'\)"
         ):
-            unchecked(HeadOptions.__init__)(object.__new__(HeadOptions), given, ())
+            unchecked(Logits.__init__)(object.__new__(Logits), given)

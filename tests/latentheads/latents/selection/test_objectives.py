@@ -19,6 +19,7 @@ from latentheads.guides import Tied
 from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import closed_form
 from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.logits.latent import Logits
 from latentheads.latents.selection.objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.latents.selection.strategies import Strategy, make_selector
 from latentheads.models import Translation, make_prior
@@ -35,7 +36,7 @@ def pair(law: Strategy, prior: str = "delta", form: str = "", **changes: Any) ->
     selector = make_selector(law, 2, 4 if law == "group" else 3, ("encoder-self",), 2, 1)
     network = replace(sizes(heads=2, layers=1), **changes)
     model: Any = Translation(
-        SOURCE_TYPES, TARGET_TYPES, make_prior(prior), network, latents=[selector]
+        SOURCE_TYPES, TARGET_TYPES, network, latents=[Logits(make_prior(prior)), selector]
     )
     model = jiggle(model, 0.7).double().eval()
     guide = attach(form, model, 0.05) if form else Tied(model).double()
@@ -230,8 +231,7 @@ def test_particles_are_averaged() -> None:
 @pytest.mark.parametrize("make", [Enumerated_ELBO, ScoreFunction_ELBO])
 def test_a_fixed_choice_is_no_draw(make: Callable[[], Any]) -> None:
     network, selector = sizes(heads=2, layers=1), make_selector("static", 2, sources=2)
-    plain = make_prior("delta")
-    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, plain, network, latents=[selector])
+    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=[selector])
     model, batch = jiggle(model, 0.7).double().eval(), two_tasks(30)
     guide = Tied(model).double()
     found = make().differentiable_loss(model, guide, batch)
@@ -242,7 +242,7 @@ def test_a_fixed_choice_is_no_draw(make: Callable[[], Any]) -> None:
 
 def gated() -> Any:
     network, gates = sizes(heads=2, layers=1), Gating(2)
-    return Translation(SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), network, latents=[gates])
+    return Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=[gates])
 
 
 @pytest.mark.parametrize("make", [Enumerated_ELBO, ScoreFunction_ELBO])
@@ -269,9 +269,7 @@ def test_a_training_of_gates_is_refused_in_one_line(loss: Any, message: str) -> 
 
 def test_too_many_choices_are_told_in_one_line() -> None:
     selector = make_selector("bernoulli", 3, 7, ("encoder-self",))
-    model: Any = Translation(
-        SOURCE_TYPES, TARGET_TYPES, make_prior("delta"), sizes(layers=1), latents=[selector]
-    )
+    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(layers=1), latents=[selector])
     guide = Tied(model)
     with pytest.raises(ValueError, match="at most 64, not 128; score takes any number"):
         Enumerated_ELBO().differentiable_loss(model, guide, Batch.of(TARGETS, SOURCES))
@@ -284,8 +282,7 @@ def test_alignments_that_are_drawn_are_refused(kind: Any) -> None:
     losses = []
     for prior in ("independent", "soft"):
         options = AlignmentOptions(1, prior=prior, width=5)
-        made = make_prior("delta"), network
-        model: Any = Translation(*types, *made, latents=[selector, options])
+        model: Any = Translation(*types, network, latents=[selector, options])
         losses.append(partial(kind().differentiable_loss, model, Tied(model), two_tasks()))
     with pytest.raises(ValueError, match=f"{kind.__name__} weighs .* use Head_ELBO"):
         losses[0]()

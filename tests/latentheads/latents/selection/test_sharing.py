@@ -15,7 +15,7 @@ from latentheads.latents.selection.sharing import (
 )
 from latentheads.latents.selection.strategies import make_selector
 from latentheads.latents.selector import LatentSelector
-from latentheads.models import Translation, make_prior
+from latentheads.models import Translation
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, build, sizes
 
 
@@ -27,8 +27,7 @@ def test_what_two_tasks_share_is_counted_by_the_smaller_set() -> None:
 
 def test_a_guide_tells_its_selections_by_block() -> None:
     selector = make_selector("group", 3, 6, ("decoder-self",), targets=2)
-    prior = make_prior("delta")
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, prior, sizes(), latents=[selector])
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=[selector])
     guide = Tied(model)
     with torch.no_grad():
         family = guide.selections["decoder_1_self"]
@@ -45,7 +44,7 @@ def test_a_guide_tells_its_selections_by_block() -> None:
 def test_a_gate_that_is_half_open_speaks() -> None:
     gates = Gating(3, ("decoder-self",))
     types = SOURCE_TYPES, TARGET_TYPES
-    guide = Tied(Translation(*types, make_prior("delta"), sizes(), latents=[gates]))
+    guide = Tied(Translation(*types, sizes(), latents=[gates]))
     family = guide.selections["decoder_1_self"]
     family.weight.data = torch.tensor([[-4.0, -0.5, 4.0]]) / family.gain
     assert chosen_heads(guide)["decoder.1.self"].tolist() == [[0, 1, 1]]
