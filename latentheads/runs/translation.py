@@ -101,5 +101,5 @@ def _processor_of(given: Any) -> Processor:
             f"processor must be a Processor, as corpus.processor, or a Corpus, got {shown(given)}"
         )
     if not processor.reads_text:
-        raise ValueError("the source of processor is speech, no text: use transcribe")
+        raise ValueError("processor has a source of speech: use lh.contrib.speech.transcribe")
     return processor
