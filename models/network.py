@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.batch import PAD
+from latentheads.checks import MAX_WIDTH
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
 from latentheads.layers.position import sinusoidal_positions
 from latentheads.models.front_end import FrontEnd
 from latentheads.models.mixing import STACKS, MixerConfig, named_stacks, parse_mixers
 from latentheads.options import (
-    MAX_WIDTH,
     Choice,
     Count,
     Dropout,

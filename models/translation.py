@@ -17,9 +17,8 @@ from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
 from latentheads.latents.latent import Latent
 from latentheads.latents.logits.priors import Prior, make_prior
+from latentheads.latents.network import Choice, EncoderDecoderStates
 from latentheads.latents.options import LatentOptions, ModelShape, make_latents
-from latentheads.latents.output_heads import EncoderDecoderStates
-from latentheads.latents.selector import Choice
 from latentheads.layers.output import TableOutput
 from latentheads.mask import AttentionMask, PairMask
 from latentheads.model import Decoder, DecodingState

@@ -13,7 +13,7 @@ from annotated_types import Ge, Le, Lt
 from pydantic import NonNegativeFloat
 
 from latentheads.attention.disagreement import KINDS, Disagreement
-from latentheads.checks import MAX_SAMPLES, check_known, split_items
+from latentheads.checks import MAX_SAMPLES, MAX_WIDTH, check_known, split_items
 from latentheads.data import Data, Grammar, InMemory
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import shown
@@ -29,7 +29,6 @@ from latentheads.names import AttentionTypes, parse_attention_types
 from latentheads.options import (
     CLASS,
     CLASS_PATH,
-    MAX_WIDTH,
     Flag,
     OptionError,
     UnusedOptionError,

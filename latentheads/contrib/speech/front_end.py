@@ -8,12 +8,13 @@ from annotated_types import Ge, Le
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from latentheads.checks import MAX_WIDTH
 from latentheads.contrib.speech.ctc import CTC
 from latentheads.contrib.speech.spec_augment import Policy, SpecAugment
 from latentheads.contrib.speech.subsampler import Subsampler
 from latentheads.models.front_end import FrontEnd
 from latentheads.models.network import ScaledWithPositions
-from latentheads.options import MAX_WIDTH, OptionError, options_class
+from latentheads.options import OptionError, options_class
 
 
 @options_class()
