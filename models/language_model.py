@@ -10,8 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.corpora import Corpus
-from latentheads.corpora.corpus import check_corpus
+from latentheads.corpora.processor import HasProcessor, Processor, processor_of
 from latentheads.latents.latent import Latent
 from latentheads.latents.logits.priors import Prior, make_prior
 from latentheads.latents.network import Choice
@@ -76,7 +75,7 @@ class LanguageModel(Decoder):
     @classmethod
     def of(
         cls,
-        corpus: Corpus,
+        corpus: HasProcessor | Processor,
         prior: str | Prior = "independent",
         latent: Collection[str] | None = None,
         label_smoothing: float = 0.0,
@@ -93,12 +92,12 @@ class LanguageModel(Decoder):
             latents: Options of further latents, such as ``lh.AlignmentOptions()``.
             **sizes: Fields of :class:`latentheads.models.Network`; pre-norm by default.
         """
-        check_corpus(corpus)
-        if corpus.source is not None:
-            raise ValueError(f"corpus {corpus.name!r} has a source: it is for Translation")
+        processor = processor_of(corpus)
+        if processor.source is not None:
+            raise ValueError("this corpus has a source: it is for Translation")
         network = Network(**{"norm": PreNorm(), **sizes})
         prior_object = make_prior(prior) if isinstance(prior, str) else prior
-        vocab_size, smoothing = len(corpus.target), label_smoothing
+        vocab_size, smoothing = len(processor.target), label_smoothing
         return cls(vocab_size, prior_object, network, latent, smoothing, latents)
 
     @property

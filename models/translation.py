@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
-from latentheads.corpora import Corpus
-from latentheads.corpora.corpus import check_corpus
+from latentheads.corpora.processor import HasProcessor, Processor, processor_of
 from latentheads.latents.latent import Latent
 from latentheads.latents.logits.priors import Prior, make_prior
 from latentheads.latents.network import Choice, EncoderDecoderStates
@@ -159,7 +158,7 @@ class Translation(Decoder):
     @classmethod
     def of(
         cls,
-        corpus: Corpus,
+        corpus: HasProcessor | Processor,
         prior: str | Prior = "independent",
         latent: Collection[str] | None = None,
         label_smoothing: float = 0.0,
@@ -170,7 +169,7 @@ class Translation(Decoder):
         """Makes a model for the vocabularies of a corpus.
 
         Args:
-            corpus: A parallel corpus, or one of speech.
+            corpus: A parallel corpus, or one of speech, or the processor of one.
             prior: A prior, or its name.
             latent: The attention types whose heads are latent; None: all.
             label_smoothing: Label smoothing of the likelihood in training.
@@ -178,25 +177,26 @@ class Translation(Decoder):
             ctc: Weight of the CTC loss in training, for a corpus of speech.
             **sizes: Fields of :class:`latentheads.models.Network`.
         """
-        check_corpus(corpus)
-        if corpus.source is None:
-            raise ValueError(f"corpus {corpus.name!r} has no source: it is for a LanguageModel")
+        processor = processor_of(corpus)
+        source, target = processor.source, processor.target
+        if source is None:
+            raise ValueError("this corpus has no source: it is for a LanguageModel")
         network = Network(**sizes)
-        if network.share == "all" and corpus.source is not corpus.target:
+        if network.share == "all" and source is not target:
             raise ValueError("share='all' needs one joint vocabulary of source and target")
-        vocab_sizes = len(corpus.source), len(corpus.target)
         prior_object = make_prior(prior) if isinstance(prior, str) else prior
         model = cls(
-            *vocab_sizes,
+            len(source),
+            len(target),
             prior_object,
             network,
             latent,
             label_smoothing=label_smoothing,
             latents=latents,
-            bins=corpus.source.bins,
+            bins=source.bins,
             ctc=ctc,
         )
-        model.set_vocabularies(corpus.source, corpus.target)
+        model.set_vocabularies(source, target)
         return model
 
     @property

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from latentheads.batch import Batch
 from latentheads.checks import check_choice
 from latentheads.contrib.heads.head_report import HeadReport
-from latentheads.corpora import Corpus, Processor, Vocabulary
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.processor import Processor
 from latentheads.corpora.text import PARTS
+from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import one_line_message
 from latentheads.guide import ModelGuide

@@ -19,7 +19,7 @@ from latentheads.contrib.speech.features import FRAME_SECONDS
 from latentheads.contrib.speech.frames import pack_frames
 from latentheads.contrib.speech.subsampler import FACTOR
 from latentheads.contrib.speech.vocabulary import Positions
-from latentheads.corpora import Part
+from latentheads.corpora.part import Part
 from latentheads.decoding.translate import Decoding, OnSkip
 from latentheads.errors import UnfinishedError, one_line_message, shown
 from latentheads.noise import fixed_noise
