@@ -10,8 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.corpora import Corpus
-from latentheads.corpora.corpus import check_corpus
+from latentheads.corpora.processor import HasProcessor, Processor, processor_of
 from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.latent import Latent
 from latentheads.latents.network import Choice
@@ -73,7 +72,7 @@ class LanguageModel(Decoder):
     @classmethod
     def of(
         cls,
-        corpus: Corpus,
+        corpus: HasProcessor | Processor,
         latents: Sequence[Latent | LatentOptions] = DEFAULT_LATENTS,
         label_smoothing: float = 0.0,
         **sizes: Any,
@@ -87,11 +86,11 @@ class LanguageModel(Decoder):
             label_smoothing: Label smoothing of the likelihood in training.
             **sizes: Fields of :class:`latentheads.models.Network`; pre-norm by default.
         """
-        check_corpus(corpus)
-        if corpus.source is not None:
-            raise ValueError(f"corpus {corpus.name!r} has a source: it is for Translation")
+        processor = processor_of(corpus)
+        if processor.source is not None:
+            raise ValueError("this corpus has a source: it is for Translation")
         network = make_network({"norm": PreNorm(), **sizes})
-        return cls(len(corpus.target), network, latents, label_smoothing)
+        return cls(len(processor.target), network, latents, label_smoothing)
 
     @property
     def vocabulary_sizes(self) -> dict[str, int]:

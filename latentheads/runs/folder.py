@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from latentheads.corpora import Processor, Vocabulary
+from latentheads.corpora.processor import Processor
+from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.data import Data
 from latentheads.errors import describe_change
 from latentheads.files import (
