@@ -57,8 +57,6 @@ def test_a_class_that_a_command_names_by_its_folder_alone_is_told_its_name(
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     short, long = "guides.cascaded:Cascaded", "latentheads.guides.cascaded:Cascaded"
-    with pytest.raises(
-        OptionError, match=r"'guides\.cascaded:Cascaded' .*: write latent"
-    ):
+    with pytest.raises(OptionError, match=r"'guides\.cascaded:Cascaded' .*: write latent"):
         import_trusted(Guide, short, [short])
     assert import_trusted(Guide, long, [long]) is Cascaded
