@@ -15,6 +15,14 @@ from typing import Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
+from latentheads.contrib.align.aligner import WordAligner
+from latentheads.contrib.align.api import MAX_WORDS, AlignedText, align
+from latentheads.contrib.align.kept import load_aligner, save_aligner
+from latentheads.contrib.align.model import GUIDES
+from latentheads.contrib.align.networks import align_by_networks
+from latentheads.contrib.align.symmetrization import SYMMETRIZATIONS, THRESHOLD, LinkPosterior
+from latentheads.contrib.align.tokenization import SPLITS
+from latentheads.contrib.align.training import AlignerOptions
 from latentheads.corpora.text import pair_lines, read_lines
 from latentheads.experiments.cli.errors import (
     SkippedInputs,
@@ -28,14 +36,6 @@ from latentheads.files import write_text
 from latentheads.metrics.alignment import write_pharaoh
 from latentheads.runs.loading import load_run
 from latentheads.training.progress import ProgressDisplay
-from latentheads.word_alignment.aligner import WordAligner
-from latentheads.word_alignment.api import MAX_WORDS, AlignedText, align
-from latentheads.word_alignment.kept import load_aligner, save_aligner
-from latentheads.word_alignment.model import GUIDES
-from latentheads.word_alignment.networks import align_by_networks
-from latentheads.word_alignment.symmetrization import SYMMETRIZATIONS, THRESHOLD, LinkPosterior
-from latentheads.word_alignment.tokenization import SPLITS
-from latentheads.word_alignment.training import AlignerOptions
 
 DESCRIPTION = (
     "Aligns the words of two texts, and gives every link its probability.\n\n"

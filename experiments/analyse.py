@@ -13,8 +13,8 @@ from typing import Literal
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.analysis.alignments import samples_alignments
-from latentheads.analysis.head_report import HeadReport
+from latentheads.contrib.heads.alignments import samples_alignments
+from latentheads.contrib.heads.head_report import HeadReport
 from latentheads.experiments.analysis.record import to_json
 from latentheads.experiments.analysis.tables import (
     caption,
@@ -115,8 +115,8 @@ def draw_alignments(
     texts: Sequence[Text], head_reports: Sequence[HeadReport], title: str, out: Path
 ) -> None:
     """Draws the scores of links, and the alignments of a sentence."""
-    from latentheads.plot import draw_links, save
-    from latentheads.plot.runs import batch_alignments
+    from latentheads.contrib.plot import draw_links, save
+    from latentheads.contrib.plot.runs import batch_alignments
 
     links = {
         head_report.name: head_report.links for head_report in head_reports if head_report.links
@@ -139,8 +139,8 @@ def draw(
     texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Options, out: Path
 ) -> None:
     """Draws all figures; those of single runs share one scale."""
-    from latentheads.plot import draw_averages, draw_divergence, draw_maps, draw_roles, save
-    from latentheads.plot.canvas import largest_value  # matplotlib takes long to load
+    from latentheads.contrib.plot import draw_averages, draw_divergence, draw_maps, draw_roles, save
+    from latentheads.contrib.plot.canvas import largest_value  # matplotlib takes long to load
 
     top = largest_value(
         matrix for head_report in head_reports for matrix in head_report.divergence.summed.values()

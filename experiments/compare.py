@@ -125,7 +125,12 @@ def _name_columns(row: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
     """Draws the bounds of all recipes, and how they came about."""
-    from latentheads.plot import draw_curves, draw_gaps, draw_recipes, save  # slow to import
+    from latentheads.contrib.plot import (  # slow to import
+        draw_curves,
+        draw_gaps,
+        draw_recipes,
+        save,
+    )
 
     what = describe_plans(plans)
     several = len(plans) > len(rows)

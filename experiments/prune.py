@@ -265,7 +265,7 @@ def write(
     record["device"] = run.model.device.type
     text = json.dumps(finite({**record, "curve": points}), indent=2) + "\n"
     write_text(folder / "curve.json", text)
-    from latentheads.plot import draw_pruning, save  # slow to import
+    from latentheads.contrib.plot import draw_pruning, save  # slow to import
 
     save(draw_pruning(points, run.settings.title), folder / "curve.png")
     return points

@@ -12,11 +12,11 @@ from typing import Literal
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
+from latentheads.contrib.page import report
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file
 from latentheads.experiments.cli.pages import warn_unread
 from latentheads.experiments.cli.parser import Parser, add_run_options, make_reader, open_run
-from latentheads.page import report
 
 DESCRIPTION = (
     "Makes one page of finished runs, which a browser opens without a network.\n\n"

@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         train_all(all_plans, options, out)
         runs, rows = read_sweep(plans, list(dict.fromkeys(plan.recipe for plan in all_plans)))
     with error_handling("sweep.py", hint, hint, user_errors=()):
-        from latentheads.plot import draw_sweep, save  # slow to import
+        from latentheads.contrib.plot import draw_sweep, save  # slow to import
 
         description = describe_plans(all_plans)
         mean = ": mean and 95 % interval" if len(all_plans) > len(rows) else ""

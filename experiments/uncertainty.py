@@ -12,6 +12,8 @@ from pathlib import Path
 import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.checks import MAX_SAMPLES, check_known, check_least, check_most, split_items
+from latentheads.contrib.uncertainty.evaluation import EnsembleEvaluation, Texts, evaluate_ensemble
+from latentheads.contrib.uncertainty.measures import compare_systems
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.outputs import check_distinct_files, make_output_folder
@@ -36,8 +38,6 @@ from latentheads.experiments.reliability.tables import csv_rows, to_json, write_
 from latentheads.experiments.reliability.texts import PERMUTED, open_texts, read_others
 from latentheads.files import write_text
 from latentheads.metrics.resampling import check_resamples
-from latentheads.uncertainty.evaluation import EnsembleEvaluation, Texts, evaluate_ensemble
-from latentheads.uncertainty.measures import compare_systems
 
 DESCRIPTION = (
     "Evaluates the uncertainty of finished runs on the same sentences.\n\n"

@@ -11,15 +11,23 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from latentheads import analysis as analysis
+    from latentheads import contrib as contrib
     from latentheads import data as data
     from latentheads import guides as guides
     from latentheads import models as models
-    from latentheads import plot as plot
-    from latentheads import pretrained as pretrained
     from latentheads import pruning as pruning
-    from latentheads import uncertainty as uncertainty
     from latentheads.batch import Batch as Batch
+    from latentheads.contrib import plot as plot
+    from latentheads.contrib.align.aligner import WordAligner as WordAligner
+    from latentheads.contrib.align.api import AlignedText as AlignedText
+    from latentheads.contrib.align.api import align as align
+    from latentheads.contrib.align.kept import load_aligner as load_aligner
+    from latentheads.contrib.align.kept import save_aligner as save_aligner
+    from latentheads.contrib.align.training import AlignerOptions as AlignerOptions
+    from latentheads.contrib.hf.model import latent as latent
+    from latentheads.contrib.hf.model import plain as plain
+    from latentheads.contrib.page.assembly import ReportPage as ReportPage
+    from latentheads.contrib.page.assembly import report as report
     from latentheads.corpora.batches import batches as batches
     from latentheads.corpora.corpus import Corpus as Corpus
     from latentheads.decoding.translate import Decoding as Decoding
@@ -50,10 +58,6 @@ if TYPE_CHECKING:
     from latentheads.model import Decoder as Decoder
     from latentheads.model import HeadModel as HeadModel
     from latentheads.names import Block as Block
-    from latentheads.page.assembly import ReportPage as ReportPage
-    from latentheads.page.assembly import report as report
-    from latentheads.pretrained.model import latent as latent
-    from latentheads.pretrained.model import plain as plain
     from latentheads.runs.loading import load_run as load_run
     from latentheads.runs.results import Results as Results
     from latentheads.runs.run import Run as Run
@@ -62,16 +66,10 @@ if TYPE_CHECKING:
     from latentheads.runs.translation import translate as translate
     from latentheads.training.fit import Fitted as Fitted
     from latentheads.training.fit import fit as fit
-    from latentheads.word_alignment.aligner import WordAligner as WordAligner
-    from latentheads.word_alignment.api import AlignedText as AlignedText
-    from latentheads.word_alignment.api import align as align
-    from latentheads.word_alignment.kept import load_aligner as load_aligner
-    from latentheads.word_alignment.kept import save_aligner as save_aligner
-    from latentheads.word_alignment.training import AlignerOptions as AlignerOptions
 
 PLACES = {
-    "AlignedText": "word_alignment.api",
-    "AlignerOptions": "word_alignment.training",
+    "AlignedText": "contrib.align.api",
+    "AlignerOptions": "contrib.align.training",
     "AlignmentOptions": "latents.alignments.options",
     "Batch": "batch",
     "BernoulliHeadsOptions": "latents.bernoulli_heads.options",
@@ -93,16 +91,16 @@ PLACES = {
     "ModelGuide": "guide",
     "PlugIn": "handlers",
     "Report": "inference.evaluation",
-    "ReportPage": "page.assembly",
+    "ReportPage": "contrib.page.assembly",
     "Results": "runs.results",
     "Run": "runs.run",
     "SelectionOptions": "latents.selection.options",
     "Settings": "runs.settings",
     "Trainer": "runs.trainer",
     "WithSelection": "guide",
-    "WordAligner": "word_alignment.aligner",
+    "WordAligner": "contrib.align.aligner",
     "Terms": "inference.bound",
-    "align": "word_alignment.api",
+    "align": "contrib.align.api",
     "batches": "corpora.batches",
     "compare": "training.comparison",
     "evaluate": "inference.evaluation",
@@ -110,28 +108,26 @@ PLACES = {
     "head_posterior": "latents.bernoulli_heads.corpus",
     "head_posteriors": "latents.bernoulli_heads.corpus",
     "importance": "inference.bound",
-    "latent": "pretrained.model",
-    "load_aligner": "word_alignment.kept",
+    "latent": "contrib.hf.model",
+    "load_aligner": "contrib.align.kept",
     "load_run": "runs.loading",
-    "plain": "pretrained.model",
-    "report": "page.assembly",
-    "save_aligner": "word_alignment.kept",
+    "plain": "contrib.hf.model",
+    "report": "contrib.page.assembly",
+    "save_aligner": "contrib.align.kept",
     "shuffled_target": "inference.shuffled",
     "terms": "inference.bound",
     "translate": "runs.translation",
 }
 """The module of every public name."""
-FOLDERS = (
-    "analysis",
-    "data",
-    "guides",
-    "models",
-    "plot",
-    "pretrained",
-    "pruning",
-    "uncertainty",
-)
-"""Parts of the library that are public as a whole."""
+FOLDERS = {
+    "contrib": "contrib",
+    "data": "data",
+    "guides": "guides",
+    "models": "models",
+    "plot": "contrib.plot",
+    "pruning": "pruning",
+}
+"""Parts of the library that are public as a whole, with their module."""
 
 __all__ = [*PLACES, *FOLDERS]
 
@@ -141,7 +137,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return version(__name__)
     if name in FOLDERS:
-        return import_module(f"{__name__}.{name}")
+        return import_module(f"{__name__}.{FOLDERS[name]}")
     if name not in PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{PLACES[name]}"), name)

@@ -109,7 +109,7 @@ def test_it_holds_one_package_and_a_command(site: Path) -> None:
     }
     assert modules == here
     assert (site / "latentheads" / "py.typed").is_file()
-    assert (site / "latentheads" / "plot" / "latentheads.mplstyle").is_file()
+    assert (site / "latentheads" / "contrib" / "plot" / "latentheads.mplstyle").is_file()
 
 
 @FORKS

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-from latentheads.analysis.divergence import pair_mean
-from latentheads.analysis.head_report import HeadReport
+from latentheads.contrib.heads.divergence import pair_mean
+from latentheads.contrib.heads.head_report import HeadReport
 from latentheads.corpora import Rows
 from latentheads.experiments.analysis.tables import head_figures, link_rows, summary
 from latentheads.experiments.analysis.texts import Text

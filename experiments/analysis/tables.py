@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from latentheads.analysis import SyntacticHeads, role_map
-from latentheads.analysis.alignments import UNION
-from latentheads.analysis.divergence import Divergence, pair_mean
-from latentheads.analysis.head_report import HeadReport, off_diagonal_mean
+from latentheads.contrib.heads import SyntacticHeads, role_map
+from latentheads.contrib.heads.alignments import UNION
+from latentheads.contrib.heads.divergence import Divergence, pair_mean
+from latentheads.contrib.heads.head_report import HeadReport, off_diagonal_mean
 from latentheads.experiments.analysis.texts import Text
 from latentheads.experiments.cli.parser import Options
 from latentheads.experiments.cli.tables import markdown

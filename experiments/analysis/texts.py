@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from latentheads.analysis import read_conllu
 from latentheads.batch import Batch
+from latentheads.contrib.heads import read_conllu
 from latentheads.corpora import Corpus, Part, Rows
 from latentheads.corpora.batches import collate
 from latentheads.data import Data

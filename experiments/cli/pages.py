@@ -18,12 +18,12 @@ from latentheads.runs.settings import Settings
 from latentheads.runs.trainer import name_trusted
 
 if TYPE_CHECKING:
-    from latentheads.page import ReportPage
+    from latentheads.contrib.page import ReportPage
 
 
 def write_page(plans: Sequence[tuple[Path, Settings]], options: ProgramOptions, out: Path) -> str:
     """Writes the page of finished runs; returns a message with its path."""
-    from latentheads.page import report  # slow to import
+    from latentheads.contrib.page import report  # slow to import
 
     trusted = [(folder, name_trusted(settings, options.trust)) for folder, settings in plans]
     runs = [

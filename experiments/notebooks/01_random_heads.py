@@ -143,12 +143,12 @@ lh.plot.heads(run, sources[place], draws=DRAWS, **known)
 # much larger than the others, the head attends to the same word in every sample. If two scores are
 # close, the weights vary between these two words.
 #
-# `lh.analysis.sample_weights` has these numbers for all blocks. Here: the largest mean weight of a
-# row, and the standard deviation of that weight, averaged over rows.
+# `lh.contrib.heads.sample_weights` has these numbers for all blocks. Here: the largest mean weight
+# of a row, and the standard deviation of that weight, averaged over rows.
 
 # %%
 pair = run.read_sentence(sources[place], known["target"])
-sampled = lh.analysis.sample_weights(run.model, run.guide, pair, draws=DRAWS)
+sampled = lh.contrib.heads.sample_weights(run.model, run.guide, pair, draws=DRAWS)
 rows = {}
 for name, each in sampled.items():
     best = each.mean.argmax(-1, keepdim=True)

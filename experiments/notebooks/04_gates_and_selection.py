@@ -136,7 +136,7 @@ whole = lh.load_run("runs/plain")
 batches = list(
     lh.batches(whole.corpus.train.first(8 if SMOKE else 500), tokens=2048, shuffle=False)
 )
-rankings = {"importance": lh.analysis.gradient_importance(whole.model, batches)}
+rankings = {"importance": lh.contrib.heads.gradient_importance(whole.model, batches)}
 posteriors = lh.head_posteriors(whole.model, batches)
 rankings["posterior"] = {name: posterior.log_odds for name, posterior in posteriors.items()}
 for seed in (0, 1, 2):

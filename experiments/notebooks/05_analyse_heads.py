@@ -99,7 +99,7 @@ run = runs["coda-cs"]
 
 # %%
 (batch,) = lh.batches(part.take([0]), tokens=4096, shuffle=False)
-with lh.analysis.Recording(run.model) as heads, torch.no_grad():
+with lh.contrib.heads.Recording(run.model) as heads, torch.no_grad():
     run.guide(batch)
 for block in heads.blocks:
     print(f"{block.name:18} weights {tuple(heads[block.name].weights.shape)}")
@@ -107,8 +107,8 @@ for block in heads.blocks:
 # %% [markdown]
 # ## Entropy and confidence, with error bars
 #
-# `lh.analysis.measure` computes statistics of all heads on a part of a corpus. Without a guide,
-# heads are set to the location of their prior (the *plug-in* network). With a guide they are
+# `lh.contrib.heads.measure` computes statistics of all heads on a part of a corpus. Without a
+# guide, heads are set to the location of their prior (the *plug-in* network). With a guide they are
 # sampled, from a seed. A loop over seeds gives the error bar.
 
 
@@ -117,8 +117,10 @@ def parts() -> list[lh.Batch]:
     return list(lh.batches(part, tokens=512, shuffle=False))
 
 
-plain = lh.analysis.measure(run.model, parts())
-sampled = [lh.analysis.measure(run.model, parts(), run.guide, seed=seed) for seed in range(DRAWS)]
+plain = lh.contrib.heads.measure(run.model, parts())
+sampled = [
+    lh.contrib.heads.measure(run.model, parts(), run.guide, seed=seed) for seed in range(DRAWS)
+]
 rows = {}
 for name, entropy in plain.entropy.items():
     over_samples = torch.stack([each.entropy[name] for each in sampled])
@@ -161,7 +163,7 @@ figure
 
 # %%
 apart = {
-    name: lh.analysis.divergence.divergence(each.model, parts(), latent=False)
+    name: lh.contrib.heads.divergence.divergence(each.model, parts(), latent=False)
     for name, each in runs.items()
 }
 top = max(float(values.max()) for each in apart.values() for values in each.summed.values())
@@ -176,7 +178,7 @@ lh.plot.draw_divergence(apart["aligned"], "aligned", top)
 # %%
 summary = {}
 for name, each in runs.items():
-    measured = lh.analysis.measure(each.model, parts())
+    measured = lh.contrib.heads.measure(each.model, parts())
     for chain in ("encoder-self", "decoder-self", "decoder-cross"):
         stack, kind = chain.split("-")
         own = [f"{stack}.{layer}.{kind}" for layer in (0, 1)]
@@ -202,9 +204,9 @@ pd.DataFrame(summary).T.round(3)
 # relevance where the value of the prediction came from.
 
 # %%
-importance = lh.analysis.gradient_importance(run.model, parts())
+importance = lh.contrib.heads.gradient_importance(run.model, parts())
 few = list(lh.batches(corpus.valid.first(2 if SMOKE else 10), tokens=512, shuffle=False))
-shares = lh.analysis.relevance(run.model, few).shares
+shares = lh.contrib.heads.relevance(run.model, few).shares
 rows = {
     (name, head): {"importance": float(values[head]), "relevance": float(shares[name][head])}
     for name, values in importance.items()
@@ -229,8 +231,8 @@ rows = []
 for chain in ("encoder-self", "decoder-self", "decoder-cross"):
     found = []
     for seed in range(DRAWS):
-        positions = lh.analysis.PositionalDetector()
-        lh.analysis.detect(run.model, parts(), [positions], chain, run.guide, seed)
+        positions = lh.contrib.heads.PositionalDetector()
+        lh.contrib.heads.detect(run.model, parts(), [positions], chain, run.guide, seed)
         found.append(positions.result())
     for block in found[0].share:
         offsets = torch.stack([each.offset[block] for each in found]).mode(0).values
@@ -295,5 +297,5 @@ page
 #   trains several and gives intervals; `experiments/results/multi30k-heads` has such a study.
 # * An error bar over samples shows the effect of the noise. It does not cover other seeds or other
 #   text, and it does not show that attention explains a prediction.
-# * Syntactic roles need parses: the grammar's own (`lh.analysis.SyntacticDetector` with
+# * Syntactic roles need parses: the grammar's own (`lh.contrib.heads.SyntacticDetector` with
 #   `grammar_arcs`), or a CoNLL-U file (`analyse.py --conllu`).

@@ -99,7 +99,7 @@ for seed in SEEDS:
         if list(guide.parameters()):
             train(guide, GUIDE_STEPS, seed)
         report = lh.evaluate(model, guide, corpus.test)
-        scores = lh.analysis.score_alignments(model, guide, corpus.test)
+        scores = lh.contrib.heads.score_alignments(model, guide, corpus.test)
         (links,) = (s for s in scores if (s.distribution, s.head) == ("guide", "all heads"))
         rows.append({"seed": seed, "guide": name, "gap": report.gap, "AER": links.counts.aer})
         rows[-1] |= {"exact log p": report.exact, "true log p": report.truth}

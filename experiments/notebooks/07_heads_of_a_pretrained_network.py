@@ -28,7 +28,7 @@ import torch
 import transformers
 
 import latentheads as lh
-from latentheads.analysis import NoisyHeads
+from latentheads.contrib.heads import NoisyHeads
 from latentheads.corpora import Part
 from latentheads.guides import Exact, Tied
 from latentheads.models import make_prior
@@ -111,7 +111,7 @@ with torch.no_grad():
 # is N(c, s²), with one learned scale s for each head. A head that tolerates noise gets a large s.
 # The KL weight sets the trade-off: with weight 1 the objective is the bound; a smaller weight leads
 # to less noise. The table prints the true bound in every row. If only the scales are needed,
-# `lh.analysis.learn_noise(model, batches, kl_weight)` learns them in one call.
+# `lh.contrib.heads.learn_noise(model, batches, kl_weight)` learns them in one call.
 
 # %%
 WEIGHTS = (1.0, 0.01, 0.003, 0.001)[: 2 if SMOKE else 4]
@@ -143,7 +143,7 @@ pd.DataFrame(rows).astype(float).round(3)
 
 # %%
 plain = lh.latent(lh.plain(model), "delta")
-gradient = lh.analysis.gradient_importance(plain, train[:20], normalise=False)
+gradient = lh.contrib.heads.gradient_importance(plain, train[:20], normalise=False)
 names = [block.name for block in plain.blocks]
 shown = {
     f"learned scale s (KL weight {WEIGHTS[-2]:g})": scales[WEIGHTS[-2]],
@@ -179,9 +179,9 @@ rankings = {
 }
 
 
-def keep_best(ranking: dict[str, torch.Tensor], number: int) -> lh.pretrained.Pretrained:
+def keep_best(ranking: dict[str, torch.Tensor], number: int) -> lh.contrib.hf.Pretrained:
     """The network of the folder with its most important heads."""
-    smaller = lh.latent(lh.pretrained.from_pretrained(folder).eval(), "delta")
+    smaller = lh.latent(lh.contrib.hf.from_pretrained(folder).eval(), "delta")
     lh.pruning.remove_heads(smaller, lh.pruning.most_important(ranking, number))
     return smaller
 
@@ -198,13 +198,13 @@ pd.DataFrame(curves).set_index("heads").rename_axis("heads left (log p per token
 # pattern can still add a value that the others do not. In MiniLM the two rankings differ:
 # `experiments/results/minilm`.
 #
-# The configuration stores which heads are left, and `latentheads.pretrained.from_pretrained` opens
+# The configuration stores which heads are left, and `latentheads.contrib.hf.from_pretrained` opens
 # what `save_pretrained` wrote.
 
 # %%
 few = lh.plain(keep_best(gradient, numbers[-1]))
 few.save_pretrained("few")
-again = lh.pretrained.from_pretrained("few").eval()
+again = lh.contrib.hf.from_pretrained("few").eval()
 with torch.no_grad():
     assert torch.equal(again(**inputs).logits, few(**inputs).logits)
 print(f"{network.num_parameters():,} -> {few.num_parameters():,} parameters")

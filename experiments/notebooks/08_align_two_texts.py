@@ -28,8 +28,8 @@ import matplotlib.style
 import pandas as pd
 
 import latentheads as lh
+from latentheads.contrib.plot.word_links import draw_word_links
 from latentheads.metrics.alignment import count_links
-from latentheads.plot.word_links import draw_word_links
 
 matplotlib.style.use(lh.plot.STYLE)  # the library's style for all figures
 SMOKE = "LATENTHEADS_SMOKE" in os.environ  # a test runs small sizes

@@ -175,7 +175,7 @@ pd.DataFrame({n: {f: getattr(r, f) for f in figures} for n, r in reports.items()
 
 # %%
 gradients = {
-    f"gradient, {'' if normalise else 'not '}normalised": lh.analysis.gradient_importance(
+    f"gradient, {'' if normalise else 'not '}normalised": lh.contrib.heads.gradient_importance(
         model, valid, normalise=normalise
     )
     for normalise in (True, False)

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from latentheads.analysis import gradient_importance
+from latentheads.contrib.heads import gradient_importance
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.decoding.translate import TOKENS
 from latentheads.experiments.pruning.networks import Pruned, make_pruned, pruned_folder, write_run

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from latentheads.contrib.uncertainty.evaluation import DISSIMILARITY, TEST
+from latentheads.contrib.uncertainty.measures import bin_predictions
+from latentheads.contrib.uncertainty.ranking import rejection_curve
 from latentheads.experiments.reliability.results import SCORE_TITLES, EvaluationResults
-from latentheads.uncertainty.evaluation import DISSIMILARITY, TEST
-from latentheads.uncertainty.measures import bin_predictions
-from latentheads.uncertainty.ranking import rejection_curve
 
 PLOTTED_SCORES = ("log_prob", "mean_log", "total", "knowledge", "reverse", DISSIMILARITY)
 """The uncertainty scores that are plotted."""
@@ -32,7 +32,7 @@ def draw_all(results: EvaluationResults, out: Path) -> None:
 
 def _draw_single_runs(results: EvaluationResults, out: Path) -> None:
     """Draws reliability diagrams and rejection curves of the first run of every system."""
-    from latentheads.plot import draw_rejection, draw_reliability, save  # slow to import
+    from latentheads.contrib.plot import draw_rejection, draw_reliability, save  # slow to import
 
     texts = results.texts
     title = f"{len(texts.test)} sentences of test, {texts.name}, the first run of every system"
@@ -65,7 +65,7 @@ def _draw_single_runs(results: EvaluationResults, out: Path) -> None:
 
 def _draw_averages(results: EvaluationResults, out: Path) -> None:
     """Draws the measures that are averaged over the runs of a system."""
-    from latentheads.plot import draw_metrics, save
+    from latentheads.contrib.plot import draw_metrics, save
 
     texts = results.texts
     sentences = f"{len(texts.test)} sentences of test, {texts.name}"

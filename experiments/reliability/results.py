@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from latentheads.contrib.uncertainty.evaluation import DISSIMILARITY, EnsembleEvaluation, Texts
+from latentheads.contrib.uncertainty.measures import Figure
 from latentheads.experiments.reliability.systems import System
-from latentheads.uncertainty.evaluation import DISSIMILARITY, EnsembleEvaluation, Texts
-from latentheads.uncertainty.measures import Figure
 
 SCORE_TITLES = {
     "log_prob": "log p",

@@ -7,11 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from latentheads.corpora import batches
-from latentheads.corpora.batches import TOKENS
-from latentheads.runs.folder import distinct_names
-from latentheads.runs.run import Run
-from latentheads.uncertainty.ensembles import (
+from latentheads.contrib.uncertainty.ensembles import (
     DeepEnsemble,
     Ensemble,
     HeadSamples,
@@ -20,6 +16,10 @@ from latentheads.uncertainty.ensembles import (
     SingleModel,
     has_dropout,
 )
+from latentheads.corpora import batches
+from latentheads.corpora.batches import TOKENS
+from latentheads.runs.folder import distinct_names
+from latentheads.runs.run import Run
 
 KINDS = {
     "alone": "one pass, heads at their prior's location, alignments marginalised",

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from latentheads.contrib.uncertainty.evaluation import DISSIMILARITY, TEST
+from latentheads.contrib.uncertainty.measures import Figure
+from latentheads.contrib.uncertainty.scaling import MAX_TEMPERATURE, MIN_TEMPERATURE
+from latentheads.contrib.uncertainty.token_scores import UNCERTAINTIES
 from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.reliability.results import SCORE_TITLES, EvaluationResults
 from latentheads.files import finite
-from latentheads.uncertainty.evaluation import DISSIMILARITY, TEST
-from latentheads.uncertainty.measures import Figure
-from latentheads.uncertainty.scaling import MAX_TEMPERATURE, MIN_TEMPERATURE
-from latentheads.uncertainty.token_scores import UNCERTAINTIES
 
 Measures = Mapping[str, Figure]
 

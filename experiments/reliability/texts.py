@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from latentheads.contrib.uncertainty.evaluation import TEST, Texts
 from latentheads.corpora import Part, Rows
 from latentheads.corpora.text import read_lines
 from latentheads.errors import shown
 from latentheads.runs.generation import encode_sources
 from latentheads.runs.run import Run, check_own_corpus
-from latentheads.uncertainty.evaluation import TEST, Texts
 
 PERMUTED = "permuted"
 """The name of the test part's sources with their tokens permuted."""

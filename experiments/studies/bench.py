@@ -173,9 +173,9 @@ def show(results: list[Result]) -> None:
 
 def draw(results: Mapping[str, Sequence[Result]], path: Path) -> None:
     """Draws milliseconds and ratio against length and against heads."""
-    from latentheads.plot import Picture, save  # slow to import
-    from latentheads.plot.canvas import WIDTH, add_legend, scale_by_log, write_title
-    from latentheads.plot.style import styled
+    from latentheads.contrib.plot import Picture, save  # slow to import
+    from latentheads.contrib.plot.canvas import WIDTH, add_legend, scale_by_log, write_title
+    from latentheads.contrib.plot.style import styled
 
     labels = {"length": "tokens a sentence", "heads": "heads a block"}
     first = results["length"][0]

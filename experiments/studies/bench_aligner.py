@@ -25,6 +25,10 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import torch
 
 from latentheads.checks import check_known, split_items
+from latentheads.contrib.align.api import AlignedText, align
+from latentheads.contrib.align.model import GUIDES
+from latentheads.contrib.align.symmetrization import THRESHOLD, LinkPosterior
+from latentheads.contrib.align.training import AlignerOptions
 from latentheads.corpora.text import read_lines
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
@@ -44,10 +48,6 @@ from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_riv
 from latentheads.experiments.studies.word_aligners.speed import measure_speed
 from latentheads.files import write_text
 from latentheads.metrics.alignment import Links
-from latentheads.word_alignment.api import AlignedText, align
-from latentheads.word_alignment.model import GUIDES
-from latentheads.word_alignment.symmetrization import THRESHOLD, LinkPosterior
-from latentheads.word_alignment.training import AlignerOptions
 
 PARTS = ("test", "trial")
 """Parts with manual links, in the order in which their lines come first."""
@@ -162,8 +162,8 @@ def draw_example(
     text: Text, index: int, posterior: LinkPosterior, gold: Gold, folder: Path
 ) -> None:
     """Draws the links of a line of test."""
-    from latentheads.plot.canvas import save  # slow to import
-    from latentheads.plot.word_links import draw_word_links
+    from latentheads.contrib.plot.canvas import save  # slow to import
+    from latentheads.contrib.plot.word_links import draw_word_links
 
     source, target = (side[index].split() for side in text)
     figure = draw_word_links(posterior, source, target, gold.sure[index], f"Line {index + 1}")
@@ -241,8 +241,8 @@ MEASURES = {
 
 def save_calibration(own: dict[str, Any], options: Namespace) -> None:
     """Draws the calibration of the aligner."""
+    from latentheads.contrib.plot.canvas import save  # slow to import
     from latentheads.experiments.studies.word_aligners.figures import draw_calibration
-    from latentheads.plot.canvas import save  # slow to import
 
     where = f"{options.pairs:,} pairs of {options.source}-{options.target}, test"
     save(draw_calibration(own, where), options.figures / "calibration.png")

@@ -107,8 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = {"runs": [result["run"] for result in results], **files}
         record = {"options": vars(options) | names, "networks": results}
         write_text(Path(options.out), json.dumps(finite(record)) + "\n")
+        from latentheads.contrib.plot import save
         from latentheads.experiments.studies.subsets.figures import FIGURES  # slow to import
-        from latentheads.plot import save
 
         if options.part in FIGURES:
             save(FIGURES[options.part](results), Path(options.out).with_suffix(".png"))

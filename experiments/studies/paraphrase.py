@@ -18,6 +18,7 @@ import pyro
 from torch import Tensor
 
 from latentheads.checks import check_items, check_least, check_seed, parse_integers, split_items
+from latentheads.contrib.hf.addresses import find_heads
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import make_output_folder
 from latentheads.experiments.cli.parser import Parser
@@ -26,7 +27,6 @@ from latentheads.experiments.studies.retrieval.encoder import Encoder, hit_rate
 from latentheads.experiments.studies.retrieval.paraphrases import Pairs, read_pairs
 from latentheads.experiments.studies.retrieval.task import Task
 from latentheads.files import write_text
-from latentheads.pretrained.addresses import find_heads
 from latentheads.pruning import random_importance
 
 DESCRIPTION = (
@@ -226,8 +226,8 @@ class Study:
         self, noise: Sequence[Mapping[str, Any]], removal: Sequence[Mapping[str, Any]]
     ) -> None:
         """Draws everything in one picture."""
+        from latentheads.contrib.plot import save  # slow to import
         from latentheads.experiments.studies.retrieval.drawing import draw_encoder
-        from latentheads.plot import save  # slow to import
 
         noisy = self._middle_noise()
         shown = {

@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise, takewhile
 
-from latentheads.analysis.alignments import (
+from latentheads.batch import EOS, Batch
+from latentheads.contrib.heads.alignments import (
     alignment_distributions,
     aligns_with_text,
     likeliest_links,
     samples_alignments,
 )
-from latentheads.batch import EOS, Batch
 from latentheads.corpora import Vocabulary
 from latentheads.corpora.text import is_punctuation, split_word
 from latentheads.decoding.translate import OnSkip

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from latentheads.batch import EOS
+from latentheads.contrib.uncertainty.ensembles import Ensemble, HeadSamples, SingleModel
+from latentheads.contrib.uncertainty.evaluation import Output
+from latentheads.contrib.uncertainty.scaling import PlattScaling, fit_platt_scaling
+from latentheads.contrib.uncertainty.token_scores import score_tokens, translate_with_ensemble
 from latentheads.corpora import Part
 from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.decoding.translate import Decoding, OnSkip
 from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.runs.trained_model import TrainedModel
-from latentheads.uncertainty.ensembles import Ensemble, HeadSamples, SingleModel
-from latentheads.uncertainty.evaluation import Output
-from latentheads.uncertainty.scaling import PlattScaling, fit_platt_scaling
-from latentheads.uncertainty.token_scores import score_tokens, translate_with_ensemble
 
 FITTED_SENTENCES = 200
 """Validation sentences for fitting the Platt scaling."""

@@ -12,7 +12,9 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 from tqdm import tqdm
 
-from latentheads.analysis import (
+from latentheads.batch import Batch
+from latentheads.checks import MAX_SAMPLES
+from latentheads.contrib.heads import (
     LinkScore,
     PositionalDetector,
     RareWordDetector,
@@ -28,12 +30,10 @@ from latentheads.analysis import (
     score_alignments,
     score_best_attention,
 )
-from latentheads.analysis.alignments import aligns_with_text, samples_alignments
-from latentheads.analysis.divergence import PAIR_BATCH_TOKENS, divergence
-from latentheads.analysis.head_report import HeadReport
-from latentheads.analysis.tokens import Exclude
-from latentheads.batch import Batch
-from latentheads.checks import MAX_SAMPLES
+from latentheads.contrib.heads.alignments import aligns_with_text, samples_alignments
+from latentheads.contrib.heads.divergence import PAIR_BATCH_TOKENS, divergence
+from latentheads.contrib.heads.head_report import HeadReport
+from latentheads.contrib.heads.tokens import Exclude
 from latentheads.corpora import Corpus, Part, batches
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.shuffled import ShuffledTarget, shuffled_target

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from latentheads.analysis import ParsedSentence, encode_parsed, grammar_arcs
 from latentheads.batch import EOS, UNK
+from latentheads.contrib.heads import ParsedSentence, encode_parsed, grammar_arcs
 from latentheads.corpora import Corpus, Part, Rows
 from latentheads.corpora.grammar import ENGLISH, Arc
 from latentheads.corpora.vocabulary import Tagged

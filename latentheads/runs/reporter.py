@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from latentheads.analysis.divergence import PAIR_BATCH_TOKENS, divergence
 from latentheads.batch import Batch
+from latentheads.contrib.heads.divergence import PAIR_BATCH_TOKENS, divergence
 from latentheads.corpora import Corpus, Part, Words, batches, windows
 from latentheads.corpora.batches import TOKENS
 from latentheads.decoding.translate import translate_part
@@ -226,7 +226,7 @@ class Reporter:
 
     def _divergence(self) -> dict[str, Any]:
         """How far apart the heads are, and the plot of it."""
-        from latentheads.plot import draw_divergence  # matplotlib loads when it draws
+        from latentheads.contrib.plot import draw_divergence  # matplotlib loads when it draws
 
         shown = batches(self.corpus.valid, PAIR_BATCH_TOKENS, shuffle=False)
         blocks = DIVERGENCE_BLOCKS if self.settings.data.block else None
@@ -243,7 +243,7 @@ class Reporter:
 
     def _draw(self, results: dict[str, Any]) -> dict[str, Any]:
         """Draws the plots; adds nothing to the results."""
-        from latentheads import plot  # matplotlib loads when it draws
+        from latentheads.contrib import plot  # matplotlib loads when it draws
 
         records, chosen, title = self.folder.metrics(), results["selection"], self._title
         if records:  # what was pruned was not trained since
@@ -262,7 +262,7 @@ class Reporter:
 
     def _paint(self, name: str, draw: Callable[..., Figure], *of: Any) -> None:
         """Draws a picture of something into the run folder."""
-        from latentheads.plot import save
+        from latentheads.contrib.plot import save
 
         save(draw(*of), self.folder.path / f"{name}.png")
 

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from latentheads.analysis.head_report import HeadReport
 from latentheads.batch import Batch
 from latentheads.checks import check_choice
+from latentheads.contrib.heads.head_report import HeadReport
 from latentheads.corpora import Corpus, Vocabulary
 from latentheads.corpora.text import PARTS
 from latentheads.decoding.translate import Decoding
@@ -273,7 +273,7 @@ class Run:
     def read_heads(
         self, part: Literal["train", "valid", "test"] = "valid", **options: Any
     ) -> HeadReport:
-        """Analyses the heads on a part of the corpus, for :func:`latentheads.plot.draw_maps`.
+        """Analyses the heads on a part of the corpus, for ``lh.plot.draw_maps``.
 
         ``options`` are those of :class:`~latentheads.runs.head_analysis.AnalysisOptions`.
 

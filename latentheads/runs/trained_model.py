@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from latentheads.analysis.alignments import samples_alignments
+from latentheads.contrib.heads.alignments import samples_alignments
 from latentheads.corpora import Vocabulary
 from latentheads.data import Data, InMemory
 from latentheads.guide import ModelGuide

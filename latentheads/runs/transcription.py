@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.analysis.alignments import alignment_distributions
 from latentheads.batch import Batch
 from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
+from latentheads.contrib.heads.alignments import alignment_distributions
 from latentheads.corpora import Part
 from latentheads.corpora.multi_task import tag_of
 from latentheads.corpora.speech.audio import load_features_for_run

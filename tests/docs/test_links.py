@@ -7,7 +7,8 @@ import re
 import pytest
 
 import latentheads as lh
-from latentheads import data, guides, models, plot, pretrained, pruning, uncertainty
+from latentheads import data, guides, models, plot, pruning
+from latentheads.contrib import hf, uncertainty
 from latentheads.experiments.cli.main import PROGRAMS
 from tests.docs.pages import (
     CHANGES,
@@ -64,9 +65,12 @@ def test_every_program_shows_its_help() -> None:
 
 
 def test_every_room_of_the_library_stands_on_the_page_of_how_it_is_built() -> None:
-    rooms = {path.parent.name for path in (ROOT / "latentheads").glob("*/__init__.py")}
+    library = ROOT / "latentheads"
+    rooms = {str(path.parent.relative_to(library)) for path in library.glob("*/__init__.py")}
+    rooms |= {f"contrib/{path.parent.name}" for path in library.glob("contrib/*/__init__.py")}
     assert len(rooms) > 10
-    assert {room for room in rooms if f"`{room}/`" not in page("architecture").text} == {"runs"}
+    text = page("architecture").text
+    assert {room for room in rooms if f"`{room}/`" not in text} == {"runs"}
     assert "`latentheads/runs/`" in page("architecture").text
 
 
@@ -83,10 +87,10 @@ def test_every_preset_is_listed() -> None:
         ("latentheads.data", {*data.__all__} - {"DATA"}),
         ("latentheads.models", {*models.__all__} - {"PRIORS", "HeadModel"}),
         ("latentheads.guides", {*guides.__all__} - {"GUIDES", "RECIPES", "Guide", "ModelGuide"}),
-        ("latentheads.plot", {*plot.__all__}),
-        ("latentheads.pretrained", {*pretrained.__all__} - {"LIKELIHOODS", "latent", "plain"}),
+        ("latentheads.contrib.plot", {*plot.__all__}),
+        ("latentheads.contrib.hf", {*hf.__all__} - {"LIKELIHOODS", "latent", "plain"}),
         ("latentheads.pruning", {*pruning.__all__}),
-        ("latentheads.uncertainty", {*uncertainty.__all__}),
+        ("latentheads.contrib.uncertainty", {*uncertainty.__all__}),
     ],
 )
 def test_every_public_name_stands_on_the_page_of_the_api(place: str, names: set[str]) -> None:

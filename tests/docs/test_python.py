@@ -26,7 +26,7 @@ from latentheads.metrics.scores import Scores
 from latentheads.models import Network, Translation, make_prior
 from latentheads.runs.results import Results
 from tests.docs.pages import PAGES, README, ROOT, Page
-from tests.latentheads.page.runs import make_run, small_corpus
+from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import sizes, small_batch
 
 SHOWN = {

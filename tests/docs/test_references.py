@@ -40,7 +40,12 @@ def test_every_name_of_the_library_on_a_page_is_known(said: Page) -> None:
             assert resolve_name(re.sub(r"^lh\b", "latentheads", name[0])), code
 
 
-@pytest.mark.parametrize("room", FOLDERS)
+@pytest.mark.parametrize(
+    "room",
+    sorted(
+        {*FOLDERS.values()} - {"contrib"} | {"contrib.heads", "contrib.hf", "contrib.uncertainty"}
+    ),
+)
 def test_every_public_class_and_function_is_on_the_page_of_the_library(room: str) -> None:
     module = import_module(f"latentheads.{room}")
     shown = set((ROOT / "docs" / "api.md").read_text(encoding="utf-8").split())

@@ -21,8 +21,8 @@ CONTEXT.set_forkserver_preload(
     [
         __name__,
         "latentheads.experiments.run",
-        "latentheads.plot",
-        "latentheads.analysis",
+        "latentheads.contrib.plot",
+        "latentheads.contrib.heads",
         "torch._dynamo",  # an optimiser loads it, and what it needs
         "torch.distributed.launcher.api",
     ]

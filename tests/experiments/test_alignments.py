@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from latentheads import load_run
-from latentheads.analysis import score_alignments, score_best_attention
+from latentheads.contrib.heads import score_alignments, score_best_attention
 from latentheads.metrics.alignment import read_pharaoh, write_pharaoh
 from tests.experiments.breaks import assert_same_ends, stopped_in
 from tests.experiments.programs import assert_refused, inside, results_of, succeed

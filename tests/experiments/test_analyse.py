@@ -15,7 +15,8 @@ import pytest
 import torch
 
 import latentheads as lh
-from latentheads.analysis import (
+from latentheads.batch import EOS, UNK
+from latentheads.contrib.heads import (
     PositionalDetector,
     RareWordDetector,
     SyntacticDetector,
@@ -26,8 +27,7 @@ from latentheads.analysis import (
     measure,
     relevance,
 )
-from latentheads.analysis.divergence import divergence
-from latentheads.batch import EOS, UNK
+from latentheads.contrib.heads.divergence import divergence
 from latentheads.corpora import Part, Rows, batches
 from latentheads.data import InMemory
 from latentheads.experiments.analyse import make_parser, remove_earlier
@@ -35,9 +35,9 @@ from latentheads.experiments.analysis.tables import summary
 from latentheads.experiments.analysis.texts import texts
 from latentheads.names import ATTENTION_TYPES
 from tests.experiments.programs import SHORT, TINY, assert_refused, succeed
+from tests.latentheads.contrib.plot.drawn import head_report as make_head_report
+from tests.latentheads.contrib.plot.drawn import symmetric
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
-from tests.latentheads.plot.drawn import head_report as make_head_report
-from tests.latentheads.plot.drawn import symmetric
 from tests.latentheads.runs.trained import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")

@@ -17,9 +17,9 @@ import pytest
 import torch
 import yaml
 
+from latentheads.contrib.plot import draw_bound, draw_kl, save
 from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.options import read_settings, trainer_of
-from latentheads.plot import draw_bound, draw_kl, save
 from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.trainer import Trainer
 from latentheads.training import checkpoints

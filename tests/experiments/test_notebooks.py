@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from latentheads import plot
+from latentheads.contrib import plot
 from latentheads.runs import reporter
 from latentheads.runs.reporter import Reporter
 from tests.docs.commands import accept, commands

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from latentheads import page
+from latentheads.contrib import page
 from latentheads.experiments.cli import pages
 from latentheads.experiments.cli.options import ProgramOptions
 from tests.experiments.programs import (

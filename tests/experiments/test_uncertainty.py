@@ -14,15 +14,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from latentheads.contrib.uncertainty import Figure
+from latentheads.contrib.uncertainty.scaling import MAX_TEMPERATURE, MIN_TEMPERATURE
 from latentheads.experiments import uncertainty
 from latentheads.experiments.reliability.results import EvaluationResults
 from latentheads.experiments.reliability.systems import KINDS, System, group_runs, make_systems
 from latentheads.experiments.reliability.tables import _note_temperature_limits, write_tables
 from latentheads.experiments.reliability.texts import open_texts, read_others
-from latentheads.uncertainty import Figure
-from latentheads.uncertainty.scaling import MAX_TEMPERATURE, MIN_TEMPERATURE
 from tests.experiments.programs import assert_refused, inside
-from tests.latentheads.page.runs import make_run, small_corpus
+from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import sizes
 from tests.typechecking import unchecked
 

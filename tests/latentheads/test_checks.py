@@ -13,6 +13,7 @@ from latentheads.checks import (
     check_number,
     parse_integers,
 )
+from latentheads.contrib.hf.addresses import parse_blocks
 from latentheads.data import Grammar, Tasks
 from latentheads.experiments.cli.jobs import make_slots
 from latentheads.experiments.studies.gpu import parts
@@ -20,7 +21,6 @@ from latentheads.latents.selection.options import SelectionOptions
 from latentheads.latents.selection.strategies import StaticStrategy
 from latentheads.models.mixing import parse_mixers
 from latentheads.names import parse_attention_types
-from latentheads.pretrained.addresses import parse_blocks
 from latentheads.runs.settings import DisagreementOptions, trusted_paths
 
 

@@ -12,8 +12,8 @@ import torch
 from pyro import poutine
 
 from latentheads import Batch, PlugIn
-from latentheads.analysis import Recording, gradient_importance
 from latentheads.attention.disagreement import Disagreement
+from latentheads.contrib.heads import Recording, gradient_importance
 from latentheads.decoding.beam_search import beam_search
 from latentheads.guides import Cascaded
 from latentheads.inference.bound import terms

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads import Batch, PlugIn, terms
-from latentheads.analysis import Recording
-from latentheads.analysis.divergence import divergence
 from latentheads.attention.band import Band, BandMask
 from latentheads.attention.disagreement import KINDS as KINDS_OF_DISAGREEMENT
 from latentheads.attention.disagreement import Disagreement
 from latentheads.attention.ngram import NGram
 from latentheads.batch import BOS
+from latentheads.contrib.heads import Recording
+from latentheads.contrib.heads.divergence import divergence
 from latentheads.decoding.beam_search import beam_search
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.mask import AttentionMask

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
-from latentheads.analysis import Recording
 from latentheads.attention.disagreement import KINDS, Disagreement
+from latentheads.contrib.heads import Recording
 from latentheads.decoding.beam_search import beam_search
 from latentheads.guide import WithSelection
 from latentheads.guides import MeanField, Tied

@@ -119,9 +119,9 @@ def show(points: Sequence[Point], memory: str) -> None:
 
 def draw(points: Sequence[Point], title: str, path: Path) -> None:
     """Draws time and memory against length, both on logarithmic axes."""
-    from latentheads.plot import Picture, save  # slow to import
-    from latentheads.plot.canvas import WIDTH, add_legend, scale_by_log, write_title
-    from latentheads.plot.style import styled
+    from latentheads.contrib.plot import Picture, save  # slow to import
+    from latentheads.contrib.plot.canvas import WIDTH, add_legend, scale_by_log, write_title
+    from latentheads.contrib.plot.style import styled
 
     with styled():
         figure = Picture(WIDTH, 3.5)
@@ -156,7 +156,7 @@ def draw_rows(
     """
     from matplotlib.ticker import NullLocator
 
-    from latentheads.plot.style import MARKERS, PALETTE
+    from latentheads.contrib.plot.style import MARKERS, PALETTE
 
     place_of, read = attrgetter(across), attrgetter(across, value, *(ends or (value, value)))
     rows = dict.fromkeys(point.row for point in points)

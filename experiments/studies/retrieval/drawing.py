@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from latentheads.metrics.seeds import spread, spread_columns
-from latentheads.plot.canvas import (
+from latentheads.contrib.plot.canvas import (
     WIDTH,
     Picture,
     add_legend,
@@ -20,7 +19,8 @@ from latentheads.plot.canvas import (
     values_with_intervals,
     write_title,
 )
-from latentheads.plot.style import MARKERS, REFERENCE_LINE, distinct_colours, in_style
+from latentheads.contrib.plot.style import MARKERS, REFERENCE_LINE, distinct_colours, in_style
+from latentheads.metrics.seeds import spread, spread_columns
 
 Rows = Sequence[Mapping[str, Any]]
 Styles = Mapping[str, tuple[str, str]]

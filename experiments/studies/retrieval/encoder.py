@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from latentheads.contrib.hf import EncodedBatch
 from latentheads.packages import import_optional
-from latentheads.pretrained import EncodedBatch
 
 SHARPNESS = 20.0
 """The factor of cosines before the softmax, as the sentence encoders were trained."""

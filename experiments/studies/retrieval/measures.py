@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latentheads import Head_ELBO, analysis, terms
+from latentheads import Head_ELBO, terms
+from latentheads.contrib import heads as analysis
+from latentheads.contrib.hf import latent, plain
 from latentheads.experiments.studies.retrieval.encoder import Encoder, hit_rate
 from latentheads.experiments.studies.retrieval.paraphrases import Pairs
 from latentheads.experiments.studies.retrieval.task import Task
@@ -19,7 +21,6 @@ from latentheads.inference.evaluation import eval_no_grad
 from latentheads.latents.gates.hard_gates import GateController, Gating
 from latentheads.latents.logits.priors import Independent
 from latentheads.noise import fixed_noise
-from latentheads.pretrained import latent, plain
 from latentheads.pruning import most_important, remove_heads
 
 Heads = dict[str, Tensor]

@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from latentheads.contrib.hf import EncodedBatch, Pretrained, latent, plain
 from latentheads.experiments.studies.retrieval.encoder import AnswerScores, Encoder
 from latentheads.experiments.studies.retrieval.paraphrases import Pairs
 from latentheads.families import Family
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.names import Block
-from latentheads.pretrained import EncodedBatch, Pretrained, latent, plain
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 
-from latentheads.plot import Picture, draw_head_posteriors
-from latentheads.plot.style import in_style
+from latentheads.contrib.plot import Picture, draw_head_posteriors
+from latentheads.contrib.plot.style import in_style
 
 Results = Sequence[Mapping[str, Any]]
 

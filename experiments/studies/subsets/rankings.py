@@ -13,8 +13,14 @@ import torch
 from torch import Tensor
 
 import latentheads as lh
-from latentheads.analysis import gradient_importance, learn_noise, measure, noise_cost, relevance
 from latentheads.checks import check_known, split_items
+from latentheads.contrib.heads import (
+    gradient_importance,
+    learn_noise,
+    measure,
+    noise_cost,
+    relevance,
+)
 from latentheads.corpora import Part
 from latentheads.corpora.batches import batches
 from latentheads.guides import GUIDES

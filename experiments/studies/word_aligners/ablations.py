@@ -15,6 +15,15 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
+from latentheads.contrib.align import aligner, lexicon, training
+from latentheads.contrib.align.aligner import WordAligner, train_aligner
+from latentheads.contrib.align.bitext import PairBatch
+from latentheads.contrib.align.lexicon import Lexicon, TranslationTable
+from latentheads.contrib.align.model import LinkModel
+from latentheads.contrib.align.symmetrization import LinkPosterior, select_links
+from latentheads.contrib.align.tokenization import TokenizedLine
+from latentheads.contrib.align.training import AlignerOptions
+from latentheads.contrib.align.vocabulary import Words
 from latentheads.experiments.studies.word_aligners.measures import Gold
 from latentheads.metrics.alignment import Links, count_links
 from latentheads.metrics.resampling import (
@@ -25,15 +34,6 @@ from latentheads.metrics.resampling import (
     resample_counts,
     resample_indices,
 )
-from latentheads.word_alignment import aligner, lexicon, training
-from latentheads.word_alignment.aligner import WordAligner, train_aligner
-from latentheads.word_alignment.bitext import PairBatch
-from latentheads.word_alignment.lexicon import Lexicon, TranslationTable
-from latentheads.word_alignment.model import LinkModel
-from latentheads.word_alignment.symmetrization import LinkPosterior, select_links
-from latentheads.word_alignment.tokenization import TokenizedLine
-from latentheads.word_alignment.training import AlignerOptions
-from latentheads.word_alignment.vocabulary import Words
 
 METHODS = ("product", "grow-diag-final-and")
 """Symmetrizations whose error rates are written."""

@@ -8,11 +8,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from latentheads.contrib.align.api import align
+from latentheads.contrib.align.symmetrization import grow_diag_final_and
+from latentheads.contrib.align.tokenization import tokenize_line
 from latentheads.experiments.studies.word_aligners.rivals import run_rival
 from latentheads.metrics.alignment import Link, Links, count_links
-from latentheads.word_alignment.api import align
-from latentheads.word_alignment.symmetrization import grow_diag_final_and
-from latentheads.word_alignment.tokenization import tokenize_line
 
 Text = tuple[Sequence[str], Sequence[str]]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from latentheads.plot.canvas import Picture, add_legend, write_title
-from latentheads.plot.style import GREY, MARKERS, PALETTE, in_style
+from latentheads.contrib.plot.canvas import Picture, add_legend, write_title
+from latentheads.contrib.plot.style import GREY, MARKERS, PALETTE, in_style
 
 
 @in_style

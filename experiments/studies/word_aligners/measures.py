@@ -13,17 +13,17 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch.distributions import kl_divergence
 
-from latentheads.corpora.text import read_lines
-from latentheads.metrics.alignment import Link, Links, count_links
-from latentheads.uncertainty.calibration import Bins, equal_width_edges, sum_bins
-from latentheads.word_alignment.bitext import Bitext
-from latentheads.word_alignment.model import GUIDES, LinkModel
-from latentheads.word_alignment.symmetrization import (
+from latentheads.contrib.align.bitext import Bitext
+from latentheads.contrib.align.model import GUIDES, LinkModel
+from latentheads.contrib.align.symmetrization import (
     THRESHOLD,
     LinkPosterior,
     grow_diag_final_and,
     select_links,
 )
+from latentheads.contrib.uncertainty.calibration import Bins, equal_width_edges, sum_bins
+from latentheads.corpora.text import read_lines
+from latentheads.metrics.alignment import Link, Links, count_links
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Shares of links that are kept, the most probable ones."""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from latentheads.contrib.align.aligner import train_aligner
+from latentheads.contrib.align.api import align
+from latentheads.contrib.align.symmetrization import select_links
+from latentheads.contrib.align.tokenization import TokenizedLine
 from latentheads.experiments.studies.word_aligners.rivals import children_seconds, run_rival
-from latentheads.word_alignment.aligner import train_aligner
-from latentheads.word_alignment.api import align
-from latentheads.word_alignment.symmetrization import select_links
-from latentheads.word_alignment.tokenization import TokenizedLine
 
 ROUNDS = 3
 """How often both are run, in turn."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from latentheads.contrib.align.symmetrization import LinkPosterior
 from latentheads.experiments.studies.word_aligners.ablations import (
     ABLATIONS,
     Ablation,
@@ -28,7 +29,6 @@ from latentheads.experiments.studies.word_aligners.measures import (
 )
 from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_rival
 from latentheads.experiments.studies.word_aligners.speed import measure_speed
-from latentheads.word_alignment.symmetrization import LinkPosterior
 from tests.experiments.programs import assert_one_line, inside
 
 ENGLISH = ["the house", "the book", "a book", "a red house"]

@@ -18,12 +18,18 @@ from torch.distributions import Normal
 from torch.nn.functional import normalize
 
 from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
-from latentheads.analysis import Recording, gradient_importance, measure, propagate, to_datatree
-from latentheads.analysis.divergence import divergence
-from latentheads.analysis.roles import detect
 from latentheads.attention.block import HeadBlock
 from latentheads.attention.disagreement import Disagreement, agreement
 from latentheads.batch import BOS
+from latentheads.contrib.heads import (
+    Recording,
+    gradient_importance,
+    measure,
+    propagate,
+    to_datatree,
+)
+from latentheads.contrib.heads.divergence import divergence
+from latentheads.contrib.heads.roles import detect
 from latentheads.decoding.beam_search import beam_search
 from latentheads.families import Family, Gaussian, HeadScale, OwnMLP
 from latentheads.guide import WithSelection

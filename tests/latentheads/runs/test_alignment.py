@@ -10,8 +10,12 @@ import pytest
 import torch
 
 from latentheads import Batch
-from latentheads.analysis import AlignmentDistributions, alignment_distributions, likeliest_links
 from latentheads.batch import SPECIALS
+from latentheads.contrib.heads import (
+    AlignmentDistributions,
+    alignment_distributions,
+    likeliest_links,
+)
 from latentheads.corpora import Vocabulary, Words
 from latentheads.corpora.characters import Characters
 from latentheads.corpora.from_grammar import sample_pairs

@@ -8,6 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from latentheads.contrib.uncertainty import (
+    Ensemble,
+    HeadSamples,
+    Output,
+    PlattScaling,
+    SingleModel,
+    fit_platt_scaling,
+    score_tokens,
+)
+from latentheads.contrib.uncertainty.token_scores import translate_with_ensemble
 from latentheads.corpora import Part
 from latentheads.data import Pairs
 from latentheads.decoding.translate import Decoding
@@ -18,17 +28,7 @@ from latentheads.runs.confidence import (
     bracket_doubtful_words,
 )
 from latentheads.runs.run import Run
-from latentheads.uncertainty import (
-    Ensemble,
-    HeadSamples,
-    Output,
-    PlattScaling,
-    SingleModel,
-    fit_platt_scaling,
-    score_tokens,
-)
-from latentheads.uncertainty.token_scores import translate_with_ensemble
-from tests.latentheads.page.runs import make_run, small_corpus
+from tests.latentheads.contrib.page.runs import make_run, small_corpus
 
 CORPUS = small_corpus()
 DECODING = Decoding(max_tokens=4)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import latentheads as lh
-from latentheads.analysis import gradient_importance, measure, relevance
-from latentheads.analysis.divergence import divergence
+from latentheads.contrib.heads import gradient_importance, measure, relevance
+from latentheads.contrib.heads.divergence import divergence
 from latentheads.corpora import batches
 from latentheads.runs.run import Run
 from tests.latentheads.runs.trained import load, train

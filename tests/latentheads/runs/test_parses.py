@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from latentheads.analysis import ParsedSentence
 from latentheads.batch import EOS, UNK
+from latentheads.contrib.heads import ParsedSentence
 from latentheads.corpora import Words
 from latentheads.data import Grammar, Tasks
 from latentheads.runs.parses import grammar_parses, parsed_part

@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 import torch
 
+from latentheads.contrib.uncertainty import DeepEnsemble
 from latentheads.corpora import Words
 from latentheads.corpora.batches import collate
 from latentheads.data import Tasks
@@ -29,8 +30,7 @@ from latentheads.runs.run import Run
 from latentheads.runs.sentence import encode_sentence
 from latentheads.runs.trained_model import TrainedModel
 from latentheads.runs.transcription import transcribe_files
-from latentheads.uncertainty import DeepEnsemble
-from tests.latentheads.page.runs import make_run, small_corpus
+from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import jiggle
 from tests.typechecking import unchecked
 

@@ -13,8 +13,8 @@ from latentheads.guides import Tied
 from latentheads.models import Translation, make_prior
 from latentheads.runs.scoring import score_ctc
 from latentheads.runs.settings import Settings
+from tests.latentheads.contrib.page.runs import some_part
 from tests.latentheads.metrics.systems import recognise
-from tests.latentheads.page.runs import some_part
 from tests.tiny import sizes
 
 SAID = ["ONE two", "three four", "five"]

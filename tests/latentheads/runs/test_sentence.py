@@ -13,7 +13,7 @@ from latentheads.data import Pairs
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import UnfinishedError
 from latentheads.runs.run import Run
-from tests.latentheads.page.runs import make_run, small_corpus
+from tests.latentheads.contrib.page.runs import make_run, small_corpus
 
 CORPUS = small_corpus()
 SENTENCE = "b a c d e f g"

@@ -12,7 +12,7 @@ import latentheads as lh
 from latentheads.latents.gates.options import GateOptions
 from latentheads.models import LanguageModel, Translation
 from latentheads.runs.run import Run
-from tests.latentheads.page.runs import make_run, small_corpus
+from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.typechecking import unchecked
 
 LINES = ["b a", "", "c e f"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from latentheads.analysis.labels import name_tokens
+from latentheads.contrib.heads.labels import name_tokens
 from latentheads.corpora import Corpus, batches
 from latentheads.corpora.batches import collate
 from latentheads.corpora.speech.audio import load_features

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import latentheads as lh
 from latentheads import Batch
-from latentheads.analysis.alignments import aligns_with_text, samples_alignments
+from latentheads.contrib.heads.alignments import aligns_with_text, samples_alignments
 from latentheads.guides import Exact
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from tests.latentheads.latents.alignments.models import MIXTURE, SHAPES, SOFT, aligned
@@ -47,7 +47,7 @@ def test_its_exact_guide_lacks_nothing_and_it_has_no_links() -> None:
     model = lh.models.Translation.of(corpus, latent=(), latents=[options], width=6, heads=2)
     assert lh.evaluate(model, Exact(model), corpus.test).gap == 0
     with pytest.raises(ValueError, match="no latent alignments, and so no posterior"):
-        lh.analysis.score_alignments(model, Exact(model), corpus.test)
+        lh.contrib.heads.score_alignments(model, Exact(model), corpus.test)
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from latentheads.models import Translation, make_prior
 from latentheads.names import Block
 from latentheads.pruning import remove_heads
 from latentheads.training import progress
+from tests.latentheads.contrib.hf.networks import IDS, REAL, TARGETS, bart, gpt2
 from tests.latentheads.latents.bernoulli_heads.models import every_subset
-from tests.latentheads.pretrained.networks import IDS, REAL, TARGETS, bart, gpt2
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, attach, build, jiggle, rows, sizes, small_batch
 from tests.typechecking import unchecked
 

@@ -13,7 +13,7 @@ from pyro.infer import TraceEnum_ELBO, config_enumerate
 from torch import Tensor
 
 import latentheads as lh
-from latentheads.analysis import alignment_distributions, name_positions
+from latentheads.contrib.heads import alignment_distributions, name_positions
 from latentheads.corpora import Part, Rows, Words, windows
 from latentheads.data import Grammar
 from latentheads.guide import ModelGuide

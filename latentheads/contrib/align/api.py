@@ -1,0 +1,187 @@
+"""Aligning the words of two texts in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from latentheads.checks import check_known, check_least
+from latentheads.contrib.align.aligner import WordAligner, train_aligner
+from latentheads.contrib.align.model import GUIDES
+from latentheads.contrib.align.symmetrization import THRESHOLD, LinkPosterior, select_links
+from latentheads.contrib.align.tokenization import SPLITS, Line, TokenizedLine, tokenize_line
+from latentheads.contrib.align.training import AlignerOptions
+from latentheads.errors import shown
+from latentheads.metrics.alignment import Link
+
+MAX_WORDS = 200
+"""Most words of a line that is aligned."""
+
+Report = Callable[[int, int], None]
+"""Called with the number of batches that are done, and of all."""
+
+
+@dataclass(frozen=True, repr=False)
+class AlignedText:
+    """The links of a parallel text.
+
+    Attributes:
+        posteriors: The posterior of the links of each line, by words that white space separates;
+            all NaN of a line that is too long or has an empty side.
+        aligner: The trained aligner, which :func:`align` takes for further lines; None if networks
+            aligned them.
+        skipped: Why a line has no links, by its index: it is too long.
+    """
+
+    posteriors: Sequence[LinkPosterior]
+    aligner: WordAligner | None
+    skipped: dict[int, str]
+
+    def __repr__(self) -> str:
+        return f"AlignedText({len(self.posteriors):,} lines, {sum(map(len, self.links)):,} links)"
+
+    @property
+    def links(self) -> list[list[Link]]:
+        """The links of each line whose probability in both directions is at least .4."""
+        return self.select()
+
+    def select(self, symmetrize: str = "product", threshold: float = THRESHOLD) -> list[list[Link]]:
+        """The sorted links of each line, as indices of a source and of a target word.
+
+        Args:
+            symmetrize: product, intersection, grow-diag-final-and, forward or backward.
+            threshold: The least probability of a link of ``product``.
+        """
+        return [sorted(select_links(p, symmetrize, threshold)) for p in self.posteriors]
+
+
+def check_lines(source: Any, target: Any, words: bool = False) -> None:
+    """Checks that two texts have lines, and equally many.
+
+    Args:
+        source: Lines in one language.
+        target: The translation of each.
+        words: Whether a line may be a list of words.
+
+    Raises:
+        ValueError: They have not.
+    """
+    for name, lines in (("source", source), ("target", target)):
+        if isinstance(lines, (str, bytes, Mapping)) or not hasattr(lines, "__getitem__"):
+            kind = "one text" if isinstance(lines, str) else type(lines).__name__
+            raise ValueError(f"{name} must be a list of lines, got {kind}")
+    if len(source) != len(target):
+        raise ValueError(
+            f"source has {len(source):,} lines and target {len(target):,}: line n of one must "
+            "translate line n of the other"
+        )
+    if not len(source):
+        raise ValueError("source and target have no lines: there is nothing to align")
+    accepted = "a line of text or a list of its words" if words else "a line of text"
+    for name, lines in (("source", source), ("target", target)):
+        for index, line in enumerate(lines):
+            if not isinstance(line, str) and not (words and _is_words(line)):
+                raise ValueError(f"{name}[{index}] must be {accepted}, got {shown(line)}")
+
+
+def _is_words(line: object) -> bool:
+    """Whether a line is a list of words, none of them blank."""
+    return isinstance(line, (list, tuple)) and all(
+        isinstance(word, str) and word.strip() for word in line
+    )
+
+
+def _check_aligner(aligner: Any, options: Any, split: str | None) -> None:
+    """Checks that there is a trained aligner or what trains one."""
+    if options is not None and not isinstance(options, AlignerOptions):
+        raise ValueError(f"options must be AlignerOptions, got {shown(options)}")
+    if aligner is None:
+        return
+    if not isinstance(aligner, WordAligner):
+        raise ValueError(
+            f"aligner must be a WordAligner, which load_aligner reads from a file, got "
+            f"{shown(aligner)}"
+        )
+    if options is not None:
+        raise ValueError("options are of training: a trained aligner has its own")
+    if split not in (None, aligner.split):
+        raise ValueError(f"the aligner was trained with split {aligner.split!r}, got {split!r}")
+
+
+def align(
+    source: Sequence[Line],
+    target: Sequence[Line],
+    *,
+    aligner: WordAligner | None = None,
+    options: AlignerOptions | None = None,
+    split: str | None = None,
+    guide: str = "exact",
+    max_words: int = MAX_WORDS,
+    report: Report = lambda done, total: None,
+) -> AlignedText:
+    """Aligns the words of lines with those of their translations.
+
+    Without an aligner it trains one on the lines. Case is ignored.
+
+    >>> english, german = ["the house", "the book", "a book"], ["das haus", "das buch", "ein buch"]
+    >>> aligned = lh.align(english, german)
+    >>> aligned.links[2]
+    [(0, 0), (1, 1)]
+
+    Args:
+        source: Lines in one language, each a text or a list of its words.
+        target: The translation of each.
+        aligner: A trained aligner; None trains one.
+        options: Options of training.
+        split: spaces (default): what stands between white space is aligned as it is. punctuation:
+            words and their punctuation are aligned separately, also those of a list of words; links
+            are those of words, without their punctuation. A trained aligner has its own.
+        guide: exact, filtered, lexical, viterbi or tied: what links are inferred by.
+        max_words: Most words of a line; a longer one has no links.
+        report: Called with the number of batches that are done, and of all.
+
+    Raises:
+        ValueError: The texts have no lines, or differ in their number; a trained aligner was given
+            with options of training or another split; an option is out of range.
+    """
+    check_lines(source, target, words=True)
+    check_least({"max_words": max_words}, max_words=1)
+    check_known("guide", guide, GUIDES)
+    _check_aligner(aligner, options, split)
+    if aligner is not None:
+        split = aligner.split
+    elif split is None:
+        split = SPLITS[0]
+    lines = [
+        (tokenize_line(left, split), tokenize_line(right, split))
+        for left, right in zip(source, target, strict=True)
+    ]
+    skipped = _find_long(lines, max_words)
+    pairs = [
+        ((), ()) if index in skipped else (left.tokens, right.tokens)
+        for index, (left, right) in enumerate(lines)
+    ]
+    if aligner is None:
+        if not any(left and right for left, right in pairs):
+            raise ValueError(
+                f"no line has 1 to {max_words:,} words on both sides: there is nothing to train on"
+            )
+        trained, bitext = train_aligner(pairs, options, report)
+        aligner = replace(trained, split=split)
+    else:
+        bitext = aligner.read(pairs)
+    posteriors = replace(aligner, guide=guide).posteriors(bitext, lines, report)
+    return AlignedText(posteriors, aligner, skipped)
+
+
+def _find_long(
+    lines: Sequence[tuple[TokenizedLine, TokenizedLine]], max_words: int
+) -> dict[int, str]:
+    """Why lines are left out, by index."""
+    longest = [max(len(left.tokens), len(right.tokens)) for left, right in lines]
+    return {
+        index: f"{words:,} words, and at most {max_words:,} are aligned"
+        for index, words in enumerate(longest)
+        if words > max_words
+    }

@@ -1,0 +1,318 @@
+"""Alignment blocks above the decoder of a network of ``transformers``.
+
+Hooks insert them between the decoder's last states and the network's own output layer; the network
+itself is not changed. Heads point at the states of the encoder or, in a decoder-only network, at
+the states of earlier tokens.
+
+A bias of the output layer, as in Marian, becomes one more column of its matrix, and a constant 1 in
+every state.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from latentheads.contrib.hf.likelihoods import Likelihood, NextToken, TargetToken
+from latentheads.latents.latent import Latent
+from latentheads.latents.options import LatentOptions, ModelShape, make_latents
+from latentheads.latents.output_heads import EncoderDecoderStates, OutputHeads, OutputState
+from latentheads.layers.output import LinearOutput, MatrixOutput
+
+NEAR = 1e-3
+"""Tolerance for rounding, relative and absolute, when scores are compared."""
+
+
+class NetworkOutput(LinearOutput):
+    """The output layer of a network, including its bias; it has no weights of its own."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        layer = network.get_output_embeddings()
+        if not isinstance(layer, nn.Linear):
+            raise ValueError(
+                f"{type(network).__name__} has no linear output layer: alignments need one"
+            )
+        logits_bias = getattr(network, "final_logits_bias", None)
+        self._layer_and_bias = layer, logits_bias  # a tuple, so that they are not submodules
+        self.biased = layer.bias is not None or (
+            logits_bias is not None and bool(logits_bias.any())
+        )
+
+    @property
+    def layer(self) -> nn.Linear:
+        """The network's own output layer."""
+        return self._layer_and_bias[0]
+
+    @property
+    def added_bias(self) -> Float[Tensor, "1 vocab"] | float:
+        """The bias that the network adds to the scores of its output layer."""
+        bias = self._layer_and_bias[1]
+        return bias if self.biased and bias is not None else 0.0
+
+    @property
+    def weight(self) -> Float[Tensor, "vocab dim"]:
+        """The matrix, with the bias as its last column."""
+        if not self.biased:
+            return self.layer.weight
+        bias = torch.zeros_like(self.layer.weight[:, 0]) + self.added_bias
+        if self.layer.bias is not None:
+            bias = bias + self.layer.bias
+        return torch.cat([self.layer.weight, bias.view(-1, 1)], 1)
+
+    def widen(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch wide"]:
+        """Appends a 1 to states if there is a bias."""
+        return F.pad(states, (0, 1), value=1.0) if self.biased else states
+
+
+@dataclass
+class _Call:
+    """The arguments of the decoder in a call of the network.
+
+    Attributes:
+        tokens: The input tokens.
+        valid: The padding mask of the tokens.
+        memory: The states of the encoder.
+        memory_valid: The padding mask of the memory.
+        num_cached: Number of tokens in the cache.
+    """
+
+    tokens: Tensor | None
+    valid: Tensor | None
+    memory: Tensor | None
+    memory_valid: Tensor | None
+    num_cached: int
+
+    @classmethod
+    def of(cls, arguments: dict[str, Any]) -> _Call:
+        cache = arguments.get("past_key_values")
+        return cls(
+            arguments.get("input_ids"),
+            arguments.get("attention_mask"),
+            arguments.get("encoder_hidden_states"),
+            arguments.get("encoder_attention_mask"),
+            0 if cache is None else int(cache.get_seq_length()),
+        )
+
+
+class AlignedDecoder:
+    """Alignment blocks between a decoder and its output layer, connected by hooks.
+
+    Inside :meth:`recording` it stores the states for the alignment blocks. In any other call of the
+    network, such as a step of ``generate``, it replaces the scores by log-probabilities that are
+    marginalised over all alignments.
+    """
+
+    def __init__(self, network: Any, heads: OutputHeads, output: NetworkOutput) -> None:
+        self.network, self.heads, self.output = network, heads, output
+        self._decoder = network.get_decoder()
+        self._takes = inspect.signature(self._decoder.forward)
+        self._recording = self._checked = False
+        self._call: _Call | None = None
+        self._states: Tensor | None = None
+        self._last_scores: Tensor | None = None
+        self._cached_state: tuple[Tensor, OutputState] | None = None
+
+    @property
+    def past(self) -> bool:
+        """Whether heads point at the decoder's own earlier states."""
+        return not self.network.config.is_encoder_decoder
+
+    @property
+    def _needs_all(self) -> bool:
+        """Whether each step needs the states of all tokens before."""
+        return self.heads.is_chained or (self.past and self.heads.points)
+
+    def attach(self) -> list[Any]:
+        """Registers the hooks, and returns their handles."""
+        layer = self.output.layer
+        return [
+            self.network.register_forward_pre_hook(self._score_all, with_kwargs=True),
+            self._decoder.register_forward_pre_hook(self._record_call, with_kwargs=True),
+            layer.register_forward_pre_hook(self._record_states),
+            layer.register_forward_hook(self._replace_scores),
+            self.network.register_forward_hook(self._check_scores),
+        ]
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Records the states of a call; the network then scores only one position."""
+        outer = self._recording, self._call, self._states, self._last_scores
+        self._recording = True
+        try:
+            yield
+        finally:  # passes may be nested, such as that of a guide
+            self._recording, self._call, self._states, self._last_scores = outer
+
+    def recorded_states(
+        self,
+        label_likelihood: Likelihood,
+        target: Bool[Tensor, "batch input"] | None,
+        source: Bool[Tensor, "batch source"] | None,
+    ) -> EncoderDecoderStates:
+        """The states of the recorded call, for the alignment blocks.
+
+        Args:
+            label_likelihood: Selects the positions that predict a label.
+            target: The decoder's padding mask; None: no padding.
+            source: The encoder's padding mask; None: no padding.
+        """
+        assert self._call is not None
+        assert self._states is not None
+        states = self.output.widen(label_likelihood.scored_positions(self._states))
+        if self.past:
+            target = self._all_real(self._states) if target is None else target
+            return self.heads.causal_states(states, label_likelihood.scored_positions(target))
+        return self._states_with_source(states, source)
+
+    def _states_with_source(
+        self, states: Float[Tensor, "batch target dim"], source: Tensor | None
+    ) -> EncoderDecoderStates:
+        assert self._call is not None
+        memory = self._call.memory
+        prefix = f"{type(self.network).__name__}: alignments need"
+        if memory is None:
+            raise ValueError(f"{prefix} the states of the encoder, which the decoder is not given")
+        memory = self.output.widen(memory)
+        valid = self._all_real(memory) if source is None else source.bool()
+        if memory.shape[-1] != states.shape[-1]:
+            raise ValueError(f"{prefix} states of encoder and decoder of one width")
+        if valid.shape != memory.shape[:2]:
+            raise ValueError(
+                f"{prefix} a mask of the encoder's states, {tuple(memory.shape[:2])}, "
+                f"got one of {tuple(valid.shape)}"
+            )
+        return EncoderDecoderStates(states, memory, valid.unsqueeze(-2))
+
+    @staticmethod
+    def _all_real(states: Tensor) -> Bool[Tensor, "batch position"]:
+        return states.new_ones(states.shape[:2], dtype=torch.bool)
+
+    def _score_all(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Makes the network return the states of all positions, which heads point at."""
+        return (args, kwargs | {"logits_to_keep": 0}) if "logits_to_keep" in kwargs else None
+
+    def _record_call(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._call = _Call.of(self._takes.bind_partial(*args, **kwargs).arguments)
+
+    def _record_states(self, _: nn.Module, args: tuple[Tensor]) -> tuple[Tensor] | None:
+        if not self._recording:
+            return None
+        self._states = args[0]
+        return (args[0][:, :1],)
+
+    def _replace_scores(self, _: nn.Module, args: tuple[Tensor], scores: Tensor) -> Tensor | None:
+        """Replaces the scores by marginal log-probabilities, unless states are being recorded."""
+        replaced = None
+        if not self._recording:
+            log_probs = self._score_vocabulary(args[0].detach()).to(scores.dtype)
+            replaced = _ReplacedScores.apply(scores, log_probs - self.output.added_bias)
+        self._last_scores = (scores if replaced is None else replaced)[:1, -1:].detach()
+        return replaced
+
+    @torch.no_grad()
+    def _score_vocabulary(
+        self, states: Float[Tensor, "batch input dim"]
+    ) -> Float[Tensor, "batch input vocab"]:
+        """Log-probabilities of the vocabulary, marginalised over all alignments."""
+        call = self._call
+        assert call is not None
+        tokens = torch.zeros_like(states[..., 0], dtype=torch.long)
+        if self.heads.is_chained:
+            tokens = self._decoder_tokens(call)
+        if call.num_cached and self._needs_all:
+            raise ValueError(
+                "these alignments need the states of all tokens before, which a cache has not: "
+                "generate(..., use_cache=False)"
+            )
+        return self._alignment_state(call, states).scores(self.output.widen(states), tokens)
+
+    def _alignment_state(self, call: _Call, states: Tensor) -> OutputState:
+        """The decoding state of the alignments; reused while a text is generated with a cache."""
+        if (
+            self._cached_state is not None
+            and call.num_cached
+            and self._cached_state[0] is call.memory
+        ):
+            return self._cached_state[1]
+        wide_states = self.output.widen(states)
+        if self.past:
+            valid = self._all_real(states) if call.valid is None else call.valid.bool()
+            hidden = self.heads.causal_states(wide_states, valid)
+        else:
+            hidden = self._states_with_source(wide_states, call.memory_valid)
+        state = self.heads.begin(hidden, MatrixOutput(self.output.weight))
+        self._cached_state = None if call.memory is None else (call.memory, state)
+        return state
+
+    def _decoder_tokens(self, call: _Call) -> Int[Tensor, "batch input"]:
+        """The input tokens of the decoder from the first on."""
+        if call.tokens is None:
+            raise ValueError("alignments in a chain need the tokens: give the network input_ids")
+        if call.valid is not None and not call.valid[:, 0].all():
+            raise ValueError("alignments in a chain begin at the first token: pad on the right")
+        return call.tokens
+
+    def _check_scores(self, _: nn.Module, args: Any, outputs: Any) -> None:
+        """Raises an error, at the first call, if scores are not those of the output layer."""
+        logits, expected_scores = getattr(outputs, "logits", None), self._last_scores
+        if not self._recording:
+            self._call = self._last_scores = None
+        if self._checked or expected_scores is None or logits is None:
+            return
+        expected, actual = (
+            expected_scores + self.output.added_bias,
+            logits[:1, -1:].to(expected_scores.dtype),
+        )
+        if not torch.allclose(actual, expected, rtol=NEAR, atol=NEAR, equal_nan=True):
+            raise ValueError(
+                f"{type(self.network).__name__} changes the scores of its output layer, by a scale "
+                "or a softcap: alignments cannot stand above it"
+            )
+        self._checked = True
+
+
+class _ReplacedScores(torch.autograd.Function):
+    """Replaces scores; their gradient raises an error."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, replacement: Tensor) -> Tensor:
+        return replacement.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        raise ValueError(
+            "the network's own call gives no gradient of alignments: train with lh.fit or Head_ELBO"
+        )
+
+
+def make_output_heads(
+    network: Any,
+    latents: Sequence[Latent | LatentOptions],
+    label_likelihood: Likelihood | None,
+) -> tuple[OutputHeads, NetworkOutput] | None:
+    """Makes the heads above the decoder of a network; None without such a latent."""
+    options = [latent for latent in latents if not latent.selects_heads]
+    if not options:
+        return None
+    if not isinstance(label_likelihood, NextToken | TargetToken):
+        raise ValueError(
+            f"alignments explain the tokens of a decoder: {type(network).__name__} predicts none"
+        )
+    output, is_causal = NetworkOutput(network), not network.config.is_encoder_decoder
+    shape = ModelShape(0, (), output.weight.shape[1], is_causal=is_causal)
+    (heads,) = make_latents(options, shape, selects_heads=False)
+    if not isinstance(heads, OutputHeads):
+        raise ValueError(
+            f"a pre-trained network has no latents {heads.name}: give it alignments, gates or "
+            "bernoulli-heads"
+        )
+    return heads.to(network.device, network.dtype), output

@@ -1,0 +1,579 @@
+"""A network of ``transformers`` as a model with latent heads: :func:`latent` and :func:`plain`."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from latentheads.batch import Batch
+from latentheads.contrib.hf.addresses import find_heads, parse_blocks
+from latentheads.contrib.hf.alignments import AlignedDecoder, make_output_heads
+from latentheads.contrib.hf.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
+from latentheads.contrib.hf.block import ForwardPass, ForwardPassHolder, PretrainedBlock
+from latentheads.contrib.hf.likelihoods import (
+    Likelihood,
+    NextToken,
+    Scores,
+    TargetToken,
+    check_labels,
+    make_likelihood,
+)
+from latentheads.contrib.hf.registry import NAME, OWNER, register
+from latentheads.distributions import Tokens
+from latentheads.errors import shown
+from latentheads.families import Family, check_family
+from latentheads.latents.latent import Latent
+from latentheads.latents.logits.priors import make_prior
+from latentheads.latents.options import LatentOptions, ModelShape, check_latents, make_latents
+from latentheads.latents.output_heads import EncoderDecoderStates
+from latentheads.latents.selector import Choice, Selector
+from latentheads.layers.output import GivenLogits
+from latentheads.model import HeadModel
+from latentheads.names import Block
+from latentheads.packages import import_optional
+
+POSITIONS_FROM_TOKENS = "create_position_ids_from_input_ids"
+"""An attribute of embeddings that compute positions from the tokens, skipping padding."""
+
+ENDS = ("bos", "eos", "cls", "sep", "decoder_start")
+"""Names, in configurations, of tokens that only begin or end a sentence."""
+
+
+class Pretrained(HeadModel):
+    """p(y, heads | x) of a network of ``transformers``; :func:`latentheads.latent` makes one.
+
+    The network's own code runs, with its own weights; ``network.generate`` samples heads too.
+
+    Attributes:
+        network: The network.
+        heads: Its blocks, in its own order.
+
+    Args:
+        network: A ``PreTrainedModel``.
+        prior: Makes the prior of each block.
+        blocks: The blocks whose logits are latent, as :func:`latentheads.latent` takes them.
+        likelihood: The likelihood of the labels; None: the model has no bound.
+        latents: Further latents, or their options, as :func:`latentheads.latent` takes them.
+    """
+
+    takes_particles: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        network: Any,
+        prior: Callable[[Block], Family],
+        blocks: str,
+        likelihood: Likelihood | None,
+        latents: Sequence[Latent | LatentOptions] = (),
+    ) -> None:
+        addresses = find_heads(network)
+        chosen = {b.name: b for b in parse_blocks(blocks, [a.block for a in addresses])}
+        attention_types = {address.block.attention_type for address in addresses}
+        latent_types = {block.attention_type for block in chosen.values()}
+        super().__init__(sorted(attention_types), sorted(latent_types))
+        shape = ModelShape(max(a.block.heads for a in addresses), sorted(attention_types))
+        self.add_latents(make_latents(latents, shape, selects_heads=True))
+        _check_selector(self.selector, sorted(attention_types))
+        self.network, self.label_likelihood, self.prior = network, likelihood, prior
+        self.output = GivenLogits()
+        self._holder = ForwardPassHolder()
+        self._aligned_decoder: AlignedDecoder | None = None
+        within = [x for x in latents if isinstance(x, LatentOptions) and x.needs_blocks]
+        above = [latent for latent in latents if latent not in within]
+        if (heads_and_output := make_output_heads(network, above, likelihood)) is not None:
+            heads, self.output = heads_and_output
+            self.add_latents([heads])
+            self._aligned_decoder = AlignedDecoder(network, *heads_and_output)
+        highest = {
+            attention_type: max(
+                b.layer for b in chosen.values() if b.attention_type == attention_type
+            )
+            for attention_type in latent_types
+        }
+        addresses_and_blocks = [(a, chosen.get(a.block.name)) for a in addresses]
+        self.heads = nn.ModuleList(
+            PretrainedBlock(
+                address if block is None else replace(address, block=block),
+                None if block is None else check_family("prior must make", prior(block)),
+                _selector_of_block(address.block, self.selector),
+                self._holder,
+                block is not None and block.layer == highest[block.attention_type],
+                network.config,
+            )
+            for address, block in addresses_and_blocks
+        ).to(network.device, torch.promote_types(network.dtype, torch.float32))
+        shape = replace(shape, blocks=tuple(block.block for block in self._pretrained_blocks()))
+        latents_of_blocks = make_latents(within, shape, selects_heads=False)
+        self.add_latents(latents_of_blocks)
+        for latent in latents_of_blocks:
+            nn.ModuleDict(latent.modules_to_save).to(network.device)
+        self._original_attention = _attention_implementations(network)
+        self._hooks: list[Any] = []
+        self._attach()
+
+    def _attach(self) -> None:
+        """Makes every attention module call its block."""
+        for block in self._pretrained_blocks():
+            setattr(block.attention, OWNER, (block,))
+            hook = block.attention.register_forward_pre_hook(block.record_states, with_kwargs=True)
+            self._hooks.append(hook)
+        if self._aligned_decoder is not None:
+            self._hooks += self._aligned_decoder.attach()
+        self._hooks.append(self.network.register_forward_pre_hook(self._begin_call))
+        setattr(self.network, OWNER, (self,))
+        self.network.set_attn_implementation(NAME)
+        self._latent_parts = [
+            part for part in self._original_attention if _attention_implementation(part) == NAME
+        ]
+
+    def _begin_call(self, *_: Any) -> None:
+        """Clears the state of the last call, in which layer dropout may leave logits."""
+        if any(m.training and getattr(m, "gradient_checkpointing", 0) for m in self.modules()):
+            raise ValueError(
+                "heads are sampled again for a gradient: activation_checkpointing_disable() first"
+            )
+        if not self._holder.forward_pass.queries:
+            self._holder.forward_pass = ForwardPass()
+
+    @property
+    def _attached(self) -> bool:
+        """Whether the network's attention modules call this model."""
+        return getattr(self.network, OWNER, (None,))[0] is self
+
+    def detach(self) -> None:
+        """Restores the attention function of every module; see :func:`plain`."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        for module in (self.network, *(block.attention for block in self._pretrained_blocks())):
+            delattr(module, OWNER)
+        for part, name in self._original_attention.items():
+            part.set_attn_implementation(name)
+
+    def train(self, mode: bool = True) -> Pretrained:
+        """Sets training mode; a frozen network stays in evaluation mode, without dropout."""
+        super().train(mode)
+        if not any(parameter.requires_grad for parameter in self.network.parameters()):
+            self.network.eval()
+        return self
+
+    def batch(
+        self,
+        inputs: Mapping[str, Tensor],
+        labels: Tensor | None = None,
+        index: Tensor | None = None,
+        corpus_size: int = 0,
+    ) -> EncodedBatch:
+        """Makes a batch from the output of a tokenizer.
+
+        Args:
+            inputs: The arguments of the network, such as input_ids and attention_mask; a collator
+                may have put labels among them.
+            labels: The labels, -100 where nothing is predicted; by default a language model
+                predicts its inputs.
+            index: Index of each sentence in its corpus.
+            corpus_size: Number of sentences of the corpus; 0: the batch is the corpus.
+
+        Raises:
+            ValueError: The inputs are not tensors of sentences; the network has no likelihood; or
+                labels are missing, or have a gap that alignments cannot have.
+        """
+        _check_inputs(inputs)
+        _check_tokens(inputs, self.network)
+        if not isinstance(labels, Tensor | None):
+            raise ValueError(f"labels must be a tensor, got {type(labels).__name__}")
+        index = None if index is None else torch.as_tensor(index)
+        if self.label_likelihood is None:
+            raise ValueError(
+                f"{type(self.network).__name__} predicts nothing by itself: give latent() a "
+                "likelihood, a name or a function of outputs and batch"
+            )
+        inputs = dict(inputs)
+        collated_labels = inputs.pop("labels", None)
+        targets = self.label_likelihood.labels(
+            inputs, collated_labels if labels is None else labels
+        )
+        valid = targets != IGNORE_INDEX
+        if self._chained and not torch.equal(valid, scored_here_or_later(valid)):
+            raise ValueError(
+                "alignments in a chain need every token from the first on: pad on the right, and "
+                "give no label -100 before one that is predicted"
+            )
+        target = targets.masked_fill(~valid, 0)
+        tokens, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+        attention_valid = None if mask is None else mask.bool()
+        if attention_valid is None and tokens is not None:
+            attention_valid = torch.ones_like(tokens, dtype=torch.bool)
+        batch = EncodedBatch(
+            target,
+            None,
+            index,
+            corpus_size,
+            inputs=inputs,
+            scored_valid=valid,
+            boundary_ids=_boundary_ids(self.network.config),
+        )
+        return self._add_sides(batch, tokens, attention_valid)
+
+    def _add_sides(
+        self, batch: EncodedBatch, tokens: Tensor | None, attention_valid: Tensor | None
+    ) -> EncodedBatch:
+        """Adds the inputs and padding masks of encoder and decoder."""
+        assert self.label_likelihood is not None
+        assert batch.scored_valid is not None
+        inputs, valid = dict(batch.inputs), batch.scored_valid
+        if self.network.config.is_encoder_decoder:
+            if "decoder_input_ids" not in inputs:
+                inputs["decoder_input_ids"] = self._shift_right(batch)
+            decoder_inputs = inputs["decoder_input_ids"]
+            mask = inputs.get("decoder_attention_mask")
+            decoder_mask = torch.ones_like(decoder_inputs) if mask is None else mask
+            latent = self.label_likelihood.latent_positions(valid, decoder_mask.bool())
+            decoder_valid = (
+                latent if mask is None else mask.bool()
+            )  # positions that no prediction depends on are padding
+            batch = replace(batch, source=tokens, encoder_valid=attention_valid)
+            return replace(
+                batch,
+                inputs=inputs,
+                input_ids=decoder_inputs,
+                decoder_valid=decoder_valid,
+                decoder_latent=latent,
+            )
+        if any(block.side == "encoder" for block in self._pretrained_blocks()):
+            return replace(
+                batch,
+                source=tokens,
+                input_ids=tokens,
+                encoder_valid=attention_valid,
+                decoder_valid=attention_valid,
+            )
+        if attention_valid is None:
+            return replace(batch, input_ids=tokens)
+        if not attention_valid[:, 0].all():
+            inputs = self._add_position_ids(inputs, attention_valid)
+        latent = self.label_likelihood.latent_positions(valid, attention_valid)
+        return replace(
+            batch,
+            inputs=inputs,
+            input_ids=tokens,
+            decoder_valid=attention_valid,
+            decoder_latent=latent,
+        )
+
+    def _shift_right(self, batch: EncodedBatch) -> Tensor:
+        """The input of the decoder: the labels after a start token, as the network shifts them."""
+        shift = getattr(self.network, "prepare_decoder_input_ids_from_labels", None)
+        if shift is None or batch.scored_valid is None:
+            raise ValueError(
+                "inputs must hold decoder_input_ids: the network does not shift labels"
+            )
+        return shift(labels=batch.target.masked_fill(~batch.scored_valid, IGNORE_INDEX))
+
+    def _add_position_ids(
+        self, inputs: dict[str, Tensor], attention_valid: Tensor
+    ) -> dict[str, Tensor]:
+        """Counts positions from the first real token after left padding, as ``generate`` does."""
+        # RoBERTa and similar networks count by themselves, and not from 0
+        computes_own_positions = any(
+            hasattr(part, POSITIONS_FROM_TOKENS) for part in self.network.modules()
+        )
+        if computes_own_positions or "position_ids" in inputs or not self._takes("position_ids"):
+            return inputs
+        return inputs | {"position_ids": (attention_valid.long().cumsum(-1) - 1).clamp_min(0)}
+
+    def _takes(self, name: str) -> bool:
+        """Whether the network has an argument of this name."""
+        return name in inspect.signature(self.network.forward).parameters
+
+    @property
+    def _chained(self) -> bool:
+        """Whether the alignment of a token depends on that of the token before."""
+        return self.output_heads is not None and self.output_heads.is_chained
+
+    @property
+    def vocabulary_sizes(self) -> dict[str, int]:
+        """The vocabulary sizes of the encoder's tokens and of those that a decoder predicts."""
+        config, sizes = self.network.config, dict[str, int]()
+        size = getattr(config, "vocab_size", None)
+        if size is not None and any(b.side == "encoder" for b in self._pretrained_blocks()):
+            sizes["source"] = size
+        if size is not None and isinstance(self.label_likelihood, NextToken | TargetToken):
+            sizes["target"] = getattr(config, "decoder_vocab_size", None) or size
+        return sizes
+
+    def _pretrained_blocks(self) -> list[PretrainedBlock]:
+        return [module for module in self.heads if isinstance(module, PretrainedBlock)]
+
+    def run(self, batch: Batch, choices: Mapping[str, Choice] | None = None) -> Any:
+        """Runs the network and returns its outputs.
+
+        Args:
+            batch: The batch.
+            choices: The gates of blocks that have them; None: they are sampled.
+        """
+        if not isinstance(batch, EncodedBatch):
+            raise ValueError("a pre-trained network takes the batches that its method batch makes")
+        if not self._attached:
+            raise ValueError("plain gave its network back: take what a new latent(network) returns")
+        for part in self._latent_parts:
+            if (implementation := _attention_implementation(part)) != NAME:
+                raise ValueError(
+                    f"the network was set to {implementation} attention, and no longer calls its "
+                    f"latent heads: network.set_attn_implementation({NAME!r}) undoes it"
+                )
+        choices = self.select_heads(batch) if choices is None else choices
+        options: dict[str, Any] = {"return_dict": True}
+        if self._takes("use_cache"):
+            options["use_cache"] = False
+        with self._run_forward_pass(batch, choices):
+            return self.network(**{**batch.inputs, **options})
+
+    @contextmanager
+    def _run_forward_pass(
+        self, batch: EncodedBatch, choices: Mapping[str, Choice]
+    ) -> Iterator[None]:
+        """Sets the state of a forward pass; passes may be nested, such as that of a guide."""
+        outer = self._holder.forward_pass
+        queries = {side: batch.queries(side) for side in ("encoder", "decoder")}
+        self._holder.forward_pass = ForwardPass(queries, choices)
+        try:
+            yield
+        finally:
+            self._holder.forward_pass = outer
+
+    def states(
+        self, batch: Batch, choices: Mapping[str, Choice] | None = None
+    ) -> Float[Tensor, "batch scored label"]:
+        """The scores of every label at every scored position.
+
+        With heads above the decoder, the states that predict each token, before heads add to them.
+        """
+        if self._aligned_decoder is not None:
+            return self.hidden(batch, choices).states
+        outputs = self.run(batch, choices)
+        assert isinstance(batch, EncodedBatch)
+        assert self.label_likelihood is not None
+        scores = self.label_likelihood.scores(outputs, batch)
+        check_labels(batch.target, scores.shape)
+        return scores
+
+    def hidden(
+        self, batch: Batch, choices: Mapping[str, Choice] | None = None
+    ) -> EncoderDecoderStates:
+        """The states of a batch for heads above the decoder, and what they point at."""
+        assert self._aligned_decoder is not None
+        assert self.label_likelihood is not None
+        with self._aligned_decoder.recording():
+            self.run(batch, choices)
+            assert isinstance(batch, EncodedBatch)
+            sides = batch.decoder_valid, batch.encoder_valid
+            hidden = self._aligned_decoder.recorded_states(self.label_likelihood, *sides)
+        vocab_size = len(self._aligned_decoder.output.layer.weight)
+        check_labels(batch.target, (*hidden.states.shape[:-1], vocab_size))
+        return hidden
+
+    def likelihood(self, states: Float[Tensor, "batch scored label"], batch: Batch) -> Tokens:
+        """The distribution of the labels."""
+        assert isinstance(batch, EncodedBatch)
+        assert batch.scored_valid is not None
+        return Tokens(states, batch.scored_valid, self.output)
+
+
+def latent(
+    model: Any,
+    prior: str | Callable[[Block], Family] | None = None,
+    blocks: str = "all",
+    likelihood: str | Scores | None = None,
+    latents: Sequence[Latent | LatentOptions] = (),
+) -> Pretrained:
+    """Makes the attention logits of a network of ``transformers`` sample sites.
+
+    Only the network's attention function is changed, and :func:`latentheads.plain` restores it. The
+    network gets a copy of its configuration, since other networks may share the original. Its own
+    calls, and ``generate``, sample heads from the prior. The returned model runs under Pyro, has
+    guides, and has a bound.
+
+    Args:
+        model: A ``PreTrainedModel`` of any kind: encoder, decoder, or both.
+        prior: A prior of :data:`latentheads.models.PRIORS` by name, or a function that makes the
+            family of a block. None: independent or, with heads above the decoder, delta (no noise).
+        blocks: The latent blocks: all, layers such as ``3`` or ``3-5``, attention types such as
+            ``decoder-cross``, or names such as ``encoder.0.self``, with commas between.
+        likelihood: language-model, masked-language-model, classification, sequence-to-sequence, or
+            a function of outputs and batch that scores every label; None: by the network's class.
+        latents: Further latents, or their options, such as ``lh.AlignmentOptions()``: alignment
+            heads above the decoder, which point at the encoder's states or, in a decoder-only
+            network, at those of the tokens before; or ``Gating``, gates of all heads of some
+            attention types.
+
+    Returns:
+        The model, in the network's training or evaluation mode; ``network`` is the network.
+
+    Raises:
+        MissingPackageError: ``transformers`` is not installed; an `ImportError`.
+        ValueError: The network is not a ``PreTrainedModel``, is latent already, or does not use
+            ``AttentionInterface``; or there is no such block, attention type, prior or
+            likelihood; or the network cannot have such a latent.
+    """
+    transformers = import_optional("transformers")
+    if not isinstance(model, transformers.PreTrainedModel):
+        raise ValueError(
+            f"model must be a PreTrainedModel of transformers, got {type(model).__name__}"
+        )
+    if any(hasattr(module, OWNER) for module in model.modules()):
+        raise ValueError("the heads of this model are latent already: call plain(model) first")
+    check_latents(latents)
+    if any(latent.copies for latent in latents):
+        raise ValueError(
+            "copy heads need a model of latentheads: a pre-trained network has alignments, gates "
+            "or bernoulli-heads"
+        )
+    if not isinstance(blocks, str):
+        raise ValueError(
+            f"blocks must be a word, as all, 3-5 or decoder-cross, got {shown(blocks)}"
+        )
+    if prior is None:
+        prior = "delta" if any(not latent.selects_heads for latent in latents) else "independent"
+    family = make_prior(prior) if isinstance(prior, str) else prior
+    if not callable(family):
+        raise ValueError(f"prior must be a name, or make a Family of a block, got {shown(prior)}")
+    register()
+    _copy_configurations(model, transformers.PretrainedConfig)
+    label_likelihood = make_likelihood(model, likelihood)
+    pretrained = Pretrained(model, family, blocks, label_likelihood, latents)
+    return pretrained if model.training else pretrained.eval()
+
+
+def plain(model: Any) -> Any:
+    """Undoes :func:`latentheads.latent`: the network computes what it did before.
+
+    Args:
+        model: The argument of :func:`latentheads.latent`, or its result.
+
+    Returns:
+        The network.
+
+    Raises:
+        ValueError: Its heads are not latent.
+    """
+    (owner,) = (model,) if isinstance(model, Pretrained) else getattr(model, OWNER, (None,))
+    if owner is None or not owner._attached:
+        raise ValueError("the heads of this model are not latent")
+    owner.detach()
+    return owner.network
+
+
+def _check_inputs(inputs: Any) -> None:
+    """Checks that inputs are tensors by name, with one row per sentence."""
+    by_name = inputs if isinstance(inputs, Mapping) else {"inputs": inputs}
+    not_tensors = [name for name, value in by_name.items() if not isinstance(value, Tensor)]
+    if not_tensors or by_name is not inputs:
+        name = next(iter(not_tensors), "inputs")
+        raise ValueError(
+            "inputs must be tensors by name, as a tokenizer gives with return_tensors='pt', got "
+            f"{name} of type {type(by_name[name]).__name__}"
+        )
+    for name in ("input_ids", "attention_mask"):
+        if name in inputs and inputs[name].ndim != 2:
+            raise ValueError(
+                f"{name} must have a row for each sentence and a column for each position, got "
+                f"shape {tuple(inputs[name].shape)}"
+            )
+    tokens, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+    if tokens is not None and mask is not None and tokens.shape != mask.shape:
+        raise ValueError(
+            f"attention_mask must have the shape of input_ids, {tuple(tokens.shape)}, got "
+            f"{tuple(mask.shape)}"
+        )
+
+
+def _check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
+    """Checks that there are tokens, in the vocabulary, and no more than positions."""
+    config: Any = network.config
+    tables = {m.num_embeddings for m in network.modules() if isinstance(m, nn.Embedding)}
+    positions: int = getattr(config, "max_position_embeddings", None) or 0
+    limited = positions in tables or positions + 2 in tables  # OPT's begins at 2
+    for name in ("input_ids", "decoder_input_ids"):
+        tokens = inputs.get(name)
+        if tokens is None:
+            continue
+        if not tokens.numel():
+            raise ValueError(f"{name} has no token: a batch has at least one sentence of one token")
+        if limited and tokens.shape[-1] > positions:
+            raise ValueError(
+                f"{name} has {tokens.shape[-1]} tokens, and the network has positions for "
+                f"{positions}: truncate the text"
+            )
+        size = getattr(config, "vocab_size", None)
+        if name.startswith("decoder_"):
+            size = getattr(config, "decoder_vocab_size", None) or size
+        low, high = map(int, tokens.aminmax())
+        if size is not None and (low < 0 or high >= size):
+            raise ValueError(
+                f"{name} has the id {low if low < 0 else high}, and the network's vocabulary has "
+                f"the ids 0 to {size - 1:,}"
+            )
+
+
+def _boundary_ids(config: Any) -> tuple[int, ...]:
+    """The ids of tokens that only begin or end a sentence, by a configuration."""
+    ids = [getattr(config, f"{name}_token_id", None) for name in ENDS]
+    id_lists = [
+        token_ids if isinstance(token_ids, list) else [token_ids]
+        for token_ids in ids
+        if token_ids is not None
+    ]
+    return tuple(dict.fromkeys(token_id for token_ids in id_lists for token_id in token_ids))
+
+
+def _check_selector(selector: Selector | None, attention_types: Sequence[str]) -> None:
+    """Checks that the network has the blocks and the heads that a selector is for."""
+    if selector is None:
+        return
+    if selector.has_candidates:
+        raise ValueError(
+            f"latents has {type(selector).__name__}: a pre-trained network has no candidates to "
+            "select heads among; Gating gates its own"
+        )
+    for attention_type in selector.attention_types:
+        if attention_type not in attention_types:
+            raise ValueError(
+                f"{selector.name} name {attention_type!r}, of which this network has no block: it "
+                f"has {', '.join(attention_types)}"
+            )
+
+
+def _selector_of_block(block: Block, selector: Selector | None) -> Selector | None:
+    if selector is None or block.attention_type not in selector.attention_types:
+        return None
+    return selector.for_heads(block.heads)
+
+
+def _attention_implementations(network: Any) -> dict[Any, str]:
+    """The attention function of a network and of each of its parts, the whole network first."""
+    parts = [module for module in network.modules() if hasattr(module, "set_attn_implementation")]
+    return {part: _attention_implementation(part) for part in parts}
+
+
+def _attention_implementation(part: Any) -> str:
+    """The name of the attention function of a part of a network."""
+    return str(part.config._attn_implementation)
+
+
+def _copy_configurations(network: Any, config_class: type) -> None:
+    """Copies the configurations of a network, which other networks may share."""
+    copies: dict[int, Any] = {}
+    for module in network.modules():
+        configurations = {
+            name: value for name, value in vars(module).items() if isinstance(value, config_class)
+        }
+        vars(module).update(copy.deepcopy(configurations, copies))

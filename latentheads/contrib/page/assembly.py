@@ -1,0 +1,230 @@
+"""Gathers the content of runs, limits its size, and makes the report page."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from latentheads.checks import MAX_SAMPLES, check_choice, check_least, check_most, check_seed
+from latentheads.contrib.page.calibration import gather_calibration
+from latentheads.contrib.page.curves import gather_curves
+from latentheads.contrib.page.facts import gather_facts, get_revision, list_scores
+from latentheads.contrib.page.grid import gather_grid, gather_pairs, list_blocks, measure_distances
+from latentheads.contrib.page.inclusion import gather_inclusion, has_gates
+from latentheads.contrib.page.maps import (
+    HeadMaps,
+    MapTokens,
+    gather_alignments,
+    gather_map_tokens,
+    gather_maps,
+)
+from latentheads.contrib.page.packing import pack_maps
+from latentheads.contrib.page.sentences import choose_sentences, gather_texts
+from latentheads.contrib.page.template import fill_page
+from latentheads.corpora import Corpus, Part
+from latentheads.corpora.batches import batches
+from latentheads.corpora.text import PARTS
+from latentheads.data import Data
+from latentheads.errors import one_line_message, shown
+from latentheads.files import write_text
+from latentheads.inference.sentences import sentence_bounds
+from latentheads.runs.folder import distinct_names
+from latentheads.runs.loading import open_run
+from latentheads.runs.run import Run, check_own_corpus
+
+MAX_BYTES = 2_500_000
+"""Maximum size of a page, unless its smallest form is larger: it can be mailed."""
+
+SHOWN_SAMPLES = 8
+"""Maximum number of single samples in the page, if they fit."""
+
+BATCH_TOKENS = 512
+"""Tokens per batch: all samples of a batch are in memory."""
+
+HEIGHT = 820
+"""Height of the frame in a notebook, in pixels."""
+
+
+@dataclass(frozen=True)
+class _Sentence:
+    """A sentence of a run: its text with bounds and gates, and the maps of its heads."""
+
+    text: dict[str, Any]
+    tokens: dict[str, MapTokens]
+    maps: list[HeadMaps]
+    alignments: list[HeadMaps]
+
+    def to_json(self, draws: int) -> dict[str, Any]:
+        all_maps = [*self.maps, *self.alignments]
+        return {
+            **self.text,
+            "sides": {name: tokens.to_json() for name, tokens in self.tokens.items()},
+            "maps": [maps.to_json(draws) for maps in self.maps],
+            "alignments": [maps.to_json(draws) for maps in self.alignments],
+            "bytes": pack_maps(array for maps in all_maps for array in maps.arrays(draws)),
+        }
+
+
+@dataclass(frozen=True)
+class _RunContent:
+    """The content of the page for one run."""
+
+    facts: dict[str, Any]
+    sentences: list[_Sentence]
+
+    def to_json(self, count: int, draws: int) -> dict[str, Any]:
+        sentences = [sentence.to_json(draws) for sentence in self.sentences[:count]]
+        return {**self.facts, "sentences": sentences}
+
+
+@dataclass(frozen=True)
+class ReportPage:
+    """A self-contained HTML page; a notebook displays it in a frame.
+
+    Attributes:
+        html: The whole page.
+        unread: Runs whose text could not be loaded, and why: for these the page shows only the
+            content of their folders.
+    """
+
+    html: str
+    unread: Mapping[str, str] = field(default_factory=dict)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the page atomically."""
+        write_text(Path(path), self.html)
+
+    def __repr__(self) -> str:
+        return f"ReportPage({len(self.html.encode()):,} bytes)"
+
+    def _repr_html_(self) -> str:
+        style = f"width: 100%; height: {HEIGHT}px; border: 0"
+        return f'<iframe srcdoc="{html.escape(self.html)}" style="{style}"></iframe>'
+
+
+Named = Run | str | Path
+
+
+def report(
+    runs: Named | Sequence[Named],
+    path: str | Path | None = None,
+    *,
+    part: str = "test",
+    sentences: int = 100,
+    shown: int = 6,
+    draws: int = 32,
+    seed: int = 0,
+) -> ReportPage:
+    """Makes one page of the settings, reports and heads of finished runs.
+
+    A page has at most 2.5 million bytes if possible: a larger one first gets fewer samples, then
+    fewer sentences, but at least one per run, and says so.
+
+    Args:
+        runs: A finished run or several, or their folders.
+        path: Where to save the page.
+        part: Part of the corpus: train, valid or test.
+        sentences: Number of sentences, or blocks of running text, for the measures of heads.
+        shown: Number of sentences whose maps are shown.
+        draws: Number of samples of the heads of each shown sentence; from 25 on the page has the
+            Pareto k-hat of its importance weights.
+        seed: Seed of the samples.
+
+    Raises:
+        ValueError: An option is out of range, or a folder has no run.
+        OSError: The page cannot be written.
+    """
+    counts = {"sentences": sentences, "shown": shown, "draws": draws}
+    check_least(counts, sentences=1, shown=1, draws=2)
+    check_most(counts, draws=MAX_SAMPLES)
+    check_seed(seed)
+    check_choice("part", part, PARTS)
+    opened = _open_runs([runs] if isinstance(runs, Run | str | Path) else runs)
+    contents = []
+    for name, run in zip(distinct_names([run.path for run in opened]), opened, strict=True):
+        contents.append(_gather_run(run, name, part, sentences, shown, draws, seed))
+    facts = [content.facts for content in contents]
+    unread = {fact["name"]: fact["unread"] for fact in facts if "unread" in fact}
+    page = ReportPage(_fit_page(contents, shown, draws), unread)
+    if path is not None:
+        page.save(path)
+    return page
+
+
+def _open_runs(runs: Sequence[Named]) -> list[Run]:
+    """Opens the runs; runs with the same data share one corpus."""
+    if not isinstance(runs, Iterable):
+        raise ValueError(f"runs must be a run, its folder, or a list of such, got {shown(runs)}")
+    opened = [open_run(run) for run in runs]
+    if not opened:
+        raise ValueError("runs must be at least one")
+    first_runs: dict[Data, Run] = {}
+    for run in opened:
+        first = first_runs.setdefault(run.settings.data, run)
+        if first is not run and run.user_corpus is None and not run.settings.in_memory:
+            run.user_corpus = _share_corpus(first, run)
+    return opened
+
+
+def _share_corpus(first: Run, run: Run) -> Corpus | None:
+    """The corpus of another run with the same options; None if it cannot be made."""
+    try:
+        check_own_corpus(run, first.corpus)
+    except (OSError, ValueError):
+        return None
+    return first.corpus
+
+
+def _gather_run(
+    run: Run, name: str, part: str, sentences: int, shown: int, draws: int, seed: int
+) -> _RunContent:
+    """Gathers the content of a run; without its text, only that of its folder."""
+    facts = gather_facts(run, name) | {"curves": gather_curves(run.metrics)}
+    facts["selection"] = dict(run.results.selection) if run.results else {}
+    try:
+        text: Part = getattr(run.corpus, part)
+    except (OSError, ValueError) as reason:
+        return _RunContent({**facts, "unread": one_line_message(reason)}, [])
+    analysed = text.first(sentences)
+    facts["read"] = {"part": part, "unit": text.unit, "measured": len(analysed), "draws": draws}
+    if list_blocks(run):
+        divergences = measure_distances(run, analysed)
+        facts["grid"] = gather_grid(run, analysed, divergences)
+        facts["pairs"] = gather_pairs(divergences)
+    facts["calibration"] = gather_calibration(run, analysed)
+    shown_part = choose_sentences(text, shown)
+    return _RunContent(facts, _gather_sentences(run, shown_part, draws, seed))
+
+
+def _gather_sentences(run: Run, part: Part, draws: int, seed: int) -> list[_Sentence]:
+    """Gathers the sentences of a part with their bounds and maps, in order."""
+    by_index: dict[int, _Sentence] = {}
+    for batch in batches(part, BATCH_TOKENS, shuffle=False):
+        indices = batch.sentences.tolist()
+        bounds = sentence_bounds(run.model, run.guide, batch, draws, seed)
+        texts = gather_texts(run, part.take(indices), bounds)
+        links = [part.links[index] if part.links else frozenset() for index in indices]
+        tokens = [gather_map_tokens(run, batch, row, gold) for row, gold in enumerate(links)]
+        inclusion = gather_inclusion(run, batch)
+        samples = draws if bounds.varies or has_gates(run) else 2  # gates are not in the bounds
+        maps = gather_maps(run, batch, tokens, samples, SHOWN_SAMPLES, seed)
+        alignments = gather_alignments(run, batch, tokens)
+        for row, index in enumerate(indices):
+            text = {**texts[row], "inclusion": inclusion[row]}
+            by_index[index] = _Sentence(text, tokens[row], maps[row], alignments[row])
+    return [by_index[index] for index in sorted(by_index)]
+
+
+def _fit_page(contents: Sequence[_RunContent], requested: int, draws: int) -> str:
+    """Makes the page with as many samples, and then as many sentences, as fit."""
+    samples, count = min(SHOWN_SAMPLES, draws), requested
+    while True:
+        runs = [content.to_json(count, samples) for content in contents]
+        header = {"made": get_revision(), "scores": list_scores(), "asked": requested}
+        page = fill_page({**header, "kept": samples, "runs": runs})
+        if len(page.encode()) <= MAX_BYTES or (samples, count) == (0, 1):
+            return page
+        samples, count = (samples // 2, count) if samples else (samples, count - 1)

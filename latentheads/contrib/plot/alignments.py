@@ -1,0 +1,141 @@
+"""Plots the distribution over positions of alignment heads: prior, guide and exact posterior."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+
+from latentheads.contrib.heads.alignments import DISTRIBUTIONS, AlignmentDistributions
+from latentheads.contrib.plot.canvas import (
+    WIDTH,
+    Picture,
+    draw_map,
+    escape,
+    frame_links,
+    write_title,
+)
+from latentheads.contrib.plot.style import in_style
+from latentheads.layers.subsampler import FACTOR
+from latentheads.metrics.alignment import Link
+
+LABEL = 1.5
+"""Minimum height of a map in inches: it has the label of its head beside it."""
+
+TITLES = {
+    "prior": "prior:\nbefore the token is known",
+    "guide": "guide",
+    "posterior": "exact posterior:\ngiven the token",
+}
+
+
+@dataclass(frozen=True)
+class _MapStyle:
+    """Layout of the maps for text or for audio.
+
+    Attributes:
+        inches: Width of a position in inches.
+        max_labels: Maximum number of labelled positions; None: all.
+    """
+
+    inches: float
+    max_labels: int | None = None
+
+    def label_positions(self, axes: Any, sources: Sequence[str], label: str) -> None:
+        """Labels the positions on the x axis: all, or evenly spaced ones."""
+        step = 1 if self.max_labels is None else math.ceil(len(sources) / self.max_labels)
+        for axis in axes:
+            axis.set_xticks(range(0, len(sources), step), sources[::step], rotation=90)
+            axis.set_xlabel(label)
+
+
+WORDS = _MapStyle(0.15)
+AUDIO = _MapStyle(0.05, max_labels=12)
+
+
+@in_style
+def draw_alignments(
+    distributions: AlignmentDistributions,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    links: Collection[Link] = (),
+    guide: str = "",
+    title: str = "",
+    frames: Float[np.ndarray, "frame bin"] | None = None,
+    position_label: str = "source token",
+) -> Figure:
+    """Draws prior, guide and exact posterior of the first sentence side by side, one row per head.
+
+    Args:
+        distributions: The distributions over positions.
+        sources: Label of each position.
+        targets: The target tokens.
+        links: Gold links, framed.
+        guide: Name of the guide, and what it is conditioned on.
+        title: Title of the figure.
+        frames: Normalised frames of audio input, drawn above the maps on the same time axis.
+        position_label: Label of the position axis for text input, which says what else than a
+            position has probability.
+    """
+    sources, targets = list(map(escape, sources)), list(map(escape, targets))
+    heads, size = len(distributions.heads), (len(targets), len(sources))
+    frame_heights = [] if frames is None else [1.3]
+    heights = [*frame_heights, *[max(LABEL, 0.5 + 0.19 * size[0])] * heads]
+    style = WORDS if frames is None else AUDIO
+    width, label_height = 0.3 + style.inches * size[1], 0.08 * _longest(sources)
+    figure = Picture(max(WIDTH, 1.2 + 3 * width), 1.7 + sum(heights) + label_height)
+    axes = figure.subplots(
+        len(heights),
+        len(DISTRIBUTIONS),
+        squeeze=False,
+        sharex=True,
+        sharey="row",
+        height_ratios=heights,
+    )
+    maps = axes[len(frame_heights) :]
+    if frames is not None:  # before the maps, which set the limits of the shared x axis
+        _draw_frames(axes[0], frames)
+    image: Any = None
+    for head, row_axes in enumerate(maps):
+        for axis, distribution in zip(row_axes, DISTRIBUTIONS):
+            values = getattr(distributions, distribution)[0, head, : size[0], : size[1]]
+            values = values.double().cpu().numpy()
+            image = draw_map(axis, values, vmin=0, vmax=1)
+            frame_links(axis, links)
+        name = distributions.heads[head].replace(" head ", "\nhead ")
+        head_label = f"{name}\n" if heads > 1 else ""
+        row_axes[0].set_ylabel(f"{head_label}target token")
+        row_axes[0].set_yticks(range(size[0]), targets)
+    _title_distributions(axes[0], guide)
+    position_label = position_label if frames is None else "audio"
+    style.label_positions(axes[-1], sources, position_label)
+    bar = figure.colorbar(image, ax=axes, location="bottom", aspect=50, shrink=0.6, pad=0.02)
+    bar.set_label(f"probability of {position_label}")
+    links_note = "\nFramed: gold alignment." if links else ""
+    write_title(figure, f"{title}{links_note}")
+    return figure
+
+
+def _title_distributions(axes: Any, guide: str) -> None:
+    """Sets the titles above the maps."""
+    for axis, distribution in zip(axes, DISTRIBUTIONS):
+        suffix = f":\n{guide}" if distribution == "guide" and guide else ""
+        axis.set_title(f"{TITLES[distribution]}{suffix}")
+
+
+def _draw_frames(axes: Any, frames: Float[np.ndarray, "frame bin"]) -> None:
+    """Draws the audio frames above each distribution, on the time axis of its positions."""
+    number, bins = frames.shape
+    for axis in axes:
+        extent = (-0.5, number / FACTOR - 0.5, 0.0, float(bins))
+        draw_map(axis, frames.T, origin="lower", extent=extent, cmap="magma")
+    axes[0].set_ylabel("mel bin")
+
+
+def _longest(words: Sequence[str]) -> int:
+    return max(map(len, words), default=0)

@@ -1,0 +1,197 @@
+"""Plots the mean attention weights of a block beside their standard deviation over samples."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from latentheads.checks import check_number
+from latentheads.contrib.heads.samples import BAND, NO_NOISE, SampledWeights
+from latentheads.contrib.plot.canvas import (
+    WIDTH,
+    Picture,
+    draw_map,
+    escape,
+    frame_links,
+    write_title,
+)
+from latentheads.contrib.plot.style import BLUE, MEAN_CMAP, RED, STD_CMAP, in_style
+from latentheads.errors import shown
+from latentheads.metrics.alignment import Link
+
+Numbers = NDArray[np.float64]
+
+MAX_HEADS = 8
+"""Maximum number of heads below each other."""
+
+CELL = 0.17
+"""Minimum size of a cell in inches."""
+
+
+@in_style
+def draw_weights(
+    samples: SampledWeights,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    row: int | None = None,
+    heads: Sequence[int] = (),
+    title: str = "",
+    links: Collection[Link] = (),
+) -> Figure:
+    """Draws the heads of a block on the first sentence: mean, deviation, and one row with bands.
+
+    Args:
+        samples: Statistics of the weights over samples.
+        queries: Label of each query.
+        keys: Label of each key.
+        row: Index of the query shown with bands; by default the least certain one.
+        heads: Indices of the heads; by default the first eight.
+        title: Title of the figure.
+        links: Gold links between keys and queries, framed.
+    """
+    queries, keys = list(map(escape, queries)), list(map(escape, keys))
+    size = (len(queries), len(keys))
+    mean, deviation, low, high = (
+        statistic[0, :, : size[0], : size[1]].double().cpu().numpy()
+        for statistic in (samples.mean, samples.deviation, samples.low, samples.high)
+    )
+    active = samples.active[0].cpu().numpy()
+    row = select_row(mean, deviation) if row is None else row
+    check_indices("row", [row], size[0])
+    check_indices("heads", heads, len(mean))
+    shown_heads = list(heads) or list(range(min(MAX_HEADS, len(mean))))
+    width = max(WIDTH, 1.2 + 3 * (0.3 + CELL * size[1]))
+    figure = Picture(width, 2.2 + len(shown_heads) * max(1.0, 0.15 + CELL * size[0]))
+    means, deviations, bars = _make_columns(figure, len(shown_heads))
+    for axes, values, colours, label in (
+        (means, mean, MEAN_CMAP, "mean weight"),
+        (deviations, deviation, STD_CMAP, "standard deviation over samples"),
+    ):
+        vmax = _max_value(values[shown_heads])
+        vmax = 1.0 if values is deviation and vmax < NO_NOISE else vmax
+        images = [
+            draw_map(axis, values[head], vmin=0, vmax=vmax, cmap=colours)
+            for axis, head in zip(axes, shown_heads)
+        ]
+        for axis in axes:
+            for edge in (row - 0.5, row + 0.5):
+                axis.axhline(edge, color="black", linewidth=0.8)
+            frame_links(axis, links if values is mean else ())
+        bar = figure.colorbar(images[0], ax=axes, location="top", aspect=18, shrink=0.9)
+        bar.set_label(label)
+    positions, has_band = np.arange(size[1], dtype=float), has_noise(deviation)
+    for axis, head in zip(bars, shown_heads):
+        band = (low[head, row], high[head, row]) if has_band else None
+        draw_row(axis, positions, mean[head, row], band)
+        axis.set_xlim(-0.5, size[1] - 0.5)
+        for key in sorted(key for key, query in links if query == row):
+            axis.axvspan(key - 0.5, key + 0.5, color="0.87", zorder=0)
+        axis.set_ylim(0, min(1.0, 1.1 * _max_value(high[shown_heads, row])))
+    _label_axes((means, deviations, bars), queries, keys)
+    for axis, head in zip(means, shown_heads):
+        axis.set_ylabel(f"head {head}{_active_label(active[head])}\nquery")
+    bars[0].set_title(f"row “{queries[row]}”:\n{band_label(has_band)}", loc="left")
+    links_note = "\nFramed, and grey in the row: gold alignment." if links else ""
+    write_title(figure, f"{title}\n{describe_noise(deviation, active[shown_heads])}{links_note}")
+    return figure
+
+
+def draw_row(
+    axis: Any, positions: Numbers, mean: Numbers, band: tuple[Numbers, Numbers] | None
+) -> None:
+    """Draws one query: a bar for the mean weight of each key, and the band of the samples."""
+    width = 0.8 * (positions[1] - positions[0] if len(positions) > 1 else 1)
+    axis.bar(positions, mean, color=BLUE, alpha=0.55, width=width)
+    if band is not None:
+        axis.vlines(positions, *band, color=RED, linewidth=2.2)
+
+
+def select_row(
+    mean: Float[Numbers, "head query key"], deviation: Float[Numbers, "head query key"]
+) -> int:
+    """Selects the least certain query: largest deviation or, without noise, lowest maximum."""
+    if not has_noise(deviation):
+        return int(np.nan_to_num(mean, nan=1.0).max(-1).mean(0).argmin())
+    return int(np.nan_to_num(deviation).mean((0, 2)).argmax())
+
+
+def has_noise(deviation: Numbers) -> bool:
+    """Whether samples differ by more than rounding errors."""
+    return _max_value(deviation) >= NO_NOISE
+
+
+def band_label(has_band: bool) -> str:
+    """Describes the bars and, if samples differ, the bands."""
+    quantiles = " to ".join(f"{100 * end:.0f}" for end in BAND)
+    return f"mean, {quantiles} % of samples" if has_band else "its weights"
+
+
+def describe_noise(deviation: Numbers, active: Float[Numbers, " head"]) -> str:
+    """Describes the deviation over samples, and how often heads are active, in a line.
+
+    Args:
+        deviation: The standard deviation of the weights.
+        active: The share of samples in which each head is active.
+    """
+    noise = (
+        f"A weight varies by up to {_max_value(deviation):.2f} (standard deviation over samples)."
+    )
+    shares = active[(active > 0) & (active < 1)]
+    if not shares.size:
+        return (
+            noise if has_noise(deviation) else "These heads have no noise: all samples are equal."
+        )
+    ends = dict.fromkeys(f"{100 * share:.0f}" for share in (shares.min(), shares.max()))
+    which = f"Active in {' to '.join(ends)} % of the samples; the maps are of these."
+    return f"{which} {noise if has_noise(deviation) else 'There the weights are equal.'}"
+
+
+def _active_label(share: float) -> str:
+    """A line that says in how many samples a head is active, unless it is in all."""
+    if share == 1:
+        return ""
+    return f"\nactive: {100 * share:.0f} %" if share else "\ninactive"
+
+
+def _make_columns(figure: Picture, heads: int) -> list[list[Any]]:
+    """Makes the axes of means, of deviations and of rows, each from the first to the last head."""
+    grid = figure.add_gridspec(heads, 3)
+    return [[figure.add_subplot(grid[head, side]) for head in range(heads)] for side in range(3)]
+
+
+def _max_value(values: Numbers) -> float:
+    """The upper limit of a scale from 0; inactive heads are NaN."""
+    return max(1e-9, float(np.nan_to_num(values).max()))
+
+
+def check_indices(name: str, indices: Iterable[int], number: int) -> None:
+    """Raises a ValueError for indices of rows or heads that are out of range."""
+    if isinstance(indices, str) or not isinstance(indices, Iterable):
+        raise ValueError(f"{name} must be a list of indices, got {shown(indices)}")
+    for index in indices:
+        check_number(name, index, whole=True)
+        if not 0 <= index < number:
+            raise ValueError(f"{name} must lie in 0 ... {number - 1}, got {index}")
+
+
+def _label_axes(
+    columns: Sequence[Sequence[Any]],
+    queries: Sequence[str],
+    keys: Sequence[str],
+) -> None:
+    """Labels queries on the left and keys below."""
+    means, deviations, bars = columns
+    for axes in columns:
+        for axis in axes:
+            axis.set_xticks(range(len(keys)), keys, rotation=90)
+            axis.tick_params(axis="x", labelbottom=axis is axes[-1])
+    for axis in (*means, *deviations):
+        axis.set_yticks(range(len(queries)), queries if axis in means else [])
+    for axis in (means[-1], deviations[-1], bars[-1]):
+        axis.set_xlabel("key")
+    bars[0].set_ylabel("weight")

@@ -1,0 +1,169 @@
+"""Plots of uncertainty measures, for several systems."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import MaxNLocator
+from numpy import ndarray
+
+from latentheads.contrib.plot.canvas import (
+    WIDTH,
+    Picture,
+    add_legend,
+    check_not_empty,
+    escape,
+    show_whole_markers,
+    write_title,
+)
+from latentheads.contrib.plot.style import GREY, LINES, MARKERS, distinct_colours, in_style
+from latentheads.contrib.uncertainty.calibration import Bins
+from latentheads.contrib.uncertainty.measures import Figure
+
+ROW = 0.3
+"""Minimum height of a system's row in inches."""
+
+DOT = 0.1
+"""Height of a metric within a row in inches."""
+
+COLUMNS = 3
+"""Maximum number of panels side by side."""
+
+Figures = Mapping[str, Mapping[str, Figure]]
+"""The metrics of every system by name, by name of the system."""
+
+
+@in_style
+def draw_reliability(systems: Mapping[str, Mapping[str, Bins]], title: str = "") -> Drawing:
+    """Draws the accuracy of tokens against their predicted probability.
+
+    Args:
+        systems: The bins of each system by label, such as before and after temperature scaling.
+        title: Second line of the title.
+    """
+    figure, panels = _make_panels(systems, "probability of the likeliest token")
+    for axis, bins_of_labels in zip(panels, systems.values(), strict=True):
+        axis.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
+        colours = distinct_colours(len(bins_of_labels))
+        for colour, marker, (label, bins) in zip(colours, cycle(MARKERS), bins_of_labels.items()):
+            legend = f"{label}: ECE {bins.error:.3f}"
+            axis.plot(bins.confidence, bins.accuracy, f"{marker}-", color=colour, label=legend)
+        axis.legend(loc="upper left", borderaxespad=0.1, handlelength=1.2)
+        axis.set_ylim(0, 1 + 0.14 * len(bins_of_labels))  # room above the curves
+        axis.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
+    show_whole_markers(figure)
+    figure.supylabel("accuracy", fontsize=9)
+    write_title(figure, f"Reliability: accuracy by predicted probability\n{title}")
+    return figure
+
+
+@in_style
+def draw_rejection(
+    systems: Mapping[str, Mapping[str, Float[ndarray, " replaced"]]],
+    oracles: Mapping[str, Float[ndarray, " replaced"]],
+    title: str = "",
+) -> Drawing:
+    """Draws the error left when the most uncertain translations are replaced by references.
+
+    Args:
+        systems: For each system the curve of every uncertainty score.
+        oracles: The curve of the errors themselves, for each system.
+        title: Second line of the title.
+    """
+    figure, panels = _make_panels(systems, "share of translations replaced")
+    scores = dict.fromkeys(score for curves in systems.values() for score in curves)
+    styles = dict(zip(scores, zip(distinct_colours(len(scores)), cycle(LINES))))
+    for axis, (name, curves) in zip(panels, systems.items(), strict=True):
+        axis.plot([0, 1], [1, 0], color=GREY, linewidth=0.8, label="random order")
+        for score, curve in curves.items():
+            colour, line = styles[score]
+            _draw_curve(axis, curve, line, color=colour, label=f"by {score}")
+        _draw_curve(axis, oracles[name], ":", color=GREY, label="by the errors themselves")
+    figure.supylabel("error left (1 - chrF), of all error", fontsize=9)
+    add_legend(figure, columns=3)
+    write_title(figure, f"Rejection: error left when uncertain translations are replaced\n{title}")
+    return figure
+
+
+def _draw_curve(axis: Any, curve: Float[ndarray, " replaced"], line: str, **shown: str) -> None:
+    """Draws a rejection curve, normalised by the whole error."""
+    axis.plot(np.linspace(0, 1, len(curve)), curve / (curve[0] or 1), line, linewidth=1.2, **shown)
+
+
+def _make_panels(names: Collection[str], xlabel: str) -> tuple[Picture, list[Any]]:
+    """Makes a figure with one panel for each system, on shared axes."""
+    check_not_empty("systems", names)
+    columns = min(COLUMNS, len(names))
+    rows = math.ceil(len(names) / columns)
+    figure = Picture(max(5.4, 2.5 * columns), 1.2 + 2.4 * rows)
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat
+    for axis in axes[len(names) :]:
+        axis.set_visible(False)
+    panels = list(axes[: len(names)])
+    for axis, name in zip(panels, names, strict=True):
+        axis.set_title(escape(name))
+    for axis in panels[-columns:]:
+        axis.set_xlabel(xlabel)
+        axis.tick_params(labelbottom=True)
+    return figure, panels
+
+
+@in_style
+def draw_metrics(
+    systems: Figures, panels: Mapping[str, Mapping[str, str]], title: str = ""
+) -> Drawing:
+    """Draws metrics with their intervals, one row per system.
+
+    Args:
+        systems: The metrics of every system.
+        panels: For each panel its x label, and the names and labels of its metrics.
+        title: Title of the figure.
+    """
+    check_not_empty("systems", systems)
+    check_not_empty("panels", panels)
+    max_figures = max(map(len, panels.values()))
+    legend = 0.25 * max_figures
+    height = 1.4 + legend + max(ROW, DOT * (max_figures + 1)) * len(systems)
+    figure = Picture(max(WIDTH, 1.6 + 2.2 * len(panels)), height)
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)
+    names = list(systems)
+    for axis, (xlabel, labels) in zip(axes.flat, panels.items(), strict=True):
+        half = min(0.35, 0.09 * (len(labels) - 1))
+        shifts = np.linspace(-half, half, len(labels))
+        styles = zip(shifts, distinct_colours(len(labels)), cycle(MARKERS))
+        for (shift, colour, marker), (name, label) in zip(styles, labels.items()):
+            figures = [systems[system].get(name) for system in names]
+            style = {"color": colour, "marker": marker, "linestyle": "", "label": label}
+            _draw_dots(axis, figures, shift, style)
+        for index in range(1, len(names)):
+            axis.axhline(index - 0.5, color="0.9", linewidth=0.8, zorder=0)
+        axis.set_xlabel(escape(xlabel))
+        axis.xaxis.set_major_locator(MaxNLocator(4))
+        axis.grid(axis="x")
+    axes[0, 0].set_yticks(range(len(names)), list(map(escape, names)))
+    axes[0, 0].set_ylim(len(names) - 0.5, -0.5)
+    add_legend(figure, columns=5)
+    write_title(figure, title)
+    return figure
+
+
+def _draw_dots(
+    axis: Any, figures: Sequence[Figure | None], shift: float, style: Mapping[str, Any]
+) -> None:
+    """Draws one metric of every system that has it; unknown ends of intervals are left out."""
+    rows_of_figures = [row for row, figure in enumerate(figures) if figure is not None]
+    present = [figure for figure in figures if figure is not None]
+    values, *ends = (
+        np.array([getattr(figure, name) for figure in present]) for name in ("score", "low", "high")
+    )
+    rows = np.array(rows_of_figures) + shift
+    # an interval need not contain its value: resampled bins are further from the diagonal
+    low, high = (np.where(np.isfinite(bound), bound, values) for bound in ends)
+    axis.hlines(rows, low, high, color=style["color"], linewidth=1.2)
+    axis.plot(values, rows, **style)

@@ -1,0 +1,386 @@
+"""Aligning texts in one call, and the aligner that is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import latentheads as lh
+from latentheads.contrib.align.api import AlignedText, align
+from latentheads.contrib.align.kept import load_aligner, save_aligner
+from latentheads.contrib.align.symmetrization import (
+    SYMMETRIZATIONS,
+    LinkPosterior,
+    select_links,
+)
+from latentheads.contrib.align.tokenization import tokenize_line
+from latentheads.training import checkpoints
+from tests.latentheads.contrib.align.tiny_chains import paths
+from tests.typechecking import unchecked
+
+SOURCE = ["The house", "the book", "", "a book", "a red house"]
+TARGET = ["Das Haus", "das Buch", "ein", "ein Buch", "ein rotes Haus"]
+
+
+@pytest.fixture(scope="module")
+def aligned() -> AlignedText:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return align(SOURCE, TARGET)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_the_public_name_is_the_function() -> None:
+    assert lh.align is align
+
+
+def assert_unknown(posterior: LinkPosterior) -> None:
+    """A line that is not aligned has no probabilities."""
+    assert all(map(math.isnan, posterior.log_probs))
+    for values in (posterior.product, posterior.null_source, posterior.null_target):
+        assert np.isnan(values).all()
+    assert all(not select_links(posterior, name, 0) for name in SYMMETRIZATIONS)
+
+
+def test_lines_keep_their_order_and_an_empty_one_has_no_links(aligned: AlignedText) -> None:
+    assert aligned.links == [
+        [(0, 0), (1, 1)],
+        [(0, 0), (1, 1)],
+        [],
+        [(0, 0), (1, 1)],
+        [(0, 0), (1, 1), (2, 2)],
+    ]
+    assert [p.forward.shape for p in aligned.posteriors][2:] == [(0, 1), (2, 2), (3, 3)]
+    assert aligned.skipped == {}
+    assert_unknown(aligned.posteriors[2])
+    assert repr(aligned) == "AlignedText(5 lines, 9 links)"
+
+
+def test_probabilities_are_exact_posteriors(aligned: AlignedText) -> None:
+    for posterior in (aligned.posteriors[index] for index in (0, 1, 3, 4)):
+        sums = posterior.forward.sum(0) + posterior.null_target
+        np.testing.assert_allclose(sums, np.ones(len(sums)))
+        assert ((posterior.product >= 0) & (posterior.product <= 1)).all()
+    assert all(value < 0 for value in aligned.posteriors[0].log_probs)
+
+
+EMPTY = [("nouveau the", ""), ("", "neuf das"), ("", " "), ("thé", "")]
+
+
+@pytest.mark.parametrize("split", ["spaces", "punctuation"])
+def test_pairs_with_an_empty_side_move_no_other_line(split: str, aligned: AlignedText) -> None:
+    pairs = list(zip(["it's", *SOURCE], ["ist's", *TARGET], strict=True))
+    pairs = [pair for pair in pairs if all(pair)]
+    mixed = [EMPTY[0], *pairs[:2], EMPTY[1], *pairs[2:], *EMPTY[2:]]
+    trained = [align(*zip(*text, strict=True), split=split) for text in (pairs, mixed)]
+    again = [align(*zip(*t, strict=True), aligner=aligned.aligner) for t in (pairs, mixed)]
+    for alone, among in (trained, again):
+        expected = [p for p, pair in zip(among.posteriors, mixed, strict=True) if pair in pairs]
+        for one, other in zip(alone.posteriors, expected, strict=True):
+            np.testing.assert_array_equal(one.forward, other.forward)
+            np.testing.assert_array_equal(one.backward, other.backward)
+            np.testing.assert_array_equal(one.null_source, other.null_source)
+            np.testing.assert_array_equal(one.null_target, other.null_target)
+            assert one.log_probs == other.log_probs
+        assert alone.links == [
+            links for links, pair in zip(among.links, mixed, strict=True) if pair in pairs
+        ]
+
+
+def test_an_aligner_aligns_its_own_lines_as_before(aligned: AlignedText) -> None:
+    again = align(SOURCE, TARGET, aligner=aligned.aligner)
+    for old, new in zip(aligned.posteriors, again.posteriors, strict=True):
+        np.testing.assert_allclose(old.forward, new.forward, atol=1e-12)
+        np.testing.assert_allclose(old.backward, new.backward, atol=1e-12)
+        np.testing.assert_allclose(old.log_probs, new.log_probs)
+
+
+def test_a_line_is_aligned_alone_as_it_is_among_others(aligned: AlignedText) -> None:
+    alone = align(SOURCE[4:], TARGET[4:], aligner=aligned.aligner).posteriors[0]
+    np.testing.assert_allclose(alone.forward, aligned.posteriors[4].forward, atol=1e-12)
+
+
+def test_new_words_are_aligned_by_their_first_letters_and_spelling(aligned: AlignedText) -> None:
+    (links,) = align(["books ottawa"], ["bücher ottawa"], aligner=aligned.aligner).links
+    assert (1, 1) in links
+    text = align(["the houses"], ["das hausboot"], aligner=aligned.aligner)
+    assert text.posteriors[0].forward[1, 1] > text.posteriors[0].forward[0, 1]
+
+
+def test_a_kept_aligner_is_the_same(aligned: AlignedText, tmp_path: Path) -> None:
+    assert aligned.aligner is not None
+    path = tmp_path / "kept"
+    save_aligner(path, replace(aligned.aligner, split="punctuation"))
+    kept = load_aligner(path)
+    assert (kept.source, kept.target) == (aligned.aligner.source, aligned.aligner.target)
+    assert (kept.options, kept.split) == (aligned.aligner.options, "punctuation")
+    new = align(["the red book"], ["das rote buch"], aligner=replace(kept, split="spaces"))
+    old = align(["the red book"], ["das rote buch"], aligner=aligned.aligner)
+    np.testing.assert_array_equal(new.posteriors[0].forward, old.posteriors[0].forward)
+    np.testing.assert_array_equal(new.posteriors[0].backward, old.posteriors[0].backward)
+
+
+@pytest.mark.parametrize("name", ["entries", "forward.counts", "backward.jumps", "backward.null"])
+def test_a_kept_aligner_with_tensors_of_another_is_one_line(
+    name: str, aligned: AlignedText, tmp_path: Path
+) -> None:
+    assert aligned.aligner is not None
+    path = tmp_path / "kept"
+    save_aligner(path, aligned.aligner)
+    tensors, facts = checkpoints.load(path)
+    checkpoints.save(path, tensors | {name: tensors[name][..., 1:]}, facts)
+    with pytest.raises(ValueError, match=f"is not a complete word aligner: {name} of it"):
+        load_aligner(path) if name != "entries" else load_shifted(path)
+
+
+TABLES = [
+    f"{direction}.{key}"
+    for direction in ("forward", "backward")
+    for key in ("counts", "null", "frequencies", "jumps")
+]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_kept_aligner_with_numbers_that_training_does_not_write_is_one_line(
+    name: str, aligned: AlignedText, tmp_path: Path
+) -> None:
+    assert aligned.aligner is not None
+    path = tmp_path / "kept"
+    save_aligner(path, aligned.aligner)
+    tensors, facts = checkpoints.load(path)
+    table = tensors[name]
+    changed = [table.to(kind) for kind in (torch.float16, torch.float32, torch.int64, torch.bool)]
+    for value in (3e38, -1.0, 1e-30 if name.endswith("jumps") else 10.5):
+        changed.append(table.clone())
+        changed[-1][..., 0] = value
+    for other in changed:
+        checkpoints.save(path, tensors | {name: other}, facts)
+        with pytest.raises(ValueError, match=r"is not a complete word aligner: .* of it") as error:
+            load_aligner(path)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.int32])
+def test_a_kept_aligner_of_another_type_of_numbers_is_one_line(
+    kind: torch.dtype, aligned: AlignedText, tmp_path: Path
+) -> None:
+    assert aligned.aligner is not None
+    path = tmp_path / "kept"
+    save_aligner(path, aligned.aligner)
+    tensors, facts = checkpoints.load(path)
+    checkpoints.save(path, tensors | {name: tensors[name].to(kind) for name in TABLES}, facts)
+    with pytest.raises(ValueError, match=r"type of forward.counts of it"):
+        load_aligner(path)
+
+
+def test_an_aligner_without_finite_probabilities_aligns_nothing(aligned: AlignedText) -> None:
+    assert aligned.aligner is not None
+    forward = aligned.aligner.forward
+    broken = replace(forward, counts=torch.full_like(forward.counts, torch.inf))
+    with pytest.raises(FloatingPointError, match="line 2 has no finite probability"):
+        align(["", "a"], ["", "b"], aligner=replace(aligned.aligner, forward=broken))
+
+
+def load_shifted(path: Path) -> None:
+    """Entries that are fewer than counts, and those that name no word."""
+    with pytest.raises(ValueError, match=r"forward.counts of it"):
+        load_aligner(path)
+    tensors, facts = checkpoints.load(path)
+    checkpoints.save(path, tensors | {"entries": tensors["entries"] + 99}, facts)
+    load_aligner(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": "other"}, "is not a word aligner of this version"),
+        ({"source": ["a", "a"]}, "words of it"),
+        ({"split": "letters"}, "split of it"),
+        ({"options": {"iterations": 0}}, "iterations must be at least 1"),
+        ({"options": {"steps": 3}}, "steps"),
+    ],
+)
+def test_a_kept_aligner_with_other_facts_is_one_line(
+    change: dict[str, Any], message: str, aligned: AlignedText, tmp_path: Path
+) -> None:
+    assert aligned.aligner is not None
+    path = tmp_path / "kept"
+    save_aligner(path, aligned.aligner)
+    tensors, facts = checkpoints.load(path)
+    checkpoints.save(path, tensors, facts | change)
+    with pytest.raises(ValueError, match=message) as error:
+        load_aligner(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_long_line_has_no_links_and_is_named() -> None:
+    aligned = align([*SOURCE, "a b c d"], [*TARGET, "a"], max_words=3)
+    assert aligned.skipped == {5: "4 words, and at most 3 are aligned"}
+    assert aligned.links[5] == []
+    assert aligned.posteriors[5].forward.shape == (4, 1)
+    assert_unknown(aligned.posteriors[5])
+    assert aligned.links[0] == [(0, 0), (1, 1)]
+
+
+def test_punctuation_is_aligned_apart_and_joined_again() -> None:
+    source, target = [f"{line}." for line in SOURCE], [f"{line} ." for line in TARGET]
+    aligned = align(source, target, split="punctuation")
+    assert aligned.links[0] == [(0, 0), (1, 1)]
+    assert aligned.posteriors[0].forward.shape == (2, 3)
+    line = tokenize_line("Don't go! ...", "punctuation")
+    assert line.tokens == ("don", "'", "t", "go", "!", ".", ".", ".")
+    assert (line.words, line.length) == ((0, None, 0, 1, None, 2, 2, 2), 3)
+
+
+def counted(states: Sequence[int], tokens: Sequence[int], linked: Sequence[int]) -> bool:
+    """Whether one of some tokens is linked to one of others; states are positions from 1."""
+    return any(states[token] - 1 in linked for token in tokens)
+
+
+def test_words_of_several_tokens_have_no_link_with_the_probability_of_all_their_tokens() -> None:
+    source, target = ["x-y", "v u", "y-x", "u x"], ["u v", "y-x", "u-v.", "x' v"]
+    aligned = align(source, target, split="punctuation")
+    assert aligned.aligner is not None
+    lines = [[tokenize_line(line, "punctuation") for line in side] for side in (source, target)]
+    bitext = aligned.aligner.read([(a.tokens, b.tokens) for a, b in zip(*lines, strict=True)])
+    several = 0
+    for batch in bitext.batches:
+        for model, side, one in zip(aligned.aligner.models(bitext), (0, 1), ("target", "source")):
+            chain = model.posterior(batch.reverse() if side else batch)
+            for row, index in enumerate(batch.indices):
+                if index == 2 and side == 0:
+                    continue  # its paths are too many
+                generating, generated = lines[side][index], lines[1 - side][index]
+                tokens = [t for word in generating.tokens_by_word for t in word]
+                states = list(paths(chain, row))
+                total = sum(weight for _, weight in states)
+                expected = [
+                    sum(weight for path, weight in states if not counted(path, word, tokens))
+                    for word in generated.tokens_by_word
+                ]
+                nulls = getattr(aligned.posteriors[index], f"null_{one}")
+                np.testing.assert_allclose(nulls * total, expected, rtol=1e-9)
+                several += sum(len(word) > 1 for word in generated.tokens_by_word)
+    assert several == 3
+
+
+def test_last_words_are_not_linked_by_their_full_stops() -> None:
+    """The last words translate each other in no pair; both end with a full stop."""
+    source = ["the house.", "house the.", "the book.", "book the."]
+    target = ["Haus das.", "das Haus.", "Buch das.", "das Buch."]
+    aligned = align(source, target, split="punctuation")
+    assert aligned.links == [[(0, 1), (1, 0)]] * 4
+    apart = align([line.replace(".", " .") for line in source], target, split="punctuation")
+    assert apart.links == aligned.links
+    spaced = [line.replace(".", " .") for line in target]
+    both = align([line.replace(".", " .") for line in source], spaced)
+    assert both.links == [[(0, 1), (1, 0), (2, 2)]] * 4
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "options", "message"),
+    [
+        (["a"], ["b", "c"], {}, "source has 1 lines and target 2"),
+        ([], [], {}, "have no lines"),
+        (["", " "], ["b", ""], {}, "no line has 1 to 200 words on both sides"),
+        ("text", ["b"], {}, "source must be a list of lines"),
+        (["a b"], ["c"], {"max_words": 1}, "no line has 1 to 1 words on both sides"),
+        (["a"], ["b"], {"guide": "best"}, "unknown guide 'best'"),
+        (["a"], ["b"], {"max_words": 0}, "max_words must be at least 1"),
+        (["a"], ["b"], {"split": "letters"}, "unknown split 'letters'"),
+        (["a"], ["b"], {"options": {}}, r"^options must be AlignerOptions, got \{\}$"),
+        (["a"], ["b"], {"aligner": "m"}, r"^aligner must be a WordAligner, .* got 'm'$"),
+        (["a"], 5, {}, r"^target must be a list of lines, got int$"),
+        ({"a": "b"}, ["b"], {}, r"^source must be a list of lines, got dict$"),
+        (iter(["a"]), ["b"], {}, r"^source must be a list of lines, got list_iterator$"),
+    ],
+)
+def test_wrong_texts_and_options_are_one_line(
+    source: Any, target: Any, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        unchecked(align)(source, target, **options)
+
+
+@pytest.mark.parametrize("split", ["spaces", "punctuation"])
+def test_a_line_may_be_a_list_of_its_words(split: str) -> None:
+    words = [line.split() for line in SOURCE], [tuple(line.split()) for line in TARGET]
+    lines, lists = align(SOURCE, TARGET, split=split), align(*words, split=split)
+    assert lists.links == lines.links
+    for one, other in zip(lists.posteriors, lines.posteriors, strict=True):
+        np.testing.assert_array_equal(one.product, other.product)
+    (mixed,) = align([["a book"]], ["ein Buch"], aligner=lists.aligner).posteriors
+    assert mixed.forward.shape == (1, 2)
+
+
+@pytest.mark.parametrize("line", [3, None, b"a", ["a", 3], ["a", " "], ["a", "\n"], [["a"]], {"a"}])
+def test_a_line_of_another_kind_is_named(line: Any) -> None:
+    message = r"^target\[1\] must be a line of text or a list of its words, got "
+    with pytest.raises(ValueError, match=message):
+        unchecked(align)(["a", "b"], ["c", line])
+
+
+def test_an_aligner_splits_lines_as_it_was_trained_to(aligned: AlignedText) -> None:
+    again = align(SOURCE, TARGET, aligner=aligned.aligner, split="spaces")
+    assert again.links == aligned.links
+    message = r"^the aligner was trained with split 'spaces', got 'punctuation'$"
+    with pytest.raises(ValueError, match=message):
+        align(SOURCE, TARGET, aligner=aligned.aligner, split="punctuation")
+
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_links_are_found_whatever_the_default_type_of_numbers(
+    dtype: torch.dtype, aligned: AlignedText
+) -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        trained = align(SOURCE, TARGET)
+        again = align(SOURCE, TARGET, aligner=aligned.aligner)
+    finally:
+        torch.set_default_dtype(before)
+    precision = "float64" if dtype == torch.float64 else "float32"
+    assert trained.posteriors[0].forward.dtype == precision
+    assert trained.links == aligned.links
+    assert again.posteriors[0].forward.dtype == "float64"
+    for old, same in zip(aligned.posteriors, again.posteriors, strict=True):
+        np.testing.assert_allclose(old.product, same.product, atol=1e-12)
+    for old, new in zip(aligned.posteriors, trained.posteriors, strict=True):
+        np.testing.assert_allclose(old.product, new.product, atol=1e-5)
+
+
+def test_options_of_training_are_not_for_a_trained_aligner(aligned: AlignedText) -> None:
+    with pytest.raises(ValueError, match="options are of training"):
+        align(["a"], ["b"], aligner=aligned.aligner, options=lh.AlignerOptions())
+
+
+def test_the_last_words_are_linked_after_a_long_jump() -> None:
+    words = [f"w{n}" for n in range(8)]
+    source = [" ".join([*words[n:], "."]) for n in range(4)]
+    moved = [" ".join([*words[n + 1 :], words[n], "."]) for n in range(4)]
+    last = align(source, moved).posteriors[0].forward[-1]
+    assert len(last) == 9
+    assert last[-1] > 0.95
+    assert last[:-1].max() < 0.05
+
+
+@pytest.mark.parametrize("guide", ["filtered", "lexical", "viterbi", "tied"])
+def test_links_by_other_guides(guide: str, aligned: AlignedText) -> None:
+    other = align(SOURCE, TARGET, aligner=aligned.aligner, guide=guide)
+    exact = aligned.posteriors[4].forward
+    assert not np.allclose(other.posteriors[4].forward, exact)
+    turned = align(["the book"], ["buch das"], aligner=aligned.aligner, guide=guide)
+    is_same = np.allclose(turned.posteriors[0].forward, other.posteriors[1].forward)
+    assert (guide == "tied") == is_same

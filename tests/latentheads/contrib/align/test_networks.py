@@ -1,0 +1,46 @@
+"""Two networks that align a text: one of each direction, with latent alignments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from latentheads.contrib.align.networks import align_by_networks
+from latentheads.corpora import Words
+from latentheads.data import Pairs
+from latentheads.guides import GUIDES
+from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.copy.options import CopyOptions
+from latentheads.latents.options import LatentOptions
+from latentheads.models import Translation, make_prior
+from latentheads.runs.trained_model import TrainedModel
+from tests.tiny import sizes
+from tests.typechecking import unchecked
+
+
+def network(name: str, source: str, target: str, latent: LatentOptions) -> TrainedModel:
+    words, latents = Words(["a", "b"]), [latent]
+    model = Translation(len(words), len(words), make_prior("delta"), sizes(), (), latents=latents)
+    data: Any = Pairs("here", source=source, target=target)
+    return TrainedModel(model.double().eval(), GUIDES["exact"](model), words, words, data, name)
+
+
+def test_networks_of_one_direction_are_refused() -> None:
+    forward, backward = (
+        network(name, *pair, AlignmentOptions(1))
+        for name, pair in (("f", ("de", "en")), ("b", ("en", "de")))
+    )
+    aligned = align_by_networks(["a b"], ["b"], forward, backward)
+    assert aligned.posteriors[0].forward.shape == (2, 1)
+    with pytest.raises(ValueError, match=r"^source\[0\] must be a line of text, got \['a'\]$"):
+        unchecked(align_by_networks)([["a"]], ["b"], forward, backward)
+    with pytest.raises(ValueError, match=r"^f and f both translate from de to en: give a run of "):
+        align_by_networks(["a b"], ["b"], forward, forward)
+
+
+def test_copy_heads_are_refused() -> None:
+    forward = network("f", "de", "en", AlignmentOptions(1))
+    copy = network("c", "en", "de", CopyOptions(width=5))
+    with pytest.raises(ValueError, match=r"^c has copy heads: give a run with latent alignments$"):
+        align_by_networks(["a b"], ["b"], forward, copy)

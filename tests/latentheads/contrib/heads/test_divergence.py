@@ -1,0 +1,96 @@
+"""Divergence between heads against its definition."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from latentheads.contrib.heads.divergence import divergence, head_divergence
+from tests.tiny import attach, build, small_batch
+
+
+def by_definition(p: torch.Tensor, q: torch.Tensor) -> float:
+    middle = (p + q) / 2
+    kl = torch.nn.functional.kl_div
+    return float((kl(middle.log(), p, reduction="sum") + kl(middle.log(), q, reduction="sum")) / 2)
+
+
+def test_divergence_equals_its_definition_summed_over_real_queries() -> None:
+    weights = torch.softmax(torch.randn(2, 3, 5, 7), -1)
+    queries = torch.ones(2, 5, dtype=torch.bool)
+    queries[1, 3:] = False
+    found = head_divergence(weights, queries)
+    expected = sum(by_definition(weights[1, 0, t], weights[1, 2, t]) for t in range(3))
+    assert float(found[1, 0, 2]) == pytest.approx(expected, abs=1e-12)
+
+
+class Largest(TorchFunctionMode):
+    """Notes the most numbers of a tensor that is made."""
+
+    most = 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor) and found.untyped_storage().nbytes() > 0:
+            self.most = max(self.most, found.untyped_storage().nbytes() // found.element_size())
+        return found
+
+
+@pytest.mark.parametrize("most", [1, 2 * 3 * 3 * 7 * 2, 2**25])
+def test_a_long_sentence_is_read_in_stretches(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = torch.softmax(torch.randn(2, 3, 5, 7), -1)
+    queries = torch.ones(2, 5, dtype=torch.bool)
+    queries[1, 3:] = False
+    expected = head_divergence(weights, queries)
+    monkeypatch.setattr("latentheads.contrib.heads.divergence.MAX_ELEMENTS", most)
+    with Largest() as found:
+        torch.testing.assert_close(head_divergence(weights, queries), expected)
+    assert found.most <= max(most, weights.numel(), 2 * 3 * 3 * 7)
+
+
+def test_divergence_is_symmetric_and_zero_on_the_diagonal() -> None:
+    weights = torch.softmax(torch.randn(1, 3, 5, 7), -1)
+    found = head_divergence(weights, torch.ones(1, 5, dtype=torch.bool))[0]
+    assert torch.allclose(found, found.T)
+    assert torch.allclose(found.diagonal(), torch.zeros(3), atol=1e-12)
+
+
+def test_heads_on_different_keys_are_log_two_apart() -> None:
+    weights = torch.eye(2)[None, :, None, :]
+    found = head_divergence(weights, torch.ones(1, 1, dtype=torch.bool))[0]
+    assert float(found[0, 1]) == pytest.approx(math.log(2))
+
+
+def test_the_papers_figure_grows_with_length_and_the_normalised_one_does_not() -> None:
+    model = build()
+    found = divergence(model, [small_batch()])
+    assert set(found.summed) == {block.site() for block in model.blocks}
+    site = "encoder.0.self.logits"
+    per_sentence = torch.tensor([4.0, 2.0, 5.0]).sum() / 3
+    assert torch.allclose(found.summed[site], found.normalised[site] * per_sentence)
+
+
+def test_noise_sets_heads_apart() -> None:
+    model = build()
+    plain = divergence(model, [small_batch()]).average()
+    drawn = divergence(model, [small_batch()], attach("tied", model)).average()
+    assert drawn > plain > 0
+
+
+def test_a_model_without_latent_blocks_has_no_average() -> None:
+    model = build(latent=())
+    assert divergence(model, [small_batch()]).average() is None
+
+
+def test_blocks_without_a_latent_are_measured_when_asked_for() -> None:
+    some = build(latent=("decoder-self",))
+    found = divergence(some, [small_batch()], latent=False)
+    library = divergence(some, [small_batch()])
+    assert len(found.summed) == 3 * len(library.summed)
+    for site, matrix in library.summed.items():
+        torch.testing.assert_close(found.summed[site], matrix)
+        torch.testing.assert_close(found.normalised[site], library.normalised[site])

@@ -1,0 +1,109 @@
+"""Importance by gradient against the derivative of a loss whose heads are really scaled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from latentheads import Batch
+from latentheads.contrib.heads import Recording, gradient_importance, record_heads
+from latentheads.inference.evaluation import plug_in_log_likelihood
+from tests.latentheads.latents.bernoulli_heads import models as bernoulli
+from tests.tiny import HEADS, KINDS, attach, attentions_of, build, small_batch
+
+
+@torch.no_grad()
+def scaled_loss(model: Any, name: str, head: int, factor: float, batch: Batch) -> Tensor:
+    """The loss of every sentence with what a head writes scaled."""
+    (module,) = (each for each in attentions_of(model) if each.block.name == name)
+    weight = module.attention.out.weight
+    kept, size = weight.clone(), weight.shape[1] // HEADS
+    weight[:, head * size : (head + 1) * size] *= factor
+    loss = -plug_in_log_likelihood(model, batch)
+    weight.copy_(kept)
+    return loss
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_it_is_the_derivative_by_a_mask_on_the_head(kind: str, norm: str) -> None:
+    model, batch, step = build(kind, "cascaded", norm=norm).eval(), small_batch(), 1e-5
+    found = gradient_importance(model, [batch], normalise=False)
+    assert set(found) == {block.name for block in model.blocks}
+    for name, values in found.items():
+        for head in range(HEADS):
+            up, down = (scaled_loss(model, name, head, 1 + s, batch) for s in (step, -step))
+            expected = ((up - down) / (2 * step)).abs().mean()
+            assert float(values[head]) == pytest.approx(float(expected), rel=1e-5, abs=1e-8)
+
+
+@pytest.mark.parametrize("gibibytes", [4.0, 1e-9])
+def test_of_bernoulli_heads_it_is_the_derivative_of_the_sum_over_subsets(gibibytes: float) -> None:
+    options = {"gibibytes": gibibytes}  # the smaller number: a slice for every subset
+    model = bernoulli.build("decoder.0.cross", "autoregressive", options=options)
+    batch, step = small_batch(), 1e-5
+    importance = gradient_importance(model, [batch], normalise=False)
+    assert set(importance) == {block.name for block in model.blocks}
+    for name, values in importance.items():
+        for head in range(HEADS):
+            up, down = (scaled_loss(model, name, head, 1 + s, batch) for s in (step, -step))
+            expected = ((up - down) / (2 * step)).abs().mean()
+            assert float(values[head]) == pytest.approx(float(expected), rel=1e-5, abs=1e-8)
+            assert float(values[head]) > 0
+
+
+def test_a_head_counts_where_the_guide_samples_it_active() -> None:
+    model, batch = bernoulli.build("decoder.0.cross", "autoregressive"), small_batch()
+    guide = bernoulli.attach(model, "exact")
+    ((_, heads),) = record_heads(model, [batch], guide, 3)
+    active = heads["decoder.0.cross"].active
+    assert active.any(0).any()
+    assert not active.all()
+    for name, values in gradient_importance(model, [batch], guide, 3, normalise=False).items():
+        assert values.isnan().equal(~heads[name].active.any(0))
+        assert (values.nan_to_num(1.0) > 0).all()
+
+
+def test_the_importance_of_heads_that_the_loss_does_not_depend_on_is_zero() -> None:
+    model, batch = build().eval(), small_batch()
+    (module,) = (each for each in attentions_of(model) if each.block.name == "decoder.1.cross")
+    module.register_forward_hook(lambda _, __, output: (output[0].detach(), *output[1:]))
+    found = gradient_importance(model, [batch])
+    assert not found["decoder.1.cross"].any()
+    assert (found["encoder.0.self"] > 0).all()
+
+
+def test_the_paper_divides_by_the_norm_over_a_block() -> None:
+    model, batch = build().eval(), small_batch()
+    raw = gradient_importance(model, [batch], normalise=False)
+    for name, values in gradient_importance(model, [batch]).items():
+        assert float(values.norm()) == pytest.approx(1)
+        assert torch.allclose(values * raw[name].norm(), raw[name])
+
+
+def test_a_token_counts_for_itself_as_in_the_released_code() -> None:
+    model, batch = build().eval(), small_batch()
+    found = gradient_importance(model, [batch], unit="token", normalise=False)
+    with Recording(model, keep_gradients=True) as heads:
+        loss = -plug_in_log_likelihood(model, batch).sum()
+    for name, tokens in (("encoder.0.self", 4 + 2 + 5), ("decoder.1.cross", 4 + 2 + 3)):
+        said = heads[name].joined
+        (gradient,) = torch.autograd.grad(loss, said, retain_graph=True)
+        product = (said * gradient).detach()
+        for head in range(HEADS):
+            each = product[..., 2 * head : 2 * head + 2].sum(-1).abs()
+            assert float(found[name][head]) == pytest.approx(float(each.sum()) / tokens)
+
+
+def test_it_leaves_a_model_as_it_was_and_takes_a_guide() -> None:
+    model, batch = build(dropout=0.5).train().requires_grad_(False), small_batch()
+    plain = gradient_importance(model, [batch])
+    assert model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+    drawn = gradient_importance(model, [batch], attach("mean-field", model), seed=3)
+    assert not torch.allclose(drawn["encoder.0.self"], plain["encoder.0.self"])
+    with pytest.raises(ValueError, match="unit must be one of sentence, token; got 'batch'"):
+        gradient_importance(model, [batch], unit="batch")

@@ -1,0 +1,305 @@
+"""Detectors find planted heads and none in random ones, and count as a hand does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from latentheads import Batch, Block
+from latentheads.batch import BOS, EOS, PAD, UNK
+from latentheads.contrib.heads import (
+    RELATIONS,
+    AttentionView,
+    Detector,
+    Heads,
+    PositionalDetector,
+    RareWordDetector,
+    Role,
+    SyntacticDetector,
+    detect,
+    frequency_ranks,
+    grammar_arcs,
+    role_map,
+)
+from latentheads.contrib.heads.roles import argmax_pairs, count_by_offset
+from latentheads.corpora.grammar import Arc
+from tests.latentheads.contrib.heads.planted import (
+    along,
+    at,
+    at_random,
+    at_rarest,
+    grammar,
+    view_of,
+)
+from tests.tiny import KINDS, attach, build, small_batch
+
+TOP = 40
+"""Of the grammar's few types, so many are too frequent to be rare."""
+CASES = [(relation, down) for relation in RELATIONS for down in (True, False)]
+
+
+def ranks_of(batch: Batch, words: Any) -> Tensor:
+    return frequency_ranks(batch.target.flatten(), len(words))
+
+
+def names(found: list[Role], block: str = "encoder.0.self") -> dict[int, list[str]]:
+    assert {role.block for role in found} <= {block}
+    return {n: [r.detail for r in each] for n, each in role_map(found).get(block, {}).items()}
+
+
+# Planted and random heads.
+
+
+def test_planted_positional_heads_are_found_and_nothing_else() -> None:
+    sentences, words, batch = grammar()
+    arcs = [sentence.arcs for sentence in sentences]
+    rare = at_rarest(batch, ranks_of(batch, words))
+    follower = along(arcs, "dobj", True)
+    detector = PositionalDetector()
+    detector.update(view_of(batch, [at(-1), at_random, at(1), rare, follower, at(0), at(2)]))
+    found = detector.result()
+    assert names(found.roles) == {0: ["-1"], 2: ["+1"], 5: ["+0"], 6: ["+2"]}
+    assert found.share["encoder.0.self"][0] == 1
+
+
+@pytest.mark.parametrize(("relation", "down"), CASES)
+def test_a_planted_syntactic_head_is_found_as_what_it_is(relation: str, down: bool) -> None:
+    sentences, _, batch = grammar()
+    arcs = [sentence.arcs for sentence in sentences]
+    detector = SyntacticDetector(arcs)
+    detector.update(view_of(batch, [at_random, along(arcs, relation, down), at(-1), at(1)]))
+    found = detector.result()
+    name = f"{relation} to {'dependent' if down else 'governor'}"
+    (case,) = (case for case in found.cases if case.name == name)
+    assert found.accuracy["encoder.0.self"][found.cases.index(case), 1] == 1
+    assert (name == "amod to dependent") == (case.baseline == 1), "no head is better than that"
+    assert names(found.roles) == ({} if case.baseline == 1 else {1: [name]})
+
+
+def test_planted_rare_word_heads_are_found_and_nothing_else() -> None:
+    sentences, words, batch = grammar()
+    ranks = ranks_of(batch, words)
+    follower = along([sentence.arcs for sentence in sentences], "nsubj", False)
+    detector = RareWordDetector(ranks, top=TOP)
+    detector.update(view_of(batch, [at_random, at(-1), at_rarest(batch, ranks), follower, at(1)]))
+    found = detector.result()
+    assert names(found.roles) == {2: ["two rarest"]}
+    assert found.rarest["encoder.0.self"][2] == 1
+    assert 0 < int(found.count["encoder.0.self"][2]) < int(batch.source_valid.sum())
+
+
+@pytest.mark.parametrize("noise", range(3))
+def test_random_heads_have_no_role(noise: int) -> None:
+    sentences, words, batch = grammar(seed=noise)
+    syntactic = SyntacticDetector([sentence.arcs for sentence in sentences])
+    rare = RareWordDetector(ranks_of(batch, words), top=TOP)
+    view = view_of(batch, [at_random] * 7, noise=noise)
+    for detector in (PositionalDetector(), syntactic, rare):
+        detector.update(view)
+        assert detector.result().roles == []
+
+
+# By hand.
+
+
+def test_a_head_points_to_its_largest_weight_among_the_pairs() -> None:
+    weights = torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]])[None, None]
+    pairs = torch.tensor([[False, True, True], [True, True, True], [False, False, False]])
+    pairs = pairs[None, None]
+    expected = [[False, False, True], [False, False, True], [False, False, False]]
+    assert argmax_pairs(weights, pairs)[0, 0].tolist() == expected
+
+
+def test_pairs_are_counted_by_offset() -> None:
+    pairs = torch.tensor([[[True, True, False], [True, False, True]]] * 2)
+    counts = {offset: int(count) for offset, count in count_by_offset(pairs).items()}
+    assert counts == {-1: 2, 0: 2, 1: 4, 2: 0}
+
+
+def test_the_first_word_is_not_asked_for_the_word_before_it() -> None:
+    batch = Batch.of([[2]], [[4, 5, 6, 7, EOS]])
+    strict, fair = PositionalDetector(edges=True), PositionalDetector()
+    for detector in (strict, fair):
+        detector.update(view_of(batch, [at(-1)]))
+    assert fair.result().share["encoder.0.self"].tolist() == [1.0]
+    share = strict.result().share["encoder.0.self"]
+    assert share.tolist() == [0.75]
+    assert strict.result().roles == []
+
+
+def test_positions_in_a_decoder_leave_out_its_first_token_and_forced_words() -> None:
+    batch = Batch.of([[4, 5, 6, 7, EOS]])
+    detector = PositionalDetector()
+    detector.update(view_of(batch, [at(-1), at(0)], "decoder-self"))
+    found = detector.result()
+    assert found.offset["decoder.0.self"].tolist() == [-1, 0]
+    assert detector._counted["decoder.0.self"].tolist() == [3, 3]
+
+
+def test_accuracy_and_the_best_offset_by_hand() -> None:
+    arcs = [
+        (Arc("nsubj", 1, 0), Arc("dobj", 1, 3), Arc("amod", 3, 2)),
+        (Arc("nsubj", 2, 0), Arc("dobj", 2, 3)),
+        (Arc("nsubj", 1, 0), Arc("advmod", 1, 2), Arc("advmod", 1, 3)),
+    ]
+    batch = Batch.of([[2]] * 3, [[4, 5, 6, 7, EOS]] * 3)
+    to_subject = along(arcs, "nsubj", True)
+    detector = SyntacticDetector(arcs)
+    detector.update(view_of(batch, [to_subject, at(-1), at(2), along(arcs, "advmod", True)]))
+    found = detector.result()
+    table = found.accuracy["encoder.0.self"]
+    cases = {case.name: (case, row) for case, row in zip(found.cases, table)}
+    case, row = cases["nsubj to dependent"]
+    assert (case.offset, case.count) == (-1, 3)
+    assert case.baseline == pytest.approx(2 / 3)
+    assert row[:2].tolist() == pytest.approx([1, 2 / 3])
+    case, row = cases["dobj to dependent"]
+    assert (case.count, case.baseline) == (2, 0.5)
+    assert float(row[2]) == 0.5
+    case, row = cases["advmod to dependent"]
+    assert (case.count, case.baseline, float(row[3])) == (1, 1, 1)
+    case, row = cases["advmod to governor"]
+    assert (case.count, case.baseline) == (2, 0.5)
+    assert cases["amod to governor"][0].offset == 1
+    assert [role.detail for role in found.roles if role.head == 0] == ["nsubj to dependent"]
+
+
+def test_the_margin_is_in_points_or_relative() -> None:
+    sentences, _, batch = grammar(40)
+    arcs = [sentence.arcs for sentence in sentences]
+    points, relative = SyntacticDetector(arcs), SyntacticDetector(arcs, margin=0.5, relative=True)
+    for detector in (points, relative):
+        detector.update(view_of(batch, [at_random]))
+    case = points.result().cases[0]
+    assert points.result().needed(case.baseline) == pytest.approx(case.baseline + 0.1)
+    assert relative.result().needed(case.baseline) == pytest.approx(case.baseline * 1.5)
+
+
+def test_dependencies_are_read_in_a_language_model_as_far_as_it_reads() -> None:
+    sentences, _, batch = grammar(60)
+    arcs = [sentence.arcs for sentence in sentences]
+    aims = [along(arcs, "nsubj", True, shift=1), along(arcs, "dobj", True, shift=1), at_random]
+    detector = SyntacticDetector(arcs)
+    detector.update(view_of(Batch(batch.target), aims, "decoder-self"))
+    found = detector.result()
+    expected = {0: ["nsubj to dependent"], 1: ["dobj to dependent"]}
+    assert names(found.roles, "decoder.0.self") == expected
+    counts = {case.name: case.count for case in found.cases}
+    assert counts["nsubj to governor"] == counts["amod to governor"] == 0
+    assert counts["dobj to dependent"] < counts["dobj to governor"]
+
+
+def test_weights_of_pieces_are_summed_over_keys_and_averaged_over_queries() -> None:
+    """Words of 1, 2 and 1 pieces; the verb is cut, and no piece of it is the largest."""
+    batch = Batch.of([[2]], [[4, 5, 6, 7, EOS]])
+    rows = [[0.4, 0.3, 0.3, 0, 0], [0.5, 0, 0.1, 0.4, 0], [0.3, 0.1, 0.1, 0.5, 0]]
+    weights = torch.tensor([*rows, [0.2, 0.2, 0.3, 0.3, 0], [0.2] * 5])
+    scored = weights.clamp_min(1e-9).log()[None, None], torch.zeros(1, 1, 5, 5)
+    heads = Heads(Block("encoder-self", 0, 1), torch.zeros(1, 5, 2), scored)
+    arcs = [(Arc("nsubj", 1, 0), Arc("dobj", 1, 2))]
+    detector = SyntacticDetector(arcs, words=[[0, 1, 1, 2]])
+    detector.update(AttentionView.of(heads, batch))
+    found = detector.result()
+    right = {c.name: float(row) for c, row in zip(found.cases, found.accuracy["encoder.0.self"])}
+    assert right["nsubj to governor"] == 1  # 0.3 + 0.3 against 0.4
+    assert right["dobj to governor"] == 1  # 0.2 + 0.3 against 0.3
+    assert right["dobj to dependent"] == 1  # (0.4 + 0.5) / 2 against (0.5 + 0.3) / 2
+    assert right["nsubj to dependent"] == 0
+
+
+def test_rare_words_by_hand() -> None:
+    ranks = torch.tensor([0, 0, 0, 0, 10, 20, 30, 40])
+    batch = Batch.of([[2]] * 2, [[4, 5, 6, 7, EOS], [4, 5, 4, EOS]])
+
+    def to_rarest(row: int, query: int) -> int:
+        return 3 if query < 2 else 2
+
+    detector = RareWordDetector(ranks, top=25)
+    detector.update(view_of(batch, [to_rarest, at(0)]))
+    found = detector.result()
+    block = "encoder.0.self"
+    assert found.count[block].tolist() == [4, 4]
+    assert found.rarest[block].tolist() == [0.5, 0.25]
+    assert found.two[block].tolist() == [1.0, 0.5]
+    assert found.chance[block].tolist() == [0.5, 0.5]
+    assert [role.head for role in found.roles] == [0]
+
+
+def test_a_corpus_of_frequent_words_has_no_rare_one() -> None:
+    _, words, batch = grammar(20)
+    ranks = ranks_of(batch, words)
+    detector = RareWordDetector(ranks)
+    detector.update(view_of(batch, [at_rarest(batch, ranks)]))
+    assert detector.result().count["encoder.0.self"].tolist() == [0]
+    assert detector.result().roles == []
+
+
+def test_ranks_go_by_frequency_and_words_that_are_none_come_last() -> None:
+    ranks = frequency_ranks(torch.tensor([EOS, 4, 5, 5, EOS, 6, 5, 6, EOS, EOS, UNK]), 8)
+    assert ranks[[5, 6, UNK, 4, 7]].tolist() == [0, 1, 2, 3, 4]
+    assert sorted(ranks[[PAD, BOS, EOS]].tolist()) == [5, 6, 7]
+    ranks = frequency_ranks(torch.tensor([0, 0, 5, 7]), 8, special_ids=[7])
+    assert ranks[[0, 5, 7]].tolist() == [0, 1, 7]
+
+
+def test_the_arcs_of_the_grammar_are_parsed_back() -> None:
+    sentences, _, _ = grammar(30)
+    found = grammar_arcs(" ".join(sentence.source) for sentence in sentences)
+    assert found == [sentence.arcs for sentence in sentences]
+    with pytest.raises(ValueError, match="source must be a sentence of the grammar"):
+        grammar_arcs(["the the"])
+
+
+# On a model.
+
+
+class Seen(Detector):
+    def __init__(self) -> None:
+        self.views: list[AttentionView] = []
+
+    def update(self, view: AttentionView) -> None:
+        self.views.append(view)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_detectors_see_every_block_of_a_chain(kind: str) -> None:
+    model, batch, seen = build(kind), small_batch(), Seen()
+    detect(model, [batch, batch], [seen])
+    stack = "encoder" if kind == "translation" else "decoder"
+    assert [view.block for view in seen.views] == [f"{stack}.{n}.self" for n in (0, 1)] * 2
+    detect(model, [batch], [seen], "decoder-self", attach("tied", model))
+    assert len(seen.views) == 6
+    with pytest.raises(ValueError, match="attention_type must be one of decoder-"):
+        detect(model, [batch], [seen], "encoder-cross")
+
+
+def test_heads_of_another_side_do_not_stand_in_for_an_encoder_of_ngrams() -> None:
+    model = build(mixers="encoder=ngram")
+    with pytest.raises(ValueError, match=r"attention_type must be one of .*; got 'encoder-self'"):
+        detect(model, [small_batch()], [Seen()])
+
+
+def test_mistakes_are_named() -> None:
+    view = view_of(Batch.of([[2]], [[4, 5, 6, EOS]]), [at(0)])
+    cross = view_of(Batch.of([[2]], [[4, 5, 6, EOS]]), [at(0)], "decoder-cross")
+    rare, syntactic, ranks = RareWordDetector, SyntacticDetector, torch.arange(5)
+    for mistake, message in (
+        (lambda: PositionalDetector(2), r"threshold must lie in \(0, 1\], got 2"),
+        (lambda: rare(ranks, threshold=0), r"threshold must lie in \(0, 1\], got 0"),
+        (lambda: rare(ranks, top=-1), "top must not be negative, got -1"),
+        (lambda: syntactic([], margin=-0.1), r"margin must not be negative, got -0.1"),
+        (lambda: syntactic([], words=[[0]]), "words must be of 0 sentences, as arcs; got 1"),
+        (lambda: syntactic([]).result(), "not updated with any heads"),
+        (
+            lambda: syntactic([(Arc("nsubj", 0, 3),)]).update(view),
+            "arcs of sentence 0 must be with",
+        ),
+        (lambda: syntactic([]).update(view), "arcs must be of every sentence, got 0"),
+        (lambda: syntactic([()], words=[[0, 1]]).update(view), "words of sentence 0 must be 3 tok"),
+        (lambda: syntactic([()]).update(cross), "attention_type must be one of self-attention"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            mistake()

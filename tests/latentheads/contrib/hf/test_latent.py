@@ -1,0 +1,585 @@
+"""A network of transformers made latent: what it computed before, bounds, and plain again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import pyro
+import pytest
+import torch
+import transformers
+from pyro import poutine
+from pyro.infer import SVI
+from pyro.optim import Adam
+from torch import Tensor
+
+import latentheads as lh
+from latentheads.contrib.heads import (
+    Recording,
+    gradient_importance,
+    likeliest_links,
+    measure,
+    relevance,
+)
+from latentheads.contrib.heads.tokens import attention_tokens
+from latentheads.guides import Cascaded, Guide, MeanField, Tied
+from latentheads.latents.copy.heads import CopyHeads
+from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.selection.static import StaticSelector
+from latentheads.models import PRIORS, make_prior
+from tests.latentheads.contrib.hf.networks import (
+    IDS,
+    NETWORKS,
+    REAL,
+    TARGETS,
+    WRITERS,
+    bart,
+    bert,
+    gpt2,
+    grouped,
+    image,
+    inputs_of,
+    labels_of,
+    network,
+    refuse,
+)
+from tests.tiny import FORMS, NoiseTape, attach, jiggle
+from tests.typechecking import unchecked
+
+
+def made_latent(name: str, prior: Any = "independent", **options: Any) -> tuple[Any, Any]:
+    model = lh.latent(network(name), prior, **options).eval()
+    return model, model.batch(inputs_of(model.network), labels_of(name))
+
+
+def counted(said: Any, real: Tensor = REAL) -> Tensor:
+    """The logits at real positions; padding is nobody's."""
+    logits = said.logits
+    same = logits.ndim == 3 and logits.shape[:2] == real.shape
+    return logits[real.bool()] if same else logits
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@torch.no_grad()
+def test_without_noise_a_latent_network_says_what_it_said_before(name: str) -> None:
+    made = network(name)
+    inputs = inputs_of(made)
+    before, kind = counted(made(**inputs)), made.config._attn_implementation
+    model = lh.latent(made, "delta")
+    assert made.config._attn_implementation != kind
+    through_model = model.run(model.batch(inputs, labels_of(name)))
+    for said in (through_model, made(**inputs)):
+        torch.testing.assert_close(counted(said), before, rtol=0, atol=1e-12)
+    assert lh.plain(model) is made
+    assert made.config._attn_implementation == kind
+    assert torch.equal(counted(made(**inputs)), before)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@torch.no_grad()
+def test_another_network_of_its_configuration_stays_as_it_was(name: str) -> None:
+    made = network(name)
+    other = type(made)(made.config).to(made.dtype).eval()
+    inputs = inputs_of(made)
+    before = counted(other(**inputs))
+    first = lh.latent(made, "delta")
+    assert torch.equal(counted(other(**inputs)), before)
+    second = lh.latent(other).eval()
+    batch = second.batch(inputs, labels_of(name))
+    lh.plain(first)
+    assert set(lh.terms(second, Tied(second), batch).how.values()) == {"tied"}
+    made(**inputs)
+    lh.plain(second)
+    assert torch.equal(counted(other(**inputs)), before)
+
+
+@torch.no_grad()
+def test_a_network_that_was_told_to_call_other_attention_has_no_bound() -> None:
+    model, batch = made_latent("gpt2")
+    kept = lh.terms(model, Tied(model), batch).how
+    model.network.set_attn_implementation("eager")
+    refuse(lambda: lh.terms(model, Tied(model), batch), "eager", "undoes it")
+    model.network.set_attn_implementation("latentheads")
+    assert lh.terms(model, Tied(model), batch).how == kept
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("beams", [1, 2])
+@torch.no_grad()
+def test_without_noise_it_writes_the_same_token_for_token(name: str, beams: int) -> None:
+    made = network(name)
+    options = {"max_new_tokens": 4, "do_sample": False, "num_beams": beams}
+    inputs = {"input_ids": IDS.flip(-1), "attention_mask": REAL.flip(-1)}
+    before = made.generate(**inputs, **options)
+    lh.latent(made, "delta")
+    assert torch.equal(made.generate(**inputs, **options), before)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("prior", ["cascaded"])
+def test_the_tied_guide_costs_exactly_nothing(name: str, prior: str) -> None:
+    model, batch = made_latent(name, prior)
+    bound = lh.terms(model, Tied(model), batch)
+    assert set(bound.how.values()) == {"tied"}
+    assert all(torch.equal(kl, torch.zeros(3)) for kl in bound.kl.values())
+    assert list(bound.kl) == [block.site() for block in model.blocks]
+    assert bound.elbo.isfinite().all()
+
+
+def test_sites_are_named_as_the_librarys_own() -> None:
+    model, _ = made_latent("bart")
+    names = ["encoder.0.self", "encoder.1.self"]
+    names += [f"decoder.{layer}.{side}" for layer in (0, 1) for side in ("self", "cross")]
+    assert [block.site() for block in model.blocks] == [f"{name}.logits" for name in names]
+    assert [block.heads for block in model.blocks] == [3, 3, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_guide_has_a_bound_below_many_draws(form: str) -> None:
+    model, batch = made_latent("llama" if form == "cholesky" else "bart")
+    guide = attach(form, model).eval()
+    weights = lh.importance(model, guide, batch, samples=3)
+    assert (weights.bound >= weights.log_weights.mean(0)).all()
+    bound = lh.terms(model, guide, batch)
+    tied = {site for site, how in bound.how.items() if how == "tied"}
+    assert bool(tied) == (form == "tied")
+    exact = [kl for site, kl in bound.kl.items() if bound.how[site] in ("analytic", "tied")]
+    assert all((kl >= 0).all() for kl in exact)
+
+
+@pytest.mark.parametrize(("guide", "passes"), [(Cascaded, 1), (MeanField, 2)])
+def test_a_bound_costs_the_passes_that_its_guide_says(guide: type[Guide], passes: int) -> None:
+    model, batch = made_latent("gpt2")
+    calls: list[Any] = []
+    model.network.register_forward_hook(lambda *said: calls.append(said))
+    lh.terms(model, guide(model), batch)
+    assert len(calls) == passes
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_padding_changes_no_bound(name: str, tape: NoiseTape) -> None:
+    model, batch = made_latent(name)
+    guide = attach("cascaded", model).eval()
+    whole = lh.terms(model, guide, batch)
+    short = {key: value[1:] for key, value in batch.inputs.items() if key != "position_ids"}
+    short |= {key: short[key][:, :3] for key in ("input_ids", "attention_mask")}
+    labels = labels_of(name)
+    if labels is not None:
+        labels = labels[1:, :3] if labels.shape == IDS.shape else labels[1:]
+    tape.rewind(order=[1, 2])
+    alone = lh.terms(model, guide, model.batch(short, labels))
+    torch.testing.assert_close(alone.log_likelihood, whole.log_likelihood[1:])
+    for site, kl in alone.kl.items():
+        torch.testing.assert_close(kl, whole.kl[site][1:])
+        assert (kl[1] > 0).all()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "roberta"])
+@torch.no_grad()
+def test_a_text_padded_on_the_left_is_the_same_text(name: str) -> None:
+    model = lh.latent(network(name), "delta")
+    left = {"input_ids": IDS[1:2, :2], "attention_mask": REAL[1:2, :2]}
+    found = model.token_distribution(model.batch(left)), model.batch(left)
+    turned = {"input_ids": IDS[:2].flip(-1), "attention_mask": REAL[:2].flip(-1)}
+    turned["input_ids"][1, -2:] = IDS[1, :2]
+    padded = model.batch(turned)
+    torch.testing.assert_close(
+        model.token_distribution(padded).log_prob(padded.scored)[1:],
+        found[0].log_prob(found[1].scored),
+    )
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@torch.no_grad()
+def test_labels_of_a_text_padded_on_the_left_are_those_of_the_same_text(name: str) -> None:
+    """Those that a collator gives: the tokens, and none at padding."""
+    model = lh.latent(network(name), "delta")
+    found = []
+    for ids, real in ((IDS, REAL), (IDS.flip(-1), REAL.flip(-1))):
+        inputs = {"input_ids": ids, "attention_mask": real}
+        own = model.batch(inputs)
+        collated = model.batch(inputs, ids.masked_fill(real == 0, -100))
+        assert torch.equal(own.scored, collated.scored)
+        found.append(lh.evaluate(model, Tied(model), [collated]).tokens)
+    assert found[0] == found[1]
+
+
+def test_the_likelihood_is_the_loss_of_the_network() -> None:
+    for name in ("gpt2", "bert", "classifier", "bart"):
+        model, batch = made_latent(name, "delta")
+        inputs = {k: v for k, v in batch.inputs.items() if k != "position_ids"}
+        labels = labels_of(name)
+        if labels is None:
+            labels = IDS.masked_fill(REAL == 0, -100)
+        loss = model.network(**inputs, labels=labels).loss
+        law = model.token_distribution(batch)
+        mean = -law.log_prob(batch.scored).sum() / law.valid.sum()
+        torch.testing.assert_close(mean, loss.double())
+
+
+def test_labels_may_stand_among_the_inputs_as_a_collator_puts_them() -> None:
+    model, batch = made_latent("bart")
+    inputs = {"input_ids": IDS, "attention_mask": REAL, "labels": TARGETS}
+    found = model.batch(inputs)
+    assert torch.equal(found.target, batch.target)
+    assert found.inputs.keys() == batch.inputs.keys()
+    assert "labels" in inputs
+
+
+def test_a_function_of_ones_own_is_a_likelihood() -> None:
+    def means(outputs: Any, batch: Any) -> Tensor:
+        return outputs.last_hidden_state.mean(1)
+
+    model = lh.latent(bert("BertModel").eval(), likelihood=means)
+    batch = model.batch({"input_ids": IDS}, torch.tensor([5, 0, 2]))
+    bound = lh.terms(model.eval(), Tied(model), batch)
+    assert bound.tokens.tolist() == [1, 1, 1]
+    assert (bound.log_likelihood < 0).all()
+
+
+def test_a_part_of_a_corpus_is_evaluated() -> None:
+    model, batch = made_latent("bert")
+    guide = attach("cascaded", model)
+    report = lh.evaluate(model, guide, [batch, batch.to("cpu")], samples=2)
+    assert report.elbo == pytest.approx(report.log_likelihood - report.kl)
+    assert (report.sentences, report.tokens) == (6, 2 * int(batch.scored_valid.sum()))
+    assert report.plug_in < 0 < report.kl
+
+
+def test_only_what_a_prediction_reads_carries_a_latent() -> None:
+    model, batch = made_latent("gpt2")
+    site = poutine.trace(model).get_trace(batch).nodes["decoder.1.self.logits"]
+    # of n tokens the last predicts nothing, and the first reads a single key
+    assert site["fn"].context.mask.pairs.tolist() == [2 + 3 + 4, 0, 2]
+
+
+def test_a_call_of_the_network_itself_draws_heads_too() -> None:
+    model, _ = made_latent("llama", "cascaded")
+    trace = poutine.trace(model.network).get_trace(input_ids=IDS)
+    assert trace.stochastic_nodes == ["decoder.0.self.logits", "decoder.1.self.logits"]
+    once, again = (model.network(input_ids=IDS).logits for _ in range(2))
+    assert not torch.equal(once, again)
+    assert model.network.generate(IDS, max_new_tokens=3, do_sample=False).shape[1] > 5
+
+
+@pytest.mark.parametrize("prior", [name for name in PRIORS if name != "delta"])
+def test_a_draw_of_every_prior_moves_a_chain_of_some_blocks(prior: str) -> None:
+    made = gpt2(n_layer=4)
+    model = lh.latent(made.eval(), prior, blocks="1,3")
+    assert [(b.layer, b.first_layer) for b in model.blocks] == [(1, 1), (3, 1)]
+    nodes = poutine.trace(model).get_trace(model.batch({"input_ids": IDS})).nodes
+    below = nodes["decoder.3.self.logits"]["fn"].context.below
+    assert below is nodes["decoder.1.self.logits"]["value"]
+    assert nodes["decoder.1.self.logits"]["fn"].context.below is None
+
+
+def test_layers_that_a_call_drops_leave_nothing_to_the_next() -> None:
+    made = bart()
+    made.model.encoder.layerdrop = made.model.decoder.layerdrop = 0.5
+    model = lh.latent(made.train(), "cascaded")
+    batch = model.batch(inputs_of(made), TARGETS)
+    for seed in range(8):
+        torch.manual_seed(seed)
+        made(**batch.inputs).logits.sum().backward()  # twice through one graph is refused
+
+
+def test_states_are_there_for_an_amortised_guide() -> None:
+    seen: dict[str, Any] = {}
+
+    class Amortised(Guide):
+        def family(self, block: lh.Block) -> Any:
+            return make_prior("independent")(block)
+
+        def posterior(self, block: lh.Block, context: Any) -> Any:
+            read = context.query, context.key, context.batch.decoder_input
+            seen[block.name] = tuple(each.shape for each in read)
+            return super().posterior(block, context)
+
+    model, batch = made_latent("marian")
+    lh.terms(model, Amortised(model), batch)
+    assert seen["encoder.0.self"] == ((3, 5, 6), (3, 5, 6), (3, 3))
+    assert seen["decoder.1.cross"] == ((3, 3, 6), (3, 5, 6), (3, 3))
+    assert seen["decoder.1.self"] == ((3, 3, 6), (3, 3, 6), (3, 3))
+
+
+def test_svi_trains_network_prior_and_guide() -> None:
+    model, batch = made_latent("bart", make_prior("independent", learned_scale=True))
+    guide = Cascaded(model)
+    svi = SVI(model, guide, Adam({"lr": 1e-2}), lh.Head_ELBO())
+    parts = {**dict(model.named_parameters()), **dict(guide.named_parameters())}
+    before = {name: value.detach().clone() for name, value in parts.items()}
+    for _ in range(2):
+        assert svi.step(batch) > 0
+    still = {name for name, value in parts.items() if torch.equal(value, before[name])}
+    unread = {n for n in still if "embed_positions" in n}
+    assert still == unread
+    pyro.clear_param_store()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_model_begins_in_the_mode_of_its_network(training: bool) -> None:
+    network = grouped(attention_dropout=0.5).train(training)
+    assert all(part.training == training for part in lh.latent(network).modules())
+
+
+def test_dropout_of_any_name_makes_no_bound() -> None:
+    model = lh.latent(grouped(attention_dropout=0.5).train(), "delta")
+    batch = model.batch({"input_ids": IDS})
+    refuse(lambda: lh.terms(model, Tied(model), batch), "call model.eval() first")
+    once, again = (lh.terms(model.eval(), Tied(model), batch).elbo for _ in range(2))
+    assert torch.equal(once, again)
+
+
+def test_a_frozen_network_of_transformers_drops_nothing() -> None:
+    model = lh.latent(bert())
+    assert model.train().network.training
+    model.network.requires_grad_(False)
+    assert not model.train().network.training
+    assert model.training
+
+
+def test_heads_are_read_as_those_of_the_librarys_models() -> None:
+    for name in ("gpt2", "bert", "bart"):
+        model, batch = made_latent(name)
+        with lh.PlugIn(), Recording(model) as heads, torch.no_grad():
+            model.states(batch)
+        block = model.blocks[0].name
+        assert heads[block].weights.shape == (3, 3, 5, 5)
+        assert heads[block].outputs.shape == (3, 3, 5, 2)
+        importance = gradient_importance(model, [batch])
+        counts = {name: len(values) for name, values in importance.items()}
+        assert counts == {block.name: block.heads for block in model.blocks}
+        assert all((value > 0).any() for value in importance.values())
+
+
+@pytest.mark.parametrize("name", ["bart", "llama"])
+def test_padding_changes_no_importance_of_a_query(name: str) -> None:
+    model, batch = made_latent(name, "delta")
+    options: dict[str, Any] = {"unit": "token", "normalise": False}
+    whole = gradient_importance(model, [batch], **options)
+    labels, alone = labels_of(name), []
+    for row, length in enumerate(REAL.sum(1)):
+        own = None if labels is None else labels[row : row + 1][labels[row : row + 1] > 0][None]
+        alone.append(model.batch({"input_ids": IDS[row : row + 1, :length]}, own))
+    for block, found in gradient_importance(model, alone, **options).items():
+        torch.testing.assert_close(found, whole[block])
+
+
+def test_what_is_no_word_is_what_the_network_says() -> None:
+    model = lh.latent(gpt2(eos_token_id=[1, 9]).eval(), "delta")
+    batch = model.batch({"input_ids": IDS, "attention_mask": REAL})
+    assert batch.boundary_ids == (0, 1, 9)
+    found = attention_tokens(batch, "decoder-self").counted_keys()
+    assert found.equal(batch.target_valid & (IDS != 9))
+    two, both = made_latent("bart")
+    found = attention_tokens(both, "decoder-cross").counted_queries()
+    assert found.equal(both.target_valid & (both.decoder_input != 1))
+    found = attention_tokens(made_latent("bert")[1], "encoder-self").counted_queries()
+    assert found.equal(REAL.bool())
+    links = likeliest_links(torch.rand(3, 1, *both.target.shape[1:], both.source.shape[1]), both)
+    real = (both.source_valid & (both.source != 1)).nonzero().tolist()
+    keys = {(place, key) for place, (row,) in enumerate(links) for key, _ in row}
+    assert keys
+    assert keys <= set(map(tuple, real))
+    refuse(lambda: relevance(two, [both]), "relevance of pre-trained networks")
+
+
+def test_a_copy_is_latent_by_itself() -> None:
+    model, batch = made_latent("gpt2")
+    copy = deepcopy(model)
+    lh.plain(model)
+    assert set(lh.terms(copy, Tied(copy), batch).how.values()) == {"tied"}
+    assert lh.plain(copy.network) is copy.network
+
+
+def test_attention_weights_are_given_on_request() -> None:
+    model, batch = made_latent("gpt2", "delta")
+    said = model.network(**batch.inputs, output_attentions=True)
+    assert [weights.shape for weights in said.attentions] == [(3, 3, 5, 5)] * 2
+
+
+def test_an_image_has_one_label() -> None:
+    seen = image().eval()
+    model = lh.latent(seen, "delta")
+    batch = model.batch({"pixel_values": torch.randn(2, 1, 4, 4)}, labels=torch.tensor([0, 4]))
+    refuse(lambda: measure(model, [batch]), "measures of attention are of tokens")
+    said = seen(**batch.inputs).logits.log_softmax(-1)[[0, 1], [0, 4]]
+    assert torch.allclose(lh.terms(model, Tied(model), batch).log_likelihood, said.double())
+
+
+@torch.no_grad()
+def test_a_bias_for_each_head_in_the_mask_belongs_to_the_scores() -> None:
+    seen = jiggle(image("Beit", use_relative_position_bias=True), 0.3).eval()
+    pixels = {"pixel_values": torch.randn(2, 1, 4, 4)}
+    before = seen(**pixels).logits
+    model = lh.latent(seen, "delta")
+    torch.testing.assert_close(model.network(**pixels).logits, before, rtol=0, atol=1e-12)
+    mask = torch.zeros(1, 3, 5, 5)
+    mask[:, 1, :, 2] = -torch.inf
+    block = model._pretrained_blocks()[0]
+    given = torch.randn(1, 3, 5, 5), torch.randn(1, 3, 5, 2), mask, 0.0
+    refuse(lambda: block.attend(*given), "encoder.0.self", "one attention mask")
+
+
+def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
+    made = network("gpt2")
+    refuse(lambda: lh.latent(torch.nn.Linear(2, 2)), "PreTrainedModel", "Linear")
+    refuse(lambda: lh.latent(made, blocks="0-1,7"), "'7'", "decoder.0.self")
+    refuse(lambda: lh.latent(made, "gaussian"), "unknown prior 'gaussian'")
+    refuse(lambda: lh.latent(made, likelihood="poisson"), "'poisson'", "language-model")
+    refuse(lambda: lh.latent(made, latents=[StaticSelector(3)]), "Gating", "candidates")
+    latent = unchecked(lh.latent)
+    refuse(lambda: latent(made, prior=3), "prior must be a name, or make a Family", "got 3")
+    refuse(lambda: lh.latent(network("gpt2"), lambda _: 3), "prior must make a Family", "got 3")
+    refuse(lambda: latent(made, blocks=[0, 1]), "blocks must be a word", "[0, 1]")
+    refuse(
+        lambda: latent(made, latents=[1]), "latents must be options, as AlignmentOptions(), got 1"
+    )
+    encoder = Gating(3, ("decoder-self", "encoder-self"))
+    refuse(lambda: lh.latent(made, latents=[encoder]), "'encoder-self'", "it has decoder-self")
+    refuse(lambda: lh.plain(made), "not latent")
+    assert made.config._attn_implementation == "sdpa"
+    model = lh.latent(made)
+    refuse(lambda: lh.latent(made), "already")
+    old = model
+    model = lh.latent(lh.plain(old))
+    refuse(lambda: old(old.batch({"input_ids": IDS})), "plain gave its network back")
+    refuse(lambda: lh.plain(old), "not latent")
+    refuse(lambda: model(lh.Batch.of([[3, 2]])), "batch")
+    refuse(lambda: model.batch({"input_ids": IDS}).repeated(2), "cannot be repeated")
+    refuse(lambda: made(IDS, indices=IDS), "decoder.0.self", "the argument indices")
+    for unread in ({"num_items_in_batch": torch.tensor(7)}, {"special_tokens_mask": IDS}):
+        assert made(IDS, **unread).logits.isfinite().all()
+    made.activation_checkpointing_enable()
+    made.train()
+    refuse(lambda: model(model.batch({"input_ids": IDS})), "activation_checkpointing_disable")
+    refuse(lambda: made(IDS), "activation_checkpointing_disable")
+
+
+@pytest.mark.parametrize("make", [lambda: network("gpt2"), lambda: network("bart"), bert])
+def test_copy_heads_are_refused_before_a_network_is_changed(make: Callable[[], Any]) -> None:
+    made = make()
+    config = made.config
+    for copy in (lh.CopyOptions(), CopyHeads(lh.CopyOptions(), 6)):
+        refuse(lambda copy=copy: lh.latent(made, latents=[copy]), "copy heads need a model of")
+    assert made.config is config
+    assert config._attn_implementation == "sdpa"
+
+
+def test_inputs_that_are_no_sentences_in_tensors_are_refused() -> None:
+    model = lh.latent(network("gpt2"))
+    batch = partial(unchecked(type(model).batch), model)
+    refuse(lambda: batch({"input_ids": IDS.tolist()}), "return_tensors='pt'", "input_ids", "list")
+    refuse(lambda: batch(IDS), "return_tensors='pt'", "inputs of type Tensor")
+    refuse(lambda: batch({"input_ids": IDS[0]}), "input_ids must have a row", "(5,)")
+    pairs = {"input_ids": IDS, "attention_mask": torch.ones(3, 1, 5, 5)}
+    refuse(lambda: batch(pairs), "attention_mask must have a row", "(3, 1, 5, 5)")
+    other = {"input_ids": IDS, "attention_mask": REAL[:, :4]}
+    refuse(lambda: batch(other), "attention_mask must have the shape of input_ids", "(3, 4)")
+    refuse(lambda: batch({"input_ids": IDS}, IDS.tolist()), "labels must be a tensor, got list")
+    assert batch({"input_ids": IDS}, index=[2, 0, 1]).index.tolist() == [2, 0, 1]
+
+
+def test_a_mask_of_samples_of_sound_is_refused() -> None:
+    sizes = {"hidden_size": 6, "intermediate_size": 7, "num_hidden_layers": 1, "num_labels": 3}
+    hearing = {"conv_dim": (5,), "conv_kernel": (4,), "conv_stride": (2,)}
+    places = {"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2}
+    config = transformers.Wav2Vec2Config(
+        num_attention_heads=3, num_feat_extract_layers=1, **sizes, **hearing, **places
+    )
+    heard = transformers.Wav2Vec2ForSequenceClassification(config).eval()
+    model = lh.latent(heard, likelihood="classification")
+    sound = {"input_values": torch.randn(2, 20)}
+    labels = torch.tensor([0, 2])
+    assert lh.terms(model, Tied(model), model.batch(sound, labels)).elbo.isfinite().all()
+    masked = model.batch(sound | {"attention_mask": torch.ones(2, 20)}, labels)
+    refuse(lambda: model(masked), "encoder.0.self", "20 positions, heads have 9")
+
+
+def test_networks_whose_attention_is_not_chosen_by_name_are_refused() -> None:
+    sizes = {"hidden_size": 6, "embedding_size": 6, "intermediate_size": 7, "vocab_size": 13}
+    albert = transformers.AlbertConfig(num_attention_heads=3, num_hidden_layers=2, **sizes)
+    refuse(lambda: lh.latent(transformers.AlbertModel(albert)), "AlbertModel", "shares")
+    xlnet = transformers.XLNetConfig(vocab_size=13, d_model=6, n_layer=1, n_head=3, d_inner=7)
+    refuse(lambda: lh.latent(transformers.XLNetModel(xlnet)), "XLNetModel", "AttentionInterface")
+
+
+def test_a_network_without_a_likelihood_says_so_where_it_needs_one() -> None:
+    model = lh.latent(bert("BertModel"))
+    refuse(lambda: model.batch({"input_ids": IDS}), "BertModel", "likelihood")
+    masked = lh.latent(bert())
+    refuse(lambda: masked.batch({"input_ids": IDS}), "labels must be given")
+    one = lh.latent(bert("BertForSequenceClassification", num_labels=1).eval())
+    told = one.batch({"input_ids": IDS}, torch.tensor([0, 0, 0]))
+    refuse(lambda: lh.terms(one, Tied(one), told), "two labels")
+    refuse(lambda: one.batch({"input_ids": IDS}, torch.zeros(3)), "whole number")
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "said"),
+    [
+        ("gpt2", IDS[:, :1], "(3, 0), and scores for (3, 4)"),
+        ("gpt2", IDS[:, :2], "(3, 1), and scores for (3, 4)"),
+        ("gpt2", IDS + 3, "between 0 and 12, or be -100 where nothing is predicted; got 14"),
+        ("bert", IDS[:, :1], "(3, 1), and scores for (3, 5)"),
+        ("bert", IDS[:, :4], "(3, 4), and scores for (3, 5)"),
+        ("bert", IDS - 3, "between 0 and 12, or be -100 where nothing is predicted; got -1"),
+        ("bart", IDS, "(3, 5), and scores for (3, 3)"),
+        ("bart", TARGETS[:, :1], "(3, 1), and scores for (3, 3)"),
+        ("classifier", torch.tensor([2, 0, 3]), "between 0 and 2"),
+    ],
+)
+def test_labels_that_are_not_scored_are_refused(name: str, labels: Tensor, said: str) -> None:
+    model = lh.latent(network(name), "delta")
+    refuse(lambda: model.token_distribution(model.batch(inputs_of(model.network), labels)), said)
+
+
+def test_labels_that_a_function_does_not_score_are_refused() -> None:
+    model = lh.latent(network("bert"), likelihood=lambda said, _: said.logits)
+    batch = model.batch({"input_ids": IDS}, IDS[:, 0])
+    refuse(lambda: model.token_distribution(batch), "(3, 1)", "(3, 5)")
+
+
+def test_a_network_of_another_type_than_the_usual_has_priors_of_its_own() -> None:
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        model = lh.latent(gpt2().double().eval(), "cascaded")
+        bound = lh.terms(model, Tied(model), model.batch({"input_ids": IDS}))
+    finally:
+        torch.set_default_dtype(usual)
+    assert bound.log_likelihood.dtype == torch.double
+
+
+def test_a_machine_without_transformers_is_told_of_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ImportError, match=r"latentheads\[transformers\]"):
+        lh.latent(None)
+
+
+def test_a_network_whose_parts_have_blocks_of_one_name_is_refused_in_a_line() -> None:
+    with torch.device("meta"):  # three of them
+        made = transformers.CLIPSegForImageSegmentation(transformers.CLIPSegConfig())
+    refuse(lambda: lh.latent(made), "has two blocks 'encoder.0.self'", "vision_model", "text_model")
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        (torch.zeros(2, 0).long(), "input_ids has no token: a batch has at least one sentence"),
+        (torch.zeros(0, 3).long(), "input_ids has no token: a batch has at least one sentence"),
+        (torch.ones(1, 99).long(), "input_ids has 99 tokens, and the network has positions for "),
+        (torch.tensor([[5, 99]]), "input_ids has the id 99, and the network's vocabulary has the"),
+        (torch.tensor([[5, -1]]), "input_ids has the id -1, and the network's vocabulary has the"),
+    ],
+)
+def test_tokens_that_the_network_cannot_read_are_named(ids: Tensor, said: str) -> None:
+    model = lh.latent(gpt2(), make_prior("independent"))
+    with pytest.raises(ValueError, match=f"^{said}"):
+        model.batch({"input_ids": ids})

@@ -1,0 +1,193 @@
+"""Heads behind gates, and heads removed from a network of transformers for good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyro
+import pytest
+import torch
+import transformers
+
+import latentheads as lh
+from latentheads.contrib.hf import from_pretrained
+from latentheads.guides import Cascaded, Tied
+from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.logits.priors import Independent
+from latentheads.pruning import all_heads, fold_selection, remove_heads
+from tests.latentheads.contrib.hf.networks import (
+    IDS,
+    REAL,
+    bart,
+    gpt2,
+    grouped,
+    image,
+    inputs_of,
+    labels_of,
+    network,
+)
+from tests.tiny import jiggle
+
+KEPT: dict[str, dict[str, list[int]]] = {
+    "gpt2": {"decoder.0.self": [2], "decoder.1.self": []},
+    "llama": {"decoder.0.self": [1, 3], "decoder.1.self": [2, 3]},
+    "bert": {"encoder.1.self": [0, 2]},
+    "bart": {"encoder.0.self": [], "decoder.0.self": [1], "decoder.1.cross": [0]},
+}
+
+
+def silence(model: Any, kept: dict[str, list[int]]) -> None:
+    """Has the heads that are to go say nothing."""
+    for block in model._pretrained_blocks():
+        gone = set(range(block.block.heads)) - set(kept.get(block.block.name, range(9)))
+        with torch.no_grad():
+            weight = block.output_weight.unflatten(1, (block.block.heads, -1))
+            weight[:, sorted(gone)] = 0
+
+
+@pytest.mark.parametrize("name", KEPT)
+@torch.no_grad()
+def test_a_smaller_network_says_the_same_and_is_kept_in_a_folder(name: str, tmp_path: Path) -> None:
+    model = lh.latent(network(name), "delta")
+    batch = model.batch(inputs_of(model.network), labels_of(name))
+    silence(model, KEPT[name])
+    law, size = model.token_distribution(batch), sum(p.numel() for p in model.network.parameters())
+    want, whole = law.log_prob(batch.scored), all_heads(model)
+    remove_heads(model, KEPT[name])
+    assert sum(p.numel() for p in model.network.parameters()) < size
+    counts = {n: len(h) for n, h in all_heads(model).items()}
+    assert counts == {n: len(KEPT[name].get(n, h)) for n, h in whole.items()}
+    torch.testing.assert_close(model.token_distribution(batch).log_prob(batch.scored), want)
+    made = lh.plain(model)
+    made.save_pretrained(tmp_path)
+    opened = from_pretrained(tmp_path).double().eval()
+    assert type(opened) is type(made)
+    assert opened.config.kept_heads == KEPT[name]
+    again = lh.latent(opened, "delta")
+    left = {n: len(h) or 1 for n, h in all_heads(model).items()}  # one is silent where all went
+    assert {n: len(h) for n, h in all_heads(again).items()} == left
+    torch.testing.assert_close(again.token_distribution(batch).log_prob(batch.scored), want)
+
+
+def test_heads_removed_twice_are_known_by_the_places_they_began_with(tmp_path: Path) -> None:
+    model = lh.latent(network("bert"), "delta")
+    remove_heads(model, {"encoder.0.self": [0, 2]})
+    remove_heads(model, {"encoder.0.self": [1]})
+    assert model.network.config.kept_heads == {"encoder.0.self": [2]}
+    model.network.save_pretrained(tmp_path)  # while it is latent
+    opened = from_pretrained(tmp_path).double().eval()
+    told = {"input_ids": IDS, "attention_mask": REAL}
+    with torch.no_grad():
+        torch.testing.assert_close(opened(**told).logits, lh.plain(model)(**told).logits)
+
+
+@pytest.mark.parametrize(
+    ("name", "block"), [("llama", "decoder.0.self"), ("bert", "encoder.1.self")]
+)
+@torch.no_grad()
+def test_heads_of_an_opened_network_are_removed_too(name: str, block: str, tmp_path: Path) -> None:
+    model = lh.latent(network(name), "delta")
+    remove_heads(model, KEPT[name])
+    lh.plain(model).save_pretrained(tmp_path / "once")
+    again = lh.latent(from_pretrained(tmp_path / "once").double().eval(), "delta")
+    batch = again.batch(inputs_of(again.network), labels_of(name))
+    silence(again, {block: [1]})
+    want = again.token_distribution(batch).log_prob(batch.scored)
+    remove_heads(again, {block: [1]})
+    lh.plain(again).save_pretrained(tmp_path / "twice")
+    opened = from_pretrained(tmp_path / "twice").double().eval()
+    assert opened.config.kept_heads == {**KEPT[name], block: KEPT[name][block][1:]}
+    smaller = lh.latent(opened, "delta")
+    assert all_heads(smaller)[block] == [0]
+    torch.testing.assert_close(smaller.token_distribution(batch).log_prob(batch.scored), want)
+
+
+def test_a_whole_network_whose_heads_nobody_finds_is_opened_too(tmp_path: Path) -> None:
+    config = transformers.XLNetConfig(vocab_size=13, d_model=6, n_layer=1, n_head=3, d_inner=7)
+    transformers.XLNetModel(config).save_pretrained(tmp_path)
+    assert type(from_pretrained(tmp_path)) is transformers.XLNetModel
+
+
+@torch.no_grad()
+def test_a_network_whose_weights_have_other_names_in_a_folder_is_opened(tmp_path: Path) -> None:
+    made = jiggle(image(), 0.3).eval().vit
+    model = lh.latent(made, "delta")
+    silence(model, kept := {"encoder.0.self": [1]})
+    pixels = {"pixel_values": torch.randn(2, 1, 4, 4)}
+    want = made(**pixels).last_hidden_state
+    remove_heads(model, kept)
+    lh.plain(model).save_pretrained(tmp_path)
+    opened = from_pretrained(tmp_path).double().eval()
+    torch.testing.assert_close(opened(**pixels).last_hidden_state, want)
+
+
+def test_a_guide_forgets_the_heads_that_go() -> None:
+    model = lh.latent(jiggle(grouped(), 0.3).eval(), Independent(1.0, True))
+    batch = model.batch({"input_ids": IDS, "attention_mask": REAL})
+    remove_heads(model, {"decoder.0.self": [0, 1]}, guide := Tied(model))
+    bound = lh.terms(model.eval(), guide, batch)
+    assert bound.kl["decoder.0.self.logits"].tolist() == [0, 0, 0]
+    assert [block.heads for block in model.blocks] == [2, 4]
+
+
+def test_gates_are_pressed_and_folded_into_the_network() -> None:
+    model = lh.latent(network("gpt2"), "delta", latents=[Gating(3, ("decoder-self",))])
+    for parameter in model.network.parameters():
+        parameter.requires_grad_(False)
+    batch, guide = model.batch({"input_ids": IDS, "attention_mask": REAL}), Tied(model)
+    assert model.l0_penalty is not None
+    model.l0_penalty.value.fill_(100.0)
+    with pyro.validation_enabled(False):
+        lh.Head_ELBO(analytic=True).loss_and_grads(model.train(), guide, batch)
+    assert all((family.weight.grad > 0).all() for family in guide.selection_families)
+    model.eval()
+    starts = [[-3.0, 0.5, 3.0], [3.0, -3.0, 0.5]]
+    with torch.no_grad():
+        for family, start in zip(guide.selection_families, starts, strict=True):
+            family.weight.copy_(torch.tensor([start]) / family.gain)
+    with torch.no_grad(), lh.PlugIn(), lh.WithSelection(guide):
+        want = model.token_distribution(batch).log_prob(batch.scored)
+        written = model.network.generate(IDS, max_new_tokens=3, do_sample=False)
+    bound = lh.terms(model, guide, batch)
+    assert set(bound.shared_kl) == {"decoder.0.self.selection", "decoder.1.self.selection"}
+    fold_selection(model, guide)
+    remove_heads(model, {"decoder.0.self": [1, 2], "decoder.1.self": [0, 2]}, guide)
+    with torch.no_grad():
+        torch.testing.assert_close(model.token_distribution(batch).log_prob(batch.scored), want)
+        made = lh.plain(model)
+        assert torch.equal(made.generate(IDS, max_new_tokens=3, do_sample=False), written)
+
+
+def test_a_removal_that_would_change_the_network_is_refused_and_changes_nothing() -> None:
+    def refuse(model: Any, kept: dict[str, list[int]], *said: str, guide: Any = None) -> None:
+        before = all_heads(model)
+        with pytest.raises(ValueError) as refused:
+            remove_heads(model, kept, guide)
+        assert all(words in str(refused.value) for words in said)
+        assert all_heads(model) == before
+
+    shared = lh.latent(grouped(), "delta")
+    refuse(shared, {"decoder.0.self": [0], "decoder.1.self": [0, 1, 2]}, "decoder.1.self", "groups")
+    model = lh.latent(gpt2(), "cascaded")
+    refuse(model, {"decoder.0.self": [0]}, "decoder.0.self", "uses the logits")
+    model = lh.latent(bart(), "independent")
+    refuse(model, {"encoder.1.self": [0]}, "encoder.1.self", guide=Cascaded(model))
+    refuse(lh.latent(network("t5"), "delta"), {"encoder.1.self": [0]}, "T5Attention", "a bias")
+    seen = lh.latent(image("Beit", use_relative_position_bias=True), "delta")
+    refuse(seen, {"encoder.0.self": [0]}, "BeitAttention", "a bias for each head")
+    for name, options in {"StableLm": {"qk_layernorm": True}, "DiffLlama": {}}.items():
+        apart = lh.latent(grouped(name, **options), "delta")
+        refuse(apart, {"decoder.0.self": [0, 2]}, f"{name}Attention", "the use of")
+
+
+def test_a_folder_within_a_folder_is_opened_and_what_a_folder_says_is_not_given(
+    tmp_path: Path,
+) -> None:
+    made = network("bert")
+    made.save_pretrained(tmp_path / "inner")
+    assert type(from_pretrained(tmp_path, subfolder="inner")) is type(made)
+    with pytest.raises(ValueError, match=r"^config cannot be given"):
+        from_pretrained(tmp_path / "inner", config=made.config)
+    with pytest.raises(ValueError, match=r"^output_loading_info cannot be given"):
+        from_pretrained(tmp_path / "inner", output_loading_info=True)

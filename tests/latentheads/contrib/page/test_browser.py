@@ -1,0 +1,263 @@
+"""The page in a real browser: every view of every run is drawn, and nothing goes wrong."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import latentheads as lh
+from latentheads.contrib.heads.alignments import alignment_distributions
+from latentheads.contrib.page.curves import gather_curves
+from latentheads.contrib.page.facts import gather_facts, list_scores
+from latentheads.contrib.page.inclusion import gather_inclusion
+from latentheads.contrib.page.template import fill_page
+from latentheads.corpora.batches import collate
+from latentheads.metrics.scores import METRICS, SCORES
+from tests.figures import FIGURES, rows_of
+from tests.latentheads.contrib.page.runs import BREAKS_OUT, make_run, small_corpus
+
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
+WORDS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000")
+
+pytestmark = pytest.mark.skipif(not BROWSER, reason="no Chromium is installed")
+
+SELECTION = {
+    "encoder-self": {
+        "tasks": ["velu", "tamir"],
+        "chosen": {"encoder.0.self": [[1, 0, 1], [0, 1, 1]]},
+        "probabilities": {"encoder.0.self": [[0.9, 0.1, 0.8], [0.2, 0.7, 0.9]]},
+        "sharing": [[1.0, 0.5], [0.5, None]],
+        "by_chance": 0.67,
+    }
+}
+SCORED = rows_of({**FIGURES, **dict.fromkeys(METRICS, 12.34)})
+PERPLEXITY = {
+    "mode": "sentences",
+    "part": "test",
+    "tokens": 9,
+    "iwae_k": 2,
+    "token": {"elbo": 3.0},
+    "word": {"elbo": 5.0, "plug_in": 4.0},
+}
+
+
+def body_of(file: Path, address: str = "", width: int = 800) -> dict[str, str]:
+    """The data of a page's body after it has drawn."""
+    size = f"--window-size={width},1000"
+    words = [BROWSER, *WORDS, size, "--dump-dom", f"file://{file}{address}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+    found = re.search(r"<body[^>]*>", done.stdout)
+    assert found is not None
+    data = dict(re.findall(r'data-(\w+)="([^"]*)"', found[0]))
+    return {name: html.unescape(value) for name, value in data.items()} | {"dom": done.stdout}
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    run = make_run(tmp_path_factory.mktemp("copied") / "run", small_corpus(), "delta", "copy")
+    with torch.no_grad():
+        run.model.latents["copy"].bias.fill_(0.0)  # some words are copied
+    return run
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory, copied: Any) -> lh.ReportPage:
+    place = tmp_path_factory.mktemp("runs")
+    runs = [
+        make_run(place / "pairs", small_corpus(long=True), selection=SELECTION),
+        make_run(place / "aligned", small_corpus(), "delta", "two blocks", test=SCORED),
+        make_run(place / "text", small_corpus(text=True), perplexity=[PERPLEXITY]),
+    ]
+    runs.insert(2, copied)
+    return lh.report(runs, shown=3, draws=3)
+
+
+@pytest.fixture(scope="module")
+def seen(page: lh.ReportPage, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What every view says that it has drawn, by run and view."""
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    page.save(file)
+    body = body_of(file, "#walk")
+    assert "errors" not in body, body["errors"]
+    views = {(each["run"], each["view"]): each for each in json.loads(body["walked"])}
+    return {"views": views, "dom": body["dom"]}
+
+
+def test_every_view_that_has_something_to_show_is_drawn(seen: dict[str, Any]) -> None:
+    common = {"bounds", "training", "heads", "head", "pairs", "sentences"}
+    offered = {run: {view for each, view in seen["views"] if each == run} for run in range(4)}
+    translated = common | {"calibration"}
+    aligned = translated | {"alignments"}
+    assert offered == {0: translated | {"selection"}, 1: aligned, 2: aligned, 3: common}
+    assert all(each["drawn"] > 0 for each in seen["views"].values())
+
+
+def test_rows_of_weights_sum_to_one(seen: dict[str, Any]) -> None:
+    for key in ((0, "head"), (1, "head"), (2, "alignments"), (3, "head")):
+        view = seen["views"][key]
+        assert 0.99 < float(view["low"]) <= float(view["high"]) < 1.01
+
+
+def test_maps_are_of_heads_that_vary_and_of_those_that_do_not(seen: dict[str, Any]) -> None:
+    maps = {key: int(view["maps"]) for key, view in seen["views"].items() if "maps" in view}
+    heads = {(0, "head"): 4, (1, "head"): 1, (2, "head"): 1, (3, "head"): 4}
+    assert maps == heads | {(1, "alignments"): 6, (2, "alignments"): 3}
+    assert seen["views"][0, "head"]["draws"] == "3"
+    assert seen["views"][0, "selection"]["cells"] == "10"  # 6 chances, and 4 of what tasks share
+    assert seen["views"][1, "alignments"]["gold"] == "2"
+
+
+def test_words_that_are_rather_copied_are_marked(seen: dict[str, Any], copied: Any) -> None:
+    batch = collate(copied.corpus.test, range(1))
+    posterior = alignment_distributions(copied.model, copied.guide, batch).posterior[0, 0]
+    marked = int((posterior[:, 0] < 0.5).sum())
+    assert 0 < marked < len(posterior)
+    assert seen["views"][2, "alignments"]["marked"] == str(marked)
+    assert "marked" not in seen["views"][1, "alignments"]
+
+
+def test_probabilities_of_gates_stand_below_each_sentence(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", small_corpus(), "delta", "two bernoulli blocks")
+    lh.report(run, tmp_path / "page.html", shown=3, draws=2)
+    body = body_of(tmp_path / "page.html", "#view=sentences")
+    assert "errors" not in body
+    (data,) = (view for view in re.findall(r"<section[^>]*>", body["dom"]) if "data-cells" in view)
+    assert 'data-cells="54"' in data  # 3 sentences, 3 distributions, 6 heads
+    batch = collate(run.corpus.test, range(3))
+    first = gather_inclusion(run, batch)[0]["decoder.1.cross"]["posterior"][2]
+    assert f'"decoder.1.cross, head 2, exact posterior: {first:.4f}"' in body["dom"]
+
+
+def test_disagreement_stands_chain_by_chain(seen: dict[str, Any]) -> None:
+    view = seen["views"][0, "pairs"]
+    assert (view["blocks"], view["chains"]) == ("6", "3")
+
+
+def test_it_says_what_is_measured_here_and_what_was_reported(seen: dict[str, Any]) -> None:
+    words = "on 3 sentences of the test part; KL and gap are from the run"
+    assert words in seen["dom"]
+
+
+def test_every_score_has_a_column(seen: dict[str, Any]) -> None:
+    for title in (SCORES[name].heading for name in METRICS):
+        assert f">{html.escape(title, quote=False)}<br>" in seen["dom"]
+    assert seen["dom"].count(">12.34<") == len(METRICS)
+
+
+def test_a_value_of_a_sentence_has_the_label_of_its_kind(seen: dict[str, Any]) -> None:
+    texts = seen["dom"].split('data-view="sentences"')[1]
+    assert '<span class="word bound">bound</span> ELBO <b>' in texts
+
+
+def test_words_stay_words(seen: dict[str, Any]) -> None:
+    assert html.escape(f"d {BREAKS_OUT}") in seen["dom"]
+
+
+def test_a_text_is_written_in_its_own_direction(seen: dict[str, Any]) -> None:
+    texts = seen["dom"].split('data-view="sentences"')[1]
+    assert re.findall(r"<dt>text</dt><dd[^>]*>", texts) == ['<dt>text</dt><dd dir="auto">'] * 3
+
+
+def test_no_two_of_twenty_runs_have_the_same_line(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", small_corpus())
+    chances = {"encoder.0.self": [[0.9, 0.1, 0.8]], "encoder.1.self": [[0.7]]}
+    side = {"tasks": [""], "chosen": chances, "probabilities": chances}
+    facts = gather_facts(run, "") | {"curves": gather_curves(run.metrics), "sentences": []}
+    facts["selection"] = {"encoder-self": side}
+    facts["options"] |= {"select": "selection"}  # every candidate has a place of its own
+    own = {"name": "encoder.0.self", "chain": "encoder-self", "layer": 0, "heads": 1}
+    facts["grid"] = {"blocks": [own], "values": {"entropy": {"encoder.0.self": [0.5]}}}
+    runs = [{**facts, "name": f"run {number}"} for number in range(20)]
+    page = fill_page({"made": "", "scores": list_scores(), "asked": 1, "kept": 0, "runs": runs})
+    (tmp_path / "page.html").write_text(page)
+    body = body_of(tmp_path / "page.html", "#view=all")
+    assert "errors" not in body, body["errors"]
+    chart = body["dom"].split("Bound of every run")[2].split("</figure>")[0]
+    for element in ("path", "line"):
+        drawn = (found for found in re.findall(rf"<{element}[^>]*>", chart) if "--run-" in found)
+        looks = [re.findall(r'stroke(?:-dasharray)?="([^"]*)"', each) for each in drawn]
+        assert len(set(map(tuple, looks))) == len(looks) == 20
+    assert "max-content repeat(3," in body["dom"].split('data-view="selection"')[1]
+    assert "a cell is a slot, which each task may fill" not in body["dom"].split("<script")[0]
+
+
+MEASURED = """<script>addEventListener("load", () => setTimeout(() => {
+  const table = document.querySelector(".wide");
+  document.body.dataset.hidden = table.scrollWidth - table.clientWidth;
+}, 1000));</script></body>"""
+
+
+@pytest.mark.parametrize("width", [800, 1280, 1920])
+def test_the_table_of_bounds_fits_the_page(tmp_path: Path, width: int) -> None:
+    scores = {
+        **FIGURES,
+        "exact": -1.3,
+        "gap": 0.1,
+        "bleu": 30.0,
+        "chrf": 50.0,
+        "truth_sentences": 9,
+    }
+    run = make_run(tmp_path / "run", small_corpus(), test=rows_of({**scores, "exact": None}))
+    facts = gather_facts(run, "") | {"curves": gather_curves(run.metrics), "sentences": []}
+    aligned = {**facts, "figures": {"test": scores}}
+    names = ("transformer-seed0", "coda-seed0", "exact+alignments-seed0", "cascaded-seed0")
+    runs = [{**(aligned if "+" in name else facts), "name": name} for name in names]
+    page = fill_page({"made": "", "scores": list_scores(), "asked": 1, "kept": 0, "runs": runs})
+    (tmp_path / "page.html").write_text(page.replace("</body>", MEASURED))
+    body = body_of(tmp_path / "page.html", width=width)
+    assert "errors" not in body, body["errors"]
+    assert int(body["hidden"]) == 0
+    assert ('class="wide turned"' in body["dom"]) == (width == 800)
+    assert body["dom"].count(">no bound<") == 1
+
+
+FRAMED = """<!doctype html><body>{frame}<script>
+const frame = document.querySelector("iframe");
+const copy = () => Object.assign(document.body.dataset, frame.contentDocument.body.dataset,
+  frame.contentDocument.querySelector("section").dataset);
+frame.addEventListener("load", () => setTimeout(() => {{
+  frame.contentWindow.location.hash = "{address}";
+  setTimeout(copy, 1500);
+}}, 500));
+</script></body>"""
+
+
+def test_a_frame_of_a_notebook_follows_its_address_to_a_map_of_200_by_60(
+    page: lh.ReportPage, tmp_path: Path
+) -> None:
+    address = "run=0&view=head&sentence=2&block=decoder.0.cross&head=1&row=59&draw=2&theme=dark"
+    file = tmp_path / "notebook.html"
+    file.write_text(FRAMED.format(frame=page._repr_html_(), address=address), encoding="utf-8")
+    body = body_of(file)
+    assert "errors" not in body, body["errors"]
+    assert (body["ready"], body["block"], body["size"]) == ("head", "decoder.0.cross", "201 x 61")
+
+
+def test_runs_of_different_texts_are_told_apart_and_classes_are_named(tmp_path: Path) -> None:
+    runs = []
+    for name, text in (("one", "abc"), ("two", "abd")):
+        runs.append(make_run(tmp_path / name, small_corpus()))
+        (tmp_path / name / "corpus.json").write_text(json.dumps({"test": text}), "utf-8")
+    lh.report(runs, tmp_path / "page.html", shown=1, draws=2, sentences=2)
+    dom = body_of(tmp_path / "page.html")["dom"]
+    assert "reported on different test texts" in dom
+    training = body_of(tmp_path / "page.html", "#view=training")["dom"]
+    assert 'aria-label="Bound on validation"' in training
+    assert 'aria-label="Bound of every run' not in training
+    assert "class_path:" not in dom.partition("</script>")[2].rpartition("<script")[0]
+    (tmp_path / "two" / "corpus.json").write_text(json.dumps({"test": "abc"}), "utf-8")
+    lh.report(runs, tmp_path / "page.html", shown=1, draws=2, sentences=2)
+    assert "reported on different test texts. " not in body_of(tmp_path / "page.html")["dom"]
+    assert 'class="warning"' not in body_of(tmp_path / "page.html")["dom"]
+    training = body_of(tmp_path / "page.html", "#view=training")["dom"]
+    assert 'aria-label="Bound of every run"' in training

@@ -1,0 +1,27 @@
+"""The sentences of a page: what their figures are said to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from latentheads.contrib.page.sentences import gather_texts
+from latentheads.corpora.batches import batches
+from latentheads.inference.sentences import sentence_bounds
+from tests.latentheads.contrib.page.runs import make_run, small_corpus
+
+
+def test_bounds_of_a_sentence_are_in_nats_a_token_beside_what_all_pay_together(
+    tmp_path: Path,
+) -> None:
+    run = make_run(tmp_path / "run", small_corpus(text=True))
+    part = run.corpus.test.first(1)
+    alone = sentence_bounds(run.model, run.guide, next(iter(batches(part, 64, shuffle=False))), 2)
+    shared = replace(alone, shared_kl=torch.tensor(2.5, dtype=torch.float64))
+    ((one,), (other,)) = (gather_texts(run, part, each) for each in (alone, shared))
+    assert (one["bounds"]["tokens"], one["bounds"]["shared_kl"]) == (4, 0)
+    for name in ("elbo", "kl", "iwae", "plug_in"):
+        assert one["bounds"][name] == float(getattr(alone, name)[0]) / 4
+    assert other["bounds"] == one["bounds"] | {"shared_kl": 2.5}

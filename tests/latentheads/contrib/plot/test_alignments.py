@@ -1,0 +1,146 @@
+"""Where the words of a sentence point: prior, guide and exact posterior side by side."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import latentheads as lh
+from latentheads.contrib.heads import AlignmentDistributions, alignment_distributions
+from latentheads.contrib.plot import draw_alignments
+from latentheads.corpora import Corpus
+from latentheads.corpora.from_grammar import sample_pairs, sample_text_corpus
+from latentheads.decoding.translate import Decoding
+from latentheads.guides import GUIDES
+from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.runs.pairs import GuideSpec
+from latentheads.runs.run import Run
+from latentheads.runs.settings import Settings
+from tests.latentheads.contrib.plot.drawn import images, some_laws, ticks
+from tests.latentheads.latents.alignments.models import SHAPES
+from tests.tiny import jiggle, sizes
+
+SOURCES, TARGETS = ["a", "b", "c", "<eos>"], ["k", "l", "<eos>"]
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_every_law_of_every_head_has_a_map_without_padding(heads: int) -> None:
+    laws = some_laws(heads)
+    figure: Any = draw_alignments(laws, SOURCES, TARGETS, guide="mine, reads target", title="read")
+    expected = [each[0, h, :3, :4] for h in range(heads) for each in _tables(laws)]
+    for shown, values in zip(images(figure), expected, strict=True):
+        np.testing.assert_allclose(shown, values)
+    titles = [axis.get_title() for axis in figure.axes[:3]]
+    guide, posterior = "guide:\nmine, reads target", "exact posterior:\ngiven the token"
+    assert titles == ["prior:\nbefore the token is known", guide, posterior]
+    assert ticks(figure.axes[0], "y") == TARGETS
+    assert ticks(figure.axes[3 * heads - 1], "x") == SOURCES
+    assert figure.get_suptitle() == "read"
+    assert not figure.axes[0].patches
+    names = [figure.axes[3 * head].get_ylabel() for head in range(heads)]
+    assert names == (
+        ["target token"] if heads == 1 else [f"head {n}\ntarget token" for n in (0, 1)]
+    )
+
+
+def _tables(laws: AlignmentDistributions) -> tuple[torch.Tensor, ...]:
+    return laws.prior, laws.guide, laws.posterior
+
+
+def test_gold_links_are_framed_in_every_map() -> None:
+    figure: Any = draw_alignments(some_laws(1), SOURCES, TARGETS, {(2, 0), (0, 1)})
+    for axis in figure.axes[:3]:
+        assert [patch.get_xy() for patch in axis.patches] == [(-0.5, 0.5), (1.5, -0.5)]
+    assert figure.get_suptitle().endswith("Framed: gold alignment.")
+    with pytest.raises(ValueError, match=r"^links must be pairs of indices below 4 and 3, got"):
+        draw_alignments(some_laws(1), SOURCES, TARGETS, {(9, 0)})
+
+
+def test_sound_is_drawn_above_every_law_in_its_time() -> None:
+    laws, frames = some_laws(1), np.random.default_rng(3).normal(size=(14, 5))
+    figure: Any = draw_alignments(laws, SOURCES, TARGETS, guide="mine", frames=frames)
+    shown = images(figure)
+    for place, values in enumerate(_tables(laws)):
+        np.testing.assert_allclose(shown[place], frames.T)
+        np.testing.assert_allclose(shown[3 + place], values[0, 0, :3, :4])
+        above, below = figure.axes[place], figure.axes[3 + place]
+        assert above.images[0].get_extent() == [-0.5, 3.0, 0, 5]  # a position is four frames
+        assert above.get_xlim() == below.get_xlim() == (-0.5, 3.5)  # the last position is whole
+        assert below.get_xlabel() == "audio"
+    assert figure.axes[1].get_title() == "guide:\nmine"
+    assert ticks(figure.axes[3], "y") == TARGETS
+
+
+def test_titles_of_the_maps_do_not_overlap() -> None:
+    guide = "autoregressive, conditioned on target"
+    figure: Any = draw_alignments(some_laws(1), SOURCES, TARGETS, guide=guide)
+    figure.draw_without_rendering()
+    boxes = [axis.title.get_window_extent() for axis in figure.axes[:3]]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
+def test_of_many_positions_of_sound_some_are_named() -> None:
+    table = torch.full((1, 1, 3, 25), 0.04)
+    laws = AlignmentDistributions(("head 0",), table, table, table)
+    names = [f"{place} s" for place in range(25)]
+    figure: Any = draw_alignments(laws, names, TARGETS, frames=np.zeros((100, 5)))
+    assert ticks(figure.axes[5], "x") == names[::3]
+    table = torch.full((1, 1, 3, 300), 0.01)  # twelve seconds
+    laws = AlignmentDistributions(("head 0",), table, table, table)
+    figure = draw_alignments(laws, names * 12, TARGETS, frames=np.zeros((1200, 5)))
+    assert figure.get_figwidth() < 50
+
+
+def finished(corpus: Corpus, shape: str | None) -> Run:
+    latents = [SHAPES[shape]] if shape else []
+    types = len(corpus.source or ()), len(corpus.target)
+    model: Any = Translation(*types, make_prior("delta"), sizes(), (), latents=latents)
+    model = jiggle(model, 0.3).double().eval()
+    said = {"condition_on": "prefix"} if shape else {}
+    guide = GUIDES["mean-field"](model, **said).double().eval()
+    settings = Settings(guide=GuideSpec("mean-field"), decode=Decoding(max_tokens=4))
+    return Run(Path("runs/mine"), settings, corpus.target, corpus.source, model, guide, 7)
+
+
+def test_a_run_shows_its_laws_of_a_sentence() -> None:
+    run = finished(sample_pairs(sentences=40, held_out=4), "two blocks")
+    figure: Any = lh.plot.alignments(run, "the cat", target="la la la")
+    laws = alignment_distributions(run.model, run.guide, run.read_sentence("the cat", "la la la"))
+    expected = [each[0, head] for head in range(2) for each in _tables(laws)]
+    for shown, values in zip(images(figure), expected, strict=True):
+        np.testing.assert_allclose(shown, values)
+    assert figure.axes[1].get_title() == "guide:\nmean-field, conditioned on prefix"
+    assert len(ticks(figure.axes[0], "y")) == 4
+    own: Any = lh.plot.alignments(run, "the cat")
+    assert 1 < len(ticks(own.axes[0], "y")) <= 5
+
+
+def test_a_language_model_shows_which_words_before_its_words_point_at() -> None:
+    text = sample_text_corpus(sentences=300, held_out=4)
+    model: Any = LanguageModel(
+        len(text.target), make_prior("delta"), sizes(), (), latents=[SHAPES["one head"]]
+    )
+    model = jiggle(model, 0.3).double().eval()
+    guide = GUIDES["cascaded"](model).double().eval()
+    settings = Settings(guide=GuideSpec("cascaded"))
+    run = Run(Path("runs/mine"), settings, text.target, None, model, guide, 7)
+    figure: Any = lh.plot.alignments(run, "the cat sleeps")
+    assert ticks(figure.axes[0], "y") == ["the", "cat", "sleeps", "<eos>"]
+    assert ticks(figure.axes[0], "x") == ["null", "<bos>", "the", "cat"]
+    assert figure.axes[1].get_xlabel() == "null or earlier token"
+    assert figure.axes[-1].get_xlabel() == "probability of null or earlier token"
+    laws = alignment_distributions(model, guide, run.read_sentence("the cat sleeps"))
+    for shown, values in zip(images(figure), _tables(laws), strict=True):
+        np.testing.assert_allclose(shown, values[0, 0])
+        assert (shown[np.triu_indices(4, 1)] == 0).all()  # nothing points ahead
+
+
+def test_without_alignments_there_is_nothing_to_show() -> None:
+    run = finished(sample_pairs(sentences=40, held_out=4), None)
+    with pytest.raises(ValueError, match="runs/mine has no latent alignments: there is nothing"):
+        lh.plot.alignments(run, "the cat")

@@ -1,0 +1,104 @@
+"""What every picture has in common."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.text import Text
+
+from latentheads.contrib import plot
+from latentheads.contrib.heads import LinkScore
+from latentheads.contrib.uncertainty import Bins, Figure
+from latentheads.metrics.alignment import LinkCounts
+from tests.latentheads.contrib.plot.drawn import (
+    head_report,
+    some_laws,
+    some_weights,
+    sound_weights,
+    with_roles,
+)
+
+NAME = "a$_$b"
+"""Between its dollars stands no formula that matplotlib could read."""
+
+SIDE = {
+    "tasks": [NAME, ""],
+    "chosen": {"encoder.0.self": [[True], [False]]},
+    "probabilities": {"encoder.0.self": [[0.75], [0.25]]},
+    "sharing": [[1.0, 0.5], [0.5, 1.0]],
+    "by_chance": 0.5,
+}
+BINS = Bins(np.array([2.0]), np.array([0.25]), np.array([0.5]))
+LINK = LinkScore("prior", "head 0", LinkCounts(9, 11, 1, 1))
+FIGURE = Figure(0.5, 0.4, 0.6, 0.0, 0.0, 0.0, None, [0.5])
+PICTURES: dict[str, Callable[[], Any]] = {
+    "curves": lambda: plot.draw_curves({NAME: [[{"step": 1, "valid": {"elbo": -1.0}}]]}, NAME),
+    "recipes": lambda: plot.draw_recipes([{"recipe": NAME, "elbo": -1.5}]),
+    "gaps": lambda: plot.draw_gaps({NAME: [{"recipe": NAME, "gap": 0.5}]}, ""),
+    "averages": lambda: plot.draw_averages([head_report(NAME)], ""),
+    "maps": lambda: plot.draw_maps([head_report(NAME)], ""),
+    "no roles": lambda: plot.draw_roles([head_report(NAME)], ""),
+    "roles": lambda: plot.draw_roles([with_roles(NAME)], ""),
+    "links": lambda: plot.draw_links({NAME: [LINK]}),
+    "weights": lambda: plot.draw_weights(some_weights(), [NAME] * 3, [NAME] * 5),
+    "alignments": lambda: plot.draw_alignments(some_laws(1), [NAME] * 4, [NAME] * 3),
+    "sound": lambda: plot.draw_audio(np.zeros((18, 7)), sound_weights(), [NAME] * 3),
+    "selection": lambda: plot.draw_selection({"encoder-self": SIDE}),
+    "reliability": lambda: plot.draw_reliability({NAME: {"as it is": BINS}}),
+    "figures": lambda: plot.draw_metrics({NAME: {"nll": FIGURE}}, {NAME: {"nll": NAME}}),
+}
+
+
+@pytest.mark.parametrize("draw", PICTURES.values(), ids=PICTURES)
+def test_a_name_with_dollars_is_no_formula(draw: Callable[[], Any]) -> None:
+    texts = [text.get_text() for text in draw().findobj(Text)]
+    named = [text for text in texts if "$" in text]
+    assert named
+    assert [text for text in named if re.search(r"(?<!\\)\$", text)] == []
+
+
+def test_a_title_with_dollars_is_painted(tmp_path: Path) -> None:
+    figure = plot.draw_gates({"encoder.0.self": torch.ones(2)}, NAME)
+    plot.save(figure, tmp_path / "gates.png")
+    assert figure.get_suptitle().endswith(r"a\$_\$b")
+
+
+@pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
+def test_letters_that_no_font_has_are_told_once(ending: str, tmp_path: Path) -> None:
+    figure = plot.draw_gates({"encoder.0.self": torch.ones(2)}, "你好 你好")
+    said = r"^2 characters of a figure are in no font, such as 你 \(U\+4F60\), 好 \(U\+597D\)"
+    with pytest.warns(UserWarning, match=said) as caught:
+        plot.save(figure, tmp_path / f"gates.{ending}")
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_other_warnings_of_a_drawing_are_told_as_they_are(fails: bool, tmp_path: Path) -> None:
+    figure = plot.draw_gates({"encoder.0.self": torch.ones(2)}, "")
+    figure.add_artist(_Warning(fails))
+    with pytest.warns(DeprecationWarning, match="drawn otherwise") as caught, suppress(OSError):
+        plot.save(figure, tmp_path / "gates.png")
+    assert {Path(each.filename).name for each in caught} == {Path(__file__).name}
+    assert (tmp_path / "gates.png").exists() != fails
+
+
+class _Warning(Text):
+    """Warns when it is drawn, and may fail."""
+
+    def __init__(self, fails: bool) -> None:
+        super().__init__()
+        self.fails = fails
+
+    def draw(self, renderer: Any) -> None:
+        """Warns."""
+        warnings.warn("drawn otherwise", DeprecationWarning, stacklevel=1)
+        if self.fails:
+            raise OSError("no picture")

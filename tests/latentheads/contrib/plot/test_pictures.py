@@ -1,0 +1,529 @@
+"""Pictures of a run and of a comparison: whole where a figure is missing, true about the truth."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import latentheads as lh
+from latentheads.contrib import plot
+from latentheads.contrib.uncertainty import Bins
+from tests.figures import FIGURES
+from tests.latentheads.contrib.plot.drawn import head_report
+
+SITE = "encoder.0.self.logits"
+SELECTION = "encoder.0.self"
+RECORDS = [{"step": 1, "objective": -2.0, "valid": FIGURES}]
+
+
+def labels(figure: Any) -> list[str]:
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+@pytest.mark.parametrize(
+    ("known", "label"),
+    [(11, "true log p"), (9, "true log p of 9 of 11 sentences")],
+)
+def test_a_line_of_the_truth_says_what_it_is_of(known: int, label: str) -> None:
+    valid = FIGURES | {"truth_sentences": known}
+    assert label in labels(plot.draw_bound([{"step": 1, "objective": -2.0, "valid": valid}]))
+    assert label in labels(plot.draw_recipes([{"recipe": "coda", **valid}]))
+
+
+def test_what_is_known_exactly_stands_in_the_place_of_the_plug_in_network() -> None:
+    plain = {"step": 1, "objective": -2.0, "valid": FIGURES}
+    exact = {**plain, "valid": FIGURES | {"exact": -1.0}}
+    assert "plug-in network (no bound)" in labels(plot.draw_bound([plain]))
+    assert "exact log p" in labels(plot.draw_bound([exact]))
+    assert "plug-in network (no bound)" not in labels(plot.draw_bound([exact]))
+
+
+def test_the_objective_is_told_apart_from_what_is_of_validation() -> None:
+    figure: Any = plot.draw_bound([{"step": 1, "objective": -2.0, "valid": FIGURES}])
+    (axis,) = figure.axes
+    assert "validation" not in axis.get_ylabel()
+    assert "on validation" in figure.get_suptitle()
+    (grey,) = (line for line in axis.get_lines() if list(line.get_ydata()) == [2.0])
+    assert grey.get_label() == "objective on training batches"
+
+
+def test_a_block_without_noise_has_no_bar() -> None:
+    sites = {"decoder.0.self.logits": 0.0, "decoder.0.alignment.choice": 0.5}
+    how = {"decoder.0.self.logits": "fixed", "decoder.0.alignment.choice": "enumerated"}
+    (axis,) = plot.draw_kl(sites, how).axes
+    assert [bar.get_width() for bar in axis.patches] == [0.5]
+    assert [text.get_text() for text in axis.texts] == ["0.5000 (enumerated)"]
+
+
+def test_the_kl_figure_is_as_high_as_its_bars_need() -> None:
+    sites = [f"encoder.{layer}.self.logits" for layer in range(6)]
+    heights = [
+        plot.draw_kl(dict.fromkeys(sites[:number], 0.5)).get_figheight() for number in range(7)
+    ]
+    assert heights[0] == heights[1] < 1.5
+    steps = [right - left for left, right in pairwise(heights[1:])]
+    assert steps == pytest.approx([0.24] * 5)
+
+
+def test_the_kl_figure_names_the_guide_and_not_the_exact_posterior() -> None:
+    title = plot.draw_kl({SITE: 0.5}, title="run").get_suptitle()
+    assert title == "KL(guide ‖ prior) of each block\nrun"
+
+
+def test_a_kl_figure_without_bars_says_why_in_a_line() -> None:
+    unknown = plot.draw_kl({SITE: None, "encoder.1.self.logits": 0.0})
+    zero = plot.draw_kl({SITE: 0.0}, {SITE: "tied"})
+    none = plot.draw_kl({SITE: 0.0}, {SITE: "fixed"})
+    history = plot.draw_kl_history([{"step": 1, "kl_by_site": {SITE: 0.0}}])
+    texts = [[text.get_text() for text in each.axes[0].texts] for each in (unknown, zero, none)]
+    assert texts[0] == ["unknown", "0"]
+    assert texts[1] == ["0 (tied)", "every KL is 0: the guide equals the prior"]
+    assert texts[2] == ["no latent block"]
+    assert none.get_figheight() == history.get_figheight() < 1.5
+
+
+def test_what_a_block_draws_has_one_name_in_both_pictures() -> None:
+    sites = ("encoder.0.self.logits", "encoder.0.self.selection", "decoder.0.alignment.choice")
+    names = ["encoder.0.self", "encoder.0.self.selection", "decoder.0.alignment"]
+    kl_by_site = dict.fromkeys(sites, 0.5)
+    (axis,) = plot.draw_kl(kl_by_site).axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == names
+    assert labels(plot.draw_kl_history([{"step": 1, "kl_by_site": kl_by_site}])) == names
+
+
+def test_the_kl_of_every_block_is_drawn_over_training() -> None:
+    sites = ("encoder.0.self.logits", "decoder.0.cross.logits")
+    records = [{"step": step, "kl_by_site": dict(zip(sites, (1 / step, 0.0)))} for step in (1, 2)]
+    figure: Any = plot.draw_kl_history(records)
+    (axis,) = figure.axes
+    falls, zero = (line.get_xydata().tolist() for line in axis.get_lines())
+    assert falls == [[1, 1], [2, 0.5]]
+    assert np.isnan(zero).tolist() == [[False, True]] * 2
+    assert labels(figure) == ["encoder.0.self", "decoder.0.cross"]
+    tied = plot.draw_kl_history([{"step": 1, "kl_by_site": dict.fromkeys(sites, 0.0)}])
+    (text,) = tied.axes[0].texts
+    assert text.get_text() == "every KL is 0: the guide equals the prior"
+
+
+def test_curves_are_means_over_seeds_with_their_range() -> None:
+    def records(*values: float) -> list[dict[str, Any]]:
+        return [
+            {"step": step, "valid": {"elbo": -value, "truth": -0.5}}
+            for step, value in enumerate(values, 1)
+        ]
+
+    figure: Any = plot.draw_curves({"one": [records(4, 2), records(2, 1, 1)], "two": []}, "here")
+    (axis,) = figure.axes
+    mean, truth = axis.get_lines()
+    assert mean.get_xydata().tolist() == [[1, 3], [2, 1.5]]
+    assert truth.get_ydata() == [0.5, 0.5]
+    corners = axis.collections[0].get_paths()[0].vertices
+    assert {tuple(each) for each in corners} == {(1, 2), (1, 4), (2, 1), (2, 2)}
+    assert labels(figure) == ["one", "true log p"]
+    assert figure.get_suptitle().endswith("here")
+
+
+def test_gates_stand_in_their_places_a_panel_a_chain() -> None:
+    gates = {"encoder.1.self": [0.0, 0.25], "encoder.0.self": [1.0, 0.5], "decoder.0.cross": [1.0]}
+    figure: Any = plot.draw_gates({name: torch.tensor(each) for name, each in gates.items()})
+    one, other = figure.axes
+    assert one.images[0].get_array().tolist() == [[1.0, 0.5], [0.0, 0.25]]
+    assert [text.get_text() for text in one.texts] == ["1", "0.50", "0", "0.25"]
+    assert (one.get_title(), other.get_title()) == ("encoder-self: 3 open", "decoder-cross: 1 open")
+
+
+def test_numbers_of_many_gates_do_not_touch() -> None:
+    figure = plot.draw_gates({"encoder.0.self": torch.full((8,), 0.25)})
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
+def test_inclusion_stands_above_the_width_of_its_interval() -> None:
+    inclusion = {"encoder.0.self": torch.tensor([1.0, 0.5]), "decoder.0.cross": torch.tensor([0.0])}
+    width = {"encoder.0.self": torch.tensor([0.0, 0.25]), "decoder.0.cross": torch.tensor([0.75])}
+    figure: Any = plot.draw_head_posteriors(inclusion, width, "here")
+    assert [[t.get_text() for t in axis.texts] for axis in figure.axes] == [
+        ["1", "0.50"],
+        ["0"],
+        ["0", "0.25"],
+        ["0.75"],
+    ]
+    titles = [axis.get_title() for axis in figure.axes]
+    assert titles[1] == "decoder-cross\ninclusion probability"
+    assert titles[2] == "encoder-self\nwidth of its 95 % interval"
+    assert figure.get_suptitle().endswith("here")
+
+
+def test_posteriors_of_blocks_are_drawn_as_they_are_returned() -> None:
+    likelihoods = torch.tensor([[0.0, 2.0, 1.0, 2.5], [0.5, 0.0, 1.0, 0.0]]).double()
+    block = lh.Block("decoder-cross", 1, 2)
+    posterior = lh.HeadPosterior([block], likelihoods, torch.ones(2).double())
+    figure: Any = plot.draw_head_posteriors({block.name: posterior})
+    one, other = (axis.images[0].get_array() for axis in figure.axes)
+    torch.testing.assert_close(torch.tensor(one[-1]), posterior.inclusion, check_dtype=False)
+    width = posterior.bootstrap().width
+    torch.testing.assert_close(torch.tensor(other[-1]), width, check_dtype=False)
+    with pytest.raises(ValueError, match=r"^width is missing: decoder\.1\.cross has inclusion"):
+        plot.draw_head_posteriors({block.name: posterior.inclusion})
+
+
+def test_the_covariance_of_heads_is_a_matrix_without_its_diagonal() -> None:
+    likelihoods = torch.tensor([[0.0, 2.0, 2.0, 2.5]]).double()
+    block = lh.Block("decoder-cross", 1, 2)
+    posterior = lh.HeadPosterior([block], likelihoods, torch.ones(1).double())
+    figure: Any = plot.draw_covariance(posterior, "here")
+    axis, _ = figure.axes
+    cells = axis.images[0].get_array()
+    assert cells[0, 1] == cells[1, 0] == pytest.approx(float(posterior.covariance[0, 1]))
+    assert cells[0, 1] < 0
+    assert bool(cells.mask[0, 0])
+    assert [text.get_text() for text in axis.get_xticklabels()] == [
+        "decoder.1.cross 0",
+        "decoder.1.cross 1",
+    ]
+
+
+def test_blocks_with_fewer_heads_than_others_leave_places_empty() -> None:
+    gates = {"encoder.0.self": [1.0, 0.5, 0.25], "encoder.1.self": [0.0]}
+    (axis,) = plot.draw_gates({name: torch.tensor(each) for name, each in gates.items()}).axes
+    assert [text.get_text() for text in axis.texts] == ["1", "0.50", "0.25", "0"]
+    side = {
+        "tasks": [""],
+        "probabilities": {name: [chances] for name, chances in gates.items()},
+        "chosen": {"encoder.0.self": [[1.0, 0.0, 1.0]], "encoder.1.self": [[1.0]]},
+        "sharing": [[1.0]],
+        "by_chance": 1.0,
+    }
+    axis, *_ = plot.draw_selection({"encoder-self": side}).axes
+    assert axis.images[0].get_array().tolist() == [[1.0, 0.5, 0.25], [0.0, None, None]]
+    assert axis.collections[0].get_offsets().tolist() == [[0, 0], [2, 0], [0, 1]]
+    upper = {"encoder.3.self": [[0.5]]}
+    side |= {"probabilities": upper, "chosen": upper}
+    axis, *_ = plot.draw_selection({"encoder-self": side}).axes
+    assert [text.get_text() for text in axis.get_yticklabels()] == ["3"]
+
+
+@pytest.mark.parametrize(
+    ("draw", "nothing"),
+    [
+        *((draw, ([], "")) for draw in (plot.draw_maps, plot.draw_roles, plot.draw_averages)),
+        *((draw, ([],)) for draw in (plot.draw_recipes, plot.draw_sweep)),
+        *((draw, ({},)) for draw in (plot.draw_gaps, plot.draw_links, plot.draw_selection)),
+        (plot.draw_reliability, ({},)),
+        *((draw, ({}, {})) for draw in (plot.draw_rejection, plot.draw_metrics)),
+    ],
+)
+def test_there_is_no_picture_of_nothing(draw: Callable[..., Any], nothing: tuple[Any, ...]) -> None:
+    with pytest.raises(ValueError, match=r"^[a-z_]+ must be at least one, got none$"):
+        draw(*nothing)
+
+
+def test_what_many_tasks_share_has_room_for_its_numbers() -> None:
+    tasks = [f"t{place}" for place in range(11)]
+    block = {"decoder.0.self": [[0.5, 0.5]] * 11}
+    side = {
+        "tasks": tasks,
+        "probabilities": block,
+        "chosen": {"decoder.0.self": [[1.0, 0.0]] * 11},
+        "sharing": [[0.25] * 11] * 11,
+        "by_chance": 0.5,
+    }
+    figure = plot.draw_selection({"decoder-self": side})
+    figure.draw_without_rendering()
+    (shared,) = [axis for axis in figure.axes if "in common" in axis.get_title()]
+    boxes = [text.get_window_extent() for text in shared.texts[:11]]
+    assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
+
+
+def test_every_line_of_a_pruned_run_has_a_name_of_its_own() -> None:
+    test, valid = {"bleu": 30.0}, {"elbo": -2.0, "plug_in": -1.9}
+    whole = {"heads": 4, "parameters": 10, "speed": 1.0, "valid": valid, "test": test}
+    figure: Any = plot.draw_pruning([whole, {**whole, "heads": 2, "speed": 1.5}], "here")
+    lines = [line for axis in figure.axes for line in axis.get_lines()]
+    assert labels(figure) == [line.get_label() for line in lines]
+    assert "BLEU" in labels(figure)
+    assert len({(line.get_color(), line.get_marker()) for line in lines}) == len(lines)
+
+
+def test_the_log_p_of_a_pruned_network_without_noise_is_called_exact() -> None:
+    valid = {"elbo": -2.0, "plug_in": -2.0, "exact": -2.0}
+    point = {"heads": 4, "parameters": 10, "speed": 1.0, "valid": valid, "test": {"bleu": 30.0}}
+    figure = plot.draw_pruning([point, {**point, "heads": 2}])
+    assert "exact log p" in labels(figure)
+    assert not any("no bound" in label for label in labels(figure))
+
+
+def test_a_sweep_of_networks_without_noise_has_exact_values_and_no_plug_in() -> None:
+    still = {"recipe": "transformer", "elbo": -1.0, "exact": -1.0}
+    noisy = {"recipe": "coda", "elbo": -1.0, "plug_in": -1.0}
+
+    def titles(*rows: dict[str, Any]) -> str:
+        return " ".join(axis.get_ylabel() for axis in plot.draw_sweep(list(rows)).axes)
+
+    assert "exact log p" in titles({**still, "heads": 2})
+    assert "no bound" not in titles({**still, "heads": 2})
+    mixed = titles({**still, "plug_in": -1.0, "heads": 2}, {**noisy, "heads": 2})
+    assert "exact log p" not in mixed
+    assert "plug-in (no bound)" in mixed
+
+
+def _clipped_markers(figure: Any) -> list[Any]:
+    """The points whose markers an edge of their axes cuts."""
+    figure.draw_without_rendering()
+    points = []
+    for axis in figure.axes:
+        box = axis.bbox
+        for line in axis.get_lines():
+            if line.get_marker() in ("", "None", None) or not line.get_clip_on():
+                continue
+            radius = line.get_markersize() / 2 * figure.dpi / 72
+            for x, y in axis.transData.transform(line.get_xydata()):
+                if min(x - box.x0, box.x1 - x, y - box.y0, box.y1 - y) < radius:
+                    points.append((line.get_label(), x, y))
+    return points
+
+
+def _draw_pruning_to_nothing() -> Any:
+    valid = {"elbo": -2.0, "plug_in": -1.5}
+    whole = {"heads": 4, "parameters": 10, "speed": 1.0, "valid": valid, "test": {"bleu": 30.0}}
+    return plot.draw_pruning([whole, {**whole, "heads": 0, "parameters": 0, "test": {"bleu": 0.0}}])
+
+
+def _draw_sharp_selection() -> Any:
+    records = [{"step": step, "selection": {SELECTION: [[0.0, 1.0]]}} for step in (1, 2)]
+    entry = {"tasks": [""], "probabilities": {}, "chosen": {}, "sharing": [[1]], "by_chance": 0.5}
+    return plot.draw_selection_history(records, {"encoder-self": entry})
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        _draw_pruning_to_nothing,
+        _draw_sharp_selection,
+        lambda: plot.draw_bound(_history(-6.0, -2.0, -1.25)),
+        lambda: _draw_one_curve(_history(-6.0, -2.0, -1.25)),
+        lambda: plot.draw_averages(head_report(heads=2, layers=1), ""),
+        lambda: plot.draw_reliability(
+            {"a": {"b": Bins(*np.array([[2.0, 2.0], [0.0, 1.0], [0.0, 1.0]]))}}
+        ),
+        lambda: plot.draw_recipes([{"recipe": name, "elbo": -1.0} for name in "ab"]),
+        lambda: plot.draw_sweep([{"recipe": "a", "heads": n, "elbo": -n} for n in (1, 2)]),
+        lambda: plot.draw_kl_history([{"step": n, "kl_by_site": {SITE: n}} for n in (1, 2)]),
+    ],
+)
+def test_no_edge_of_axes_cuts_a_marker(draw: Callable[[], Any]) -> None:
+    assert not _clipped_markers(draw())
+
+
+def _with_difference(recipe: str, elbo: float, difference: float) -> dict[str, Any]:
+    value = {"elbo": elbo, "elbo_low": elbo - 1.0, "elbo_high": elbo + 1.0}
+    ends = {"difference_low": difference - 0.25, "difference_high": difference + 0.25}
+    return {"recipe": recipe, **value, "difference": difference, **ends}
+
+
+def test_differences_that_are_paired_by_seed_stand_beside_the_values() -> None:
+    rows = [_with_difference("plain", -5.0, 0.0), _with_difference("coda", -4.5, 0.5)]
+    values, differences = plot.draw_recipes(rows).axes
+    assert "paired by seed" in differences.get_xlabel()
+    (drawn,) = differences.containers
+    marks, _, (bars,) = drawn.lines
+    assert np.isnan(marks.get_xdata()[0])  # the first row is not compared with itself
+    assert marks.get_xdata()[1] == 0.5
+    assert bars.get_segments()[-1][:, 0].tolist() == [0.25, 0.75]
+    assert [label.get_text() for label in values.get_yticklabels()] == ["plain", "coda"]
+    alone = [{"recipe": "plain", "elbo": -5.0}, {"recipe": "coda", "elbo": -4.0, "difference": 1.0}]
+    assert len(plot.draw_recipes(alone).axes) == 1  # of one seed no interval is known
+
+
+def test_beside_an_exact_log_p_no_plug_in_value_is_drawn() -> None:
+    still = {"recipe": "plain", "elbo": -5.0, "iwae": -5.0, "plug_in": -5.0, "exact": -5.0}
+    noisy = {"recipe": "coda", "elbo": -5.0, "iwae": -4.5, "plug_in": -4.0}
+    (axis,) = plot.draw_recipes([still, noisy]).axes
+    marks = {box.get_label(): box.lines[0].get_xdata() for box in axis.containers}
+    assert [value for value in marks["plug-in (no bound)"] if np.isfinite(value)] == [-4.0]
+    assert [value for value in marks["exact log p"] if np.isfinite(value)] == [-5.0]
+    assert "plug-in (no bound)" not in labels(plot.draw_recipes([still]))
+
+
+def test_a_true_log_p_that_is_far_off_leaves_the_axis_to_the_bounds() -> None:
+    rows = [{"recipe": name, "elbo": elbo, "truth": -0.5} for name, elbo in (("a", -5), ("b", -4))]
+    (axis,) = plot.draw_recipes(rows).axes
+    assert axis.get_xlim()[1] < -3.5
+    assert axis.get_title("right") == "true log p: \N{MINUS SIGN}0.50 \N{RIGHTWARDS ARROW}"
+    (near,) = plot.draw_recipes([row | {"truth": -3.75} for row in rows]).axes
+    assert near.get_xlim()[1] > -3.75
+    assert "true log p" in labels(near.figure)
+
+
+def test_gaps_of_several_models_have_one_scale() -> None:
+    tied, told = {"recipe": "tied", "gap": 0.5}, {"recipe": "told", "gap": 0.0625}
+    figure = plot.draw_gaps({"one head": [tied], "two heads": [tied, told]})
+    first, second = figure.axes
+    assert first.get_xlim() == second.get_xlim()
+    assert [bar.get_width() for bar in second.patches] == [0.5, 0.0625]
+    assert [text.get_text() for text in second.texts] == ["0.5000", "0.0625"]
+    assert [tick.get_text() for tick in second.get_yticklabels()] == ["tied", "told"]
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [[4], [2, 3], [1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60], [*range(1, 17)], [100, 120, 125]],
+)
+@pytest.mark.parametrize("panels", [1, 2])
+def test_the_tick_labels_of_a_sweep_do_not_collide(heads: list[int], panels: int) -> None:
+    values = dict(list({"parameters": 12_345_678, "elbo": -1.0}.items())[:panels])
+    rows = [{"recipe": "coda", "heads": number, **values} for number in heads]
+    figure = plot.draw_sweep(rows)
+    figure.draw_without_rendering()
+    for axis in figure.axes:
+        labels = [label for label in axis.get_xticklabels(which="both") if label.get_text()]
+        boxes = [label.get_window_extent() for label in labels]
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+        assert labels[-1].get_text() == str(heads[-1])
+        marks = {*axis.get_xticks(), *axis.get_xticks(minor=True)}
+        assert marks == set(heads)
+
+
+def test_pictures_survive_missing_figures() -> None:
+    nothing = {"elbo": None, "plug_in": None, "truth": None}
+    records = [{"step": 1, "objective": -2.0, "valid": valid} for valid in (FIGURES, nothing, {})]
+    rows = [{"recipe": "coda", "heads": 2, "elbo": -1.0}, {"recipe": "coda", "heads": 4}]
+    for figure in (
+        plot.draw_bound(records),
+        plot.draw_bound([]),
+        plot.draw_kl({"encoder.0.self.logits": None, "encoder.1.self.logits": 1.0}),
+        plot.draw_kl({}),
+        plot.draw_kl_history([{"step": 1}, {"step": 2, "kl_by_site": {SITE: None}}]),
+        plot.draw_recipes([{"recipe": "coda", "elbo": -1.5}, {"recipe": "cascaded"}]),
+        plot.draw_sweep(rows),
+    ):
+        figure.draw_without_rendering()
+
+
+@pytest.mark.parametrize(("lowest", "ticks"), [(-1.5, 3), (-0.01, 6)])
+def test_the_scale_of_the_bound_is_in_plain_numbers(lowest: float, ticks: int) -> None:
+    records = [
+        {"step": step, "objective": -2.0, "valid": FIGURES | {"elbo": value}}
+        for step, value in enumerate((-3.0, lowest))
+    ]
+    figure = plot.draw_bound(records)
+    figure.draw_without_rendering()
+    (axis,) = figure.axes
+    high, low = axis.get_ylim()  # drawn negated and upside down: what is better stands higher
+    assert high > low
+    inside = [label for label in axis.get_yticklabels() if low <= label.get_position()[1] <= high]
+    assert len(inside) >= ticks
+    assert all(float(label.get_text().replace("\N{MINUS SIGN}", "-")) < 0 for label in inside)
+
+
+def _history(*bounds: float, truth: float = -1.0) -> list[dict[str, Any]]:
+    """Records whose figures are all one bound."""
+    names = ("elbo", "log_likelihood", "plug_in")
+    return [
+        {"step": step, "objective": bound, "valid": dict.fromkeys(names, bound) | {"truth": truth}}
+        for step, bound in enumerate(bounds, 1)
+    ]
+
+
+def _share_of_height(figure: Any, *values: float) -> float:
+    """The share of the height of an axis between two values."""
+    figure.draw_without_rendering()
+    (axis,) = figure.axes
+    (_, first), (_, last) = (axis.transData.transform((1, value)) for value in values)
+    return abs(float(last - first)) / float(axis.bbox.height)
+
+
+def _draw_one_curve(records: list[dict[str, Any]]) -> Any:
+    return plot.draw_curves({"coda": [records]})
+
+
+@pytest.mark.parametrize("draw", [plot.draw_bound, _draw_one_curve])
+def test_a_young_run_fills_its_axes_and_a_note_says_where_the_truth_is(
+    draw: Callable[..., Any],
+) -> None:
+    figure = draw(_history(-5.5, -5.25, -5.0))
+    assert _share_of_height(figure, 5.5, 5.0) > 0.8
+    assert [text.get_text() for text in figure.axes[0].texts] == [
+        "\N{UPWARDS ARROW} true log p: \N{MINUS SIGN}1.00"
+    ]
+    assert "true log p" not in labels(figure)
+
+
+def test_a_truth_that_is_near_is_a_line_within_the_axes() -> None:
+    figure: Any = plot.draw_bound(_history(-6.0, -2.0, -1.25))
+    (axis,) = figure.axes
+    assert not axis.texts
+    assert "true log p" in labels(figure)
+    assert min(axis.get_ylim()) < 1.0 < 6.0 < max(axis.get_ylim())
+
+
+def test_first_evaluations_that_are_far_off_are_cut_off_and_named() -> None:
+    bounds = (-1234.5, -6.0, -5.5, -5.0, -4.5, -4.0)
+    figure: Any = plot.draw_bound(_history(*bounds))
+    assert _share_of_height(figure, 6.0, 4.0) > 0.8
+    assert next(text.get_text() for text in figure.axes[0].texts) == (
+        "\N{DOWNWARDS ARROW} first evaluations: down to \N{MINUS SIGN}1,234.50"
+    )
+    late: Any = plot.draw_bound(_history(*bounds[1:], bounds[0]))  # a run that broke is shown whole
+    assert max(late.axes[0].get_ylim()) > 1234.5
+
+
+def test_lines_of_many_recipes_look_different() -> None:
+    records = [{"step": step, "valid": {"elbo": -2.0, "exact": -1.5}} for step in (1, 2)]
+    (axis,) = plot.draw_curves({f"recipe {index}": [records] for index in range(20)}).axes
+    styles = [(line.get_color(), line.get_linestyle()) for line in axis.get_lines()]
+    assert len(styles) == 40 == len(set(styles))
+
+
+def test_the_exact_log_p_that_is_the_bound_has_no_line_of_its_own() -> None:
+    records = [{"step": step, "valid": {"elbo": -2.0, "exact": -2.0}} for step in (1, 2)]
+    assert labels(plot.draw_curves({"transformer": [records]})) == ["transformer"]
+
+
+def test_a_long_curve_has_few_markers() -> None:
+    records = [{"step": step, "valid": {"elbo": -2.0}} for step in range(1, 1001)]
+    kl = [{"step": step, "kl_by_site": {SITE: 0.5}} for step in range(1, 1001)]
+    for figure in (plot.draw_curves({"coda": [records]}), plot.draw_kl_history(kl)):
+        (line,) = figure.axes[0].get_lines()
+        assert len(line.get_xdata()) == 1000
+        assert 10 <= 1000 / line.get_markevery() <= 20
+
+
+def test_a_single_report_is_seen_whole() -> None:
+    figure = plot.draw_bound([{"step": 385, "objective": -2.0, "valid": FIGURES}])
+    figure.draw_without_rendering()
+    (axis,) = figure.axes
+    lines = [line for line in axis.get_lines() if len(line.get_xdata()) == 1]
+    assert all(line.get_marker() not in ("", "None") for line in lines)
+    assert all(float(label.get_text()).is_integer() for label in axis.get_xticklabels())
+
+
+def test_a_picture_is_written_whole_and_shown_in_a_notebook(tmp_path: Path) -> None:
+    figure = plot.draw_bound(RECORDS)
+    plot.save(figure, tmp_path / "bound.png")
+    plot.save(figure, str(tmp_path / "bound.svg"))
+    assert (tmp_path / "bound.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "bound.svg").read_text().startswith("<?xml")
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bound.png", "bound.svg"]
+
+
+def test_no_module_of_the_library_asks_for_a_backend() -> None:
+    import latentheads
+
+    (root,) = latentheads.__path__
+    sources = [path for path in Path(root).rglob("*.py") if "experiments" not in path.parts]
+    assert len(sources) > 80
+    for path in sources:
+        text = path.read_text()
+        assert "pyplot" not in text, path
+        assert "matplotlib.use" not in text, path
+    assert "latentheads.contrib.plot" in sys.modules

@@ -1,0 +1,63 @@
+"""One style: it tells colours apart, leaves the reader's own alone, and reaches every figure."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import matplotlib.style
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from latentheads.contrib import plot
+from latentheads.contrib.plot.canvas import WIDTH, Picture, save
+from latentheads.contrib.plot.style import PALETTE, distinct_colours, styled
+
+BLINDNESS = {
+    "none": np.eye(3),
+    "protanopia": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "deuteranopia": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+}
+"""What becomes of red, green and blue (Machado et al. 2009, https://doi.org/10.1109/TVCG.2009.113)."""
+
+
+@pytest.mark.parametrize("kind", BLINDNESS)
+def test_the_first_six_colours_are_told_apart_by_everybody(kind: str) -> None:
+    colours = [np.array(to_rgb(each)) ** 2.2 for each in PALETTE[:6]]
+    seen = [np.clip(np.array(BLINDNESS[kind]) @ each, 0, 1) ** (1 / 2.2) for each in colours]
+    assert min(float(np.abs(a - b).sum()) for a, b in combinations(seen, 2)) > 0.25
+
+
+def test_colours_of_many_series_begin_with_the_palette_and_are_distinct() -> None:
+    colours = distinct_colours(24)
+    assert colours[:8] == list(PALETTE)
+    seen = [np.array(to_rgb(colour)) for colour in colours]
+    assert min(float(np.abs(a - b).sum()) for a, b in combinations(seen, 2)) > 0.15
+    assert len(distinct_colours(100)) == 100
+
+
+def test_a_figure_is_in_the_style_and_the_readers_own_stays_as_it_was(tmp_path: Any) -> None:
+    before = dict(matplotlib.rcParams)
+    figure = plot.draw_kl({"encoder.0.self.logits": 0.25})
+    save(figure, tmp_path / "kl.png")
+    assert dict(matplotlib.rcParams) == before
+    (axis,) = figure.axes
+    assert not axis.spines["top"].get_visible()
+    assert axis.patches[0].get_facecolor()[:3] == to_rgb(PALETTE[0])
+    with styled():
+        assert matplotlib.rcParams["savefig.dpi"] == 144
+
+
+def test_letters_that_the_style_lacks_are_of_the_readers_font() -> None:
+    with matplotlib.rc_context({"font.family": ["DejaVu Serif"]}), styled(), styled():
+        assert matplotlib.rcParams["font.family"] == ["DejaVu Sans", "DejaVu Serif"]
+
+
+def test_a_figure_is_an_opaque_white_card() -> None:
+    assert Picture(WIDTH, 3).get_facecolor() == (1, 1, 1, 1)
+
+
+def test_the_file_of_the_style_is_one_of_matplotlib() -> None:
+    with matplotlib.style.context(plot.STYLE):
+        assert matplotlib.rcParams["axes.prop_cycle"].by_key()["color"] == list(PALETTE)
