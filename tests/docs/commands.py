@@ -9,6 +9,7 @@ from dataclasses import is_dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
+from unittest import mock
 
 import pytest
 
