@@ -94,7 +94,9 @@ def test_references_that_cannot_be_read_cost_one_line(copied: Path) -> None:
     path.write_bytes(b"\xff\n")
     done = inside("compare.py", *WORDS, "--out", str(copied))
     assert done.returncode == 2
-    assert f"error: cannot read {path}: it is not UTF-8 text" in done.stderr
+    assert (
+        f"error: {path}, line 1: byte 0xff is not UTF-8; convert the file to UTF-8" in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 
