@@ -27,6 +27,7 @@ from latentheads.files import (
 from latentheads.options import CLASS, flatten
 from latentheads.runs.results import EarlierVersionError, Results
 from latentheads.runs.settings import check_version, complete_options
+from latentheads.training.trackers import PROJECT
 
 HEADS = "heads.json"
 """The file of a pruned network that lists the remaining heads."""
@@ -40,7 +41,7 @@ VOCABULARY = "vocabulary.json"
 PAGE = "report.html"
 """The file of the report page."""
 
-TENSORBOARD = "tensorboard"
+TENSORBOARD = PROJECT
 """The folder of TensorBoard's files."""
 
 REPORT_FILES = (

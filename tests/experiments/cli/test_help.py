@@ -141,7 +141,7 @@ def test_help_of_what_is_no_group_costs_one_line(words: str, message: str) -> No
 def test_help_of_many_runs_shows_no_option_of_a_single_one(name: str, own: str) -> None:
     said = inside(f"{name}.py", "--help").stdout
     shown = set(re.findall(r"^  --([\w.-]+)", said, re.MULTILINE))
-    single = {"recipe", "guide.", "latents", "seed", "tensorboard", "verbose"}
+    single = {"recipe", "guide.", "latents", "seed", "trackers", "verbose"}
     assert not shown & single
     assert shown >= {"recipes", own, "network.", "logits."}
     assert f"(default: runs/{name})" in said
