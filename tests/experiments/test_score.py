@@ -161,7 +161,7 @@ MISTAKES = [
     ("short", "short has 39 translations of 40 references: one line each is needed"),
     ("text", "text is not a run folder: a text file needs --references FILE"),
     ("text --references gone", "there is no file gone"),
-    ("text --references bytes", "is not UTF-8; convert the file to UTF-8"),
+    ("text --references bytes", "bytes is UTF-16 or UTF-32: convert the file to UTF-8"),
     ("run --references text", "--tokenised, --lowercase and --recognised are for text files"),
     ("run --resamples 10", "resamples must be at least 40, got 10"),
     ("run --seed -1", "seed must be at least 0, got -1"),
