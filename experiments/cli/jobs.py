@@ -29,7 +29,7 @@ LOG_FILE, OPTIONS_FILE = "log.txt", ".options.yaml"
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 2.0
-"""Seconds that runs have to end by themselves, before SIGINT and again before SIGKILL."""
+"""Seconds that runs have to end by themselves, before SIGTERM and again before SIGKILL."""
 MAX_TIMEOUTS = 100
 """How often Slurm may requeue a run whose time is over."""
 SLURM_SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
@@ -150,7 +150,8 @@ def run_jobs(jobs: Sequence[RunJob], slots: Sequence[Mapping[str, str]]) -> None
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Ends processes; those that ignore the signal are killed, and resume from a checkpoint."""
-    for number in (0, signal.SIGINT, signal.SIGKILL):  # 0: Ctrl-C of a terminal has reached them
+    # 0: Ctrl-C of a terminal has reached them too; SIGINT a job in the background would ignore
+    for number in (0, signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + GRACE_SECONDS
         for process in processes:
             process.send_signal(number)

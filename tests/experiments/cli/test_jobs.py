@@ -96,20 +96,28 @@ def stop_when_begun(runs: Sequence[RunJob], monkeypatch: pytest.MonkeyPatch) -> 
 def test_ctrl_c_ends_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = make(tmp_path, *[["--wait", "60"]] * 3)
     stop_when_begun(runs[:2], monkeypatch)
-    monkeypatch.setattr(jobs, "GRACE_SECONDS", 2.0)
+    monkeypatch.setattr(jobs, "GRACE_SECONDS", 1.0)
+    ended, end = list[int](), jobs._end
+
+    def end_and_record(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+        end(processes)
+        ended.extend(process.returncode for process in processes)
+
+    monkeypatch.setattr(jobs, "_end", end_and_record)
     with pytest.raises(KeyboardInterrupt):
         run_jobs(runs, [{"OMP_NUM_THREADS": "1"}] * 2)
     for job in runs[:2]:
         log = (job.folder / LOG_FILE).read_text()
-        assert "KeyboardInterrupt" in log
+        assert "first words" in log
         assert "last words" not in log
+    assert ended == [-signal.SIGTERM] * 2
     assert not runs[2].folder.exists()
 
 
 def test_ctrl_c_pressed_again_ends_a_run_that_ignores_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deaf = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{STAND_IN}"
+    deaf = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{STAND_IN}"
     (job,) = make(tmp_path, ["--wait", "60"], program=[sys.executable, "-S", "-c", deaf])
     stop_when_begun([job], monkeypatch)
     presses, ends = iter((KeyboardInterrupt, KeyboardInterrupt)), list[int]()
