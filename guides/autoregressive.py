@@ -30,8 +30,7 @@ from latentheads.families import (
     OwnMLP,
 )
 from latentheads.guide import Guide, check_options
-from latentheads.latents.latent import AutoConditionOn
-from latentheads.model import HeadModel
+from latentheads.latents.latent import AutoConditionOn, LatentModel
 from latentheads.names import Block
 
 Form = Literal["cholesky", "inverse", "masked"]
@@ -160,7 +159,7 @@ class Autoregressive(Guide):
 
     def __init__(
         self,
-        model: HeadModel,
+        model: LatentModel,
         form: Form = "cholesky",
         hidden: int = 4,
         scale: float = 1.0,

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from latentheads.families import Cascade, Family, Gaussian, HeadScale
 from latentheads.guide import Guide, check_options
-from latentheads.latents.latent import AutoConditionOn
-from latentheads.model import HeadModel
+from latentheads.latents.latent import AutoConditionOn, LatentModel
 from latentheads.names import Block
 
 
@@ -44,7 +43,7 @@ class Cascaded(Guide):
 
     def __init__(
         self,
-        model: HeadModel,
+        model: LatentModel,
         hidden: int = 4,
         link: bool = False,
         scale: float = 1.0,

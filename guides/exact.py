@@ -6,7 +6,7 @@ from typing import Any
 
 from latentheads.families import Dependence
 from latentheads.guide import ModelGuide
-from latentheads.model import HeadModel
+from latentheads.latents.latent import LatentModel
 from latentheads.names import Block
 
 
@@ -25,7 +25,7 @@ class Exact(ModelGuide):
         0.0
     """
 
-    def __init__(self, model: HeadModel) -> None:
+    def __init__(self, model: LatentModel) -> None:
         super().__init__(model)
         if not model.is_summed_out:
             raise ValueError("guide exact needs a latent that is summed out, such as alignments")

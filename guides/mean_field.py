@@ -18,8 +18,7 @@ from latentheads.distributions.heads import BlockStates
 from latentheads.families import Family, Gaussian, HeadScale, OwnMLP, TargetConditioned
 from latentheads.guide import Guide, check_options
 from latentheads.handlers import PlugIn, evaluation_mode
-from latentheads.latents.latent import AutoConditionOn
-from latentheads.model import HeadModel
+from latentheads.latents.latent import AutoConditionOn, LatentModel
 from latentheads.names import Block
 from latentheads.posterior_lookup import context_of
 
@@ -55,7 +54,7 @@ class MeanField(Guide):
 
     def __init__(
         self,
-        model: HeadModel,
+        model: LatentModel,
         hidden: int = 4,
         scale: float = 1.0,
         learned_scale: bool = True,

@@ -14,6 +14,9 @@ MAX_SAMPLES = 100_000
 """Most samples of one quantity: more would take days, or all memory."""
 
 
+MAX_WIDTH = 2**16
+"""Most units of a layer: more do not fit into memory."""
+
 MAX_PARTICLES = 10_000
 """Most samples of a training objective: each keeps its graph until the backward pass."""
 

@@ -20,9 +20,8 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
 from latentheads.arguments import Configured
-from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch, check_batch
-from latentheads.checks import check_choice, check_least, check_most, check_number
+from latentheads.checks import MAX_WIDTH, check_choice, check_least, check_most, check_number
 from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
 from latentheads.families import (
     Dependence,
@@ -33,13 +32,18 @@ from latentheads.families import (
     check_head_distribution,
     check_positive_scale,
 )
-from latentheads.handlers import register_parameters
 from latentheads.latents.active_heads import Selection, SelectionFamily
-from latentheads.latents.latent import AutoConditionOn, LatentPosterior, Structure
+from latentheads.latents.latent import (
+    AutoConditionOn,
+    LatentModel,
+    LatentPosterior,
+    Structure,
+    check_model,
+)
+from latentheads.latents.network import NetworkBlock
 from latentheads.layers.output import RowOutput
-from latentheads.model import HeadModel, check_model
 from latentheads.names import SELECTION, Block, block_of
-from latentheads.options import MAX_WIDTH
+from latentheads.parameters import register_parameters
 from latentheads.posterior_lookup import as_distribution, context_of
 
 OF_TEXT = "discrete latents and, where words have rows, to logits of a decoder over all positions"
@@ -141,7 +145,7 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
     of_text: ClassVar[tuple[str, ...]] = ()
     _conditioning_batch: Batch | None = None
 
-    def __init__(self, model: HeadModel) -> None:
+    def __init__(self, model: LatentModel) -> None:
         check_model(model)
         super().__init__(model)
         self.selections = nn.ModuleDict()
@@ -155,7 +159,7 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
                 self._selection_keys[block.site(SELECTION)] = block.key
 
     @classmethod
-    def unused_options(cls, model: HeadModel, options: Mapping[str, Any]) -> dict[str, str]:
+    def unused_options(cls, model: LatentModel, options: Mapping[str, Any]) -> dict[str, str]:
         """The changed options that are unused in a model, with the latent that they need."""
         own, plain = vars(cls), signature(cls).parameters
         idle: dict[str, str] = {}
@@ -275,9 +279,9 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
         return self.__dict__ | {"trace": Trace()}
 
     @property
-    def model(self) -> HeadModel:
+    def model(self) -> LatentModel:
         """The model; not a submodule."""
-        return cast(tuple[HeadModel], self._model)[0]
+        return cast(tuple[LatentModel], self._model)[0]
 
     @property
     def batch(self) -> Batch:
@@ -390,12 +394,12 @@ class Guide(ModelGuide):
                 "structure"
             )
 
-    def outputs(self, module: HeadBlock) -> Family:
+    def outputs(self, module: NetworkBlock) -> Family:
         """Make the posterior family of heads without attention weights, such as n-grams.
 
         The default is initialised to the prior.
         """
-        return module.make_posterior()
+        return cast(Family, module.make_posterior())
 
     @property
     def is_target_conditioned(self) -> bool:
@@ -445,7 +449,7 @@ class Guide(ModelGuide):
         return posterior
 
 
-def _modules_with_noise(model: HeadModel) -> list[HeadBlock]:
+def _modules_with_noise(model: LatentModel) -> list[NetworkBlock]:
     """The blocks whose logits have noise."""
     return [
         module
@@ -454,7 +458,7 @@ def _modules_with_noise(model: HeadModel) -> list[HeadBlock]:
     ]
 
 
-def get_conditioned_block(model: HeadModel) -> HeadBlock | None:
+def get_conditioned_block(model: LatentModel) -> NetworkBlock | None:
     """The block whose posterior of logits can be conditioned on the target.
 
     It is the top decoder block of cross-attention with latent logits, else of causal self-attention

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
 import pyro
 import torch
 from jaxtyping import Bool, Float, Int
 from pyro.infer.util import is_validation_enabled
-from torch import Tensor, nn
+from torch import Tensor
 
 from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import Batch, SentenceTasks, check_batch
 from latentheads.distributions import Tokens, make_token_distribution
-from latentheads.handlers import register_parameters
 from latentheads.latents.l0_penalty import L0Penalty
-from latentheads.latents.latent import Latent
+from latentheads.latents.latent import Latent, LatentModel
 from latentheads.latents.mixture import PassMixture
-from latentheads.latents.output_heads import EncoderDecoderStates, OutputHeads, OutputState
-from latentheads.latents.selector import Choice, Selector
+from latentheads.latents.network import Choice, EncoderDecoderStates
+from latentheads.latents.output_heads import OutputHeads, OutputState
+from latentheads.latents.selector import Selector
 from latentheads.layers.output import Output
 from latentheads.mask import AttentionMask
 from latentheads.names import SENTENCES, TARGET, Block, check_attention_types
+from latentheads.parameters import register_parameters
 
 if TYPE_CHECKING:
     from latentheads.corpora.vocabulary import Vocabulary
@@ -33,16 +34,14 @@ if TYPE_CHECKING:
 L = TypeVar("L", bound=Latent)
 
 
-class HeadModel(nn.Module, ABC):
+class HeadModel(LatentModel):
     """The Pyro model p(y, heads | x): it samples every head and observes the target.
 
     Attributes:
         attention_types: The attention types of this network.
         output: The output layer; a subclass makes it.
         disagreement: A term that rewards heads for differing in training; None: there is none.
-        latents: All latents beside the attention logits, by name.
         l0_penalty: The L0 penalty of active heads in training; None: there is none.
-        takes_particles: Whether states may have dimensions in front of the sentences.
 
     Args:
         attention_types: The attention types of this network.
@@ -51,7 +50,6 @@ class HeadModel(nn.Module, ABC):
     """
 
     output: Output
-    takes_particles: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -122,21 +120,6 @@ class HeadModel(nn.Module, ABC):
         return [module for module in self.modules() if isinstance(module, HeadBlock)]
 
     @property
-    def blocks(self) -> list[Block]:
-        """The blocks with latent logits, in the order of sampling."""
-        return [module.block for module in self.latent_blocks if module.has_attention_weights]
-
-    @property
-    def vocabulary_sizes(self) -> dict[str, int]:
-        """The vocabulary sizes of source and target, if the model has embeddings of them."""
-        return {}
-
-    @property
-    def latent_outputs(self) -> list[HeadBlock]:
-        """The latent blocks without attention weights, such as n-grams."""
-        return [module for module in self.latent_blocks if not module.has_attention_weights]
-
-    @property
     def latent_blocks(self) -> list[HeadBlock]:
         """All blocks with a latent."""
         return [module for module in self.head_blocks if module.prior is not None]
@@ -147,39 +130,9 @@ class HeadModel(nn.Module, ABC):
         return any(module.has_noise for module in self.latent_blocks)
 
     @property
-    def is_summed_out(self) -> bool:
-        """Whether a latent is summed out: bounds are then sums over all its values."""
-        return any(latent.is_summed_out for latent in self.latents.values())
-
-    @property
     def selecting_blocks(self) -> list[HeadBlock]:
         """The blocks that select their heads among candidates."""
         return [module for module in self.head_blocks if module.selector is not None]
-
-    def select_heads(
-        self, batch: Batch, selections: Mapping[str, Tensor] | None = None
-    ) -> dict[str, Choice]:
-        """Sample which heads are active, once for all sentences.
-
-        Args:
-            batch: The sentences.
-            selections: Sampled values by site, instead of sampling.
-        """
-        choices: dict[str, Choice] = {}
-        for latent in self.latents.values():
-            choices |= latent.select_heads(self, batch, selections)
-        return choices
-
-    @abstractmethod
-    def states(
-        self, batch: Batch, choices: Mapping[str, Choice] | None = None
-    ) -> Float[Tensor, "*batch target dim"]:
-        """Run the network up to the states that predict each target token.
-
-        Args:
-            batch: The sentences.
-            choices: The selected heads of blocks that select; default: sampled.
-        """
 
     def predict(
         self, states: Float[Tensor, "*batch target dim"]
@@ -228,20 +181,9 @@ class HeadModel(nn.Module, ABC):
         for latent in self.latents.values():
             distribution = latent.token_distribution(self, batch, choices)
             if distribution is not None:
-                return distribution
+                return cast(Tokens, distribution)
         args = () if choices is None else (choices,)
         return self.likelihood(self.states(batch, *args), batch)
-
-    def hidden(
-        self, batch: Batch, choices: Mapping[str, Choice] | None = None
-    ) -> EncoderDecoderStates:
-        """The inputs of heads above the decoder; a model that supports them overrides it.
-
-        Args:
-            batch: The sentences.
-            choices: The selected heads of blocks that select; default: sampled.
-        """
-        raise TypeError(f"{type(self).__name__} has heads above the decoder: define its hidden()")
 
     def _token_distribution_with_penalty(
         self, batch: Batch, choices: Mapping[str, Choice]
@@ -257,16 +199,6 @@ class HeadModel(nn.Module, ABC):
         for block, value in disagreements.items():
             pyro.factor(f"{block}.disagreement", -disagreement.weight * tokens * value)
         return distribution
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the parameters."""
-        return next(self.parameters()).dtype
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the parameters."""
-        return next(self.parameters()).device
 
 
 @runtime_checkable
@@ -445,12 +377,3 @@ class Decoder(HeadModel):
     def density_dtype(self) -> torch.dtype:
         """float32, or float64 for a model in float64."""
         return torch.promote_types(self.dtype, torch.float32)
-
-
-def check_model(model: object) -> None:
-    """Check that a value is a model of heads."""
-    if not isinstance(model, HeadModel):
-        raise ValueError(
-            "model must be one of heads, as Translation or lh.latent(network), "
-            f"got {type(model).__name__}"
-        )

@@ -44,6 +44,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass as validated_dataclass
 from pydantic_core import ArgsKwargs, core_schema
 
+from latentheads.checks import MAX_WIDTH
 from latentheads.errors import one_line_message, shown
 from latentheads.files import parse_yaml
 from latentheads.recipes import RECIPES
@@ -59,9 +60,6 @@ CLASS_PATH = re.compile(r"(\w+\.)*\w+:\w+")
 """A class of the reader's own, ``module:Class``."""
 
 NOTHING = (None, "none", "null")
-
-MAX_WIDTH = 2**16
-"""Most units of a layer: more do not fit into memory."""
 
 Count = Annotated[int, Ge(1), Lt(2**63)]
 Size = Annotated[int, Ge(0), Lt(2**63)]

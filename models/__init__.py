@@ -11,7 +11,6 @@ from latentheads.models.network import (
     Network,
     PostNorm,
     PreNorm,
-    SpeechOptions,
 )
 from latentheads.models.translation import Translation
 
@@ -24,7 +23,6 @@ __all__ = [
     "PostNorm",
     "PreNorm",
     "Prior",
-    "SpeechOptions",
     "Translation",
     "make_prior",
 ]

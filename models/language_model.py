@@ -14,8 +14,8 @@ from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
 from latentheads.latents.latent import Latent
 from latentheads.latents.logits.priors import Prior, make_prior
+from latentheads.latents.network import Choice
 from latentheads.latents.options import LatentOptions, ModelShape, make_latents
-from latentheads.latents.selector import Choice
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
 from latentheads.layers.output import Output, RowOutput, TableOutput
 from latentheads.model import Decoder, DecodingState

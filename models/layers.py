@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import SentenceTasks
-from latentheads.latents.selector import Choice
+from latentheads.latents.network import Choice
 from latentheads.mask import AttentionMask, PairMask
 from latentheads.model import DecodingState
 from latentheads.models.mixers import Mixer

@@ -12,7 +12,7 @@ from latentheads.attention.band import Band
 from latentheads.attention.cache import AttentionCache
 from latentheads.attention.latent import LatentAttention
 from latentheads.attention.ngram import NGram, NGramCache
-from latentheads.latents.selector import Choice
+from latentheads.latents.network import Choice
 from latentheads.mask import AttentionMask
 from latentheads.models.heads import HeadOptions, with_selected_heads
 from latentheads.models.mixing import attention_layer_below

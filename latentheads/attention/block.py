@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from latentheads.attention.band import Band
+from latentheads.attention.reorder import reorder
 from latentheads.distributions import HeadContext
 from latentheads.families import (
     Family,
@@ -23,7 +24,8 @@ from latentheads.families import (
     Point,
     check_head_distribution,
 )
-from latentheads.latents.selector import Choice, Selector
+from latentheads.latents.network import Choice
+from latentheads.latents.selector import Selector
 from latentheads.names import SELECTION, Block
 
 Hook = Callable[..., None]
@@ -273,17 +275,3 @@ def keep_last(
 ) -> Float[Tensor, "*batch kept dim"]:
     """Keeps at most this many of the last positions; None: all."""
     return states if number is None else states[..., max(0, states.shape[-2] - number) :, :]
-
-
-def reorder(
-    cached: Shaped[Tensor, "sentence ..."],
-    sentences: Int[Tensor, " kept"] | None,
-    hypotheses: Int[Tensor, "kept hypothesis"] | None,
-) -> Shaped[Tensor, "kept ..."]:
-    """Selects, repeats or reorders the sentences and hypotheses of a cached tensor; None: all."""
-    if hypotheses is None:
-        return cached if sentences is None else cached.index_select(0, sentences)
-    if sentences is None:
-        sentences = torch.arange(len(hypotheses), device=hypotheses.device)
-    rows = sentences[:, None] * cached.shape[1] + hypotheses
-    return cached.flatten(0, 1).index_select(0, rows.flatten()).unflatten(0, rows.shape)

@@ -12,7 +12,8 @@ from latentheads.attention.cache import AttentionCache
 from latentheads.attention.projections import MultiHeadAttention
 from latentheads.distributions import BlockStates, HeadContext
 from latentheads.families import Family, Identity, Point
-from latentheads.latents.selector import Choice, Selector
+from latentheads.latents.network import Choice
+from latentheads.latents.selector import Selector
 from latentheads.mask import PairMask
 from latentheads.names import Block
 

@@ -19,7 +19,8 @@ from latentheads.attention.band import Band
 from latentheads.attention.block import BlockCache, HeadBlock, gather_selected, keep_last
 from latentheads.distributions import BlockStates, HeadContext
 from latentheads.families import Affine, Family, Gaussian
-from latentheads.latents.selector import Choice, Selector
+from latentheads.latents.network import Choice
+from latentheads.latents.selector import Selector
 from latentheads.layers.numeric import dropout, full_precision
 from latentheads.mask import AttentionMask
 from latentheads.names import Block

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from latentheads.attention.band import Band
 from latentheads.attention.block import gather_selected
-from latentheads.latents.selector import Choice
+from latentheads.latents.network import Choice
 from latentheads.layers.numeric import dropout, full_precision, softmax, weighted_sum
 from latentheads.mask import PairMask
 

@@ -8,18 +8,16 @@ names a kind.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
+from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from latentheads.batch import Batch
-    from latentheads.corpora.vocabulary import Vocabulary
-    from latentheads.distributions import Tokens
-    from latentheads.latents.mixture import PassMixture
-    from latentheads.latents.selector import Choice
-    from latentheads.model import HeadModel
+from latentheads.batch import Batch
+from latentheads.latents.mixture import PassMixture
+from latentheads.latents.network import Choice, LatentNetwork, NetworkBlock
+from latentheads.names import Block
 
 Structure = Literal["mean-field", "autoregressive", "cascaded"]
 """Heads that a head is conditioned on in a posterior: none; lower ones of its block; those of lower
@@ -88,14 +86,12 @@ class Latent(ABC):
         """Whether its prior has a penalty in training: its KL then has weight 1, in closed form."""
         return False
 
-    def set_vocabularies(  # noqa: B027
-        self, source: Vocabulary | None, target: Vocabulary
-    ) -> None:
+    def set_vocabularies(self, source: Any, target: Any) -> None:  # noqa: B027
         """Sets the vocabularies of the model's ids; the default ignores them.
 
         Args:
-            source: The source vocabulary; None: there is no source.
-            target: The target vocabulary.
+            source: The source ``Vocabulary``; None: there is no source.
+            target: The target ``Vocabulary``.
 
         Raises:
             ValueError: The latent cannot be had with these vocabularies.
@@ -112,7 +108,7 @@ class Latent(ABC):
         return both_select or (self.runs_network and other.runs_network)
 
     def select_heads(
-        self, model: HeadModel, batch: Batch, values: Mapping[str, Tensor] | None = None
+        self, model: LatentNetwork, batch: Batch, values: Mapping[str, Tensor] | None = None
     ) -> dict[str, Choice]:
         """Which heads are active in this pass, by block; the default decides about none.
 
@@ -126,9 +122,9 @@ class Latent(ABC):
         return {}
 
     def token_distribution(
-        self, model: HeadModel, batch: Batch, choices: Mapping[str, Choice] | None
-    ) -> Tokens | None:
-        """Runs the network and returns the distribution of the scored tokens.
+        self, model: LatentNetwork, batch: Batch, choices: Mapping[str, Choice] | None
+    ) -> TorchDistribution | None:
+        """Runs the network and returns the distribution of the scored tokens, a ``Tokens``.
 
         None: the latent leaves it to the model; see :attr:`runs_network`.
 
@@ -139,7 +135,7 @@ class Latent(ABC):
         """
         return None
 
-    def decoding_mixture(self, model: HeadModel, batch: Batch) -> PassMixture | None:
+    def decoding_mixture(self, model: LatentNetwork, batch: Batch) -> PassMixture | None:
         """The passes that decoding runs side by side, for a mixture of whole passes; None: one.
 
         Args:
@@ -149,7 +145,7 @@ class Latent(ABC):
         return None
 
     def make_posterior(
-        self, model: HeadModel, structure: Structure, condition_on: ConditionOn
+        self, model: LatentNetwork, structure: Structure, condition_on: ConditionOn
     ) -> LatentPosterior | None:
         """Makes the posterior of a guide; None: guides keep the prior, or have a family by block.
 
@@ -168,3 +164,56 @@ class Latent(ABC):
             batch: The sentences, with their targets.
         """
         return prior
+
+
+class LatentModel(LatentNetwork):
+    """A network with its latents, as a guide sees it.
+
+    Attributes:
+        latents: All latents beside the attention logits, by name.
+    """
+
+    latents: dict[str, Latent]
+
+    @property
+    @abstractmethod
+    def latent_blocks(self) -> Sequence[NetworkBlock]:
+        """All blocks with a latent."""
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The blocks with latent logits, in the order of sampling."""
+        return [module.block for module in self.latent_blocks if module.has_attention_weights]
+
+    @property
+    def latent_outputs(self) -> Sequence[NetworkBlock]:
+        """The latent blocks without attention weights, such as n-grams."""
+        return [module for module in self.latent_blocks if not module.has_attention_weights]
+
+    @property
+    def is_summed_out(self) -> bool:
+        """Whether a latent is summed out: bounds are then sums over all its values."""
+        return any(latent.is_summed_out for latent in self.latents.values())
+
+    def select_heads(
+        self, batch: Batch, selections: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Choice]:
+        """Sample which heads are active, once for all sentences.
+
+        Args:
+            batch: The sentences.
+            selections: Sampled values by site, instead of sampling.
+        """
+        choices: dict[str, Choice] = {}
+        for latent in self.latents.values():
+            choices |= latent.select_heads(self, batch, selections)
+        return choices
+
+
+def check_model(model: object) -> None:
+    """Raises an error unless a value is a model with latent heads."""
+    if not isinstance(model, LatentModel):
+        raise ValueError(
+            "model must be one of heads, as Translation or lh.latent(network), "
+            f"got {type(model).__name__}"
+        )

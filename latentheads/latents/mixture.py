@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.attention.block import reorder
+from latentheads.attention.reorder import reorder
 from latentheads.batch import Batch
-from latentheads.latents.selector import Choice
+from latentheads.latents.network import Choice
 from latentheads.layers.numeric import full_precision
 
 

@@ -9,65 +9,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from latentheads.batch import Batch
+from latentheads.distributions import Tokens
 from latentheads.latents.latent import Latent
+from latentheads.latents.network import Choice, EncoderDecoderStates, LatentNetwork, without_memory
 from latentheads.layers.output import RowOutput
-
-if TYPE_CHECKING:
-    from latentheads.batch import Batch
-    from latentheads.distributions import Tokens
-    from latentheads.latents.selector import Choice
-    from latentheads.model import HeadModel
-    from latentheads.names import Block
-
-
-@dataclass(frozen=True)
-class EncoderDecoderStates:
-    """The states of a network below its output layer, and the keys that heads may point at.
-
-    Attributes:
-        states: The states that predict the target tokens.
-        memory: The keys that heads may point at.
-        attn_mask: True where a token may point at a key; one row if the same for all tokens.
-        window: Number of earlier states that a token may point at, if the memory is null followed
-            by earlier states. 0: all of them, or another memory.
-        tokens: The token of each key: that of the source, or the one that followed an earlier
-            state; None: keys have none, such as frames.
-    """
-
-    states: Float[Tensor, "*batch target dim"]
-    memory: Float[Tensor, "*memory key dim"]
-    attn_mask: Bool[Tensor, "*mask #target key"]
-    window: int = 0
-    tokens: Int[Tensor, "*sentences key"] | None = None
-
-    def drop_context(self, context: int) -> EncoderDecoderStates:
-        """Drop the first target tokens, which are context and not scored."""
-        states, attn_mask = self.states[..., context:, :], self.attn_mask
-        attn_mask = attn_mask if attn_mask.shape[-2] == 1 else attn_mask[..., context:, :]
-        return EncoderDecoderStates(states, self.memory, attn_mask, self.window, self.tokens)
-
-    def window_keys(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """The keys in the windows of some tokens, and the index of every key among them.
-
-        Keys outside all windows get the index of null, which is 0.
-
-        Args:
-            start: Index of the first token.
-            stop: Index after the last.
-        """
-        keys, device = self.memory.shape[-2], self.memory.device
-        context = keys - self.states.shape[-2]
-        low, high = max(1, context + start + 1 - self.window), context + stop
-        all_keys = torch.arange(keys, device=device)
-        in_window = (all_keys >= low) & (all_keys < high)
-        return torch.cat([all_keys[:1], all_keys[low:high]]), in_window * (all_keys - low + 1)
+from latentheads.names import Block
 
 
 @runtime_checkable
@@ -157,13 +109,13 @@ class OutputHeads(nn.Module, Latent):
         return self.is_latent
 
     def token_distribution(
-        self, model: HeadModel, batch: Batch, choices: Mapping[str, Choice] | None
+        self, model: LatentNetwork, batch: Batch, choices: Mapping[str, Choice] | None
     ) -> Tokens:
         """Runs the network, samples the heads, and returns the distribution of the tokens."""
         hidden = model.hidden(batch, choices).drop_context(batch.context)
         hidden = self.add_earlier_blocks(hidden, batch)
         output = cast(RowOutput, model.output)
-        return cast("Tokens", self(hidden, batch.scored_mask, output, model.smoothing))
+        return cast(Tokens, self(hidden, batch.scored_mask, output, model.smoothing))
 
     @property
     def reach_across_blocks(self) -> int:
@@ -235,11 +187,3 @@ class OutputHeads(nn.Module, Latent):
         """
         weight = next(output.parameters())
         return self.begin(without_memory(weight.new_zeros(texts, 0, output.width)), output)
-
-
-def without_memory(states: Float[Tensor, "*batch target dim"]) -> EncoderDecoderStates:
-    """States with an empty memory."""
-    empty = states[..., :0, :]
-    return EncoderDecoderStates(
-        states, empty, empty.new_ones(*empty.shape[:-2], 1, 0, dtype=torch.bool)
-    )

@@ -5,66 +5,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pyro
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from latentheads.batch import Batch
 from latentheads.latents.active_heads import Selection, SelectionFamily
 from latentheads.latents.l0_penalty import L0Penalty
 from latentheads.latents.latent import Latent
+from latentheads.latents.network import Choice, LatentNetwork, NetworkBlock
 from latentheads.names import ATTENTION_TYPES, SELECTION, check_attention_types, side_of
-
-if TYPE_CHECKING:
-    from latentheads.attention.block import HeadBlock
-    from latentheads.batch import Batch
-    from latentheads.model import HeadModel
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The selected heads of a block, for each sentence or shared by all sentences of a batch.
-
-    Sentences are the last dimension before slots; particles are in front of them.
-
-    Attributes:
-        weight: The factor of the output of the head in each slot: one, with the gradient of a
-            relaxation, or zero for an inactive head.
-        index: The candidate in each slot; None: every candidate has its own slot.
-        active_only: Whether only the heads of ``index`` are computed and all others output 0; such
-            a choice is shared by all sentences.
-    """
-
-    weight: Float[Tensor, "*sentences slot"]
-    index: Int[Tensor, "*sentences slot"] | None = None
-    active_only: bool = False
-
-    @property
-    def common(self) -> bool:
-        """Whether all sentences share the choice."""
-        return self.weight.ndim == 1
-
-    def of_active(self) -> Choice:
-        """The same choice, with only the active heads computed."""
-        index = self.weight.nonzero().squeeze(-1)
-        return Choice(self.weight[index], index, active_only=True)
-
-    def unsqueeze(self, hypotheses: int) -> Choice:
-        """Adds dimensions for hypotheses after those of sentences."""
-        if self.common or not hypotheses:
-            return self
-        behind = (..., *[None] * hypotheses, slice(None))
-        index = None if self.index is None else self.index[behind]
-        return Choice(self.weight[behind], index)
-
-    def select(self, sentences: Int[Tensor, " kept"]) -> Choice:
-        """Selects some of the sentences."""
-        if self.common:
-            return self
-        index = None if self.index is None else self.index.index_select(0, sentences)
-        return Choice(self.weight.index_select(0, sentences), index)
 
 
 @dataclass(frozen=True)
@@ -154,7 +107,7 @@ class Selector(Latent):
         """Returns the selection of every task as zeros and ones: sampled at a site, or fixed."""
 
     def select_heads(
-        self, model: HeadModel, batch: Batch, values: Mapping[str, Tensor] | None = None
+        self, model: LatentNetwork, batch: Batch, values: Mapping[str, Tensor] | None = None
     ) -> dict[str, Choice]:
         """Samples the selection of every task, once for all sentences, in the plate of the tasks.
 
@@ -213,7 +166,7 @@ class Selector(Latent):
         """Puts the selected heads into the slots."""
 
 
-def _find_independent_types(model: HeadModel) -> set[str]:
+def _find_independent_types(model: LatentNetwork) -> set[str]:
     """The attention types whose blocks do not depend on latents of lower blocks."""
     attending = [module for module in model.head_blocks if module.has_attention_weights]
     dependent = {m.block.attention_type for m in attending if not m.can_skip_inactive}
@@ -221,7 +174,7 @@ def _find_independent_types(model: HeadModel) -> set[str]:
 
 
 def _select_in(
-    module: HeadBlock,
+    module: NetworkBlock,
     batch: Batch,
     independent: Collection[str],
     selection: Tensor | None = None,

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from latentheads.corpora import Corpus, Part, Vocabulary, Words
-from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.corpora.text import PARTS
 from latentheads.files import read_json
 from latentheads.guide import ModelGuide
@@ -98,7 +97,7 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     else:
         if settings.adapters:
             options["adapters"] = Adapters(settings.adapters, *map(len, tasks))
-        options |= {"bins": bins_of(source), "ctc": settings.ctc}
+        options |= {"bins": source.bins, "ctc": settings.ctc}
         model = Translation(len(source), vocab_size, prior, network, **options)
     model.set_vocabularies(source, target)
     _check_heads(settings, model)

@@ -13,7 +13,7 @@ from annotated_types import Ge, Le, Lt
 from pydantic import NonNegativeFloat
 
 from latentheads.attention.disagreement import KINDS, Disagreement
-from latentheads.checks import MAX_SAMPLES, check_known, split_items
+from latentheads.checks import MAX_SAMPLES, MAX_WIDTH, check_known, split_items
 from latentheads.data import Data, Grammar, InMemory
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import shown
@@ -24,12 +24,11 @@ from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.metrics.protocol import Protocol
 from latentheads.models import Network
-from latentheads.models.network import SpeechOptions
+from latentheads.models.front_end import FrontEnd
 from latentheads.names import AttentionTypes, parse_attention_types
 from latentheads.options import (
     CLASS,
     CLASS_PATH,
-    MAX_WIDTH,
     Flag,
     OptionError,
     UnusedOptionError,
@@ -135,7 +134,7 @@ class Settings:
         object.__setattr__(self, "latents", tuple(self._resolve_latents()))
         self._check_source()
         if self.data.is_speech and self.network.speech is None:
-            object.__setattr__(self, "network", replace(self.network, speech=SpeechOptions()))
+            object.__setattr__(self, "network", replace(self.network, speech=FrontEnd.default()))
         self._check_decoding()
         self._check_start()
         self._check_latents()

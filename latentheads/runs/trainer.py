@@ -44,7 +44,7 @@ from latentheads.runs.build import (
 )
 from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.describe import check_rebuilt, describe_data, describe_run
-from latentheads.runs.folder import HEADS, TEXTS, VOCABULARY, Folder
+from latentheads.runs.folder import HEADS, PROCESSOR, TEXTS, VOCABULARY, Folder
 from latentheads.runs.results import Results, complete
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -265,6 +265,7 @@ class Trainer:
         source, target = self.corpus.source, self.corpus.target
         texts = json.dumps(digest_parts(self.corpus), indent=2) + "\n"
         names = {VOCABULARY: vocabularies_to_json(target, source), TEXTS: texts}
+        names[PROCESSOR] = json.dumps(self.corpus.processor.to_json(), indent=2) + "\n"
         if self.heads is not None:
             names[HEADS] = json.dumps(self.heads, indent=2) + "\n"
         return CheckpointManager(folder, engine, self.digest, names)

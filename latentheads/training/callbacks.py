@@ -61,7 +61,8 @@ class Callback:
 
 def check_callbacks(callbacks: object) -> list[Callback]:
     """Validates that these are callbacks."""
-    is_list = isinstance(callbacks, list | tuple)
-    if not (is_list and all(isinstance(callback, Callback) for callback in callbacks)):
+    given = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
+    checked = [callback for callback in given if isinstance(callback, Callback)]
+    if len(checked) < len(given) or given is not callbacks:
         raise ValueError(f"callbacks must be a list of lh.Callback objects, got {shown(callbacks)}")
-    return [*callbacks]
+    return checked

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from latentheads import Batch, Head_ELBO, terms
-from latentheads.latents.alignments.aligner import AlignmentPass
+from latentheads.latents.alignments.passes import AlignmentPass
 from tests.guides.attached import LEARNED, attach
 from tests.latentheads.latents.alignments.logic import WORDS, table
 from tests.latentheads.latents.alignments.models import SHAPES, aligned

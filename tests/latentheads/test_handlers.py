@@ -15,7 +15,8 @@ from pyro.infer import SVI, Trace_ELBO
 from torch import nn
 
 from latentheads import Batch, PlugIn
-from latentheads.handlers import plug_in_value, register_parameters
+from latentheads.handlers import plug_in_value
+from latentheads.parameters import register_parameters
 from tests.tiny import KINDS, NOISY, attach, bernoulli_gate, build
 
 

@@ -14,8 +14,8 @@ from latentheads.corpora import batches
 from latentheads.data import GrammarText
 from latentheads.decoding.beam_search import beam_search
 from latentheads.inference.evaluation import plug_in_log_likelihood
-from latentheads.latents.alignments.aligner import AlignedTokens
 from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.alignments.passes import AlignedTokens
 from latentheads.models import PRIORS, LanguageModel
 from tests.guides.attached import attach
 from tests.latentheads.latents.alignments.models import (
@@ -159,7 +159,7 @@ def test_a_language_model_of_a_corpus_takes_them_too() -> None:
     options = AlignmentOptions(blocks=1, width=3, window=5)
     model = LanguageModel.of(corpus, latent=(), latents=[options], width=6, heads=3)
     assert model.alignments is not None
-    assert model.alignments.options == options
+    assert AlignmentOptions.describe(model, 1) == options
     (batch,) = batches(corpus.valid, 999, shuffle=False)
     assert isinstance(model.token_distribution(batch), AlignedTokens)
 

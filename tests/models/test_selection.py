@@ -22,8 +22,9 @@ from latentheads.guide import WithSelection
 from latentheads.guides import MeanField, Tied
 from latentheads.handlers import SharedSamples
 from latentheads.inference.evaluation import evaluate
+from latentheads.latents.network import Choice
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
-from latentheads.latents.selector import Choice, Selector
+from latentheads.latents.selector import Selector
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.noise import fixed_noise
 from tests.crossing import in_turn

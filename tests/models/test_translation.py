@@ -213,7 +213,7 @@ def test_a_model_of_a_corpus_is_what_it_is_told(kind: Any, other: Any) -> None:
     model = kind.of(corpus, "cascaded", ("decoder-self",), **told)
     assert model.output.weight.shape == (len(corpus.target), 6)
     assert (model.latent, model.label_smoothing) == (("decoder-self",), 0.1)
-    assert (type(model.prior), model.alignments.options) == (PRIORS["cascaded"], options)
+    assert (type(model.prior), AlignmentOptions.describe(model, 1)) == (PRIORS["cascaded"], options)
     with pytest.raises(ValueError, match=r"^corpus '.*' has .* source: it is for "):
         kind.of(other())
 

@@ -42,7 +42,8 @@ from latentheads.guide import ModelGuide
 from latentheads.handlers import SharedSamples, blocked_from_tracers, evaluation_mode
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import plug_in_log_likelihood
-from latentheads.model import HeadModel, check_model
+from latentheads.latents.latent import check_model
+from latentheads.model import HeadModel
 from latentheads.names import TARGET, Block, side_of
 from latentheads.noise import fixed_noise
 

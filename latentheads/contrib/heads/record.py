@@ -25,7 +25,8 @@ from latentheads.guide import ModelGuide
 from latentheads.handlers import PlugIn, SharedSamples, blocked_from_tracers
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import eval_no_grad
-from latentheads.model import HeadModel, check_model
+from latentheads.latents.latent import check_model
+from latentheads.model import HeadModel
 from latentheads.names import Block, block_of
 from latentheads.noise import fixed_noise
 

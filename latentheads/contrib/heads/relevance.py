@@ -66,7 +66,8 @@ from latentheads.contrib.heads.record import Recording
 from latentheads.corpora import Part
 from latentheads.corpora.batches import iterate_batches
 from latentheads.handlers import PlugIn, blocked_from_tracers, evaluation_mode
-from latentheads.model import HeadModel, check_model
+from latentheads.latents.latent import check_model
+from latentheads.model import HeadModel
 from latentheads.names import latent_of
 from latentheads.passes import frozen_parameters
 

@@ -23,8 +23,9 @@ from torch.nn import functional as F
 
 from latentheads.contrib.hf.likelihoods import Likelihood, NextToken, TargetToken
 from latentheads.latents.latent import Latent
+from latentheads.latents.network import EncoderDecoderStates
 from latentheads.latents.options import LatentOptions, ModelShape, make_latents
-from latentheads.latents.output_heads import EncoderDecoderStates, OutputHeads, OutputState
+from latentheads.latents.output_heads import OutputHeads, OutputState
 from latentheads.layers.output import LinearOutput, MatrixOutput
 
 NEAR = 1e-3

@@ -15,7 +15,8 @@ from latentheads.contrib.hf.addresses import Address
 from latentheads.contrib.hf.removal import check_prunable, prune_weights, record_kept_heads
 from latentheads.distributions import BlockStates, HeadContext
 from latentheads.families import Family
-from latentheads.latents.selector import Choice, Selector
+from latentheads.latents.network import Choice
+from latentheads.latents.selector import Selector
 from latentheads.layers.numeric import full_precision, softmax, weighted_sum
 from latentheads.mask import PairMask, causal
 from latentheads.names import side_of

@@ -32,9 +32,9 @@ from latentheads.errors import shown
 from latentheads.families import Family, check_family
 from latentheads.latents.latent import Latent
 from latentheads.latents.logits.priors import make_prior
+from latentheads.latents.network import Choice, EncoderDecoderStates
 from latentheads.latents.options import LatentOptions, ModelShape, check_latents, make_latents
-from latentheads.latents.output_heads import EncoderDecoderStates
-from latentheads.latents.selector import Choice, Selector
+from latentheads.latents.selector import Selector
 from latentheads.layers.output import GivenLogits
 from latentheads.model import HeadModel
 from latentheads.names import Block

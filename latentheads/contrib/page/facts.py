@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
 
-import latentheads
+from latentheads import files
 from latentheads.files import read_json
 from latentheads.metrics.scores import COMPARED, SCORES
 from latentheads.options import CLASS, ClassSpec, flatten, options_of, to_dict
@@ -130,7 +130,7 @@ def get_revision() -> str:
 
     Cached: the checkout may change later, but not the modules that this process has loaded.
     """
-    root = Path(latentheads.__file__).parents[1]
+    root = Path(files.__file__).parents[1]
     try:
         release = version("latentheads")
     except PackageNotFoundError:  # a checkout that was never installed

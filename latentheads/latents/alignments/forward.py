@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentheads.attention.block import reorder
+from latentheads.attention.reorder import reorder
 from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.distribution import NOWHERE
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 from annotated_types import Ge, Le
 
+from latentheads.latents.alignments.aligner import Aligner
 from latentheads.latents.alignments.emission import MAX_HEADS
 from latentheads.latents.alignments.priors import AlignmentPrior, CascadedPrior, PriorName
 from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
+from latentheads.model import HeadModel
 from latentheads.options import (
     Coerced,
     OptionError,
@@ -20,10 +22,6 @@ from latentheads.options import (
     name_of_class,
     options_class,
 )
-
-if TYPE_CHECKING:
-    from latentheads.latents.alignments.aligner import Aligner
-    from latentheads.model import HeadModel
 
 MAX_BLOCKS = 1000
 """Most blocks, and most heads of a block: more do not fit into memory."""
@@ -114,10 +112,17 @@ class AlignmentOptions(LatentOptions):
 
     def make(self, shape: ModelShape) -> Aligner:
         """Makes the alignment blocks of a model."""
-        from latentheads.latents.alignments.aligner import Aligner
-
         options = self.resolve(shape.is_causal)
-        return Aligner(options, shape.width, shape.dropout, past=shape.is_causal)
+        return Aligner(
+            shape.width,
+            options.number_of_blocks,
+            options.heads,
+            options.prior,
+            options.width,
+            options.window,
+            shape.dropout,
+            past=shape.is_causal,
+        )
 
     @property
     def is_summed_out(self) -> bool:
@@ -147,10 +152,11 @@ class AlignmentOptions(LatentOptions):
     @classmethod
     def describe(cls, model: HeadModel, tokens: int) -> AlignmentOptions | None:
         """The options of a model's aligner."""
-        from latentheads.latents.alignments.aligner import Aligner
-
         aligner = model.find_latent(Aligner)
-        return None if aligner is None else aligner.options
+        if aligner is None:
+            return None
+        sizes = (aligner.head_width, aligner.window)
+        return cls(len(aligner.blocks), aligner.heads, aligner.prior, *sizes)
 
     def with_default_blocks(self, causal: bool) -> AlignmentOptions:
         """The same options with a number of blocks.

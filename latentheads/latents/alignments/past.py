@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.attention.block import reorder
+from latentheads.attention.reorder import reorder
+from latentheads.latents.alignments.stack import AlignmentStack
 from latentheads.latents.alignments.state import AlignmentState
-from latentheads.latents.output_heads import EncoderDecoderStates, without_memory
+from latentheads.latents.network import EncoderDecoderStates, without_memory
 from latentheads.layers.output import RowOutput
-
-if TYPE_CHECKING:
-    from latentheads.latents.alignments.aligner import Aligner
 
 
 class PastAlignmentState:
@@ -27,7 +25,7 @@ class PastAlignmentState:
         output: The output layer.
     """
 
-    def __init__(self, aligner: Aligner, output: RowOutput) -> None:
+    def __init__(self, aligner: AlignmentStack, output: RowOutput) -> None:
         self.aligner, self.output = aligner, output
         self._state: Any = None  # that of sentences; a subclass has its own
         self._shape = torch.Size()
@@ -87,7 +85,7 @@ class PastAlignmentState:
 
 
 def begin_past_alignments(
-    aligner: Aligner, output: RowOutput, texts: int
+    aligner: AlignmentStack, output: RowOutput, texts: int
 ) -> PastAlignmentState | AlignmentState:
     """Start decoding texts of a language model, whose heads point at the past or at components.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -32,16 +32,13 @@ from latentheads.latents.alignments.distribution import (
     Pair,
     check_parameters,
 )
+from latentheads.latents.alignments.passes import AlignmentContext, AlignmentPass
 from latentheads.latents.alignments.transitions import later_transitions
 from latentheads.latents.latent import ConditionOn, LatentPosterior, Structure
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.position import sinusoidal_positions
 from latentheads.layers.target_encoder import TargetEncoder
 from latentheads.names import ALIGNED_POSITION
-
-if TYPE_CHECKING:
-    from latentheads.latents.alignments.aligner import AlignmentContext, AlignmentPass
-    from latentheads.latents.alignments.options import AlignmentOptions
 
 IMPOSSIBLE = NOWHERE / 2
 """Scores of masked positions lie below this, all others above."""
@@ -91,10 +88,12 @@ class AlignmentPosterior(LatentPosterior):
     """The posterior of all alignment blocks of a model.
 
     Args:
-        options: Those of the heads that point at positions.
+        num_blocks: Number of blocks.
+        heads: Heads of each block.
         width: Model width.
         structure: Which heads a head is conditioned on.
         condition_on: The text that the posterior is conditioned on.
+        chained: Whether the prior of a word's alignment is conditioned on that of the word before.
         size: Hidden width.
         evidence_weight: The factor of the evidence at the start: 1 where it is a log-likelihood
             ratio, which is added to the prior by Bayes' rule.
@@ -102,44 +101,43 @@ class AlignmentPosterior(LatentPosterior):
 
     def __init__(
         self,
-        options: AlignmentOptions,
+        num_blocks: int,
+        heads: int,
         width: int,
         structure: Structure,
         condition_on: ConditionOn,
+        chained: bool = False,
         size: int = 64,
         evidence_weight: float = 0.0,
     ) -> None:
         super().__init__()
         check_choice("condition_on", condition_on, get_args(ConditionOn))
         self.structure, self.condition_on = structure, condition_on
-        heads = options.total_heads
-        self.chained = options.chained and structure == "cascaded"
+        total_heads = num_blocks * heads
+        self.chained = chained and structure == "cascaded"
         self.source = nn.Linear(width, size)
         self.state = None if condition_on == "source" else nn.Linear(width, size)
         self.target = TargetEncoder(width, size) if condition_on == "target" else None
-        self.query = nn.Linear(size, heads * size)
-        self.key = nn.Linear(size, heads * size)
+        self.query = nn.Linear(size, total_heads * size)
+        self.key = nn.Linear(size, total_heads * size)
         nn.init.zeros_(self.query.weight)
         nn.init.zeros_(self.query.bias)
-        weights = torch.full((heads,), evidence_weight)
+        weights = torch.full((total_heads,), evidence_weight)
         self.lexical = nn.Parameter(weights) if condition_on == "target" else None
         self.pairs = nn.ModuleDict()
-        for head, lower in self._conditioned_pairs(options):
+        for head, lower in self._conditioned_pairs(num_blocks, heads):
             self.pairs[f"{head}_{lower}"] = _PairScores(
                 size, target_conditioned=condition_on == "target"
             )
 
-    def _conditioned_pairs(self, options: AlignmentOptions) -> list[Pair]:
+    def _conditioned_pairs(self, num_blocks: int, heads: int) -> list[Pair]:
         """Every head with every head that it is conditioned on."""
         if self.chained:
             return [(0, 0)]
-        heads_per_block = options.heads
-        pairs = [(head, lower) for head in range(options.total_heads) for lower in range(head)]
+        pairs = [(head, lower) for head in range(num_blocks * heads) for lower in range(head)]
         within = {"mean-field": (), "autoregressive": (True,), "cascaded": (False,)}[self.structure]
         return [
-            (head, lower)
-            for head, lower in pairs
-            if (head // heads_per_block == lower // heads_per_block) in within
+            (head, lower) for head, lower in pairs if (head // heads == lower // heads) in within
         ]
 
     def forward(self, context: AlignmentContext, batch: Batch) -> CategoricalParameters:

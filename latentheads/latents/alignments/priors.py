@@ -16,11 +16,12 @@ from annotated_types import Ge, Le
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from latentheads.checks import MAX_WIDTH
 from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.distribution import CategoricalParameters, Pair
 from latentheads.latents.alignments.jumps import Jumps, JumpsAfterNull
 from latentheads.layers.numeric import full_precision
-from latentheads.options import MAX_WIDTH, Choice, OptionError, options_class
+from latentheads.options import Choice, OptionError, options_class
 
 PriorName = Literal["independent", "cascaded", "chain", "soft", "mixture"]
 """The names of the priors."""

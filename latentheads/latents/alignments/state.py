@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -14,12 +13,10 @@ from latentheads.latents.alignments.bands import make_next_token_distribution
 from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.exact import block_log_probs, broadcast_sum
 from latentheads.latents.alignments.forward import ForwardAlgorithm
-from latentheads.latents.output_heads import EncoderDecoderStates
+from latentheads.latents.alignments.stack import AlignmentStack
+from latentheads.latents.network import EncoderDecoderStates
 from latentheads.layers.numeric import exp
 from latentheads.layers.output import RowOutput
-
-if TYPE_CHECKING:
-    from latentheads.latents.alignments.aligner import Aligner
 
 
 class AlignmentState:
@@ -31,7 +28,9 @@ class AlignmentState:
         output: The output layer.
     """
 
-    def __init__(self, aligner: Aligner, hidden: EncoderDecoderStates, output: RowOutput) -> None:
+    def __init__(
+        self, aligner: AlignmentStack, hidden: EncoderDecoderStates, output: RowOutput
+    ) -> None:
         self.aligner, self.output = aligner, output
         self.hidden = aligner.choose_memory(hidden)
         self.vectors = aligner.vectors(self.hidden.memory)
@@ -60,7 +59,7 @@ class AlignmentState:
 
     def _drop_keys_outside_window(self) -> None:
         """Drop the keys that neither the next token nor the previous one may point at."""
-        keys, window = self.hidden.memory.shape[-2], self.aligner.options.window
+        keys, window = self.hidden.memory.shape[-2], self.aligner.window
         if not window or keys <= window + 2:
             return
         all_keys = torch.arange(keys, device=self.hidden.memory.device)

@@ -40,7 +40,8 @@ from latentheads.inference.non_finite import describe_non_finite_parameter
 from latentheads.latents.bernoulli_heads.options import check_number_of_subsets
 from latentheads.latents.bernoulli_heads.passes import GatedPass
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
-from latentheads.model import HeadModel, check_model
+from latentheads.latents.latent import check_model
+from latentheads.model import HeadModel
 from latentheads.names import Block
 from latentheads.training.progress import ProgressDisplay
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pyro
 import torch
 from torch import Tensor, nn
 
+from latentheads.attention.block import HeadBlock
+from latentheads.batch import Batch
 from latentheads.latents.bernoulli_heads.enumeration import SubsetEnumeration
 from latentheads.latents.bernoulli_heads.passes import GatedPass
 from latentheads.latents.bernoulli_heads.posterior import SubsetPosterior
@@ -23,13 +25,8 @@ from latentheads.latents.bernoulli_heads.subsets import (
 from latentheads.latents.bernoulli_heads.tokens import GatedTokens
 from latentheads.latents.latent import ConditionOn, Latent, Structure
 from latentheads.latents.mixture import PassMixture
-
-if TYPE_CHECKING:
-    from latentheads.attention.block import HeadBlock
-    from latentheads.batch import Batch
-    from latentheads.latents.selector import Choice
-    from latentheads.model import HeadModel
-    from latentheads.names import Block
+from latentheads.latents.network import Choice, LatentNetwork
+from latentheads.names import Block
 
 ACTIVE = "active"
 """The latent of a block: which of its heads are active in a sentence."""
@@ -124,13 +121,17 @@ class BernoulliHeads(nn.Module, Latent):
         """Whether another latent decides which heads are active, or runs the network."""
         return other.selects_heads or other.runs_network
 
-    def gated_blocks(self, model: HeadModel) -> list[HeadBlock]:
+    def gated_blocks(self, model: LatentNetwork) -> list[HeadBlock]:
         """The blocks of a model that have gates, from the lowest.
 
         Raises:
             ValueError: Attention logits have noise.
         """
-        modules = {module.block.name: module for module in model.head_blocks}
+        modules = {
+            module.block.name: module
+            for module in model.head_blocks
+            if isinstance(module, HeadBlock)
+        }
         if model.samples_heads:
             raise ValueError(
                 "bernoulli-heads sums over passes without other noise: attention logits must "
@@ -139,7 +140,7 @@ class BernoulliHeads(nn.Module, Latent):
         return [modules[block.name] for block in self.addresses]
 
     def token_distribution(
-        self, model: HeadModel, batch: Batch, choices: Mapping[str, Choice] | None
+        self, model: LatentNetwork, batch: Batch, choices: Mapping[str, Choice] | None
     ) -> GatedTokens:
         """Samples the gates, runs the network, and returns the distribution of the tokens."""
         blocks = self.gated_blocks(model)
@@ -155,7 +156,7 @@ class BernoulliHeads(nn.Module, Latent):
             parts.append(pyro.sample(address.site(ACTIVE), distribution))
         return GatedTokens(gated_pass.tokens_given(_join(parts)), gated_pass, prior)
 
-    def decoding_mixture(self, model: HeadModel, batch: Batch) -> PassMixture:
+    def decoding_mixture(self, model: LatentNetwork, batch: Batch) -> PassMixture:
         """All subsets of heads, decoded side by side."""
         log_prior = joint_table(self.prior())
         subsets = all_subsets(sum(self.heads), log_prior)
@@ -164,10 +165,10 @@ class BernoulliHeads(nn.Module, Latent):
         return PassMixture(log_prior, dict(zip(names, parts, strict=True)), len(batch))
 
     def make_posterior(
-        self, model: HeadModel, structure: Structure, condition_on: ConditionOn
+        self, model: LatentNetwork, structure: Structure, condition_on: ConditionOn
     ) -> SubsetPosterior:
         """Makes the posterior of all blocks."""
-        return SubsetPosterior(self, model, structure, condition_on)
+        return SubsetPosterior(self.prior, model.vocabulary_sizes, structure, condition_on)
 
     def exact_posterior(self, prior: HeadSubsets, batch: Batch) -> HeadSubsets:
         """The exact posterior of a block, by Bayes' rule."""

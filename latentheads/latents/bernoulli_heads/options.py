@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import PositiveFloat
 
 from latentheads.checks import check_known, split_items
+from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
 from latentheads.latents.bernoulli_heads.prior import Prior
 from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
+from latentheads.model import HeadModel
 from latentheads.names import Block, side_of
 from latentheads.options import Probability, options_class
-
-if TYPE_CHECKING:
-    from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
-    from latentheads.model import HeadModel
 
 MAX_SUBSETS = 4096
 """Most subsets of heads that are summed over."""
@@ -54,8 +52,6 @@ class BernoulliHeadsOptions(LatentOptions):
         Raises:
             ValueError: There is no such block, or there are too many heads.
         """
-        from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
-
         addresses = self._choose_blocks(shape.blocks)
         check_number_of_subsets(addresses)
         return BernoulliHeads(addresses, self.prior, self.rate, self.gibibytes)
@@ -93,8 +89,6 @@ class BernoulliHeadsOptions(LatentOptions):
     @classmethod
     def describe(cls, model: HeadModel, tokens: int) -> BernoulliHeadsOptions | None:
         """The blocks and the prior of a model's gates."""
-        from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
-
         latent = model.find_latent(BernoulliHeads)
         if latent is None:
             return None

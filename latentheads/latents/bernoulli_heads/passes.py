@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -15,15 +15,12 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from latentheads.attention.block import HeadBlock, without_hooks
+from latentheads.batch import Batch
+from latentheads.distributions import Tokens
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
-from latentheads.latents.selector import Choice
+from latentheads.latents.network import Choice, LatentNetwork
 from latentheads.latents.summed_out import SummedOut
-
-if TYPE_CHECKING:
-    from latentheads.batch import Batch
-    from latentheads.distributions import Tokens
-    from latentheads.model import HeadModel
 
 NUMBERS = 24
 """Numbers that a layer holds for one number of its output, by and large."""
@@ -57,7 +54,7 @@ class GatedPass:
         temperature: Of relaxed gates.
     """
 
-    model: HeadModel
+    model: LatentNetwork
     batch: Batch
     blocks: Sequence[HeadBlock]
     choices: Mapping[str, Choice] = field(default_factory=dict)
@@ -70,6 +67,7 @@ class GatedPass:
         passed_on = any(
             module.prior is not None and module.prior.dependence.on_lower_logits
             for module in self.model.head_blocks
+            if isinstance(module, HeadBlock)
         )  # beside the outputs of layers, so that these must run again
         called = [block.called_module for block in self.blocks]
         self.lower = LowerLayers(self.model, called, reuse=not passed_on)
@@ -95,8 +93,9 @@ class GatedPass:
     def _tokens_given(self, gates: Tensor) -> Tokens:
         choices = {**self.choices, **choices_of(self.blocks, gates)}
         if self.model.output_heads is not None:
-            return self.model.token_distribution(self.batch, choices)
-        return self.model.likelihood(self.model.states(self.batch, choices), self.batch)
+            return cast(Tokens, self.model.token_distribution(self.batch, choices))
+        states = self.model.states(self.batch, choices)
+        return cast(Tokens, self.model.likelihood(states, self.batch))
 
     def log_probs_of_subsets(
         self, tokens: Int[Tensor, "batch target"]

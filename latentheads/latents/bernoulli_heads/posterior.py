@@ -11,13 +11,14 @@ independent gates that is nearest to it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from latentheads.latents.bernoulli_heads.prior import chain_tables, dependence_mask
+from latentheads.batch import Batch
+from latentheads.latents.bernoulli_heads.prior import SubsetPrior, chain_tables, dependence_mask
 from latentheads.latents.bernoulli_heads.subsets import (
     HeadSubsets,
     SubsetTable,
@@ -26,11 +27,6 @@ from latentheads.latents.bernoulli_heads.subsets import (
 )
 from latentheads.latents.latent import ConditionOn, LatentPosterior, Structure
 from latentheads.layers.target_encoder import TargetEncoder
-
-if TYPE_CHECKING:
-    from latentheads.batch import Batch
-    from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
-    from latentheads.model import HeadModel
 
 
 class _TextEncoder(nn.Module):
@@ -59,8 +55,8 @@ class SubsetPosterior(LatentPosterior):
     """The posterior of the gates of all blocks.
 
     Args:
-        latent: The latent.
-        model: The model, for its vocabulary sizes; the encoders have embeddings of their own.
+        prior: The prior of the gates, which the posterior starts at.
+        vocabulary_sizes: Those of source and target; the encoders have embeddings of their own.
         structure: Which heads a head is conditioned on.
         condition_on: The text that the posterior is conditioned on.
         size: Width of the encoders.
@@ -70,20 +66,23 @@ class SubsetPosterior(LatentPosterior):
 
     def __init__(
         self,
-        latent: BernoulliHeads,
-        model: HeadModel,
+        prior: SubsetPrior,
+        vocabulary_sizes: Mapping[str, int],
         structure: Structure,
         condition_on: ConditionOn,
         size: int = 32,
     ) -> None:
         super().__init__()
         self.structure, self.condition_on = structure, condition_on
-        self._latent = (latent,)  # a tuple, so that it is not registered as a submodule
-        heads = latent.heads
-        sizes = model.vocabulary_sizes
+        self._prior = (prior,)  # a tuple, so that it is not registered as a submodule
+        heads = prior.heads
         sides = ("source", "target") if condition_on == "target" else ("source",)
         self.encoders = nn.ModuleDict(
-            {side: _TextEncoder(sizes[side], size) for side in sides if side in sizes}
+            {
+                side: _TextEncoder(vocabulary_sizes[side], size)
+                for side in sides
+                if side in vocabulary_sizes
+            }
         )
         mask = dependence_mask(heads, structure)
         self.register_buffer("mask", mask, persistent=False)
@@ -100,7 +99,7 @@ class SubsetPosterior(LatentPosterior):
         Args:
             batch: The sentences, with their targets.
         """
-        prior = self._latent[0].prior
+        (prior,) = self._prior
         features = self._features(batch)
         logits = self._initial_logits() + self.logits(features)
         weight = logits.new_zeros(*logits.shape, logits.shape[-1])
@@ -113,7 +112,7 @@ class SubsetPosterior(LatentPosterior):
 
     def _initial_logits(self) -> Float[Tensor, " head"]:
         """The logits at the start: the prior's, or those of the product nearest to it."""
-        prior = self._latent[0].prior
+        (prior,) = self._prior
         if self.mask.logical_or(~prior.mask).all():
             return prior.logits.detach()
         return nearest_product(joint_table(prior()), sum(prior.heads))

@@ -30,9 +30,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentheads.latents.alignments.aligner import AlignedTokens, AlignmentPass
 from latentheads.latents.alignments.distribution import NOWHERE, CategoricalParameters
 from latentheads.latents.alignments.exact import ExactInference, IndependentWords
+from latentheads.latents.alignments.passes import AlignedTokens, AlignmentPass
 from latentheads.layers.numeric import full_precision, log_softmax
 from latentheads.layers.output import LinearOutput, RowOutput, linear_log_prob
 

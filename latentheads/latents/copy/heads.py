@@ -19,102 +19,48 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pyro
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
+from latentheads.batch import Batch
 from latentheads.corpora.vocabulary import Vocabulary, Words
 from latentheads.distributions import Tokens
-from latentheads.latents.alignments.aligner import AlignmentContext
-from latentheads.latents.alignments.block import scaled_products
-from latentheads.latents.alignments.chain import ChainParameters
-from latentheads.latents.alignments.distribution import (
-    NOWHERE,
-    Alignments,
-    CategoricalParameters,
-)
-from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.alignments.distribution import Alignments
+from latentheads.latents.alignments.passes import AlignmentContext
 from latentheads.latents.alignments.posterior import AlignmentPosterior, with_parameters
-from latentheads.latents.copy.emission import GENERATE, CopiedTokens, CopyPass, Slip
-from latentheads.latents.copy.options import CopyOptions
+from latentheads.latents.copy.emission import CopiedTokens
 from latentheads.latents.copy.past import TextPast
+from latentheads.latents.copy.scorer import CopyScorer
 from latentheads.latents.copy.state import CopyState, PastCopyState
 from latentheads.latents.latent import ConditionOn, Structure
-from latentheads.latents.output_heads import EncoderDecoderStates, OutputHeads, OutputState
-from latentheads.layers.numeric import dropout, full_precision
+from latentheads.latents.network import Choice, EncoderDecoderStates, LatentNetwork
+from latentheads.latents.output_heads import OutputHeads, OutputState
 from latentheads.layers.output import RowOutput
 from latentheads.names import ALIGNMENT, Block
-
-if TYPE_CHECKING:
-    from latentheads.batch import Batch
-    from latentheads.latents.selector import Choice
-    from latentheads.model import HeadModel
 
 COPY = "copy"
 """The latent of a copy head: the position that it copies, or 0 to generate."""
 
-GENERATE_BIAS = 3.0
-"""The score of generate at the start, so that the network learns before it copies."""
 
-
-class CopyHeads(OutputHeads):
-    """Copy heads above a decoder, with one choice among their positions.
-
-    Args:
-        options: Their form.
-        width: Model width.
-        dropout: Dropout of the inputs of a lexicon head's vectors.
-
-    Attributes:
-        generate: The key that stands for generate.
-        bias: What is added to its score.
-        slip_logits: Log-odds of the slip of each copy head; None where it is fixed.
-        lexicon: Makes the vectors of a lexicon head, initialised to zero; None without one.
-        jumps: Scores of jumps between the choices of neighbouring tokens; None without a chain.
-        target_ids: The target's id of each token of the source, -1 where the target has none; None:
-            ids are the same on both sides.
-    """
+class CopyHeads(CopyScorer, OutputHeads):
+    """Copy heads above a decoder, with one choice among their positions."""
 
     name: ClassVar[str] = "copy"
     is_latent = True
     points = True
     copies: ClassVar[bool] = True
     no_position = "generate"
-
-    def __init__(self, options: CopyOptions, width: int, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.options, self.probability = options, dropout
-        self.addresses = [Block(ALIGNMENT, 0, 1)]
-        self.generate = nn.Parameter(torch.randn(width))
-        self.bias = nn.Parameter(torch.tensor(GENERATE_BIAS))
-        self.norm = nn.LayerNorm(width)
-        self.query = nn.Linear(width, self.heads * options.width)
-        self.key = nn.Linear(width, self.heads * options.width)
-        self.slip_logits = None
-        if options.learn_slip:
-            logits = math.log(options.slip) - math.log1p(-options.slip)
-            self.slip_logits = nn.Parameter(torch.full((options.heads,), logits))
-        self.lexicon = nn.Linear(width, width, bias=False) if options.lexicon else None
-        if self.lexicon is not None:
-            nn.init.zeros_(self.lexicon.weight)
-        self.jumps = options.prior.make_jumps(self.heads)
-        self._past: TextPast | None = None
-        self.target_ids: Tensor | None
-        self.register_buffer("target_ids", None, persistent=False)
-
-    @property
-    def heads(self) -> int:
-        """The heads that point at positions: those that copy, and a lexicon head, which is last."""
-        return self.options.heads + self.options.lexicon
+    addresses = (Block(ALIGNMENT, 0, 1),)
+    _past: TextPast | None = None
 
     @property
     def is_chained(self) -> bool:  # type: ignore[override]
         """Whether a token's position is conditioned on that of the token before."""
-        return self.options.chained
+        return self.prior.chained
 
     @property
     def sites(self) -> list[str]:
@@ -142,7 +88,7 @@ class CopyHeads(OutputHeads):
         self.target_ids = torch.tensor([ids.get(word, -1) for word in source.words])
 
     def token_distribution(
-        self, model: HeadModel, batch: Batch, choices: Mapping[str, Choice] | None
+        self, model: LatentNetwork, batch: Batch, choices: Mapping[str, Choice] | None
     ) -> Tokens:
         """Runs the network, samples the choices, and returns the distribution of the tokens.
 
@@ -168,24 +114,24 @@ class CopyHeads(OutputHeads):
         queries = torch.arange(states.shape[-2], device=states.device)[:, None]
         keys = queries.T[:, :-1]
         attn_mask = keys < queries
-        if self.options.window:
-            attn_mask = attn_mask & (keys >= queries - self.options.window)
+        if self.window:
+            attn_mask = attn_mask & (keys >= queries - self.window)
         attn_mask = attn_mask & valid[..., None, :-1]
         return EncoderDecoderStates(states, states[..., :-1, :], attn_mask, tokens=tokens[..., :-1])
 
     @property
     def reach_across_blocks(self) -> int:
         """The window; a chain begins anew in each block."""
-        return 0 if self.is_chained else self.options.window
+        return 0 if self.is_chained else self.window
 
     @contextmanager
     def across_blocks(self) -> Iterator[None]:
         """Context in which the head points at earlier blocks of a text, within its window."""
-        self._past = TextPast(self.options.window)
+        self._past, self.added_bias = TextPast(self.window), self.across_bias
         try:
             yield
         finally:
-            self._past = None
+            self._past, self.added_bias = None, 0.0
 
     def add_earlier_blocks(
         self, hidden: EncoderDecoderStates, batch: Batch
@@ -193,115 +139,10 @@ class CopyHeads(OutputHeads):
         """Replaces the memory by the states of all earlier tokens in the window."""
         return hidden if self._past is None else self._past.remember(hidden, batch)
 
-    def with_generate(self, hidden: EncoderDecoderStates) -> EncoderDecoderStates:
-        """The memory with the key in front that stands for generate.
-
-        Raises:
-            ValueError: Positions have no tokens, as in speech.
-        """
-        if hidden.tokens is None:
-            raise ValueError("copy heads need positions with tokens: this source has none")
-        memory, tokens = hidden.memory, hidden.tokens
-        if self.target_ids is not None:
-            tokens = self.target_ids[tokens]
-        first = self.generate.to(memory.dtype).expand(*memory.shape[:-2], 1, -1)
-        return EncoderDecoderStates(
-            hidden.states,
-            torch.cat([first, memory], -2),
-            F.pad(hidden.attn_mask, (1, 0), value=True),
-            tokens=F.pad(tokens, (1, 0), value=GENERATE),
-        )
-
-    def choice_mask(self, hidden: EncoderDecoderStates) -> Bool[Tensor, "*mask #target choice"]:
-        """True for the choices that a token has; only tokens of the target can be copied."""
-        assert hidden.tokens is not None
-        can_copy = hidden.attn_mask & (hidden.tokens >= 0)[..., None, :]
-        can_point = [can_copy] * self.options.heads + [hidden.attn_mask] * self.options.lexicon
-        of_heads = torch.stack(can_point, -1)[..., 1:, :].flatten(-2)
-        return F.pad(of_heads, (1, 0), value=True)
-
-    def with_choices(self, hidden: EncoderDecoderStates) -> EncoderDecoderStates:
-        """A memory with generate, with a row for each choice: every position once for each head."""
-        memory, tokens = hidden.memory, hidden.tokens
-        assert tokens is not None
-        return EncoderDecoderStates(
-            hidden.states,
-            torch.cat([memory[..., :1, :], self._of_heads(memory[..., 1:, :], -2)], -2),
-            self.choice_mask(hidden),
-            tokens=torch.cat([tokens[..., :1], self._of_heads(tokens[..., 1:], -1)], -1),
-        )
-
-    def _of_heads(self, positions: Tensor, dim: int) -> Tensor:
-        """Repeats every position for each head."""
-        return positions if self.heads == 1 else positions.repeat_interleave(self.heads, dim)
-
     def by_position(self, probs: Float[Tensor, "*batch choice"]) -> Float[Tensor, "*batch key"]:
         """The probabilities of generate and of every position, summed over heads."""
         of_heads = probs[..., 1:].unflatten(-1, (-1, self.heads))
         return torch.cat([probs[..., :1], of_heads.sum(-1)], -1)
-
-    def keys(
-        self, memory: Float[Tensor, "*batch key dim"]
-    ) -> Float[Tensor, "*batch key head size"]:
-        """The keys of a memory for every head."""
-        return self.key(self.norm(memory)).unflatten(-1, (self.heads, -1))
-
-    def vectors(
-        self, memory: Float[Tensor, "*batch key dim"]
-    ) -> list[Float[Tensor, "*batch key dim"]]:
-        """The vector that each position of a lexicon head adds to a state; empty without one."""
-        if self.lexicon is None:
-            return []
-        return [self.lexicon(dropout(self.norm(memory), self.probability, self.training))]
-
-    def slip(self, like: Tensor) -> Slip:
-        """The slip of each copy head, on the device of a tensor."""
-        if self.slip_logits is not None:
-            return Slip.of_logits(self.slip_logits)
-        return Slip.of(self.options.slip, self.options.heads, like)
-
-    def prior_parameters(
-        self,
-        states: Float[Tensor, "*batch target dim"],
-        keys: Float[Tensor, "*keys key head size"],
-        attn_mask: Bool[Tensor, "*mask #target choice"],
-    ) -> CategoricalParameters:
-        """The parameters of the prior of every token's choice.
-
-        Args:
-            states: The states that predict the tokens.
-            keys: The keys, that of generate first.
-            attn_mask: True for choices that a token has.
-        """
-        query = self.query(states).unflatten(-1, (self.heads, -1))
-        scores = scaled_products(query, keys)
-        bias = self.bias if self._past is None else self.bias + self.options.across_bias
-        if self.heads > 1:
-            of_positions = scores[..., 1:].transpose(-1, -2).flatten(-2)
-            scores = torch.cat([scores[..., :1, 0], of_positions], -1).unsqueeze(-2)
-        scores = scores + F.pad(full_precision(bias)[None], (0, scores.shape[-1] - 1))
-        scores = scores.masked_fill(~attn_mask.unsqueeze(-2), NOWHERE)
-        if self.jumps is None:
-            return CategoricalParameters(scores)
-        transition_scores = self.jumps(attn_mask.shape[-1]).unsqueeze(0)
-        return ChainParameters(scores, transition_scores=transition_scores)
-
-    def prepare(
-        self,
-        hidden: EncoderDecoderStates,
-        valid: Bool[Tensor, "*valid target"],
-        output: RowOutput,
-        smoothing: float = 0.0,
-    ) -> CopyPass:
-        """Computes the prior of a pass."""
-        hidden = self.with_generate(hidden)
-        keys, vectors = self.keys(hidden.memory), self.vectors(hidden.memory[..., 1:, :])
-        vectors = [F.pad(rows, (0, 0, 1, 0)) for rows in vectors]
-        hidden = self.with_choices(hidden)
-        prior = self.prior_parameters(hidden.states, keys, hidden.attn_mask)
-        device, slip = hidden.states.device.type, self.slip(hidden.states)
-        autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
-        return CopyPass(hidden, valid, [prior], vectors, output, autocast, smoothing, slip=slip)
 
     def forward(
         self,
@@ -318,14 +159,14 @@ class CopyHeads(OutputHeads):
         return CopiedTokens(copy_pass, value)
 
     def make_posterior(
-        self, model: HeadModel, structure: Structure, condition_on: ConditionOn
+        self, model: LatentNetwork, structure: Structure, condition_on: ConditionOn
     ) -> AlignmentPosterior:
         """Makes the posterior of the choices."""
         width = model.output.width if isinstance(model.output, RowOutput) else 0
-        # one categorical variable
-        form = AlignmentOptions(blocks=1, prior="chain" if self.is_chained else "independent")
-        # the evidence of a pass is a log-likelihood ratio
-        return AlignmentPosterior(form, width, structure, condition_on, evidence_weight=1.0)
+        # one categorical variable; the evidence of a pass is a log-likelihood ratio
+        return AlignmentPosterior(
+            1, 1, width, structure, condition_on, self.is_chained, evidence_weight=1.0
+        )
 
     def exact_posterior(self, prior: Alignments, batch: Batch) -> Alignments:
         """The exact posterior of the choices, by Bayes' rule."""

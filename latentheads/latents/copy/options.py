@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 from annotated_types import Ge, Le
 
+from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.copy.priors import CopyPrior, CopyPriorName, IndependentCopyPrior
 from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
+from latentheads.model import HeadModel
 from latentheads.options import (
     Coerced,
     OptionError,
@@ -19,11 +21,6 @@ from latentheads.options import (
     name_of_class,
     options_class,
 )
-
-if TYPE_CHECKING:
-    from latentheads.latents.copy.heads import CopyHeads
-    from latentheads.model import HeadModel
-
 
 MAX_COPY_HEADS = 64
 
@@ -90,9 +87,19 @@ class CopyOptions(LatentOptions):
 
     def make(self, shape: ModelShape) -> CopyHeads:
         """Makes the copy heads of a model."""
-        from latentheads.latents.copy.heads import CopyHeads
-
-        return CopyHeads(self.resolve(shape.is_causal), shape.width, shape.dropout)
+        self.resolve(shape.is_causal)
+        return CopyHeads(
+            shape.width,
+            heads=self.heads,
+            prior=self.prior,
+            lexicon=self.lexicon,
+            head_width=self.width,
+            window=self.window,
+            across_bias=self.across_bias,
+            slip=self.slip,
+            learn_slip=self.learn_slip,
+            dropout=shape.dropout,
+        )
 
     def reduced_structure(self, structure: Structure) -> Structure:
         """mean-field, unless a choice is conditioned on that of the token before."""
@@ -109,7 +116,16 @@ class CopyOptions(LatentOptions):
     @classmethod
     def describe(cls, model: HeadModel, tokens: int) -> CopyOptions | None:
         """The options of a model's copy heads."""
-        from latentheads.latents.copy.heads import CopyHeads
-
         heads = model.find_latent(CopyHeads)
-        return None if heads is None else heads.options
+        if heads is None:
+            return None
+        return cls(
+            prior=heads.prior,
+            heads=heads.copy_heads,
+            lexicon=heads.lexicon is not None,
+            width=heads.head_width,
+            window=heads.window,
+            across_bias=heads.across_bias,
+            slip=heads.initial_slip,
+            learn_slip=heads.slip_logits is not None,
+        )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.latents.output_heads import EncoderDecoderStates
+from latentheads.latents.network import EncoderDecoderStates
 
 
 class TextPast:

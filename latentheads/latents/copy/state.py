@@ -10,7 +10,6 @@ the last sum with a lexicon head :math:`\ell` only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -22,12 +21,10 @@ from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.forward import ForwardAlgorithm
 from latentheads.latents.alignments.past import PastAlignmentState
 from latentheads.latents.copy.emission import GENERATE, copy_emissions
-from latentheads.latents.output_heads import EncoderDecoderStates
+from latentheads.latents.copy.scorer import CopyScorer
+from latentheads.latents.network import EncoderDecoderStates
 from latentheads.layers.numeric import exp, full_precision
 from latentheads.layers.output import RowOutput
-
-if TYPE_CHECKING:
-    from latentheads.latents.copy.heads import CopyHeads
 
 
 class CopyState:
@@ -39,7 +36,7 @@ class CopyState:
         output: The output layer.
     """
 
-    def __init__(self, heads: CopyHeads, hidden: EncoderDecoderStates, output: RowOutput) -> None:
+    def __init__(self, heads: CopyScorer, hidden: EncoderDecoderStates, output: RowOutput) -> None:
         self.heads, self.hidden, self.output = heads, hidden, output
         self._keys = heads.keys(hidden.memory)
         # key 0 is generate: nothing is added to the state
@@ -118,7 +115,7 @@ class CopyState:
         keys = torch.arange(memory.shape[1], device=tokens.device)
         last = memory.shape[1] - new + torch.arange(new, device=tokens.device)[:, None]
         attn_mask = keys <= last
-        if window := self.heads.options.window:
+        if window := self.heads.window:
             attn_mask = attn_mask & ((keys > last - window) | (keys == 0))
         attn_mask = attn_mask.expand(len(memory), -1, -1)
         self.hidden = EncoderDecoderStates(states, memory, attn_mask, tokens=key_tokens)
@@ -126,7 +123,7 @@ class CopyState:
 
     def _drop_keys_outside_window(self) -> None:
         """Drop the keys that neither the next token nor the one before may point at."""
-        hidden, window, heads = self.hidden, self.heads.options.window, self.heads.heads
+        hidden, window, heads = self.hidden, self.heads.window, self.heads.heads
         keys = hidden.memory.shape[1]
         if not window or keys <= window + 1:
             return
@@ -255,7 +252,7 @@ class PastCopyState(PastAlignmentState):
         output: The output layer.
     """
 
-    def __init__(self, heads: CopyHeads, output: RowOutput) -> None:
+    def __init__(self, heads: CopyScorer, output: RowOutput) -> None:
         self.heads, self.output = heads, output
         self._state = None
         self._shape = torch.Size()

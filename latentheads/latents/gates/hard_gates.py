@@ -24,7 +24,8 @@ from torch import Tensor
 from latentheads.errors import print_message
 from latentheads.latents.gates.hard_concrete import HardConcrete
 from latentheads.latents.l0_penalty import L0Penalty
-from latentheads.latents.selector import Choice, LatentSelector
+from latentheads.latents.network import Choice
+from latentheads.latents.selector import LatentSelector
 from latentheads.training.callbacks import Callback
 
 LARGEST_FLOAT = torch.finfo(torch.float32).max

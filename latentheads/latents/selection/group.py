@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.distributions.kl import register_kl
 
 from latentheads.latents.active_heads import EnumerableSelection, sample_uniform
+from latentheads.latents.network import Choice
 from latentheads.latents.selection.selector import CandidateSelector
-from latentheads.latents.selector import Choice
 
 
 class Group(EnumerableSelection):

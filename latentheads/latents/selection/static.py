@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from latentheads.latents.network import Choice
 from latentheads.latents.selection.selector import TaskSelector
-from latentheads.latents.selector import Choice, choose_in_order
+from latentheads.latents.selector import choose_in_order
 from latentheads.layers.numeric import as_tensor_like
 from latentheads.names import side_of
 

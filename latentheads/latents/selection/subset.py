@@ -21,8 +21,9 @@ from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
 from latentheads.latents.active_heads import EnumerableSelection, sample_uniform
+from latentheads.latents.network import Choice
 from latentheads.latents.selection.selector import CandidateSelector
-from latentheads.latents.selector import Choice, choose_in_order
+from latentheads.latents.selector import choose_in_order
 
 
 class Subset(EnumerableSelection):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from latentheads.data import DATA, Data
+from latentheads.data import Data
 from latentheads.experiments.cli.help import choices_page, class_page, help_page, select_help_page
 from latentheads.experiments.cli.options import RunOptions
 from latentheads.experiments.cli.parser import texts_of
@@ -20,6 +20,7 @@ from latentheads.training.losses import KLWarmup
 from latentheads.training.options import Training
 from tests.experiments.programs import assert_refused, inside
 
+DATA = Data.choices()
 MOST_LINES = 64
 MARKS = ("``", "\\", ":math:", ":class:", "(type:", "default: null")
 

@@ -13,7 +13,7 @@ from latentheads.attention.cache import AttentionCache
 from latentheads.attention.latent import LatentAttention
 from latentheads.attention.projections import MultiHeadAttention
 from latentheads.families import Gaussian, HeadScale, Identity, Point
-from latentheads.latents.selector import Choice
+from latentheads.latents.network import Choice
 from latentheads.mask import PairMask, causal
 from tests.tiny import HEADS, jiggle
 

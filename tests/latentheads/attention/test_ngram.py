@@ -36,8 +36,8 @@ from latentheads.guide import WithSelection
 from latentheads.guides import MeanField
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.latents.gates.hard_gates import GateController, Gating
+from latentheads.latents.network import Choice
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
-from latentheads.latents.selector import Choice
 from latentheads.mask import AttentionMask
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.names import ATTENTION_TYPES

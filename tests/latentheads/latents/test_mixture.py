@@ -17,8 +17,8 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.distributions import make_token_distribution
 from latentheads.latents.latent import Latent
 from latentheads.latents.mixture import PassMixture
+from latentheads.latents.network import Choice
 from latentheads.latents.options import LatentOptions
-from latentheads.latents.selector import Choice
 from latentheads.latents.sentence_mixture import MixtureChoice, MixtureTokens
 from latentheads.models import Translation, make_prior
 from tests.tiny import HEADS, SOURCE_TYPES, jiggle, sizes

@@ -23,7 +23,9 @@ def network(name: str, source: str, target: str, latent: LatentOptions) -> Train
     words, latents = Words(["a", "b"]), [latent]
     model = Translation(len(words), len(words), make_prior("delta"), sizes(), (), latents=latents)
     data: Any = Pairs("here", source=source, target=target)
-    return TrainedModel(model.double().eval(), GUIDES["exact"](model), words, words, data, name)
+    return TrainedModel(
+        model.double().eval(), GUIDES["exact"](model), data.processor(words, words), name
+    )
 
 
 def test_networks_of_one_direction_are_refused() -> None:

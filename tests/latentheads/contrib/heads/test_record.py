@@ -17,7 +17,7 @@ from latentheads.batch import PAD
 from latentheads.contrib.heads import Recording, record_heads, to_datatree
 from latentheads.decoding.beam_search import beam_search
 from latentheads.families import Identity, Point
-from latentheads.latents.selector import Choice
+from latentheads.latents.network import Choice
 from latentheads.mask import PairMask, causal
 from latentheads.pruning import remove_heads
 from tests.tiny import HEADS, KINDS, attach, build, padded, small_batch

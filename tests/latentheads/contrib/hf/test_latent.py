@@ -464,7 +464,7 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
 def test_copy_heads_are_refused_before_a_network_is_changed(make: Callable[[], Any]) -> None:
     made = make()
     config = made.config
-    for copy in (lh.CopyOptions(), CopyHeads(lh.CopyOptions(), 6)):
+    for copy in (lh.CopyOptions(), CopyHeads(6)):
         refuse(lambda copy=copy: lh.latent(made, latents=[copy]), "copy heads need a model of")
     assert made.config is config
     assert config._attn_implementation == "sdpa"

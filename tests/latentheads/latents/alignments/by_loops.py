@@ -105,7 +105,7 @@ class Sentence:
             for block in self.blocks
             for head in range(block.block.heads)
         ]
-        self.chained = model.alignments.options.chained
+        self.chained = model.alignments.is_chained
         self.places = list(product(range(self.keys), repeat=len(self.heads)))
         self.table = numbers(model.output.weight)
 

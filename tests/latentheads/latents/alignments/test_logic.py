@@ -95,8 +95,6 @@ def test_heads_that_read_each_other_lack_nothing(word: str, blocks: int) -> None
 
 
 def test_which_form_reads_which_heads() -> None:
-    from latentheads.latents.alignments.aligner import Aligner
-    from latentheads.latents.alignments.options import AlignmentOptions
     from latentheads.latents.alignments.posterior import AlignmentPosterior
 
     wanted = {
@@ -108,8 +106,7 @@ def test_which_form_reads_which_heads() -> None:
         ("cascaded", 2): ["1_0"],
     }
     for (form, blocks), pairs in wanted.items():
-        aligner = Aligner(AlignmentOptions(blocks, 2 // blocks, "independent", 3), 6)
-        posterior = AlignmentPosterior(aligner.options, 6, form, "target", 4)  # type: ignore[arg-type]
+        posterior = AlignmentPosterior(blocks, 2 // blocks, 6, form, "target", size=4)  # type: ignore[arg-type]
         assert list(posterior.pairs) == pairs
 
 

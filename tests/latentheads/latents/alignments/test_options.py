@@ -19,7 +19,10 @@ from latentheads.latents.latent import Structure
 )
 def test_guides_with_the_same_conditioned_heads_are_named(options: dict[str, Any]) -> None:
     made = AlignmentOptions(**options)
-    posteriors = {s: AlignmentPosterior(made, 3, s, "target") for s in get_args(Structure)}
+    form = made.number_of_blocks, made.heads, 3
+    posteriors = {
+        s: AlignmentPosterior(*form, s, "target", made.chained) for s in get_args(Structure)
+    }
     for pair in combinations(posteriors, 2):
         one, other = (posteriors[structure] for structure in pair)
         is_same = (one.chained, {*one.pairs}) == (other.chained, {*other.pairs})

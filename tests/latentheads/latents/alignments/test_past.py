@@ -46,8 +46,8 @@ class PlainTransformer:
         self.states = model.states(Batch(words))[0]
         self.output, self.blocks = model.output, list(model.alignments.blocks)
         self.rows = [model.alignments.null, *self.states]  # what key s is of: null, then states
-        options, self.words = model.alignments.options, words[0]
-        self.window, self.prior = options.window, options.prior
+        self.words = words[0]
+        self.window, self.prior = model.alignments.window, model.alignments.prior
 
     def keys(self, t: int) -> list[int]:
         """Null, and the states before a word's own that are near enough."""
@@ -176,7 +176,7 @@ def test_token_by_token_a_window_is_the_same(shape: str) -> None:
     wanted = model.token_distribution(text).exact_inference(text.target).word_log_evidence
     state = model.begin(text)
     parts = [model.step(part, state) for part in text.decoder_input.split([1, 2, 1, 1, 1], 1)]
-    window = model.alignments.options.window
+    window = model.alignments.window
     assert state.output_heads._state.hidden.memory.shape[1] == 1 + window + 1 + 1
     found = torch.cat(parts, 1).log_softmax(-1).gather(-1, text.target[..., None])[..., 0]
     assert torch.allclose(found, wanted, rtol=1e-12, atol=0)

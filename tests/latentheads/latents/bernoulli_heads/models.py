@@ -13,7 +13,7 @@ import latentheads as lh
 from latentheads.guides import GUIDES
 from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
-from latentheads.latents.selector import Choice
+from latentheads.latents.network import Choice
 from latentheads.models import LanguageModel, Translation, make_prior
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, jiggle, sizes, small_batch
 

@@ -16,7 +16,7 @@ from latentheads.latents.bernoulli_heads import corpus
 from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.gates.options import GateOptions
-from latentheads.latents.selector import Choice
+from latentheads.latents.network import Choice
 from latentheads.models import Translation, make_prior
 from latentheads.names import Block
 from latentheads.pruning import remove_heads

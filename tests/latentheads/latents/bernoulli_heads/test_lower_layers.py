@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
-from latentheads.latents.selector import Choice
+from latentheads.latents.network import Choice
 from tests.latentheads.latents.bernoulli_heads.models import build
 from tests.tiny import counting, small_batch
 

@@ -23,7 +23,7 @@ from latentheads.latents.alignments.posterior import with_parameters
 from latentheads.latents.copy.emission import Slip, copy_emissions
 from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.copy.options import CopyOptions
-from latentheads.latents.output_heads import EncoderDecoderStates
+from latentheads.latents.network import EncoderDecoderStates
 from latentheads.layers import output
 from latentheads.models import LanguageModel, Translation, make_prior
 from tests.tiny import TARGET_TYPES, jiggle, sizes, small_batch
@@ -88,10 +88,10 @@ def by_loops(model: Any, batch: lh.Batch) -> Tensor:
 def _of_choices(model: Any, hidden: Any, row: int, t: int, word: int) -> tuple[Any, Any]:
     """The score and the emission of every choice: a key and a head, generate first."""
     heads, state = model.latents["copy"], hidden.states[row, t]
-    copy_heads, size = heads.options.heads, heads.options.width
+    copy_heads, size = heads.copy_heads, heads.head_width
     allowed = hidden.attn_mask[row].expand(hidden.states.shape[1], -1)[t]
     generated = model.output(state).softmax(-1)[word]
-    slips = torch.full((copy_heads,), heads.options.slip, dtype=torch.float64)
+    slips = torch.full((copy_heads,), heads.initial_slip, dtype=torch.float64)
     if heads.slip_logits is not None:
         slips = heads.slip_logits.sigmoid()
     scores, emissions = {}, {}
@@ -122,7 +122,7 @@ def _jump(heads: Any, before: tuple[int, int], choice: tuple[int, int]) -> Tenso
         return jump
     if before[0] == 0:
         return 0.0
-    reach = heads.options.prior.reach
+    reach = heads.prior.reach
     value = heads.jumps.value[max(-reach, min(reach, choice[0] - before[0])) + reach]
     return value if heads.heads == 1 else value + heads.jumps.changes[before[1], choice[1]]
 
@@ -283,7 +283,7 @@ def test_without_a_slip_a_guide_that_does_not_see_the_word_has_no_bound() -> Non
     model, batch = build("translation"), batch_of("translation")
     finite = lh.terms(model, Tied(model), batch).elbo
     assert finite.isfinite().all()
-    object.__setattr__(model.latents["copy"].options, "slip", 1e-300)
+    model.latents["copy"].initial_slip = 1e-300
     assert (lh.terms(model, Tied(model), batch).elbo < finite - 20).all()
     generated, matches = torch.tensor([-1.0]).double(), torch.tensor([[False, True]])
     emissions = copy_emissions(generated, matches, Slip.of(1e-300, 1, generated))
@@ -454,7 +454,7 @@ def test_words_of_two_vocabularies_are_found_by_their_spelling(form: str) -> Non
     # no word of the source but the end of a sentence can be copied; a lexicon head points at all
     allowed = heads.choice_mask(heads.with_generate(model.hidden(batch)))[0, 0]
     length = int(batch.source_valid[0].sum())
-    assert int(allowed.sum()) == 1 + heads.options.heads + length * heads.options.lexicon
+    assert int(allowed.sum()) == 1 + heads.copy_heads + length * (heads.lexicon is not None)
 
 
 @pytest.mark.parametrize("slip", [0.0, 1.0, -0.1])
