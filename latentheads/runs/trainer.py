@@ -24,7 +24,7 @@ from latentheads.corpora.batches import collate, padding_fraction
 from latentheads.corpora.corpus import check_corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import print_message, shown
-from latentheads.files import is_same_file
+from latentheads.files import is_same_file, read_text
 from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store
 from latentheads.model import Decoder
@@ -287,7 +287,7 @@ class Trainer:
         """Whether the vocabularies in a folder, if it has any, are not those of the corpus."""
         path = folder.path / VOCABULARY
         vocabularies = vocabularies_to_json(self.corpus.target, self.corpus.source)
-        return path.exists() and path.read_text(encoding="utf-8") != vocabularies
+        return path.exists() and read_text(path) != vocabularies
 
     def _make_latent_callbacks(self, settings: Settings) -> list[Callback]:
         """The callbacks of latents, such as that which adapts the L0 penalty."""
