@@ -34,6 +34,7 @@ class LanguageModel(Decoder):
         network: Sizes.
         latents: What is random: latents, or their options; by default alignment heads alone.
         label_smoothing: Label smoothing of the likelihood in training.
+        targets: Names of the tasks that it distinguishes, for latents of each task.
 
     Example:
         >>> sizes = Network(width=16, heads=2)
@@ -48,12 +49,21 @@ class LanguageModel(Decoder):
         network: Network | None = None,
         latents: Sequence[Latent | LatentOptions] = DEFAULT_LATENTS,
         label_smoothing: float = 0.0,
+        targets: Sequence[str] = ("",),
     ) -> None:
         attention_type = ATTENTION_TYPES[1]
         super().__init__((attention_type,), label_smoothing)
         check_network(network)
         sizes = network or Network(norm=PreNorm())
-        shape = ModelShape(sizes.heads, (attention_type,), sizes.width, sizes.dropout, True)
+        shape = ModelShape(
+            sizes.heads,
+            (attention_type,),
+            sizes.width,
+            sizes.dropout,
+            is_causal=True,
+            sources=tuple(targets),
+            targets=tuple(targets),
+        )
         self.add_latents(make_latents(latents, shape, before_blocks=True))
         self.network, heads = sizes, HeadOptions.of(self)
         _check_options(sizes)

@@ -56,6 +56,8 @@ class Translation(Decoder):
         latents: What is random: latents, or their options; by default alignment heads alone.
         label_smoothing: Label smoothing of the likelihood in training.
         adapters: Residual layers for each task; None: none.
+        sources: Names of the tasks that the encoder distinguishes, for latents of each task.
+        targets: The same for the decoder.
         bins: Coefficients of a frame, for a source of speech; 0: the source is text.
         ctc: Weight of the CTC loss in training, which is never part of a bound; 0: none.
 
@@ -79,13 +81,22 @@ class Translation(Decoder):
         latents: Sequence[Latent | LatentOptions] = DEFAULT_LATENTS,
         label_smoothing: float = 0.0,
         adapters: Adapters | None = None,
+        sources: Sequence[str] = ("",),
+        targets: Sequence[str] = ("",),
         bins: int = 0,
         ctc: float = 0.0,
     ) -> None:
         super().__init__(ATTENTION_TYPES, label_smoothing)
         check_network(network)
         sizes = network or Network()
-        shape = ModelShape(sizes.heads, ATTENTION_TYPES, sizes.width, sizes.dropout)
+        shape = ModelShape(
+            sizes.heads,
+            ATTENTION_TYPES,
+            sizes.width,
+            sizes.dropout,
+            sources=tuple(sources),
+            targets=tuple(targets),
+        )
         self.add_latents(make_latents(latents, shape, before_blocks=True))
         _check_source(sizes, source_vocab_size, target_vocab_size, bins)
         _check_ctc(ctc, bins)
