@@ -497,7 +497,7 @@ def test_a_class_that_no_folder_can_name_is_told_where_to_stand(
 
 def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) -> None:
     options = AlignmentOptions(blocks=2, prior="independent", width=4)
-    model = Translation.of(corpus, latents=[Logits(attention_types=()), options], **SIZES)
+    model = Translation.of(corpus, latents=[options], **SIZES)
     guide = Cascaded(model, condition_on="prefix")
     lh.Trainer(model, guide, corpus, out=tmp_path / "aligned", **SHORT).fit()
     run = lh.load_run(tmp_path / "aligned")
