@@ -17,6 +17,12 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import torch
 
 from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
+from latentheads.contrib.speech.transcription import (
+    check_is_speech,
+    load_audio_files,
+    time_words,
+    transcribe_audio,
+)
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.decoding import (
     DECODING_OPTIONS,
@@ -36,12 +42,6 @@ from latentheads.runs.alignment import check_alignments
 from latentheads.runs.generation import sample_repeatedly, select_task
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import TrainedModel
-from latentheads.runs.transcription import (
-    check_is_speech,
-    load_audio_files,
-    time_words,
-    transcribe_audio,
-)
 
 DESCRIPTION = (
     "Transcribes audio files with a finished speech run.\n\n"

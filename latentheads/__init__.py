@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from latentheads.runs.settings import Settings as Settings
     from latentheads.runs.trainer import Trainer as Trainer
     from latentheads.runs.translation import translate as translate
+    from latentheads.training.callbacks import Callback as Callback
     from latentheads.training.fit import Fitted as Fitted
     from latentheads.training.fit import fit as fit
 
@@ -75,6 +76,7 @@ PLACES = {
     "Batch": "batch",
     "BernoulliHeadsOptions": "latents.bernoulli_heads.options",
     "Block": "names",
+    "Callback": "training.callbacks",
     "Comparison": "training.comparison",
     "CopyOptions": "latents.copy.options",
     "Corpus": "corpora.corpus",

@@ -82,7 +82,7 @@ OPTION_ALIASES = {
     **{"no_repeat_ngram_size": "decode.no_repeat"},
     **{"hidden_size": "network.width", "d_model": "network.width"},
     **{"num_layers": "network.layers", "num_heads": "network.heads"},
-    **{"output": "out", "output_dir": "out"},
+    **{"output": "out", "output_dir": "out", "report_to": "trackers", "tensorboard": "trackers"},
     **{"prior": "logits.prior", "latent": "latents", "task": "data"},
     **{"select": "selection.strategy", "alignment_heads": "alignments.heads"},
 }

@@ -9,7 +9,6 @@ from latentheads.models.network import (
     Network,
     PostNorm,
     PreNorm,
-    SpeechOptions,
 )
 from latentheads.models.translation import Translation
 
@@ -23,7 +22,6 @@ __all__ = [
     "PostNorm",
     "PreNorm",
     "Prior",
-    "SpeechOptions",
     "Translation",
     "make_prior",
 ]

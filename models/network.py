@@ -18,8 +18,7 @@ from latentheads.checks import MAX_WIDTH
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
 from latentheads.layers.position import sinusoidal_positions
-from latentheads.layers.spec_augment import Policy, SpecAugment
-from latentheads.layers.subsampler import Subsampler
+from latentheads.models.front_end import FrontEnd
 from latentheads.models.mixing import STACKS, MixerConfig, named_stacks, parse_mixers
 from latentheads.options import (
     Choice,
@@ -117,24 +116,6 @@ class AdaptiveOptions:
             raise OptionError("cutoffs", " must hold at least one: without any, drop adaptive")
 
 
-@options_class()
-class SpeechOptions:
-    """What reads speech, below the encoder.
-
-    Attributes:
-        channels: What the first of the two convolutions gives; half of them gate the other half.
-        spec_augment: What is hidden of speech while training, as Park et al. 2019: none, a band of
-            frequency and a stretch of time (LB), or two of each (LD).
-    """
-
-    channels: Annotated[int, Ge(2), Le(MAX_WIDTH)] = 256
-    spec_augment: Policy = "none"
-
-    def __post_init__(self) -> None:
-        if self.channels % 2:
-            raise OptionError("channels", f" must be even, got {self.channels}")
-
-
 MOVED = {
     "adaptive_factor": "network.adaptive.div_value",
     "adaptive_dropout": "network.adaptive.dropout",
@@ -198,7 +179,7 @@ class Network:
     ngram_slices: bool = False
     ngram_context: bool = False
     ngram_noise: NonNegativeFloat = 0.0
-    speech: SpeechOptions | None = None
+    speech: FrontEnd | None = None
     decoder_layers: Annotated[int, Ge(0), Le(MAX_LAYERS)] = 0
     moved: ClassVar[Mapping[str, str]] = MOVED
 
@@ -323,32 +304,6 @@ class Embedding(ScaledWithPositions):
                 f"token ids must lie between 0 and {self.table.num_embeddings - 1}, those of the "
                 f"vocabulary, got {low} to {high}"
             ) from reason
-
-
-class FrameEmbedding(ScaledWithPositions):
-    """Subsamples frames of sound by four, scales by sqrt(d), adds positions, applies dropout.
-
-    Args:
-        bins: Coefficients of a frame.
-        network: Sizes, and the SpecAugment policy.
-    """
-
-    def __init__(self, bins: int, network: Network) -> None:
-        super().__init__(network.dropout)
-        speech = network.speech or SpeechOptions()
-        self.subsampler = Subsampler(bins, speech.channels, network.width)
-        self.hiding = SpecAugment(speech.spec_augment)
-
-    def forward(
-        self, frames: Float[Tensor, "batch frame bin"], lengths: Int[Tensor, " batch"]
-    ) -> Float[Tensor, "batch position dim"]:
-        """Embeds utterances.
-
-        Args:
-            frames: Right-padded frames.
-            lengths: Frames of each utterance.
-        """
-        return self.add_positions(self.subsampler(self.hiding(frames, lengths), lengths))
 
 
 class FeedForward(nn.Module):

@@ -15,26 +15,19 @@ from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
-from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.latent import Latent
 from latentheads.latents.network import Choice, EncoderDecoderStates
 from latentheads.latents.options import LatentOptions, ModelShape, make_latents
-from latentheads.layers.ctc import CTC
 from latentheads.layers.output import TableOutput
 from latentheads.mask import AttentionMask, PairMask
 from latentheads.model import Decoder, DecodingState
 from latentheads.models.adapters import Adapters
+from latentheads.models.front_end import FrontEnd
 from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import Mixer, make_mixer
-from latentheads.models.network import (
-    Embedding,
-    FrameEmbedding,
-    Network,
-    check_network,
-    make_network,
-)
+from latentheads.models.network import Embedding, Network, check_network, make_network
 from latentheads.names import ATTENTION_TYPES, Block
 
 
@@ -132,7 +125,7 @@ class Translation(Decoder):
         )
         shape = replace(shape, blocks=tuple(module.block for module in self.head_blocks))
         self.add_latents(make_latents(latents, shape, before_blocks=False))
-        self.ctc = CTC(width, target_vocab_size, ctc) if ctc else None
+        self.ctc = self._front_end.make_loss(width, target_vocab_size, ctc) if ctc else None
 
     def _make_embeddings(self, source_vocab_size: int, target_vocab_size: int, bins: int) -> None:
         """Makes the embeddings of both sides, and the output layer.
@@ -148,9 +141,16 @@ class Translation(Decoder):
             Embedding.new_table(target_vocab_size, sizes.width) if untied else target
         )
         self.source_embedding = (
-            FrameEmbedding(bins, sizes) if source is None else Embedding(source, sizes.dropout)
+            self._front_end.make_embedding(bins, sizes.width, sizes.dropout)
+            if source is None
+            else Embedding(source, sizes.dropout)
         )
         self.target_embedding = Embedding(target, sizes.dropout)
+
+    @property
+    def _front_end(self) -> FrontEnd:
+        """What reads frames."""
+        return self.network.speech or FrontEnd.default()
 
     @classmethod
     def of(
@@ -183,7 +183,7 @@ class Translation(Decoder):
             network,
             latents,
             label_smoothing,
-            bins=bins_of(corpus.source),
+            bins=corpus.source.bins,
             ctc=ctc,
         )
         model.set_vocabularies(corpus.source, corpus.target)

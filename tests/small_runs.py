@@ -23,7 +23,7 @@ from typing import Any
 from safetensors.numpy import load_file
 
 from latentheads.metrics.scores import Scores
-from tests.latentheads.corpora.speech.sounds import write_speech
+from tests.latentheads.contrib.speech.sounds import write_speech
 
 HERE = Path(__file__).resolve().parents[1]
 

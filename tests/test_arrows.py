@@ -42,3 +42,10 @@ def test_nothing_that_the_wheel_holds_imports_a_study() -> None:
     assert len(shipped) > 30
     for path in [*MODULES, *shipped]:
         assert not [name for name in imported(path) if ".studies" in name], path
+
+
+def test_options_of_data_make_corpora_and_no_corpus_imports_them() -> None:
+    corpora = [path for path in MODULES if "corpora" in path.relative_to(LIBRARY.parent).parts]
+    assert len(corpora) > 20
+    for path in corpora:
+        assert not [name for name in imported(path) if name.startswith("latentheads.data")], path

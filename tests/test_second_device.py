@@ -259,7 +259,7 @@ def test_no_gate_waits(batch: Batch, there: There) -> None:
     closing = GateController(model, guide, 3, 8, 0.1, 17)
     assert_same_there(there, Head_ELBO(analytic=True), model, guide, batch, [])
     with there() as device:
-        closing(5)
+        closing.on_step_end(5)
         device.assert_waited([])
         assert float(model.l0_penalty.value) > 0
 

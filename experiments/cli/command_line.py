@@ -21,7 +21,7 @@ from typing import Any
 
 from latentheads.checks import check_known
 from latentheads.corpora.hub import HUB, PROSE
-from latentheads.data import DATA
+from latentheads.data import Data
 from latentheads.errors import one_line_message, shown
 from latentheads.experiments.cli.errors import name_options
 from latentheads.files import MAX_DEPTH, read_yaml
@@ -56,6 +56,7 @@ FILE_OPTIONS = ("preset", "config", "print_config", "help", "trust")
 OPTION = re.compile(r"--\w[\w-]*(\.\w[\w-]*)*(=|$)")
 """How a word that names an option begins; a hyphen stands for an underscore."""
 
+DATA = dict(Data.choices())
 DATA_NAMES = {*DATA, *(kind.__name__.lower() for kind in DATA.values())}
 
 FILES = {"train.tsv": "speech", "train.txt": "running-text", "train.txt.gz": "running-text"}

@@ -64,7 +64,7 @@ RECIPES = ",".join(
 OF_ONE_RUN = {
     **dict.fromkeys(("recipe", "guide", "latents"), "recipes"),
     "seed": "seeds",
-    "tensorboard": "",
+    "trackers": "",
     "verbose": "",
 }
 """The option of several runs that stands for an option of a single run."""

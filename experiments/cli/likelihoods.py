@@ -82,7 +82,7 @@ def _select_part(run: Run, task: str | None) -> Part:
         return part
     if part.mixture is None or part.task is None:
         raise ValueError(f"{run.path} has a single direction: drop --direction")
-    indices = part.indices_of_task(part.mixture.index_of(task, run.settings.data.default_source))
+    indices = part.indices_of_task(part.mixture.index_of(task, run.processor.default_source))
     if not len(indices):
         raise ValueError(f"{run.path} has no sentence of task {shown(task)} in its test part")
     return part.take(indices)

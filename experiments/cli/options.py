@@ -15,6 +15,7 @@ from latentheads.experiments.cli.startup import name_program
 import yaml
 
 import latentheads
+from latentheads.checks import split_items
 from latentheads.corpora import Corpus
 from latentheads.experiments.cli.command_line import (
     FILE_OPTIONS,
@@ -70,11 +71,12 @@ class RunOptions(ProgramOptions):
     """Options of a program that trains one run.
 
     Attributes:
-        tensorboard: Write TensorBoard's file too.
+        trackers: Trackers that accelerate knows, such as tensorboard, trackio and wandb, comma
+            between.
         verbose: Explain each row of the table, and print the KL of every site.
     """
 
-    tensorboard: bool = False
+    trackers: str = ""
     verbose: bool = False
 
 
@@ -166,6 +168,12 @@ def trainer_of(
         out=options.out or None,
         device=options.device,
         overwrite=options.overwrite,
-        tensorboard=isinstance(options, RunOptions) and options.tensorboard,
+        trackers=_trackers_of(options),
         trusted=options.trust or None,
     )
+
+
+def _trackers_of(options: ProgramOptions) -> list[str]:
+    """The trackers of a program that trains one run."""
+    names = options.trackers if isinstance(options, RunOptions) else ""
+    return split_items(names) if names else []

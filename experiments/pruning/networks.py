@@ -24,7 +24,15 @@ from latentheads.inference.evaluation import eval_no_grad
 from latentheads.metrics.scores import METRICS
 from latentheads.model import Decoder
 from latentheads.pruning import remove_heads
-from latentheads.runs.folder import HEADS, RUN_FILES, TEXTS, Folder, read_results
+from latentheads.runs.folder import (
+    HEADS,
+    PROCESSOR,
+    RUN_FILES,
+    TEXTS,
+    VOCABULARY,
+    Folder,
+    read_results,
+)
 from latentheads.runs.reporter import Reporter
 from latentheads.runs.results import Results, complete, lacking
 from latentheads.runs.run import Run
@@ -99,7 +107,7 @@ def write_run(network: Pruned, run: Run, corpus: Corpus, out: Path, by: str) -> 
     settings = replace(run.settings, latents=tuple(latents))  # gates are folded into the weights
     folder = Folder(out, settings.to_yaml())
     folder.begin()
-    for name in ("vocabulary.json", TEXTS):
+    for name in (VOCABULARY, PROCESSOR, TEXTS):
         if (run.path / name).exists():
             folder.write(name, read_text(run.path / name))
     folder.write(HEADS, json.dumps(_original_indices(network.kept, run.heads), indent=2) + "\n")

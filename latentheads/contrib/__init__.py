@@ -6,6 +6,7 @@
 :mod:`.hf`            Networks of Hugging Face with latent heads: ``lh.latent``.
 :mod:`.page`          The report page: ``lh.report``.
 :mod:`.plot`          Figures: ``lh.plot``.
+:mod:`.speech`        Speech: corpora of audio, the front end that reads it, transcripts.
 :mod:`.uncertainty`   Uncertainty of predictions, calibration, ensembles.
 ====================  ==========================================================================
 
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     from latentheads.contrib import hf as hf
     from latentheads.contrib import page as page
     from latentheads.contrib import plot as plot
+    from latentheads.contrib import speech as speech
     from latentheads.contrib import uncertainty as uncertainty
 
-__all__ = ["align", "heads", "hf", "page", "plot", "uncertainty"]
+__all__ = ["align", "heads", "hf", "page", "plot", "speech", "uncertainty"]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_seed
-from latentheads.corpora.corpus import Part, check_part
+from latentheads.corpora.part import Part, check_part
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import TaskIds
 

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latentheads.corpora.corpus import Corpus, Part
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.frames import Frames
+from latentheads.corpora.part import Part
+from latentheads.corpora.processor import Processor
 from latentheads.corpora.rows import Rows
-from latentheads.corpora.speech.frames import Frames
-from latentheads.corpora.speech.vocabulary import Positions
-from latentheads.corpora.subwords import vocabulary_from_json
 from latentheads.corpora.text import PARTS
-from latentheads.corpora.vocabulary import Tagged, Vocabulary
+from latentheads.corpora.vocabulary import Tagged, Vocabulary, vocabulary_from_json
 from latentheads.files import read_json
 
 FORMAT = 5
@@ -165,7 +165,7 @@ def _load(path: Path, key: str) -> Corpus | None:
             else vocabulary_from_json(description["source"])
         )
         train, valid, test = (_load_part(path, name, description, target, source) for name in PARTS)
-        return Corpus(description["name"], train, valid, test, target, source)
+        return Corpus(description["name"], train, valid, test, Processor(target, source))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError):
         return None
 
@@ -183,7 +183,7 @@ def _load_part(
     num_tasks = len(description.get("tasks", ()))
     task = _load_ids(path, name, "task", range(num_tasks)) if num_tasks else None
     alternatives = description["alternatives"][name]
-    frames = _load_frames(path, name, source) if isinstance(source, Positions) else None
+    frames = None if source is None or source.is_text else _load_frames(path, name, source.bins)
     tags = None
     if frames is not None and isinstance(target, Tagged):
         tags = _load_ids(path, name, "tags", range(len(target.plain), len(target)))
@@ -204,12 +204,12 @@ def _load_part(
     )
 
 
-def _load_frames(path: Path, name: str, source: Positions) -> Frames:
+def _load_frames(path: Path, name: str, bins: int) -> Frames:
     """Memory-maps and validates the frames of a part."""
     values = _map_array(path / f"{name}.frames.npy")
     ends = _map_vector(path / f"{name}.frame_ends.npy", np.int64)
     total = ends[-1] if len(ends) else 0
-    if values.dtype != np.float16 or values.shape != (total, source.filterbank.bins):
+    if values.dtype != np.float16 or values.shape != (total, bins):
         raise ValueError(f"{path}: the frames of {name} are broken")
     if not (np.diff(ends, prepend=0) > 0).all():
         raise ValueError(f"{path}: the frames of {name} are broken")

@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from latentheads.batch import EOS, SPECIALS, UNK
-from latentheads.corpora.vocabulary import Vocabulary, rank_by_frequency
+from latentheads.corpora.vocabulary import Vocabulary, rank_by_frequency, read_flag, read_strings
 
 
 class Characters(Vocabulary):
@@ -72,14 +72,12 @@ class Characters(Vocabulary):
         return {"kind": self.kind, "lowercase": self.lowercase, "characters": characters}
 
     @classmethod
-    def from_json(cls, value: dict[str, Any], characters: Sequence[str]) -> Characters:
-        """Restores the vocabulary."""
-        lowercase = value.get("lowercase")
-        if not isinstance(lowercase, bool) or any(len(character) != 1 for character in characters):
-            raise ValueError(
-                "a vocabulary of characters has lowercase, true or false, and single characters"
-            )
-        return cls(characters, lowercase)
+    def from_json(cls, value: dict[str, Any]) -> Characters:
+        """Restores the vocabulary from the value of `to_json`."""
+        characters = read_strings(value, "characters")
+        if any(len(character) != 1 for character in characters):
+            raise ValueError("a vocabulary of kind characters has single characters")
+        return cls(characters, read_flag(value, "lowercase"))
 
 
 def _prepare(line: str, lowercase: bool) -> str:

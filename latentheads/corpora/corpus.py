@@ -2,144 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from latentheads.batch import UNK
+from latentheads.checks import check_least
+from latentheads.corpora.cleaning import Cleaning
+from latentheads.corpora.length_limits import LineLocator, Side, drop_long_lines
 from latentheads.corpora.overlap import Overlap, count_shared
-from latentheads.corpora.rows import Rows
-from latentheads.corpora.speech.frames import Frames
+from latentheads.corpora.parallel import (
+    PairOptions,
+    SentencePairs,
+    encode_pairs,
+    iterate_pairs,
+)
+from latentheads.corpora.part import Log, Part
+from latentheads.corpora.processor import MAX_LINE, Processor
 from latentheads.corpora.tasks import Mixture, Task
-from latentheads.corpora.text import PARTS, SentencePair, SizedPairs
+from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.errors import shown
-from latentheads.metrics.alignment import Links
-
-if TYPE_CHECKING:
-    from latentheads.data import Data
-
-SentencePairs = Iterable[SentencePair] | SizedPairs
-"""SentencePairs of a source sentence and its target."""
-
-Log = Callable[[str], object]
-"""A function that logs a line about what was read, kept or dropped, such as ``print``."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """One part of a corpus, for training, validation or test.
-
-    Attributes:
-        targets: Target token ids, each sentence ended by EOS.
-        sources: Source token ids, or None for a language model.
-        references: The target sentences as text; none for training.
-        true_log_probs: The exact log p(y | x) of every sentence in nats, log p(y) for a language
-            model. NaN for a sentence with an unknown word; None if it is not known for the corpus.
-        block: Length of the blocks into which a running text is split; 0 for sentences.
-        words: Number of words of the text, plus one for the end of each line; None if not counted.
-        task: The index of each sentence's task in the mixture; None without tasks.
-        mixture: The tasks and how they are mixed.
-        alternatives: All references of each sentence, where there are several.
-        links: The gold word alignment of each sentence pair, as (source, target) token positions;
-            empty where it is not known, and for training.
-        frames: The filterbank frames of each utterance, where the source is speech; None: text.
-        tags: The language tag before each target, where speech has several target languages: the
-            decoder's first input in the place of BOS, not scored. None: BOS.
-    """
-
-    targets: Rows
-    sources: Rows | None
-    references: Sequence[str] = ()
-    true_log_probs: list[float] | None = None
-    block: int = 0
-    words: int | None = None
-    task: NDArray[np.int32] | None = None
-    mixture: Mixture | None = None
-    alternatives: Sequence[Sequence[str]] = ()
-    links: Sequence[Links] = ()
-    frames: Frames | None = None
-    tags: NDArray[np.int32] | None = None
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    def __repr__(self) -> str:
-        tasks = "" if self.mixture is None else f", {len(self.mixture.tasks)} tasks"
-        return f"Part({len(self):,} {self.unit}, {self.tokens:,} target tokens{tasks})"
-
-    @property
-    def sides(self) -> tuple[Rows, ...]:
-        """The targets, and the sources where there are any."""
-        return (self.targets,) if self.sources is None else (self.targets, self.sources)
-
-    @property
-    def texts(self) -> tuple[Rows, ...]:
-        """The sides that are text."""
-        return self.sides if self.frames is None else (self.targets,)
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Number of tokens of the longer side of every sentence."""
-        if self.sources is None:
-            return self.targets.lengths
-        return np.maximum(self.targets.lengths, self.sources.lengths)
-
-    @property
-    def unit(self) -> str:
-        """The unit of the data plate: sentences, blocks or utterances."""
-        if self.frames is not None:
-            return "utterances"
-        return "blocks" if self.block else "sentences"
-
-    @property
-    def tokens(self) -> int:
-        """Number of target tokens, one EOS for each sentence or line included."""
-        return int(self.targets.lengths.sum())
-
-    def indices_of_task(self, task: int) -> NDArray[np.int64]:
-        """The indices of the sentences of a task."""
-        return np.flatnonzero(self.task == task)
-
-    def take(self, indices: Sequence[int] | NDArray[np.int64]) -> Part:
-        """The sentences at some indices, in their order; blocks keep their preceding token."""
-        selected = np.asarray(indices, dtype=np.int64)
-        return replace(
-            self,
-            targets=self.targets.view(selected) if self.block else self.targets.take(selected),
-            sources=None if self.sources is None else self.sources.take(selected),
-            references=[self.references[index] for index in selected] if self.references else (),
-            true_log_probs=None
-            if self.true_log_probs is None
-            else [self.true_log_probs[index] for index in selected],
-            words=None,
-            task=None if self.task is None else self.task[selected],
-            alternatives=[self.alternatives[index] for index in selected]
-            if self.alternatives
-            else (),
-            links=[self.links[index] for index in selected] if self.links else (),
-            frames=None if self.frames is None else self.frames.take(selected),
-            tags=None if self.tags is None else self.tags[selected],
-        )
-
-    def first(self, number: int) -> Part:
-        """The first sentences, or blocks of a running text; with several tasks, some of each."""
-        number = min(number, len(self))
-        if self.task is not None:
-            return self.take(np.arange(number) * len(self) // number)
-        return replace(self.take(range(number)), targets=self.targets.first(number))
-
-
-def check_part(part: object) -> None:
-    """Raises an error if the value is not a part of a corpus."""
-    if not isinstance(part, Part):
-        type_name = type(part).__name__
-        raise ValueError(f"part must be one of a corpus, as corpus.test, got {type_name}")
 
 
 @dataclass(frozen=True)
@@ -151,23 +33,32 @@ class Corpus:
         train: The training part.
         valid: The validation part.
         test: The test part.
-        target: Target vocabulary.
-        source: Source vocabulary, or None for a language model.
-        data: The options from which it was made; None for a user-supplied corpus.
+        processor: What encoded them, with the vocabularies; it encodes and decodes other text too.
+        data: The options from which it was made, which a run folder keeps; None for a user-supplied
+            corpus.
     """
 
     name: str
     train: Part
     valid: Part
     test: Part
-    target: Vocabulary
-    source: Vocabulary | None = None
-    data: Data | None = None
+    processor: Processor
+    data: object = None
 
     def __repr__(self) -> str:
         names = ("train", "valid", "test", "target", "source", "overlap")
         shown = (f"{name}={getattr(self, name)!r}" for name in names)
         return f"Corpus({self.name!r}, {', '.join(shown)})"
+
+    @property
+    def target(self) -> Vocabulary:
+        """Target vocabulary."""
+        return self.processor.target
+
+    @property
+    def source(self) -> Vocabulary | None:
+        """Source vocabulary; None for a language model."""
+        return self.processor.source
 
     @cached_property
     def overlap(self) -> Overlap:
@@ -193,7 +84,7 @@ class Corpus:
         tokenised: bool = False,
         max_length: int = 175,
         max_ratio: float = 0.0,
-        max_line: int = 1024,
+        max_line: int = MAX_LINE,
         log: Log | None = None,
     ) -> Corpus:
         """Makes a corpus of your own sentence pairs: subwords are learned from those of training.
@@ -224,21 +115,17 @@ class Corpus:
             >>> own.test.references
             ['two cats']
         """
-        from latentheads.corpora.parallel import corpus_from_pairs  # it imports this module
+        check_least({"max_line": max_line, "max_length": max_length}, max_line=0, max_length=0)
+        given = {"train": train, "valid": valid, "test": test}
+        texts = [[*iterate_pairs(part, pairs)] for part, pairs in given.items()]
+        cleaning = Cleaning(max_length, max_ratio)
+        options = PairOptions(vocab_size, joint, lowercase, tokenised, cleaning)
+        corpus = Corpus(name, *encode_pairs(name, texts[0], texts[1], texts[2], options, log))
 
-        parts = {"train": train, "valid": valid, "test": test}
-        return corpus_from_pairs(
-            name,
-            parts,
-            log,
-            max_line,
-            vocab_size=vocab_size,
-            joint=joint,
-            lowercase=lowercase,
-            tokenised=tokenised,
-            max_length=max_length,
-            max_ratio=max_ratio,
-        )
+        def locate(part: str, side: Side, index: int) -> str:
+            return f"the {side} of pair {index} of {part}{' that was kept' * (part == 'train')}"
+
+        return corpus.without_long_lines(max_line, locate, log)
 
     def source_texts(self, part: Part) -> list[str]:
         """The source sentences of a part as text; their translations are its ``references``."""
@@ -246,25 +133,34 @@ class Corpus:
             raise ValueError(f"corpus {self.name!r} has no source: its texts are the references")
         return [self.source.decode(row.tolist()) for row in part.sources]
 
+    def without_long_lines(
+        self, max_line: int, locate: LineLocator, log: Log | None = None
+    ) -> Corpus:
+        """The same corpus without training lines that have too many tokens, and with that limit.
+
+        Args:
+            max_line: Most tokens of a line; 0: any.
+            locate: Where a line stands, for messages.
+            log: Called with a line about what was dropped.
+
+        Raises:
+            ValueError: A line of valid or test is too long, or nothing is left to train on.
+        """
+        train, held_out = self.train, {"valid": self.valid, "test": self.test}
+        if max_line:
+            train = drop_long_lines(self.name, train, held_out, self.target, max_line, locate, log)
+        return replace(self, train=train, processor=replace(self.processor, max_line=max_line))
+
     def with_mixture(self, mixture: Mixture) -> Corpus:
         """The same corpus with another mixture of its tasks."""
         parts = {name: getattr(self, name) for name in PARTS}
-        return replace(self, **{n: replace(part, mixture=mixture) for n, part in parts.items()})
+        mixed: dict[str, Any] = {
+            name: replace(part, mixture=mixture) for name, part in parts.items()
+        }
+        return replace(self, processor=replace(self.processor, mixture=mixture), **mixed)
 
 
 def check_corpus(corpus: object) -> None:
     """Raises an error if the value is not a corpus."""
     if not isinstance(corpus, Corpus):
         raise ValueError(f"corpus must be a Corpus, with all its parts, got {shown(corpus)}")
-
-
-def mask_unknown(log_probs: Sequence[float], *sides: Rows) -> list[float]:
-    """Replaces the log-probability of a sentence with an unknown word by NaN.
-
-    It belongs to the original words, not to UNK.
-    """
-    has_unknown = [any(UNK in row for row in rows) for rows in zip(*sides, strict=True)]
-    return [
-        math.nan if masked else log_prob
-        for masked, log_prob in zip(has_unknown, log_probs, strict=True)
-    ]

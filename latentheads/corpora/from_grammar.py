@@ -9,9 +9,11 @@ from operator import attrgetter
 from statistics import fmean
 
 from latentheads.checks import check_known
-from latentheads.corpora.corpus import Corpus, Part, mask_unknown
+from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.grammar import DOMAINS, ENGLISH, LANGUAGES, Sentence, log_p_sources, sample
 from latentheads.corpora.multi_task import TaskText, encode_task_texts
+from latentheads.corpora.part import Part, mask_unknown
+from latentheads.corpora.processor import Processor
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Words
 from latentheads.metrics.alignment import Links
@@ -62,7 +64,7 @@ def sample_pairs(
         part(held_out_samples[:half]),
         part(held_out_samples[half:]),
     )
-    return Corpus(f"grammar-{language}", *parts, target, source)
+    return Corpus(f"grammar-{language}", *parts, Processor(target, source))
 
 
 def sample_text_corpus(sentences: int = 20_000, held_out: int = 500) -> Corpus:
@@ -92,7 +94,7 @@ def sample_text_corpus(sentences: int = 20_000, held_out: int = 500) -> Corpus:
 
     valid, test = samples[sentences : sentences + held_out], samples[sentences + held_out :]
     parts = part(samples[:sentences], with_log_probs=False), part(valid), part(test)
-    return Corpus("grammar-sources", *parts, words)
+    return Corpus("grammar-sources", *parts, Processor(words))
 
 
 def sample_tasks(mixture: Mixture, sizes: Sequence[int], held_out: int = 500) -> Corpus:

@@ -6,15 +6,15 @@ A single long line could therefore end a training run of days.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from latentheads.corpora.corpus import Corpus, Log, Part
+from latentheads.corpora.part import Log, Part
+from latentheads.corpora.vocabulary import Vocabulary
 
 Side = Literal["source", "target"]
 
@@ -22,29 +22,45 @@ LineLocator = Callable[[str, Side, int], str]
 """Returns the file and line of a sentence, given its part, its side and its index in the part."""
 
 
-def limit_lengths(
-    corpus: Corpus, max_line: int, locate: LineLocator, log: Log | None = None
-) -> Corpus:
-    """Drops the training lines that have too many tokens.
+def drop_long_lines(
+    corpus_name: str,
+    train: Part,
+    held_out: Mapping[str, Part],
+    target: Vocabulary,
+    max_line: int,
+    locate: LineLocator,
+    log: Log | None = None,
+) -> Part:
+    """The training part without lines that have too many tokens.
+
+    Args:
+        corpus_name: Name of the corpus, for messages.
+        train: The training part.
+        held_out: The other parts by name, which must have no such line.
+        target: The target vocabulary, in which other references of a sentence are counted.
+        max_line: Most tokens of a line.
+        locate: Where a line stands.
+        log: Called with a line about what was dropped.
 
     Raises:
-        ValueError: A line of valid or test is too long, or nothing is left to train on.
+        ValueError: A held-out line is too long, or nothing is left to train on.
     """
-    for name, part in (("valid", corpus.valid), ("test", corpus.test)):
-        validate_lengths(name, _lengths(corpus, part), max_line, locate)
-    train, lengths = corpus.train, _lengths(corpus, corpus.train)
+    for name, part in held_out.items():
+        validate_lengths(name, _lengths(part, target), max_line, locate)
+    lengths = _lengths(train, target)
     kept_indices = np.flatnonzero(lengths.max(0) <= max_line)
     if len(kept_indices) == len(train):
-        return corpus
+        return train
     first_too_long = _describe_first("train", lengths, max_line, locate)
-    _check_nonempty(corpus, kept_indices, f"{first_too_long}, more than max_line {max_line:,}")
+    reason = f"{first_too_long}, more than max_line {max_line:,}"
+    _check_nonempty(corpus_name, train, kept_indices, reason)
     if log is not None:
         dropped = len(train) - len(kept_indices)
         log(
             f"{dropped:,} of {len(train):,} training sentences left out, longer "
             f"than max_line {max_line:,}: {first_too_long}"
         )
-    return replace(corpus, train=train.take(kept_indices))
+    return train.take(kept_indices)
 
 
 def validate_lengths(
@@ -60,7 +76,7 @@ def validate_lengths(
         )
 
 
-def _lengths(corpus: Corpus, part: Part) -> NDArray[np.int64]:
+def _lengths(part: Part, vocabulary: Vocabulary) -> NDArray[np.int64]:
     """Number of tokens of every sentence, one row for each side.
 
     Where a sentence has several references the longest counts.
@@ -69,7 +85,7 @@ def _lengths(corpus: Corpus, part: Part) -> NDArray[np.int64]:
     source = np.zeros_like(target) if part.sources is None else part.sources.lengths
     if part.alternatives:
         counts = np.array([len(references) for references in part.alternatives])
-        encoded = corpus.target.encode_all(chain.from_iterable(part.alternatives))
+        encoded = vocabulary.encode_all(chain.from_iterable(part.alternatives))
         longest = np.maximum.reduceat(encoded.lengths, counts.cumsum() - counts)
         target = np.maximum(target, longest)
     return np.stack([source, target])
@@ -85,11 +101,12 @@ def _describe_first(
     return f"{locate(name, side, index)} has {max(source, target):,} tokens"
 
 
-def _check_nonempty(corpus: Corpus, kept_indices: NDArray[np.int64], reason: str) -> None:
+def _check_nonempty(
+    corpus_name: str, train: Part, kept_indices: NDArray[np.int64], reason: str
+) -> None:
     """Raises an error if a task, or the whole corpus, has no training sentence left."""
-    task = corpus.train.task
-    present_tasks = {0} if task is None else set(task[kept_indices].tolist())
-    for task_index in range(max(1, len(corpus.tasks))):
+    present_tasks = {0} if train.task is None else set(train.task[kept_indices].tolist())
+    names = ("",) if train.mixture is None else (f" in {name}" for name in train.mixture.names)
+    for task_index, name in enumerate(names):
         if task_index not in present_tasks or not len(kept_indices):
-            name = f" in {corpus.tasks[task_index].name}" if corpus.tasks else ""
-            raise ValueError(f"{corpus.name} has nothing to train on{name}: {reason}")
+            raise ValueError(f"{corpus_name} has nothing to train on{name}: {reason}")

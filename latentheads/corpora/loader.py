@@ -14,7 +14,7 @@ import torch
 
 from latentheads.batch import Batch, check_batch
 from latentheads.corpora.batches import batch_indices, collate
-from latentheads.corpora.corpus import Part
+from latentheads.corpora.part import Part
 
 PREFETCHED = 16
 """Maximum number of steps prefetched."""

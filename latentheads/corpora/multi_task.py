@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from latentheads.corpora.corpus import Corpus, Log, Part, mask_unknown
+from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.parallel import (
     DEFAULT_OPTIONS,
     PairOptions,
@@ -15,10 +15,12 @@ from latentheads.corpora.parallel import (
     clean_training_pairs,
     learn_vocabularies,
 )
+from latentheads.corpora.part import Log, Part, mask_unknown
+from latentheads.corpora.processor import Processor
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.text import SentencePair
-from latentheads.corpora.vocabulary import Tagged, Vocabulary
+from latentheads.corpora.vocabulary import Tagged, Vocabulary, language_tag, tag_of
 from latentheads.metrics.alignment import Links
 
 
@@ -94,7 +96,7 @@ def encode_task_texts(
     train = Part(
         train.targets, train.sources, (), train.true_log_probs, task=train.task, mixture=mixture
     )
-    return Corpus(name, train, valid, test, target, source)
+    return Corpus(name, train, valid, test, Processor(target, source, mixture=mixture))
 
 
 def _add_tags(
@@ -107,11 +109,6 @@ def _add_tags(
     return tagged, tagged if target is source else target
 
 
-def language_tag(language: str) -> str:
-    """The tag of a target language."""
-    return f"<2{language}>"
-
-
 def _encode_part(
     mixture: Mixture, texts: Sequence[TaskText], source: Vocabulary, target: Vocabulary
 ) -> Part:
@@ -120,7 +117,7 @@ def _encode_part(
     sources = []
     for task, text in zip(mixture.tasks, texts, strict=True):
         rows = source.encode_all(left for left, _ in text.pairs)
-        sources.append(rows.prepended(tag_of(source, task)) if mixture.tags else rows)
+        sources.append(rows.prepended(tag_of(source, task.target)) if mixture.tags else rows)
     targets, source_rows = target.encode_all(right for _, right in pairs), Rows.concatenate(sources)
     true_log_probs = [value for text in texts for value in text.true_log_probs]
     links = [pair_links for text in texts for pair_links in text.links]
@@ -142,10 +139,3 @@ def _encode_part(
 def _shift_links(links: Links) -> Links:
     """Shifts the source positions of links by one, for the tag in front."""
     return frozenset((source + 1, target) for source, target in links)
-
-
-def tag_of(vocabulary: Vocabulary, task: Task) -> int:
-    """The id of the tag of a task's target language."""
-    if not isinstance(vocabulary, Tagged):
-        raise ValueError("the vocabulary of the source has no tags")
-    return vocabulary.tag(language_tag(task.target))

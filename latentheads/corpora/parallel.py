@@ -1,19 +1,21 @@
-"""A parallel corpus from sentence pairs."""
+"""Sentence pairs, cleaned and encoded as subwords."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from latentheads.checks import check_least
 from latentheads.corpora.cleaning import Cleaning, clean
-from latentheads.corpora.corpus import Corpus, Log, Part, SentencePairs
-from latentheads.corpora.length_limits import Side, limit_lengths
+from latentheads.corpora.part import Log, Part
+from latentheads.corpora.processor import Processor
 from latentheads.corpora.subwords import Subwords
-from latentheads.corpora.text import SentencePair
+from latentheads.corpora.text import SentencePair, SizedPairs
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.errors import shown
+
+SentencePairs = Iterable[SentencePair] | SizedPairs
+"""Pairs of a source sentence and its target."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,16 @@ DEFAULT_OPTIONS = PairOptions()
 """The default options."""
 
 
-def parallel(
+class EncodedPairs(NamedTuple):
+    """The parts of a parallel corpus and what encoded them, as a ``Corpus`` takes them."""
+
+    train: Part
+    valid: Part
+    test: Part
+    processor: Processor
+
+
+def encode_pairs(
     name: str,
     train: Iterable[SentencePair],
     valid: Iterable[SentencePair],
@@ -48,14 +59,14 @@ def parallel(
     log: Log | None = None,
     max_source: int = 0,
     multiple_references: bool = False,
-) -> Corpus:
-    """Makes a corpus from sentence pairs.
+) -> EncodedPairs:
+    """Learns the vocabularies of training pairs, and encodes all parts.
 
     Only training pairs are cleaned. The references of valid and test are the original target lines,
     even with ``lowercase``.
 
     Args:
-        name: Name of the corpus.
+        name: Name of the corpus, for messages.
         train: Sentence pairs for training.
         valid: Sentence pairs for validation.
         test: Sentence pairs for test.
@@ -84,48 +95,12 @@ def parallel(
         check_held_out(name, part, encoded.references)
         return encoded
 
-    return Corpus(
-        name=name,
+    return EncodedPairs(
         train=_encode(train_pairs, source, target, max_source),
         valid=held_out("valid", valid),
         test=held_out("test", test),
-        target=target,
-        source=source,
+        processor=Processor(target, source, max_source=max_source),
     )
-
-
-def corpus_from_pairs(
-    name: str,
-    parts: Mapping[str, SentencePairs],
-    log: Log | None,
-    max_line: int,
-    *,
-    max_length: int,
-    max_ratio: float,
-    **encoding: Any,
-) -> Corpus:
-    """Makes a corpus of a user's own pairs; see :meth:`Corpus.from_pairs`.
-
-    Args:
-        name: Name of the corpus.
-        parts: The pairs of train, valid and test.
-        log: Called with a line about the pairs that were left out.
-        max_line: Most tokens of a sentence; 0: any.
-        max_length: As in `Cleaning`.
-        max_ratio: As in `Cleaning`.
-        **encoding: The other fields of `PairOptions`.
-    """
-    check_least({"max_line": max_line, "max_length": max_length}, max_line=0, max_length=0)
-    train, valid, test = ([*iterate_pairs(part, pairs)] for part, pairs in parts.items())
-    options = PairOptions(cleaning=Cleaning(max_length, max_ratio), **encoding)
-    corpus = parallel(name, train, valid, test, options, log)
-    if not max_line:
-        return corpus
-
-    def locate(part: str, side: Side, index: int) -> str:
-        return f"the {side} of pair {index} of {part}{' that was kept' * (part == 'train')}"
-
-    return limit_lengths(corpus, max_line, locate, log)
 
 
 def iterate_pairs(part: str, pairs: Any) -> Iterator[SentencePair]:

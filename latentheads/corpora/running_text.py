@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from latentheads.batch import UNK
-from latentheads.corpora.corpus import Corpus, Log, Part
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Log, Part
+from latentheads.corpora.processor import Processor
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.text import PARTS
 from latentheads.corpora.units import Unit, WordUnit
@@ -63,7 +65,7 @@ def text_corpus(
     )
     if log is not None:
         log(_summary(vocabulary, train_part, valid_part, test_part))
-    return Corpus(name, train_part, valid_part, test_part, vocabulary)
+    return Corpus(name, train_part, valid_part, test_part, Processor(vocabulary, block=block))
 
 
 class _Text:

@@ -14,11 +14,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from latentheads.batch import EOS, SPECIALS
-from latentheads.corpora.characters import Characters
 from latentheads.corpora.rows import Rows
-from latentheads.corpora.speech.vocabulary import Positions
-from latentheads.corpora.vocabulary import Tagged, Vocabulary, Words
-from latentheads.errors import shown
+from latentheads.corpora.vocabulary import Vocabulary, read_flag
 
 CHUNK = 10_000
 """Number of lines encoded at a time, on all cores."""
@@ -169,10 +166,8 @@ class Subwords(Vocabulary):
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Subwords:
         """Restores a vocabulary from the value of `to_json`."""
-        lowercase, tokenised = value.get("lowercase"), value.get("tokenised")
+        lowercase, tokenised = (read_flag(value, name) for name in ("lowercase", "tokenised"))
         config = value.get("tokenizer")
-        if not (isinstance(lowercase, bool) and isinstance(tokenised, bool)):
-            raise ValueError("a bpe vocabulary says lowercase and tokenised, each true or false")
         if not isinstance(config, dict):
             raise ValueError("a bpe vocabulary has a tokenizer, an object")
         return cls(_load_tokenizer(config, tokenised), lowercase, tokenised)
@@ -254,38 +249,3 @@ def _bytes_of(token: str, tokenised: bool) -> bytes:
         return bytes(_BYTES[character] for character in token)
     except KeyError as error:
         raise ValueError(f"a byte-level subword has no character {error}") from error
-
-
-def vocabulary_from_json(value: object) -> Vocabulary:
-    """Restores a vocabulary of any kind from the value of its `to_json`; executes no code."""
-    if not isinstance(value, dict):
-        raise ValueError(f"a vocabulary is a JSON object, got {type(value).__name__}")
-    kind = value.get("kind")
-    if kind == Subwords.kind:
-        return Subwords.from_json(value)
-    if kind == Tagged.kind:
-        return Tagged(vocabulary_from_json(value.get("plain")), _string_list(value, kind, "tags"))
-    if kind == Characters.kind:
-        return Characters.from_json(value, _string_list(value, kind, "characters"))
-    if kind == Positions.kind:
-        return Positions.from_json(value)
-    if kind != Words.kind:
-        kinds = ", ".join(vocabulary.kind for vocabulary in (Words, Subwords, Tagged, Characters))
-        raise ValueError(
-            f"a vocabulary's kind must be {kinds} or {Positions.kind}; got {shown(kind)}"
-        )
-    if not isinstance(lowercase := value.get("lowercase", False), bool):
-        raise ValueError(
-            f"lowercase of a vocabulary of words is true or false, got {shown(lowercase)}"
-        )
-    return Words(_string_list(value, kind, "words"), lowercase)
-
-
-def _string_list(value: dict[str, Any], kind: str, name: str) -> list[str]:
-    strings = value.get(name)
-    subject = f"of {kind}" if kind in (Words.kind, Characters.kind) else kind
-    if not isinstance(strings, list) or not all(isinstance(string, str) for string in strings):
-        raise ValueError(f"a vocabulary {subject} has {name}, a list of strings")
-    if len(set(strings)) != len(strings):
-        raise ValueError(f"a vocabulary {subject} has each {name.removesuffix('s')} once")
-    return strings

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import pkgutil
 from abc import ABC, abstractmethod
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import count, takewhile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from latentheads.batch import EOS, SPECIALS, UNK
+from latentheads.corpora.frames import Frames
 from latentheads.corpora.rows import Rows
+from latentheads.errors import shown
+
+KINDS = {
+    "words": "latentheads.corpora.vocabulary:Words",
+    "bpe": "latentheads.corpora.subwords:Subwords",
+    "tagged": "latentheads.corpora.vocabulary:Tagged",
+    "characters": "latentheads.corpora.characters:Characters",
+    "positions": "latentheads.contrib.speech.vocabulary:Positions",
+}
+"""The class of every kind of vocabulary; a kind is loaded when it is first needed."""
 
 
 class Vocabulary(ABC):
@@ -21,11 +34,18 @@ class Vocabulary(ABC):
     Attributes:
         lowercase: Whether lines are lower-cased first.
         tokenised: Whether lines are words separated by spaces.
+        bins: Coefficients of a frame, where its tokens mark positions of speech; 0: it is of text.
     """
 
     kind: str
     lowercase: bool = False
     tokenised: bool = False
+    bins: int = 0
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its tokens are text: otherwise they mark positions in time."""
+        return not self.bins
 
     @abstractmethod
     def __len__(self) -> int:
@@ -54,9 +74,60 @@ class Vocabulary(ABC):
     def to_json(self) -> dict[str, Any]:
         """A value from which the vocabulary can be restored, with its ``kind``."""
 
+    @classmethod
+    @abstractmethod
+    def from_json(cls, value: dict[str, Any]) -> Vocabulary:
+        """Restores the vocabulary from the value of `to_json`."""
+
     def encode_all(self, lines: Iterable[str]) -> Rows:
         """Encodes every line."""
         return Rows.of(self.encode(line) for line in lines)
+
+    def encode_inputs(
+        self, inputs: Sequence[str | Path], max_seconds: float = 0.0
+    ) -> tuple[Rows, Frames | None]:
+        """The tokens of what a model is given, and the frames of what is no text.
+
+        Args:
+            inputs: Lines; of a source that is no text, files.
+            max_seconds: Longest file; 0: any.
+        """
+        return self.encode_all(map(str, inputs)), None
+
+
+def vocabulary_from_json(value: object) -> Vocabulary:
+    """Restores a vocabulary of any kind from the value of its `to_json`; executes no code of it."""
+    if not isinstance(value, dict):
+        raise ValueError(f"a vocabulary is a JSON object, got {type(value).__name__}")
+    kind = value.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(
+            f"a vocabulary's kind must be one of {', '.join(KINDS)}; got {shown(kind)}"
+        )
+    restored: Vocabulary = pkgutil.resolve_name(KINDS[kind]).from_json(value)
+    return restored
+
+
+def read_strings(value: dict[str, Any], name: str) -> list[str]:
+    """The distinct texts of a vocabulary's JSON."""
+    strings = value.get(name)
+    if not isinstance(strings, list) or not all(isinstance(string, str) for string in strings):
+        raise ValueError(f"a vocabulary of kind {value['kind']} has {name}, a list of strings")
+    if len(set(strings)) != len(strings):
+        raise ValueError(
+            f"a vocabulary of kind {value['kind']} has each {name.removesuffix('s')} once"
+        )
+    return strings
+
+
+def read_flag(value: dict[str, Any], name: str, default: bool | None = None) -> bool:
+    """A field of a vocabulary's JSON that is true or false."""
+    flag = value.get(name, default)
+    if not isinstance(flag, bool):
+        raise ValueError(
+            f"{name} of a vocabulary of kind {value['kind']} is true or false, got {shown(flag)}"
+        )
+    return flag
 
 
 class Words(Vocabulary):
@@ -127,6 +198,11 @@ class Words(Vocabulary):
         options = {"lowercase": True} if self.lowercase else {}
         return {"kind": self.kind, **options, "words": self.words[len(SPECIALS) :]}
 
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Words:
+        """Restores the vocabulary from the value of `to_json`."""
+        return cls(read_strings(value, "words"), read_flag(value, "lowercase", False))
+
 
 class Tagged(Vocabulary):
     """A vocabulary with additional tags, such as target languages: tokens that are not text."""
@@ -170,6 +246,23 @@ class Tagged(Vocabulary):
     def to_json(self) -> dict[str, Any]:
         """The vocabulary of the text, and the tags."""
         return {"kind": self.kind, "tags": list(self.tags), "plain": self.plain.to_json()}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Tagged:
+        """Restores the vocabulary from the value of `to_json`."""
+        return cls(vocabulary_from_json(value.get("plain")), read_strings(value, "tags"))
+
+
+def language_tag(language: str) -> str:
+    """The tag of a target language."""
+    return f"<2{language}>"
+
+
+def tag_of(vocabulary: Vocabulary, language: str) -> int:
+    """The id of the tag of a target language."""
+    if not isinstance(vocabulary, Tagged):
+        raise ValueError("the vocabulary of the source has no tags")
+    return vocabulary.tag(language_tag(language))
 
 
 def _prepare(line: str, lowercase: bool) -> str:

@@ -1,7 +1,8 @@
 """Data classes: where a corpus is and how it is read.
 
 ``lh.data.Pairs("my-texts", source="en", target="de").load()`` is what ``--data pairs --data.folder
-my-texts --data.source en --data.target de`` reads. ``DATA`` is the table of their names.
+my-texts --data.source en --data.target de`` reads. ``latentheads.data.base.DATA`` is the
+table of their names.
 """
 
 from __future__ import annotations
@@ -12,11 +13,9 @@ from latentheads.data.grammar import Grammar, GrammarText
 from latentheads.data.in_memory import InMemory
 from latentheads.data.pairs import Hub, Pairs
 from latentheads.data.running_text import HubText, PythonDocs, RunningText
-from latentheads.data.speech import Speech
 from latentheads.data.tasks import Tasks
 
 __all__ = [
-    "DATA",
     "Data",
     "Grammar",
     "GrammarText",
@@ -26,21 +25,7 @@ __all__ = [
     "Pairs",
     "PythonDocs",
     "RunningText",
-    "Speech",
     "SubwordUnit",
     "Tasks",
     "WordUnit",
 ]
-
-DATA: dict[str, type[Data]] = {
-    "grammar": Grammar,
-    "grammar-text": GrammarText,
-    "pairs": Pairs,
-    "running-text": RunningText,
-    "speech": Speech,
-    "hub": Hub,
-    "hub-text": HubText,
-    "python-docs": PythonDocs,
-    "in-memory": InMemory,
-}
-"""The data classes by name; a new corpus is a file beside these and a line here."""

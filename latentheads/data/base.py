@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from latentheads.corpora.text import normalise_whitespace
+from latentheads.corpora.cache import cached
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Log
+from latentheads.corpora.processor import Processor, TextOptions
+from latentheads.corpora.tasks import Mixture
+from latentheads.corpora.vocabulary import Vocabulary
+from latentheads.data.tasks import Tasks
 from latentheads.metrics.protocol import Protocol
 from latentheads.options import Choice, OptionError, options_class
 
-if TYPE_CHECKING:
-    from latentheads.corpora.corpus import Corpus
-    from latentheads.corpora.tasks import Mixture
-    from latentheads.data.tasks import Tasks
-
-Log = Callable[[str], object]
-"""Takes a line about what was read and left out, as ``print`` does."""
-
-Whitespace = Literal["normalise", "keep"]
-"""What becomes of the blanks and tabs of a text."""
-
-MAX_LINE = 1024
-"""Most tokens of a line, where nothing else is said."""
+DATA = {
+    "grammar": "latentheads.data.grammar:Grammar",
+    "grammar-text": "latentheads.data.grammar:GrammarText",
+    "pairs": "latentheads.data.pairs:Pairs",
+    "running-text": "latentheads.data.running_text:RunningText",
+    "speech": "latentheads.contrib.speech.data:Speech",
+    "hub": "latentheads.data.pairs:Hub",
+    "hub-text": "latentheads.data.running_text:HubText",
+    "python-docs": "latentheads.data.running_text:PythonDocs",
+    "in-memory": "latentheads.data.in_memory:InMemory",
+}
+"""The data classes by name; a new corpus is a file beside these and a line here."""
 
 
 @options_class(kw_only=True)
@@ -43,9 +49,7 @@ class Data(Choice, ABC):
     @classmethod
     def choices(cls) -> Mapping[str, type[Data]]:
         """The data classes by name."""
-        from latentheads.data import DATA
-
-        return DATA
+        return {name: pkgutil.resolve_name(path) for name, path in DATA.items()}
 
     def __post_init__(self) -> None:
         self._check()
@@ -73,7 +77,9 @@ class Data(Choice, ABC):
         Raises:
             ValueError: Its text is missing or broken; one line that names file and place.
         """
-        corpus = replace(self._make(log, keep), data=self)
+        corpus = self._make(log, keep)
+        processor = self.processor(corpus.target, corpus.source)
+        corpus = replace(corpus, data=self, processor=processor)
         if log is not None and any(corpus.overlap):
             unit = "texts" if self.is_speech else corpus.valid.unit
             log(
@@ -81,6 +87,20 @@ class Data(Choice, ABC):
                 f"{corpus.overlap.test:,} of {len(corpus.test):,} of test stand in training too"
             )
         return corpus
+
+    def processor(self, target: Vocabulary, source: Vocabulary | None = None) -> Processor:
+        """What encodes text as that of the corpus, by vocabularies that were learned on it."""
+        return Processor(target, source, **vars(self.text_options))
+
+    @property
+    def text_options(self) -> TextOptions:
+        """How text is encoded, its vocabularies aside."""
+        return TextOptions(
+            block=self.block,
+            direction=self.direction,
+            mixture=self.mixture,
+            default_source=self.default_source,
+        )
 
     @property
     def tasks(self) -> Tasks | None:
@@ -131,38 +151,9 @@ class Data(Choice, ABC):
         return 0
 
     @property
-    def context(self) -> int:
-        """Least context of a token where perplexity is measured by windows; 0: by blocks alone."""
-        return 0
-
-    @property
-    def max_line(self) -> int:
-        """Most tokens of a line; 0: any."""
-        return MAX_LINE
-
-    @property
-    def max_seconds(self) -> float:
-        """Longest utterance; 0: any."""
-        return 0.0
-
-    @property
-    def max_source(self) -> int:
-        """Most subwords of a source, the rest of which is cut off; 0: any."""
-        return 0
-
-    @property
     def lowercase(self) -> bool:
         """Whether the text is lower-cased."""
         return False
-
-    @property
-    def whitespace(self) -> Whitespace:
-        """Whether runs of blanks and tabs become one blank, or stay."""
-        return "keep"
-
-    def normalise(self, line: str) -> str:
-        """A line with its white space as the text of the corpus has it."""
-        return normalise_whitespace(line) if self.whitespace == "normalise" else line
 
     @property
     def is_tokenised(self) -> bool:
@@ -196,8 +187,6 @@ class Cached(Data):
     def _make(self, log: Log | None, keep: bool) -> Corpus:
         if not self.cache:
             return self._read(log, None)
-        from latentheads.corpora.cache import cached
-
         folder = Path(self.cache).expanduser()
         scratch = folder if keep else None
         corpus = cached(folder, self._key(), lambda: self._read(log, scratch), keep)

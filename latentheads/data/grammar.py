@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from annotated_types import Ge, Le
 
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.from_grammar import sample_pairs, sample_tasks, sample_text_corpus
 from latentheads.corpora.grammar import ENGLISH, LANGUAGES
-from latentheads.data.base import Data, Log
+from latentheads.corpora.part import Log
+from latentheads.data.base import Data
 from latentheads.data.tasks import Tasks
 from latentheads.errors import shown
 from latentheads.options import OptionError, options_class
-
-if TYPE_CHECKING:
-    from latentheads.corpora.corpus import Corpus
 
 MOST_SENTENCES = 1_000_000
 """Maximum number of sentences; sampling them takes a minute or two."""
@@ -90,8 +90,6 @@ class Grammar(_Sampled):
         return f"grammar-{self.language}"
 
     def _make(self, log: Log | None, keep: bool) -> Corpus:
-        from latentheads.corpora.from_grammar import sample_pairs, sample_tasks
-
         if self.tasks is None or self.mixture is None:
             return sample_pairs(self.sentences, self.held_out, self.language)
         sizes = self.tasks.sizes_or(self.sentences)
@@ -113,6 +111,4 @@ class GrammarText(_Sampled):
         return True
 
     def _make(self, log: Log | None, keep: bool) -> Corpus:
-        from latentheads.corpora.from_grammar import sample_text_corpus
-
         return sample_text_corpus(self.sentences, self.held_out)

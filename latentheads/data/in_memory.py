@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import Literal
 
-from latentheads.data.base import Data, Log
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Log
+from latentheads.corpora.processor import TextOptions
+from latentheads.data.base import Data
 from latentheads.data.tasks import Tasks
 from latentheads.options import Size, options_class
-
-if TYPE_CHECKING:
-    from latentheads.corpora.corpus import Corpus
 
 
 @options_class(kw_only=True)
@@ -63,9 +64,9 @@ class InMemory(Data):
         return self.tokenised
 
     @property
-    def max_seconds(self) -> float:
-        """Longest utterance."""
-        return 30.0
+    def text_options(self) -> TextOptions:
+        """How text is encoded; an utterance may have half a minute."""
+        return replace(super().text_options, max_seconds=30.0)
 
     def _make(self, log: Log | None, keep: bool) -> Corpus:
         raise ValueError("the corpus was put together in Python: give corpus")

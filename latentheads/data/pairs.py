@@ -5,36 +5,34 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from latentheads.corpora.cache import is_cache_file
 from latentheads.corpora.cleaning import Cleaning
+from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.hub import HUB, load_pairs
-from latentheads.corpora.length_limits import Side, limit_lengths
-from latentheads.corpora.parallel import PairOptions, parallel, split_references
+from latentheads.corpora.length_limits import Side
+from latentheads.corpora.multi_task import parallel_tasks
+from latentheads.corpora.parallel import PairOptions, encode_pairs, split_references
+from latentheads.corpora.part import Log
+from latentheads.corpora.processor import MAX_LINE, TextOptions, Whitespace
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, SentencePair, find_file, read_pairs
 from latentheads.corpora.units import VocabSize
 from latentheads.data.base import (
-    MAX_LINE,
     Cached,
     FolderData,
-    Log,
-    Whitespace,
     name_of_folder,
 )
 from latentheads.data.tasks import Tasks
 from latentheads.errors import shown
 from latentheads.metrics.protocol import Protocol
 from latentheads.options import OptionError, Size, options_class
-
-if TYPE_CHECKING:
-    from latentheads.corpora.corpus import Corpus
 
 CHARACTERS = 32
 """Characters of a word for each token that a line may have, more than text has. A line with such a
@@ -103,6 +101,16 @@ class TextPairs(Cached):
         return self.tokenised
 
     @property
+    def text_options(self) -> TextOptions:
+        """How text is encoded."""
+        return replace(
+            super().text_options,
+            whitespace=self.whitespace,
+            max_line=self.max_line,
+            max_source=self.max_source,
+        )
+
+    @property
     def direction(self) -> str:
         """From which language into which."""
         return "" if self.tasks else f"from {self.source} to {self.target}"
@@ -135,14 +143,14 @@ class TextPairs(Cached):
 
     def _pairs(self, part: str, task: Task) -> Iterator[SentencePair]:
         """The pairs of a part, their white space normalised."""
-        pairs = self._read_pairs(part, task)
+        pairs, normalise = self._read_pairs(part, task), self.text_options.normalise
         if self.has_target_lists or (self.has_references and part != "train"):
-            return ((self.normalise(left), self._normalise_list(right)) for left, right in pairs)
-        return ((self.normalise(left), self.normalise(right)) for left, right in pairs)
-
-    def _normalise_list(self, line: str) -> str:
-        """A line of references, which stay separated by tabs."""
-        return "\t".join(map(self.normalise, line.split("\t")))
+            # references stay separated by tabs
+            return (
+                (normalise(left), "\t".join(map(normalise, right.split("\t"))))
+                for left, right in pairs
+            )
+        return ((normalise(left), normalise(right)) for left, right in pairs)
 
     @abstractmethod
     def _location(self, part: str, side: Side, task: Task, index: int) -> str:
@@ -164,13 +172,12 @@ class TextPairs(Cached):
 
     def _read(self, log: Log | None, scratch: Path | None) -> Corpus:
         corpus = self._read_one(log) if self.tasks is None else self._read_tasks(log)
-        if not self.max_line:
-            return corpus
-        return limit_lengths(corpus, self.max_line, partial(self._name_location, corpus), log)
+        locate = partial(self._name_location, corpus)
+        return corpus.without_long_lines(self.max_line, locate, log)
 
     def _read_one(self, log: Log | None) -> Corpus:
         train, valid, test = (self._pairs(part, self._own_task) for part in PARTS)
-        return parallel(
+        encoded = encode_pairs(
             self.name,
             (self._trained(pair) for pair in islice(train, self.max_train_samples or None)),
             valid,
@@ -180,10 +187,9 @@ class TextPairs(Cached):
             max_source=self.max_source,
             multiple_references=self.has_references,
         )
+        return Corpus(self.name, *encoded)
 
     def _read_tasks(self, log: Log | None) -> Corpus:
-        from latentheads.corpora.multi_task import parallel_tasks
-
         assert self.tasks is not None
         assert self.mixture is not None
         sizes = dict(
@@ -348,8 +354,6 @@ class Hub(TextPairs):
 
 def local_files(path: str, cache: str) -> list[Path]:
     """The local files of a corpus that ``datasets`` reads, without those of the cache."""
-    from latentheads.corpora.cache import is_cache_file
-
     root = Path(path or os.devnull)
     files = (file for file in (root, *root.rglob("*")) if file.is_file())
     return sorted(file for file in files if not is_cache_file(cache, file))

@@ -5,31 +5,28 @@ from __future__ import annotations
 import pydoc_data.topics
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from latentheads.corpora import pydoc
+from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.hub import PROSE, load_lines
-from latentheads.corpora.length_limits import Side, limit_lengths
+from latentheads.corpora.length_limits import Side
+from latentheads.corpora.part import Log
+from latentheads.corpora.processor import MAX_LINE, TextOptions, Whitespace
+from latentheads.corpora.running_text import text_corpus
 from latentheads.corpora.text import PARTS, find_file, iterate_lines
 from latentheads.corpora.units import Unit, WordUnit
 from latentheads.data.base import (
-    MAX_LINE,
     Cached,
     FolderData,
-    Log,
-    Whitespace,
     name_of_folder,
 )
 from latentheads.data.pairs import local_files
 from latentheads.errors import shown
 from latentheads.options import OptionError, Size, options_class
-
-if TYPE_CHECKING:
-    from latentheads.corpora.corpus import Corpus
 
 
 @options_class(kw_only=True)
@@ -67,6 +64,11 @@ class _Text(Cached):
         """There is no source."""
         return True
 
+    @property
+    def text_options(self) -> TextOptions:
+        """How text is encoded."""
+        return replace(super().text_options, max_line=self.max_line, context=self.context)
+
     @abstractmethod
     def _lines(self, part: str) -> Iterator[str]:
         """The lines of a part."""
@@ -76,8 +78,6 @@ class _Text(Cached):
         """Where a line stands."""
 
     def _read(self, log: Log | None, scratch: Path | None) -> Corpus:
-        from latentheads.corpora.running_text import text_corpus
-
         train, valid, test = (partial(self._lines_used, part) for part in PARTS)
         corpus = text_corpus(
             self.name,
@@ -89,13 +89,12 @@ class _Text(Cached):
             lowercase=self.lowercase,
             log=log,
         )
-        if self.block or not self.max_line:
-            return corpus
-        return limit_lengths(corpus, self.max_line, self._location, log)
+        max_line = 0 if self.block else self.max_line
+        return corpus.without_long_lines(max_line, self._location, log)
 
     def _lines_used(self, part: str) -> Iterator[str]:
         first = (self.max_train_samples or None) if part == "train" else None
-        return map(self.normalise, islice(self._lines(part), first))
+        return map(self.text_options.normalise, islice(self._lines(part), first))
 
 
 @options_class(kw_only=True)
@@ -108,6 +107,11 @@ class RawText(_Text):
     """
 
     whitespace: Whitespace = "normalise"
+
+    @property
+    def text_options(self) -> TextOptions:
+        """How text is encoded."""
+        return replace(super().text_options, whitespace=self.whitespace)
 
     def _check(self) -> None:
         super()._check()

@@ -14,7 +14,7 @@ from latentheads.checks import check_seed
 from latentheads.corpora import Part, Rows
 from latentheads.corpora import batches as in_batches
 from latentheads.corpora.batches import TOKENS
-from latentheads.corpora.corpus import check_part
+from latentheads.corpora.part import check_part
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import eval_no_grad

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from latentheads.errors import shown
 from latentheads.latents.latent import Latent, Structure
@@ -19,22 +19,9 @@ if TYPE_CHECKING:
     from latentheads.guide import ModelGuide
     from latentheads.model import HeadModel
     from latentheads.names import Block
+    from latentheads.training.callbacks import Callback
 
 L = TypeVar("L", bound="LatentOptions")
-
-
-@runtime_checkable
-class Controller(Protocol):
-    """Changes something of a model while it trains.
-
-    Attributes:
-        quiet: Print nothing.
-    """
-
-    quiet: bool
-
-    def __call__(self, step: int) -> None:
-        """Is called after every step."""
 
 
 @dataclass(frozen=True)
@@ -182,9 +169,9 @@ class LatentOptions:
         types = parse_attention_types(str(self.blocks))
         return types is None or "encoder-self" in types
 
-    def make_controller(
+    def make_callback(
         self, model: HeadModel, guide: ModelGuide, steps: int, tokens: int
-    ) -> Controller | None:
+    ) -> Callback | None:
         """Prepares a new model for training, and makes what is called after every step.
 
         Args:

@@ -18,6 +18,7 @@ from latentheads.contrib.heads.alignments import (
 )
 from latentheads.corpora import Vocabulary
 from latentheads.corpora.text import is_punctuation, split_word
+from latentheads.corpora.vocabulary import Tagged
 from latentheads.decoding.translate import OnSkip
 from latentheads.metrics.alignment import Link, Links
 from latentheads.runs.generation import (
@@ -169,7 +170,7 @@ def _link_batch(
     """
     output_heads = trained.model.output_heads
     assert output_heads is not None
-    has_tags = trained.data.mixture is not None and bool(trained.data.mixture.tags)
+    has_tags = isinstance(trained.source, Tagged)
     distributions = alignment_distributions(trained.model, trained.guide, batch)
     if batch.source is None:
         batch = replace(batch, source=output_heads.position_tokens(batch)[:, :-1])

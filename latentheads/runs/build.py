@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import numpy as np
 import torch
 
 from latentheads.corpora import Corpus, Part, Vocabulary, Words
-from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.corpora.text import PARTS
 from latentheads.files import read_json
 from latentheads.guide import ModelGuide
@@ -22,7 +22,6 @@ from latentheads.model import Decoder, HeadModel
 from latentheads.models import LanguageModel, Translation
 from latentheads.models.adapters import Adapters
 from latentheads.names import ATTENTION_TYPES
-from latentheads.packages import import_optional
 from latentheads.pruning import fold_selection, remove_heads
 from latentheads.runs.folder import HEADS
 from latentheads.runs.settings import Settings
@@ -46,17 +45,17 @@ def select_device(name: str | torch.device) -> torch.device:
     return device
 
 
-def make_accelerator(out: Path, settings: Settings, device: torch.device, tensorboard: bool) -> Any:
-    """Makes an Accelerator for several processes or TensorBoard; otherwise returns None.
+def make_accelerator(
+    out: Path, settings: Settings, device: torch.device, trackers: Sequence[str]
+) -> Any:
+    """Makes an Accelerator for several processes or trackers; otherwise returns None.
 
-    It initialises the process group and the TensorBoard writer. The engine does autocast and loss
+    It initialises the process group. The engine does autocast and loss
     scaling itself: accelerate fixes one precision per process, and would take that of ``accelerate
     launch`` instead of the settings.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not tensorboard:
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not trackers:
         return None
-    if tensorboard:
-        import_optional("tensorboard")
     from accelerate import Accelerator, DistributedDataParallelKwargs
 
     folders = [out, *([Path(settings.start)] if settings.start else [])]
@@ -67,7 +66,7 @@ def make_accelerator(out: Path, settings: Settings, device: torch.device, tensor
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=unused)],
         mixed_precision="no",
         cpu=device.type == "cpu",
-        log_with="tensorboard" if tensorboard else None,
+        log_with=[*trackers],
         project_dir=out,
     )
 
@@ -98,7 +97,7 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     else:
         if settings.adapters:
             options["adapters"] = Adapters(settings.adapters, *map(len, tasks))
-        options |= {"bins": bins_of(source), "ctc": settings.ctc}
+        options |= {"bins": source.bins, "ctc": settings.ctc}
         model = Translation(len(source), vocab_size, network, **options)
     model.set_vocabularies(source, target)
     _check_heads(settings, model)

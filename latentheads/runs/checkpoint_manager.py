@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from latentheads.errors import UnfinishedError, print_message, shown
+from latentheads.files import finite
 from latentheads.runs.folder import Folder
 from latentheads.training import checkpoints
+from latentheads.training.callbacks import Callback
 from latentheads.training.checkpoints import weights
-from latentheads.training.early_stopping import Best, ValidationResult
+from latentheads.training.early_stopping import Best
 from latentheads.training.engine import Engine
 
 
-class CheckpointManager:
+class CheckpointManager(Callback):
     """Saves and restores the checkpoints of a training run.
 
     Args:
@@ -69,23 +71,28 @@ class CheckpointManager:
             self._write_names()
             self._print_line(f"{self.folder.path} was missing {', '.join(missing)}: written again")
 
-    def save_validated(self, result: ValidationResult) -> bool:
-        """Saves the weights after a validation, if required; returns whether to stop early."""
-        training, step = self.engine.training, result.progress.step
-        if self.best.is_improved_by(result, self.engine.model):
+    def on_train_begin(self, step: int, steps: int) -> None:
+        """Saves the first weights: those made by a user cannot be made again from a seed."""
+        if step == 0:
+            self.on_save()
+
+    def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> None:
+        """Appends the record to the folder's, and saves the weights if required."""
+        training, step = self.engine.training, record["step"]
+        self.folder.append(finite(record))
+        if is_best:
             self._save(self.folder.best, step)
         number = max(training.keep, training.average)
         if number:
             self._save(self.folder.step_checkpoint(step), step)
             for path in self.folder.step_checkpoints[:-number]:
                 path.unlink()
-        return self.best.should_stop(training.patience)
 
     def _save(self, path: Path, step: int) -> None:
         engine = self.engine
         checkpoints.save(path, weights(model=engine.model, guide=engine.guide), {"step": step})
 
-    def save_state(self) -> None:
+    def on_save(self) -> None:
         """Saves the full training state; all processes take part, the main one writes."""
         tensors, metadata = self.engine.state()
         if self.main:

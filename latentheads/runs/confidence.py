@@ -13,7 +13,6 @@ from latentheads.contrib.uncertainty.evaluation import Output
 from latentheads.contrib.uncertainty.scaling import PlattScaling, fit_platt_scaling
 from latentheads.contrib.uncertainty.token_scores import score_tokens, translate_with_ensemble
 from latentheads.corpora import Part
-from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.decoding.translate import Decoding, OnSkip
 from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.runs.trained_model import TrainedModel
@@ -37,7 +36,7 @@ class ConfidenceScores:
 
 def check_has_text(trained: TrainedModel) -> None:
     """Checks that the input of a model is text."""
-    if isinstance(trained.source, Positions):
+    if not trained.processor.reads_text:
         raise ValueError(f"{trained.name} has speech input: confidence is for translations of text")
 
 

@@ -11,7 +11,6 @@ from torch import nn
 from latentheads.attention.disagreement import Disagreement
 from latentheads.corpora import Corpus
 from latentheads.corpora.corpus import check_corpus
-from latentheads.corpora.speech.vocabulary import bins_of
 from latentheads.data import Data, InMemory, Tasks
 from latentheads.decoding.translate import Decoding
 from latentheads.guide import ModelGuide, check_pair
@@ -81,7 +80,7 @@ def _check_registered(model: Decoder) -> None:
 
 def describe_data(corpus: Corpus) -> Data:
     """The options of a corpus; of one that was put together in Python, those that a run needs."""
-    if corpus.data is not None:
+    if isinstance(corpus.data, Data):
         return corpus.data
     mixture = corpus.train.mixture
     tasks = None
@@ -102,7 +101,7 @@ def _name_task(
 ) -> Literal["translation", "language-model", "recognition", "speech-translation"]:
     if corpus.source is None:
         return "language-model"
-    if not bins_of(corpus.source):
+    if corpus.source.is_text:
         return "translation"
     translates = any(task.source != task.target for task in corpus.tasks)
     return "speech-translation" if translates else "recognition"

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from latentheads.corpora import Processor, Vocabulary
+from latentheads.data import Data
 from latentheads.errors import describe_change
 from latentheads.files import (
     LOCK,
@@ -28,6 +30,7 @@ from latentheads.files import (
 from latentheads.options import CLASS, flatten
 from latentheads.runs.results import EarlierVersionError, Results
 from latentheads.runs.settings import check_version, complete_options
+from latentheads.training.trackers import PROJECT
 
 HEADS = "heads.json"
 """The file of a pruned network that lists the remaining heads."""
@@ -38,10 +41,13 @@ TEXTS = "corpus.json"
 VOCABULARY = "vocabulary.json"
 """The file with the vocabularies."""
 
+PROCESSOR = "processor.json"
+"""The file that says how text is encoded, its vocabularies aside."""
+
 PAGE = "report.html"
 """The file of the report page."""
 
-TENSORBOARD = "tensorboard"
+TENSORBOARD = PROJECT
 """The folder of TensorBoard's files."""
 
 REPORT_FILES = (
@@ -52,7 +58,7 @@ REPORT_FILES = (
 """Files that a report may write beside ``results.json``."""
 
 RUN_FILES = (
-    *("config.yaml", "metrics.jsonl", "results.json", VOCABULARY),
+    *("config.yaml", "metrics.jsonl", "results.json", VOCABULARY, PROCESSOR),
     *(HEADS, TEXTS, LOCK, *REPORT_FILES),
 )
 """The files of a run folder beside its checkpoints."""
@@ -361,6 +367,19 @@ def read_results(folder: Path) -> Results | None:
         raise EarlierVersionError(f"{path}: {reason}") from None
     except (OSError, ValueError):
         return None
+
+
+def read_processor(
+    folder: Path, data: Data, target: Vocabulary, source: Vocabulary | None
+) -> Processor:
+    """Reads what encodes the text of a run; a folder of an earlier version says so in its data."""
+    path = folder / PROCESSOR
+    if not path.exists():
+        return data.processor(target, source)
+    try:
+        return Processor.from_json(read_json(path), target, source)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:

@@ -13,7 +13,6 @@ import numpy as np
 from latentheads.batch import BOS, EOS, SPECIALS, UNK, Batch
 from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
 from latentheads.corpora import Part, Vocabulary
-from latentheads.corpora.multi_task import tag_of
 from latentheads.data.pairs import CHARACTERS
 from latentheads.decoding.ensemble import ensemble_search
 from latentheads.decoding.sampling import sample_text
@@ -182,8 +181,10 @@ def sample_repeatedly(generate: Callable[[], list[str]], number: int) -> list[li
 _SHARED_BY_ENSEMBLE: dict[str, Callable[[TrainedModel], object]] = {
     "target vocabulary": lambda trained: trained.target.to_json(),
     "source vocabulary": lambda trained: trained.source and trained.source.to_json(),
-    "order of tasks": lambda trained: trained.data.mixture and trained.data.mixture.names,
-    "distinguish_by": lambda trained: trained.data.mixture and trained.data.mixture.task_key,
+    "order of tasks": lambda trained: trained.processor.mixture and trained.processor.mixture.names,
+    "distinguish_by": lambda trained: (
+        trained.processor.mixture and trained.processor.mixture.task_key
+    ),
 }
 """The properties that the members of an ensemble must share."""
 
@@ -238,14 +239,14 @@ def encode_sources(
         task: Index of the lines' task, if the model has tasks.
         on_skip: Called for a line that is too long for the model.
     """
-    indices, lines = [], [trained.data.normalise(line) for line in lines]
+    indices, lines = [], [trained.processor.normalise(line) for line in lines]
     for index, line in enumerate(lines):
         if reason := _has_too_many_characters(trained, line):
             on_skip(index, reason)
         elif line.strip():
             indices.append(index)
-    part = _encode_lines(trained, [lines[index] for index in indices], task)
-    limit = _max_line(trained) or int(part.lengths.max(initial=0))
+    part = trained.processor.encode([lines[index] for index in indices], task)
+    limit = trained.processor.longest_line or int(part.lengths.max(initial=0))
     for index in np.flatnonzero(part.lengths > limit).tolist():
         on_skip(indices[index], f"{part.lengths[index]:,} tokens, more than max_line {limit:,}")
     accepted = np.flatnonzero(part.lengths <= limit).tolist()
@@ -295,36 +296,17 @@ def encode_pairs(
     ]
     encoded = encode_sources(trained, lines, task, on_skip)
     encoded_targets = trained.target.encode_all(
-        trained.data.normalise(targets[index]) for index in encoded.indices
+        trained.processor.normalise(targets[index]) for index in encoded.indices
     )
     return replace(encoded, part=replace(encoded.part, targets=encoded_targets))
 
 
 def _has_too_many_characters(trained: TrainedModel, line: str) -> str:
     """Why a line is too long, by its characters alone: counting tokens would cost memory."""
-    limit = _max_line(trained)
-    if trained.data.max_source or not 0 < CHARACTERS * limit < len(line):
+    limit = trained.processor.longest_line
+    if trained.processor.max_source or not 0 < CHARACTERS * limit < len(line):
         return ""
     return f"{len(line):,} characters, too many for max_line {limit:,}"
-
-
-def _max_line(trained: TrainedModel) -> int:
-    """Most tokens of a line; 0: any, as of a text that is cut into blocks."""
-    return 0 if trained.data.block else trained.data.max_line
-
-
-def _encode_lines(trained: TrainedModel, lines: list[str], task: int | None) -> Part:
-    """Encodes lines as a part of a corpus, with placeholders for targets; texts as targets."""
-    if trained.source is None:
-        return Part(trained.target.encode_all(lines), None)
-    rows, mixture = trained.source.encode_all(lines), trained.data.mixture
-    if trained.data.max_source:
-        rows = rows.truncate(trained.data.max_source)
-    if mixture is None or task is None:
-        return Part(rows, rows)
-    if mixture.tags and len(rows):
-        rows = rows.prepended(tag_of(trained.source, mixture.tasks[task]))
-    return Part(rows, rows, task=np.full(len(rows), task, np.int32), mixture=mixture)
 
 
 def select_task(trained: TrainedModel, direction: str | None) -> int | None:
@@ -335,15 +317,17 @@ def select_task(trained: TrainedModel, direction: str | None) -> int | None:
     """
     if trained.source is None:
         raise ValueError(f"{trained.name} is a language model: it has no source to translate")
-    data = trained.data
-    if data.mixture is None:
+    processor = trained.processor
+    if processor.mixture is None:
         if direction is not None:
             raise ValueError(f"{trained.name} has a single direction: drop direction")
         return None
-    if direction is None and len(data.mixture.tasks) > 1:
-        names = ", ".join(data.mixture.names)
+    if direction is None and len(processor.mixture.tasks) > 1:
+        names = ", ".join(processor.mixture.names)
         raise ValueError(f"{trained.name} has several tasks: give direction, one of {names}")
-    return 0 if direction is None else data.mixture.index_of(direction, data.default_source)
+    if direction is None:
+        return 0
+    return processor.mixture.index_of(direction, processor.default_source)
 
 
 @options_class()
@@ -375,7 +359,7 @@ class Sampling:
         """
         if trained.source is not None:
             raise ValueError(f"{trained.name} is a translation model: use translate")
-        block, context = trained.data.block, trained.data.context
+        block, context = trained.processor.block, trained.processor.context
         with WithSelection(trained.guide):
             return sample_text(
                 trained.model,
@@ -423,7 +407,7 @@ def continue_text(
     trained: TrainedModel, sampling: Sampling, prompt: str, number: int = 1
 ) -> Iterator[str]:
     """Generates continuations of a prompt, each with the original prompt before it."""
-    is_running_text = trained.data.block > 0
+    is_running_text = trained.processor.block > 0
     prompt_ids = encode_prompt(trained.target, prompt, is_running_text)
     decoded_prompt = decode_text(trained.target, prompt_ids)
     for start in range(0, number, BATCH_SIZE):
@@ -503,7 +487,7 @@ def continue_or_skip(
 
 def _is_too_long(trained: TrainedModel, prompt: str) -> str:
     """Why a prompt is too long for a model of sentences; empty if it is not."""
-    limit = _max_line(trained)
+    limit = trained.processor.longest_line
     if not limit:
         return ""
     if reason := _has_too_many_characters(trained, prompt):

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from latentheads.corpora import Corpus, Vocabulary
 from latentheads.corpora.corpus import check_corpus
-from latentheads.corpora.subwords import vocabulary_from_json
+from latentheads.corpora.vocabulary import vocabulary_from_json
 from latentheads.errors import shown
 from latentheads.files import read_json, read_yaml
 from latentheads.runs.build import apply_pruning, make_model, read_heads, select_device
-from latentheads.runs.folder import check_links
+from latentheads.runs.folder import check_links, read_processor
 from latentheads.runs.run import Run, check_vocabulary
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
@@ -74,7 +74,8 @@ def load_run(
     checkpoints.restore(weights, tensors, model=model, guide=guide)
     step, averaged = checkpoints.read_counts(weights, metadata)
     pair = model.eval(), guide.eval()
-    run = Run(path, settings, target, source, *pair, step, heads, corpus, averaged)
+    processor = read_processor(path, settings.data, target, source)
+    run = Run(path, settings, processor, *pair, step, heads, corpus, averaged)
     if corpus is not None:
         check_vocabulary(run, corpus)
     return run

@@ -53,13 +53,13 @@ def parsed_part(parsed: Sequence[ParsedSentence], trained: TrainedModel, name: s
     vocabulary = trained.source or trained.target
     if isinstance(vocabulary, Tagged):
         raise ValueError(f"{trained.name} has several target languages: --conllu is for one alone")
-    if trained.data.lowercase:
+    if vocabulary.lowercase:
         parsed = [replace(s, words=tuple(map(str.lower, s.words))) for s in parsed]
     try:
         rows, words = encode_parsed(parsed, vocabulary, vocabulary.tokenised)
     except ValueError as reason:
         raise ValueError(f"{name}, {reason}") from reason
-    max_length = trained.data.max_line or int(rows.lengths.max(initial=0))
+    max_length = trained.processor.max_line or int(rows.lengths.max(initial=0))
     for index in np.flatnonzero(rows.lengths > max_length).tolist():
         tokens = f"{rows.lengths[index]:,} tokens, more than max_line {max_length:,}"
         raise ValueError(f"{name}, sentence {index + 1}: {tokens}")

@@ -127,22 +127,23 @@ class Reporter:
 
     def perplexities(self) -> list[dict[str, Any]]:
         """Perplexity of a text: by blocks or sentences, as reported, and by windows if asked."""
-        data, parts = self.settings.data, {"valid": self.corpus.valid, "test": self.corpus.test}
-        mode = f"blocks of {data.block}" if data.block else "sentences"
+        processor = self.corpus.processor
+        parts = {"valid": self.corpus.valid, "test": self.corpus.test}
+        mode = f"blocks of {processor.block}" if processor.block else "sentences"
         reports = {mode: {"valid": self._reported("valid"), "test": self._reported("test")}}
-        if data.context:
-            mode = f"windows of {data.block}, {data.context} before each token"
+        if processor.context:
+            mode = f"windows of {processor.block}, {processor.context} before each token"
             reports[mode] = {
-                name: self._measure(part, windows(part, data.context, TOKENS))
+                name: self._measure(part, windows(part, processor.context, TOKENS))
                 for name, part in parts.items()
             }
         heads = self.model.output_heads
-        if heads is not None and data.block and heads.reach_across_blocks > data.block:
+        if heads is not None and 0 < processor.block < heads.reach_across_blocks:
             mode = f"{mode}, heads point {heads.reach_across_blocks:,} tokens back"
             reports[mode] = {}
             for name, part in parts.items():
                 with heads.across_blocks():
-                    text = windows(part, data.context, TOKENS)
+                    text = windows(part, processor.context, TOKENS)
                     reports[mode][name] = self._measure(part, text)
         return [
             {

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from latentheads.batch import Batch
 from latentheads.checks import check_choice
 from latentheads.contrib.heads.head_report import HeadReport
-from latentheads.corpora import Corpus, Vocabulary
+from latentheads.contrib.speech.transcription import transcribe_files
+from latentheads.corpora import Corpus, Processor, Vocabulary
 from latentheads.corpora.text import PARTS
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import one_line_message
@@ -30,7 +31,6 @@ from latentheads.runs.results import Results
 from latentheads.runs.sentence import encode_sentence
 from latentheads.runs.settings import Settings
 from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
-from latentheads.runs.transcription import transcribe_files
 
 if TYPE_CHECKING:
     from latentheads.runs.confidence import ConfidenceEstimator
@@ -43,8 +43,7 @@ class Run:
     Attributes:
         path: The run folder.
         settings: All settings of the run.
-        target: Target vocabulary.
-        source: Source vocabulary; None for a language model.
+        processor: What encodes its text, with the vocabularies.
         model: The model with its weights, in evaluation mode.
         guide: The guide, in evaluation mode.
         step: The training step of the weights.
@@ -56,8 +55,7 @@ class Run:
 
     path: Path
     settings: Settings
-    target: Vocabulary
-    source: Vocabulary | None
+    processor: Processor
     model: Decoder
     guide: ModelGuide
     step: int
@@ -73,10 +71,19 @@ class Run:
         return f"Run({str(self.path)!r}: {title})"
 
     @property
+    def target(self) -> Vocabulary:
+        """Target vocabulary."""
+        return self.processor.target
+
+    @property
+    def source(self) -> Vocabulary | None:
+        """Source vocabulary; None for a language model."""
+        return self.processor.source
+
+    @property
     def trained_model(self) -> TrainedModel:
-        """The model with its guide and vocabularies, as functions outside the run take it."""
-        data, name = self.settings.data, str(self.path)
-        return TrainedModel(self.model, self.guide, self.target, self.source, data, name)
+        """The model with its guide and processor, as functions outside the run take it."""
+        return TrainedModel(self.model, self.guide, self.processor, str(self.path))
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -109,7 +116,7 @@ class Run:
     @property
     def block(self) -> int:
         """The block size of running text; 0 for sentences."""
-        return self.settings.data.block
+        return self.processor.block
 
     @overload
     def translate(
@@ -172,7 +179,7 @@ class Run:
     ) -> list[str] | list[list[str]]:
         """Transcribes or translates audio files, as the run was trained.
 
-        Arguments are those of :func:`~latentheads.runs.transcription.transcribe_files`.
+        Arguments are those of :func:`~latentheads.contrib.speech.transcription.transcribe_files`.
         ``decoding`` overrides the run's :class:`~latentheads.decoding.translate.Decoding`.
         """
         return transcribe_files(

@@ -9,13 +9,11 @@ from latentheads.batch import Batch
 from latentheads.checks import check_seed
 from latentheads.corpora import Part, Rows
 from latentheads.corpora.batches import collate
-from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.decoding.translate import Decoding, translate_part
 from latentheads.errors import shown
 from latentheads.noise import fixed_noise
 from latentheads.runs.generation import encode_sources, raise_on_skip, select_task
 from latentheads.runs.trained_model import TrainedModel
-from latentheads.runs.transcription import load_audio_files
 
 
 def encode_sentence(
@@ -43,27 +41,27 @@ def encode_sentence(
         UnfinishedError: It is too long for the model or for memory, or an unusable audio file.
     """
     check_seed(seed)
-    if not isinstance(sentence, str | Path if trained.data.is_speech else str):
+    if not isinstance(sentence, str if trained.processor.reads_text else str | Path):
         raise ValueError(f"sentence must be a text, got {type(sentence).__name__}")
     if not isinstance(target, str | None):
         raise ValueError(f"target must be a text, got {type(target).__name__}")
     if trained.source is None:
         if target is not None or direction is not None:
             raise ValueError(f"{trained.name} is a language model: drop target and direction")
-        part = Part(Rows.of([trained.target.encode(trained.data.normalise(sentence))]), None)
+        part = Part(Rows.of([trained.target.encode(trained.processor.normalise(sentence))]), None)
         return collate(part, [0]).to(trained.model.device)
     part = _encode_source(trained, sentence, select_task(trained, direction))
     if target is None:
         with fixed_noise(seed, trained.model.device):
             (target,) = translate_part(trained.model, trained.guide, trained.target, part, decoding)
-    part = replace(part, targets=trained.target.encode_all([trained.data.normalise(target)]))
+    part = replace(part, targets=trained.target.encode_all([trained.processor.normalise(target)]))
     return collate(part, [0]).to(trained.model.device)
 
 
 def _encode_source(trained: TrainedModel, sentence: str, task: int | None) -> Part:
-    """Encodes a sentence, or an audio file for a speech model, without a target of its own."""
-    if isinstance(trained.source, Positions):
-        return load_audio_files(trained, [sentence], task=task).part
+    """Encodes a sentence, or a file of a source that is no text, without a target of its own."""
+    if not trained.processor.reads_text:
+        return trained.processor.encode([sentence], task)
     if not sentence.strip():
         raise ValueError(f"sentence must contain a word, got {shown(sentence)}")
     return encode_sources(trained, [sentence], task, raise_on_skip).part

@@ -24,7 +24,7 @@ from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.metrics.protocol import Protocol
 from latentheads.models import Network
-from latentheads.models.network import SpeechOptions
+from latentheads.models.front_end import FrontEnd
 from latentheads.names import AttentionTypes, parse_attention_types
 from latentheads.options import (
     CLASS,
@@ -134,7 +134,7 @@ class Settings:
         object.__setattr__(self, "latents", tuple(self._resolve_latents()))
         self._check_source()
         if self.data.is_speech and self.network.speech is None:
-            object.__setattr__(self, "network", replace(self.network, speech=SpeechOptions()))
+            object.__setattr__(self, "network", replace(self.network, speech=FrontEnd.default()))
         self._check_decoding()
         self._check_start()
         self._check_latents()

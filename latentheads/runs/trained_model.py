@@ -1,37 +1,42 @@
-"""A trained model with its guide and vocabularies, for translation, alignment and sampling."""
+"""A trained model with its guide and processor, for translation, alignment and sampling."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from latentheads.contrib.heads.alignments import samples_alignments
-from latentheads.corpora import Vocabulary
-from latentheads.data import Data, InMemory
+from latentheads.corpora import Processor, Vocabulary
 from latentheads.guide import ModelGuide
 from latentheads.model import Decoder
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel:
-    """A model with its guide, vocabularies and data options; it needs no run folder.
+    """A model with its guide and what encodes its text; it needs no run folder.
 
     Attributes:
         model: The model.
         guide: Its guide.
-        target: Target vocabulary.
-        source: Source vocabulary; None for a language model.
-        data: Data options: tasks, and limits of the length of inputs.
+        processor: Vocabularies, tasks, and limits of the length of inputs.
         name: The name of the model in messages.
     """
 
     model: Decoder
     guide: ModelGuide
-    target: Vocabulary
-    source: Vocabulary | None = None
-    data: Data = field(default_factory=InMemory)
+    processor: Processor
     name: str = "the model"
+
+    @property
+    def target(self) -> Vocabulary:
+        """Target vocabulary."""
+        return self.processor.target
+
+    @property
+    def source(self) -> Vocabulary | None:
+        """Source vocabulary; None for a language model."""
+        return self.processor.source
 
 
 StochasticPart = Literal["heads", "selections", "alignments"]

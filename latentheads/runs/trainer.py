@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -23,10 +24,9 @@ from latentheads.corpora.batches import collate, padding_fraction
 from latentheads.corpora.corpus import check_corpus
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import print_message, shown
-from latentheads.files import finite, is_same_file
+from latentheads.files import is_same_file
 from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store
-from latentheads.latents.options import Controller
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
 from latentheads.options import UnusedOptionError, import_path
@@ -44,16 +44,18 @@ from latentheads.runs.build import (
 )
 from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.describe import check_rebuilt, describe_data, describe_run
-from latentheads.runs.folder import HEADS, TENSORBOARD, TEXTS, VOCABULARY, Folder
+from latentheads.runs.folder import HEADS, PROCESSOR, TEXTS, VOCABULARY, Folder
 from latentheads.runs.results import Results, complete
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from latentheads.runs.warm_start import describe_initialisation, initialise_from, load_initial_run
-from latentheads.training.early_stopping import check_bound_exists, validate
-from latentheads.training.engine import Engine, Progress
+from latentheads.training.callbacks import Callback, check_callbacks
+from latentheads.training.early_stopping import check_bound_exists
+from latentheads.training.engine import Engine
+from latentheads.training.loop import Loop
 from latentheads.training.losses import HeadELBOLoss, LossLike, describe_elbo, instance_of
 from latentheads.training.options import make_training
-from latentheads.training.progress import ProgressDisplay, note_long_warmup
+from latentheads.training.trackers import Tracking, check_trackers
 
 
 class Trainer:
@@ -73,7 +75,9 @@ class Trainer:
         device: cpu, cuda, a GPU as ``cuda:1`` or ``torch.device("cuda", 1)``, or auto: cuda where
             there is one.
         overwrite: Start anew in a used folder.
-        tensorboard: Write TensorBoard's file too.
+        trackers: Names of trackers that accelerate knows, such as tensorboard, trackio and wandb.
+        callbacks: Told of each step and each evaluation, as :class:`lh.Callback` says; a run that
+            is resumed begins with those of its own call.
         quiet: Show no progress.
         loss: What is minimised: any ``pyro.infer.ELBO``, such as ``Trace_ELBO(num_particles=2)``,
             or the name of one, alone or with options as ``{"class": "iwae", "num_samples": 10}``;
@@ -105,12 +109,14 @@ class Trainer:
         decoding: Decoding | None = None,
         device: str | torch.device = "auto",
         overwrite: bool = False,
-        tensorboard: bool = False,
+        trackers: Sequence[str] = (),
+        callbacks: Sequence[Callback] = (),
         quiet: bool = False,
         loss: LossLike = "Head_ELBO",
         **training: Any,
     ) -> None:
-        _check_switches(overwrite=overwrite, tensorboard=tensorboard, quiet=quiet)
+        _check_switches(overwrite=overwrite, quiet=quiet)
+        self.callbacks = check_callbacks(callbacks)
         options = make_training(training | {"loss": loss})
         if not isinstance(decoding, Decoding | None):
             raise ValueError(f"decoding must be lh.Decoding(...), got {shown(decoding)}")
@@ -132,7 +138,7 @@ class Trainer:
             head_elbo = cast(HeadELBOLoss, options.loss)
             settings = describe(train=replace(options, loss=replace(head_elbo, kl="analytic")))
         check_rebuilt(settings, model, guide, corpus)
-        self._set_up_folder(settings, out, device, overwrite, tensorboard, None, quiet)
+        self._set_up_folder(settings, out, device, overwrite, trackers, None, quiet)
         self._set_up(settings, model, guide, corpus, None, instance_of(loss))
 
     @classmethod
@@ -144,7 +150,8 @@ class Trainer:
         out: str | Path | None = None,
         device: str | torch.device = "auto",
         overwrite: bool = False,
-        tensorboard: bool = False,
+        trackers: Sequence[str] = (),
+        callbacks: Sequence[Callback] = (),
         trusted: str | None = None,
         quiet: bool = False,
         loss: ELBO | None = None,
@@ -158,13 +165,14 @@ class Trainer:
             out: As for the class.
             device: The same.
             overwrite: The same.
-            tensorboard: The same.
+            trackers: The same.
+            callbacks: The same.
             trusted: Classes of the reader's own that the run of ``start`` may be made of,
                 as ``module:Class`` with commas between.
             quiet: Show no progress.
             loss: The loss that the settings name, where it is of a class of your own.
         """
-        _check_switches(overwrite=overwrite, tensorboard=tensorboard, quiet=quiet)
+        _check_switches(overwrite=overwrite, quiet=quiet)
         if not isinstance(settings, Settings):
             shown_settings = shown(settings)
             raise ValueError(
@@ -173,12 +181,13 @@ class Trainer:
         if loss is not None and (given := describe_elbo(loss)) != settings.train.loss:
             raise ValueError(f"loss must be {settings.train.loss}, got {given}")
         self = cls.__new__(cls)
+        self.callbacks = check_callbacks(callbacks)
         if corpus is not None:
             check_corpus(corpus)
             settings = replace(settings, data=describe_data(corpus))
         elif settings.in_memory:
             raise ValueError("data in-memory is a corpus that no options make: give corpus")
-        self._set_up_folder(settings, out, device, overwrite, tensorboard, trusted, quiet)
+        self._set_up_folder(settings, out, device, overwrite, trackers, trusted, quiet)
         initial_run = (
             None if self.folder.resumable else load_initial_run(settings, self.folder.trusted)
         )
@@ -195,11 +204,12 @@ class Trainer:
         out: str | Path | None,
         device: str | torch.device,
         overwrite: bool,
-        tensorboard: bool,
+        trackers: Sequence[str],
         trusted: str | None,
         quiet: bool,
     ) -> None:
         """Sets device, folder and accelerator."""
+        check_trackers(trackers)
         if out == "":
             raise ValueError("out must name a folder, got ''")
         path = settings.out if out is None else Path(out)
@@ -207,10 +217,10 @@ class Trainer:
             raise ValueError(f"start and out are both {path}: choose another out")
         self.device = select_device(device)
         self.folder = Folder(path, settings.to_yaml(), overwrite, name_trusted(settings, trusted))
-        self.accelerator = make_accelerator(path, settings, self.device, tensorboard)
+        self.accelerator = make_accelerator(path, settings, self.device, trackers)
         if self.accelerator is not None and self.accelerator.num_processes > 1:
             self.device = self.accelerator.device  # one GPU a process
-        self.tensorboard, self.quiet = tensorboard, quiet
+        self.trackers, self.quiet = tuple(trackers), quiet
 
     def _set_up(
         self,
@@ -229,7 +239,6 @@ class Trainer:
         self.heads = initial_run.heads if initial_run else read_heads(path) if is_resumed else None
         apply_pruning(Path(settings.start) if settings.start else path, self.heads, model, guide)
         freeze_parameters(settings, model, guide)
-        self.display: ProgressDisplay | None = None
         self._started = False
         self.digest = digest_corpus(corpus)
         self.checkpoint_manager = self._make_checkpoint_manager(settings, self.folder)
@@ -237,7 +246,7 @@ class Trainer:
         if initial_run:
             initialise_from(initial_run, settings, corpus, model, guide)
             self._start = describe_initialisation(initial_run, settings)
-        self.controllers = self._make_controllers(settings)
+        self.latent_callbacks = self._make_latent_callbacks(settings)
         if is_resumed:
             self._check_texts(self.folder)
             self.checkpoint_manager.resume()
@@ -256,6 +265,7 @@ class Trainer:
         source, target = self.corpus.source, self.corpus.target
         texts = json.dumps(digest_parts(self.corpus), indent=2) + "\n"
         names = {VOCABULARY: vocabularies_to_json(target, source), TEXTS: texts}
+        names[PROCESSOR] = json.dumps(self.corpus.processor.to_json(), indent=2) + "\n"
         if self.heads is not None:
             names[HEADS] = json.dumps(self.heads, indent=2) + "\n"
         return CheckpointManager(folder, engine, self.digest, names)
@@ -279,12 +289,12 @@ class Trainer:
         vocabularies = vocabularies_to_json(self.corpus.target, self.corpus.source)
         return path.exists() and path.read_text(encoding="utf-8") != vocabularies
 
-    def _make_controllers(self, settings: Settings) -> list[Controller]:
-        """The controllers of latents during training, such as that of the L0 penalty."""
+    def _make_latent_callbacks(self, settings: Settings) -> list[Callback]:
+        """The callbacks of latents, such as that which adapts the L0 penalty."""
         steps, tokens = settings.train.steps, self.corpus.train.tokens
         arguments = (self.model, self.guide, steps, tokens)
-        controllers = (latent.make_controller(*arguments) for latent in settings.latents)
-        return [controller for controller in controllers if controller is not None]
+        callbacks = (latent.make_callback(*arguments) for latent in settings.latents)
+        return [callback for callback in callbacks if callback is not None]
 
     def _probe(self) -> None:
         """Checks guide and loss on a batch of two sentences."""
@@ -410,11 +420,12 @@ class Trainer:
         if folder.resumable:
             self._check_texts(folder)
             checkpoint_manager.check()
-        controllers = self._make_controllers(settings)
+        latent_callbacks = self._make_latent_callbacks(settings)
         if folder.resumable:
             checkpoint_manager.resume()
         self.settings, self.folder = settings, folder
-        self.checkpoint_manager, self.controllers = checkpoint_manager, controllers
+        self.checkpoint_manager = checkpoint_manager
+        self.latent_callbacks = latent_callbacks
         self.results = folder.results
 
     def train(self, quiet: bool = False) -> None:
@@ -422,18 +433,13 @@ class Trainer:
         if self.main:
             self.checkpoint_manager.begin()
         self._started = True
-        if self.engine.step == 0:  # user-made weights cannot be made again from a seed
-            self.checkpoint_manager.save_state()
-        if self.accelerator is not None and self.tensorboard:
-            self.accelerator.init_trackers(TENSORBOARD)
-        steps, is_quiet = self.settings.train.steps, quiet or not self.main
-        for controller in self.controllers:
-            controller.quiet = is_quiet
-        if not is_quiet:
-            note_long_warmup(self.settings.train)
-        is_hidden = is_quiet or self.engine.is_fixed  # the headline says that nothing is trained
-        with ProgressDisplay(steps, self.engine.step, is_hidden) as self.display:
-            self.engine.run(self._watch, self.checkpoint_manager.save_state, self._tick)
+        manager, is_quiet = self.checkpoint_manager, quiet or not self.main
+        for callback in self.latent_callbacks:
+            callback.quiet = is_quiet
+        tracking = [Tracking(self.accelerator)] if self.trackers else []
+        callbacks = [*self.latent_callbacks, *self.callbacks, *tracking, manager]
+        valid, seed = self.corpus.valid, self.settings.seed
+        Loop(self.engine, valid, seed, callbacks, manager.best, is_quiet).run()
         if self.main:
             self.checkpoint_manager.select_reported()
 
@@ -441,26 +447,6 @@ class Trainer:
         """Ends distributed training; the first process continues alone."""
         if self.accelerator is not None:
             self.accelerator.end_training()
-
-    def _tick(self, step: int) -> None:
-        for controller in self.controllers:
-            controller(step)
-        if self.display is not None:
-            self.display.advance(step)
-
-    def _watch(self, progress: Progress) -> bool:
-        """Evaluates on validation and saves improved weights; returns whether to stop."""
-        metric, seed = self.settings.train.metric, self.settings.seed
-        result = validate(self.model, self.guide, self.corpus.valid, progress, metric, seed)
-        self.folder.append(finite(result.record))
-        if self.display is not None:
-            self.display.log_evaluation(result.line)
-        if self.accelerator is not None:
-            scores = result.report.scores()
-            valid_scores = {f"valid/{k}": v for k, v in scores.items() if isinstance(v, float)}
-            train = {f"train/{k}": v for k, v in asdict(progress).items() if k != "step"}
-            self.accelerator.log({**valid_scores, **train}, step=progress.step)
-        return self.checkpoint_manager.save_validated(result)
 
     def finish(self) -> Results:
         """Reports on validation and test, writes and returns the results, and draws the plots.

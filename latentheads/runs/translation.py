@@ -1,19 +1,16 @@
-"""Translation by a model and its vocabularies, without a run folder."""
+"""Translation by a model and the processor of its text, without a run folder."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, Literal, overload
 
-from latentheads.corpora import Corpus, Vocabulary
-from latentheads.corpora.speech.vocabulary import bins_of
-from latentheads.data import Data, InMemory
+from latentheads.corpora import Corpus, Processor
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import shown
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.guides import Tied
 from latentheads.model import Decoder
-from latentheads.runs.describe import describe_data
 from latentheads.runs.generation import override_decoding, translate_texts
 from latentheads.runs.trained_model import TrainedModel
 
@@ -21,7 +18,7 @@ from latentheads.runs.trained_model import TrainedModel
 @overload
 def translate(
     model: Decoder,
-    corpus: Corpus | tuple[Vocabulary, Vocabulary],
+    processor: Processor | Corpus,
     sentences: Iterable[str],
     number: Literal[0] = 0,
     **options: Any,
@@ -31,7 +28,7 @@ def translate(
 @overload
 def translate(
     model: Decoder,
-    corpus: Corpus | tuple[Vocabulary, Vocabulary],
+    processor: Processor | Corpus,
     sentences: Iterable[str],
     number: int,
     **options: Any,
@@ -40,7 +37,7 @@ def translate(
 
 def translate(
     model: Decoder,
-    corpus: Corpus | tuple[Vocabulary, Vocabulary],
+    processor: Processor | Corpus,
     sentences: Iterable[str],
     number: int = 0,
     *,
@@ -53,7 +50,7 @@ def translate(
 
     Args:
         model: A translation model.
-        corpus: The corpus that it was trained on, or its source and target vocabulary.
+        processor: What encodes its text, as ``corpus.processor``, or the corpus itself.
         sentences: Texts.
         number: 0: one translation of each. More: this number of translations of each, every one
             with newly sampled heads.
@@ -72,41 +69,37 @@ def translate(
 
     Example:
         >>> texts = corpus.source_texts(corpus.test)[:2]
-        >>> translations = lh.translate(model, corpus, texts, beam=2, max_tokens=5)
+        >>> translations = lh.translate(model, corpus.processor, texts, beam=2, max_tokens=5)
         >>> len(translations)
         2
     """
-    source, target, data = _read_vocabularies(corpus)
+    processor = _processor_of(processor)
+    source, target = processor.source, processor.target
     if not isinstance(model, Decoder):
         raise ValueError(f"model must be one that decodes, as Translation, got {shown(model)}")
     sizes = {"target": len(target)} | ({} if source is None else {"source": len(source)})
     for side, size in sizes.items():
         if (of_model := model.vocabulary_sizes.get(side, size)) != size:
             raise ValueError(
-                f"the {side} vocabulary of corpus has {size:,} tokens, that of the model "
+                f"the {side} vocabulary of the processor has {size:,} tokens, that of the model "
                 f"{of_model:,}"
             )
     if guide is not None:
         check_pair(model, guide)
     elif model.selecting_blocks:
         raise ValueError("guide is missing: this model selects its heads by its guide")
-    trained = TrainedModel(model, guide or Tied(model), target, source, data)
+    trained = TrainedModel(model, guide or Tied(model), processor)
     options = override_decoding(trained, Decoding(), decoding, number)
     return translate_texts(trained, sentences, options, number, direction=direction, seed=seed)
 
 
-def _read_vocabularies(corpus: Any) -> tuple[Vocabulary | None, Vocabulary, Data]:
-    """Source and target vocabulary, and the options of the data."""
-    if isinstance(corpus, Corpus):
-        if corpus.source is not None and bins_of(corpus.source):
-            raise ValueError(f"corpus {corpus.name!r} has speech: its source is no text")
-        return corpus.source, corpus.target, describe_data(corpus)
-    is_pair = isinstance(corpus, tuple | list) and len(corpus) == 2
-    if not is_pair or not all(isinstance(side, Vocabulary) for side in corpus):
+def _processor_of(given: Any) -> Processor:
+    """A processor, or that of a corpus."""
+    processor = given.processor if isinstance(given, Corpus) else given
+    if not isinstance(processor, Processor):
         raise ValueError(
-            "corpus must be a Corpus, or its vocabularies (corpus.source, corpus.target), "
-            f"got {shown(corpus)}"
+            f"processor must be a Processor, as corpus.processor, or a Corpus, got {shown(given)}"
         )
-    source, target = corpus
-    data = InMemory(lowercase=target.lowercase, tokenised=target.tokenised)
-    return source, target, data
+    if not processor.reads_text:
+        raise ValueError("the source of processor is speech, no text: use transcribe")
+    return processor

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from latentheads.corpora import Corpus
-from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.errors import describe_change, shown
 from latentheads.guide import ModelGuide
 from latentheads.latents.registry import LATENTS
@@ -245,9 +244,9 @@ def _check_latents(initial_run: Run, settings: Settings, model: HeadModel) -> No
 def _check_filterbank(initial_run: Run, corpus: Corpus) -> None:
     """Checks that both runs have speech input with the same filterbank."""
     old, new = initial_run.source, corpus.source
-    if not isinstance(old, Positions) or not isinstance(new, Positions):
+    if old is None or new is None or old.is_text or new.is_text:
         raise ValueError(f"start_with encoder is for speech, but {initial_run.path} has text input")
-    if old.filterbank != new.filterbank:
+    if old.to_json() != new.to_json():
         raise ValueError(
             f"{initial_run.path} has input {shown(old)}, but this corpus has {shown(new)}"
         )

@@ -44,16 +44,6 @@ class ValidationResult:
         selection = {"selection": self.selection} if self.selection else {}
         return {**asdict(self.progress), **figures, **selection}
 
-    @property
-    def line(self) -> str:
-        """One line: the ELBO, its two terms, and tokens per second."""
-        report, speed = self.report, self.progress.tokens_per_second
-        throughput = "" if math.isnan(speed) else f", {speed:,.0f} tokens/s"
-        return (
-            f"bound {report.elbo:.4f} = log-likelihood {report.log_likelihood:.4f} "
-            f"- KL {report.kl:.4f} nats/token{throughput}"
-        )
-
 
 @dataclass
 class Best:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any, cast
@@ -39,6 +39,7 @@ from latentheads.model import HeadModel
 from latentheads.noise import NoiseStream
 from latentheads.options import name_of_class
 from latentheads.passes import passes
+from latentheads.training.callbacks import Callback
 from latentheads.training.checkpoints import check_facts, check_moments, check_noise, weights
 from latentheads.training.loss_modules import (
     has_differentiable_loss,
@@ -64,6 +65,8 @@ class Progress:
             smoothing, KL weight and dropout, so it is not a bound.
         tokens_per_second: Target tokens per second, without evaluation and checkpoints.
         kl_weight: The factor of the KL at this step.
+        learning_rate: The learning rate of this step.
+        gradient_norm: The norm of its gradient before clipping; NaN on a GPU that does not clip.
     """
 
     step: int
@@ -71,6 +74,8 @@ class Progress:
     objective: float
     tokens_per_second: float
     kl_weight: float
+    learning_rate: float = math.nan
+    gradient_norm: float = math.nan
 
 
 class Engine:
@@ -141,6 +146,7 @@ class Engine:
         self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._tokens = 0
         self._seconds = 0.0
+        self._gradient_norm: Tensor | float = math.nan
         self.noise = NoiseStream(self.device, self._noise_seed(seed))
 
     def _noise_seed(self, seed: int) -> int:
@@ -163,16 +169,14 @@ class Engine:
     def run(
         self,
         report: Callable[[Progress], bool | None],
-        checkpoint: Callable[[], None] | None = None,
-        tick: Callable[[int], None] | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         """Trains up to the last step, or until a report returns True, with its own noise stream.
 
         Args:
             report: Called with the progress every ``report_every`` steps and at the end, in the
                 first process only; it may evaluate. True stops training.
-            checkpoint: Called by every process when :meth:`state` should be saved.
-            tick: Called after each step with the number of steps.
+            callbacks: Told of each step, and of when :meth:`state` should be saved.
 
         Raises:
             ValueError: Gradients are switched off.
@@ -182,7 +186,7 @@ class Engine:
         if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
             raise ValueError("training takes gradients: leave torch.no_grad() and inference_mode()")
         if self.is_fixed:
-            self._report_once(report, checkpoint, tick)
+            self._report_once(report, callbacks)
             return
         training = self.training
         module = self.objective
@@ -197,8 +201,8 @@ class Engine:
                 self.model.train()
                 self.guide.train()
                 self._update(module, next(updates))
-                if tick:
-                    tick(self.step)
+                for callback in callbacks:
+                    callback.on_step_end(self.step)
                 last = self.step == training.steps
                 is_report = last or self.step % training.report_interval == 0
                 interval = training.checkpoint_every
@@ -209,26 +213,24 @@ class Engine:
                 self._seconds += time.perf_counter() - started
                 if is_report:
                     self.stopped = self._agreed(report, self._progress())
-                if checkpoint and (is_checkpoint or self.stopped):
-                    checkpoint()
+                if is_checkpoint or self.stopped:
+                    for callback in callbacks:
+                        callback.on_save()
                 started = time.perf_counter()
 
     def _report_once(
-        self,
-        report: Callable[[Progress], bool | None],
-        checkpoint: Callable[[], None] | None,
-        tick: Callable[[int], None] | None,
+        self, report: Callable[[Progress], bool | None], callbacks: Sequence[Callback]
     ) -> None:
         """Reports on a pair without trainable parameters, as if training had ended."""
         if not self.running:
             return
         before, self.step = self.step, self.training.steps
         try:
-            if tick:
-                tick(self.step)
+            for callback in callbacks:
+                callback.on_step_end(self.step)
             self.stopped = self._agreed(report, Progress(self.step, 0, math.nan, math.nan, 1.0))
-            if checkpoint:
-                checkpoint()
+            for callback in callbacks:
+                callback.on_save()
         except BaseException:
             self.step = before
             raise
@@ -360,6 +362,7 @@ class Engine:
         self.scaler.unscale_(cast(Any, self.optimizers))
         parameters = list(self.objective.parameters())
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        self._gradient_norm = norm
         non_finite = on_cpu and not math.isfinite(float(norm))
         if non_finite and (where := describe_non_finite_gradient(self.model, self.guide)):
             raise FloatingPointError(f"step {self.step + 1}: {where}")
@@ -376,8 +379,15 @@ class Engine:
         """Returns the metrics since the last report and resets their sums."""
         objective, speed = -float(self._summed()) / self._tokens, self._tokens / self._seconds
         self._loss, self._tokens, self._seconds = torch.zeros_like(self._loss), 0, 0.0
-        kl_weight = getattr(self.elbo, "kl_weight", 1.0)
-        return Progress(self.step, self.loader_state.epoch, objective, speed, kl_weight)
+        return Progress(
+            self.step,
+            self.loader_state.epoch,
+            objective,
+            speed,
+            kl_weight=getattr(self.elbo, "kl_weight", 1.0),
+            learning_rate=self.training.learning_rate * self.training.rate_factor(self.step - 1),
+            gradient_norm=float(self._gradient_norm),
+        )
 
     def _agreed(self, report: Callable[[Progress], bool | None], progress: Progress) -> bool:
         """Reports in the first process; returns in all processes whether to stop."""

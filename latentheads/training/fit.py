@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,12 +20,13 @@ from latentheads.inference.display import scores_to_html, scores_to_text
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.scores import Scores
 from latentheads.model import HeadModel
+from latentheads.training.callbacks import Callback, check_callbacks
 from latentheads.training.checkpoints import weights
-from latentheads.training.early_stopping import Best, check_bound_exists, validate
-from latentheads.training.engine import Engine, Progress
+from latentheads.training.early_stopping import check_bound_exists
+from latentheads.training.engine import Engine
+from latentheads.training.loop import Loop
 from latentheads.training.losses import LossLike, instance_of
 from latentheads.training.options import Training, make_training
-from latentheads.training.progress import ProgressDisplay, note_long_warmup
 
 OF_FOLDERS = ("checkpoint_every", "keep", "average")
 """Options of training that act on a run folder alone."""
@@ -64,7 +65,7 @@ def fit(
     *,
     seed: int = 0,
     samples: int = 1,
-    tick: Callable[[int], None] | None = None,
+    callbacks: Sequence[Callback] = (),
     quiet: bool = False,
     loss: LossLike = "Head_ELBO",
     **training: Any,
@@ -86,9 +87,8 @@ def fit(
             when not given.
         seed: Of order and noise.
         samples: Samples of each sentence in the report, K of IWAE.
-        tick: Called with the number of steps done, after each, such as a
-            :class:`latentheads.latents.gates.hard_gates.GateController`. It must not wait for
-            another thread that runs a model: threads take turns, and this one has the turn.
+        callbacks: Told of each step and each evaluation, such as a
+            :class:`latentheads.latents.gates.hard_gates.GateController` or one of your own.
         quiet: Show no progress.
         loss: What is minimised: any ``pyro.infer.ELBO``, such as ``Trace_ELBO(num_particles=2)``,
             or the name of one, alone or with options as ``{"class": "iwae", "num_samples": 10}``;
@@ -112,17 +112,22 @@ def fit(
     """
     check_samples(samples)
     check_seed(seed)
+    callbacks = check_callbacks(callbacks)
     options = read_options(training | {"loss": loss}, isinstance(batches, Part))
     check_pair(model, guide)
     loader = _make_loader(batches, options, seed)
     engine = Engine(model, guide, loader, options, seed, loss=instance_of(loss))
-    fitting = _Fitting(engine, _select_valid(batches, valid), seed, tick)
-    fitting.check_bound_exists()
-    if not quiet:
-        note_long_warmup(options)
-    with ProgressDisplay(options.steps, quiet=quiet) as fitting.display:
-        engine.run(fitting.watch, tick=fitting.tick)
-    return fitting.finish(samples)
+    valid_batches = _select_valid(batches, valid)
+    _check_bound_exists(engine, valid_batches, seed)
+    best, history = _BestWeights(engine, adds_moving=bool(callbacks)), _History()
+    loop = Loop(engine, valid_batches, seed, [*callbacks, history, best], quiet=quiet)
+    loop.run()
+    best.restore()
+    report = loop.report
+    if samples != 1 or report is None:
+        with isolated_param_store():
+            report = evaluate(model, guide, valid_batches, samples, seed)
+    return Fitted(report, loop.step, history.records)
 
 
 def read_options(options: Mapping[str, Any], cuts: bool) -> Training:
@@ -174,65 +179,45 @@ def _select_valid(batches: Any, valid: Any) -> Part | Sequence[Batch]:
     return valid_batches
 
 
-@dataclass
-class _Fitting:
-    """A training while it runs: the best weights, and what was seen.
+def _check_bound_exists(engine: Engine, valid: Part | Sequence[Batch], seed: int) -> None:
+    """Validates, before training, that a guide has a bound that its loss can train."""
+    first = next(in_batches(valid, TOKENS, shuffle=False)) if isinstance(valid, Part) else valid[0]
+    check_bound_exists(engine.model, engine.guide, first, seed)
+    engine.check_loss(first)
 
-    Attributes:
+
+class _History(Callback):
+    """Keeps the record of each evaluation."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+
+    def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> None:
+        """Keeps a record."""
+        self.records.append(dict(record))
+
+
+class _BestWeights(Callback):
+    """Keeps the best weights in memory.
+
+    Args:
         engine: What trains.
-        valid: What is evaluated.
-        seed: Of the noise of evaluations.
-        further: Called after each step.
-        best: The metric of the best weights, and the evaluations since.
-        step: The steps that the best weights have seen.
-        kept: The best weights.
-        history: A record of each evaluation.
+        adds_moving: Whether a step may let go of parameters that were frozen before.
     """
 
-    engine: Engine
-    valid: Part | Sequence[Batch]
-    seed: int
-    further: Callable[[int], None] | None
-    best: Best = field(default_factory=Best)
-    step: int = 0
-    report: Report | None = None
-    kept: dict[str, Tensor] = field(default_factory=dict)
-    history: list[dict[str, Any]] = field(default_factory=list)
-    display: ProgressDisplay | None = None
+    def __init__(self, engine: Engine, adds_moving: bool) -> None:
+        self.engine, self.adds_moving = engine, adds_moving
+        self.kept: dict[str, Tensor] = {}
 
-    def check_bound_exists(self) -> None:
-        """Validates, before training, that a guide has a bound that its loss can train."""
-        valid = self.valid
-        first = (
-            next(in_batches(valid, TOKENS, shuffle=False)) if isinstance(valid, Part) else valid[0]
-        )
-        check_bound_exists(self.engine.model, self.engine.guide, first, self.seed)
-        self.engine.check_loss(first)
+    def on_step_end(self, step: int) -> None:
+        """Keeps what another callback may just have let go of."""
+        if self.adds_moving:
+            self.kept |= self._copy_moving(self.kept)
 
-    def tick(self, step: int) -> None:
-        """Notes a step."""
-        if self.further is not None:
-            self.further(step)
-            self.kept |= self._copy_moving(self.kept)  # it may have let go of what was frozen
-        if self.display is not None:
-            self.display.advance(step)
-
-    def watch(self, progress: Progress) -> bool:
-        """Evaluates, and keeps weights that are better; True: stop here."""
-        engine, training = self.engine, self.engine.training
-        result = validate(
-            engine.model, engine.guide, self.valid, progress, training.metric, self.seed
-        )
-        self.history.append(result.record)
-        if self.display is not None:
-            self.display.log_evaluation(result.line)
-        if self.best.is_improved_by(result, engine.model):
-            self.step, self.report = progress.step, result.report
+    def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> None:
+        """Keeps weights that are better."""
+        if is_best:
             self.kept = self._copy_moving()
-        return self.best.should_stop(training.patience)
-
-    def _weights(self) -> dict[str, Tensor]:
-        return weights(model=self.engine.model, guide=self.engine.guide)
 
     def _copy_moving(self, excluded: Container[str] = ()) -> dict[str, Tensor]:
         """Copies of all tensors that training still changes, but for those known already."""
@@ -243,16 +228,14 @@ class _Fitting:
             and (tensor.requires_grad or not isinstance(tensor, nn.Parameter))
         }
 
+    def _weights(self) -> dict[str, Tensor]:
+        return weights(model=self.engine.model, guide=self.engine.guide)
+
     @torch.no_grad()
-    def finish(self, samples: int) -> Fitted:
-        """Takes the best weights and reports on them."""
-        engine, report = self.engine, self.report
+    def restore(self) -> None:
+        """Gives model and guide the best weights, in evaluation mode."""
         every = self._weights()
         for name, tensor in self.kept.items():
             every[name].copy_(tensor)
-        engine.model.eval()
-        engine.guide.eval()
-        if samples != 1 or report is None:
-            with isolated_param_store():
-                report = evaluate(engine.model, engine.guide, self.valid, samples, self.seed)
-        return Fitted(report, self.step, self.history)
+        self.engine.model.eval()
+        self.engine.guide.eval()

@@ -7,9 +7,10 @@ written after ten seconds, after thirty, after a minute, and then each minute.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
@@ -17,6 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 from tqdm import tqdm
 
 from latentheads.errors import print_message
+from latentheads.training.callbacks import Callback
 from latentheads.training.options import Training
 
 FIRST = (10.0, 30.0, 60.0)
@@ -130,6 +132,30 @@ class ProgressDisplay:
             ]
             return "; ".join(parts)
         return ", ".join(parts)
+
+
+class ProgressBar(Callback):
+    """Shows each step of a training, and behind it the bound of the last evaluation.
+
+    Args:
+        display: Where it is shown.
+    """
+
+    def __init__(self, display: ProgressDisplay) -> None:
+        self.display = display
+
+    def on_step_end(self, step: int) -> None:
+        """Shows how many steps are done."""
+        self.display.advance(step)
+
+    def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> None:
+        """Shows the bound, its two terms, and tokens per second."""
+        valid, speed = record["valid"], record["tokens_per_second"]
+        throughput = "" if math.isnan(speed) else f", {speed:,.0f} tokens/s"
+        self.display.log_evaluation(
+            f"bound {valid['elbo']:.4f} = log-likelihood {valid['log_likelihood']:.4f} "
+            f"- KL {valid['kl']:.4f} nats/token{throughput}"
+        )
 
 
 def note_long_warmup(training: Training) -> None:

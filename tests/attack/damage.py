@@ -33,7 +33,10 @@ READERS = {
     "prose": ("generate", "analyse"),
 }
 """The programs that read a ground, besides run.py, which goes on with it."""
-READ = ("config.yaml", "results.json", "vocabulary.json", "best", "average", "test.references.txt")
+READ = (
+    *("config.yaml", "results.json", "vocabulary.json", "processor.json"),
+    *("best", "average", "test.references.txt"),
+)
 """What the files begin with that they read."""
 
 WRONG: tuple[Any, ...] = (

@@ -255,6 +255,7 @@ DEEP: dict[str, Callable[[], str | bytes]] = {
 }
 JSON_READERS = {
     "vocabulary.json": ("translate", "run"),
+    "processor.json": ("translate",),
     "results.json": ("score", "start", "run"),
     "heads.json": ("translate", "run"),
     "metrics.jsonl": ("run",),

@@ -84,7 +84,7 @@ def test_every_preset_is_listed() -> None:
     ("place", "names"),
     [
         ("latentheads", {*lh.__all__} - {*lh.FOLDERS}),
-        ("latentheads.data", {*data.__all__} - {"DATA"}),
+        ("latentheads.data", {*data.__all__}),
         ("latentheads.models", {*models.__all__} - {"PRIORS", "HeadModel"}),
         ("latentheads.guides", {*guides.__all__} - {"GUIDES", "RECIPES", "Guide", "ModelGuide"}),
         ("latentheads.contrib.plot", {*plot.__all__}),

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from latentheads.runs.trainer import Trainer
 from latentheads.training import checkpoints
+from latentheads.training.progress import ProgressBar
 from tests.experiments.programs import SHORT, assert_refused, inside, succeed
 
 
@@ -26,15 +26,15 @@ def told(out: Path) -> list[dict]:
 @contextmanager
 def stopped_in(update: int) -> Iterator[None]:
     """Runs are stopped, as by Ctrl-C, behind so many updates and before what follows them."""
-    tick = Trainer._tick
+    show_step = ProgressBar.on_step_end
 
-    def stop(self: Trainer, step: int) -> None:
-        tick(self, step)
+    def stop(self: ProgressBar, step: int) -> None:
+        show_step(self, step)
         if step == update:
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_tick", stop)
+        patch.setattr(ProgressBar, "on_step_end", stop)
         yield
 
 

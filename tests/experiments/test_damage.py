@@ -21,8 +21,8 @@ from latentheads.contrib.plot import draw_bound, draw_kl, save
 from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.runs.checkpoint_manager import CheckpointManager
-from latentheads.runs.trainer import Trainer
 from latentheads.training import checkpoints
+from latentheads.training.progress import ProgressBar
 from tests.experiments.breaks import stopped_in
 from tests.experiments.programs import (
     SHORT,
@@ -319,7 +319,7 @@ def test_with_overwrite_it_says_which_command_goes_on(tmp_path: Path) -> None:
 def test_a_stop_before_the_first_checkpoint_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CheckpointManager, "save_state", mock.Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(CheckpointManager, "on_save", mock.Mock(side_effect=KeyboardInterrupt))
     done = again(tmp_path / "run")
     said = f"stopped after step 0: {tmp_path / 'run'} has no checkpoint yet; the same command goes"
     assert said in done.stderr
@@ -341,15 +341,15 @@ def remove(path: Path) -> None:
 def test_what_is_removed_while_it_trains_is_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, status: int, said: str
 ) -> None:
-    tick = Trainer._tick
+    show_step = ProgressBar.on_step_end
 
-    def lose(self: Any, step: int) -> None:
-        tick(self, step)
+    def lose(self: ProgressBar, step: int) -> None:
+        show_step(self, step)
         if step == 1:
             for each in name.split(" "):
-                remove(self.folder.path / each)
+                remove(tmp_path / "run" / each)
 
-    monkeypatch.setattr(Trainer, "_tick", lose)
+    monkeypatch.setattr(ProgressBar, "on_step_end", lose)
     done = again(tmp_path / "run")
     assert done.returncode == status
     assert said in (done.stderr if status == 0 else done.stderr.splitlines()[-1])

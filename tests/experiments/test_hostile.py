@@ -215,6 +215,7 @@ BOMBS: list[tuple[str, str, str]] = [
     ("config.yaml", "seed: 8 #" + "." * 2**16, "at most 65,536 bytes"),
     ("config.yaml", "seed: " + "9" * 5000, "Exceeds the limit"),
     ("config.yaml", "seed: !!python/name:os.system", "only plain values are accepted"),
+    ("processor.json", "[" * 99999, "lists and mappings may be nested"),
     ("vocabulary.json", "[" * 99999, "lists and mappings may be nested"),
     ("vocabulary.json", f'{{"joint": {NESTED}}}', "lists and mappings may be nested"),
     ("vocabulary.json", '{"target": {"kind": "words", "words": {}}}', "a list of strings"),

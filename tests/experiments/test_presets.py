@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from latentheads.batch import SPECIALS
+from latentheads.contrib.speech.audio import load_features
+from latentheads.contrib.speech.frames import pack_frames
+from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora import Words
-from latentheads.corpora.speech.audio import load_features
-from latentheads.corpora.speech.frames import pack_frames
-from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.data import Data
 from latentheads.models.network import AdaptiveOptions
 from latentheads.runs.build import make_model
 from latentheads.runs.settings import Settings
 from latentheads.training.options import NAGOptimizer
 from tests.experiments.programs import ROOT
-from tests.latentheads.corpora.speech.sounds import write_noise
+from tests.latentheads.contrib.speech.sounds import write_noise
 
 FUSION = {4: 24 * 16 + 9 * 4, 8: 24 * 64 + 9 * 8}
 

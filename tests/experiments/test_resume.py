@@ -118,7 +118,7 @@ def shared(words: list[str], out: Path) -> str:
     return said.read_text()
 
 
-PLAIN = ["--recipe=transformer", "--tensorboard"]
+PLAIN = ["--recipe=transformer", "--trackers=tensorboard"]
 ALIGNED = ["--guide=cascaded", "--loss=marginal", "--alignments.blocks=2", "--alignments.width=4"]
 OF_PYRO = ["--recipe=transformer", "--loss=RenyiELBO"]
 # not Adam: it makes whole steps of what float32 rounds away of a gradient near 0

@@ -32,7 +32,7 @@ from tests.latentheads.runs.trained import SMALL
 
 OF_TRAINING = {
     *("config.yaml", "metrics.jsonl", "results.json", "checkpoints"),
-    *("vocabulary.json", "corpus.json", ".lock"),
+    *("vocabulary.json", "processor.json", "corpus.json", ".lock"),
 }
 """What the folder of a run holds beside what its report may write."""
 

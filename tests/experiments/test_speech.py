@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import latentheads as lh
+from latentheads.contrib.speech.transcription import check_is_speech, load_audio_files
 from latentheads.corpora import Words
-from latentheads.runs.transcription import check_is_speech, load_audio_files
 from tests.experiments.programs import (
     SHORT,
     assert_one_line,
@@ -21,7 +21,7 @@ from tests.experiments.programs import (
     succeed,
     unpainted,
 )
-from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_speech
+from tests.latentheads.contrib.speech.sounds import make_noise, write_sound, write_speech
 from tests.latentheads.runs import trained
 from tests.typechecking import unchecked
 
@@ -125,7 +125,7 @@ def test_a_file_is_drawn_above_its_attention(run: Path, folder: Path) -> None:
         shown = [label.get_text() for axis in other.axes for label in axis.get_xticklabels()]
         assert "0.24 s" in shown
     with pytest.raises(ValueError, match="has no audio input"):
-        lh.plot.audio(replace(opened, source=Words([])), file)
+        lh.plot.audio(replace(opened, processor=replace(opened.processor, source=Words([]))), file)
 
 
 def test_the_heads_of_a_run_are_analysed(run: Path, tmp_path: Path) -> None:
@@ -186,5 +186,7 @@ def test_text_and_speech_are_not_taken_for_each_other(run: Path) -> None:
         (None, "is a language model"),
         (Words([]), "has text input: use translate$"),
     ):
+        trained = lh.load_run(run).trained_model
+        processor = replace(trained.processor, source=source)
         with pytest.raises(ValueError, match=said):
-            check_is_speech(replace(lh.load_run(run), source=source).trained_model)
+            check_is_speech(replace(trained, processor=processor))

@@ -16,9 +16,9 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from latentheads.corpora.corpus import Log
-from latentheads.corpora.speech.table import write_table
-from latentheads.corpora.speech.waveform import read_waveform
+from latentheads.contrib.speech.table import write_table
+from latentheads.contrib.speech.waveform import read_waveform
+from latentheads.corpora.part import Log
 from latentheads.experiments.studies.preparing.folder import Origin, prepare_once
 from latentheads.packages import import_optional
 

@@ -10,7 +10,7 @@ from urllib.error import HTTPError, URLError
 
 from tqdm import tqdm
 
-from latentheads.corpora.corpus import Log
+from latentheads.corpora.part import Log
 
 DEBIAN = "https://deb.debian.org/debian/pool/main"
 """Where Debian keeps the packages of all its versions."""

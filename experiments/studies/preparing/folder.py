@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from latentheads.corpora.corpus import Log
+from latentheads.corpora.part import Log
 from latentheads.experiments.studies.preparing.fetching import fetch_files
 from latentheads.files import read_json
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from latentheads.corpora.corpus import Log
+from latentheads.corpora.part import Log
 from latentheads.experiments.studies.preparing.folder import Origin, prepare_once
 
 BLANK = "▁"

@@ -12,10 +12,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
-from latentheads.corpora.corpus import Log
-from latentheads.corpora.speech.features import Filterbank
-from latentheads.corpora.speech.table import write_table
-from latentheads.corpora.speech.waveform import read_duration, read_sample_rate
+from latentheads.contrib.speech.features import Filterbank
+from latentheads.contrib.speech.table import write_table
+from latentheads.contrib.speech.waveform import read_duration, read_sample_rate
+from latentheads.corpora.part import Log
 from latentheads.experiments.studies.preparing.folder import Origin, prepare_once
 from latentheads.packages import import_optional
 

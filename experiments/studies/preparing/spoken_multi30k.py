@@ -23,8 +23,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from latentheads.corpora.corpus import Log
-from latentheads.corpora.speech.waveform import read_duration, read_waveform
+from latentheads.contrib.speech.waveform import read_duration, read_waveform
+from latentheads.corpora.part import Log
 from latentheads.corpora.text import SentencePair, read_pairs
 from latentheads.experiments.studies.preparing.folder import Origin, prepare_once
 from latentheads.experiments.studies.preparing.recordings import (

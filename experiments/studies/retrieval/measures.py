@@ -90,7 +90,7 @@ def learn_gates(task: Task, target: int, steps: int, rate: float) -> Heads:
             adam.zero_grad()
             objective.loss_and_grads(model, guide, batch)
             adam.step()
-            controller(step)
+            controller.on_step_end(step)
         return {
             module.block.name: family.logits.detach().flatten().clone()
             for module, family in zip(model.selecting_blocks, guide.selection_families, strict=True)

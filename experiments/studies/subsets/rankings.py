@@ -92,7 +92,7 @@ def gate_logits(run: Run, sentences: list[lh.Batch], options: Any, seed: int) ->
     half = sum(map(len, all_heads(run.model).values())) // 2
     control = GateController(model, guide, half, steps, GATE_RATE, tokens, quiet=True)
     training = {"optimizer": "adamw", "learning_rate": 0.05, "steps": steps, "report_every": steps}
-    lh.fit(model, guide, sentences, tick=control, seed=seed, quiet=True, **training)
+    lh.fit(model, guide, sentences, callbacks=[control], seed=seed, quiet=True, **training)
     families = zip(model.selecting_blocks, guide.selection_families, strict=True)
     return {module.block.name: family.logits.detach().flatten() for module, family in families}
 

@@ -66,8 +66,8 @@ def check_directions(forward: TrainedModel, backward: TrainedModel) -> None:
         heads = trained.model.output_heads
         if heads is not None and heads.copies:
             raise ValueError(f"{trained.name} has copy heads: give a run with latent alignments")
-    direction = forward.data.direction
-    if direction and direction == backward.data.direction:
+    direction = forward.processor.direction
+    if direction and direction == backward.processor.direction:
         raise ValueError(
             f"{forward.name} and {backward.name} both translate {direction}: give a run of each "
             "direction"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from latentheads.batch import SPECIALS, Batch
 from latentheads.contrib.heads.tokens import attention_tokens
-from latentheads.corpora.speech.vocabulary import Positions
+from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.latents.output_heads import OutputHeads
 from latentheads.names import side_of

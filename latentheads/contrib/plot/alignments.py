@@ -21,7 +21,7 @@ from latentheads.contrib.plot.canvas import (
     write_title,
 )
 from latentheads.contrib.plot.style import in_style
-from latentheads.layers.subsampler import FACTOR
+from latentheads.contrib.speech.subsampler import FACTOR
 from latentheads.metrics.alignment import Link
 
 LABEL = 1.5

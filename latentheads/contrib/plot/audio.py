@@ -19,8 +19,8 @@ from latentheads.contrib.plot.attention import (
 )
 from latentheads.contrib.plot.canvas import WIDTH, Picture, draw_map, escape, write_title
 from latentheads.contrib.plot.style import in_style
-from latentheads.corpora.speech.features import FRAME_SECONDS
-from latentheads.layers.subsampler import FACTOR
+from latentheads.contrib.speech.features import FRAME_SECONDS
+from latentheads.contrib.speech.subsampler import FACTOR
 
 POSITION = FACTOR * FRAME_SECONDS
 """Seconds of a position."""

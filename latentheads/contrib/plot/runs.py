@@ -22,9 +22,9 @@ from latentheads.contrib.plot.audio import draw_audio
 from latentheads.contrib.plot.divergence import draw_divergence
 from latentheads.contrib.plot.selection import draw_gates, draw_selection, draw_selection_history
 from latentheads.contrib.plot.training import draw_bound, draw_kl, draw_kl_history
+from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora.batches import batches
-from latentheads.corpora.corpus import Part, check_part
-from latentheads.corpora.speech.vocabulary import Positions
+from latentheads.corpora.part import Part, check_part
 from latentheads.guide import WithSelection
 from latentheads.metrics.alignment import Link
 from latentheads.names import attention_type_of

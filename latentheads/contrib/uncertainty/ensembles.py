@@ -25,6 +25,7 @@ from torch import Tensor
 
 from latentheads.batch import Batch
 from latentheads.checks import check_least
+from latentheads.contrib.speech.spec_augment import SpecAugment
 from latentheads.contrib.uncertainty.prediction import Prediction, mix_distributions
 from latentheads.decoding.ensemble import ensemble_search
 from latentheads.decoding.translate import Decoding, search
@@ -35,7 +36,6 @@ from latentheads.handlers import PlugIn, evaluation_mode
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.latents.output_heads import DecomposableState
 from latentheads.layers.numeric import full_precision
-from latentheads.layers.spec_augment import SpecAugment
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
 

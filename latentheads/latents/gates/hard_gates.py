@@ -26,6 +26,7 @@ from latentheads.latents.gates.hard_concrete import HardConcrete
 from latentheads.latents.l0_penalty import L0Penalty
 from latentheads.latents.network import Choice
 from latentheads.latents.selector import LatentSelector
+from latentheads.training.callbacks import Callback
 
 LARGEST_FLOAT = torch.finfo(torch.float32).max
 """Beyond it is infinity, in the precision of weights."""
@@ -114,7 +115,7 @@ class Gating(LatentSelector):
         return Choice(value)
 
 
-class GateController:
+class GateController(Callback):
     r"""Adapts the L0 penalty in training until a given number of gates is open: a Lagrangian.
 
     After every step the penalty increases if too many gates are open, and decreases if too few
@@ -167,7 +168,7 @@ class GateController:
         return torch.stack([family().open.sum() for family in self.families]).sum()
 
     @torch.no_grad()
-    def __call__(self, step: int) -> None:
+    def on_step_end(self, step: int) -> None:
         """Updates the penalty after an optimiser step."""
         excess = self.expected_heads() - self.target_heads(step)
         self.l0_penalty.value += self.gate_rate * self.tokens * excess

@@ -116,7 +116,7 @@ class GateOptions(LatentOptions):
             return None
         return Gating(heads, gated_types, self.open, self.start, self.temperature)
 
-    def make_controller(
+    def make_callback(
         self, model: HeadModel, guide: ModelGuide, steps: int, tokens: int
     ) -> GateController | None:
         """Sets the L0 penalty of a new model, and makes its controller if it is adapted."""

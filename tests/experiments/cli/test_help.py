@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from latentheads.data import DATA, Data
+from latentheads.data import Data
 from latentheads.experiments.cli.help import choices_page, class_page, help_page, select_help_page
 from latentheads.experiments.cli.options import RunOptions
 from latentheads.experiments.cli.parser import texts_of
@@ -20,6 +20,7 @@ from latentheads.training.losses import KLWarmup
 from latentheads.training.options import Training
 from tests.experiments.programs import assert_refused, inside
 
+DATA = Data.choices()
 MOST_LINES = 64
 MARKS = ("``", "\\", ":math:", ":class:", "(type:", "default: null")
 
@@ -141,7 +142,7 @@ def test_help_of_what_is_no_group_costs_one_line(words: str, message: str) -> No
 def test_help_of_many_runs_shows_no_option_of_a_single_one(name: str, own: str) -> None:
     said = inside(f"{name}.py", "--help").stdout
     shown = set(re.findall(r"^  --([\w.-]+)", said, re.MULTILINE))
-    single = {"recipe", "guide.", "latents", "seed", "tensorboard", "verbose"}
+    single = {"recipe", "guide.", "latents", "seed", "trackers", "verbose"}
     assert not shown & single
     assert shown >= {"recipes", own, "network.", "logits."}
     assert f"(default: runs/{name})" in said

@@ -200,6 +200,6 @@ def test_another_process_may_be_first(tmp_path: Path) -> None:
 def test_an_empty_side_is_kept_too(tmp_path: Path) -> None:
     corpus = pets()
     empty = Part(Rows.of([]), Rows.of([]))
-    corpus = Corpus("e", empty, empty, empty, corpus.target, corpus.source)
+    corpus = Corpus("e", empty, empty, empty, corpus.processor)
     cached(tmp_path, "k", lambda: corpus)
     assert alike(cached(tmp_path, "k", never), corpus)

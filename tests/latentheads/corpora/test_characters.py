@@ -6,7 +6,7 @@ import pytest
 
 from latentheads.batch import EOS, UNK
 from latentheads.corpora.characters import Characters
-from latentheads.corpora.subwords import vocabulary_from_json
+from latentheads.corpora.vocabulary import vocabulary_from_json
 
 KNOWN = Characters.count(["aab b", "aé"])
 
@@ -34,5 +34,5 @@ def test_lower_case_is_part_of_the_vocabulary() -> None:
     "broken", [{"characters": ["ab"]}, {"lowercase": 1}, {"characters": ["a", "a"]}]
 )
 def test_what_describes_none_is_refused(broken: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="a vocabulary of characters"):
+    with pytest.raises(ValueError, match="a vocabulary of kind characters"):
         vocabulary_from_json({**KNOWN.to_json(), **broken})

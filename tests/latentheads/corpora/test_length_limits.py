@@ -7,7 +7,6 @@ import re
 import pytest
 
 from latentheads.corpora import Corpus
-from latentheads.corpora.length_limits import limit_lengths
 from latentheads.corpora.multi_task import parallel_tasks
 from latentheads.corpora.parallel import PairOptions
 from latentheads.corpora.tasks import Mixture, Task
@@ -34,7 +33,7 @@ def test_long_training_lines_are_left_out_and_the_first_is_named(long: tuple[str
     train = [*TRAIN[:3], long, *TRAIN[3:], long]
     corpus = pets(train=train, valid=SHORT_VALID)
     length = int(corpus.train.lengths[3])
-    found = limit_lengths(corpus, 20, where, told.append)
+    found = corpus.without_long_lines(20, where, told.append)
     side = "source" if long[0] == LONG else "target"
     assert told == [
         "2 of 12 training sentences left out, longer than max_line 20: "
@@ -47,9 +46,9 @@ def test_long_training_lines_are_left_out_and_the_first_is_named(long: tuple[str
 def test_a_line_may_have_as_many_tokens_as_the_limit_says() -> None:
     corpus = pets(valid=SHORT_VALID)
     longest = max(int(part.lengths.max()) for part in (corpus.train, corpus.valid, corpus.test))
-    assert limit_lengths(corpus, longest, where) is corpus
+    assert corpus.without_long_lines(longest, where).train is corpus.train
     with pytest.raises(ValueError, match=f"has {longest} tokens, more than max_line {longest - 1}"):
-        limit_lengths(corpus, longest - 1, where)
+        corpus.without_long_lines(longest - 1, where)
 
 
 @pytest.mark.parametrize("part", ["valid", "test"])
@@ -62,7 +61,7 @@ def test_a_long_held_out_line_is_refused(part: str) -> None:
         "lines: nothing of valid and test is left out"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
-        limit_lengths(corpus, 20, where)
+        corpus.without_long_lines(20, where)
 
 
 def test_every_reference_of_a_line_counts() -> None:
@@ -71,22 +70,22 @@ def test_every_reference_of_a_line_counts() -> None:
     )
     assert corpus.test.lengths.max() <= 20
     with pytest.raises(ValueError, match=r"^target 1 of test has "):
-        limit_lengths(corpus, 20, where)
+        corpus.without_long_lines(20, where)
 
 
 def test_lines_of_a_running_text_are_counted_too() -> None:
     corpus = story(train=["The dog sleeps .", "The dog " * 20], test=["A dog"])
-    found = limit_lengths(corpus, 9, where)
+    found = corpus.without_long_lines(9, where)
     assert [found.target.decode(row.tolist()) for row in found.train.targets] == [
         "The dog sleeps ."
     ]
     with pytest.raises(ValueError, match=r"^target 0 of test has 41 tokens"):
-        limit_lengths(story(test=["The dog " * 20]), 9, where)
+        story(test=["The dog " * 20]).without_long_lines(9, where)
 
 
 def test_a_corpus_without_a_short_line_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^pets has nothing to train on: source 0 of train has"):
-        limit_lengths(pets(train=[(LONG, "A dog")] * 2, valid=SHORT_VALID), 20, where)
+        pets(train=[(LONG, "A dog")] * 2, valid=SHORT_VALID).without_long_lines(20, where)
 
 
 def test_a_task_without_a_short_line_is_refused() -> None:
@@ -102,7 +101,7 @@ def test_a_task_without_a_short_line_is_refused() -> None:
         )
 
     with pytest.raises(ValueError, match=r"^pets has nothing to train on in de-fr: source 10 of"):
-        limit_lengths(corpus(long), 20, where)
-    found = limit_lengths(corpus({"en": TRAIN, "fr": [*TEST, *long["fr"]]}), 20, where)
+        corpus(long).without_long_lines(20, where)
+    found = corpus({"en": TRAIN, "fr": [*TEST, *long["fr"]]}).without_long_lines(20, where)
     assert found.train.task is not None
     assert found.train.task.tolist() == [0] * len(TRAIN) + [1]

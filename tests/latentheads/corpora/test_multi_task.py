@@ -13,14 +13,13 @@ import pytest
 import torch
 
 from latentheads.batch import EOS
-from latentheads.corpora import PartLoader, Task, batches
+from latentheads.corpora import Corpus, PartLoader, Task, batches
 from latentheads.corpora.cache import cached
 from latentheads.corpora.from_grammar import sample_pairs
-from latentheads.corpora.multi_task import parallel_tasks, tag_of
-from latentheads.corpora.parallel import PairOptions, parallel
-from latentheads.corpora.subwords import vocabulary_from_json
+from latentheads.corpora.multi_task import parallel_tasks
+from latentheads.corpora.parallel import PairOptions, encode_pairs
 from latentheads.corpora.text import SentencePair
-from latentheads.corpora.vocabulary import Tagged
+from latentheads.corpora.vocabulary import Tagged, tag_of, vocabulary_from_json
 from tests.latentheads.corpora.texts import (
     MIXED_SIZES,
     mixed_lines,
@@ -52,7 +51,7 @@ def test_every_part_holds_the_pairs_of_each_task_behind_its_tag(
         assert list(part.references) == ([r for _, r in expected] if name != "train" else [])
         firsts = [int(row[0]) for row in part.sources]
         if tags:
-            assert firsts == [tag_of(corpus.source, corpus.tasks[place]) for place in found]
+            assert firsts == [tag_of(corpus.source, corpus.tasks[place].target) for place in found]
         else:
             assert not isinstance(corpus.source, Tagged)
         assert all(int(row[-1]) == EOS for row in part.sources)
@@ -69,13 +68,13 @@ def test_no_text_becomes_a_tag_and_a_tag_says_nothing() -> None:
     assert source.encode_all([text])[0].tolist() == ids
     assert vocabulary_from_json(source.to_json()).to_json() == source.to_json()
     with pytest.raises(ValueError, match="no tags"):
-        tag_of(mixed_pets("de-en,fr-en").source, Task("fr", "en"))
+        tag_of(mixed_pets("de-en,fr-en").source, "en")
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tags": ["<2de>", 3]}, "a vocabulary tagged has tags, a list of strings"),
+        ({"tags": ["<2de>", 3]}, "a vocabulary of kind tagged has tags, a list of strings"),
         ({"tags": ["<2de>", "<2de>"]}, "has each tag once"),
         ({"plain": None}, "a vocabulary is a JSON object, got NoneType"),
     ],
@@ -106,7 +105,8 @@ def test_a_task_without_text_is_named(name: str, left: list[SentencePair]) -> No
 
 def test_one_task_is_the_corpus_of_its_pairs() -> None:
     pairs = [list(mixed_lines(part, Task("en", "de"))) for part in MIXED_SIZES]
-    plain, alone = parallel("pets", *pairs, PairOptions(vocab_size=300)), mixed_pets("de")
+    plain = Corpus("pets", *encode_pairs("pets", *pairs, PairOptions(vocab_size=300)))
+    alone = mixed_pets("de")
     for name in MIXED_SIZES:
         assert pairs_of(alone, getattr(alone, name)) == pairs_of(plain, getattr(plain, name))
 

@@ -10,8 +10,9 @@ import pytest
 
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Words, batches
-from latentheads.corpora.subwords import Subwords, vocabulary_from_json
+from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.units import SubwordUnit, WordUnit
+from latentheads.corpora.vocabulary import vocabulary_from_json
 from tests.latentheads.corpora.texts import STORY, story
 
 PARTS = ("train", "valid", "test")

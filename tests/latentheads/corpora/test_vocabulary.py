@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import tracemalloc
 from collections.abc import Iterator
+from pkgutil import resolve_name
 
 import numpy as np
 import pytest
 
 from latentheads.batch import EOS, PAD, UNK
 from latentheads.corpora import Words
-from latentheads.corpora.subwords import vocabulary_from_json
+from latentheads.corpora.vocabulary import KINDS, Vocabulary, vocabulary_from_json
 
 TEXT = [
     "b a b",
@@ -72,7 +73,7 @@ def test_a_file_of_words_may_leave_out_their_case() -> None:
     assert plain.to_json() == {"kind": "words", "words": ["a"]}
     assert [vocabulary_from_json(each.to_json()).lowercase for each in (plain, lower)] == [0, 1]
     assert (plain.encode("A"), lower.encode("A")) == ([UNK, EOS], [4, EOS])
-    with pytest.raises(ValueError, match="lowercase of a vocabulary of words is true or false"):
+    with pytest.raises(ValueError, match=r"lowercase of .* kind words is true or false"):
         vocabulary_from_json({**plain.to_json(), "lowercase": 1})
 
 
@@ -101,3 +102,10 @@ def test_a_token_costs_a_few_bytes_and_no_object() -> None:
     assert rows.tokens.nbytes == 4 * tokens
     assert learning < 16 * tokens
     assert encoding < 12 * tokens
+
+
+def test_every_kind_in_the_table_is_that_of_its_class() -> None:
+    for kind, path in KINDS.items():
+        vocabulary = resolve_name(path)
+        assert issubclass(vocabulary, Vocabulary)
+        assert vocabulary.kind == kind

@@ -22,7 +22,7 @@ from latentheads.corpora import (
     batches,
 )
 from latentheads.corpora.multi_task import parallel_tasks
-from latentheads.corpora.parallel import PairOptions, parallel
+from latentheads.corpora.parallel import PairOptions, encode_pairs
 from latentheads.corpora.running_text import text_corpus
 from latentheads.corpora.text import SentencePair
 from latentheads.corpora.units import SubwordUnit, WordUnit
@@ -55,7 +55,8 @@ def pets(**options: Any) -> Corpus:
     """Pairs of sentences."""
     given = {"train": TRAIN, "valid": VALID, "test": TEST, "vocab_size": 300, **options}
     written = {name: given.pop(name) for name in WRITTEN if name in given}
-    return parallel("pets", options=PairOptions(**written), **given)
+    encoded = encode_pairs("pets", options=PairOptions(**written), **given)
+    return Corpus("pets", *encoded)
 
 
 def story(**options: Any) -> Corpus:

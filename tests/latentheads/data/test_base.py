@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import latentheads as lh
-from latentheads.data import DATA, Data, Grammar, GrammarText, Pairs, Tasks, WordUnit
+from latentheads.data import Data, Grammar, GrammarText, Pairs, Tasks, WordUnit
 from latentheads.data.base import Cached
 from latentheads.options import OptionError, from_dict, to_dict
 from tests.latentheads.corpora.folders import write_all
@@ -27,9 +27,9 @@ CHANGED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", Data.choices())
 def test_options_come_back_from_their_plain_values(name: str) -> None:
-    data = DATA[name](**CHANGED[name])
+    data = Data.choices()[name](**CHANGED[name])
     assert to_dict(data)["class"] == name
     assert from_dict(Data, to_dict(data)) == data
 
@@ -80,6 +80,7 @@ def test_a_mistake_is_named_by_its_option(options: Any, message: str) -> None:
 def test_a_corpus_is_that_of_its_options_and_remembers_them() -> None:
     corpus = lh.data.Grammar(language="tamir", sentences=31, held_out=5).load()
     assert corpus.data == Grammar(language="tamir", sentences=31, held_out=5)
+    assert isinstance(corpus.data, Data)
     again = corpus.data.load()
     assert again.test.references == corpus.test.references
     assert again.target.to_json() == corpus.target.to_json()

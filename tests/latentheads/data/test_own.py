@@ -11,10 +11,11 @@ import pytest
 import latentheads as lh
 from latentheads.corpora import Corpus
 from latentheads.corpora.length_limits import Side
+from latentheads.corpora.part import Log
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, SentencePair, find_file, iterate_lines
 from latentheads.data import Data
-from latentheads.data.base import FolderData, Log, name_of_folder
+from latentheads.data.base import FolderData, name_of_folder
 from latentheads.data.pairs import TextPairs
 from latentheads.guides import Tied
 from latentheads.models import Translation

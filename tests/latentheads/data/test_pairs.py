@@ -14,6 +14,7 @@ from pyarrow import Table, parquet
 
 from latentheads.corpora.text import normalise_whitespace, read_pairs
 from latentheads.data import Hub, Pairs, Tasks
+from tests.latentheads.contrib.speech.sounds import write_speech
 from tests.latentheads.corpora.folders import (
     SIZES,
     with_references,
@@ -22,7 +23,6 @@ from tests.latentheads.corpora.folders import (
     write_languages,
     write_text,
 )
-from tests.latentheads.corpora.speech.sounds import write_speech
 from tests.latentheads.corpora.texts import pairs_of
 from tests.latentheads.data.loading import Loaded, load, load_pairs, same
 

@@ -16,7 +16,7 @@ from latentheads.contrib.heads import (
     alignment_distributions,
     likeliest_links,
 )
-from latentheads.corpora import Vocabulary, Words
+from latentheads.corpora import Processor, Vocabulary, Words
 from latentheads.corpora.characters import Characters
 from latentheads.corpora.from_grammar import sample_pairs
 from latentheads.corpora.subwords import Subwords
@@ -58,7 +58,9 @@ def run_of(
     if options is not None:
         model.alignments.blocks[0].lexicon.weight.data.mul_(3)  # so that words tell where they are
     guide = GUIDES["tied"](model)
-    return Run(Path("runs/mine"), Settings(data=data), target, source, model, guide, step=3)
+    return Run(
+        Path("runs/mine"), Settings(data=data), data.processor(target, source), model, guide, step=3
+    )
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +162,9 @@ def copy_run(vocabulary: Vocabulary) -> Run:
     )
     model = model.double().eval()
     guide = GUIDES["exact"](model)
-    return Run(Path("runs/mine"), Settings(), vocabulary, vocabulary, model, guide, step=3)
+    return Run(
+        Path("runs/mine"), Settings(), Processor(vocabulary, vocabulary), model, guide, step=3
+    )
 
 
 @pytest.mark.parametrize(("bias", "links"), [(0.0, [(1, 1), (2, 0)]), (40.0, [])])
@@ -199,7 +203,8 @@ def language_model(latent: CopyOptions | AlignmentOptions, data: Data) -> Run:
     raw = Words(["la", "the", "cat", "sees"])
     model: Any = LanguageModel(len(raw), sizes(), latents=[Logits(attention_types=()), latent])
     model = model.double().eval()
-    return Run(Path("lm"), Settings(data=data), raw, None, model, GUIDES["exact"](model), step=3)
+    guide = GUIDES["exact"](model)
+    return Run(Path("lm"), Settings(data=data), data.processor(raw), model, guide, step=3)
 
 
 @pytest.mark.parametrize("block", [0, 5])
@@ -262,7 +267,9 @@ def test_what_cannot_be_aligned_is_refused(words: Run) -> None:
     with pytest.raises(ValueError, match="runs/mine has no latent alignments"):
         run_of(SOFT["soft"], *both).align(["a"], ["b"])
     model = LanguageModel(len(CORPUS.target), sizes(layers=1), latents=[Logits(attention_types=())])
-    alone = Run(Path("lm"), Settings(), CORPUS.target, None, model, GUIDES["tied"](model), step=1)
+    alone = Run(
+        Path("lm"), Settings(), Processor(CORPUS.target), model, GUIDES["tied"](model), step=1
+    )
     with pytest.raises(ValueError, match="lm is a language model: it has no source"):
         alone.align(["a"], ["b"])
     with pytest.raises(ValueError, match="lm has no alignments"):

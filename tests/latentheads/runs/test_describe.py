@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from latentheads.contrib.speech.features import Filterbank
+from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora import Corpus
-from latentheads.corpora.speech.features import Filterbank
-from latentheads.corpora.speech.vocabulary import Positions
 from latentheads.data import Grammar, Tasks
 from latentheads.runs.build import make_model
 from latentheads.runs.describe import describe_data, describe_run
@@ -83,7 +83,8 @@ APART = {"kinds": "subspace,output", "weight": 0.5, "blocks": "encoder-self", "d
 def test_what_settings_make_is_described_by_them(said: dict[str, Any]) -> None:
     settings = Settings.from_options({"network": SIZES, **said, "seed": 3, "samples": 5})
     pairs, heard = pets(), Positions(Filterbank(7, 3800)) if "ctc" in said else None
-    corpus = replace(pairs, data=settings.data, source=heard or pairs.source)
+    processor = replace(pairs.processor, source=heard or pairs.source)
+    corpus = replace(pairs, data=settings.data, processor=processor)
     model = make_model(settings, corpus.target, corpus.source)
     how = {"train": settings.train, "decode": settings.decode, "seed": 3, "samples": 5}
     found = describe_run(model, settings.pair.make_guide(model), corpus, **how)

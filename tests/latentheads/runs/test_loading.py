@@ -175,6 +175,8 @@ SPOILS: list[tuple[str, Callable[[Path], object], str]] = [
     ("vocabulary.json", say("{}"), "vocabulary.json cannot be read: "),
     ("vocabulary.json", lambda path: path.write_bytes(b"\xff"), "vocabulary.json cannot be read: "),
     ("vocabulary.json", say(FEWER_TYPES), "belongs to another model: model."),
+    *(("processor.json", say(text), "processor.json cannot be read: ") for text in ("{", "[]")),
+    ("processor.json", say('{"max_line": "x"}'), "processor.max_line must be a whole number"),
     ("config.yaml", Path.unlink, "is not a run folder: it has no config.yaml"),
     ("config.yaml", say("network: {width: wide}\n"), "network.width must be "),
     ("config.yaml", say("network: {width: 7}\n"), "network.heads must divide"),
@@ -194,6 +196,16 @@ def test_what_cannot_be_loaded_costs_one_line(
     said = refused(out)
     assert said.startswith(str(out))
     assert message in said
+
+
+def test_a_folder_of_an_earlier_version_says_in_its_data_how_text_is_encoded(
+    finished: Path, tmp_path: Path
+) -> None:
+    out = shutil.copytree(finished, tmp_path / "run")
+    processor = load_run(out).processor
+    (out / "processor.json").unlink()
+    earlier = load_run(out).processor
+    assert earlier.to_json() == processor.to_json()
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:

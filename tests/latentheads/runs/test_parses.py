@@ -9,7 +9,7 @@ import pytest
 
 from latentheads.batch import EOS, UNK
 from latentheads.contrib.heads import ParsedSentence
-from latentheads.corpora import Words
+from latentheads.corpora import Processor, Words
 from latentheads.data import Grammar, Tasks
 from latentheads.runs.parses import grammar_parses, parsed_part
 from tests.typechecking import unchecked
@@ -18,8 +18,10 @@ from tests.typechecking import unchecked
 def test_a_parsed_sentence_that_is_too_long_is_refused() -> None:
     sentences = [ParsedSentence(("the",) * number, (), (False,) * number) for number in (4, 5)]
     for most, refused in ((4, 1), (5, 2), (6, 0), (0, 0)):
-        data = SimpleNamespace(lowercase=False, max_line=most)
-        trained: Any = SimpleNamespace(source=Words(["the"]), target=None, data=data)
+        processor = Processor(Words([]), Words(["the"]), max_line=most)
+        trained: Any = SimpleNamespace(
+            source=processor.source, target=processor.target, processor=processor
+        )
         if not refused:
             assert len(unchecked(parsed_part)(sentences, trained, "some.conllu").part) == 2
             continue
@@ -30,13 +32,14 @@ def test_a_parsed_sentence_that_is_too_long_is_refused() -> None:
 
 def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
     sentences = [ParsedSentence(("Dogs", "Sleep"), (), (False, True))]
-    data = SimpleNamespace(lowercase=True, max_line=0)
-    trained: Any = SimpleNamespace(source=Words(["dogs", "sleep"]), data=data)
+    words = Words(["dogs", "sleep"], lowercase=True)
+    processor = Processor(words, words, max_line=0)
+    trained: Any = SimpleNamespace(source=words, target=words, processor=processor)
     found = unchecked(parsed_part)(sentences, trained, "file")
     assert found.part.sources is not None
     assert found.part.sources[0].tolist() == [4, 5, EOS]
     assert found.part.targets[0].tolist() == [EOS]
-    trained.source, trained.target = None, Words(["dogs"])
+    trained.source, trained.target = None, Words(["dogs"], lowercase=True)
     part = unchecked(parsed_part)(sentences, trained, "file").part
     assert part.targets[0].tolist() == [4, UNK, EOS]
     sentences = [ParsedSentence(("a", "\u3000"), (), (False, False))]

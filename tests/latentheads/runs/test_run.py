@@ -11,8 +11,9 @@ from unittest import mock
 import pytest
 import torch
 
+from latentheads.contrib.speech.transcription import transcribe_files
 from latentheads.contrib.uncertainty import DeepEnsemble
-from latentheads.corpora import Words
+from latentheads.corpora import Processor, Words
 from latentheads.corpora.batches import collate
 from latentheads.data import Tasks
 from latentheads.inference.evaluation import evaluate
@@ -29,7 +30,6 @@ from latentheads.runs.generation import (
 from latentheads.runs.run import Run
 from latentheads.runs.sentence import encode_sentence
 from latentheads.runs.trained_model import TrainedModel
-from latentheads.runs.transcription import transcribe_files
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import jiggle
 from tests.typechecking import unchecked
@@ -109,7 +109,10 @@ def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
     for options, said in (
         ({"draws": 3, "others": [run]}, r"^draws must be 0 for an ensemble of runs, got 3:"),
         ({"others": [text]}, r"text has another source vocabulary than .*pairs: the"),
-        ({"others": [replace(run, target=Words([*"ab"]))]}, "another target vocabulary"),
+        (
+            {"others": [replace(run, processor=replace(run.processor, target=Words([*"ab"])))]},
+            "another target vocabulary",
+        ),
         ({"number": 2, "others": [run]}, r"^number must be 0 for an ensemble of runs, got 2$"),
         ({"others": ["runs/one"]}, r"^others must be runs, got str$"),
         ({"others": run}, r"^others must be a list of runs, got one run$"),
@@ -124,7 +127,8 @@ def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
 def with_data(run: Run, **changed: Any) -> Run:
     """A run that says something else of its corpus."""
     data = replace(run.settings.data, **changed)
-    return replace(run, settings=replace(run.settings, data=data))
+    settings = replace(run.settings, data=data)
+    return replace(run, settings=settings, processor=data.processor(run.target, run.source))
 
 
 def test_vocabularies_are_compared_once_whatever_is_written(
@@ -179,7 +183,7 @@ def test_a_prompt_is_one_text(text: Run) -> None:
 
 
 def test_a_trained_model_translates_without_a_folder(run: Run) -> None:
-    trained = TrainedModel(run.model, run.guide, run.target, run.source)
+    trained = TrainedModel(run.model, run.guide, Processor(run.target, run.source))
     decoding = run.settings.decode
     assert translate_texts(trained, LINES, decoding) == run.translate(LINES)
     batch = encode_sentence(trained, LINES[0], None, decoding)

@@ -7,8 +7,8 @@ from unittest import mock
 import pytest
 
 from latentheads.batch import Batch
-from latentheads.corpora import Corpus, Words
-from latentheads.data import Speech
+from latentheads.contrib.speech.data import Speech
+from latentheads.corpora import Corpus, Processor, Words
 from latentheads.guides import Tied
 from latentheads.models import Translation
 from latentheads.runs.scoring import score_ctc
@@ -27,7 +27,7 @@ def test_what_ctc_hears_is_scored_by_words_and_by_letters(lowercase: bool) -> No
     words = Words(["one", "two", "three", "four", "five"])
     targets, sources = [[4, 5, 2], [6, 7, 2], [8, 2]], [[4, 2], [4, 4, 4, 2], [4, 4, 2]]
     part = some_part(targets, sources, references=SAID)
-    corpus = Corpus("by hand", part, part, part, words)
+    corpus = Corpus("by hand", part, part, part, Processor(words))
     network = sizes(speech={"channels": 4})
     model = Translation(5, len(words), network, latents=(), bins=5, ctc=0.3)
     settings = Settings(data=Speech("folder", lowercase=lowercase))

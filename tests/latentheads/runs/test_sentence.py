@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads.data import Pairs
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import UnfinishedError
 from latentheads.runs.run import Run
@@ -28,8 +27,12 @@ def with_options(run: Run, **changes: Any) -> Run:
     return replace(run, settings=replace(run.settings, **changes))
 
 
+def with_limits(run: Run, **limits: int) -> Run:
+    return replace(run, processor=replace(run.processor, **limits))
+
+
 def test_a_source_is_cut_where_the_run_cuts_it(run: Run) -> None:
-    batch = with_options(run, data=Pairs("here", max_source=5)).read_sentence(SENTENCE, "a b")
+    batch = with_limits(run, max_source=5).read_sentence(SENTENCE, "a b")
     assert batch.source is not None
     assert batch.source.tolist() == [[*CORPUS.target.encode(SENTENCE)[:4], 2]]
     assert batch.target.tolist() == [CORPUS.target.encode("a b")]
@@ -51,7 +54,7 @@ def test_what_cannot_be_read_is_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^sentence must contain a word, got ' '$"):
         run.read_sentence(" ")
     with pytest.raises(UnfinishedError, match="8 tokens, more than max_line 7"):
-        with_options(run, data=Pairs("here", max_line=7)).read_sentence(SENTENCE)
+        with_limits(run, max_line=7).read_sentence(SENTENCE)
     with pytest.raises(ValueError, match="has a single direction: drop direction"):
         run.read_sentence(SENTENCE, direction="en-velu")
     text = make_run(tmp_path / "text", small_corpus(text=True))

@@ -12,13 +12,13 @@ import pytest
 import torch
 import yaml
 
+from latentheads.contrib.speech.front_end import SpeechOptions
 from latentheads.corpora.batches import batches
 from latentheads.data import Grammar, InMemory, Tasks
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.logits.options import LogitsOptions, PriorSpec
 from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import LATENTS
-from latentheads.models.network import SpeechOptions
 from latentheads.options import OptionError, UnusedOptionError
 from latentheads.runs.build import make_model
 from latentheads.runs.pairs import GuideSpec

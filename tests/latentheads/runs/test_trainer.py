@@ -38,6 +38,7 @@ from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
+from latentheads.training.progress import ProgressBar
 from tests.experiments.breaks import stopped_in
 from tests.experiments.programs import assert_refused, succeed
 from tests.typechecking import unchecked
@@ -228,7 +229,7 @@ def test_more_updates_are_told_with_the_course_of_the_learning_rate(
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(lh.Trainer, "_tick"), (CheckpointManager, "save_state")]
+    ("owner", "name"), [(ProgressBar, "on_step_end"), (CheckpointManager, "on_save")]
 )
 def test_more_updates_of_a_run_that_patience_stopped_outlast_a_break(
     corpus: Corpus, tmp_path: Path, owner: type, name: str

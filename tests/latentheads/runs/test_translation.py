@@ -30,8 +30,7 @@ def test_translations_are_those_of_the_run(run: Run) -> None:
     assert any(expected)
     corpus, options = run.corpus, {"beam": 3, "max_tokens": 6}
     assert lh.translate(run.model, corpus, LINES, **options) == expected
-    vocabularies = corpus.source, corpus.target
-    assert lh.translate(run.model, vocabularies, LINES, **options) == expected
+    assert lh.translate(run.model, corpus.processor, LINES, **options) == expected
     assert lh.translate(run.model, corpus, LINES, guide=run.guide, **options) == expected
     sampled = lh.translate(run.model, corpus, LINES, 3, seed=1, **options)
     assert sampled == run.translate(LINES, 3, seed=1, **options)
@@ -51,7 +50,7 @@ def test_what_cannot_be_translated_is_one_line(run: Run) -> None:
     corpus, model = run.corpus, run.model
     assert corpus.source is not None
     other = Translation.of(corpus, latents=[GateOptions()], **SMALL)
-    text = replace(corpus, source=None)
+    text = replace(corpus.processor, source=None)
     language_model = LanguageModel.of(
         lh.data.GrammarText(sentences=20, held_out=2).load(), latents=[LogitsOptions()], **SMALL
     )
@@ -61,13 +60,13 @@ def test_what_cannot_be_translated_is_one_line(run: Run) -> None:
         ((model, corpus, LINES), {"num_beams": 4}, "num_beams is not an option: did you mean beam"),
         ((model, corpus, LINES), {"max_new_tokens": 4}, ".*: did you mean max_tokens"),
         ((model, corpus, LINES), {"beam": 0}, "beam must be at least 1, got 0"),
-        ((model, corpus.source, LINES), {}, "corpus must be a Corpus, or its vocabularies"),
-        ((model, wrong, LINES), {}, "the target vocabulary of corpus has .* tokens, that of the m"),
+        ((model, corpus.source, LINES), {}, "processor must be a Processor, as corpus.processor,"),
+        ((model, wrong, LINES), {}, "the target vocabulary of the processor has .* tokens"),
         ((other, corpus, LINES), {}, "guide is missing: this model selects its heads by its guide"),
         ((model, corpus, LINES), {"guide": lh.guides.Tied(other)}, "guide must be one of this mo"),
         ((run.guide, corpus, LINES), {}, "model must be one that decodes, as Translation, got "),
         ((model, text, LINES), {}, "the model is a language model: it has no source"),
-        ((language_model, wrong, LINES), {}, "the target vocabulary of corpus has "),
+        ((language_model, wrong, LINES), {}, "the target vocabulary of the processor has "),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
             unchecked(lh.translate)(*arguments, **options)

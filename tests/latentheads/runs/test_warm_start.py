@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads.corpora import Corpus, Part, Rows, Vocabulary, Words
-from latentheads.corpora.speech.features import Filterbank
-from latentheads.corpora.speech.vocabulary import Positions
+from latentheads.contrib.speech.features import Filterbank
+from latentheads.contrib.speech.vocabulary import Positions
+from latentheads.corpora import Corpus, Part, Processor, Rows, Vocabulary, Words
 from latentheads.options import merge
 from latentheads.runs.build import make_model
 from latentheads.runs.run import Run
@@ -50,12 +50,13 @@ def translate(tasks: str) -> dict[str, Any]:
 def run_of(said: Settings, target: Vocabulary, source: Vocabulary = HEARS) -> Run:
     torch.manual_seed(len(target))
     model = make_model(said, target, source)
-    return Run(Path("before"), said, target, source, model, said.pair.make_guide(model), 0)
+    pair = model, said.pair.make_guide(model)
+    return Run(Path("before"), said, said.data.processor(target, source), *pair, 0)
 
 
 def initialise(before: Run, said: Settings, now: Run) -> None:
     """Gives a run the weights of one before it."""
-    corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, now.target, HEARS)
+    corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, Processor(now.target, HEARS))
     initialise_from(before, said, corpus, now.model, now.guide)
 
 
@@ -132,7 +133,7 @@ def test_latents_that_exclude_each_other_are_not_named_together(
         for latents in ("alignments", "copy")
     )
     load_as(before)
-    corpus = Corpus("text", NOTHING, NOTHING, NOTHING, words, words)
+    corpus = Corpus("text", NOTHING, NOTHING, NOTHING, Processor(words, words))
     with pytest.raises(ValueError, match=r": model\.alignments\.\S+ has no place in this one$"):
         initialise_from(before, now.settings, corpus, now.model, now.guide)
 
@@ -246,7 +247,7 @@ def test_another_source_or_vocabulary_is_refused(
     """Whatever the cache is, which is no reason."""
     before = run_of(settings(data={"cache": "kept"}), Words(["eins"]))
     options = settings(start="before", start_with=part)
-    corpus = Corpus("other", NOTHING, NOTHING, NOTHING, Words([target]), source)
+    corpus = Corpus("other", NOTHING, NOTHING, NOTHING, Processor(Words([target]), source))
     with pytest.raises(ValueError, match=said):
         initialise_from(before, options, corpus, before.model, before.guide)
 

@@ -41,6 +41,7 @@ from latentheads.training.options import (
     make_training,
 )
 from tests.latentheads.training.engines import outcome, part, same
+from tests.latentheads.training.hooks import AfterStep, OnSave
 from tests.tiny import FORMS, HEADS, attach, build, sizes
 
 
@@ -151,7 +152,7 @@ def test_reports_come_in_stretches_and_at_the_end() -> None:
 
 def test_checkpoints_come_in_stretches_of_their_own_and_at_the_end() -> None:
     engine, saved = make(checkpoint_every=5), []
-    engine.run(lambda progress: None, lambda: saved.append(engine.step))
+    engine.run(lambda progress: None, [OnSave(lambda: saved.append(engine.step))])
     assert saved == [5, 7]
 
 
@@ -195,7 +196,7 @@ def test_speed_counts_neither_evaluation_nor_checkpoints(
             raise KilledError
 
     def train() -> None:
-        engine.run(report, checkpoint, lambda step: spend(1))
+        engine.run(report, [AfterStep(lambda step: spend(1)), OnSave(checkpoint)])
 
     if stop:
         with pytest.raises(KilledError):
@@ -399,7 +400,7 @@ def test_training_goes_on_from_any_step_as_if_never_stopped(
             raise KilledError
 
     with pytest.raises(KilledError):
-        killed.run(before.append, checkpoint)
+        killed.run(before.append, [OnSave(checkpoint)])
     resumed, after = make(**options), []
     tensors, facts = checkpoints.load(path)
     resumed.check(tensors, facts)
@@ -468,7 +469,7 @@ def test_a_process_of_several_goes_on_with_its_own_noise() -> None:
         return engine
 
     whole, kept = second(), []
-    whole.run(lambda progress: None, lambda: kept.append(deepcopy(whole.state())))
+    whole.run(lambda progress: None, [OnSave(lambda: kept.append(deepcopy(whole.state())))])
     tensors, facts = kept[0]
     assert (facts["step"], facts["processes"], len(tensors["noise.cpu"])) == (2, 2, 2)
     resumed = second()
@@ -512,7 +513,7 @@ def test_a_stopped_run_stays_stopped(checkpoint_every: int, tmp_path: Any) -> No
         return progress.step == 6
 
     path = tmp_path / "last.safetensors"
-    engine.run(report, lambda: checkpoints.save(path, *engine.state()))
+    engine.run(report, [OnSave(lambda: checkpoints.save(path, *engine.state()))])
     assert seen == [3, 6]
     again = make(steps=20)
     again.restore(*checkpoints.load(path))
@@ -671,7 +672,7 @@ def test_noise_grows_to_its_scale_and_is_whole_between_updates() -> None:
         seen.append({each.noise_factor for each in scales})
 
     engine.model.register_forward_pre_hook(note)
-    engine.run(lambda progress: None, tick=note)
+    engine.run(lambda progress: None, [AfterStep(note)])
     first = [{1 / 3}, {1 / 3}, {1.0}]  # that Pyro checks, that is learned from, and behind it
     assert seen == [*first, {2 / 3}, {1.0}, {1.0}, {1.0}, {1.0}, {1.0}]
 

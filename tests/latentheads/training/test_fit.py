@@ -25,6 +25,7 @@ from latentheads.names import Block
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
 from tests.latentheads.training.engines import outcome, part, same
+from tests.latentheads.training.hooks import AfterStep
 from tests.tiny import HEADS, attach, build, sizes, small_batch
 
 PLAN = {"steps": 3, "warmup_steps": 1, "report_every": 1, "learning_rate": 1e-3}
@@ -63,7 +64,9 @@ def test_the_best_weights_stay_and_every_look_is_known(capsys: pytest.CaptureFix
             with torch.no_grad():
                 model.output.table.weight.mul_(100)
 
-    fitted = lh.fit(model, guide, some(), some(2), seed=3, tick=spoil, samples=2, **PLAN)
+    fitted = lh.fit(
+        model, guide, some(), some(2), seed=3, callbacks=[AfterStep(spoil)], samples=2, **PLAN
+    )
     bounds = [record["valid"]["elbo"] for record in fitted.history]
     assert [record["step"] for record in fitted.history] == [1, 2, 3]
     assert (fitted.step, bounds.index(max(bounds))) == (2, 1)
@@ -87,7 +90,7 @@ def test_the_metric_says_which_weights_are_best() -> None:
             model.output.table.weight.mul_(100 if step == 3 else 1)
 
     how = {**PLAN, "metric": "plug-in", "quiet": True}
-    fitted = lh.fit(model, guide, some(), some(2), tick=spoil, **how)
+    fitted = lh.fit(model, guide, some(), some(2), callbacks=[AfterStep(spoil)], **how)
     bounds, plugged = (
         [look["valid"][name] for look in fitted.history] for name in ("elbo", "plug_in")
     )
@@ -129,7 +132,9 @@ def test_with_a_penalty_a_later_network_is_a_smaller_one() -> None:
     def spoil(step: int) -> None:
         model.output.table.weight.data.mul_(100 if step == 3 else 1)
 
-    fitted = lh.fit(model, Tied(model).double(), [one], quiet=True, tick=spoil, **PLAN)
+    fitted = lh.fit(
+        model, Tied(model).double(), [one], quiet=True, callbacks=[AfterStep(spoil)], **PLAN
+    )
     bounds = [look["valid"]["elbo"] for look in fitted.history]
     assert (fitted.step, bounds.index(min(bounds))) == (3, 2)
 
@@ -164,7 +169,7 @@ class Pointed(Guide):
 def test_a_guide_without_a_bound_is_refused_before_training() -> None:
     model, _ = pair(layers=1)
     asked: list[int] = []
-    refuse("a point posterior", model, Pointed(model), some(), tick=asked.append)
+    refuse("a point posterior", model, Pointed(model), some(), callbacks=[AfterStep(asked.append)])
     assert asked == []
 
 
@@ -199,7 +204,7 @@ def test_the_best_weights_stay_whatever_is_frozen_on_the_way(frozen_first: bool)
             model.output.table.weight.data.mul_(100 if frozen_first else 1)
 
     model.requires_grad_(not frozen_first)
-    fitted = lh.fit(model, guide, some(), quiet=True, tick=change, **PLAN)
+    fitted = lh.fit(model, guide, some(), quiet=True, callbacks=[AfterStep(change)], **PLAN)
     assert fitted.step == 1
     assert same(best, outcome_of(model))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from latentheads.corpora.speech.table import Utterance, read_utterances
+from latentheads.contrib.speech.table import Utterance, read_utterances
 
 __all__ = ["PARTS", "read_tables"]
 

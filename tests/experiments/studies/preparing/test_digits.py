@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from latentheads.corpora.speech.table import read_utterances
-from latentheads.corpora.speech.waveform import read_waveform
+from latentheads.contrib.speech.table import read_utterances
+from latentheads.contrib.speech.waveform import read_waveform
 from latentheads.experiments.studies.preparing import digits
 from latentheads.experiments.studies.preparing.digits import WORDS, prepare_digits
 from tests.experiments.studies.preparing.packages import digest_of as digest_of_files
-from tests.latentheads.corpora.speech.sounds import make_noise, write_sound
+from tests.latentheads.contrib.speech.sounds import make_noise, write_sound
 
 SPEAKERS = ("ann", "bob")
 

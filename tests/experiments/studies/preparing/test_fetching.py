@@ -13,7 +13,7 @@ from latentheads.experiments.studies.preparing.stamps import INSTALLED, STAMPS, 
 from tests.experiments.studies.preparing.packages import digest_of, known_by, write_package
 from tests.experiments.studies.preparing.servers import serving
 from tests.experiments.studies.preparing.tables import read_tables
-from tests.latentheads.corpora.speech.sounds import write_noise
+from tests.latentheads.contrib.speech.sounds import write_noise
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.corpora.speech.table import Utterance
+from latentheads.contrib.speech.table import Utterance
 from latentheads.experiments.studies.preparing.fillets import FILLETS, find_fillets
 from latentheads.experiments.studies.preparing.recordings import prepare_recordings
 from tests.experiments.studies.preparing.packages import digest_of, known_by, write_package
 from tests.experiments.studies.preparing.tables import read_tables
-from tests.latentheads.corpora.speech.sounds import write_noise
+from tests.latentheads.contrib.speech.sounds import write_noise
 
 CZECH = r"""
 -- dialogStr("not")

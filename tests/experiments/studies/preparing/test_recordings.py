@@ -13,7 +13,7 @@ from latentheads.experiments.studies.preparing.recordings import (
     said_in,
     split_by_text,
 )
-from tests.latentheads.corpora.speech.sounds import make_noise, write_sound
+from tests.latentheads.contrib.speech.sounds import make_noise, write_sound
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from latentheads.experiments.studies.preparing.recordings import prepare_recordi
 from latentheads.experiments.studies.preparing.russian import RUSSIAN, find_russian
 from tests.experiments.studies.preparing.packages import digest_of, known_by
 from tests.experiments.studies.preparing.tables import read_tables
-from tests.latentheads.corpora.speech.sounds import write_noise
+from tests.latentheads.contrib.speech.sounds import write_noise
 
 READ = '( ru_1 "Она, завела длань +, - и пошла." )\n( ru_2 "Год 1905." )\n( ru_4 "Нет." )\n'
 

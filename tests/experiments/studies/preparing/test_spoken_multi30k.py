@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from latentheads.corpora.speech.waveform import read_waveform
+from latentheads.contrib.speech.waveform import read_waveform
 from latentheads.experiments.studies.preparing import spoken_multi30k
 from latentheads.experiments.studies.preparing.spoken_multi30k import (
     VOICES,
@@ -17,7 +17,7 @@ from latentheads.experiments.studies.preparing.spoken_multi30k import (
 )
 from latentheads.files import lock_folder
 from tests.experiments.studies.preparing.tables import read_tables
-from tests.latentheads.corpora.speech.sounds import make_noise, write_sound
+from tests.latentheads.contrib.speech.sounds import make_noise, write_sound
 
 CAPTIONS = {
     "train": [("A dog.", "Ein Hund."), ("two  men", "Zwei Männer"), ("A cat.", "Eine Katze.")],

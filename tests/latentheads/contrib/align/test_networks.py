@@ -26,7 +26,9 @@ def network(name: str, source: str, target: str, latent: LatentOptions) -> Train
         len(words), len(words), sizes(), latents=[Logits(attention_types=()), *latents]
     )
     data: Any = Pairs("here", source=source, target=target)
-    return TrainedModel(model.double().eval(), GUIDES["exact"](model), words, words, data, name)
+    return TrainedModel(
+        model.double().eval(), GUIDES["exact"](model), data.processor(words, words), name
+    )
 
 
 def test_networks_of_one_direction_are_refused() -> None:

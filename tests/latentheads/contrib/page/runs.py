@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from latentheads.corpora import Corpus, Part, Rows, Words
+from latentheads.corpora import Corpus, Part, Processor, Rows, Words
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import Cascaded
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
@@ -52,7 +52,8 @@ def small_corpus(long: bool = False, text: bool = False) -> Corpus:
     test = some_part(targets, None if text else sources, links=() if text else links)
     train = some_part([[9, 4, 2]], None if text else [[10, 2]])
     valid = some_part([[6, 10, 2], [4, 9, 9, 2]], None if text else [[12, 7, 2], [6, 2]])
-    return Corpus("by hand", train, valid, test, vocabulary, None if text else vocabulary)
+    source = None if text else vocabulary
+    return Corpus("by hand", train, valid, test, Processor(vocabulary, source))
 
 
 def make_run(
@@ -87,7 +88,7 @@ def make_run(
     write_folder(folder, **results)
     source, target = corpus.source, corpus.target
     settings = Settings(decode=Decoding(max_tokens=5))
-    return Run(folder, settings, target, source, model, guide, 7, None, corpus)
+    return Run(folder, settings, Processor(target, source), model, guide, 7, None, corpus)
 
 
 def write_folder(folder: Path, **results: Any) -> None:

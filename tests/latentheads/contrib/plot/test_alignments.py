@@ -105,7 +105,7 @@ def finished(corpus: Corpus, shape: str | None) -> Run:
     said = {"condition_on": "prefix"} if shape else {}
     guide = GUIDES["mean-field"](model, **said).double().eval()
     settings = Settings(guide=GuideSpec("mean-field"), decode=Decoding(max_tokens=4))
-    return Run(Path("runs/mine"), settings, corpus.target, corpus.source, model, guide, 7)
+    return Run(Path("runs/mine"), settings, corpus.processor, model, guide, 7)
 
 
 def test_a_run_shows_its_laws_of_a_sentence() -> None:
@@ -129,7 +129,7 @@ def test_a_language_model_shows_which_words_before_its_words_point_at() -> None:
     model = jiggle(model, 0.3).double().eval()
     guide = GUIDES["cascaded"](model).double().eval()
     settings = Settings(guide=GuideSpec("cascaded"))
-    run = Run(Path("runs/mine"), settings, text.target, None, model, guide, 7)
+    run = Run(Path("runs/mine"), settings, text.processor, model, guide, 7)
     figure: Any = lh.plot.alignments(run, "the cat sleeps")
     assert ticks(figure.axes[0], "y") == ["the", "cat", "sleeps", "<eos>"]
     assert ticks(figure.axes[0], "x") == ["null", "<bos>", "the", "cat"]

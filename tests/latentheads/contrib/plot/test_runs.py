@@ -49,7 +49,7 @@ def finished(folder: Path, corpus: Corpus, given: bool = False, **results: Any) 
         decode=Decoding() if corpus.source is None else Decoding(max_tokens=5),
     )
     own = corpus if given else None
-    return Run(folder, settings, corpus.target, corpus.source, model, guide, 7, user_corpus=own)
+    return Run(folder, settings, corpus.processor, model, guide, 7, user_corpus=own)
 
 
 @pytest.fixture(scope="module")

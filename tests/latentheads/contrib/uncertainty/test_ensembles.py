@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from latentheads.batch import BOS, EOS, PAD, Batch
+from latentheads.contrib.speech.front_end import SpeechOptions
 from latentheads.contrib.uncertainty.ensembles import (
     DeepEnsemble,
     Ensemble,
@@ -30,7 +31,6 @@ from latentheads.latents.alignments.exact import block_log_probs, broadcast_sum
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.output_heads import OutputState
 from latentheads.models import Translation
-from latentheads.models.network import SpeechOptions
 from latentheads.noise import fixed_noise
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import KINDS, SOURCE_TYPES, TARGET_TYPES, build, jiggle, sizes, small_batch

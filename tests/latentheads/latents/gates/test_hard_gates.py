@@ -211,7 +211,7 @@ def test_the_lagrangian_closes_as_many_as_it_is_told() -> None:
             assert key.startswith("decoder")
         loss.backward()
         optimiser.step()
-        closing(step + 1)
+        closing.on_step_end(step + 1)
     assert closing.target_heads(200) == closing.target_heads(300) == 2
     kept = torch.stack([family().open[0] for family in guide.selections.values()]) > 0.5
     assert kept.tolist() == [[False, True, False], [True, False, False]]
@@ -222,13 +222,13 @@ def test_the_lagrangian_closes_as_many_as_it_is_told() -> None:
 def test_the_penalty_moves_by_the_heads_too_many_and_never_below_zero() -> None:
     model = gated("language-model")
     closing = GateController(model, spread(model), gate_heads=2, steps=10, gate_rate=0.5, tokens=7)
-    closing(0)  # all six are wanted, and fewer are open
+    closing.on_step_end(0)  # all six are wanted, and fewer are open
     assert float(model.l0_penalty.value) == 0
-    closing(10)
-    closing(10)
+    closing.on_step_end(10)
+    closing.on_step_end(10)
     opened = float(closing.expected_heads())
     assert float(model.l0_penalty.value) == pytest.approx(2 * 0.5 * 7 * (opened - 2))
-    closing(0)
+    closing.on_step_end(0)
     assert float(model.l0_penalty.value) == pytest.approx(0.5 * 7 * (3 * opened - 10))
 
 
@@ -272,8 +272,8 @@ def test_a_number_of_heads_that_is_missed_is_noted(
     families[0].weight.data.fill_(9.0)
     families[1].weight.data[..., 0] = 9.0
     closing = GateController(model, guide, wanted, 3, 0.1, 17)
-    closing(2)
+    closing.on_step_end(2)
     assert capsys.readouterr().err == ""
-    closing(3)
+    closing.on_step_end(3)
     said = f"note: 4 of 9 gated heads stay open, not {wanted}: "
     assert capsys.readouterr().err.startswith(said) is noted

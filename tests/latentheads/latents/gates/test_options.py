@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import latentheads as lh
 from latentheads.guides import Tied
 from latentheads.latents.gates.hard_concrete import HardConcrete
 from latentheads.latents.gates.options import GateOptions, TargetHeads
@@ -81,12 +83,12 @@ def test_the_controller_of_gates_is_made_as_the_options_say() -> None:
     gates = GateOptions(penalty=2.0, heads={"number": 3, "rate": 0.02})
     types = (SOURCE_TYPES, TARGET_TYPES)
     model = Translation(*types, sizes(), latents=[gates.gating(sizes().heads)])
-    closing = gates.make_controller(model, Tied(model), steps=7, tokens=11)
+    closing = gates.make_callback(model, Tied(model), steps=7, tokens=11)
     assert closing is not None
     assert (closing.gate_heads, closing.gate_rate) == (3, 0.02)
     assert (closing.steps, closing.tokens) == (7, 11)
     assert float(closing.l0_penalty.value) == 22
-    assert GateOptions().make_controller(model, Tied(model), 7, 11) is None
+    assert GateOptions().make_callback(model, Tied(model), 7, 11) is None
 
 
 def test_the_penalty_adapts_only_towards_a_number_of_heads() -> None:
@@ -167,14 +169,21 @@ def test_training_begins_with_the_weights_of_a_run(runs: Path, tmp_path: Path) -
         assert torch.equal(family.logits, other.logits)
 
 
+class StopsAfter(lh.Callback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> bool:
+        return bool(record["step"] == self.step)
+
+
 def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
     words = ["--latents=gates", "--gates.heads=3", "--train.steps=4", "--train.report_every=2"]
     whole = trainer(*words, f"--out={tmp_path / 'whole'}")
     whole.train(quiet=True)
     whole.folder.release()
     half = trainer(*words, f"--out={tmp_path / 'half'}")
-    stop = half._watch
-    half._watch = lambda progress: bool(stop(progress)) or progress.step == 2  # type: ignore[method-assign]
+    half.callbacks.append(StopsAfter(2))
     half.train(quiet=True)
     half.folder.release()
     resumed = trainer(*words, f"--out={tmp_path / 'half'}")

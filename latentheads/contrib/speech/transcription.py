@@ -8,23 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch
 from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
 from latentheads.contrib.heads.alignments import alignment_distributions
+from latentheads.contrib.speech.audio import load_features_for_run
+from latentheads.contrib.speech.features import FRAME_SECONDS
+from latentheads.contrib.speech.frames import pack_frames
+from latentheads.contrib.speech.subsampler import FACTOR
+from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora import Part
-from latentheads.corpora.multi_task import tag_of
-from latentheads.corpora.speech.audio import load_features_for_run
-from latentheads.corpora.speech.features import FRAME_SECONDS
-from latentheads.corpora.speech.frames import pack_frames
-from latentheads.corpora.speech.vocabulary import Positions
-from latentheads.corpora.vocabulary import Tagged
 from latentheads.decoding.translate import Decoding, OnSkip
 from latentheads.errors import UnfinishedError, one_line_message, shown
-from latentheads.layers.subsampler import FACTOR
 from latentheads.noise import fixed_noise
 from latentheads.runs.generation import (
     EncodedInputs,
@@ -98,7 +95,7 @@ def load_audio_files(
     """
     files = _list_files(files)
     source, on_skip = check_is_speech(trained), on_skip or partial(_raise_on_skipped_file, files)
-    longest, features, indices = trained.data.max_seconds, [], []
+    longest, features, indices = trained.processor.max_seconds, [], []
     for index, file in enumerate(files):
         try:
             features.append(load_features_for_run(Path(file), source.filterbank, longest))
@@ -107,13 +104,7 @@ def load_audio_files(
             on_skip(index, one_line_message(error))
     frames = pack_frames(features, source.filterbank.bins)
     rows = source.rows(frames)
-    part = Part(rows, rows, frames=frames)
-    mixture = trained.data.mixture
-    if mixture is not None and task is not None:
-        part = replace(part, task=np.full(len(rows), task, np.int32), mixture=mixture)
-        if isinstance(trained.target, Tagged):
-            tag = tag_of(trained.target, mixture.tasks[task])
-            part = replace(part, tags=np.full(len(rows), tag, np.int32))
+    part = trained.processor.with_task(Part(rows, rows, frames=frames), task)
     return AudioInput(part, indices, len(files), files)
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from latentheads.corpora.speech.features import Filterbank, log_mel, normalise
-from latentheads.corpora.speech.waveform import Waveform
-from tests.latentheads.corpora.speech.sounds import make_noise
+from latentheads.contrib.speech.features import Filterbank, log_mel, normalise
+from latentheads.contrib.speech.waveform import Waveform
+from tests.latentheads.contrib.speech.sounds import make_noise
 
 EPSILON = np.finfo(np.float32).eps
 

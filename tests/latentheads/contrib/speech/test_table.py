@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.corpora.speech.table import Utterance, find_utterances, read_utterances
-from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_table
+from latentheads.contrib.speech.table import Utterance, find_utterances, read_utterances
+from tests.latentheads.contrib.speech.sounds import make_noise, write_sound, write_table
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from latentheads.corpora.speech.features import FRAME_SECONDS, WINDOW_SECONDS, Filterbank
-from latentheads.corpora.speech.waveform import read_duration, read_sample_rate, read_waveform
+from latentheads.contrib.speech.features import FRAME_SECONDS, WINDOW_SECONDS, Filterbank
+from latentheads.contrib.speech.waveform import read_duration, read_sample_rate, read_waveform
 
 
 @dataclass(frozen=True)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from latentheads.batch import EOS, SPECIALS
+from latentheads.contrib.speech.audio import load_features_for_run
+from latentheads.contrib.speech.features import FRAME_SECONDS, Filterbank
+from latentheads.contrib.speech.frames import pack_frames
+from latentheads.contrib.speech.subsampler import FACTOR, subsampled_length
+from latentheads.corpora.frames import Frames
 from latentheads.corpora.rows import Rows
-from latentheads.corpora.speech.features import FRAME_SECONDS, Filterbank
-from latentheads.corpora.speech.frames import Frames
 from latentheads.corpora.vocabulary import Vocabulary
-from latentheads.layers.subsampler import FACTOR, subsampled_length
+from latentheads.errors import UnfinishedError, one_line_message
 
 POSITION = len(SPECIALS)
 """The only token id of speech: it marks a position; the frames hold its content."""
-
-
-def bins_of(source: Vocabulary | None) -> int:
-    """Number of mel bins if the source is speech; 0 for text, and without a source."""
-    return source.filterbank.bins if isinstance(source, Positions) else 0
 
 
 class Positions(Vocabulary):
@@ -34,6 +33,7 @@ class Positions(Vocabulary):
 
     def __init__(self, filterbank: Filterbank) -> None:
         self.filterbank = filterbank
+        self.bins = filterbank.bins
 
     def __len__(self) -> int:
         return POSITION + 1
@@ -48,6 +48,23 @@ class Positions(Vocabulary):
     def encode_all(self, lines: Iterable[str]) -> Rows:
         """Not supported; see `encode`."""
         return Rows.of(map(self.encode, lines))
+
+    def encode_inputs(
+        self, inputs: Sequence[str | Path], max_seconds: float = 0.0
+    ) -> tuple[Rows, Frames]:
+        """The positions and the frames of audio files.
+
+        Raises:
+            UnfinishedError: A file cannot be used; one line that names it.
+        """
+        features = []
+        for file in inputs:
+            try:
+                features.append(load_features_for_run(Path(file), self.filterbank, max_seconds))
+            except (ValueError, MemoryError) as error:
+                raise UnfinishedError(f"{file}: {one_line_message(error)}") from error
+        frames = pack_frames(features, self.filterbank.bins)
+        return self.rows(frames), frames
 
     def rows(self, frames: Frames) -> Rows:
         """The positions of utterances."""

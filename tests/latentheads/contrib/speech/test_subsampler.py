@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from latentheads.layers.subsampler import Subsampler, subsampled_length
+from latentheads.contrib.speech.subsampler import Subsampler, subsampled_length
 
 LENGTHS = [1, 2, 3, 4, 5, 8, 11, 13]
 

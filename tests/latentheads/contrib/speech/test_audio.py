@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from latentheads.corpora.speech.audio import AudioReader, load_features
-from latentheads.corpora.speech.waveform import read_waveform
-from tests.latentheads.corpora.speech.sounds import RATE, SMALL, make_noise, write_sound
+from latentheads.contrib.speech.audio import AudioReader, load_features
+from latentheads.contrib.speech.waveform import read_waveform
+from tests.latentheads.contrib.speech.sounds import RATE, SMALL, make_noise, write_sound
 
 
 @pytest.mark.parametrize("ending", ["wav", "flac", "ogg", "opus", "mp3"])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from latentheads.corpora.speech.waveform import AUDIO_EXTENSIONS
+from latentheads.contrib.speech.waveform import AUDIO_EXTENSIONS
 from latentheads.corpora.text import find_file, iterate_lines
 from latentheads.errors import shown
 

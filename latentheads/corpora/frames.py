@@ -1,11 +1,9 @@
-"""Packed frames of many utterances in one flat array, which may be memory-mapped."""
+"""Sources that are no text: the frames of many utterances in one array, perhaps memory-mapped."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -70,30 +68,3 @@ class Frames:
         for end, index in zip(np.cumsum(self.lengths).tolist(), range(len(self)), strict=True):
             memmap[end - self.lengths[index] : end] = self[index]
         memmap.flush()
-
-
-def pack_frames(
-    utterances: Iterable[NDArray[np.float16]], bins: int, folder: Path | None = None
-) -> Frames:
-    """Writes frames to an unnamed temporary file and memory-maps it.
-
-    The system deletes the file when the frames are no longer used.
-
-    Args:
-        utterances: The frames of each utterance.
-        bins: Number of mel bins.
-        folder: Folder of the temporary file; None: the system's.
-    """
-    lengths: list[int] = []
-    with tempfile.TemporaryFile(dir=folder) as file:
-        for frames in utterances:
-            file.write(np.ascontiguousarray(frames, np.float16).data)
-            lengths.append(len(frames))
-        file.flush()
-        return Frames(_map_frames(file, sum(lengths), bins), np.cumsum(lengths, dtype=np.int64))
-
-
-def _map_frames(file: Any, num_frames: int, bins: int) -> NDArray[np.float16]:
-    if not num_frames:  # an empty file cannot be mapped
-        return np.zeros((0, bins), np.float16)
-    return np.asarray(np.memmap(file, np.float16, "r", shape=(num_frames, bins)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from latentheads.layers.spec_augment import POLICIES, SpecAugmentPolicy, apply_spec_augment
+from latentheads.contrib.speech.spec_augment import POLICIES, SpecAugmentPolicy, apply_spec_augment
 
 LENGTHS = torch.tensor([40, 9, 1])
 

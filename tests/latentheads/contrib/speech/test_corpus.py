@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from latentheads.contrib.heads.labels import name_tokens
+from latentheads.contrib.speech.audio import load_features
+from latentheads.contrib.speech.data import Speech
+from latentheads.contrib.speech.frames import Frames, pack_frames
+from latentheads.contrib.speech.vocabulary import POSITION, Positions
 from latentheads.corpora import Corpus, batches
 from latentheads.corpora.batches import collate
-from latentheads.corpora.speech.audio import load_features
-from latentheads.corpora.speech.frames import Frames, pack_frames
-from latentheads.corpora.speech.vocabulary import POSITION, Positions
-from latentheads.corpora.subwords import vocabulary_from_json
-from latentheads.data import Speech
-from tests.latentheads.corpora.speech.sounds import (
+from latentheads.corpora.vocabulary import vocabulary_from_json
+from tests.latentheads.contrib.speech.sounds import (
     SMALL,
     TEXTS,
     make_noise,
@@ -75,7 +75,7 @@ def test_frames_are_mapped_and_a_cache_gives_them_back(
     place = str(tmp_path / cache) if cache else ""
     made = read(folder, cache=place)
     if cache:
-        monkeypatch.setattr("latentheads.corpora.speech.corpus.speech", None)
+        monkeypatch.setattr("latentheads.contrib.speech.corpus.speech", None)
     again = read(folder, cache=place)
     for part in ("train", "test"):
         first, second = getattr(made, part), getattr(again, part)
@@ -174,7 +174,7 @@ def test_what_is_held_out_is_refused_before_training_is_heard(
         heard.append(path)
         return load_features(path, *given)
 
-    monkeypatch.setattr("latentheads.corpora.speech.audio.load_features", listen)
+    monkeypatch.setattr("latentheads.contrib.speech.audio.load_features", listen)
     with pytest.raises(ValueError, match=said):
         read(folder, **options)
     assert not [path for path in heard if path.name.startswith("train")]

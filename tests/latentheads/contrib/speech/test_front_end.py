@@ -11,6 +11,8 @@ from torch import Tensor
 
 from latentheads import Batch, WithSelection, terms
 from latentheads.batch import PAD
+from latentheads.contrib.speech.front_end import SpeechOptions
+from latentheads.contrib.speech.subsampler import subsampled_length
 from latentheads.decoding.beam_search import beam_search
 from latentheads.guides import Tied
 from latentheads.inference.bound import traces
@@ -18,10 +20,9 @@ from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.logits.latent import Logits
-from latentheads.layers.subsampler import subsampled_length
 from latentheads.models import PRIORS, Network, Translation, make_prior
 from latentheads.models.layers import Stack
-from latentheads.models.network import PreNorm, SpeechOptions
+from latentheads.models.network import PreNorm
 from tests.tiny import FORMS, TARGETS, attach, jiggle, sizes
 
 BINS, TYPES = 5, 13

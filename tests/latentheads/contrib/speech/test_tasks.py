@@ -10,18 +10,19 @@ import pytest
 import torch
 
 from latentheads import WithSelection, terms
+from latentheads.contrib.speech.data import Speech
 from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Tagged
-from latentheads.data import Speech, Tasks
+from latentheads.data import Tasks
 from latentheads.decoding.beam_search import beam_search
 from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import Translation
 from latentheads.runs.build import make_model
 from latentheads.runs.describe import describe_data
 from latentheads.runs.settings import Settings
-from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_table
+from tests.latentheads.contrib.speech.sounds import make_noise, write_sound, write_table
 
 ROWS = [("de", "ann", "eins"), ("fr", "ann", "un"), ("de", "bob", "zwei"), ("de", "ann", "drei")]
 

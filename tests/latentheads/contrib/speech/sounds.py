@@ -8,8 +8,8 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from latentheads.corpora.speech.audio import AudioOptions
-from latentheads.corpora.speech.features import Filterbank
+from latentheads.contrib.speech.audio import AudioOptions
+from latentheads.contrib.speech.features import Filterbank
 
 RATE = 8000
 TEXTS = ["one two", "two", "one one", "two one"]

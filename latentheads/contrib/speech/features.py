@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from latentheads.checks import check_least
-from latentheads.corpora.speech.waveform import Waveform
+from latentheads.contrib.speech.waveform import Waveform
 from latentheads.packages import import_optional
 
 if TYPE_CHECKING:

@@ -12,19 +12,21 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from latentheads.contrib.speech.audio import AudioOptions, AudioReader, validate_header
+from latentheads.contrib.speech.features import FRAME_SECONDS
+from latentheads.contrib.speech.frames import pack_frames
+from latentheads.contrib.speech.subsampler import subsampled_length
+from latentheads.contrib.speech.table import COLUMNS, REQUIRED_COLUMNS, Utterance
+from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora.characters import Characters
-from latentheads.corpora.corpus import Corpus, Log, Part
-from latentheads.corpora.length_limits import Side, limit_lengths, validate_lengths
-from latentheads.corpora.multi_task import language_tag
-from latentheads.corpora.speech.audio import AudioOptions, AudioReader, validate_header
-from latentheads.corpora.speech.features import FRAME_SECONDS
-from latentheads.corpora.speech.frames import Frames, pack_frames
-from latentheads.corpora.speech.table import COLUMNS, REQUIRED_COLUMNS, Utterance
-from latentheads.corpora.speech.vocabulary import Positions
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.frames import Frames
+from latentheads.corpora.length_limits import Side, validate_lengths
+from latentheads.corpora.part import Log, Part
+from latentheads.corpora.processor import Processor
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.tasks import Mixture, Task
-from latentheads.corpora.vocabulary import Tagged, Vocabulary
-from latentheads.layers.subsampler import subsampled_length
+from latentheads.corpora.vocabulary import Tagged, Vocabulary, language_tag, tag_of
 from latentheads.packages import MissingPackageError
 
 MIN_FRAMES = 5
@@ -102,8 +104,17 @@ def speech(
         assigner.add_tasks(_encode(texts[part], frames[part], target, source), texts[part], target)
         for part in texts
     )
-    corpus = Corpus(name, replace(train_part, references=()), valid_part, test_part, target, source)
-    return limit_lengths(corpus, max_line, locate, log) if max_line else corpus
+    recognises = mixture is None or all(task.source == task.target for task in mixture.tasks)
+    processor = Processor(
+        target,
+        source,
+        mixture=mixture,
+        default_source=None if recognises else "",
+        max_seconds=audio_options.max_seconds,
+    )
+    train_part = replace(train_part, references=())
+    corpus = Corpus(name, train_part, valid_part, test_part, processor)
+    return corpus.without_long_lines(max_line, locate, log)
 
 
 class _TaskAssigner:
@@ -179,7 +190,7 @@ class _TaskAssigner:
         tasks = np.array([self.task_index(utterance) for utterance in utterances], np.int32)
         tags = None
         if isinstance(target, Tagged):
-            tag_ids = [target.tag(language_tag(task.target)) for task in self.mixture.tasks]
+            tag_ids = [tag_of(target, task.target) for task in self.mixture.tasks]
             tags = np.array(tag_ids, np.int32)[tasks]
         return replace(part, task=tasks, mixture=self.mixture, tags=tags)
 

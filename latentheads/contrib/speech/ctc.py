@@ -16,15 +16,15 @@ from torch.nn import functional as F
 
 from latentheads.batch import EOS, PAD
 from latentheads.layers.numeric import full_precision
+from latentheads.models.front_end import EncoderLoss
 
 
-class CTC(nn.Module):
+class CTC(EncoderLoss):
     """Predicts a token or blank at each position of an encoder. PAD is the blank."""
 
     def __init__(self, width: int, vocab_size: int, weight: float) -> None:
-        super().__init__()
+        super().__init__(weight)
         self.head = nn.Linear(width, vocab_size)
-        self.weight = weight
 
     def forward(
         self,

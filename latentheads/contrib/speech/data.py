@@ -6,20 +6,21 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
-from latentheads.corpora.speech.audio import AudioOptions
-from latentheads.corpora.speech.features import Filterbank
-from latentheads.corpora.speech.table import find_utterances, read_utterances, text_files
+from latentheads.contrib.speech.audio import AudioOptions
+from latentheads.contrib.speech.corpus import speech
+from latentheads.contrib.speech.features import Filterbank
+from latentheads.contrib.speech.table import find_utterances, read_utterances, text_files
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Log
+from latentheads.corpora.processor import MAX_LINE, TextOptions
 from latentheads.corpora.text import PARTS
-from latentheads.data.base import MAX_LINE, FolderData, Log, name_of_folder
+from latentheads.data.base import FolderData, name_of_folder
 from latentheads.data.tasks import Tasks
 from latentheads.options import Size, options_class
-
-if TYPE_CHECKING:
-    from latentheads.corpora.corpus import Corpus
 
 
 @options_class(kw_only=True)
@@ -85,6 +86,12 @@ class Speech(FolderData):
         return f"{name_of_folder(self.folder)} {task}"
 
     @property
+    def text_options(self) -> TextOptions:
+        """How text is encoded, and how long an utterance may be."""
+        options = super().text_options
+        return replace(options, max_line=self.max_line, max_seconds=self.max_seconds)
+
+    @property
     def audio_options(self) -> AudioOptions:
         """How audio files are read."""
         return AudioOptions(Filterbank(self.bins, self.top_frequency), self.max_seconds)
@@ -94,8 +101,6 @@ class Speech(FolderData):
         return find_utterances(self.path, part, self._stem(part))
 
     def _read(self, log: Log | None, scratch: Path | None) -> Corpus:
-        from latentheads.corpora.speech.corpus import speech
-
         train, valid, test = (read_utterances(self._table(part)) for part in PARTS)
         return speech(
             self.name,

@@ -14,15 +14,15 @@ import torch
 from torch.nn.functional import one_hot
 
 import latentheads as lh
-from latentheads.data import Speech
+from latentheads.contrib.speech import transcription
+from latentheads.contrib.speech.data import Speech
 from latentheads.errors import UnfinishedError
 from latentheads.guides import Cascaded, Tied
 from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import Translation
-from latentheads.runs import transcription
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
-from tests.latentheads.corpora.speech.sounds import make_noise, write_sound, write_speech
+from tests.latentheads.contrib.speech.sounds import make_noise, write_sound, write_speech
 from tests.tiny import jiggle
 
 SIZES: dict[str, Any] = {"width": 8, "heads": 2, "layers": 1, "speech": {"channels": 4}}
@@ -36,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     corpus = data.load()
     model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES).double().eval()
     guide = Cascaded(model).double().eval()
-    return Run(folder, Settings(data=data), corpus.target, corpus.source, model, guide, 7)
+    return Run(folder, Settings(data=data), corpus.processor, model, guide, 7)
 
 
 def test_a_file_that_is_lost_is_named(run: Run, tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from latentheads.data import Speech, Tasks
-from tests.latentheads.corpora.speech.sounds import write_speech
+from latentheads.contrib.speech.data import Speech
+from latentheads.data import Tasks
+from tests.latentheads.contrib.speech.sounds import write_speech
 
 
 def test_its_name_is_that_of_the_folder_and_of_what_is_done_with_it() -> None:

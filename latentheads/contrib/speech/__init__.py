@@ -1,0 +1,32 @@
+"""Speech: audio files to frames, their corpora, and the front end of a network that reads them.
+
+``--data speech`` reads a folder of audio files with their texts, as ``Speech`` does in Python. The
+core knows frames, not sound: the tables of data classes, vocabularies and front ends name what
+stands here, which is loaded when it is first needed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from latentheads.contrib.speech.data import Speech as Speech
+    from latentheads.contrib.speech.front_end import SpeechOptions as SpeechOptions
+
+PLACES = {"Speech": "data", "SpeechOptions": "front_end"}
+"""The module of every public name."""
+
+__all__ = ["Speech", "SpeechOptions"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name when it is first used."""
+    if name not in PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{PLACES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

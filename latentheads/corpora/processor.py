@@ -1,0 +1,127 @@
+"""What turns a text into token ids after training as it did in training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from latentheads.corpora.part import Part
+from latentheads.corpora.tasks import Mixture
+from latentheads.corpora.text import normalise_whitespace
+from latentheads.corpora.vocabulary import Vocabulary, tag_of
+from latentheads.options import read_record
+
+Whitespace = Literal["normalise", "keep"]
+"""What becomes of the blanks and tabs of a text."""
+
+MAX_LINE = 1024
+"""Most tokens of a line, where nothing else is said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """How text is encoded, its vocabularies aside: what a run folder keeps beside them.
+
+    Attributes:
+        whitespace: Whether runs of blanks and tabs become one blank, or stay.
+        max_line: Most tokens of a line; 0: any.
+        max_source: Most tokens of a source, the rest of which is cut off; 0: any.
+        max_seconds: Longest utterance of speech; 0: any.
+        block: Tokens of the blocks of a running text; 0: sentences.
+        context: Least context of a token where perplexity is measured by windows; 0: by blocks
+            alone.
+        direction: Source and target language in words; empty where nothing says it.
+        mixture: The tasks and how they are mixed; None where there is one alone.
+        default_source: The language that a task is translated from where its name has none. Empty:
+            it has to have one. None: the language of its target, as of recognised speech.
+    """
+
+    whitespace: Whitespace = "keep"
+    max_line: int = MAX_LINE
+    max_source: int = 0
+    max_seconds: float = 0.0
+    block: int = 0
+    context: int = 0
+    direction: str = ""
+    mixture: Mixture | None = None
+    default_source: str | None = ""
+
+    def normalise(self, line: str) -> str:
+        """A line with its white space as the text of the corpus has it."""
+        return normalise_whitespace(line) if self.whitespace == "normalise" else line
+
+
+@dataclass(frozen=True)
+class Processor(TextOptions):
+    """Encodes and decodes text for a model; it needs neither the corpus nor its options.
+
+    Attributes:
+        target: Target vocabulary.
+        source: Source vocabulary; None for a language model.
+
+    Example:
+        >>> from latentheads.corpora import Words
+        >>> Processor(Words(["a", "house"])).encode(["a house", "a"])
+        Part(2 sentences, 5 target tokens)
+    """
+
+    target: Vocabulary
+    source: Vocabulary | None = None
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether its input is text: no source of speech."""
+        return self.source is None or self.source.is_text
+
+    @property
+    def longest_line(self) -> int:
+        """Most tokens of a text; 0: any, as of a text that is cut into blocks."""
+        return 0 if self.block else self.max_line
+
+    def encode(self, inputs: Sequence[str | Path], task: int | None = None) -> Part:
+        """Encodes inputs as a part of a corpus: sources with placeholders for targets, or targets.
+
+        Args:
+            inputs: Normalised lines; of a source that is no text, files.
+            task: The index of their task, where there are several.
+        """
+        if self.source is None:
+            return Part(self.target.encode_inputs(inputs)[0], None)
+        rows, frames = self.source.encode_inputs(inputs, self.max_seconds)
+        if self.max_source:
+            rows = rows.truncate(self.max_source)
+        return self.with_task(Part(rows, rows, frames=frames), task)
+
+    def with_task(self, part: Part, task: int | None) -> Part:
+        """A part of one task alone, with the tag of its target language where there are several."""
+        if self.mixture is None or task is None:
+            return part
+        part = replace(part, task=np.full(len(part), task, np.int32), mixture=self.mixture)
+        if not self.mixture.tags or not len(part):
+            return part
+        language = self.mixture.tasks[task].target
+        if part.frames is not None:  # speech has no token that a tag could stand before
+            tags = np.full(len(part), tag_of(self.target, language), np.int32)
+            return replace(part, tags=tags)
+        assert part.sources is not None
+        assert self.source is not None
+        rows = part.sources.prepended(tag_of(self.source, language))
+        return replace(part, targets=rows, sources=rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the vocabularies, which have a file of their own."""
+        return {
+            field.name: asdict(self.mixture)
+            if field.name == "mixture" and self.mixture is not None
+            else getattr(self, field.name)
+            for field in fields(TextOptions)
+        }
+
+    @classmethod
+    def from_json(cls, value: Any, target: Vocabulary, source: Vocabulary | None) -> Processor:
+        """Restores a processor from the value of `to_json` and its vocabularies."""
+        return cls(target, source, **vars(read_record(TextOptions, value, "processor")))

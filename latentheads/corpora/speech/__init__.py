@@ -1,1 +1,0 @@
-"""Speech corpora: audio files to filterbank frames, frames and transcripts to a corpus."""

@@ -1,0 +1,68 @@
+"""Callbacks: what watches a training, as checkpoints, progress and trackers do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from latentheads.errors import shown
+
+
+class Callback:
+    """Watches a training; a subclass overrides the methods that it needs, and all do nothing here.
+
+    With several processes each has its own callbacks, and only those of the first are told of
+    evaluations.
+
+    Attributes:
+        quiet: Print nothing.
+
+    Example:
+        >>> class Bounds(lh.Callback):
+        ...     def on_evaluate(self, record, is_best):
+        ...         print(record["step"], is_best, "elbo" in record["valid"])
+        >>> options = {"steps": 2, "warmup_steps": 1, "quiet": True}
+        >>> fitted = lh.fit(model, guide, [batch], callbacks=[Bounds()], **options)
+        2 True True
+    """
+
+    quiet: bool = False
+
+    def on_train_begin(self, step: int, steps: int) -> None:
+        """Is called before the first step.
+
+        Args:
+            step: Steps that were done before.
+            steps: Steps of the whole training.
+        """
+
+    def on_step_end(self, step: int) -> None:
+        """Is called after each step; it must not wait for another thread that runs a model.
+
+        Args:
+            step: Steps done.
+        """
+
+    def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> bool | None:
+        """Is called after each evaluation on validation; True stops training.
+
+        Args:
+            record: Its step, ``objective``, ``learning_rate``, ``gradient_norm`` and speed, the
+                scores of ``valid``, and ``kl_by_site``: a line of ``metrics.jsonl``.
+            is_best: Whether these weights are the best so far.
+        """
+
+    def on_save(self) -> None:
+        """Is called by every process where the state of the training should be saved."""
+
+    def on_train_end(self) -> None:
+        """Is called when training has ended; not if it was broken off."""
+
+
+def check_callbacks(callbacks: object) -> list[Callback]:
+    """Validates that these are callbacks."""
+    given = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
+    checked = [callback for callback in given if isinstance(callback, Callback)]
+    if len(checked) < len(given) or given is not callbacks:
+        raise ValueError(f"callbacks must be a list of lh.Callback objects, got {shown(callbacks)}")
+    return checked

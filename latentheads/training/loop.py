@@ -1,0 +1,73 @@
+"""The loop of every training, in memory or with a folder: steps, evaluations, callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from latentheads.batch import Batch
+from latentheads.corpora import Part
+from latentheads.inference.evaluation import Report
+from latentheads.training.callbacks import Callback
+from latentheads.training.early_stopping import Best, validate
+from latentheads.training.engine import Engine, Progress
+from latentheads.training.progress import ProgressBar, ProgressDisplay, note_long_warmup
+
+
+class Loop:
+    """Trains a model and its guide up to the last step, or until they get no better.
+
+    Args:
+        engine: Makes the steps.
+        valid: What says which weights are best.
+        seed: Of the noise of evaluations.
+        callbacks: Told of steps and evaluations, in this order.
+        best: The best evaluation of earlier steps.
+        quiet: Show no progress.
+
+    Attributes:
+        report: The bound and its terms at the best evaluation; None before.
+        step: The steps that the best weights have seen.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        valid: Part | Iterable[Batch],
+        seed: int,
+        callbacks: Sequence[Callback],
+        best: Best | None = None,
+        quiet: bool = False,
+    ) -> None:
+        self.engine, self.valid, self.seed = engine, valid, seed
+        self.callbacks = [*callbacks]
+        self.best = Best() if best is None else best
+        self.quiet = quiet
+        self.report: Report | None = None
+        self.step = 0
+
+    def run(self) -> None:
+        """Trains; the model has the last weights then."""
+        engine, training = self.engine, self.engine.training
+        if not self.quiet:
+            note_long_warmup(training)
+        # a headline has said that there is nothing to train
+        is_hidden = self.quiet or engine.is_fixed
+        with ProgressDisplay(training.steps, engine.step, is_hidden) as display:
+            self.callbacks.append(ProgressBar(display))
+            for callback in self.callbacks:
+                callback.on_train_begin(engine.step, training.steps)
+            engine.run(self.evaluate, self.callbacks)
+            for callback in self.callbacks:
+                callback.on_train_end()
+
+    def evaluate(self, progress: Progress) -> bool:
+        """Evaluates on validation and tells the callbacks; returns whether to stop."""
+        engine, training = self.engine, self.engine.training
+        metric, seed = training.metric, self.seed
+        result = validate(engine.model, engine.guide, self.valid, progress, metric, seed)
+        is_best = self.best.is_improved_by(result, engine.model)
+        if is_best:
+            self.step, self.report = progress.step, result.report
+        record = result.record
+        is_stop = [callback.on_evaluate(record, is_best) for callback in self.callbacks]
+        return self.best.should_stop(training.patience) or any(is_stop)

@@ -1,0 +1,77 @@
+"""What encodes text after training: it is kept as JSON, and encodes as the corpus was encoded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import latentheads as lh
+from latentheads.corpora import Processor, Words
+from latentheads.corpora.tasks import Mixture, Task
+from latentheads.corpora.vocabulary import Tagged
+
+WORDS = Words(["a", "b", "c"])
+MIXTURE = Mixture((Task("x", "y", "news"), Task("x", "z", "talk")), "domain", 5.0, True)
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        Processor(WORDS),
+        Processor(WORDS, WORDS, whitespace="normalise", max_line=7, max_source=5, direction="in"),
+        Processor(WORDS, block=5, context=2),
+        Processor(WORDS, WORDS, mixture=MIXTURE, default_source=None, max_seconds=3.5),
+    ],
+)
+def test_its_json_restores_it(processor: Processor) -> None:
+    value = json.loads(json.dumps(processor.to_json()))
+    restored = Processor.from_json(value, processor.target, processor.source)
+    assert restored == processor
+    assert type(restored.mixture) is type(processor.mixture)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("max_line", "many", r"^processor\.max_line must be a whole number, got 'many'$"),
+        ("whitespace", "drop", r"^processor\.whitespace must be one of normalise, keep; got"),
+        ("mixture", {"tasks": [["x"]]}, r"^processor\.mixture"),
+    ],
+)
+def test_what_it_cannot_be_is_named(name: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Processor.from_json({**Processor(WORDS).to_json(), name: value}, WORDS, None)
+
+
+def test_a_source_is_cut_and_begins_with_the_tag_of_its_task() -> None:
+    source = Tagged(WORDS, ["<2y>", "<2z>"])
+    processor = Processor(WORDS, source, mixture=MIXTURE, max_source=3)
+    part = processor.encode(["a b c", "c"], task=1)
+    assert part.sources is not None
+    tag = source.tag("<2z>")
+    expected = [[tag, *WORDS.encode("a b")[:2], 2], [tag, *WORDS.encode("c")]]
+    assert [row.tolist() for row in part.sources] == expected
+    assert part.task is not None
+    assert part.task.tolist() == [1, 1]
+    alone = replace(processor, source=None).encode(["a b c"])
+    assert alone.sources is None
+    assert [row.tolist() for row in alone.targets] == [WORDS.encode("a b c")]
+
+
+def test_a_corpus_has_that_which_encoded_it() -> None:
+    data = lh.data.Grammar(sentences=20, held_out=3)
+    corpus = data.load()
+    assert corpus.source is not None
+    assert corpus.processor == data.processor(corpus.target, corpus.source)
+    texts = corpus.source_texts(corpus.test)
+    again = corpus.processor.encode(texts).sources
+    assert again is not None
+    assert corpus.test.sources is not None
+    assert again.tokens.tolist() == corpus.test.sources.tokens.tolist()
+    pairs = [("ein Haus", "a house")] * 3
+    own = lh.Corpus.from_pairs(pairs, pairs, pairs, vocab_size=300, max_line=40)
+    assert own.processor.max_line == 40
+    mixed = own.with_mixture(MIXTURE)
+    assert mixed.processor.mixture == mixed.train.mixture == MIXTURE
