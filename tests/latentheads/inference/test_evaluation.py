@@ -488,7 +488,7 @@ def test_where_alignments_alone_are_drawn_the_network_is_run_once(shape: str) ->
     [
         {"prior": "independent"},
         {"prior": "delta", "gate": bernoulli_gate()},
-        {"latent": (), "gate": bernoulli_gate()},
+        {"blocks": "none", "gate": bernoulli_gate()},
     ],
 )
 def test_a_network_that_draws_anything_is_run_for_each_draw(options: Any) -> None:
