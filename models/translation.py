@@ -54,7 +54,7 @@ class Translation(Decoder):
         source_vocab_size: Source vocabulary size, including special tokens.
         target_vocab_size: Target vocabulary size.
         network: Sizes.
-        latents: What is random: latents, or their options; by default alignment heads alone.
+        latents: What is random: latents, or their options; None: alignment heads alone.
         label_smoothing: Label smoothing of the likelihood in training.
         adapters: Residual layers for each task; None: none.
         bins: Coefficients of a frame, for a source of speech; 0: the source is text.
@@ -77,7 +77,7 @@ class Translation(Decoder):
         source_vocab_size: int,
         target_vocab_size: int,
         network: Network | None = None,
-        latents: Sequence[Latent | LatentOptions] = DEFAULT_LATENTS,
+        latents: Sequence[Latent | LatentOptions] | None = None,
         label_smoothing: float = 0.0,
         adapters: Adapters | None = None,
         bins: int = 0,
@@ -85,6 +85,7 @@ class Translation(Decoder):
     ) -> None:
         super().__init__(ATTENTION_TYPES, label_smoothing)
         check_network(network)
+        latents = DEFAULT_LATENTS if latents is None else latents
         sizes = network or Network()
         shape = ModelShape(sizes.heads, ATTENTION_TYPES, sizes.width, sizes.dropout)
         self.add_latents(make_latents(latents, shape, before_blocks=True))
@@ -156,7 +157,7 @@ class Translation(Decoder):
     def of(
         cls,
         corpus: Corpus,
-        latents: Sequence[Latent | LatentOptions] = DEFAULT_LATENTS,
+        latents: Sequence[Latent | LatentOptions] | None = None,
         label_smoothing: float = 0.0,
         ctc: float = 0.0,
         **sizes: Any,
@@ -165,8 +166,8 @@ class Translation(Decoder):
 
         Args:
             corpus: A parallel corpus, or one of speech.
-            latents: What is random: latents, or their options, such as ``lh.LogitsOptions()``; by
-                default alignment heads alone.
+            latents: What is random: latents, or their options, such as ``lh.LogitsOptions()``;
+                None: alignment heads alone.
             label_smoothing: Label smoothing of the likelihood in training.
             ctc: Weight of the CTC loss in training, for a corpus of speech.
             **sizes: Fields of :class:`latentheads.models.Network`.
