@@ -156,8 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling("compare.py", kept, kept, user_errors=(ValueError,)):
         common = take_common(run_options, line, "compare.py", options.replaced)
         plans = plan_all(common, line, options, out, "compare.py")
-        if not train_all(plans, options, out):
-            return 0
+        train_all(plans, options, out)
         runs = read_all(plans)
     rows = summarise(runs, list(dict.fromkeys(plan.recipe for plan in plans)))
     score = primary_score(rows[0])

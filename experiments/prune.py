@@ -5,7 +5,6 @@ python experiments/prune.py runs/transformer-seed0 --keep_heads 16,8 --out runs/
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import tempfile
@@ -38,7 +37,7 @@ from latentheads.experiments.pruning.networks import (
     pruned_networks,
     time_all,
 )
-from latentheads.files import finite, locked_folder, write_text
+from latentheads.files import locked_folder, write_json
 from latentheads.metrics.scores import SCORES, format_value, primary_score
 from latentheads.names import ATTENTION_TYPES, attention_type_of, parse_attention_types
 from latentheads.pruning import all_heads, fold_selection
@@ -263,8 +262,7 @@ def write(
     record = {"run": str(run.path), "corpus": corpus.name, **facts, "rounds": options.rounds}
     record["decoding"] = asdict(run.settings.decode)
     record["device"] = run.model.device.type
-    text = json.dumps(finite({**record, "curve": points}), indent=2) + "\n"
-    write_text(folder / "curve.json", text)
+    write_json(folder / "curve.json", {**record, "curve": points})
     from latentheads.contrib.plot import draw_pruning, save  # slow to import
 
     save(draw_pruning(points, run.settings.title), folder / "curve.png")

@@ -7,7 +7,6 @@ python experiments/score.py runs/transformer-seed0 runs/cascaded-seed0 --likelih
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from latentheads.experiments.cli.parser import (
 )
 from latentheads.experiments.cli.systems import System, compare, read_systems
 from latentheads.experiments.cli.tables import aligned
-from latentheads.files import finite, write_text
+from latentheads.files import write_json
 from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import RESAMPLES, SEED, Estimate, check_resamples
 from latentheads.metrics.scores import SCORES
@@ -186,9 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.json is not None:
             with error_handling("score.py"):
-                write_text(
-                    options.json, json.dumps(finite(figures), indent=2, ensure_ascii=False) + "\n"
-                )
+                write_json(options.json, figures)
     finally:
         print_result("score.py", text)
     return 0

@@ -119,8 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for number in options.head_numbers
         }
         all_plans = [plan for of_number in plans.values() for plan in of_number]
-        if not train_all(all_plans, options, out):
-            return 0
+        train_all(all_plans, options, out)
         runs, rows = read_sweep(plans, list(dict.fromkeys(plan.recipe for plan in all_plans)))
     with error_handling("sweep.py", hint, hint, user_errors=()):
         from latentheads.contrib.plot import draw_sweep, save  # slow to import

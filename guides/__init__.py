@@ -1,5 +1,8 @@
 """Guides: q(heads | x[, y]), one family in each file. ``GUIDES`` maps names to classes."""
 
+if __name__ != "latentheads.guides":  # two names would make two classes of each
+    raise ImportError(f"write latentheads.{__name__} for {__name__}: a class has one module")
+
 from latentheads.guide import Guide, ModelGuide
 from latentheads.guides.autoregressive import Autoregressive
 from latentheads.guides.cascaded import Cascaded

@@ -12,7 +12,7 @@ EXTRAS = {
     "kaldi_native_fbank": SPEECH,
     "soundfile": SPEECH,
     "shtab": ("tab completion", "completion"),
-    "submitit": ("launcher", "slurm"),
+    "submitit": ("slurm", "slurm"),
     "tensorboard": ("tensorboard", "tensorboard"),
     "transformers": ("a network of Hugging Face", "transformers"),
 }

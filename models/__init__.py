@@ -1,5 +1,8 @@
 """Models p(y, heads | x): a network, priors of its heads, and a likelihood."""
 
+if __name__ != "latentheads.models":  # two names would make two classes of each
+    raise ImportError(f"write latentheads.{__name__} for {__name__}: a class has one module")
+
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.logits.priors import PRIORS, Prior, make_prior
 from latentheads.model import HeadModel

@@ -10,8 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.corpora import Corpus
-from latentheads.corpora.corpus import check_corpus
+from latentheads.corpora.processor import HasProcessor, Processor, processor_of
 from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.latent import Latent
 from latentheads.latents.network import Choice
@@ -35,6 +34,7 @@ class LanguageModel(Decoder):
         network: Sizes.
         latents: What is random: latents, or their options; None: alignment heads alone.
         label_smoothing: Label smoothing of the likelihood in training.
+        targets: Names of the tasks that it distinguishes, for latents of each task.
 
     Example:
         >>> sizes = Network(width=16, heads=2)
@@ -49,13 +49,22 @@ class LanguageModel(Decoder):
         network: Network | None = None,
         latents: Sequence[Latent | LatentOptions] | None = None,
         label_smoothing: float = 0.0,
+        targets: Sequence[str] = ("",),
     ) -> None:
         attention_type = ATTENTION_TYPES[1]
         super().__init__((attention_type,), label_smoothing)
         check_network(network)
         latents = DEFAULT_LATENTS if latents is None else latents
         sizes = network or Network(norm=PreNorm())
-        shape = ModelShape(sizes.heads, (attention_type,), sizes.width, sizes.dropout, True)
+        shape = ModelShape(
+            sizes.heads,
+            (attention_type,),
+            sizes.width,
+            sizes.dropout,
+            is_causal=True,
+            sources=tuple(targets),
+            targets=tuple(targets),
+        )
         self.add_latents(make_latents(latents, shape, before_blocks=True))
         self.network, heads = sizes, HeadOptions.of(self)
         _check_options(sizes)
@@ -74,7 +83,7 @@ class LanguageModel(Decoder):
     @classmethod
     def of(
         cls,
-        corpus: Corpus,
+        corpus: HasProcessor | Processor,
         latents: Sequence[Latent | LatentOptions] | None = None,
         label_smoothing: float = 0.0,
         **sizes: Any,
@@ -88,11 +97,11 @@ class LanguageModel(Decoder):
             label_smoothing: Label smoothing of the likelihood in training.
             **sizes: Fields of :class:`latentheads.models.Network`; pre-norm by default.
         """
-        check_corpus(corpus)
-        if corpus.source is not None:
-            raise ValueError(f"corpus {corpus.name!r} has a source: it is for Translation")
+        processor = processor_of(corpus)
+        if processor.source is not None:
+            raise ValueError("this corpus has a source: it is for Translation")
         network = make_network({"norm": PreNorm(), **sizes})
-        return cls(len(corpus.target), network, latents, label_smoothing)
+        return cls(len(processor.target), network, latents, label_smoothing)
 
     @property
     def vocabulary_sizes(self) -> dict[str, int]:

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
-from latentheads.corpora import Corpus
-from latentheads.corpora.corpus import check_corpus
+from latentheads.corpora.processor import HasProcessor, Processor, processor_of
 from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.latent import Latent
 from latentheads.latents.network import Choice, EncoderDecoderStates
@@ -57,6 +56,8 @@ class Translation(Decoder):
         latents: What is random: latents, or their options; None: alignment heads alone.
         label_smoothing: Label smoothing of the likelihood in training.
         adapters: Residual layers for each task; None: none.
+        sources: Names of the tasks that the encoder distinguishes, for latents of each task.
+        targets: The same for the decoder.
         bins: Coefficients of a frame, for a source of speech; 0: the source is text.
         ctc: Weight of the CTC loss in training, which is never part of a bound; 0: none.
 
@@ -80,6 +81,8 @@ class Translation(Decoder):
         latents: Sequence[Latent | LatentOptions] | None = None,
         label_smoothing: float = 0.0,
         adapters: Adapters | None = None,
+        sources: Sequence[str] = ("",),
+        targets: Sequence[str] = ("",),
         bins: int = 0,
         ctc: float = 0.0,
     ) -> None:
@@ -87,7 +90,14 @@ class Translation(Decoder):
         check_network(network)
         latents = DEFAULT_LATENTS if latents is None else latents
         sizes = network or Network()
-        shape = ModelShape(sizes.heads, ATTENTION_TYPES, sizes.width, sizes.dropout)
+        shape = ModelShape(
+            sizes.heads,
+            ATTENTION_TYPES,
+            sizes.width,
+            sizes.dropout,
+            sources=tuple(sources),
+            targets=tuple(targets),
+        )
         self.add_latents(make_latents(latents, shape, before_blocks=True))
         _check_source(sizes, source_vocab_size, target_vocab_size, bins)
         _check_ctc(ctc, bins)
@@ -156,7 +166,7 @@ class Translation(Decoder):
     @classmethod
     def of(
         cls,
-        corpus: Corpus,
+        corpus: HasProcessor | Processor,
         latents: Sequence[Latent | LatentOptions] | None = None,
         label_smoothing: float = 0.0,
         ctc: float = 0.0,
@@ -165,29 +175,30 @@ class Translation(Decoder):
         """Makes a model for the vocabularies of a corpus.
 
         Args:
-            corpus: A parallel corpus, or one of speech.
+            corpus: A parallel corpus, or one of speech, or the processor of one.
             latents: What is random: latents, or their options, such as ``lh.LogitsOptions()``;
                 None: alignment heads alone.
             label_smoothing: Label smoothing of the likelihood in training.
             ctc: Weight of the CTC loss in training, for a corpus of speech.
             **sizes: Fields of :class:`latentheads.models.Network`.
         """
-        check_corpus(corpus)
-        if corpus.source is None:
-            raise ValueError(f"corpus {corpus.name!r} has no source: it is for a LanguageModel")
+        processor = processor_of(corpus)
+        source, target = processor.source, processor.target
+        if source is None:
+            raise ValueError("this corpus has no source: it is for a LanguageModel")
         network = make_network(sizes)
-        if network.share == "all" and corpus.source is not corpus.target:
+        if network.share == "all" and source is not target:
             raise ValueError("share='all' needs one joint vocabulary of source and target")
-        vocab_sizes = len(corpus.source), len(corpus.target)
         model = cls(
-            *vocab_sizes,
+            len(source),
+            len(target),
             network,
             latents,
             label_smoothing,
-            bins=corpus.source.bins,
+            bins=source.bins,
             ctc=ctc,
         )
-        model.set_vocabularies(corpus.source, corpus.target)
+        model.set_vocabularies(source, target)
         return model
 
     @property

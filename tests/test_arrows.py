@@ -49,3 +49,10 @@ def test_options_of_data_make_corpora_and_no_corpus_imports_them() -> None:
     assert len(corpora) > 20
     for path in corpora:
         assert not [name for name in imported(path) if name.startswith("latentheads.data")], path
+
+
+def test_the_core_knows_frames_and_imports_no_speech() -> None:
+    core = [path for path in MODULES if "contrib" not in path.relative_to(LIBRARY.parent).parts]
+    assert len(core) > 150
+    for path in core:
+        assert not [name for name in imported(path) if "contrib.speech" in name], path

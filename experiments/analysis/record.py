@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,7 +14,7 @@ from latentheads.corpora import Rows
 from latentheads.experiments.analysis.tables import head_figures, link_rows, summary
 from latentheads.experiments.analysis.texts import Text
 from latentheads.experiments.cli.parser import Options
-from latentheads.files import finite
+from latentheads.files import format_json
 from latentheads.names import Block
 
 
@@ -27,7 +26,7 @@ def to_json(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: 
         "same_text": all(text.same(texts[0]) for text in texts),
         "runs": [_record(*pair) for pair in zip(texts, head_reports, strict=True)],
     }
-    return json.dumps(finite(record), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return format_json(record)
 
 
 def _record(text: Text, head_report: HeadReport) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, cast
 
 from latentheads.experiments.cli.startup import name_program
 
@@ -18,7 +18,6 @@ from latentheads.checks import check_distinct, check_items
 from latentheads.corpora import Corpus
 from latentheads.data import Data
 from latentheads.errors import print_message
-from latentheads.experiments.cli.cluster import ClusterRun, run_on_cluster
 from latentheads.experiments.cli.command_line import (
     FILE_OPTIONS,
     OPTION,
@@ -31,9 +30,9 @@ from latentheads.experiments.cli.errors import collecting_errors
 from latentheads.experiments.cli.jobs import (
     RunJob,
     make_slots,
-    parse_shard,
     raise_failures,
     run_jobs,
+    run_on_slurm,
 )
 from latentheads.experiments.cli.options import ProgramOptions, read_run_settings, trainer_of
 from latentheads.experiments.cli.trust import select_trusted
@@ -84,13 +83,8 @@ class ComparisonOptions(ProgramOptions):
         jobs: Runs beside each other, a process each, the processor's threads shared out; each
             writes its output to log.txt in its folder.
         devices: Numbers of GPUs, comma between: a run on each at once, or more with jobs.
-        launcher: Where jobs run: here; or through submitit on a Slurm cluster, whose folders this
-            machine shares, at most --jobs of them at once; or local, all at once on this machine as
-            a cluster would run them.
-        launcher_options: Resources of a cluster, in submitit's words, as
-            --launcher_options.slurm_partition gpu --launcher_options.timeout_min 600.
-        shard: I/N, to train the I-th of N parts of the runs, and write no table; the same command
-            without it writes the table when all are done.
+        slurm: Runs on the nodes of a Slurm cluster, at most --jobs of them at once, with options of
+            sbatch in submitit's words, as --slurm.partition gpu --slurm.time 600, in minutes.
     """
 
     out: str = "runs/compare"
@@ -99,18 +93,14 @@ class ComparisonOptions(ProgramOptions):
     vary: str = ""
     jobs: int = 1
     devices: str = ""
-    launcher: Literal["here", "local", "slurm"] = "here"
-    launcher_options: dict[str, Any] = field(default_factory=dict)
-    shard: str = ""
+    slurm: dict[str, Any] = field(default_factory=dict)
     replaced: ClassVar[Mapping[str, str]] = OF_ONE_RUN
 
     def __post_init__(self) -> None:
         for name in ("recipes", "seeds"):
             check_items(name, getattr(self, name))
-        plain = {
-            n: parse_yaml(v) if isinstance(v, str) else v for n, v in self.launcher_options.items()
-        }
-        object.__setattr__(self, "launcher_options", plain)
+        plain = {n: parse_yaml(v) if isinstance(v, str) else v for n, v in self.slurm.items()}
+        object.__setattr__(self, "slurm", plain)
 
 
 @dataclass(frozen=True)
@@ -301,31 +291,20 @@ def _check_groups(options: Mapping[str, Any], recipes: Sequence[str]) -> None:
             raise ValueError(f"--{name} stands in a recipe's name: write --recipes {form}")
 
 
-def train_all(plans: Sequence[Plan], options: ComparisonOptions, out: Path) -> bool:
-    """Trains what is not finished, beside each other or one after the other.
-
-    Returns:
-        Whether all of them were its work: a shard has some alone.
-    """
+def train_all(plans: Sequence[Plan], options: ComparisonOptions, out: Path) -> None:
+    """Trains what is not finished, beside each other or one after the other."""
     slots = make_slots(options.jobs, options.devices)
-    _validate_launch_options(options)
-    part, parts = parse_shard(options.shard or "1/1")
-    shard_plans = [plan for index, plan in enumerate(plans) if index % parts == part - 1]
-    open_plans = [plan for plan in shard_plans if plan.load_results(options.overwrite) is None]
-    if parts > 1:
-        print_message(f"shard {options.shard}: {len(shard_plans)} of {len(plans)} runs", sys.stdout)
+    _validate_job_options(options)
+    open_plans = [plan for plan in plans if plan.load_results(options.overwrite) is None]
     jobs = [_job_of(plan, out) for plan in open_plans]
     if not jobs:
-        return parts == 1
-    if options.launcher != "here":
-        runs, wanted = list(map(ClusterRun, jobs)), options.launcher_options
-        run_on_cluster(runs, options.launcher, len(slots), wanted, out / "nodes")
+        return
+    if options.slurm:
+        run_on_slurm(jobs, len(slots), options.slurm, out / "nodes")
     elif len(slots) > 1 or options.devices:
         run_jobs(jobs, slots)
     else:
-        finished = [plan for plan in plans if plan.load_results(options.overwrite) is not None]
-        _train_in_turn(open_plans, finished, out)
-    return parts == 1
+        _train_in_turn(open_plans, [plan for plan in plans if plan not in open_plans], out)
 
 
 def _train_in_turn(plans: Sequence[Plan], finished: Sequence[Plan], out: Path) -> None:
@@ -360,22 +339,14 @@ def _name(plan: Plan, out: Path) -> str:
     return str(plan.folder.relative_to(out))
 
 
-def _validate_launch_options(options: ComparisonOptions) -> None:
+def _validate_job_options(options: ComparisonOptions) -> None:
     """Validates the options of where runs are trained."""
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise ValueError(
             "torchrun belongs to run.py, whose processes share a run: here use --devices or --jobs"
         )
-    if options.shard and options.report:
-        raise ValueError("report has no effect beside shard, which makes no table: drop one")
-    if options.shard and options.overwrite:
-        raise ValueError("overwrite beside shard: the table's command would train all anew")
-    if options.launcher == "here" and options.launcher_options:
-        raise ValueError("launcher_options has no effect here: it needs launcher slurm or local")
-    if options.launcher != "here" and options.devices:
-        raise ValueError(
-            f"devices are of this machine: launcher {options.launcher} chooses its own"
-        )
+    if options.slurm and options.devices:
+        raise ValueError("devices are of this machine, and slurm chooses its own: drop one of them")
     if options.devices and options.device == "cpu":
         raise ValueError("devices are GPUs, and device is cpu: drop one of them")
 

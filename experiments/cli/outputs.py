@@ -23,13 +23,15 @@ def check_output_file(out: Path, option: str = "--out") -> Path:
     """Checks that an output file can be written, by writing a byte that is thrown away.
 
     Returns:
-        The real path, with links resolved.
+        The real path of a file, with links resolved; a pipe or a device stays as it is.
     """
     path = Path(os.path.realpath(out))
     try:
         with naming_file(out), suppress(FileNotFoundError, NotADirectoryError):
             path.stat()  # its name may be too long
-        _check_kind(out, path, option)
+        _check_folders(out, path, option)
+        if out.exists() and not out.is_file():
+            return out
         with suppress(_DiscardedError), atomic_write(path) as temporary:
             temporary.write_bytes(b"\n")
             raise _DiscardedError
@@ -42,13 +44,12 @@ class _DiscardedError(Exception):
     """Leaves :func:`atomic_write` before the file is replaced."""
 
 
-def _check_kind(out: Path, path: Path, option: str) -> None:
-    """Checks that a path and the real one lead to a file, or to nothing in a folder."""
+def _check_folders(out: Path, path: Path, option: str) -> None:
+    """Checks that a path, and the real one, is no folder, but lies in one."""
     if not path.parent.is_dir():
         raise ValueError(f"{option}: cannot write {out}: its folder is not there")
-    if out.exists() and not out.is_file():
-        kind = "a folder" if out.is_dir() else "not a file"
-        raise ValueError(f"{option}: cannot write {out}: it is {kind}")
+    if out.is_dir():
+        raise ValueError(f"{option}: cannot write {out}: it is a folder")
 
 
 def check_distinct_files(

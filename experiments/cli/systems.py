@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from latentheads.corpora.text import read_lines
 from latentheads.errors import shown
 from latentheads.files import read_json
 from latentheads.metrics.protocol import Protocol
@@ -34,17 +35,6 @@ class System:
         text = "tokens" if self.references.tokenised else "raw text"
         text = "transcripts" if self.references.is_speech else text
         return f"{text} without case" if self.references.lowercase else text
-
-
-def read_lines(path: Path) -> list[str]:
-    """Reads a text file, one sentence per line; a byte order mark is removed."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"cannot read {path}: it is not UTF-8 text") from None
-    except OSError as reason:
-        raise ValueError(f"cannot read {path}: {reason.strerror}") from None
-    return text.removesuffix("\n").split("\n") if text else []
 
 
 def read_run(folder: Path) -> System:

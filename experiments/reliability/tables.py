@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -14,7 +13,7 @@ from latentheads.contrib.uncertainty.scaling import MAX_TEMPERATURE, MIN_TEMPERA
 from latentheads.contrib.uncertainty.token_scores import UNCERTAINTIES
 from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.reliability.results import SCORE_TITLES, EvaluationResults
-from latentheads.files import finite
+from latentheads.files import format_json
 
 Measures = Mapping[str, Figure]
 
@@ -199,4 +198,4 @@ def to_json(results: EvaluationResults, options: Mapping[str, Any]) -> str:
         "baseline": f"{results.names[0]}; of scores its less log-probability, on {TEST}",
         "systems": rows,
     }
-    return json.dumps(finite(record), indent=1, ensure_ascii=False) + "\n"
+    return format_json(record)

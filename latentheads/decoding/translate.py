@@ -9,8 +9,9 @@ from annotated_types import Ge, Le
 from pydantic import NonNegativeFloat
 
 from latentheads.batch import Batch
-from latentheads.corpora import Part, Vocabulary
 from latentheads.corpora.batches import batch_indices, collate
+from latentheads.corpora.part import Part
+from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.decoding.beam_search import beam_search
 from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message
 from latentheads.guide import ModelGuide, WithSelection

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch, with_indices
 from latentheads.checks import check_samples, check_seed
-from latentheads.corpora import Part
 from latentheads.corpora.batches import iterate_batches
+from latentheads.corpora.part import Part
 from latentheads.guide import ModelGuide, WithSelection, check_pair
 from latentheads.handlers import PlugIn, SharedSamples, evaluation_mode
 from latentheads.inference.bound import MIN_TAIL_SAMPLES, Importance, Terms, terms

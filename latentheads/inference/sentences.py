@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch, with_indices
-from latentheads.corpora import Part
 from latentheads.corpora.batches import iterate_batches
+from latentheads.corpora.part import Part
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import SharedSamples
 from latentheads.inference.evaluation import (

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from latentheads.checks import check_seed
-from latentheads.corpora import Part, Rows
-from latentheads.corpora import batches as in_batches
 from latentheads.corpora.batches import TOKENS
-from latentheads.corpora.part import check_part
+from latentheads.corpora.batches import batches as in_batches
+from latentheads.corpora.part import Part, check_part
+from latentheads.corpora.rows import Rows
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import eval_no_grad

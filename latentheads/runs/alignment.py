@@ -16,9 +16,8 @@ from latentheads.contrib.heads.alignments import (
     likeliest_links,
     samples_alignments,
 )
-from latentheads.corpora import Vocabulary
 from latentheads.corpora.text import is_punctuation, split_word
-from latentheads.corpora.vocabulary import Tagged
+from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.decoding.translate import OnSkip
 from latentheads.metrics.alignment import Link, Links
 from latentheads.runs.generation import (

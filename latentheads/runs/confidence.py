@@ -12,7 +12,7 @@ from latentheads.contrib.uncertainty.ensembles import Ensemble, HeadSamples, Sin
 from latentheads.contrib.uncertainty.evaluation import Output
 from latentheads.contrib.uncertainty.scaling import PlattScaling, fit_platt_scaling
 from latentheads.contrib.uncertainty.token_scores import score_tokens, translate_with_ensemble
-from latentheads.corpora import Part
+from latentheads.corpora.part import Part
 from latentheads.decoding.translate import Decoding, OnSkip
 from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.runs.trained_model import TrainedModel

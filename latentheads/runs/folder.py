@@ -12,12 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from latentheads.corpora import Processor, Vocabulary
+from latentheads.corpora.processor import Processor
+from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.data import Data
 from latentheads.errors import describe_change
 from latentheads.files import (
     LOCK,
-    check_no_links,
     lock_folder,
     naming_file,
     parse_json,
@@ -111,7 +111,6 @@ class Folder:
         self.configuration = configuration
         self.overwrite = overwrite
         self._release_lock: Any = None
-        check_links(path)
         self.is_new = overwrite or not os.path.exists(path / "config.yaml")
         if self.is_new:
             self._check_foreign_files()
@@ -264,7 +263,6 @@ class Folder:
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock()
         self._check_unchanged()
-        check_links(self.path)
         for folder in (self.path, self.path / "checkpoints"):
             remove_temporary(folder)
         try:
@@ -328,14 +326,6 @@ class Folder:
             file.write(json.dumps(record) + "\n")
             file.flush()
             os.fsync(file.fileno())
-
-
-def check_links(folder: Path) -> None:
-    """Checks that no file of a run folder is a symbolic link, which could point anywhere."""
-    check_no_links(folder, [*RUN_FILES, TENSORBOARD, "checkpoints"])
-    checkpoints = folder / "checkpoints"
-    if os.path.isdir(checkpoints):
-        check_no_links(checkpoints, [path.name for path in checkpoints.glob("*.safetensors")])
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

@@ -34,7 +34,9 @@ from latentheads.contrib.heads.alignments import aligns_with_text, samples_align
 from latentheads.contrib.heads.divergence import PAIR_BATCH_TOKENS, divergence
 from latentheads.contrib.heads.head_report import HeadReport
 from latentheads.contrib.heads.tokens import Exclude
-from latentheads.corpora import Corpus, Part, batches
+from latentheads.corpora.batches import batches
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Part
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.inference.shuffled import ShuffledTarget, shuffled_target
 from latentheads.names import ATTENTION_TYPES

@@ -15,7 +15,7 @@ from latentheads.corpora.vocabulary import vocabulary_from_json
 from latentheads.errors import shown
 from latentheads.files import read_json, read_yaml
 from latentheads.runs.build import apply_pruning, make_model, read_heads, select_device
-from latentheads.runs.folder import check_links, read_processor
+from latentheads.runs.folder import read_processor
 from latentheads.runs.run import Run, check_vocabulary
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
@@ -48,7 +48,6 @@ def load_run(
     if corpus is not None:
         check_corpus(corpus)
     path, torch_device = Path(folder), select_device(device)
-    check_links(path)
     settings = _read_settings(path, trusted)
     target, source = _read_vocabularies(path)
     if checkpoint == "reported":

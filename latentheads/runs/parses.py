@@ -9,8 +9,10 @@ import numpy as np
 
 from latentheads.batch import EOS, UNK
 from latentheads.contrib.heads import ParsedSentence, encode_parsed, grammar_arcs
-from latentheads.corpora import Corpus, Part, Rows
+from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.grammar import ENGLISH, Arc
+from latentheads.corpora.part import Part
+from latentheads.corpora.rows import Rows
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.runs.trained_model import TrainedModel
 

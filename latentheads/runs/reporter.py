@@ -12,8 +12,10 @@ import torch
 
 from latentheads.batch import Batch
 from latentheads.contrib.heads.divergence import PAIR_BATCH_TOKENS, divergence
-from latentheads.corpora import Corpus, Part, Words, batches, windows
-from latentheads.corpora.batches import TOKENS
+from latentheads.corpora.batches import TOKENS, batches, windows
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Part
+from latentheads.corpora.vocabulary import Words
 from latentheads.decoding.translate import translate_part
 from latentheads.errors import UnfinishedError
 from latentheads.guide import ModelGuide, WithSelection

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from latentheads.batch import Batch
 from latentheads.checks import check_choice
 from latentheads.contrib.heads.head_report import HeadReport
-from latentheads.contrib.speech.transcription import transcribe_files
-from latentheads.corpora import Corpus, Processor, Vocabulary
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.processor import Processor
 from latentheads.corpora.text import PARTS
+from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import one_line_message
 from latentheads.guide import ModelGuide
@@ -156,39 +157,6 @@ class Run:
             direction=direction,
             seed=seed,
             others=[other.trained_model for other in others],
-        )
-
-    @overload
-    def transcribe(
-        self, files: Iterable[str | Path], number: Literal[0] = 0, **options: Any
-    ) -> list[str]: ...
-
-    @overload
-    def transcribe(
-        self, files: Iterable[str | Path], number: int, **options: Any
-    ) -> list[list[str]]: ...
-
-    def transcribe(
-        self,
-        files: Iterable[str | Path],
-        number: int = 0,
-        *,
-        direction: str | None = None,
-        seed: int = 0,
-        **decoding: Any,
-    ) -> list[str] | list[list[str]]:
-        """Transcribes or translates audio files, as the run was trained.
-
-        Arguments are those of :func:`~latentheads.contrib.speech.transcription.transcribe_files`.
-        ``decoding`` overrides the run's :class:`~latentheads.decoding.translate.Decoding`.
-        """
-        return transcribe_files(
-            self.trained_model,
-            files,
-            override_decoding(self.trained_model, self.settings.decode, decoding, number),
-            number,
-            direction=direction,
-            seed=seed,
         )
 
     def align(

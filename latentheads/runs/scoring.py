@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from latentheads.batch import Batch
-from latentheads.corpora import Corpus
+from latentheads.corpora.corpus import Corpus
 from latentheads.decoding.translate import map_batches
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from latentheads.batch import Batch
 from latentheads.checks import check_seed
-from latentheads.corpora import Part, Rows
 from latentheads.corpora.batches import collate
+from latentheads.corpora.part import Part
+from latentheads.corpora.rows import Rows
 from latentheads.decoding.translate import Decoding, translate_part
 from latentheads.errors import shown
 from latentheads.noise import fixed_noise

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from latentheads.contrib.heads.alignments import samples_alignments
-from latentheads.corpora import Processor, Vocabulary
+from latentheads.corpora.processor import Processor
+from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.guide import ModelGuide
 from latentheads.model import Decoder
 

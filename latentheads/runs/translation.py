@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, overload
 
-from latentheads.corpora import Corpus, Processor
+from latentheads.corpora.processor import HasProcessor, Processor, processor_of
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import shown
 from latentheads.guide import ModelGuide, check_pair
@@ -18,7 +18,7 @@ from latentheads.runs.trained_model import TrainedModel
 @overload
 def translate(
     model: Decoder,
-    processor: Processor | Corpus,
+    processor: Processor | HasProcessor,
     sentences: Iterable[str],
     number: Literal[0] = 0,
     **options: Any,
@@ -28,7 +28,7 @@ def translate(
 @overload
 def translate(
     model: Decoder,
-    processor: Processor | Corpus,
+    processor: Processor | HasProcessor,
     sentences: Iterable[str],
     number: int,
     **options: Any,
@@ -37,7 +37,7 @@ def translate(
 
 def translate(
     model: Decoder,
-    processor: Processor | Corpus,
+    processor: Processor | HasProcessor,
     sentences: Iterable[str],
     number: int = 0,
     *,
@@ -73,7 +73,9 @@ def translate(
         >>> len(translations)
         2
     """
-    processor = _processor_of(processor)
+    processor = processor_of(processor, "processor")
+    if not processor.reads_text:
+        raise ValueError("processor has a source of speech: use lh.contrib.speech.transcribe")
     source, target = processor.source, processor.target
     if not isinstance(model, Decoder):
         raise ValueError(f"model must be one that decodes, as Translation, got {shown(model)}")
@@ -91,15 +93,3 @@ def translate(
     trained = TrainedModel(model, guide or Tied(model), processor)
     options = override_decoding(trained, Decoding(), decoding, number)
     return translate_texts(trained, sentences, options, number, direction=direction, seed=seed)
-
-
-def _processor_of(given: Any) -> Processor:
-    """A processor, or that of a corpus."""
-    processor = given.processor if isinstance(given, Corpus) else given
-    if not isinstance(processor, Processor):
-        raise ValueError(
-            f"processor must be a Processor, as corpus.processor, or a Corpus, got {shown(given)}"
-        )
-    if not processor.reads_text:
-        raise ValueError("the source of processor is speech, no text: use transcribe")
-    return processor

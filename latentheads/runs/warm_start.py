@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latentheads.corpora import Corpus
+from latentheads.corpora.corpus import Corpus
 from latentheads.errors import describe_change, shown
 from latentheads.guide import ModelGuide
 from latentheads.latents.registry import LATENTS

@@ -86,8 +86,6 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     Raises:
         ValueError: The file is missing, damaged, or none of ours.
     """
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is not a file")
     try:
         # safetensors opens a file twice: by its number both see the same one, though a run may put
         # a newer one in its place meanwhile

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from latentheads.checks import check_known, check_samples, check_seed
-from latentheads.corpora import Corpus
-from latentheads.corpora.corpus import check_corpus
+from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.scores import SCORES, is_below_prior

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from latentheads.batch import Batch
-from latentheads.corpora import Part
+from latentheads.corpora.part import Part
 from latentheads.guide import ModelGuide
 from latentheads.handlers import StrayParameters, isolated_param_store
 from latentheads.inference.bound import terms

@@ -16,7 +16,8 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.corpora import LoaderState, Part, PartLoader, Step, StepLoader
+from latentheads.corpora.loader import LoaderState, PartLoader, Step, StepLoader
+from latentheads.corpora.part import Part
 from latentheads.families import Family, HeadScale, Point
 from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_samples, check_seed
-from latentheads.corpora import BatchLoader, Part, PartLoader, StepLoader
-from latentheads.corpora import batches as in_batches
 from latentheads.corpora.batches import TOKENS
+from latentheads.corpora.batches import batches as in_batches
+from latentheads.corpora.loader import BatchLoader, PartLoader, StepLoader
+from latentheads.corpora.part import Part
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import isolated_param_store
 from latentheads.inference.display import scores_to_html, scores_to_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from latentheads.batch import Batch
-from latentheads.corpora import Part
+from latentheads.corpora.part import Part
 from latentheads.inference.evaluation import Report
 from latentheads.training.callbacks import Callback
 from latentheads.training.early_stopping import Best, validate

@@ -7,7 +7,6 @@ if undisturbed; one that is refused must finish once the file is put right again
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -121,11 +120,6 @@ def _put_folder(path: Path, rng: Random) -> None:
     (path / "mine.txt").write_text("mine")
 
 
-def _put_pipe(path: Path, rng: Random) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
 def _link_to_itself(path: Path, rng: Random) -> None:
     """Nobody can read it, not even root."""
     path.unlink()
@@ -134,7 +128,6 @@ def _link_to_itself(path: Path, rng: Random) -> None:
 
 IN_THE_WAY: dict[str, Change] = {
     "replaced by a folder": _put_folder,
-    "replaced by a pipe": _put_pipe,
     "made unreadable": _link_to_itself,
 }
 """What a program cannot write over, and need not."""

@@ -8,7 +8,7 @@ import pytest
 
 import latentheads as lh
 from latentheads import data, guides, models, plot, pruning
-from latentheads.contrib import hf, uncertainty
+from latentheads.contrib import hf, speech, uncertainty
 from latentheads.experiments.cli.main import PROGRAMS
 from tests.docs.pages import (
     CHANGES,
@@ -90,6 +90,7 @@ def test_every_preset_is_listed() -> None:
         ("latentheads.contrib.plot", {*plot.__all__}),
         ("latentheads.contrib.hf", {*hf.__all__} - {"LIKELIHOODS", "latent", "plain"}),
         ("latentheads.pruning", {*pruning.__all__}),
+        ("latentheads.contrib.speech", {*speech.__all__}),
         ("latentheads.contrib.uncertainty", {*uncertainty.__all__}),
     ],
 )

@@ -15,7 +15,7 @@ from scipy import stats
 
 from latentheads.data import Grammar, Hub, Pairs
 from latentheads.experiments.cli.comparison import read_varied
-from latentheads.experiments.cli.jobs import RunJob, open_command
+from latentheads.experiments.cli.jobs import LOG_FILE, RUN_COMMAND, RunJob
 from latentheads.latents.selection.strategies import GroupStrategy, StaticStrategy
 from latentheads.runs.settings import Settings
 from latentheads.training.losses import HeadELBOLoss, KLWarmup
@@ -82,7 +82,7 @@ def check_difference(runs: list[dict[str, str]], row: dict[str, str]) -> None:
 
 
 def test_a_comparison_grows_and_takes_pairs(copied: Path) -> None:
-    pair = "independent+guides.cascaded:Cascaded"
+    pair = "independent+latentheads.guides.cascaded:Cascaded"
     words = ["--recipes", f"coda-cs,{pair}", "--seeds", "0", *BRIEF]
     printed = succeed("compare.py", *words, "--out", str(copied)).stdout
     assert printed.count("parameters; corpus") == 1
@@ -94,7 +94,9 @@ def test_references_that_cannot_be_read_cost_one_line(copied: Path) -> None:
     path.write_bytes(b"\xff\n")
     done = inside("compare.py", *WORDS, "--out", str(copied))
     assert done.returncode == 2
-    assert f"error: cannot read {path}: it is not UTF-8 text" in done.stderr
+    assert (
+        f"error: {path}, line 1: byte 0xff is not UTF-8; convert the file to UTF-8" in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 
@@ -244,11 +246,11 @@ def test_an_option_acts_on_the_recipes_that_it_can_act_on(
 def test_a_guide_of_ones_own_is_of_alignments_where_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = "guides.cascaded:Cascaded+alignments"
+    own = "latentheads.guides.cascaded:Cascaded+alignments"
     (plan,) = plans_of(tmp_path, f"--recipes={own}", "--seeds=0")
     assert plan.settings.latent("alignments") is not None
     assert plan.settings.latent("alignments").blocks == 2
-    assert plan.options.out.endswith("guides.cascaded.Cascaded+alignments-seed0")
+    assert plan.options.out.endswith("latentheads.guides.cascaded.Cascaded+alignments-seed0")
     lines = ["from latentheads import Guide", "class Mine(Guide):", "    family = None"]
     (tmp_path / "of_logits.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
@@ -300,7 +302,8 @@ MISTAKES = [
     ("--recipes=", "recipes must be at least one, got none"),
     ("--recpies coda", "--recpies is not an option: did you mean --recipes?"),
     (f"{ONE} --jobs 0", "jobs must be at least 1, got 0"),
-    (f"{ONE} --shard 3/2", "shard must be I/N with I from 1 to N, as 1/4, got '3/2'"),
+    (f"{ONE} --slurm.partition gpu", "slurm.time must be given: the minutes that a run may take"),
+    (f"{ONE} --slurm.time 9 --devices 0", "devices are of this machine, and slurm chooses its own"),
     (f"{ONE} --vary loss", "vary must be OPTION=VALUE,VALUE, as train.loss=marginal,sampled; got"),
     (f"{ONE} --vary loss=,iwae", "vary must be OPTION=VALUE,VALUE"),
     (f"{ONE} --vary loss=iwae,iwae", "values of train.loss must differ from each other"),
@@ -392,30 +395,30 @@ def test_what_the_first_run_cannot_be_made_with_is_told_at_once(
     assert refuse.call_count == 1
 
 
-def run_here(jobs: Sequence[RunJob], places: Sequence[Mapping[str, str]]) -> None:
+def run_here(jobs: Sequence[RunJob], slots: Sequence[Mapping[str, str]]) -> None:
     """Runs the commands of runs beside each other in this process, one after the other."""
-    assert len(places) == 2
+    assert len(slots) == 2
     for job in jobs:
-        with open_command(job, ()) as (words, log):
-            log.write(succeed("run.py", *words).stdout.encode())
+        words = job.command()[len(RUN_COMMAND) :]
+        (job.folder / LOG_FILE).write_text(succeed("run.py", *words).stdout)
 
 
-def test_shards_and_runs_beside_each_other_end_as_one_after_the_other(
+def test_runs_beside_each_other_end_as_one_after_the_other(
     copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("latentheads.experiments.cli.comparison.run_jobs", run_here)
-    words = ["--recipes", "coda-cs,cascaded", "--seeds=0", *BRIEF, "--out"]
+    words = ["--seeds=0", *BRIEF, "--out"]
     out = tmp_path / "out"
-    first = succeed("compare.py", *words, str(out), "--shard=1/2")
-    assert first.stdout.startswith("shard 1/2: 1 of 2 runs\n")
-    assert [path.name for path in out.iterdir()] == ["coda-cs-seed0"]
-    succeed("compare.py", *words, str(out), "--shard=2/2", "--jobs=2")
-    for each in (out, copied):
-        assert "parameters; corpus" not in succeed("compare.py", *words, str(each)).stdout
+    succeed("compare.py", "--recipes=coda-cs", *words, str(out))
+    words = ["--recipes=coda-cs,cascaded", *words]
+    succeed("compare.py", *words, str(out), "--jobs=2")
+    for folder in (out, copied):
+        assert "parameters; corpus" not in succeed("compare.py", *words, str(folder)).stdout
     assert (out / "table.md").read_text() == (copied / "table.md").read_text()
     for name in ("coda-cs-seed0", "cascaded-seed0"):
         assert timeless_results_of(out / name) == timeless_results_of(copied / name)
     assert "bound (ELBO)" in (out / "cascaded-seed0" / "log.txt").read_text()
+    assert not (out / "coda-cs-seed0" / "log.txt").exists()
 
 
 def test_a_folder_of_something_else_is_told_before_anything_starts(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.experiments.cli.systems import read_lines
 from tests.experiments.programs import (
     SHORT,
     TINY,
@@ -149,13 +148,6 @@ def test_log_p_of_another_text_or_of_a_direction_is_refused(beside: tuple[Path, 
     assert_refused("score.py", plain, "--direction=en-fr", "--likelihood", says=single)
 
 
-def test_a_byte_order_mark_is_no_part_of_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "marked").write_bytes(b"\xef\xbb\xbfle chien\n\nun chat\n")
-    assert read_lines(tmp_path / "marked") == ["le chien", "", "un chat"]
-    (tmp_path / "empty").write_bytes(b"")
-    assert read_lines(tmp_path / "empty") == []
-
-
 MISTAKES = [
     ("run gone", "gone does not exist: give run folders or text files"),
     ("run bare", "bare is not a finished run: it has no results.json"),
@@ -168,8 +160,8 @@ MISTAKES = [
     ("text --references blank", "all 40 references are empty: there is nothing to score"),
     ("short", "short has 39 translations of 40 references: one line each is needed"),
     ("text", "text is not a run folder: a text file needs --references FILE"),
-    ("text --references gone", "cannot read gone: No such file or directory"),
-    ("text --references bytes", "cannot read bytes: it is not UTF-8 text"),
+    ("text --references gone", "there is no file gone"),
+    ("text --references bytes", "bytes is UTF-16 or UTF-32: convert the file to UTF-8"),
     ("run --references text", "--tokenised, --lowercase and --recognised are for text files"),
     ("run --resamples 10", "resamples must be at least 40, got 10"),
     ("run --seed -1", "seed must be at least 0, got -1"),

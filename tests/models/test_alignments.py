@@ -159,7 +159,7 @@ def test_a_language_model_of_a_corpus_takes_them_too() -> None:
     options = AlignmentOptions(blocks=1, width=3, window=5)
     model = LanguageModel.of(corpus, latents=[options], width=6, heads=3)
     assert model.alignments is not None
-    assert AlignmentOptions.describe(model, 1) == options
+    assert model.config["latents"] == [options]
     (batch,) = batches(corpus.valid, 999, shuffle=False)
     assert isinstance(model.token_distribution(batch), AlignedTokens)
 

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from latentheads.batch import Batch
 from latentheads.contrib.heads.record import record_heads
-from latentheads.corpora import Part, batches
+from latentheads.corpora.batches import batches
+from latentheads.corpora.part import Part
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn, blocked_from_tracers
 from latentheads.inference.bound import traces

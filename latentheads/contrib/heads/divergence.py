@@ -24,7 +24,7 @@ from latentheads.batch import Batch
 from latentheads.contrib.heads.means import Means, active_pairs
 from latentheads.contrib.heads.record import record_heads
 from latentheads.contrib.heads.tokens import attention_tokens
-from latentheads.corpora import Part
+from latentheads.corpora.part import Part
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import attention_type_of

@@ -36,8 +36,8 @@ from latentheads.batch import Batch
 from latentheads.checks import check_choice
 from latentheads.contrib.heads.means import Means
 from latentheads.contrib.heads.record import Recording
-from latentheads.corpora import Part
 from latentheads.corpora.batches import iterate_batches
+from latentheads.corpora.part import Part
 from latentheads.guide import ModelGuide
 from latentheads.handlers import SharedSamples, blocked_from_tracers, evaluation_mode
 from latentheads.inference.bound import traces

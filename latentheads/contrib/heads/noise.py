@@ -21,8 +21,8 @@ from torch import Tensor
 
 from latentheads.batch import Batch
 from latentheads.checks import check_least
-from latentheads.corpora import Part
 from latentheads.corpora.batches import iterate_batches
+from latentheads.corpora.part import Part
 from latentheads.families import Gaussian, HeadScale, Identity
 from latentheads.guide import Guide
 from latentheads.handlers import evaluation_mode

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
-from latentheads.corpora import Part
 from latentheads.corpora.batches import iterate_batches
+from latentheads.corpora.part import Part
 from latentheads.errors import shown
 from latentheads.guide import ModelGuide
 from latentheads.handlers import PlugIn, SharedSamples, blocked_from_tracers

@@ -63,8 +63,8 @@ from latentheads.batch import Batch
 from latentheads.checks import check_choice
 from latentheads.contrib.heads.means import Means
 from latentheads.contrib.heads.record import Recording
-from latentheads.corpora import Part
 from latentheads.corpora.batches import iterate_batches
+from latentheads.corpora.part import Part
 from latentheads.handlers import PlugIn, blocked_from_tracers, evaluation_mode
 from latentheads.latents.latent import check_model
 from latentheads.model import HeadModel

@@ -23,7 +23,7 @@ from latentheads.batch import Batch
 from latentheads.checks import check_choice
 from latentheads.contrib.heads.record import Heads, record_heads
 from latentheads.contrib.heads.tokens import AttentionTokens, attention_tokens
-from latentheads.corpora import Part
+from latentheads.corpora.part import Part
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import ATTENTION_TYPES

@@ -24,8 +24,9 @@ from latentheads.contrib.page.maps import (
 from latentheads.contrib.page.packing import pack_maps
 from latentheads.contrib.page.sentences import choose_sentences, gather_texts
 from latentheads.contrib.page.template import fill_page
-from latentheads.corpora import Corpus, Part
 from latentheads.corpora.batches import batches
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Part
 from latentheads.corpora.text import PARTS
 from latentheads.data import Data
 from latentheads.errors import one_line_message, shown

@@ -7,7 +7,7 @@ from typing import Any
 from latentheads.contrib.uncertainty.ensembles import SingleModel
 from latentheads.contrib.uncertainty.measures import bin_predictions
 from latentheads.contrib.uncertainty.token_scores import score_tokens
-from latentheads.corpora import Part
+from latentheads.corpora.part import Part
 from latentheads.runs.run import Run
 
 

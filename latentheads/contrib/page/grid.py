@@ -13,7 +13,8 @@ from latentheads.contrib.heads.head_report import off_diagonal_mean
 from latentheads.contrib.heads.importance import gradient_importance
 from latentheads.contrib.heads.measures import measure
 from latentheads.contrib.heads.record import Recording
-from latentheads.corpora import Part, batches
+from latentheads.corpora.batches import batches
+from latentheads.corpora.part import Part
 from latentheads.files import finite
 from latentheads.guide import WithSelection
 from latentheads.latents.selection.sharing import selection_probabilities

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from latentheads.corpora import Part
+from latentheads.corpora.part import Part
 from latentheads.decoding.translate import translate_part
 from latentheads.inference.sentences import SentenceBounds
 from latentheads.noise import fixed_noise

@@ -10,6 +10,7 @@ from pathlib import Path
 from latentheads.contrib.speech.waveform import AUDIO_EXTENSIONS
 from latentheads.corpora.text import find_file, iterate_lines
 from latentheads.errors import shown
+from latentheads.files import write_text
 
 REQUIRED_COLUMNS = ("id", "audio", "tgt_text")
 """Columns that every table must have."""
@@ -74,7 +75,7 @@ def write_table(path: Path, rows: Sequence[Sequence[str]]) -> None:
     """Writes a table that `read_utterances` reads."""
     names = COLUMNS[: max(map(len, rows), default=len(COLUMNS))]
     lines = ("\t".join(row) + "\n" for row in (names, *rows))
-    path.write_text("".join(lines), encoding="utf-8")
+    write_text(path, "".join(lines))
 
 
 def _read_folder(folder: Path) -> Iterator[Utterance]:

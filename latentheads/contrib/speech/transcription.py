@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 from jaxtyping import Float
 from torch import Tensor
@@ -19,16 +19,18 @@ from latentheads.contrib.speech.features import FRAME_SECONDS
 from latentheads.contrib.speech.frames import pack_frames
 from latentheads.contrib.speech.subsampler import FACTOR
 from latentheads.contrib.speech.vocabulary import Positions
-from latentheads.corpora import Part
+from latentheads.corpora.part import Part
 from latentheads.decoding.translate import Decoding, OnSkip
 from latentheads.errors import UnfinishedError, one_line_message, shown
 from latentheads.noise import fixed_noise
 from latentheads.runs.generation import (
     EncodedInputs,
     check_outputs_vary,
+    override_decoding,
     sample_repeatedly,
     select_task,
 )
+from latentheads.runs.run import Run
 from latentheads.runs.trained_model import TrainedModel
 
 
@@ -169,6 +171,37 @@ def transcribe_files(
     generate = partial(transcribe_audio, trained, audio, decoding)
     with fixed_noise(seed, trained.model.device):
         return sample_repeatedly(generate, number) if number else generate()
+
+
+@overload
+def transcribe(
+    run: Run, files: Iterable[str | Path], number: Literal[0] = 0, **options: Any
+) -> list[str]: ...
+
+
+@overload
+def transcribe(
+    run: Run, files: Iterable[str | Path], number: int, **options: Any
+) -> list[list[str]]: ...
+
+
+def transcribe(
+    run: Run,
+    files: Iterable[str | Path],
+    number: int = 0,
+    *,
+    direction: str | None = None,
+    seed: int = 0,
+    **decoding: Any,
+) -> list[str] | list[list[str]]:
+    """Transcribes or translates audio files, as the test part of a run was.
+
+    Arguments are those of :func:`transcribe_files`. ``decoding`` overrides the run's
+    :class:`~latentheads.decoding.translate.Decoding`, as with ``beam=5``.
+    """
+    trained = run.trained_model
+    options = override_decoding(trained, run.settings.decode, decoding, number)
+    return transcribe_files(trained, files, options, number, direction=direction, seed=seed)
 
 
 def time_words(

@@ -24,7 +24,8 @@ from latentheads.contrib.uncertainty.token_scores import (
     translate_with_ensemble,
     with_targets,
 )
-from latentheads.corpora import Part, Vocabulary
+from latentheads.corpora.part import Part
+from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.decoding.translate import Decoding, map_batches
 from latentheads.noise import fixed_noise
 

@@ -18,8 +18,9 @@ from latentheads.contrib.uncertainty.calibration import BINS
 from latentheads.contrib.uncertainty.ensembles import Ensemble
 from latentheads.contrib.uncertainty.prediction import Prediction
 from latentheads.contrib.uncertainty.scaling import TemperatureFit
-from latentheads.corpora import Part, Rows
-from latentheads.corpora import batches as in_batches
+from latentheads.corpora.batches import batches as in_batches
+from latentheads.corpora.part import Part
+from latentheads.corpora.rows import Rows
 from latentheads.decoding.translate import Decoding, map_batches
 from latentheads.noise import fixed_noise
 

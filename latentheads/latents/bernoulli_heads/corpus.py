@@ -47,7 +47,7 @@ from latentheads.training.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from latentheads.attention.block import HeadBlock
-    from latentheads.corpora import Part
+    from latentheads.corpora.part import Part
 
 INTERVAL = 0.95
 

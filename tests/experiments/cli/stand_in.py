@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from latentheads.experiments.cli.jobs import RunJob
@@ -28,7 +29,8 @@ sys.exit(int(words.get("--status", 0)))
 PROGRAM = [sys.executable, "-S", "-c", STAND_IN]
 
 
-def make(folder: Path, *words: list[str]) -> list[RunJob]:
+def make(folder: Path, *words: list[str], program: Sequence[str] = PROGRAM) -> list[RunJob]:
     return [
-        RunJob(f"run-{n}", folder / f"run-{n}", f"seed: {n}\n", own) for n, own in enumerate(words)
+        RunJob(f"run-{n}", folder / f"run-{n}", f"seed: {n}\n", own, program)
+        for n, own in enumerate(words)
     ]

@@ -1,16 +1,26 @@
-"""Many runs at once, with stand-ins of milliseconds for the runs."""
+"""Many runs at once, with stand-ins of milliseconds for the runs, here and on Slurm's stand-in."""
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
+from submitit.core import submission
+from submitit.core.core import Job as SubmittedJob
+from submitit.core.utils import FailedJobError
+from submitit.slurm.test_slurm import mocked_slurm
 
 from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli import jobs
@@ -19,11 +29,10 @@ from latentheads.experiments.cli.jobs import (
     LOG_FILE,
     RunJob,
     make_slots,
-    open_command,
-    parse_shard,
     run_jobs,
+    run_on_slurm,
 )
-from tests.experiments.cli.stand_in import PROGRAM, make
+from tests.experiments.cli.stand_in import STAND_IN, make
 from tests.experiments.processes import heeded
 
 
@@ -33,11 +42,16 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "GRACE_SECONDS", 0.01)
 
 
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
 def test_no_more_run_at_once_than_there_are_places(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = make(tmp_path, *[["--wait", "0.5"]] * 5)
-    run_jobs(made, [{"OMP_NUM_THREADS": "3"}] * 2, PROGRAM)
+    run_jobs(made, [{"OMP_NUM_THREADS": "3"}] * 2)
     seen = [int((job.folder / "seen").read_text()) for job in made]
     assert max(seen) == 2
     for number, job in enumerate(made):
@@ -49,18 +63,7 @@ def test_no_more_run_at_once_than_there_are_places(
     assert [line for line in said if line.endswith("started")] == [
         f"run-{n}: started" for n in range(5)
     ]
-    assert re.fullmatch(r"\[5/5\] run-\d: done in \d+ s", said[-1])
-
-
-def test_the_command_of_a_run_leaves_no_file_open(tmp_path: Path) -> None:
-    free = os.open(os.devnull, os.O_RDONLY)
-    os.close(free)
-    (job,) = make(tmp_path, [])
-    with open_command(job, []) as (words, _):
-        assert Path(words[1]).read_text() == "seed: 0\n"
-    again = os.open(os.devnull, os.O_RDONLY)
-    os.close(again)
-    assert again == free
+    assert re.fullmatch(r"\[5/5\] run-\d: done", said[-1])
 
 
 def test_one_that_fails_keeps_no_other_from_running(tmp_path: Path) -> None:
@@ -68,77 +71,87 @@ def test_one_that_fails_keeps_no_other_from_running(tmp_path: Path) -> None:
     with pytest.raises(
         UnfinishedError, match="1 of 3 runs failed: run-1 ended with status 2: last words"
     ):
-        run_jobs(made, [{"OMP_NUM_THREADS": "1"}], PROGRAM)
+        run_jobs(made, [{"OMP_NUM_THREADS": "1"}])
     assert all((job.folder / "seen").exists() for job in made)
 
 
 def test_one_that_is_killed_is_named(tmp_path: Path) -> None:
     killing = [sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 9)"]
     with pytest.raises(UnfinishedError, match=r"run-0 ended with SIGKILL: begun"):
-        run_jobs(make(tmp_path, []), [{}], killing)
+        run_jobs(make(tmp_path, [], program=killing), [{}])
+
+
+def stop_when_begun(runs: Sequence[RunJob], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Presses Ctrl-C as soon as all of some runs have begun."""
+
+    def sleep(_: float) -> None:
+        time.sleep(0.01)
+        if all((job.folder / "configuration").exists() for job in runs):
+            raise KeyboardInterrupt
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
+    monkeypatch.setattr(jobs, "time", clock)
 
 
 def test_ctrl_c_ends_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pressed twice, too."""
-    made, pressed = make(tmp_path, *[["--wait", "60"]] * 3), 0
-    monkeypatch.setattr(jobs, "GRACE_SECONDS", 2.0)
+    runs = make(tmp_path, *[["--wait", "60"]] * 3)
+    stop_when_begun(runs[:2], monkeypatch)
+    monkeypatch.setattr(jobs, "GRACE_SECONDS", 1.0)
+    ended, end = list[int](), jobs._end
 
-    def stop_when_they_run(_: float) -> None:
-        nonlocal pressed
-        time.sleep(0.01)
-        if pressed < 2 and all((job.folder / "configuration").exists() for job in made[:2]):
-            pressed += 1
-            raise KeyboardInterrupt
+    def end_and_record(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+        end(processes)
+        ended.extend(process.returncode for process in processes)
 
-    clock = type("Clock", (), {"sleep": staticmethod(stop_when_they_run)})
-    clock.monotonic = staticmethod(time.monotonic)
-    monkeypatch.setattr(jobs, "time", clock)
+    monkeypatch.setattr(jobs, "_end", end_and_record)
     with pytest.raises(KeyboardInterrupt):
-        run_jobs(made, [{"OMP_NUM_THREADS": "1"}] * 2, PROGRAM)
-    assert "KeyboardInterrupt" in (made[0].folder / LOG_FILE).read_text()
-    assert "last words" not in (made[1].folder / LOG_FILE).read_text()
-    assert not made[2].folder.exists()
+        run_jobs(runs, [{"OMP_NUM_THREADS": "1"}] * 2)
+    for job in runs[:2]:
+        log = (job.folder / LOG_FILE).read_text()
+        assert "first words" in log
+        assert "last words" not in log
+    assert ended == [-signal.SIGTERM] * 2
+    assert not runs[2].folder.exists()
 
 
-def test_a_terminal_has_a_table_that_changes(tmp_path: Path) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+def test_ctrl_c_pressed_again_ends_a_run_that_ignores_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaf = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{STAND_IN}"
+    (job,) = make(tmp_path, ["--wait", "60"], program=[sys.executable, "-S", "-c", deaf])
+    stop_when_begun([job], monkeypatch)
+    presses, ends = iter((KeyboardInterrupt, KeyboardInterrupt)), list[int]()
+    wait = subprocess.Popen.wait
 
-    (tmp_path / LOG_FILE).write_text("step 1 of 9\n")
-    shown = Terminal()
-    table = jobs.ProgressTable(2, shown)
-    running = [RunJob("one", tmp_path, "")]
-    table.show(running)
-    table.end("one: done in 3 s")
-    assert shown.getvalue() == "  one: step 1 of 9\n\x1b[1F\x1b[J[1/2] one: done in 3 s\n"
+    def press_and_wait(self: subprocess.Popen[bytes], timeout: float) -> None:
+        if press := next(presses, None):
+            raise press
+        ends.append(wait(self, 60))
+
+    monkeypatch.setattr(subprocess.Popen, "wait", press_and_wait)
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs([job], [{"OMP_NUM_THREADS": "1"}])
+    assert ends == [-signal.SIGKILL]
 
 
-def test_a_file_has_a_line_a_run_each_minute(tmp_path: Path) -> None:
-    (tmp_path / LOG_FILE).write_text("step 1 of 9\n")
-    now, shown = [0.0], io.StringIO()
-    table = jobs.ProgressTable(1, shown, lambda: now[0])
-    running = [RunJob("one", tmp_path, "")]
-    for now[0] in (1.0, 59.0, 61.0, 62.0, 125.0):
-        table.show(running)
-    assert shown.getvalue() == "  one: step 1 of 9\n" * 2
+def test_each_gpu_has_one_run_at_a_time(tmp_path: Path) -> None:
+    runs = make(tmp_path, *[["--wait", "0.2"]] * 4)
+    run_jobs(runs, make_slots(1, "3,5"))
+    assert max(int((job.folder / "seen").read_text()) for job in runs) == 2
+    devices = [(job.folder / "device").read_text() for job in runs]
+    assert devices[:2] == ["3", "5"]
+    assert sorted(devices) == ["3", "3", "5", "5"]
 
 
 def test_gpus_take_turns_and_threads_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(jobs, "_count_cores", lambda: 7)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(7))
     assert make_slots(3, "") == [{"OMP_NUM_THREADS": "2"}] * 3
     both = make_slots(1, "0,2")
     assert [place["CUDA_VISIBLE_DEVICES"] for place in both] == ["0", "2"]
     assert [place["CUDA_VISIBLE_DEVICES"] for place in make_slots(3, "0,2")] == ["0", "2", "0"]
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert make_slots(3, "") == [{"OMP_NUM_THREADS": "5"}] * 3
-
-
-@pytest.mark.parametrize("word", ["0/2", "3/2", "2", "a/b", "1/", "-1/2"])
-def test_a_shard_that_is_none_is_refused(word: str) -> None:
-    with pytest.raises(ValueError, match="shard must be I/N with I from 1 to N, as 1/4"):
-        parse_shard(word)
 
 
 @pytest.mark.parametrize(
@@ -170,21 +183,113 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
 def test_what_was_said_before_stays_in_the_log(tmp_path: Path) -> None:
     made = make(tmp_path, [])
     for _ in range(2):
-        run_jobs(made, [{"OMP_NUM_THREADS": "1"}], PROGRAM)
+        run_jobs(made, [{"OMP_NUM_THREADS": "1"}])
     assert (tmp_path / "run-0" / LOG_FILE).read_text().count("first words") == 2
 
 
-def test_more_runs_than_a_terminal_has_lines_are_counted(
+@contextmanager
+def slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Slurm's stand-in of submitit: whoever waits runs the next job of the array."""
+    with mocked_slurm() as mocked:
+        numbers = count()
+
+        def run_next(_: float) -> None:
+            with mocked.job_context(f"12_{next(numbers)}"), suppress(OSError):
+                submission.process_job(folder)
+
+        monkeypatch.setattr("submitit.helpers.time.sleep", run_next)
+        yield
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_slurm_runs_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = make(tmp_path, [], [], ["--status", "2"])
+    options = {"partition": "gpu", "time": 7, "gpus_per_node": 1}
+    message = "^1 of 3 runs failed: run-2 ended with status 2: last words$"
+    with slurm(tmp_path / "nodes", monkeypatch), pytest.raises(UnfinishedError, match=message):
+        run_on_slurm(runs, 2, options, tmp_path / "nodes")
+    for job in runs:
+        assert (job.folder / LOG_FILE).read_text().endswith("first words\nlast words\n\n")
+    paths = SubmittedJob(tmp_path / "nodes", job_id="12").paths
+    lines = paths.submission_file.read_text().splitlines()
+    assert {f"#SBATCH --{line}" for line in ("array=0-2%2", "partition=gpu", "time=7")} <= {*lines}
+
+
+def test_a_run_that_a_node_cannot_start_is_named_with_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs.shutil, "get_terminal_size", lambda _: (9, 5))
-    shown = io.StringIO()
-    table = jobs.ProgressTable(7, shown)
-    table.live = True
-    table.show([RunJob(f"run-{n}", tmp_path, "") for n in range(7)])
-    assert shown.getvalue() == "  run-0:\n  run-1:\n  and 5 \n"
+    runs = make(tmp_path, [], [], program=["/nowhere/python"])
+    message = rf"run-0 was not run to its end \(\w+\): see {tmp_path}/nodes/12_0_0_log.err"
+    with slurm(tmp_path / "nodes", monkeypatch), pytest.raises(UnfinishedError, match=message):
+        run_on_slurm(runs, 2, {"time": 7}, tmp_path / "nodes")
 
 
-def test_a_signal_without_a_name_has_its_number(tmp_path: Path) -> None:
-    job = RunJob("one", tmp_path, "")
-    assert jobs.describe_failure(job, -40) == "one ended with signal 40: "
+def test_ctrl_c_leaves_no_run_in_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the cluster has forgotten the first one."""
+
+    def stop(_: float) -> NoReturn:
+        raise KeyboardInterrupt
+
+    def refuse(words: Sequence[str], **_: Any) -> NoReturn:
+        raise subprocess.CalledProcessError(1, words)
+
+    runs, cancelled = make(tmp_path, [], []), list[Sequence[str]]()
+    with mocked_slurm(), monkeypatch.context() as patch:
+        patch.setattr("submitit.helpers.time.sleep", stop)
+        patch.setattr(subprocess, "check_call", refuse)
+        patch.setattr(subprocess, "call", lambda words, **_: cancelled.append(words))
+        with pytest.raises(KeyboardInterrupt):
+            run_on_slurm(runs, 2, {"time": 7}, tmp_path / "nodes")
+    assert cancelled == [["scancel", "12_0"], ["scancel", "12_1"]]
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_what_is_put_back_into_the_queue_goes_on_with_what_there_is(tmp_path: Path) -> None:
+    (job,) = make(tmp_path, ["--overwrite=true"])
+    again = job.checkpoint()
+    assert again.function == replace(job, words=[])
+    assert again.result() == 0
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR2"])
+def test_a_signal_that_submitit_answers_does_not_end_a_run(name: str, tmp_path: Path) -> None:
+    """Slurm sends it to both, and a run that has ended is not put back into the queue."""
+    sends = f"import os, signal; os.kill(os.getpid(), signal.{name})"
+    (job,) = make(tmp_path, [], program=[sys.executable, "-S", "-c", sends])
+    assert job() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"partition": "gpu"}, r"^slurm\.time must be given: the minutes"),
+        ({"time": 7, "partitoin": "gpu"}, r"^slurm: Unavailable parameter.*\['partitoin'\]"),
+    ],
+)
+def test_an_option_that_slurm_has_not_is_named(
+    options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with mocked_slurm(), pytest.raises(ValueError, match=message):
+        run_on_slurm(make(tmp_path, []), 1, options, tmp_path)
+
+
+def test_what_slurm_refuses_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> NoReturn:
+        raise FailedJobError("sbatch: error: invalid partition: gpu\nsbatch: error: Batch job\n")
+
+    message = r"^slurm: sbatch: error: invalid partition: gpu sbatch: error: Batch job$"
+    with mocked_slurm(), monkeypatch.context() as patch:
+        patch.setattr("submitit.core.utils.CommandFunction", lambda *_, **__: refuse)
+        with pytest.raises(ValueError, match=message):
+            run_on_slurm(make(tmp_path, [], []), 2, {"time": 7}, tmp_path / "nodes")
+
+
+def test_without_slurm_or_submitit_one_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ValueError, match=r"^slurm: Could not detect .srun., are you indeed on"):
+        run_on_slurm(make(tmp_path, []), 1, {"time": 7}, tmp_path)
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(ValueError, match=r"^slurm needs submitit: pip .*latentheads\[slurm\]"):
+        run_on_slurm(make(tmp_path, []), 1, {"time": 7}, tmp_path)

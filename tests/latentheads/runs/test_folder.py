@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from latentheads.files import TEMPORARY_PREFIX, lock_folder
+from latentheads.files import TEMPORARY_PREFIX
 from latentheads.runs.folder import REPORT_FILES, TENSORBOARD, Folder, distinct_names
 from latentheads.runs.results import Results
 from tests.figures import rows_of
@@ -146,7 +146,7 @@ def test_a_configuration_that_is_none_is_refused(run: Path, text: str) -> None:
     assert f"{path}" in said
     assert "choose another out" in said
     path.unlink()
-    os.mkfifo(path)
+    path.mkdir()
     assert "cannot read" in refused(run)
 
 
@@ -276,11 +276,11 @@ def test_a_damaged_line_costs_itself_alone(run: Path, damage: str) -> None:
     assert steps(folder(run)) == [2, 4, 6]
 
 
-def test_metrics_that_are_no_file_are_refused(run: Path) -> None:
+def test_metrics_that_are_a_folder_are_refused(run: Path) -> None:
     (run / "metrics.jsonl").unlink()
     assert steps(folder(run)) == []
-    os.mkfifo(run / "metrics.jsonl")
-    with pytest.raises(ValueError, match=r"metrics.jsonl cannot be read: no file of text$"):
+    (run / "metrics.jsonl").mkdir()
+    with pytest.raises(ValueError, match=r"metrics.jsonl cannot be read: it is a folder$"):
         folder(run)
 
 
@@ -409,26 +409,27 @@ def test_what_a_kill_left_of_a_file_is_removed_and_nothing_else(run: Path) -> No
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("name", ["checkpoints", "config.yaml", ".lock", "checkpoints/best"])
-def test_a_link_inside_a_run_is_refused_and_what_it_leads_to_stays(
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "checkpoints/best.safetensors"])
+def test_what_a_link_inside_a_run_leads_to_stays(
     run: Path, name: str, overwrite: bool, tmp_path: Path
 ) -> None:
-    place = run / (f"{name}.safetensors" if "/" in name else name)
-    elsewhere = tmp_path / "elsewhere"
-    place.rename(elsewhere)
-    place.symlink_to(elsewhere)
-    mine = tmp_path / "elsewhere" / "last.safetensors" if name == "checkpoints" else elsewhere
+    mine = (run / name).rename(tmp_path / "mine")
+    (run / name).symlink_to(mine)
     before = mine.read_bytes()
-    with pytest.raises(ValueError, match="is a link: a run folder holds its own files"):
-        folder(run, overwrite=overwrite)
+    again = folder(run, overwrite=overwrite)
+    again.begin(0 if overwrite else 4)
+    again.append({"step": 99})
     assert mine.read_bytes() == before
 
 
-def test_a_linked_lock_makes_no_file(tmp_path: Path) -> None:
-    (tmp_path / ".lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="symbolic link"):
-        lock_folder(tmp_path)
-    assert not (tmp_path / "elsewhere").exists()
+def test_checkpoints_may_be_on_another_disk(run: Path, tmp_path: Path) -> None:
+    elsewhere = (run / "checkpoints").rename(tmp_path / "elsewhere")
+    (run / "checkpoints").symlink_to(elsewhere)
+    again = folder(run)
+    again.begin(4)
+    again.write("checkpoints/last.safetensors", "new")
+    assert (elsewhere / "last.safetensors").read_text() == "new"
+    assert (run / "checkpoints").is_symlink()
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -60,7 +60,11 @@ def test_what_cannot_be_translated_is_one_line(run: Run) -> None:
         ((model, corpus, LINES), {"num_beams": 4}, "num_beams is not an option: did you mean beam"),
         ((model, corpus, LINES), {"max_new_tokens": 4}, ".*: did you mean max_tokens"),
         ((model, corpus, LINES), {"beam": 0}, "beam must be at least 1, got 0"),
-        ((model, corpus.source, LINES), {}, "processor must be a Processor, as corpus.processor,"),
+        (
+            (model, corpus.source, LINES),
+            {},
+            "processor must be a Corpus, or the processor of one, got",
+        ),
         ((model, wrong, LINES), {}, "the target vocabulary of the processor has .* tokens"),
         ((other, corpus, LINES), {}, "guide is missing: this model selects its heads by its guide"),
         ((model, corpus, LINES), {"guide": lh.guides.Tied(other)}, "guide must be one of this mo"),

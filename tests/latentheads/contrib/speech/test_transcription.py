@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import one_hot
 
 import latentheads as lh
-from latentheads.contrib.speech import transcription
+from latentheads.contrib.speech import transcribe, transcription
 from latentheads.contrib.speech.data import Speech
 from latentheads.errors import UnfinishedError
 from latentheads.guides import Cascaded, Tied
@@ -43,7 +43,7 @@ def test_a_file_that_is_lost_is_named(run: Run, tmp_path: Path) -> None:
     good = run.path / "sound" / "test-0.wav"
     silent = write_sound(tmp_path / "silent.wav", np.zeros(800, np.float32))
     with pytest.raises(UnfinishedError, match=rf"^{silent}: it is silent$"):
-        run.transcribe([good, silent])
+        transcribe(run, [good, silent])
     with mock.patch.object(transcription, "load_features_for_run", side_effect=MemoryError):
         transcription.load_audio_files(
             run.trained_model, [silent, good], on_skip=(lost := mock.Mock())
@@ -79,19 +79,19 @@ def test_a_number_of_transcripts_is_drawn_of_each_file(run: Run) -> None:
     model = Translation.of(run.corpus, latents=[LogitsOptions()], **SIZES)
     jiggle(model, 0.5).double().eval()
     drawing = replace(run, model=model, guide=Tied(model))
-    once = drawing.transcribe(files)
-    assert drawing.transcribe(files, seed=5) == once  # heads stand where they are
-    several = drawing.transcribe(files, 7, seed=5, max_tokens=5)
+    once = transcribe(drawing, files)
+    assert transcribe(drawing, files, seed=5) == once  # heads stand where they are
+    several = transcribe(drawing, files, 7, seed=5, max_tokens=5)
     assert [len(each) for each in several] == [7, 7, 7]
     assert any(len(set(each)) > 1 for each in several)
-    assert several == drawing.transcribe(files, 7, seed=5, max_tokens=5)
-    assert several[0] != drawing.transcribe(files, 7, seed=6, max_tokens=5)[0]
-    first = drawing.transcribe(files, seed=5, draws=1, max_tokens=5)
+    assert several == transcribe(drawing, files, 7, seed=5, max_tokens=5)
+    assert several[0] != transcribe(drawing, files, 7, seed=6, max_tokens=5)[0]
+    first = transcribe(drawing, files, seed=5, draws=1, max_tokens=5)
     assert [each[0] for each in several] == first
     with pytest.raises(ValueError, match=r"^number has no effect here: it needs draws 1 or more"):
-        drawing.transcribe(files, 2, draws=0)
+        transcribe(drawing, files, 2, draws=0)
     with pytest.raises(ValueError, match="number must be at least 0, got -1"):
-        drawing.transcribe(files, -1)
+        transcribe(drawing, files, -1)
 
 
 def test_a_word_is_heard_where_the_first_of_its_tokens_points(run: Run) -> None:
@@ -109,6 +109,6 @@ def test_a_sampling_rate_that_is_too_low_for_the_run_is_told_what_it_needs(
     said = (
         "its sampling rate is 4,000 Hz: the run uses .* and needs at least 7,600 samples a second"
     )
-    for read in (lambda: run.transcribe([low]), lambda: lh.plot.audio(run, low)):
+    for read in (lambda: transcribe(run, [low]), lambda: lh.plot.audio(run, low)):
         with pytest.raises(UnfinishedError, match=rf"^{low}: {said}$"):
             read()
