@@ -173,7 +173,7 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
         for name, figure in DIFFERENCES.items()
         if figure in runs and not runs[figure].isna().any()
     }
-    rows = []
+    rows: list[dict[str, Any]] = []
     for recipe in recipes:
         recipe_runs = runs[runs.recipe == recipe].set_index("seed")
         row: dict[str, Any] = {"recipe": recipe, "seeds": len(recipe_runs)}
