@@ -53,7 +53,7 @@ class Translation(Decoder):
         source_vocab_size: Source vocabulary size, including special tokens.
         target_vocab_size: Target vocabulary size.
         network: Sizes.
-        latents: What is random: latents, or their options; by default alignment heads alone.
+        latents: What is random: latents, or their options; None: alignment heads alone.
         label_smoothing: Label smoothing of the likelihood in training.
         adapters: Residual layers for each task; None: none.
         sources: Names of the tasks that the encoder distinguishes, for latents of each task.
@@ -78,7 +78,7 @@ class Translation(Decoder):
         source_vocab_size: int,
         target_vocab_size: int,
         network: Network | None = None,
-        latents: Sequence[Latent | LatentOptions] = DEFAULT_LATENTS,
+        latents: Sequence[Latent | LatentOptions] | None = None,
         label_smoothing: float = 0.0,
         adapters: Adapters | None = None,
         sources: Sequence[str] = ("",),
@@ -88,6 +88,7 @@ class Translation(Decoder):
     ) -> None:
         super().__init__(ATTENTION_TYPES, label_smoothing)
         check_network(network)
+        latents = DEFAULT_LATENTS if latents is None else latents
         sizes = network or Network()
         shape = ModelShape(
             sizes.heads,
@@ -166,7 +167,7 @@ class Translation(Decoder):
     def of(
         cls,
         corpus: HasProcessor | Processor,
-        latents: Sequence[Latent | LatentOptions] = DEFAULT_LATENTS,
+        latents: Sequence[Latent | LatentOptions] | None = None,
         label_smoothing: float = 0.0,
         ctc: float = 0.0,
         **sizes: Any,
@@ -175,8 +176,8 @@ class Translation(Decoder):
 
         Args:
             corpus: A parallel corpus, or one of speech, or the processor of one.
-            latents: What is random: latents, or their options, such as ``lh.LogitsOptions()``; by
-                default alignment heads alone.
+            latents: What is random: latents, or their options, such as ``lh.LogitsOptions()``;
+                None: alignment heads alone.
             label_smoothing: Label smoothing of the likelihood in training.
             ctc: Weight of the CTC loss in training, for a corpus of speech.
             **sizes: Fields of :class:`latentheads.models.Network`.

@@ -531,9 +531,10 @@ def _latents_of(model: Decoder) -> tuple[LatentOptions, ...]:
         raise ValueError(
             "model was pruned, and no run folder can say how: train it with lh.fit, or use prune.py"
         )
+    given = model.config.get("latents")
     latents = [
         latent
-        for latent in model.config.get("latents", DEFAULT_LATENTS)
+        for latent in (DEFAULT_LATENTS if given is None else given)
         if not (isinstance(latent, LogitsOptions) and latent.prior.name == DEFAULT_PRIOR)
     ]
     for latent in latents:
@@ -547,8 +548,7 @@ def _latents_of(model: Decoder) -> tuple[LatentOptions, ...]:
         if type(latent) not in kinds:
             raise ValueError(
                 f"latents: {type(latent).__name__} is not registered, so no run folder can name "
-                "it: add its options to LATENTS of latentheads.latents.registry, or train with "
-                "lh.fit"
+                "it: add it to LATENTS of latentheads.latents.registry, or train with lh.fit"
             )
     return tuple(sorted(latents, key=lambda latent: kinds.index(type(latent))))
 
