@@ -9,7 +9,7 @@ from latentheads.contrib.heads.alignments import (
     score_attention,
     score_best_attention,
 )
-from latentheads.contrib.heads.analysis import AnalysisOptions, analyse, analyse_heads
+from latentheads.contrib.heads.analysis import AnalysisOptions, analyse
 from latentheads.contrib.heads.conllu import ParsedSentence, encode_parsed, read_conllu
 from latentheads.contrib.heads.datatree import to_datatree
 from latentheads.contrib.heads.divergence import Divergence
@@ -70,7 +70,6 @@ __all__ = [
     "align",
     "alignment_distributions",
     "analyse",
-    "analyse_heads",
     "attention_tokens",
     "detect",
     "encode_parsed",
