@@ -280,7 +280,9 @@ def _list_reports(head_reports: HeadReport | Sequence[HeadReport]) -> Sequence[H
     """Makes a list of one report or several."""
     reports = [head_reports] if isinstance(head_reports, HeadReport) else head_reports
     if not isinstance(reports, Sequence) or not all(isinstance(r, HeadReport) for r in reports):
-        raise ValueError(f"head_reports must be those of run.read_heads(), got {shown(reports)}")
+        raise ValueError(
+            f"head_reports must be those of lh.contrib.heads.analyse(run), got {shown(reports)}"
+        )
     check_not_empty("head_reports", reports)
     return reports
 
