@@ -77,13 +77,20 @@ def _file_of(end: Connection, mode: str) -> BinaryIO:
 def _talk(
     name: str, words: tuple[str, ...], said: Path, given: Connection, out: Connection
 ) -> None:
-    for place, end in enumerate((given, out)):
-        os.dup2(end.fileno(), place)
+    heed_signals()
+    for descriptor, end in enumerate((given, out)):
+        os.dup2(end.fileno(), descriptor)
         end.close()
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
     os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     main = import_module(f"latentheads.experiments.{name.removesuffix('.py')}").main
     sys.exit(main(words))
+
+
+def heed_signals() -> None:
+    """Signals end this process, also where the tests run under nohup, which ignores a hang-up."""
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
@@ -104,6 +111,7 @@ def ended(process: ForkServerProcess, seconds: int = 120) -> int | None:
 
 
 def _begin(name: str, words: tuple[str, ...], said: Path, ranks: int) -> None:
+    heed_signals()
     os.environ["OMP_NUM_THREADS"] = "1"
     file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
