@@ -387,11 +387,11 @@ class Guide(ModelGuide):
         if self.is_tied or has_own or self.families or self.selections:
             return
         if self.structure is None and self.model.is_summed_out:
-            names = ", ".join(self.model.latents)
+            latents = self.model.latents.items()
+            names = ", ".join(name for name, latent in latents if latent.is_summed_out)
             raise ValueError(
                 f"{type(self).__name__} has a posterior of logits, and only {names} are latent: "
-                "make the model with prior independent and without them, or give the guide a "
-                "structure"
+                "make the model with latents=[lh.LogitsOptions()], or give the guide a structure"
             )
 
     def outputs(self, module: NetworkBlock) -> Family:

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from pyro.infer.util import is_validation_enabled
 from torch import Tensor
 
+from latentheads.arguments import Configured
 from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import Batch, SentenceTasks, check_batch
@@ -42,6 +43,7 @@ class HeadModel(LatentModel):
         output: The output layer; a subclass makes it.
         disagreement: A term that rewards heads for differing in training; None: there is none.
         l0_penalty: The L0 penalty of active heads in training; None: there is none.
+        is_pruned: Whether heads were removed, or a selection of heads was folded into the weights.
 
     Args:
         attention_types: The attention types of this network.
@@ -63,6 +65,7 @@ class HeadModel(LatentModel):
             raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}")
         self.label_smoothing = label_smoothing
         self.disagreement: Disagreement | None = None
+        self.is_pruned = False
 
     def add_latents(self, latents: Iterable[Latent]) -> None:
         """Give the model further latents.
@@ -281,8 +284,8 @@ class Stepwise(Protocol):
         """Input further tokens and score the vocabulary after each."""
 
 
-class Decoder(HeadModel):
-    """A model with a causal decoder of the target."""
+class Decoder(HeadModel, Configured):
+    """A model with a causal decoder of the target; it keeps the arguments that it was made with."""
 
     def hidden(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None

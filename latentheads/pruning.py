@@ -136,6 +136,8 @@ def remove_heads(
         if guide is not None and module.prior is not None and len(latent) < block.heads:
             guide.prune(block, latent)
         module.prune(latent, active[block.name])
+    if isinstance(model, HeadModel):
+        model.is_pruned = True
 
 
 @torch.no_grad()
@@ -162,6 +164,7 @@ def fold_selection(model: HeadModel, guide: ModelGuide) -> dict[str, Selection]:
         guide.remove_selection(module.block)
         module.selector = None
     model.remove_latent(selector.name)
+    model.is_pruned = True
     return folded
 
 

@@ -32,8 +32,9 @@ class LanguageModel(Decoder):
     Args:
         vocab_size: Vocabulary size, including special tokens.
         network: Sizes.
-        latents: What is random: latents, or their options; by default alignment heads alone.
+        latents: What is random: latents, or their options; None: alignment heads alone.
         label_smoothing: Label smoothing of the likelihood in training.
+        targets: Names of the tasks that it distinguishes, for latents of each task.
 
     Example:
         >>> sizes = Network(width=16, heads=2)
@@ -46,14 +47,24 @@ class LanguageModel(Decoder):
         self,
         vocab_size: int,
         network: Network | None = None,
-        latents: Sequence[Latent | LatentOptions] = DEFAULT_LATENTS,
+        latents: Sequence[Latent | LatentOptions] | None = None,
         label_smoothing: float = 0.0,
+        targets: Sequence[str] = ("",),
     ) -> None:
         attention_type = ATTENTION_TYPES[1]
         super().__init__((attention_type,), label_smoothing)
         check_network(network)
+        latents = DEFAULT_LATENTS if latents is None else latents
         sizes = network or Network(norm=PreNorm())
-        shape = ModelShape(sizes.heads, (attention_type,), sizes.width, sizes.dropout, True)
+        shape = ModelShape(
+            sizes.heads,
+            (attention_type,),
+            sizes.width,
+            sizes.dropout,
+            is_causal=True,
+            sources=tuple(targets),
+            targets=tuple(targets),
+        )
         self.add_latents(make_latents(latents, shape, before_blocks=True))
         self.network, heads = sizes, HeadOptions.of(self)
         _check_options(sizes)
@@ -73,7 +84,7 @@ class LanguageModel(Decoder):
     def of(
         cls,
         corpus: HasProcessor | Processor,
-        latents: Sequence[Latent | LatentOptions] = DEFAULT_LATENTS,
+        latents: Sequence[Latent | LatentOptions] | None = None,
         label_smoothing: float = 0.0,
         **sizes: Any,
     ) -> LanguageModel:
@@ -81,8 +92,8 @@ class LanguageModel(Decoder):
 
         Args:
             corpus: A corpus of one side.
-            latents: What is random: latents, or their options, such as ``lh.LogitsOptions()``; by
-                default alignment heads alone.
+            latents: What is random: latents, or their options, such as ``lh.LogitsOptions()``;
+                None: alignment heads alone.
             label_smoothing: Label smoothing of the likelihood in training.
             **sizes: Fields of :class:`latentheads.models.Network`; pre-norm by default.
         """

@@ -53,9 +53,11 @@ class Translation(Decoder):
         source_vocab_size: Source vocabulary size, including special tokens.
         target_vocab_size: Target vocabulary size.
         network: Sizes.
-        latents: What is random: latents, or their options; by default alignment heads alone.
+        latents: What is random: latents, or their options; None: alignment heads alone.
         label_smoothing: Label smoothing of the likelihood in training.
         adapters: Residual layers for each task; None: none.
+        sources: Names of the tasks that the encoder distinguishes, for latents of each task.
+        targets: The same for the decoder.
         bins: Coefficients of a frame, for a source of speech; 0: the source is text.
         ctc: Weight of the CTC loss in training, which is never part of a bound; 0: none.
 
@@ -76,16 +78,26 @@ class Translation(Decoder):
         source_vocab_size: int,
         target_vocab_size: int,
         network: Network | None = None,
-        latents: Sequence[Latent | LatentOptions] = DEFAULT_LATENTS,
+        latents: Sequence[Latent | LatentOptions] | None = None,
         label_smoothing: float = 0.0,
         adapters: Adapters | None = None,
+        sources: Sequence[str] = ("",),
+        targets: Sequence[str] = ("",),
         bins: int = 0,
         ctc: float = 0.0,
     ) -> None:
         super().__init__(ATTENTION_TYPES, label_smoothing)
         check_network(network)
+        latents = DEFAULT_LATENTS if latents is None else latents
         sizes = network or Network()
-        shape = ModelShape(sizes.heads, ATTENTION_TYPES, sizes.width, sizes.dropout)
+        shape = ModelShape(
+            sizes.heads,
+            ATTENTION_TYPES,
+            sizes.width,
+            sizes.dropout,
+            sources=tuple(sources),
+            targets=tuple(targets),
+        )
         self.add_latents(make_latents(latents, shape, before_blocks=True))
         _check_source(sizes, source_vocab_size, target_vocab_size, bins)
         _check_ctc(ctc, bins)
@@ -155,7 +167,7 @@ class Translation(Decoder):
     def of(
         cls,
         corpus: HasProcessor | Processor,
-        latents: Sequence[Latent | LatentOptions] = DEFAULT_LATENTS,
+        latents: Sequence[Latent | LatentOptions] | None = None,
         label_smoothing: float = 0.0,
         ctc: float = 0.0,
         **sizes: Any,
@@ -164,8 +176,8 @@ class Translation(Decoder):
 
         Args:
             corpus: A parallel corpus, or one of speech, or the processor of one.
-            latents: What is random: latents, or their options, such as ``lh.LogitsOptions()``; by
-                default alignment heads alone.
+            latents: What is random: latents, or their options, such as ``lh.LogitsOptions()``;
+                None: alignment heads alone.
             label_smoothing: Label smoothing of the likelihood in training.
             ctc: Weight of the CTC loss in training, for a corpus of speech.
             **sizes: Fields of :class:`latentheads.models.Network`.

@@ -12,6 +12,8 @@ from latentheads.data.base import Data
 from latentheads.data.tasks import Tasks
 from latentheads.options import Size, options_class
 
+Task = Literal["translation", "language-model", "recognition", "speech-translation"]
+
 
 @options_class(kw_only=True)
 class InMemory(Data):
@@ -25,13 +27,26 @@ class InMemory(Data):
         tasks: Its tasks; None where there is one alone.
     """
 
-    task: Literal["translation", "language-model", "recognition", "speech-translation"] = (
-        "translation"
-    )
+    task: Task = "translation"
     block: Size = 0
     lowercase: bool = False
     tokenised: bool = False
     tasks: Tasks | None = None
+
+    @classmethod
+    def of(cls, corpus: Corpus) -> InMemory:
+        """What a run needs of a corpus that was put together in Python."""
+        mixture, tasks = corpus.train.mixture, None
+        if mixture is not None:
+            how = (mixture.temperature, mixture.one_task, mixture.task_key)
+            tasks = Tasks(mixture.names, (), *how)
+        return cls(
+            task=_name_task(corpus),
+            block=corpus.train.block,
+            lowercase=corpus.target.lowercase,
+            tokenised=corpus.target.tokenised,
+            tasks=tasks,
+        )
 
     @property
     def name(self) -> str:
@@ -70,3 +85,17 @@ class InMemory(Data):
 
     def _make(self, log: Log | None, keep: bool) -> Corpus:
         raise ValueError("the corpus was put together in Python: give corpus")
+
+
+def _name_task(corpus: Corpus) -> Task:
+    if corpus.source is None:
+        return "language-model"
+    if corpus.source.is_text:
+        return "translation"
+    translates = any(task.source != task.target for task in corpus.tasks)
+    return "speech-translation" if translates else "recognition"
+
+
+def data_of(corpus: Corpus) -> Data:
+    """The options of a corpus; of one that was put together in Python, those that a run needs."""
+    return corpus.data if isinstance(corpus.data, Data) else InMemory.of(corpus)

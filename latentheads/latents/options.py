@@ -195,19 +195,6 @@ class LatentOptions:
         """
         return []
 
-    @classmethod
-    def describe(cls: type[L], model: HeadModel, tokens: int) -> L | None:
-        """The options that make the latent of a model; None where the model has none.
-
-        Args:
-            model: A model that was made in Python.
-            tokens: Target tokens of the training part.
-        """
-        raise ValueError(
-            f"{cls.__name__} must define describe(model, tokens): the options that make the latent "
-            "of a model, None for a model without"
-        )
-
 
 def make_latents(
     latents: Sequence[Latent | LatentOptions], shape: ModelShape, *, before_blocks: bool

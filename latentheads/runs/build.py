@@ -17,11 +17,9 @@ from latentheads.corpora import Corpus, Part, Vocabulary, Words
 from latentheads.corpora.text import PARTS
 from latentheads.files import read_json
 from latentheads.guide import ModelGuide
-from latentheads.latents.options import ModelShape, make_latents
 from latentheads.model import Decoder, HeadModel
 from latentheads.models import LanguageModel, Translation
 from latentheads.models.adapters import Adapters
-from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import fold_selection, remove_heads
 from latentheads.runs.folder import HEADS
 from latentheads.runs.settings import Settings
@@ -83,21 +81,15 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
         raise ValueError("network.adaptive needs words in the order of frequency: use unit word")
     mixture = settings.data.mixture
     tasks = (("",), ("",)) if mixture is None else (mixture.sources, mixture.targets)
-    attention_types = ATTENTION_TYPES if source is not None else ATTENTION_TYPES[1:2]
-    sources, targets = tasks
-    shape = ModelShape(network.heads, attention_types, sources=sources, targets=targets)
-    options: dict[str, Any] = {"label_smoothing": smoothing}
-    # those that select heads depend on the tasks, which a model does not know
-    first = make_latents(settings.resolved_latents, shape, before_blocks=True)
-    others = (latent for latent in settings.latents if not latent.before_blocks)
-    options["latents"] = [*first, *others]
+    options: dict[str, Any] = {"label_smoothing": smoothing, "targets": tasks[1]}
+    options["latents"] = settings.resolved_latents
     model: Decoder
     if source is None:
         model = LanguageModel(vocab_size, network, **options)
     else:
         if settings.adapters:
             options["adapters"] = Adapters(settings.adapters, *map(len, tasks))
-        options |= {"bins": source.bins, "ctc": settings.ctc}
+        options |= {"sources": tasks[0], "bins": source.bins, "ctc": settings.ctc}
         model = Translation(len(source), vocab_size, network, **options)
     model.set_vocabularies(source, target)
     _check_heads(settings, model)

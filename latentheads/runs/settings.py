@@ -14,18 +14,28 @@ from pydantic import NonNegativeFloat
 
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.checks import MAX_SAMPLES, MAX_WIDTH, check_known, split_items
+from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.data import Data, Grammar, InMemory
+from latentheads.data.in_memory import data_of
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import shown
 from latentheads.files import read_yaml
+from latentheads.guide import ModelGuide, check_pair
 from latentheads.guides import GUIDES, Guide
+from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.logits.options import DEFAULT_PRIOR, LogitsOptions, PriorSpec
 from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.metrics.protocol import Protocol
-from latentheads.models import Network
+from latentheads.model import Decoder
+from latentheads.models import LanguageModel, Network, Translation
 from latentheads.models.front_end import FrontEnd
-from latentheads.names import AttentionTypes, parse_attention_types
+from latentheads.names import (
+    ATTENTION_TYPES,
+    AttentionTypes,
+    name_attention_types,
+    parse_attention_types,
+)
 from latentheads.options import (
     CLASS,
     CLASS_PATH,
@@ -68,6 +78,12 @@ class DisagreementOptions:
     def __post_init__(self) -> None:
         for kind in split_items(self.kinds):
             check_known("disagreement", kind, KINDS)
+
+    @classmethod
+    def of(cls, term: Disagreement) -> DisagreementOptions:
+        """The options of a term."""
+        blocks = name_attention_types(term.attention_types or ATTENTION_TYPES, ATTENTION_TYPES)
+        return cls(",".join(term.kinds), term.weight, blocks, term.diagonal)
 
     @property
     def term(self) -> Disagreement:
@@ -141,6 +157,35 @@ class Settings:
         self._check_noise()
         self._check_kl()
         _ = self.pair
+
+    @classmethod
+    def of(cls, model: Decoder, guide: ModelGuide, corpus: Corpus, **run: Any) -> Settings:
+        """The settings that model, guide and corpus keep of how they were made.
+
+        Args:
+            model: A model.
+            guide: Its guide.
+            corpus: The corpus.
+            **run: The other settings, such as ``train``, ``decode``, ``seed`` and ``samples``.
+
+        Raises:
+            ValueError: No settings say what one of them is.
+        """
+        check_corpus(corpus)
+        check_pair(model, guide)
+        adapters, ctc = getattr(model, "adapters", None), getattr(model, "ctc", None)
+        term = model.disagreement
+        return cls(
+            guide=GuideSpec.of(guide),
+            latents=_latents_of(model),
+            data=data_of(corpus),
+            network=cast(Network, model.network),
+            label_smoothing=model.label_smoothing,
+            disagreement=None if term is None else DisagreementOptions.of(term),
+            ctc=0.0 if ctc is None else ctc.weight,
+            adapters=0 if adapters is None else adapters.width,
+            **run,
+        )
 
     def _resolve_latents(self) -> Iterator[LatentOptions]:
         """The latents with defaults that depend on the data; an error names the option in full."""
@@ -469,6 +514,43 @@ class Settings:
     def to_yaml(self) -> str:
         """The settings as a file of YAML, which ``run.py --config`` reads too."""
         return yaml.dump(self.to_options(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+def _latents_of(model: Decoder) -> tuple[LatentOptions, ...]:
+    """The options of the latents of a model that a run folder can say how to make.
+
+    Raises:
+        ValueError: It is of a class of one's own, was changed since, or a latent is no options.
+    """
+    if type(model) not in (Translation, LanguageModel):
+        raise ValueError(
+            f"model must be a Translation or a LanguageModel, got {type(model).__name__}: no run "
+            "folder can say what another one is; train it with lh.fit"
+        )
+    if model.is_pruned:
+        raise ValueError(
+            "model was pruned, and no run folder can say how: train it with lh.fit, or use prune.py"
+        )
+    given = model.config.get("latents")
+    latents = [
+        latent
+        for latent in (DEFAULT_LATENTS if given is None else given)
+        if not (isinstance(latent, LogitsOptions) and latent.prior.name == DEFAULT_PRIOR)
+    ]
+    for latent in latents:
+        if not isinstance(latent, LatentOptions):
+            raise ValueError(
+                f"latents must be options for a run folder to say what they are, got "
+                f"{type(latent).__name__}: train it with lh.fit"
+            )
+    kinds = [*LATENTS.values()]
+    for latent in latents:
+        if type(latent) not in kinds:
+            raise ValueError(
+                f"latents: {type(latent).__name__} is not registered, so no run folder can name "
+                "it: add it to LATENTS of latentheads.latents.registry, or train with lh.fit"
+            )
+    return tuple(sorted(latents, key=lambda latent: kinds.index(type(latent))))
 
 
 def _suggest(name: str, others: Sequence[str]) -> str:

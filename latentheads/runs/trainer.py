@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from pyro.infer import ELBO
 from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate, padding_fraction
 from latentheads.corpora.corpus import check_corpus
+from latentheads.data.in_memory import data_of
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import print_message, shown
 from latentheads.files import is_same_file, read_text
@@ -43,7 +44,6 @@ from latentheads.runs.build import (
     vocabularies_to_json,
 )
 from latentheads.runs.checkpoint_manager import CheckpointManager
-from latentheads.runs.describe import check_rebuilt, describe_data, describe_run
 from latentheads.runs.folder import HEADS, PROCESSOR, TEXTS, VOCABULARY, Folder
 from latentheads.runs.results import Results, complete
 from latentheads.runs.run import Run
@@ -57,6 +57,10 @@ from latentheads.training.losses import HeadELBOLoss, LossLike, describe_elbo, i
 from latentheads.training.options import make_training
 from latentheads.training.trackers import Tracking, check_trackers
 
+DEFAULT_LOSS = "Head_ELBO"
+DEFAULTS = {"seed": 0, "samples": 32, "decoding": None}
+"""The defaults of a trainer's options that stand in settings too."""
+
 
 class Trainer:
     """Trains a model and its guide, writes checkpoints, and reports the ELBO.
@@ -67,6 +71,9 @@ class Trainer:
         model: A translation or language model.
         guide: Its guide.
         corpus: The corpus for training, validation and test.
+        settings: Everything that says what the run is, where model and guide were made of it; what
+            the objects keep of how they were made, with the options below, when not given.
+        start: The run that ``settings.start`` names, where it is loaded already.
         out: The run folder; ``runs/RECIPE-seedSEED`` when not given.
         seed: Of data order and noise. The weights are the model's own: for another seed of those
             too say ``torch.manual_seed(seed)`` before it is made.
@@ -75,6 +82,8 @@ class Trainer:
         device: cpu, cuda, a GPU as ``cuda:1`` or ``torch.device("cuda", 1)``, or auto: cuda where
             there is one.
         overwrite: Start anew in a used folder.
+        trusted: Classes of the reader's own that the run of ``settings.start`` may be made of, as
+            ``module:Class`` with commas between.
         trackers: Names of trackers that accelerate knows, such as tensorboard, trackio and wandb.
         callbacks: Told of each step and each evaluation, as :class:`lh.Callback` says; a run that
             is resumed begins with those of its own call.
@@ -103,43 +112,44 @@ class Trainer:
         guide: ModelGuide,
         corpus: Corpus,
         *,
+        settings: Settings | None = None,
+        start: Run | None = None,
         out: str | Path | None = None,
         seed: int = 0,
         samples: int = 32,
         decoding: Decoding | None = None,
         device: str | torch.device = "auto",
         overwrite: bool = False,
+        trusted: str | None = None,
         trackers: Sequence[str] = (),
         callbacks: Sequence[Callback] = (),
         quiet: bool = False,
-        loss: LossLike = "Head_ELBO",
+        loss: LossLike = DEFAULT_LOSS,
         **training: Any,
     ) -> None:
         _check_switches(overwrite=overwrite, quiet=quiet)
         self.callbacks = check_callbacks(callbacks)
-        options = make_training(training | {"loss": loss})
+        check_trackers(trackers)
         if not isinstance(decoding, Decoding | None):
             raise ValueError(f"decoding must be lh.Decoding(...), got {shown(decoding)}")
-        describe = partial(
-            describe_run,
-            model,
-            guide,
-            corpus,
-            decode=decoding or Decoding(),
-            seed=seed,
-            samples=samples,
-        )
-        try:
-            settings = describe(train=options)
-        except UnusedOptionError as reason:
-            # an instance samples KLs by default, which says nothing where there are none to sample
-            if instance_of(loss) is None or reason.path != "train.loss.kl":
-                raise
-            head_elbo = cast(HeadELBOLoss, options.loss)
-            settings = describe(train=replace(options, loss=replace(head_elbo, kl="analytic")))
-        check_rebuilt(settings, model, guide, corpus)
-        self._set_up_folder(settings, out, device, overwrite, trackers, None, quiet)
-        self._set_up(settings, model, guide, corpus, None, instance_of(loss))
+        run = {"seed": seed, "samples": samples, "decoding": decoding, **training}
+        if settings is None:
+            settings = _settings_of(model, guide, corpus, loss, **run)
+        else:
+            _check_against(settings, loss, run)
+        self.settings, self.corpus, self.loss = settings, corpus, instance_of(loss)
+        self.device = select_device(device)
+        self.folder = open_folder(settings, out, overwrite, trusted)
+        path = self.folder.path
+        self.accelerator = make_accelerator(path, settings, self.device, trackers)
+        if self.accelerator is not None and self.accelerator.num_processes > 1:
+            self.device = self.accelerator.device  # one GPU a process
+        self.trackers, self.quiet = tuple(trackers), quiet
+        self.model, self.guide = model.to(self.device), guide.to(self.device)
+        self._started = False
+        self.digest = digest_corpus(corpus)
+        self._start = ""
+        self._set_up(start)
 
     @classmethod
     def of(
@@ -150,13 +160,11 @@ class Trainer:
         out: str | Path | None = None,
         device: str | torch.device = "auto",
         overwrite: bool = False,
-        trackers: Sequence[str] = (),
-        callbacks: Sequence[Callback] = (),
         trusted: str | None = None,
-        quiet: bool = False,
         loss: ELBO | None = None,
+        **options: Any,
     ) -> Trainer:
-        """Builds model, guide and corpus from settings; the seed decides the weights too.
+        """Makes model, guide and corpus of settings; the seed decides the weights too.
 
         Args:
             settings: Everything that says what the run is.
@@ -165,87 +173,45 @@ class Trainer:
             out: As for the class.
             device: The same.
             overwrite: The same.
-            trackers: The same.
-            callbacks: The same.
-            trusted: Classes of the reader's own that the run of ``start`` may be made of,
-                as ``module:Class`` with commas between.
-            quiet: Show no progress.
+            trusted: The same.
             loss: The loss that the settings name, where it is of a class of your own.
+            **options: The other options of the class: ``trackers``, ``callbacks``, ``quiet``.
         """
-        _check_switches(overwrite=overwrite, quiet=quiet)
+        _check_switches(overwrite=overwrite)
         if not isinstance(settings, Settings):
             shown_settings = shown(settings)
             raise ValueError(
                 f"settings must be Settings, as Settings.read gives, got {shown_settings}"
             )
-        if loss is not None and (given := describe_elbo(loss)) != settings.train.loss:
-            raise ValueError(f"loss must be {settings.train.loss}, got {given}")
-        self = cls.__new__(cls)
-        self.callbacks = check_callbacks(callbacks)
         if corpus is not None:
             check_corpus(corpus)
-            settings = replace(settings, data=describe_data(corpus))
+            settings = replace(settings, data=data_of(corpus))
         elif settings.in_memory:
             raise ValueError("data in-memory is a corpus that no options make: give corpus")
-        self._set_up_folder(settings, out, device, overwrite, trackers, trusted, quiet)
-        initial_run = (
-            None if self.folder.resumable else load_initial_run(settings, self.folder.trusted)
-        )
-        training_corpus = corpus or settings.data.load(partial(print_message, file=sys.stdout))
-        with fixed_noise(settings.seed, self.device):
-            model = make_model(settings, training_corpus.target, training_corpus.source)
+        # what is wrong is told before a corpus is read
+        folder = open_folder(settings, out, overwrite, trusted)
+        start = None if folder.resumable else load_initial_run(settings, folder.trusted)
+        corpus = corpus or settings.data.load(partial(print_message, file=sys.stdout))
+        with fixed_noise(settings.seed, select_device(device)):
+            model = make_model(settings, corpus.target, corpus.source)
             guide = settings.pair.make_guide(model)
-        self._set_up(settings, model, guide, training_corpus, initial_run, loss)
-        return self
+        options |= {"out": out, "device": device, "overwrite": overwrite, "trusted": trusted}
+        options |= {} if loss is None else {"loss": loss}
+        return cls(model, guide, corpus, settings=settings, start=start, **options)
 
-    def _set_up_folder(
-        self,
-        settings: Settings,
-        out: str | Path | None,
-        device: str | torch.device,
-        overwrite: bool,
-        trackers: Sequence[str],
-        trusted: str | None,
-        quiet: bool,
-    ) -> None:
-        """Sets device, folder and accelerator."""
-        check_trackers(trackers)
-        if out == "":
-            raise ValueError("out must name a folder, got ''")
-        path = settings.out if out is None else Path(out)
-        if settings.start and is_same_file(settings.start, path):
-            raise ValueError(f"start and out are both {path}: choose another out")
-        self.device = select_device(device)
-        self.folder = Folder(path, settings.to_yaml(), overwrite, name_trusted(settings, trusted))
-        self.accelerator = make_accelerator(path, settings, self.device, trackers)
-        if self.accelerator is not None and self.accelerator.num_processes > 1:
-            self.device = self.accelerator.device  # one GPU a process
-        self.trackers, self.quiet = tuple(trackers), quiet
-
-    def _set_up(
-        self,
-        settings: Settings,
-        model: Decoder,
-        guide: ModelGuide,
-        corpus: Corpus,
-        initial_run: Run | None,
-        loss: ELBO | None,
-    ) -> None:
-        """Sets up model, guide and corpus, and resumes if the folder holds the same run."""
-        self.settings, self.corpus, self.loss = settings, corpus, loss
-        self.model, self.guide = model.to(self.device), guide.to(self.device)
+    def _set_up(self, start: Run | None) -> None:
+        """Starts with the weights of a run, or resumes if the folder holds the same run."""
+        settings, path, model, guide = self.settings, self.folder.path, self.model, self.guide
         is_resumed = self.folder.resumable
-        path = self.folder.path
-        self.heads = initial_run.heads if initial_run else read_heads(path) if is_resumed else None
+        if start is None and not is_resumed:
+            start = load_initial_run(settings, self.folder.trusted)
+        self.heads = start.heads if start else read_heads(path) if is_resumed else None
         apply_pruning(Path(settings.start) if settings.start else path, self.heads, model, guide)
         freeze_parameters(settings, model, guide)
-        self._started = False
-        self.digest = digest_corpus(corpus)
         self.checkpoint_manager = self._make_checkpoint_manager(settings, self.folder)
-        self._start = ""
-        if initial_run:
-            initialise_from(initial_run, settings, corpus, model, guide)
-            self._start = describe_initialisation(initial_run, settings)
+        if start:
+            initialise_from(start, settings, self.corpus, model, guide)
+            self._start = describe_initialisation(start, settings)
         self.latent_callbacks = self._make_latent_callbacks(settings)
         if is_resumed:
             self._check_texts(self.folder)
@@ -493,6 +459,58 @@ class Trainer:
             latents=self._latent_facts(),
             versions={"torch": torch.__version__, "device": self.device.type},
         )
+
+
+def _check_against(settings: Settings, loss: LossLike, run: Mapping[str, Any]) -> None:
+    """Validates that nothing is said beside settings, but for the loss that they name."""
+    for name, value in run.items():
+        if value != DEFAULTS.get(name):
+            raise ValueError(f"{name} stands in settings: give one of both")
+    instance = instance_of(loss)
+    if instance is None and loss != DEFAULT_LOSS:
+        raise ValueError("loss stands in settings: give one of both")
+    if instance is not None and (given := describe_elbo(instance)) != settings.train.loss:
+        raise ValueError(f"loss must be {settings.train.loss}, got {given}")
+
+
+def _settings_of(
+    model: Decoder,
+    guide: ModelGuide,
+    corpus: Corpus,
+    loss: LossLike,
+    *,
+    seed: int,
+    samples: int,
+    decoding: Decoding | None,
+    **training: Any,
+) -> Settings:
+    """The settings of a run of objects, and of the options beside them."""
+    options = make_training(training | {"loss": loss})
+    run = {"decode": decoding or Decoding(), "seed": seed, "samples": samples}
+    try:
+        return Settings.of(model, guide, corpus, train=options, **run)
+    except UnusedOptionError as reason:
+        # an instance samples KLs by default, which says nothing where there are none to sample
+        if instance_of(loss) is None or reason.path != "train.loss.kl":
+            raise
+        analytic = replace(cast(HeadELBOLoss, options.loss), kl="analytic")
+        return Settings.of(model, guide, corpus, train=replace(options, loss=analytic), **run)
+
+
+def open_folder(
+    settings: Settings, out: str | Path | None, overwrite: bool, trusted: str | None
+) -> Folder:
+    """Opens the folder of a run; it is written only when training begins.
+
+    Raises:
+        ValueError: It holds something else, or cannot be written.
+    """
+    if out == "":
+        raise ValueError("out must name a folder, got ''")
+    path = settings.out if out is None else Path(out)
+    if settings.start and is_same_file(settings.start, path):
+        raise ValueError(f"start and out are both {path}: choose another out")
+    return Folder(path, settings.to_yaml(), overwrite, name_trusted(settings, trusted))
 
 
 def name_trusted(settings: Settings, trusted: str | None) -> str:

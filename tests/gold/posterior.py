@@ -17,7 +17,7 @@ from latentheads.names import TARGET
 from tests.tiny import build
 
 SOURCE, WORDS = (4, 6, 2), (5, 9, 2)
-ATTENTION_TYPES = ("decoder-self", "decoder-cross")
+BLOCKS = "decoder-self,decoder-cross"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class TinyModel:
 
     def __init__(self) -> None:
         torch.manual_seed(3)
-        self.model: Any = build(heads=2, layers=1, blocks="all").eval()
+        self.model: Any = build(heads=2, layers=1, blocks=BLOCKS).eval()
         for parameter in self.model.parameters():
             parameter.requires_grad_(False).mul_(1.5)
         trace = self._trace(1, {})

@@ -16,7 +16,6 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.alignments.passes import AlignedTokens
-from latentheads.latents.logits.latent import Logits
 from latentheads.models import PRIORS, LanguageModel
 from tests.guides.attached import attach
 from tests.latentheads.latents.alignments.models import (
@@ -158,11 +157,9 @@ def test_a_beam_scores_what_it_finds_by_the_exact_sum(kind: str, shape: str, bat
 def test_a_language_model_of_a_corpus_takes_them_too() -> None:
     corpus = GrammarText(sentences=9, held_out=3).load()
     options = AlignmentOptions(blocks=1, width=3, window=5)
-    model = LanguageModel.of(
-        corpus, latents=[Logits(attention_types=()), options], width=6, heads=3
-    )
+    model = LanguageModel.of(corpus, latents=[options], width=6, heads=3)
     assert model.alignments is not None
-    assert AlignmentOptions.describe(model, 1) == options
+    assert model.config["latents"] == [options]
     (batch,) = batches(corpus.valid, 999, shuffle=False)
     assert isinstance(model.token_distribution(batch), AlignedTokens)
 

@@ -215,9 +215,7 @@ def test_a_model_of_a_corpus_is_what_it_is_told(kind: Any, other: Any) -> None:
     model = kind.of(corpus, **told)
     assert model.output.weight.shape == (len(corpus.target), 6)
     assert model.label_smoothing == 0.1
-    blocks = "all" if kind is LanguageModel else "decoder-self"
-    assert LogitsOptions.describe(model, 1) == LogitsOptions("cascaded", blocks)
-    assert AlignmentOptions.describe(model, 1) == options
+    assert model.config["latents"] == [logits, options]
     with pytest.raises(ValueError, match=r"^this corpus has .* source: it is for "):
         kind.of(other())
 

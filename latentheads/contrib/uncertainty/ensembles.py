@@ -131,8 +131,10 @@ class SingleModel(_OneNetwork):
             if heads is None or not self.model.is_summed_out:
                 return Prediction.of_one(log_probs, on_device.target)
             if not isinstance(heads, DecomposableState):
+                latents = self.model.latents.items()
+                names = ", ".join(name for name, latent in latents if latent.is_summed_out)
                 raise ValueError(
-                    f"{', '.join(self.model.latents)} cannot decompose uncertainty: "
+                    f"{names} cannot decompose uncertainty: "
                     f"{type(heads).__name__} has no decompose_uncertainty(probs, tokens)"
                 )
             data_uncertainty, mean_log, reverse_mutual_information = heads.decompose_uncertainty(

@@ -13,7 +13,6 @@ from latentheads.latents.alignments.emission import MAX_HEADS
 from latentheads.latents.alignments.priors import AlignmentPrior, CascadedPrior, PriorName
 from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
-from latentheads.model import HeadModel
 from latentheads.options import (
     Coerced,
     OptionError,
@@ -148,15 +147,6 @@ class AlignmentOptions(LatentOptions):
         kind = "latent" if self.is_latent else "soft"
         plural = "s" * (self.total_heads > 1)
         return f"{self.total_heads} {kind} alignment head{plural} (prior: {self.prior_name})"
-
-    @classmethod
-    def describe(cls, model: HeadModel, tokens: int) -> AlignmentOptions | None:
-        """The options of a model's aligner."""
-        aligner = model.find_latent(Aligner)
-        if aligner is None:
-            return None
-        sizes = (aligner.head_width, aligner.window)
-        return cls(len(aligner.blocks), aligner.heads, aligner.prior, *sizes)
 
     def with_default_blocks(self, causal: bool) -> AlignmentOptions:
         """The same options with a number of blocks.

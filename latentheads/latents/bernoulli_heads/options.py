@@ -12,7 +12,6 @@ from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
 from latentheads.latents.bernoulli_heads.prior import Prior
 from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
-from latentheads.model import HeadModel
 from latentheads.names import Block, side_of
 from latentheads.options import Probability, options_class
 
@@ -85,15 +84,6 @@ class BernoulliHeadsOptions(LatentOptions):
     def acts_on_encoder(self) -> bool:
         """Whether a block of the encoder has gates."""
         return any(side_of(name) == "encoder" for name in self.blocks.split(","))
-
-    @classmethod
-    def describe(cls, model: HeadModel, tokens: int) -> BernoulliHeadsOptions | None:
-        """The blocks and the prior of a model's gates."""
-        latent = model.find_latent(BernoulliHeads)
-        if latent is None:
-            return None
-        names = ",".join(block.name for block in latent.addresses)
-        return cls(names, latent.structure, latent.rate, latent.gibibytes)
 
 
 def check_number_of_subsets(blocks: Sequence[Block]) -> None:

@@ -11,7 +11,6 @@ from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.copy.priors import CopyPrior, CopyPriorName, IndependentCopyPrior
 from latentheads.latents.latent import Structure
 from latentheads.latents.options import LatentOptions, ModelShape
-from latentheads.model import HeadModel
 from latentheads.options import (
     Coerced,
     OptionError,
@@ -111,21 +110,4 @@ class CopyOptions(LatentOptions):
         plural, lexicon = "s" * (self.heads > 1), " and a lexicon head" * self.lexicon
         return (
             f"{self.heads} latent copy head{plural}{lexicon} (prior: {name_of_class(self.prior)})"
-        )
-
-    @classmethod
-    def describe(cls, model: HeadModel, tokens: int) -> CopyOptions | None:
-        """The options of a model's copy heads."""
-        heads = model.find_latent(CopyHeads)
-        if heads is None:
-            return None
-        return cls(
-            prior=heads.prior,
-            heads=heads.copy_heads,
-            lexicon=heads.lexicon is not None,
-            width=heads.head_width,
-            window=heads.window,
-            across_bias=heads.across_bias,
-            slip=heads.initial_slip,
-            learn_slip=heads.slip_logits is not None,
         )

@@ -17,7 +17,6 @@ from latentheads.model import HeadModel
 from latentheads.names import (
     ATTENTION_TYPES,
     AttentionTypes,
-    name_attention_types,
     parse_attention_types,
 )
 from latentheads.options import Coerced, Count, Probability, options_class
@@ -87,20 +86,6 @@ class GateOptions(LatentOptions):
             label = f"  wanted by --gates.heads{f', missed by {missed}' if missed else ''}"
             rows.append((label, "", str(facts["wanted"])))
         return rows
-
-    @classmethod
-    def describe(cls, model: HeadModel, tokens: int) -> GateOptions | None:
-        """The gates of a model."""
-        gating = model.selector
-        if not isinstance(gating, Gating):
-            return None
-        return cls(
-            blocks=name_attention_types(gating.attention_types),
-            open=gating.gate_open,
-            start=gating.gate_start,
-            temperature=gating.gate_temperature,
-            penalty=float(gating.l0_penalty.value) / tokens,
-        )
 
     def gating(
         self, heads: int, attention_types: Collection[str] = ATTENTION_TYPES

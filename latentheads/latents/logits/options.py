@@ -8,8 +8,7 @@ from typing import Any, ClassVar, NoReturn, cast
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.logits.priors import PRIORS, Prior
 from latentheads.latents.options import LatentOptions, ModelShape
-from latentheads.model import HeadModel
-from latentheads.names import AttentionTypes, name_attention_types, parse_attention_types
+from latentheads.names import AttentionTypes, parse_attention_types
 from latentheads.options import ClassSpec, Coerced, OptionError, options_class
 
 DEFAULT_PRIOR = "delta"
@@ -91,14 +90,3 @@ class LogitsOptions(LatentOptions):
         """The prior."""
         kind = "latent" if self.is_noisy else "deterministic"
         return f"{kind} attention logits (prior: {self.prior.name})"
-
-    @classmethod
-    def describe(cls, model: HeadModel, tokens: int) -> LogitsOptions | None:
-        """The prior of a model, and the attention types whose logits are latent."""
-        logits = model.find_latent(Logits)
-        if logits is None:
-            return None
-        prior = PriorSpec.of(logits.prior)
-        types = logits.attention_types
-        blocks = "all" if types is None else name_attention_types(types, model.attention_types)
-        return None if prior.name == DEFAULT_PRIOR else cls(prior, blocks)

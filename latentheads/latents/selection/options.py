@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 from latentheads.latents.options import LatentOptions, ModelShape
@@ -12,7 +11,6 @@ from latentheads.latents.selection.gradients import (
     SelectionGradient,
     StraightThrough,
 )
-from latentheads.latents.selection.selector import CandidateSelector
 from latentheads.latents.selection.strategies import (
     STRATEGIES,
     BernoulliStrategy,
@@ -20,11 +18,9 @@ from latentheads.latents.selection.strategies import (
     Strategy,
 )
 from latentheads.latents.selector import Selector
-from latentheads.model import HeadModel
 from latentheads.names import (
     ATTENTION_TYPES,
     AttentionTypes,
-    name_attention_types,
     parse_attention_types,
 )
 from latentheads.options import (
@@ -102,19 +98,6 @@ class SelectionOptions(LatentOptions):
     def phrase(self) -> str:
         """The strategy."""
         return f"selection of heads for each task ({self.label})"
-
-    @classmethod
-    def describe(cls, model: HeadModel, tokens: int) -> SelectionOptions | None:
-        """The strategy of a model, and what it selects from."""
-        selector = model.selector
-        for strategy in STRATEGIES.values():
-            if type(selector) is strategy.selector_class:
-                types = name_attention_types(selector.attention_types)
-                options = cls(strategy.describe(selector), types)
-                if isinstance(selector, CandidateSelector):
-                    return replace(options, gradient=selector.gradient)
-                return options
-        return None
 
     def selector(self, heads: int, sources: Sequence[str], targets: Sequence[str]) -> Selector:
         """Makes the selector of a model.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 from latentheads.checks import check_known, split_items
 from latentheads.latents.selection.bernoulli import BernoulliSelector
@@ -31,11 +31,6 @@ class SelectionStrategy(Choice, ABC):
     def choices(cls) -> Mapping[str, type[SelectionStrategy]]:
         """The strategies by name."""
         return cast(Mapping[str, type[SelectionStrategy]], STRATEGIES)
-
-    @classmethod
-    @abstractmethod
-    def describe(cls, selector: Any) -> SelectionStrategy:
-        """The options that make a selector of the strategy's class."""
 
     @abstractmethod
     def make(
@@ -68,11 +63,6 @@ class CandidateStrategy(SelectionStrategy, ABC):
     selector_class: ClassVar[type[CandidateSelector]]  # type: ignore[misc]
 
     candidates: Size = 0
-
-    @classmethod
-    def describe(cls, selector: CandidateSelector) -> CandidateStrategy:
-        """The candidates."""
-        return cls(selector.candidates)
 
     def make(
         self,
@@ -122,11 +112,6 @@ class StaticStrategy(SelectionStrategy):
     fixes_task_weights: ClassVar[bool] = True
 
     families: str = ""
-
-    @classmethod
-    def describe(cls, selector: TaskSelector) -> StaticStrategy:
-        """The default: a selector has no names of tasks."""
-        return cls()
 
     def make(
         self,

@@ -23,7 +23,7 @@ from latentheads.inference.evaluation import Report, eval_no_grad, evaluate, plu
 from latentheads.inference.sentences import part_bounds, sentence_bounds
 from latentheads.latents.alignments.distribution import Alignments
 from latentheads.model import HeadModel
-from latentheads.models import LanguageModel, make_prior
+from latentheads.models import LanguageModel
 from latentheads.models.network import PreNorm
 from latentheads.noise import fixed_noise
 from tests.crossing import pairwise
@@ -488,7 +488,7 @@ def test_where_alignments_alone_are_drawn_the_network_is_run_once(shape: str) ->
     [
         {"prior": "independent"},
         {"prior": "delta", "gate": bernoulli_gate()},
-        {"latent": (), "gate": bernoulli_gate()},
+        {"blocks": "none", "gate": bernoulli_gate()},
     ],
 )
 def test_a_network_that_draws_anything_is_run_for_each_draw(options: Any) -> None:
@@ -506,7 +506,7 @@ class Mixture(LanguageModel):
 
 
 def test_a_latent_of_ones_own_is_drawn_each_time() -> None:
-    model = Mixture(13, make_prior("delta"), sizes()).double()
+    model = Mixture(13, sizes(), latents=()).double()
     report, number = passes(model, "tied", 5)
     assert number == 6
     assert 1 <= report.effective_sample_size < 5

@@ -37,9 +37,9 @@ class Apart(Guide):
         )
 
 
-def pointing(blocks: int, heads: int, **own: Any) -> Any:
+def pointing(num_blocks: int, heads: int, **own: Any) -> Any:
     """A model whose prior likes all positions alike."""
-    model = aligned(AlignmentOptions(blocks, heads, "independent", 5), **own)
+    model = aligned(AlignmentOptions(num_blocks, heads, "independent", 5), **own)
     for block in model.alignments.blocks:
         nn.init.zeros_(block.query.weight)
         nn.init.zeros_(block.query.bias)
@@ -48,7 +48,7 @@ def pointing(blocks: int, heads: int, **own: Any) -> Any:
 
 def both(layers: int) -> Any:
     """Attention's heads are drawn, and above them where words point."""
-    own = {"prior": "independent", "latent": ("decoder-self",), "layers": layers}
+    own = {"prior": "independent", "blocks": "decoder-self", "layers": layers}
     return pointing(layers, 1, **own)
 
 

@@ -19,8 +19,10 @@ from latentheads.latents.output_heads import OutputHeads
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.model import HeadModel
 from latentheads.models import LanguageModel, Translation
+from latentheads.runs.build import make_model
 from latentheads.runs.settings import Settings
 from latentheads.training.losses import HeadELBOLoss, Loss
+from tests.latentheads.corpora.texts import pets, story
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, jiggle, sizes, small_batch
 
 every_latent = pytest.mark.parametrize("name", LATENTS)
@@ -64,11 +66,20 @@ def test_its_options_are_read_back_as_they_are_written(name: str) -> None:
 
 @every_kind
 @every_latent
-def test_a_model_describes_it_as_it_was_made(name: str, kind: str) -> None:
-    described = LATENTS[name].describe(build(name, kind), tokens=7)
-    assert type(described) is LATENTS[name]
-    other = next(latent for latent in LATENTS if latent not in (name, "logits"))
-    assert LATENTS[other].describe(build(name, kind), tokens=7) is None
+def test_a_model_keeps_the_options_of_its_latents(name: str, kind: str) -> None:
+    corpus = pets() if kind == "translation" else story()
+    chosen = Translation if kind == "translation" else LanguageModel
+    options = LATENTS[name]()
+    model: Any = chosen.of(corpus, latents=[options], width=8, heads=2)
+    guide = GUIDES["mean-field" if options.has_guide_form else "tied"](model)
+    settings = Settings.of(model, guide, corpus)
+    assert settings.latents == (options.resolve(kind != "translation"),)
+    again = make_model(settings, corpus.target, corpus.source)
+    assert weight_shapes(again) == weight_shapes(model)
+
+
+def weight_shapes(model: Any) -> dict[str, Any]:
+    return {weight: tensor.shape for weight, tensor in model.state_dict().items()}
 
 
 @every_kind

@@ -14,23 +14,23 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from pyro.infer import Trace_ELBO
 from torch import nn
 
 import latentheads as lh
 from latentheads.corpora import Corpus
 from latentheads.data import Grammar, GrammarText, RunningText
-from latentheads.families import Identity
 from latentheads.guides import Cascaded, MeanField
 from latentheads.latents.alignments.options import AlignmentOptions
-from latentheads.latents.gates.hard_gates import Gating
-from latentheads.latents.l0_penalty import L0Penalty
+from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.network import AdaptiveOptions, Network
-from latentheads.names import ATTENTION_TYPES
+from latentheads.noise import fixed_noise
+from latentheads.pruning import remove_heads
+from latentheads.runs.build import make_model
 from latentheads.runs.checkpoint_manager import CheckpointManager
-from latentheads.runs.describe import describe_run
 from latentheads.runs.folder import Folder
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.results import Results
@@ -382,7 +382,7 @@ def test_a_part_is_no_corpus_to_train_on(corpus: Corpus) -> None:
     model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
     how = {"train": Training(), "decode": lh.Decoding(), "seed": 0, "samples": 1}
     with pytest.raises(ValueError, match=r"^corpus must be a Corpus, .* got Part\(60 sentences"):
-        unchecked(describe_run)(model, Cascaded(model), corpus.train, **how)
+        unchecked(lh.Settings.of)(lh.Settings, model, Cascaded(model), corpus.train, **how)
 
 
 def test_the_path_of_settings_is_none() -> None:
@@ -424,9 +424,6 @@ def test_what_no_folder_can_say_is_refused_before_anything_is_written(
     ):
         with pytest.raises(ValueError, match=message):
             lh.Trainer(model, guide, corpus, **{"out": tmp_path / "run", **SHORT, **options})
-    model.encoder.layers[0].inner.attention.add_module("more", nn.Linear(2, 2))
-    with pytest.raises(ValueError, match=r"not what its options make: model\.encoder\.lay"):
-        lh.Trainer(model, Cascaded(model), corpus, out=tmp_path / "run", **SHORT)
     assert not list(tmp_path.iterdir())
 
 
@@ -434,29 +431,56 @@ class Halved(Translation):
     """A network of the same weights that says something else."""
 
     def hidden(self, batch: lh.Batch, choices: Any = None) -> Any:
-        found = super().hidden(batch, choices)
-        return replace(found, states=found.states / 2)
+        encoded = super().hidden(batch, choices)
+        return replace(encoded, states=encoded.states / 2)
 
 
-def test_what_has_the_same_weights_and_is_something_else_is_refused(
-    corpus: Corpus, tmp_path: Path
-) -> None:
-    model, halved = (
-        Translation.of(corpus, latents=[LogitsOptions()], **SIZES),
-        Halved.of(corpus, **SIZES),
-    )
-    guide, other = Cascaded(model), Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
-    key = model.blocks[0].key
-    guide.families[key].location = Identity()
-    other.encoder.norm = nn.Tanh()
-    for mine, its, named in (
-        (halved, Cascaded(halved), rf"model has class {__name__}:Halved, not "),
-        (other, Cascaded(other), r"model\.encoder\.norm has class torch\.\S+:Tanh, not "),
-        (model, guide, rf"guide\.families\.{key}\.location has class \S+:Identity, not "),
+def test_a_network_that_no_folder_can_say_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    """Of a class of one's own, pruned, or with a latent that is not said by options."""
+    pruned = Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
+    remove_heads(pruned, {pruned.blocks[0].name: [0]})
+    for model, message in (
+        (Halved.of(corpus, **SIZES), "model must be a Translation or a LanguageModel, got Halved:"),
+        (pruned, "model was pruned, and no run folder can say how: train it with lh.fit"),
+        (
+            Translation.of(corpus, latents=[Logits(make_prior("independent"))], **SIZES),
+            "latents must be options for a run folder to say what they are, got Logits: train",
+        ),
     ):
-        with pytest.raises(ValueError, match=f"{named}.*: train it with lh.fit$"):
-            lh.Trainer(mine, its, corpus, out=tmp_path / "run", **SHORT)
+        with pytest.raises(ValueError, match=f"^{message}"):
+            lh.Trainer(model, Cascaded(model), corpus, out=tmp_path / "run", **SHORT)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_settings_say_is_said_once(corpus: Corpus, tmp_path: Path) -> None:
+    settings = lh.Settings.from_options({"network": SIZES, "train": {"steps": 3}, "seed": 1})
+    model = make_model(settings, corpus.target, corpus.source)
+    for options, message in (
+        ({"steps": 4}, "steps stands in settings"),
+        ({"seed": 2}, "seed stands in settings"),
+        ({"decoding": lh.Decoding(beam=2)}, "decoding stands in settings"),
+        ({"loss": "marginal"}, "loss stands in settings"),
+        ({"loss": Trace_ELBO()}, "loss must be "),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            lh.Trainer(
+                model, Cascaded(model), corpus, settings=settings, out=tmp_path / "run", **options
+            )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_of_settings_is_that_of_the_objects_they_make(corpus: Corpus, tmp_path: Path) -> None:
+    options = {"network": SIZES, "train": {"steps": 3, "report_every": 2}, "samples": 2}
+    settings = replace(lh.Settings.from_options(options), data=corpus.data)
+    made = lh.Trainer.of(settings, corpus, out=tmp_path / "made", quiet=True)
+    with fixed_noise(settings.seed, torch.device("cpu")):
+        model = make_model(settings, corpus.target, corpus.source)
+        guide = settings.pair.make_guide(model)
+    plan = vars(settings.train) | {"loss": settings.train.loss}
+    mine = lh.Trainer(model, guide, corpus, samples=2, out=tmp_path / "mine", quiet=True, **plan)
+    assert mine.settings == made.settings == settings
+    assert timeless(made.fit()) == timeless(mine.fit())
+    assert same(made, mine)
 
 
 class Counting(Cascaded):
@@ -498,7 +522,7 @@ def test_a_class_that_no_folder_can_name_is_told_where_to_stand(
 
 def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) -> None:
     options = AlignmentOptions(blocks=2, prior="independent", width=4)
-    model = Translation.of(corpus, latents=[Logits(attention_types=()), options], **SIZES)
+    model = Translation.of(corpus, latents=[options], **SIZES)
     guide = Cascaded(model, condition_on="prefix")
     lh.Trainer(model, guide, corpus, out=tmp_path / "aligned", **SHORT).fit()
     run = lh.load_run(tmp_path / "aligned")
@@ -509,17 +533,18 @@ def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) 
 
 
 def test_the_penalty_of_gates_is_as_it_was_made(corpus: Corpus, tmp_path: Path) -> None:
-    gating = Gating(SIZES["heads"], ATTENTION_TYPES, l0_penalty=L0Penalty(500))
-    sizes, types = Network(**SIZES), (len(corpus.source or ()), len(corpus.target))
-    model = Translation(*types, sizes, latents=[Logits(make_prior("independent")), gating])
+    penalty = 500 / corpus.train.tokens
+    latents = [LogitsOptions(), GateOptions(penalty=penalty)]
+    model = Translation.of(corpus, latents=latents, **SIZES)
     made = lh.Trainer(model, MeanField(model), corpus, out=tmp_path / "run", **SHORT)
-    assert float(gating.l0_penalty.value) == 500
-    assert made.settings.latent("gates").penalty == 500 / corpus.train.tokens
+    assert made.settings.latents == tuple(latents)
+    assert model.l0_penalty is not None
+    assert float(model.l0_penalty.value) == pytest.approx(500)
     noise = torch.get_rng_state()
     again = lh.Trainer.of(made.settings, corpus, out=tmp_path / "again")
     assert torch.equal(torch.get_rng_state(), noise), "it begins with its seed and leaves no trace"
     assert again.model.l0_penalty is not None
-    assert float(again.model.l0_penalty.value) == 500
+    assert float(again.model.l0_penalty.value) == pytest.approx(500)
 
 
 def made(kind: type, **options: Any) -> Any:

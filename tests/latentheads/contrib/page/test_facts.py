@@ -90,7 +90,7 @@ def test_all_pages_of_a_process_are_of_one_revision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".git").mkdir()
-    monkeypatch.setattr(room.latentheads, "__file__", str(tmp_path / "latentheads" / "__init__.py"))
+    monkeypatch.setattr(room.files, "__file__", str(tmp_path / "latentheads" / "files.py"))
     answers = [subprocess.CompletedProcess([], 0, f"{commit}\n") for commit in ("old", "new")]
     get_revision.cache_clear()
     with mock.patch.object(subprocess, "run", side_effect=answers):

@@ -14,13 +14,13 @@ import pytest
 import latentheads as lh
 from latentheads.contrib.heads.samples import sample_weights
 from latentheads.corpora import Corpus
+from latentheads.data.in_memory import data_of
 from latentheads.decoding.translate import Decoding
 from latentheads.guides import Cascaded, Tied
 from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import LanguageModel, Translation, make_prior
-from latentheads.runs.describe import describe_data
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from tests.latentheads.contrib.page.runs import write_folder
@@ -45,7 +45,7 @@ def finished(folder: Path, corpus: Corpus, given: bool = False, **results: Any) 
     with (folder / "metrics.jsonl").open("a") as file:
         file.write("{")
     settings = Settings(
-        data=describe_data(corpus),
+        data=data_of(corpus),
         decode=Decoding() if corpus.source is None else Decoding(max_tokens=5),
     )
     own = corpus if given else None

@@ -16,11 +16,11 @@ from latentheads.corpora.batches import collate
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.data import Tasks
+from latentheads.data.in_memory import data_of
 from latentheads.decoding.beam_search import beam_search
 from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import Translation
 from latentheads.runs.build import make_model
-from latentheads.runs.describe import describe_data
 from latentheads.runs.settings import Settings
 from tests.latentheads.contrib.speech.sounds import make_noise, write_sound, write_table
 
@@ -180,8 +180,8 @@ def test_tables_that_say_nothing_have_utterances_of_no_speaker(folder: Path) -> 
 
 def test_tasks_made_by_hand_are_described_by_their_languages(folder: Path) -> None:
     heard = replace(read(folder, "de,fr"), data=None)
-    assert describe_data(heard).task == "recognition"
+    assert data_of(heard).task == "recognition"
     translated = heard.with_mixture(Mixture((Task("de", "en"), Task("fr", "en"))))
-    found = describe_data(translated)
+    found = data_of(translated)
     assert found.task == "speech-translation"
     assert found.mixture == translated.train.mixture

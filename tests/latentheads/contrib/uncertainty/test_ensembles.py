@@ -224,7 +224,7 @@ def test_a_latent_that_cannot_decompose_uncertainty_is_named(
         SingleModel(model).predict(small_batch())
 
 
-@pytest.mark.parametrize("options", [{}, {"prior": "delta", "latent": ()}])
+@pytest.mark.parametrize("options", [{}, {"prior": "delta", "blocks": "none"}])
 def test_noise_is_put_around_quiet_sites_alone(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"^noise is added to heads that are sites and have"):
         NoisyEnsemble(build(**options))

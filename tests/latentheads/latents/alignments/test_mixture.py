@@ -13,7 +13,6 @@ from latentheads import Batch
 from latentheads.contrib.heads.alignments import aligns_with_text, samples_alignments
 from latentheads.guides import Exact
 from latentheads.inference.evaluation import plug_in_log_likelihood
-from latentheads.latents.logits.latent import Logits
 from tests.latentheads.latents.alignments.models import MIXTURE, SHAPES, SOFT, aligned
 from tests.tiny import KINDS
 
@@ -45,9 +44,7 @@ def test_log_p_is_a_mixture_of_softmaxes(kind: str, shape: str, batch: Batch) ->
 def test_its_exact_guide_lacks_nothing_and_it_has_no_links() -> None:
     corpus = lh.data.Grammar(sentences=7, held_out=3).load()
     options = lh.AlignmentOptions(1, prior={"class": "mixture", "components": 3})
-    model = lh.models.Translation.of(
-        corpus, latents=[Logits(attention_types=()), options], width=6, heads=2
-    )
+    model = lh.models.Translation.of(corpus, latents=[options], width=6, heads=2)
     assert lh.evaluate(model, Exact(model), corpus.test).gap == 0
     with pytest.raises(ValueError, match="no latent alignments, and so no posterior"):
         lh.contrib.heads.score_alignments(model, Exact(model), corpus.test)

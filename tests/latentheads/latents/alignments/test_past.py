@@ -12,7 +12,7 @@ from torch import Tensor
 
 from latentheads import Batch
 from latentheads.inference.evaluation import plug_in_log_likelihood
-from latentheads.latents.alignments import aligner
+from latentheads.latents.alignments import passes
 from latentheads.latents.alignments.jumps import JumpsAfterNull
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.alignments.priors import CascadedPrior, ChainPrior
@@ -199,7 +199,7 @@ def test_what_words_say_is_seldom_moved_while_a_text_grows() -> None:
 def test_a_short_window_costs_no_more_than_it_reaches(
     context: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, whole = [], aligner.compute_emission_log_probs
+    seen, whole = [], passes.compute_emission_log_probs
 
     def noted(
         output: Any, states: Tensor, lexicons: Any, words: Tensor, smoothing: float
@@ -207,7 +207,7 @@ def test_a_short_window_costs_no_more_than_it_reaches(
         seen.append((states.shape[1], *(rows.shape[1] for rows in lexicons)))
         return whole(output, states, lexicons, words, smoothing=smoothing)
 
-    monkeypatch.setattr(aligner, "compute_emission_log_probs", noted)
+    monkeypatch.setattr(passes, "compute_emission_log_probs", noted)
     text = Batch(torch.randint(4, 13, (2, 8)), context=context)
     model_of("window of two heads").token_distribution(text).exact_inference(text.scored)
     # two words at a time: their own two windows overlap in all but one key, and null

@@ -78,9 +78,3 @@ def test_a_cascade_over_one_block_is_a_product_over_heads() -> None:
         options = BernoulliHeadsOptions(blocks)
         assert options.reduced_structure("cascaded") == ("mean-field" if same else "cascaded")
         assert options.reduced_structure("autoregressive") == "autoregressive"
-
-
-def test_a_model_says_how_it_was_made() -> None:
-    options = BernoulliHeadsOptions("decoder.1.cross", "autoregressive", 0.7, 2.0)
-    model = build("decoder.1.cross", "autoregressive", options={"rate": 0.7, "gibibytes": 2.0})
-    assert BernoulliHeadsOptions.describe(model, 5) == options

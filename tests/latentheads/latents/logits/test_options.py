@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
+from latentheads.data.in_memory import data_of
 from latentheads.families import Family, Gaussian, HeadScale, Identity
-from latentheads.latents.logits.latent import Logits
+from latentheads.guides import MeanField
+from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.logits.options import LogitsOptions, PriorSpec
 from latentheads.latents.logits.priors import Independent
 from latentheads.models import LanguageModel, Translation
 from latentheads.names import Block
 from latentheads.options import OptionError
 from latentheads.runs.build import make_model
-from latentheads.runs.describe import describe_data
 from latentheads.runs.settings import Settings
 from tests.latentheads.corpora.texts import pets, story
 from tests.tiny import sizes
@@ -29,10 +30,10 @@ def test_blocks_are_of_a_prior_that_differs_from_the_scores() -> None:
         Settings.from_options({"latents": "logits", "logits": options, "guide": "tied"})
 
 
-@pytest.mark.parametrize("latents", [(), [Logits()], [Logits(attention_types=("decoder-self",))]])
-def test_a_model_without_a_prior_of_logits_has_no_options_of_them(latents: Any) -> None:
-    model = Translation(11, 13, sizes(), latents=latents)
-    assert LogitsOptions.describe(model, 5) is None
+def test_a_model_without_a_prior_of_logits_has_no_options_of_them() -> None:
+    corpus = pets()
+    model = Translation.of(corpus, latents=[LogitsOptions("delta"), AlignmentOptions()], width=8)
+    assert Settings.of(model, MeanField(model), corpus).latent_names == ("alignments",)
 
 
 class Halved(Independent):
@@ -43,11 +44,11 @@ class Halved(Independent):
 @pytest.mark.parametrize("prior", ["cascaded", {"class": "cascaded", "hidden": 2}, Halved(0.7)])
 def test_a_model_has_the_logits_of_its_options_and_is_described_by_them(prior: Any) -> None:
     options = LogitsOptions(prior, blocks="decoder-self,decoder-cross")
-    model = Translation(11, 13, sizes(layers=2), latents=[options])
+    model = Translation.of(pets(), latents=[options], width=8, heads=2, layers=2)
     assert {block.block.attention_type for block in model.latent_blocks} == {
         *("decoder-self", "decoder-cross")
     }
-    assert LogitsOptions.describe(model, 5) == options
+    assert Settings.of(model, MeanField(model), pets()).logits == options
 
 
 @pytest.mark.parametrize("kind", [Translation, LanguageModel])
@@ -55,7 +56,7 @@ def test_a_model_of_python_is_that_of_the_command_line(kind: Any) -> None:
     corpus = pets() if kind is Translation else story()
     widths: dict[str, Any] = {"width": 6, "heads": 3}
     own = kind.of(corpus, **widths)
-    settings = Settings(data=describe_data(corpus), network=own.network)
+    settings = Settings(data=data_of(corpus), network=own.network)
     model = make_model(settings, corpus.target, corpus.source)
     assert [*own.latents] == [*model.latents] == [*settings.latent_names] == ["alignments"]
     assert not own.samples_heads

@@ -1,4 +1,4 @@
-"""What a run knows of a corpus that was put together by hand."""
+"""What a run knows of objects that were made by hand."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from latentheads.contrib.speech.features import Filterbank
 from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora import Corpus
 from latentheads.data import Grammar, Tasks
+from latentheads.data.in_memory import data_of
 from latentheads.runs.build import make_model
-from latentheads.runs.describe import describe_data, describe_run
 from latentheads.runs.scoring import score_outputs
 from latentheads.runs.settings import Settings
 from tests.latentheads.corpora.texts import mixed_pets, pets, story
@@ -24,7 +24,7 @@ from tests.latentheads.metrics.systems import score
 def test_its_vocabulary_says_how_text_is_prepared(lowercase: bool, tokenised: bool) -> None:
     how = {"lowercase": lowercase, "tokenised": tokenised, "vocab_size": 300}
     for corpus in (pets(**how), mixed_pets("de,fr", **how), mixed_pets("de-en,fr-en", **how)):
-        found = describe_data(corpus)
+        found = data_of(corpus)
         assert (found.lowercase, found.is_tokenised) == (lowercase, tokenised)
         settings = Settings.from_options(Settings(data=found).to_options())
         assert settings.data == found
@@ -34,10 +34,10 @@ def test_how_tasks_are_mixed_is_known() -> None:
     corpus = mixed_pets("de,fr", vocab_size=300)
     assert corpus.train.mixture is not None
     uneven = replace(corpus.train.mixture, temperature=5.0, one_task=True)
-    found = describe_data(replace(corpus, train=replace(corpus.train, mixture=uneven)))
+    found = data_of(replace(corpus, train=replace(corpus.train, mixture=uneven)))
     assert found.tasks is not None
     assert (found.tasks.temperature, found.tasks.one_task) == (5.0, True)
-    plain = describe_data(corpus)
+    plain = data_of(corpus)
     assert plain.tasks is not None
     assert (plain.tasks.temperature, plain.tasks.one_task) == (1.0, False)
     for data in (found, plain):
@@ -47,14 +47,14 @@ def test_how_tasks_are_mixed_is_known() -> None:
 def test_words_have_spaces_between() -> None:
     tasks = replace(Grammar(tasks=Tasks("velu,tamir"), sentences=20, held_out=3).load(), data=None)
     for corpus in (tasks, story()):
-        assert describe_data(corpus).is_tokenised
-    assert not describe_data(story(unit="subword")).is_tokenised
+        assert data_of(corpus).is_tokenised
+    assert not data_of(story(unit="subword")).is_tokenised
 
 
 def test_a_perfect_translation_without_case_is_perfect() -> None:
     corpus: Corpus = pets(test=[("Das Haus", "The house of the Old Dog sleeps .")], lowercase=True)
     written = [corpus.target.decode(row.tolist()) for row in corpus.test.targets]
-    found = score_outputs(Settings(data=describe_data(corpus)), written, corpus.test.references)
+    found = score_outputs(Settings(data=data_of(corpus)), written, corpus.test.references)
     assert found.bleu == pytest.approx(100)
     assert score(written, corpus.test.references)["bleu"] < 90  # type: ignore[operator]
 
@@ -87,5 +87,5 @@ def test_what_settings_make_is_described_by_them(said: dict[str, Any]) -> None:
     corpus = replace(pairs, data=settings.data, processor=processor)
     model = make_model(settings, corpus.target, corpus.source)
     how = {"train": settings.train, "decode": settings.decode, "seed": 3, "samples": 5}
-    found = describe_run(model, settings.pair.make_guide(model), corpus, **how)
+    found = Settings.of(model, settings.pair.make_guide(model), corpus, **how)
     assert found.to_yaml() == settings.to_yaml()
