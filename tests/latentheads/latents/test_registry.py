@@ -13,9 +13,7 @@ import torch
 
 import latentheads as lh
 from latentheads.guides import GUIDES, Guide
-from latentheads.latents.latent import Latent
 from latentheads.latents.options import LatentOptions, check_latents
-from latentheads.latents.output_heads import OutputHeads
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.model import HeadModel
 from latentheads.models import LanguageModel, Translation
@@ -181,32 +179,6 @@ def test_a_copy_shares_nothing_and_weights_are_loaded(name: str, kind: str) -> N
     assert all(
         torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True)
     )
-
-
-def test_two_latents_of_one_role_exclude_each_other() -> None:
-    def refuse(*names: str) -> None:
-        made = [LATENTS[name]() for name in names]
-        with pytest.raises(ValueError, match=f"latents {names[0]} and {names[1]} exclude"):
-            Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=made)
-
-    refuse("selection", "gates")
-    above = [n for n in LATENTS if isinstance(build(n, "translation").output_heads, OutputHeads)]
-    for first, second in zip(above, above[1:] + above[:1], strict=True):
-        refuse(first, second)
-
-
-class Running(Latent):
-    name = "running"
-    runs_network = True  # type: ignore[assignment]
-
-
-@every_kind
-def test_decoding_without_the_latent_that_runs_the_network_is_refused(kind: str) -> None:
-    model, batch = build("copy", kind), batch_of(kind)
-    model.latents.clear()
-    model.add_latents([Running()])
-    with pytest.raises(ValueError, match=r"^latents running run the network, .* decoding_mixture$"):
-        model.begin(batch)
 
 
 def test_what_is_no_latent_is_refused_in_one_line() -> None:
