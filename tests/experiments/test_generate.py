@@ -61,7 +61,9 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     found = load_run(run)
     data = PythonDocs(block=6, context=2)
-    loaded = replace(found, settings=replace(found.settings, data=data))
+    processor = data.processor(found.target, found.source)
+    settings = replace(found.settings, data=data)
+    loaded = replace(found, settings=settings, processor=processor)
     monkeypatch.setattr(generate, "open_run", lambda *_: loaded)
     seen: dict[str, Any] = {"vocabulary": loaded.target}
     draw = generation.sample_text
