@@ -15,10 +15,11 @@ from functools import partial
 from typing import Any, Literal, get_args, get_origin
 
 from latentheads.errors import shown
-from latentheads.experiments.cli.command_line import presets
+from latentheads.experiments.cli.command_line import find_own_classes, presets
 from latentheads.experiments.cli.parser import Formatter, texts_of
 from latentheads.latents.registry import LATENTS
 from latentheads.options import (
+    CLASS_PATH,
     Option,
     OptionError,
     choices_of,
@@ -67,9 +68,21 @@ def select_help_page(
         return class_page(classes[""], path)
     if name == "true":
         return choices_page(kind, path)
+    if CLASS_PATH.fullmatch(name) and inner_kind(kind).extensible:
+        find_own_classes()
+        classes = {name: _own_class(kind, path, name)}
     if name not in classes:
         raise OptionError(f"{path}.help", f" must be one of {', '.join(classes)}; got {name}")
     return class_page(classes[name], path, name)
+
+
+def _own_class(kind: Any, path: str, name: str) -> type:
+    """A class of the reader's own, who has named it on the command line."""
+    try:
+        own_class: type = inner_kind(kind).find_class(name, [name])
+    except OptionError as reason:
+        raise reason.below(path) from reason
+    return own_class
 
 
 def help_page(
@@ -113,7 +126,7 @@ def choices_page(kind: Any, path: str) -> str:
         group.add_argument(name, help=_first_line(option_class))
     parser.epilog = f"--{path}.help NAME prints the options of one"
     if inner_kind(kind).extensible:
-        parser.epilog += f"; --{path} module:Class takes one of your own"
+        parser.epilog += f"; --{path} module:Class takes one of your own, as does the help"
     return parser.format_help()
 
 

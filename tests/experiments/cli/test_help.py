@@ -11,9 +11,11 @@ from latentheads.data import Data
 from latentheads.experiments.cli.help import choices_page, class_page, help_page, select_help_page
 from latentheads.experiments.cli.options import RunOptions
 from latentheads.experiments.cli.parser import texts_of
+from latentheads.families import Family, Gaussian, HeadScale, Identity
 from latentheads.guides import GUIDES
 from latentheads.latents.registry import LATENTS
-from latentheads.models import PRIORS
+from latentheads.models import PRIORS, Prior
+from latentheads.names import Block
 from latentheads.options import choices_of, flatten, options_of
 from latentheads.runs.settings import Settings
 from latentheads.training.losses import KLWarmup
@@ -124,10 +126,34 @@ def test_a_list_says_whether_a_class_of_ones_own_may_be_named(
     assert (" module:Class takes one of your own" in " ".join(page.split())) == takes_own
 
 
+class Own(Prior):
+    """A prior of the reader's own.
+
+    Args:
+        share: Share of what is below.
+    """
+
+    def __init__(self, share: float = 0.5) -> None:
+        self.share = share
+
+    def __call__(self, block: Block) -> Family:
+        return Gaussian(Identity(), HeadScale(block.heads, self.share))
+
+
+def test_help_of_a_class_of_ones_own_has_its_options() -> None:
+    done = inside("run.py", f"--logits.prior.help={__name__}:Own")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"--logits.prior {__name__}:Own:\nA prior of the reader's own.")
+    assert "--logits.prior.share  Share of what is below. (default: 0.5)" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ("--data.help=pears", "data.help must be one of grammar, grammar-text, "),
+        ("--guide.help=no_such:Guide", "guide 'no_such:Guide' cannot be imported: No module "),
+        (f"--guide.help={__name__}:Own", f"guide '{__name__}:Own' must be a subclass of "),
+        ("--train.optimizer.help=no_such:Adam", "train.optimizer.help must be one of muon, "),
         ("--help=nope", "help must be all, or stand alone; got 'nope'"),
         ("--foo.help", "foo is not a group of options"),
         ("--seed.help", "seed is not a group of options"),
