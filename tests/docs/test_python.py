@@ -284,7 +284,7 @@ def test_a_notebook_trains_opens_and_reads_a_run(
     assert "decoder.1.cross, 2 samples" in names["figure"].get_suptitle()
 
 
-def test_the_amortised_guide_reads_the_states_of_queries() -> None:
+def test_the_amortised_guide_shifts_some_keys_more_than_others() -> None:
     (script,) = snippets("docs/architecture.md")
     names = {"Guide": Guide, "Gaussian": Gaussian, "Identity": Identity, "HeadScale": HeadScale}
     names |= {"NormalHeads": NormalHeads, "nn": torch.nn}
@@ -292,9 +292,15 @@ def test_the_amortised_guide_reads_the_states_of_queries() -> None:
     network = Network(width=4, feed_forward=3, heads=2, layers=1)
     model = Translation(13, 11, network, latents=[Logits(make_prior("independent"))])
     guide = names["Amortised"](model.eval())
+    assert all((nats == 0).all() for nats in lh.terms(model, guide, small_batch()).kl.values())
+    torch.nn.init.normal_(guide.reader.weight)
     bound = lh.terms(model, guide, small_batch())
     assert set(bound.how.values()) == {"analytic"}
     assert all((nats > 0).all() for nats in bound.kl.values())
+    prior_trace, posterior_trace = (trace.nodes for trace in traces(model, guide, small_batch()))
+    for site in bound.kl:
+        shift = posterior_trace[site]["fn"].location - prior_trace[site]["fn"].location
+        assert (shift.std(-1) > 0).all()  # a constant would change no attention weight
     losses = lh.Head_ELBO().differentiable_loss(model, guide, small_batch())
     losses.backward()
     assert guide.reader.weight.grad.abs().sum() > 0
