@@ -348,7 +348,7 @@ def _read_value(option: Option, value: Any) -> Any:
     origin = getattr(kind, "__origin__", None)
     if isinstance(value, Text) and origin in (dict, Mapping):
         return parse_yaml(value)
-    if isinstance(value, Text) and origin is tuple:
+    if isinstance(value, Text) and origin in (tuple, list, Sequence):
         items = value.strip().removeprefix("[").removesuffix("]").split(",")
         return [item.strip() for item in items if item.strip()]
     return str(value) if isinstance(value, Text | Path) else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -23,6 +23,7 @@ from latentheads.options import (
     Flag,
     OptionError,
     Text,
+    arguments_class,
     choices_of,
     flatten,
     from_dict,
@@ -223,6 +224,16 @@ def test_python_gets_the_same_line() -> None:
         python(Round(), shape=Round())
     with pytest.raises(TypeError, match=r"^too many positional arguments$"):
         unchecked(Round)(1.0, 2.0)
+
+
+class Listed:
+    def __init__(self, steps: list[int], words: Sequence[str] | None = None) -> None: ...
+
+
+def test_a_list_is_read_from_words_whatever_type_a_class_of_ones_own_gives_it() -> None:
+    values = {"steps": Text("3,5"), "words": Text("[a, b]")}
+    options = from_dict(arguments_class(Listed), values)
+    assert (options.steps, options.words) == ([3, 5], ["a", "b"])
 
 
 def test_a_mistake_is_spelled_as_on_a_command_line() -> None:
