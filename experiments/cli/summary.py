@@ -12,7 +12,8 @@ from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.comparison import Plan
 from latentheads.experiments.cli.tables import markdown, packed, quoted
 from latentheads.files import read_json, write_text
-from latentheads.metrics.scores import COMPARED, METRICS, SCORES, format_perplexity
+from latentheads.metrics.compared import COMPARED, METRICS
+from latentheads.metrics.scores import SCORES, format_perplexity
 from latentheads.metrics.seeds import DIFFERENCES, tabulate
 from latentheads.runs.folder import TEXTS
 from latentheads.runs.results import lacking

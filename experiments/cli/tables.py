@@ -8,8 +8,8 @@ from typing import Any
 
 from latentheads.inference.display import name_row
 from latentheads.latents.registry import LATENTS
+from latentheads.metrics.compared import METRICS
 from latentheads.metrics.scores import (
-    METRICS,
     SCORES,
     Scores,
     describe,

@@ -21,7 +21,7 @@ from latentheads.files import read_json, read_text
 from latentheads.guide import ModelGuide, WithSelection
 from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import eval_no_grad
-from latentheads.metrics.scores import METRICS
+from latentheads.metrics.compared import METRICS
 from latentheads.model import Decoder
 from latentheads.pruning import remove_heads
 from latentheads.runs.folder import (

@@ -330,12 +330,6 @@ SCORES: dict[str, ScoreInfo] = {
 }
 """The description of each score, in the order of rows; a metric of your own is one line more."""
 
-COMPARED = tuple(name for name, info in SCORES.items() if info.compared)
-"""Scores whose mean over seeds and over tasks tables give."""
-
-METRICS = tuple(name for name in COMPARED if SCORES[name].kind == "metric")
-"""Those of output lines."""
-
 PRIMARY_SCORES = ("accuracy", "wer", "bleu")
 """The scores that may be the primary one; the first that a system has is."""
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from latentheads.checks import check_known
-from latentheads.metrics.scores import COMPARED, METRICS, SCORES, Scores
+from latentheads.metrics.compared import COMPARED, METRICS
+from latentheads.metrics.scores import SCORES, Scores
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -30,8 +30,9 @@ from latentheads.latents.selection.sharing import (
     overlap_coefficient,
     selection_probabilities,
 )
+from latentheads.metrics.compared import COMPARED
 from latentheads.metrics.rouge import first_sentence
-from latentheads.metrics.scores import COMPARED, Scores
+from latentheads.metrics.scores import Scores
 from latentheads.model import Decoder
 from latentheads.names import ATTENTION_TYPES, side_of
 from latentheads.noise import fixed_noise

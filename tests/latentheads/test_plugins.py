@@ -1,4 +1,4 @@
-"""A package of someone else's adds a prior, a section of the report and a program."""
+"""A package of someone else's adds a prior, a metric, a section of the report and a program."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from ast import literal_eval
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import latentheads as lh
 from latentheads import options, plugins
 from latentheads.experiments.cli.main import main
 from latentheads.latents.logits.priors import PRIORS
+from latentheads.metrics.scores import SCORES
 from latentheads.options import OptionError
 from tests.experiments.programs import ROOT, SHORT, TINY
 
@@ -72,8 +74,21 @@ def test_a_package_adds_a_prior_a_section_and_a_program(installed: Path, tmp_pat
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["toy"] == {"scale": 0.25, "sites": 3}
     assert results["head_divergence"] > 0
+    assert "length" in {row["name"] for row in results["test"]}
     assert (tmp_path / "run" / "kl.png").is_file()
     assert "missing" not in results
+
+
+def test_its_metric_has_a_column_in_tables_of_many_runs(installed: Path) -> None:
+    code = "from latentheads.experiments.cli.summary import COLUMNS as c; print([*c.values()])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {"length", "length less first row"} <= {*literal_eval(done.stdout)}
 
 
 def test_its_program_is_listed_with_its_package(
@@ -91,7 +106,7 @@ def test_a_class_is_found_by_its_name_in_python(
 ) -> None:
     monkeypatch.syspath_prepend(str(installed))
     monkeypatch.setattr(options, "load_options", plugins.load_options.__wrapped__)
-    with mock.patch.dict(PRIORS), mock.patch.dict(sys.modules):
+    with mock.patch.dict(PRIORS), mock.patch.dict(SCORES), mock.patch.dict(sys.modules):
         assert lh.LogitsOptions(prior="sharp").prior.options == {"scale": 0.1}
 
 

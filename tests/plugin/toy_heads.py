@@ -1,11 +1,15 @@
-"""A package of someone else's: a prior, a section of the report, and a program."""
+"""A package of someone else's: a prior, a metric, a section of the report, and a program."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from latentheads.families import Family, Gaussian, HeadScale, Identity
+from latentheads.metrics.resampling import Metric, References
+from latentheads.metrics.scores import SCORES, ScoreInfo
 from latentheads.models import PRIORS, Prior
 from latentheads.names import Block
 
@@ -25,6 +29,18 @@ class Sharp(Prior):
 
 
 PRIORS["sharp"] = Sharp
+
+
+def length(references: References) -> Metric:
+    """The mean number of words of an output."""
+    return Metric(
+        lambda lines: np.array([[len(line.split()), 1.0] for line in lines]),
+        lambda total: float(total[0] / total[1]),
+        lambda: "",
+    )
+
+
+SCORES["length"] = ScoreInfo("length", "words of an output", metric=length, compared=True)
 
 
 def report_scales(reporter: Reporter) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import Any, cast
 
 from latentheads import files
 from latentheads.files import read_json
-from latentheads.metrics.scores import COMPARED, SCORES
+from latentheads.metrics.compared import COMPARED
+from latentheads.metrics.scores import SCORES
 from latentheads.options import CLASS, ClassSpec, flatten, options_of, to_dict
 from latentheads.runs.folder import TEXTS
 from latentheads.runs.run import Run

@@ -27,7 +27,11 @@ CHANGED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", Data.choices())
+def test_every_data_class_of_the_table_has_options_here() -> None:
+    assert set(CHANGED) == set(Data.choices()), "write options of each data class into CHANGED"
+
+
+@pytest.mark.parametrize("name", CHANGED)
 def test_options_come_back_from_their_plain_values(name: str) -> None:
     data = Data.choices()[name](**CHANGED[name])
     assert to_dict(data)["class"] == name

@@ -9,7 +9,8 @@ from typing import Any
 
 from latentheads.inference.display import scores_to_html, scores_to_text
 from latentheads.inference.evaluation import Report
-from latentheads.metrics.scores import METRICS, SCORES, Score, Scores
+from latentheads.metrics.compared import METRICS
+from latentheads.metrics.scores import SCORES, Score, Scores
 from latentheads.runs.results import Results
 
 FIGURES: dict[str, Any] = {"elbo": -1.5, "kl": 0.25, "iwae": -1.4375, "iwae_k": 3}

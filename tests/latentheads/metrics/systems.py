@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from latentheads.metrics.compared import METRICS
 from latentheads.metrics.resampling import RESAMPLES, SEED, References
-from latentheads.metrics.scores import METRICS, Scores, compare_systems, score_lines
+from latentheads.metrics.scores import Scores, compare_systems, score_lines
 
 
 def score(

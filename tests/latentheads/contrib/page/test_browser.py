@@ -20,7 +20,8 @@ from latentheads.contrib.page.facts import gather_facts, list_scores
 from latentheads.contrib.page.inclusion import gather_inclusion
 from latentheads.contrib.page.template import fill_page
 from latentheads.corpora.batches import collate
-from latentheads.metrics.scores import METRICS, SCORES
+from latentheads.metrics.compared import METRICS
+from latentheads.metrics.scores import SCORES
 from tests.figures import FIGURES, rows_of
 from tests.latentheads.contrib.page.runs import BREAKS_OUT, make_run, small_corpus
 

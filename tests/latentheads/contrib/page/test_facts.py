@@ -12,7 +12,8 @@ import pytest
 from latentheads.contrib.page import facts as room
 from latentheads.contrib.page.facts import gather_facts, get_revision, list_scores
 from latentheads.contrib.speech.data import Speech
-from latentheads.metrics.scores import METRICS, SCORES
+from latentheads.metrics.compared import METRICS
+from latentheads.metrics.scores import SCORES
 from latentheads.runs.settings import Settings
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 

@@ -1,0 +1,14 @@
+"""The scores of ``SCORES`` whose means and differences tables give.
+
+They stand apart from the table, because an installed package imports it to add a line.
+"""
+
+from __future__ import annotations
+
+from latentheads.metrics.scores import SCORES
+
+COMPARED = tuple(name for name, info in SCORES.items() if info.compared)
+"""Scores whose mean over seeds and over tasks tables give."""
+
+METRICS = tuple(name for name in COMPARED if SCORES[name].kind == "metric")
+"""Those of output lines."""
