@@ -37,8 +37,9 @@ from latentheads.contrib.heads.tokens import Exclude
 from latentheads.corpora.batches import batches
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Part
-from latentheads.guide import ModelGuide, WithSelection
+from latentheads.guide import ModelGuide
 from latentheads.inference.shuffled import ShuffledTarget, shuffled_target
+from latentheads.latents.selection.handlers import WithSelection
 from latentheads.names import ATTENTION_TYPES
 from latentheads.options import Count, Size, options_class
 from latentheads.runs.parses import Parses

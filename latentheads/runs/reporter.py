@@ -18,9 +18,10 @@ from latentheads.corpora.part import Part
 from latentheads.corpora.vocabulary import Words
 from latentheads.decoding.translate import translate_part
 from latentheads.errors import UnfinishedError
-from latentheads.guide import ModelGuide, WithSelection
+from latentheads.guide import ModelGuide
 from latentheads.inference.display import TRUE_BOUND
 from latentheads.inference.evaluation import Report, evaluate
+from latentheads.latents.selection.handlers import WithSelection
 from latentheads.latents.selection.sharing import (
     chosen_heads,
     overlap_coefficient,

@@ -123,7 +123,7 @@ def test_the_temperature_of_a_selection_falls_in_training() -> None:
     guide = attach("tied", model)
     engine = Engine(model, guide, part(), make_training({"steps": 4, "report_every": 2}))
     seen: list[Any] = []
-    engine.run(lambda _: seen.append(guide.selection_families[0].temperature))
+    engine.run(lambda _: seen.append(guide.selections.encoder_0_self.temperature))
     assert seen == pytest.approx([4.0 * 0.25**0.25, 4.0 * 0.25**0.75])
 
 
@@ -334,7 +334,7 @@ def test_a_selection_is_relaxed_at_the_temperature_of_its_step() -> None:
     guide = FORMS["tied"](model).double()
     for steps, temperature in ((1, 4.0), (2, 2.0)):
         Engine(model, guide, part(), Training(steps=steps)).run(lambda progress: None)
-        assert {family().temperature for family in guide.selection_families} == {temperature}
+        assert {family().temperature for family in guide.selections.values()} == {temperature}
 
 
 def test_relaxed_gates_have_the_temperature_of_the_step() -> None:
