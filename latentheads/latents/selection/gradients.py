@@ -53,14 +53,14 @@ class SelectionGradient(Choice, ABC):
         name = name_of_class(self)
         if is_summed_out and self.objective is not None:
             raise ValueError(
-                f"selection.gradient {name} weighs selections by sampled sentences, and a latent "
-                "is summed out: use straight-through"
+                f"selection.strategy.gradient {name} weighs selections by sampled sentences, and a "
+                "latent is summed out: use straight-through"
             )
         if self != DEFAULT_GRADIENT and not self.is_of(loss):
             own = "Head_ELBO" if self.objective is None else self.objective.__name__
             raise ValueError(
-                f"selection.gradient {name} is of {own}, and {type(loss).__name__} takes its own "
-                "gradient: drop one of them"
+                f"selection.strategy.gradient {name} is of {own}, and {type(loss).__name__} takes "
+                "its own gradient: drop one of them"
             )
 
 

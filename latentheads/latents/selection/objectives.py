@@ -53,10 +53,9 @@ class Alternatives(Head_ELBO):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        if self.free_bits:
-            raise ValueError("free_bits needs selection.gradient straight-through")
-        if self.vectorize_particles:
-            raise ValueError("vectorize_particles needs selection.gradient straight-through")
+        for name in ("free_bits", "vectorize_particles"):
+            if getattr(self, name):
+                raise ValueError(f"{name} needs selection.strategy.gradient straight-through")
 
     def check_pair(self, model: Any, guide: ModelGuide) -> None:
         """Raises an error for a selection whose choices have no probability mass."""
@@ -185,8 +184,8 @@ class Enumerated_ELBO(Alternatives):
         )
         if number > MOST:
             raise ValueError(
-                f"selection.gradient enumerate goes through all choices of all blocks together: at "
-                f"most {MOST}, not {number}; score takes any number"
+                "selection.strategy.gradient enumerate goes through all choices of all blocks "
+                f"together: at most {MOST}, not {number}; score takes any number"
             )
 
     def _alternatives(

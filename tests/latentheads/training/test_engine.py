@@ -84,7 +84,7 @@ GRADIENTS: dict[str, type[Head_ELBO]] = {
 
 
 def selecting(gradient: Any) -> Translation:
-    options = SelectionOptions({"class": "subset", "candidates": 6}, gradient=gradient)
+    options = SelectionOptions({"class": "subset", "candidates": 6, "gradient": gradient})
     network = sizes(layers=1)
     return Translation(11, 13, network, latents=[options]).double()
 
@@ -111,7 +111,10 @@ def test_the_objective_takes_its_options(gradient: Any) -> None:
 def test_a_gradient_of_a_selection_is_refused_where_the_loss_takes_its_own(
     gradient: Any, loss: Any
 ) -> None:
-    model, line = selecting(gradient), f"^selection.gradient .* {type(loss).__name__} takes its own"
+    model, line = (
+        selecting(gradient),
+        f"^selection.strategy.gradient .* {type(loss).__name__} takes its own",
+    )
     with pytest.raises(ValueError, match=line):
         check_compatible(make_training({"loss": loss}), model, loss)
     check_compatible(make_training({"loss": loss}), selecting("straight-through"), loss)
