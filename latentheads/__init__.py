@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from latentheads.contrib.align.kept import load_aligner as load_aligner
     from latentheads.contrib.align.kept import save_aligner as save_aligner
     from latentheads.contrib.align.training import AlignerOptions as AlignerOptions
+    from latentheads.contrib.heads.switch import heads as heads
     from latentheads.contrib.hf.model import latent as latent
     from latentheads.contrib.hf.model import plain as plain
     from latentheads.contrib.page.assembly import ReportPage as ReportPage
@@ -111,6 +112,7 @@ PLACES = {
     "fit": "training.fit",
     "head_posterior": "latents.bernoulli_heads.corpus",
     "head_posteriors": "latents.bernoulli_heads.corpus",
+    "heads": "contrib.heads.switch",
     "importance": "inference.bound",
     "latent": "contrib.hf.model",
     "load_aligner": "contrib.align.kept",

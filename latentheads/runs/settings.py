@@ -47,7 +47,6 @@ from latentheads.options import (
     from_dict,
     merge,
     options_class,
-    options_of,
     to_dict,
 )
 from latentheads.runs.pairs import GuideSpec, ModelGuidePair, join_pair
@@ -303,20 +302,12 @@ class Settings:
         of_logits = is_learned and self._is_noisy
         is_summed_out = any(latent.is_summed_out for latent in self.latents)
         of_sentences = of_logits or (is_learned and is_summed_out and loss.has_kl_of_alignments)
-        has_any = of_sentences or any(latent.has_shared_kl for latent in self.latents)
-        acts = {
-            "kl": of_logits or any(latent.has_sampled_kl for latent in self.latents),
-            "kl_weight": has_any,
-            "kl_warmup": has_any,
-            "free_bits": of_sentences,
-        }
-        what = {"kl": "a KL that may be sampled", "free_bits": "a KL of each sentence"}
-        for name, is_active in acts.items():
-            if not is_active and getattr(loss, name) != options_of(type(loss))[name].default:
-                raise UnusedOptionError(
-                    f"train.loss.{name}",
-                    f" acts on {what.get(name, 'a KL')}, and the loss {loss.name} has none here",
-                )
+        sampled = of_logits or any(latent.has_sampled_kl for latent in self.latents)
+        shared = any(latent.has_shared_kl for latent in self.latents)
+        try:
+            loss.check_kl(of_sentences=of_sentences, sampled=sampled, shared=shared)
+        except UnusedOptionError as reason:
+            raise reason.below("train.loss") from reason
 
     @classmethod
     def more_groups(cls) -> Mapping[str, type]:

@@ -13,7 +13,7 @@ from latentheads.batch import Batch
 from latentheads.corpora.part import Part
 from latentheads.guide import ModelGuide
 from latentheads.handlers import StrayParameters, isolated_param_store
-from latentheads.inference.bound import terms
+from latentheads.inference.bound import Terms, terms
 from latentheads.inference.evaluation import Report, eval_no_grad, evaluate
 from latentheads.latents.selection.sharing import selection_probabilities
 from latentheads.model import HeadModel
@@ -74,8 +74,11 @@ class Best:
         return 0 < patience <= self.stale
 
 
-def check_bound_exists(model: HeadModel, guide: ModelGuide, batch: Batch, seed: int) -> None:
+def check_bound_exists(model: HeadModel, guide: ModelGuide, batch: Batch, seed: int) -> Terms:
     """Computes the ELBO of one batch, so that an invalid guide fails before training.
+
+    Returns:
+        Its terms.
 
     Raises:
         ValueError: The guide has no bound, or creates parameters in a forward pass, which no
@@ -84,7 +87,7 @@ def check_bound_exists(model: HeadModel, guide: ModelGuide, batch: Batch, seed: 
     modules = nn.ModuleList([model, guide])
     before, stray = set(map(id, modules.parameters())), StrayParameters(modules)
     with eval_no_grad(model, guide), fixed_noise(seed, model.device), isolated_param_store(), stray:
-        terms(model, guide, batch.to(model.device))
+        computed = terms(model, guide, batch.to(model.device))
     registered = [
         name for name, parameter in guide.named_parameters() if id(parameter) not in before
     ]
@@ -93,6 +96,7 @@ def check_bound_exists(model: HeadModel, guide: ModelGuide, batch: Batch, seed: 
             f"parameter {names[0]!r} is made in a pass, where no optimiser finds it: make it in "
             "__init__, an nn.Parameter or a PyroParam, in the place of pyro.param"
         )
+    return computed
 
 
 def validate(

@@ -17,16 +17,18 @@ from latentheads.corpora.loader import BatchLoader, PartLoader, StepLoader
 from latentheads.corpora.part import Part
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import isolated_param_store
+from latentheads.inference.bound import Terms
 from latentheads.inference.display import scores_to_html, scores_to_text
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.scores import Scores
 from latentheads.model import HeadModel
+from latentheads.options import UnusedOptionError
 from latentheads.training.callbacks import Callback, check_callbacks
 from latentheads.training.checkpoints import weights
 from latentheads.training.early_stopping import check_bound_exists
 from latentheads.training.engine import Engine
 from latentheads.training.loop import Loop
-from latentheads.training.losses import LossLike, instance_of
+from latentheads.training.losses import HeadELBOLoss, LossLike, instance_of
 from latentheads.training.options import Training, make_training
 
 OF_FOLDERS = ("checkpoint_every", "keep", "average")
@@ -183,8 +185,22 @@ def _select_valid(batches: Any, valid: Any) -> Part | Sequence[Batch]:
 def _check_bound_exists(engine: Engine, valid: Part | Sequence[Batch], seed: int) -> None:
     """Validates, before training, that a guide has a bound that its loss can train."""
     first = next(in_batches(valid, TOKENS, shuffle=False)) if isinstance(valid, Part) else valid[0]
-    check_bound_exists(engine.model, engine.guide, first, seed)
+    computed = check_bound_exists(engine.model, engine.guide, first, seed)
+    if isinstance(loss := engine.training.loss, HeadELBOLoss):
+        _check_kl_options(loss, computed)
     engine.check_loss(first)
+
+
+def _check_kl_options(loss: HeadELBOLoss, computed: Terms) -> None:
+    """Validates that an option of a KL acts on a term of this model and guide."""
+    how = {computed.how[site] for site in computed.kl}
+    of_logits = bool(how & {"analytic", "sampled"})
+    summed = "enumerated" in how and loss.has_kl_of_alignments
+    shared = bool(computed.shared_kl)
+    try:
+        loss.check_kl(of_sentences=of_logits or summed, sampled=of_logits or shared, shared=shared)
+    except UnusedOptionError as reason:
+        raise reason.below("loss") from reason
 
 
 class _History(Callback):

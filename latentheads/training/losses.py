@@ -34,6 +34,7 @@ from latentheads.options import (
     Choice,
     Count,
     OptionError,
+    UnusedOptionError,
     is_plain,
     name_of_class,
     options_class,
@@ -160,6 +161,28 @@ class HeadELBOLoss(ELBOLoss):
     def has_kl_of_alignments(self) -> bool:
         """Whether the KL of alignments is a term, and not within the weights of samples."""
         return self.objective in ("bound", "sampled", "relaxed")
+
+    def check_kl(self, *, of_sentences: bool, sampled: bool, shared: bool) -> None:
+        """Validates that there is a KL on which each option of a KL acts.
+
+        Args:
+            of_sentences: Whether there is a KL of each sentence.
+            sampled: Whether there is one that may be sampled.
+            shared: Whether there is one that all sentences share.
+
+        Raises:
+            UnusedOptionError: An option acts on none.
+        """
+        has_any = of_sentences or shared
+        acts = {"kl": sampled, "kl_weight": has_any, "kl_warmup": has_any}
+        acts["free_bits"] = of_sentences
+        what = {"kl": "a KL that may be sampled", "free_bits": "a KL of each sentence"}
+        for name, is_active in acts.items():
+            if not is_active and getattr(self, name) != options_of(type(self))[name].default:
+                raise UnusedOptionError(
+                    name,
+                    f" acts on {what.get(name, 'a KL')}, and the loss {self.name} has none here",
+                )
 
     def make(self, head_elbo: type[Head_ELBO] = Head_ELBO) -> Head_ELBO:
         """The objective."""

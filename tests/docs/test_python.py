@@ -41,6 +41,7 @@ SHOWN = {
     "docs/copy.md": 1,
     "docs/first-hour.md": 3,
     "docs/guides.md": 5,
+    "docs/head-mask.md": 1,
     "docs/latents.md": 3,
     "docs/own-text.md": 1,
     "docs/papers-in-miniature.md": 1,
@@ -366,6 +367,17 @@ def test_runs_are_compared_over_seeds(tmp_path: Path, monkeypatch: pytest.Monkey
     _, plain, coda = (tmp_path / "bounds.csv").read_text().splitlines()
     assert (plain, coda) == ("0,transformer,-11.0,0.0,0.0", "1,coda,-4.0,7.0,7.0")
     assert (tmp_path / "bounds.pdf").stat().st_size > 0
+
+
+def test_heads_are_switched_off_and_scaled() -> None:
+    (snippet,) = snippets("docs/head-mask.md")
+    torch.manual_seed(0)
+    names: dict[str, Any] = {}
+    run(snippet, names)
+    network, tokens = names["network"], names["tokens"]
+    assert not torch.equal(names["without"], network(input_ids=tokens).logits)
+    assert names["text"].shape == (1, 7)
+    assert names["factor"].grad.abs() > 0
 
 
 def test_a_pretrained_network_is_latent_trained_and_plain_again(

@@ -29,6 +29,7 @@ from latentheads.contrib.heads.record import Heads, Recording, record_heads
 from latentheads.contrib.heads.relevance import Propagated, Relevance, propagate, relevance
 from latentheads.contrib.heads.roles import AttentionView, Detector, Role, detect, role_map
 from latentheads.contrib.heads.samples import SampledWeights, record_prior_heads, sample_weights
+from latentheads.contrib.heads.switch import NetworkHeads, label_head
 from latentheads.contrib.heads.syntactic import (
     RELATIONS,
     DirectedRelation,
@@ -51,6 +52,7 @@ __all__ = [
     "Heads",
     "LinkScore",
     "Measures",
+    "NetworkHeads",
     "NoisyHeads",
     "ParsedSentence",
     "PositionalDetector",
@@ -74,6 +76,7 @@ __all__ = [
     "head_confidence",
     "head_cosine",
     "head_entropy",
+    "label_head",
     "learn_noise",
     "likeliest_links",
     "measure",

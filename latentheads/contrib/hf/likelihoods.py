@@ -132,7 +132,10 @@ class EveryToken(Likelihood):
 class TargetToken(EveryToken):
     """The tokens of a target, each given the source and its prefix."""
 
-    families = ("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",)
+    families = (
+        "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+        "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+    )
 
     def latent_positions(
         self, is_scored: Bool[Tensor, "batch scored"], valid: Bool[Tensor, "batch input"]

@@ -272,11 +272,19 @@ class Pretrained(HeadModel):
     def _shift_right(self, batch: EncodedBatch) -> Tensor:
         """The input of the decoder: the labels after a start token, as the network shifts them."""
         shift = getattr(self.network, "prepare_decoder_input_ids_from_labels", None)
-        if shift is None or batch.scored_valid is None:
+        assert batch.scored_valid is not None
+        if shift is not None:
+            return shift(labels=batch.target.masked_fill(~batch.scored_valid, IGNORE_INDEX))
+        config = self.network.config
+        start = getattr(config, "decoder_start_token_id", None)
+        pad = getattr(config, "pad_token_id", None)
+        if start is None or pad is None:
             raise ValueError(
                 "inputs must hold decoder_input_ids: the network does not shift labels"
             )
-        return shift(labels=batch.target.masked_fill(~batch.scored_valid, IGNORE_INDEX))
+        # as Whisper does within its forward pass, where labels would add a loss
+        tokens = batch.target.masked_fill(~batch.scored_valid, pad)
+        return torch.cat([torch.full_like(tokens[:, :1], start), tokens[:, :-1]], 1)
 
     def _add_position_ids(
         self, inputs: dict[str, Tensor], attention_valid: Tensor

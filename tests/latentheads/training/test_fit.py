@@ -22,6 +22,7 @@ from latentheads.guides import Guide, Tied
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models import LanguageModel
 from latentheads.names import Block
+from latentheads.options import UnusedOptionError
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
 from tests.latentheads.training.engines import outcome, part, same
@@ -321,3 +322,29 @@ def test_training_without_gradients_is_refused(off: Any) -> None:
     model = build(prior="independent")
     with off(), pytest.raises(ValueError, match=r"^training takes gradients: leave"):
         lh.fit(model, attach("mean-field", model), [small_batch()], steps=1, quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("form", "prior", "loss", "message"),
+    [
+        ("tied", "independent", {"kl_weight": 0.5}, r"^loss.kl_weight acts on a KL, and the loss"),
+        ("tied", "independent", {"kl": "sampled"}, r"^loss.kl acts on a KL that may be sampled"),
+        ("cascaded", "delta", {"free_bits": 0.1}, r"^loss.free_bits acts on a KL of each sentence"),
+        ("tied", "delta", {"kl_warmup": {"steps": 2}}, r"^loss.kl_warmup acts on a KL, and the"),
+    ],
+)
+def test_an_option_of_a_kl_that_acts_on_none_is_refused(
+    form: str, prior: str, loss: dict[str, Any], message: str
+) -> None:
+    model, guide = pair(form, prior=prior, layers=1)
+    before = [parameter.clone() for parameter in (*model.parameters(), *guide.parameters())]
+    with pytest.raises(UnusedOptionError, match=message):
+        lh.fit(model, guide, some(), quiet=True, loss={"class": "Head_ELBO", **loss}, **PLAN)
+    assert same(before, [*model.parameters(), *guide.parameters()])
+
+
+def test_options_of_a_kl_act_where_there_is_one() -> None:
+    for loss in ({"kl_weight": 0.5}, {"kl": "sampled"}, {"free_bits": 0.1}):
+        options = {"class": "Head_ELBO", **loss}
+        fitted = lh.fit(*pair("cascaded", layers=1), some(), quiet=True, loss=options, **PLAN)
+        assert fitted.report.kl > 0

@@ -88,6 +88,23 @@ def t5() -> Any:
     )
 
 
+def whisper() -> Any:
+    """Speech to text: frames are halved by a convolution, and tokens point at them."""
+    sizes = {"d_model": 6, "encoder_layers": 2, "decoder_layers": 2, "num_mel_bins": 5}
+    heads = {"encoder_attention_heads": 3, "decoder_attention_heads": 2}
+    wide = {"encoder_ffn_dim": 7, "decoder_ffn_dim": 5}
+    places = {"max_source_positions": 6, "max_target_positions": 16}
+    ends = {"pad_token_id": 2, "bos_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 1}
+    config = transformers.WhisperConfig(
+        vocab_size=TYPES, begin_suppress_tokens=[], **sizes, **heads, **wide, **places, **ends
+    )
+    return transformers.WhisperForConditionalGeneration(config)
+
+
+FRAMES = torch.linspace(-1, 1, 3 * 5 * 12).reshape(3, 5, 12).sin()
+"""Three sounds of twelve frames."""
+
+
 NETWORKS: dict[str, Callable[[], Any]] = {
     "gpt2": gpt2,
     "llama": grouped,
@@ -99,10 +116,11 @@ NETWORKS: dict[str, Callable[[], Any]] = {
     "bart": bart,
     "marian": lambda: bart("Marian", "MarianMTModel"),
     "t5": t5,
+    "whisper": whisper,
 }
 """One of each kind: one head a key, grouped heads, a window, encoders, both, biases of position."""
 
-WRITERS = ("gpt2", "llama", "mistral", "bart", "marian", "t5")
+WRITERS = ("gpt2", "llama", "mistral", "bart", "marian", "t5", "whisper")
 
 
 def network(name: str) -> Any:
@@ -110,11 +128,20 @@ def network(name: str) -> Any:
     return jiggle(NETWORKS[name](), 0.3).eval()
 
 
+def source_of(made: Any) -> dict[str, Tensor]:
+    """Three sentences, padded, or three sounds."""
+    if made.main_input_name == "input_features":
+        return {"input_features": FRAMES.to(made.dtype)}
+    return {"input_ids": IDS, "attention_mask": REAL}
+
+
 def inputs_of(made: Any) -> dict[str, Tensor]:
     """Three sentences; what the decoder of two sides reads is known."""
-    found = {"input_ids": IDS, "attention_mask": REAL}
+    found = source_of(made)
     if made.config.is_encoder_decoder:
-        found["decoder_input_ids"] = made.prepare_decoder_input_ids_from_labels(labels=TARGETS)
+        shift = getattr(made, "prepare_decoder_input_ids_from_labels", None)
+        shifted = torch.tensor([[1, 3, 5], [1, 4, 2], [1, 6, 7]])
+        found["decoder_input_ids"] = shifted if shift is None else shift(labels=TARGETS)
     return found
 
 
@@ -124,7 +151,7 @@ def labels_of(name: str) -> Tensor | None:
         return IDS.masked_fill(torch.arange(5) % 2 == 1, -100).masked_fill(REAL == 0, -100)
     if name == "classifier":
         return torch.tensor([2, 0, 1])
-    return TARGETS if name in ("bart", "marian", "t5") else None
+    return TARGETS if name in ("bart", "marian", "t5", "whisper") else None
 
 
 def refuse(call: Any, *said: str) -> None:

@@ -25,6 +25,7 @@ from tests.latentheads.contrib.hf.networks import (
     labels_of,
     network,
     refuse,
+    source_of,
 )
 from tests.tiny import jiggle
 
@@ -36,7 +37,7 @@ OPTIONS = {
     "soft": {"blocks": 1, "prior": "soft"},
     "mixture": {"blocks": 1, "prior": {"class": "mixture", "components": 2}},
 }
-FORMS = dict(zip(WRITERS, ["two", "chain", "soft", "one", "pair", "chain"], strict=True))
+FORMS = dict(zip(WRITERS, ["two", "chain", "soft", "one", "pair", "chain", "two"], strict=True))
 """A form of alignments for each network."""
 
 
@@ -136,7 +137,7 @@ def test_a_text_is_written_by_the_sum(name: str, beams: int) -> None:
     model, _ = build(name, FORMS[name], 0.5)
     options = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False, "num_beams": beams}
     past = not model.network.config.is_encoder_decoder
-    side = {"input_ids": IDS[:1], "attention_mask": REAL[:1]}
+    side = {key: value[:1] for key, value in source_of(model.network).items()}
     needs_all = past or FORMS[name] == "chain"
     written = model.network.generate(**side, **options, use_cache=not needs_all)
     assert torch.equal(written, model.network.generate(**side, **options, use_cache=False))
@@ -157,7 +158,7 @@ def test_a_mixture_points_at_nothing_and_takes_a_cache(name: str) -> None:
     words = logits.log_softmax(-1).gather(-1, batch.scored[..., None])[..., 0] * batch.scored_mask
     torch.testing.assert_close(words.sum(-1), evidence(model, batch))
     options = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False}
-    side = {"input_ids": IDS[:1], "attention_mask": REAL[:1]}
+    side = {key: value[:1] for key, value in source_of(model.network).items()}
     cached = model.network.generate(**side, **options)
     assert torch.equal(cached, model.network.generate(**side, **options, use_cache=False))
 

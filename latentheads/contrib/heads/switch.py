@@ -1,0 +1,174 @@
+"""Heads of a network of ``transformers`` that are switched off, or scaled, for some calls.
+
+``head_mask`` is gone from ``transformers`` 5, and zeros in a slice of ``o_proj.output`` are no
+head: heads are joined in the *input* of the output projection. There a hook multiplies the slice
+of each head; :func:`heads` puts it there and takes it away again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from latentheads.contrib.hf.addresses import Address, find_heads
+from latentheads.contrib.hf.model import Pretrained
+from latentheads.errors import shown
+from latentheads.names import ATTENTION_TYPES
+
+Head = tuple[int | str, int] | str
+"""A head: ``(9, 6)``, ``"L9H6"`` or ``("decoder.9.self", 6)``."""
+
+LABEL = re.compile(r"L(\d+)H(\d+)", re.IGNORECASE)
+
+
+class NetworkHeads:
+    """The attention heads of a network, to switch off or to scale.
+
+    Args:
+        network: A ``PreTrainedModel``, or what :func:`latentheads.latent` makes of one.
+        attention_type: The attention type that a layer's number stands for: encoder-self,
+            decoder-self or decoder-cross. None: the network's only one.
+
+    Attributes:
+        addresses: The attention modules by the name of their block, such as ``decoder.9.self``.
+    """
+
+    def __init__(self, network: Any, attention_type: str | None = None) -> None:
+        module = network.network if isinstance(network, Pretrained) else network
+        if not hasattr(module, "config"):
+            raise ValueError(
+                f"network must be a PreTrainedModel of transformers, got {type(module).__name__}"
+            )
+        self.addresses = {address.block.name: address for address in find_heads(module)}
+        types = {address.block.attention_type for address in self.addresses.values()}
+        self.attention_types = [name for name in ATTENTION_TYPES if name in types]
+        if attention_type is not None and attention_type not in types:
+            raise ValueError(
+                f"attention_type must be one of {', '.join(self.attention_types)} in this "
+                f"network, got {shown(attention_type)}"
+            )
+        self.attention_type = attention_type
+
+    def __repr__(self) -> str:
+        blocks = (address.block for address in self.addresses.values())
+        return f"NetworkHeads({', '.join(f'{block.name}: {block.heads}' for block in blocks)})"
+
+    def off(self, heads: Iterable[Head]) -> Any:
+        """Switches heads off within a ``with`` statement: their output is 0.
+
+        Args:
+            heads: The heads: ``(9, 6)`` and ``"L9H6"`` are head 6 of layer 9, both from 0;
+                ``("decoder.9.cross", 6)`` names its block.
+
+        Example:
+            >>> with lh.heads(gpt2).off([(0, 1), "L1H0"]):
+            ...     logits = gpt2(input_ids=tokens).logits
+        """
+        if isinstance(heads, str):
+            raise ValueError(f"heads must be a list of heads, got a text: [{shown(heads)}]")
+        return self.scale(dict.fromkeys(heads, 0.0))
+
+    @contextmanager
+    def scale(self, factors: Mapping[Head, float | Tensor]) -> Iterator[None]:
+        """Multiplies the outputs of heads within a ``with`` statement; contexts multiply.
+
+        Args:
+            factors: The factor of each head that is named; a tensor may need a gradient.
+        """
+        by_block: dict[str, dict[int, float | Tensor]] = {}
+        for head, factor in factors.items():
+            name, index = self.find(head)
+            if index in by_block.setdefault(name, {}):
+                raise ValueError(f"head {shown(head)} is named twice")
+            by_block[name][index] = factor
+        with ExitStack() as hooks:
+            for name, block_factors in by_block.items():
+                projection = self.addresses[name].projection
+                hook = _ScaledHeads(self.addresses[name], block_factors)
+                hooks.callback(projection.register_forward_pre_hook(hook).remove)
+            yield
+
+    def find(self, head: Head) -> tuple[str, int]:
+        """The name of a head's block, and its index.
+
+        Raises:
+            ValueError: There is no such head, or a layer has heads of several attention types.
+        """
+        place, index = _parse(head)
+        name = self._name_block(place, head) if isinstance(place, int) else place
+        if name not in self.addresses:
+            raise ValueError(
+                f"head {shown(head)}: there is no such block in {', '.join(self.addresses)}"
+            )
+        number = self.addresses[name].block.heads
+        if not 0 <= index < number:
+            raise ValueError(f"head {shown(head)}: {name} has heads 0 to {number - 1}")
+        return name, index
+
+    def _name_block(self, layer: int, head: Head) -> str:
+        types = [self.attention_type] if self.attention_type else self.attention_types
+        if len(types) > 1:
+            raise ValueError(
+                f"head {shown(head)}: a layer has heads of {', '.join(types)}; say which, as in "
+                f"lh.heads(network, {types[-1]!r}), or name the block"
+            )
+        stack, kind = types[0].split("-")
+        return f"{stack}.{layer}.{kind}"
+
+
+def heads(network: Any, attention_type: str | None = None) -> NetworkHeads:
+    """The attention heads of a network of ``transformers``, to switch off or to scale.
+
+    Args:
+        network: A ``PreTrainedModel``, or what :func:`latentheads.latent` makes of one.
+        attention_type: The attention type that a layer's number stands for, such as decoder-cross;
+            None: the network's only one.
+
+    Raises:
+        ValueError: Its attention modules are unknown, or it has no such attention type.
+    """
+    return NetworkHeads(network, attention_type)
+
+
+def label_head(layer: int, head: int) -> str:
+    """The label of a head, as papers write it.
+
+    Example:
+        >>> label_head(9, 6)
+        'L9H6'
+    """
+    return f"L{layer}H{head}"
+
+
+def _parse(head: Any) -> tuple[int | str, int]:
+    """The layer or the block of a head, and its index."""
+    if isinstance(head, str) and (match := LABEL.fullmatch(head)):
+        return int(match[1]), int(match[2])
+    if isinstance(head, tuple) and len(head) == 2:
+        place, index = head
+        if type(index) is int and (type(place) is int or isinstance(place, str)):
+            return place, index
+    raise ValueError(f"a head is (9, 6), 'L9H6' or ('decoder.9.self', 6), got {shown(head)}")
+
+
+class _ScaledHeads:
+    """A pre-hook of an output projection: multiplies the slices of some heads in its input."""
+
+    def __init__(self, address: Address, factors: Mapping[int, float | Tensor]) -> None:
+        self.heads, self.factors = address.block.heads, factors
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments with scaled heads."""
+        joined, *others = args
+        size = joined.shape[-1] // self.heads
+        outputs = list(joined.split(size, -1))
+        for head, factor in self.factors.items():
+            # 0 times infinity is no number: what is off is 0, whatever it was
+            is_off = isinstance(factor, int | float) and factor == 0
+            outputs[head] = torch.zeros_like(outputs[head]) if is_off else outputs[head] * factor
+        return (torch.cat(outputs, -1), *others)

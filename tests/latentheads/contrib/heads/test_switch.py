@@ -1,0 +1,189 @@
+"""Heads that are switched off are those that a hook, or zeros in the weights, take away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import latentheads as lh
+from latentheads.contrib.heads.switch import NetworkHeads, label_head
+from latentheads.contrib.hf.addresses import find_heads
+from tests.latentheads.contrib.hf.networks import (
+    FRAMES,
+    IDS,
+    REAL,
+    bart,
+    bert,
+    gpt2,
+    grouped,
+    whisper,
+)
+from tests.tiny import jiggle
+from tests.typechecking import unchecked
+
+DECODER = torch.tensor([[1, 3, 5], [1, 4, 6], [1, 7, 8]])
+
+
+def decoder_only(network: Any) -> Tensor:
+    return network(input_ids=IDS, attention_mask=REAL).logits
+
+
+def translated(network: Any) -> Tensor:
+    return network(input_ids=IDS, attention_mask=REAL, decoder_input_ids=DECODER).logits
+
+
+def transcribed(network: Any) -> Tensor:
+    frames = FRAMES.to(next(network.parameters()).dtype)
+    return network(input_features=frames, decoder_input_ids=DECODER).logits
+
+
+NETWORKS: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor]]] = {
+    "gpt2": (gpt2, decoder_only),
+    "grouped": (grouped, decoder_only),
+    "bert": (bert, decoder_only),
+    "bart": (bart, translated),
+    "whisper": (whisper, transcribed),
+}
+every_network = pytest.mark.parametrize("name", NETWORKS)
+
+
+def build(name: str) -> tuple[Any, Callable[[Any], Tensor]]:
+    make, run = NETWORKS[name]
+    return jiggle(make(), 0.3).double().eval(), run
+
+
+@every_network
+def test_a_head_that_is_off_is_one_whose_output_weights_are_0(name: str) -> None:
+    network, run = build(name)
+    whole = run(network)
+    for address in find_heads(network):
+        block, projection = address.block, address.projection
+        for head in range(block.heads):
+            with lh.heads(network).off([(block.name, head)]):
+                off = run(network)
+            weight: Any = projection.weight
+            kept = weight.detach().clone()
+            columns = weight if isinstance(projection, torch.nn.Linear) else weight.T
+            size = columns.shape[1] // block.heads
+            with torch.no_grad():
+                columns[:, head * size : (head + 1) * size] = 0
+                expected = run(network)
+                weight.copy_(kept)
+            torch.testing.assert_close(off, expected, rtol=1e-12, atol=1e-12)
+            assert not torch.allclose(off, whole)
+    assert torch.equal(run(network), whole)
+
+
+@every_network
+def test_a_scaled_head_is_that_of_a_hook_to_the_last_digit(name: str) -> None:
+    network, run = build(name)
+    address = find_heads(network)[-1]
+    heads = address.block.heads
+
+    def hook(module: Any, args: Any) -> Any:
+        size = args[0].shape[-1] // heads
+        factors = torch.ones(heads, dtype=torch.float64).index_fill(0, torch.tensor([1]), 0.5)
+        return (args[0] * factors.repeat_interleave(size), *args[1:])
+
+    handle = address.projection.register_forward_pre_hook(hook)
+    expected = run(network)
+    handle.remove()
+    with lh.heads(network).scale({(address.block.name, 1): 0.5}):
+        assert torch.equal(run(network), expected)
+
+
+def test_a_layer_and_a_head_have_three_spellings() -> None:
+    heads = lh.heads(gpt2())
+    assert heads.find((1, 2)) == heads.find("L1H2") == heads.find(("decoder.1.self", 2))
+    assert heads.find(label_head(1, 2)) == ("decoder.1.self", 2)
+    cross = lh.heads(whisper(), "decoder-cross")
+    assert cross.find((1, 0)) == ("decoder.1.cross", 0)
+    assert repr(heads) == "NetworkHeads(decoder.0.self: 3, decoder.1.self: 3)"
+
+
+def test_contexts_multiply_and_end_with_an_error_too() -> None:
+    network, run = build("gpt2")
+    heads, whole = lh.heads(network), run(network)
+    with heads.scale({(0, 1): 0.5}), heads.scale({(0, 1): 0.5, "L1H0": 3.0}):
+        both = run(network)
+    with heads.scale({(0, 1): 0.25, (1, 0): 3.0}):
+        torch.testing.assert_close(run(network), both)
+    with pytest.raises(KeyError), heads.off([(0, 1)]):
+        raise KeyError
+    assert torch.equal(run(network), whole)
+
+
+def test_generation_runs_without_the_head() -> None:
+    network = jiggle(gpt2(), 0.5).eval()
+    prompt = torch.tensor([[3, 4, 5]])
+    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 2}
+    with lh.heads(network).off([(0, 0), (1, 1), (1, 2)]):
+        tokens = network.generate(prompt, **options)
+        for index in range(3, tokens.shape[1]):
+            logits = network(input_ids=tokens[:, :index]).logits[0, -1]
+            assert tokens[0, index] == logits.argmax()
+
+
+def test_factors_have_gradients() -> None:
+    network, run = build("gpt2")
+    factor = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    with lh.heads(network).scale({(1, 2): factor}):
+        loss = run(network).square().sum()
+    (gradient,) = torch.autograd.grad(loss, factor)
+    losses = []
+    for value in (0.7 + 1e-6, 0.7 - 1e-6):
+        with lh.heads(network).scale({(1, 2): value}), torch.no_grad():
+            losses.append(run(network).square().sum())
+    assert float(gradient) == pytest.approx(float(losses[0] - losses[1]) / 2e-6, rel=1e-5)
+
+
+def test_what_is_off_is_0_even_if_it_is_no_number() -> None:
+    network, run = build("gpt2")
+    fused = network.transformer.h[0].attn.c_attn
+    with torch.no_grad():
+        fused.bias[-2:] = torch.inf  # the values of the last head
+    assert run(network).isnan().any()
+    with lh.heads(network).off([(0, 2)]):
+        assert run(network).isfinite().all()
+
+
+def test_a_latent_network_has_its_heads_too() -> None:
+    network, run = build("gpt2")
+    with lh.heads(network).off([(0, 1)]):
+        plain = run(network)
+    model = lh.latent(network, prior="delta")
+    with lh.heads(model).off([(0, 1)]):
+        torch.testing.assert_close(run(network), plain)
+
+
+def test_what_is_no_head_is_refused_in_one_line() -> None:
+    heads, cross = lh.heads(gpt2()), lh.heads(bart())
+    for head, message in (
+        ((2, 0), r"head \(2, 0\): there is no such block in decoder.0.self, decoder.1.self"),
+        ((1, 3), r"head \(1, 3\): decoder.1.self has heads 0 to 2"),
+        ((1, -1), r"head \(1, -1\): decoder.1.self has heads 0 to 2"),
+        (("encoder.0.self", 0), r"head .*: there is no such block in decoder.0.self"),
+        ("H1", r"a head is \(9, 6\), 'L9H6' or \('decoder.9.self', 6\), got 'H1'"),
+        (3, r"a head is \(9, 6\), 'L9H6' or \('decoder.9.self', 6\), got 3"),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}$|^{message}"):
+            unchecked(NetworkHeads.find)(heads, head)
+    with pytest.raises(ValueError, match=r"^head \(0, 1\): a layer has heads of encoder-self, dec"):
+        cross.find((0, 1))
+    with pytest.raises(ValueError, match=r"^heads must be a list of heads, got a text: \['L0H1'\]"):
+        heads.off("L0H1")
+    with (
+        pytest.raises(ValueError, match=r"^head 'L0H1' is named twice"),
+        heads.off([(0, 1), "L0H1"]),
+    ):
+        pass
+    with pytest.raises(ValueError, match=r"^attention_type must be one of decoder-self in this"):
+        lh.heads(gpt2(), "decoder-cross")
+    with pytest.raises(
+        ValueError, match=r"^network must be a PreTrainedModel of transformers, got"
+    ):
+        lh.heads(torch.nn.Linear(2, 2))
