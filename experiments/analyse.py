@@ -13,7 +13,7 @@ from typing import Literal
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.contrib.heads.alignments import samples_alignments
+from latentheads.contrib.heads.analysis import AnalysisOptions, analyse_heads
 from latentheads.contrib.heads.head_report import HeadReport
 from latentheads.experiments.analysis.record import to_json
 from latentheads.experiments.analysis.tables import (
@@ -31,7 +31,6 @@ from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.outputs import check_distinct_files, make_output_folder
 from latentheads.experiments.cli.parser import Options, Parser, add_run_options, make_reader
 from latentheads.files import write_text
-from latentheads.runs.head_analysis import AnalysisOptions, analyse_heads
 from latentheads.runs.trained_model import check_is_stochastic
 
 DESCRIPTION = (
@@ -124,7 +123,7 @@ def draw_alignments(
     if links:
         save(draw_links(links, title), out / "alignments.png")
     for text in texts:
-        if text.run.source is None or not samples_alignments(text.run.model):
+        if text.run.source is None or not text.run.model.samples_alignments:
             continue  # a block of running text has too many words for a figure
         figure = batch_alignments(text.run, *text.pair_to_show())
         save(figure, out / f"alignments-{_file_name(text.name)}.png")

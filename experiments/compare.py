@@ -29,7 +29,7 @@ from latentheads.experiments.cli.summary import COLUMNS, read_all, write_tables
 from latentheads.experiments.cli.systems import compare, read_run
 from latentheads.files import write_text
 from latentheads.metrics.scores import SCORES, is_below_prior, primary_score
-from latentheads.metrics.seeds import DIFFERENCES, summarise
+from latentheads.metrics.seeds import DIFFERENCES, is_of_text, summarise
 from latentheads.runs.folder import read_metrics
 
 if TYPE_CHECKING:
@@ -65,16 +65,31 @@ DESCRIPTION = (
 )
 
 
+OWN_PLUG_IN = (
+    "A network without noise is its own plug-in network: in that column it has its exact log p."
+)
+"""What is said where the column of what is no bound has exact values, too."""
+
+OTHER_TEXT = "Tested on another text than the first row, whose figures are not comparable with its"
+"""What is said of rows of another corpus, or of other tokens of it."""
+
+
 def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
-    """Paired bootstrap of every translation with the first recipe's of the same seed."""
+    """Paired bootstrap of every translation of one text with the first recipe's of the same seed.
+
+    Translations of other references are compared with nothing, and have their scores alone.
+    """
     import pandas as pd  # slow to import
 
     rows = []
     for seed, seed_runs in runs.groupby("seed", sort=False):
         labels = list(seed_runs.recipe)
         systems = [read_run(run_folder(out, label, int(seed))) for label in labels]
-        for label, estimates in zip(labels, compare(systems), strict=True):
-            for name, estimate in estimates.items():
+        of_first = [system for system in systems if system.references == systems[0].references]
+        estimates = iter(compare(of_first))
+        for label, system in zip(labels, systems, strict=True):
+            scores = next(estimates) if system in of_first else compare([system])[0]
+            for name, estimate in scores.items():
                 rows.append({"recipe": label, "seed": seed, "metric": name, **asdict(estimate)})
     return pd.DataFrame(rows)
 
@@ -90,6 +105,12 @@ def _name_below_prior(rows: Sequence[dict[str, Any]]) -> str:
     """Names the rows whose guide loses more than its model's prior would."""
     names = ", ".join(row["recipe"] for row in rows if is_below_prior(row))
     return f" {BELOW_PRIOR}: {names}." if names else ""
+
+
+def _name_other_texts(rows: Sequence[dict[str, Any]]) -> str:
+    """Names the rows that are not comparable with the first."""
+    names = ", ".join(row["recipe"] for row in rows if not is_of_text(row, rows[0]))
+    return f" {OTHER_TEXT}: {names}." if names else ""
 
 
 def table(
@@ -158,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plans = plan_all(common, line, options, out, "compare.py")
         train_all(plans, options, out)
         runs = read_all(plans)
-    rows = summarise(runs, list(dict.fromkeys(plan.recipe for plan in plans)))
+        rows = summarise(runs, list(dict.fromkeys(plan.recipe for plan in plans)))
     score = primary_score(rows[0])
     with error_handling("compare.py", kept, kept, user_errors=(ValueError,)):
         tests = significance(runs, out) if score else None
@@ -170,6 +191,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 row["p"] = [float(p) for p in recipe_tests.p.dropna()]
         draw(plans, rows, out)
         note = (_note(plans) if len(rows) > 1 else "") + _name_below_prior(rows)
+        note += _name_other_texts(rows)
+        has_both = any("plug_in" in row and "exact" in row for row in rows)
+        note += f" {OWN_PLUG_IN}" if has_both else ""
         text = write_tables(runs, rows, table, 2, out, note.strip())
         trained = [(plan.folder, plan.settings) for plan in plans]
         print_and_write("compare.py", text, trained, options, out)

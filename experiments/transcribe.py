@@ -17,6 +17,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import torch
 
 from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
+from latentheads.contrib.heads.word_alignment import check_alignments
 from latentheads.contrib.speech.transcription import (
     check_is_speech,
     load_audio_files,
@@ -38,7 +39,6 @@ from latentheads.experiments.cli.errors import (
 )
 from latentheads.experiments.cli.outputs import check_distinct_files, open_output
 from latentheads.experiments.cli.parser import OF_RUNS, Options, Parser, add_run_options, open_run
-from latentheads.runs.alignment import check_alignments
 from latentheads.runs.generation import sample_repeatedly, select_task
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import TrainedModel

@@ -8,13 +8,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
 from latentheads.checks import check_least, check_seed
+from latentheads.contrib.heads.word_alignment import align_lines, check_alignments
+from latentheads.contrib.uncertainty.confidence import ConfidenceEstimator, bracket_doubtful_words
 from latentheads.decoding.translate import Decoding
 from latentheads.experiments.cli.decoding import (
     DECODING_OPTIONS,
@@ -33,12 +35,8 @@ from latentheads.experiments.cli.inputs import read_chunks
 from latentheads.experiments.cli.outputs import check_distinct_files, open_output
 from latentheads.experiments.cli.parser import OF_RUNS, Options, Parser, add_run_options, open_run
 from latentheads.metrics.alignment import write_pharaoh
-from latentheads.runs.alignment import align_lines, check_alignments
 from latentheads.runs.generation import check_ensemble, select_task, translate_lines, unknown_words
 from latentheads.runs.run import Run
-
-if TYPE_CHECKING:
-    from latentheads.runs.confidence import ConfidenceEstimator
 
 DESCRIPTION = (
     "Translates standard input with one finished run or several, line by line.\n\n"
@@ -175,8 +173,6 @@ def _write_confidence(
     file: TextIO,
 ) -> None:
     """Writes the confidence and the bracketed translation of some lines."""
-    from latentheads.runs.confidence import bracket_doubtful_words
-
     scores = estimator.estimate(lines, translations, skipped.note)
     for text, confidence in zip(translations, scores, strict=True):
         score = "" if confidence.score is None else f"{confidence.score:.3f}"
@@ -200,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             estimator = (
                 None
                 if confidence_file is None
-                else run.confidence_estimator(decoding, task, options.seed)
+                else ConfidenceEstimator.of(run, decoding, task, options.seed)
             )
         torch.manual_seed(options.seed)
         skipped = SkippedInputs("translate.py", "line")

@@ -126,6 +126,19 @@ class HeadModel(LatentModel):
         return any(module.has_noise for module in self.latent_blocks)
 
     @property
+    def aligns_with_text(self) -> bool:
+        """Whether heads point at positions of a text, latent or deterministic."""
+        return self.output_heads is not None and self.output_heads.points
+
+    @property
+    def samples_alignments(self) -> bool:
+        """Whether there are latent alignments, and so a posterior over them.
+
+        Components of a mixture are no alignments, because they are no positions of a text.
+        """
+        return self.aligns_with_text and self.is_summed_out
+
+    @property
     def selecting_blocks(self) -> list[HeadBlock]:
         """The blocks that select their heads among candidates."""
         return [module for module in self.head_blocks if module.selector is not None]

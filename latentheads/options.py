@@ -47,6 +47,7 @@ from pydantic_core import ArgsKwargs, core_schema
 from latentheads.checks import MAX_WIDTH
 from latentheads.errors import one_line_message, shown
 from latentheads.files import parse_yaml
+from latentheads.plugins import load_options
 from latentheads.recipes import RECIPES
 
 T = TypeVar("T")
@@ -482,15 +483,24 @@ class Choice:
     def find_class(cls, name: Any, trusted: Collection[str]) -> type:
         """A class by its name; one of the reader's own is imported if it is trusted."""
         word = str(name).replace("_", "-").lower()
-        for choice, kind in cls.choices().items():
-            if word in (choice.replace("_", "-").lower(), kind.__name__.lower()):
-                return kind
+        kind = cls._find_choice(word)
+        if kind is None and load_options():  # an installed package may add it
+            kind = cls._find_choice(word)
+        if kind is not None:
+            return kind
         if cls.extensible and CLASS_PATH.fullmatch(str(name)):
             return import_trusted(cls.base or cls, str(name), trusted)
         if word in RECIPES:
             raise OptionError("", f" {shown(name)} is a recipe: use recipe {name}")
         own = ", or module:Class for your own" * cls.extensible
         raise OptionError("", f" must be one of {', '.join(cls.choices())}{own}; got {shown(name)}")
+
+    @classmethod
+    def _find_choice(cls, word: str) -> type | None:
+        for choice, kind in cls.choices().items():
+            if word in (choice.replace("_", "-").lower(), kind.__name__.lower()):
+                return kind
+        return None
 
 
 def name_of_class(value: Any) -> str:

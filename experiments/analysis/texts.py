@@ -9,13 +9,13 @@ import numpy as np
 
 from latentheads.batch import Batch
 from latentheads.contrib.heads import read_conllu
+from latentheads.contrib.heads.parses import Parses, grammar_parses, parsed_part
 from latentheads.corpora import Corpus, Part, Rows
 from latentheads.corpora.batches import collate
 from latentheads.data import Data
 from latentheads.experiments.cli.parser import Options, open_run
 from latentheads.metrics.alignment import Links
 from latentheads.runs.folder import distinct_names
-from latentheads.runs.parses import Parses, grammar_parses, parsed_part
 from latentheads.runs.run import Run, check_own_corpus
 
 SHOWN_TOKENS = 12

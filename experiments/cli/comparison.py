@@ -373,7 +373,7 @@ def run_folder(out: Path, recipe: str, seed: int) -> Path:
 def describe_plans(plans: Sequence[Plan]) -> str:
     """The title of a picture of all runs: the corpus, and how many seeds there are."""
     seeds = len({plan.settings.seed for plan in plans})
-    (corpus, *_) = dict.fromkeys(plan.settings.data.name for plan in plans)
+    corpus = ", ".join(dict.fromkeys(plan.settings.data.name for plan in plans))
     if seeds == 1:
         return f"{corpus}, seed {plans[0].settings.seed}"
     return f"{corpus}, {seeds} seeds"

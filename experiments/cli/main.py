@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from importlib.metadata import EntryPoint
 
 from latentheads.experiments.cli.startup import COMMAND
 
 import latentheads
+from latentheads.errors import one_line_message
+from latentheads.plugins import PROGRAMS as ADDED
+from latentheads.plugins import describe, find_entry_points, package_of
 
 PROGRAMS = {
     "run": "train a model/guide pair and report its ELBO",
@@ -28,10 +32,17 @@ PROGRAMS = {
 """One line of help for each program."""
 
 
+def find_added() -> dict[str, EntryPoint]:
+    """The programs of other packages by name."""
+    return find_entry_points(ADDED, PROGRAMS)
+
+
 def usage() -> str:
     """The help text of the command."""
-    width = max(map(len, PROGRAMS))
-    lines = (f"  {name:{width}}  {does}" for name, does in PROGRAMS.items())
+    added = {name: f"of the package {package_of(point)}" for name, point in find_added().items()}
+    programs = PROGRAMS | added
+    width = max(map(len, programs))
+    lines = (f"  {name:{width}}  {does}" for name, does in programs.items())
     return "\n".join(["usage: latentheads PROGRAM [options]", "", *lines, "", HINT])
 
 
@@ -73,18 +84,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if name == "--print_completion":
         return print_completion(rest)
-    if name not in PROGRAMS:
-        print(
-            f"latentheads: error: unknown program {name!r}: choose from {', '.join(PROGRAMS)}",
-            file=sys.stderr,
-        )
+    try:
+        program = load_program(name)
+    except ValueError as error:
+        print(f"latentheads: error: {error}", file=sys.stderr)
         return 2
     token = COMMAND.set("latentheads")
     try:
-        status: int = import_module(f"latentheads.experiments.{name}").main(rest)
+        return program(rest)
     finally:
         COMMAND.reset(token)
-    return status
+
+
+def load_program(name: str) -> Callable[[Sequence[str]], int]:
+    """The main function of a program: one of the library, or of another package.
+
+    Raises:
+        ValueError: There is no such program, or that of a package cannot be loaded.
+    """
+    program: Callable[[Sequence[str]], int]
+    if name in PROGRAMS:
+        program = import_module(f"latentheads.experiments.{name}").main
+        return program
+    added = find_added()
+    if name not in added:
+        raise ValueError(f"unknown program {name!r}: choose from {', '.join([*PROGRAMS, *added])}")
+    try:
+        program = added[name].load()
+    except Exception as error:
+        what = describe(added[name])
+        raise ValueError(f"{what} cannot be loaded: {one_line_message(error)}") from error
+    return program
 
 
 if __name__ == "__main__":

@@ -112,6 +112,9 @@ def read_program(
     with _failing(line, prog):
         own = {name: value for name, value in line.options.items() if name in own_names}
         program = from_dict(kind, own)
+        for name in ("out", "start"):  # as from a variable of the shell that is not set
+            if line.words.get(name) == "":
+                raise OptionError(name, " must be a folder, got ''")
         start = line.options.get("start")
         check_trusted(line.trusted, line.options, [str(start)] if start else [])
     trust = ",".join(sorted(line.trusted))

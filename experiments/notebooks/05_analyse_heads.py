@@ -257,15 +257,15 @@ roles.head(6).round(3).reset_index(drop=True)
 #
 # ## Which word translates which?
 #
-# `run.align` links the words of a sentence with those of a translation, by the exact posterior of
-# the alignment head. Subwords are joined to words. Here the translations are the run's own.
+# `lh.contrib.heads.align` links the words of a sentence with those of a translation, by the exact
+# posterior of the alignment head. Subwords are joined to words. Here the translations are the run's
+# own.
 
 # %%
 texts = [text for text in corpus.source_texts(corpus.test) if len(text.split()) < 10][:3]
 translations = runs["aligned"].translate(texts)
-for text, translation, links in zip(
-    texts, translations, runs["aligned"].align(texts, translations)
-):
+all_links = lh.contrib.heads.align(runs["aligned"], texts, translations)
+for text, translation, links in zip(texts, translations, all_links):
     words, others = text.split(), translation.split()
     print(*(f"{words[a]}={others[b]}" for a, b in sorted(links, key=lambda link: link[::-1])))
 

@@ -23,6 +23,12 @@ EQUAL = ("exact", "iwae", "plug_in")
 TRUTH = ("truth", "truth_sentences", "sentences")
 """Columns that depend on the corpus, and not on a recipe."""
 
+TEXT = ("corpus", "sentences", "tokens", "truth")
+"""Columns in which runs that are tested on one text agree; on another, no figure is comparable."""
+
+DIGITS = 6
+"""To how many digits the true log p of one text is the same on every machine."""
+
 DIFFERENCES = {"difference": "elbo"} | {f"difference_{name}": name for name in ("exact", *METRICS)}
 """The score that each difference to the first recipe is of."""
 
@@ -90,6 +96,7 @@ def _row(recipe: str, results: Results) -> dict[str, Any]:
     return {
         "recipe": recipe,
         "seed": results.seed,
+        "corpus": results.corpus,
         **_compared(results.test),
         "head_divergence": results.head_divergence,
         **{f"head_divergence {attention_type}": value for attention_type, value in by_type},
@@ -97,7 +104,7 @@ def _row(recipe: str, results: Results) -> dict[str, Any]:
         **_of_tasks(results),
         "parameters": results.parameters,
         "tokens_per_second": results.tokens_per_second,
-        **{name: results.test.get(name) for name in TRUTH},
+        **{name: results.test.get(name) for name in (*TRUTH, "tokens")},
     }
 
 
@@ -142,8 +149,9 @@ def _of_tasks(results: Results) -> dict[str, Any]:
 def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]]:
     """One row a recipe: mean and interval of each figure, differences to the first paired by seed.
 
-    A figure has a difference where all runs have the figure; it is that to the first recipe, over
-    the seeds that both have.
+    A figure has a difference where all runs have the figure, and the recipe is tested on the text
+    of the first; it is that to the first recipe, over the seeds that both have. Of other tokens of
+    the same text, scores have a difference, and nats per token none.
 
     Raises:
         ValueError: There is no run of a recipe, or there are two of a recipe and seed.
@@ -165,16 +173,19 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
         for name, figure in DIFFERENCES.items()
         if figure in runs and not runs[figure].isna().any()
     }
-    rows = []
+    rows: list[dict[str, Any]] = []
     for recipe in recipes:
         recipe_runs = runs[runs.recipe == recipe].set_index("seed")
         row: dict[str, Any] = {"recipe": recipe, "seeds": len(recipe_runs)}
-        row |= {name: recipe_runs[name].iloc[0] for name in TRUTH}
+        row |= {name: recipe_runs[name].iloc[0] for name in dict.fromkeys((*TRUTH, *TEXT))}
         for name in recipe_runs.columns:
             is_compared = name in COMPARED or name.startswith(INTERVALS)
             if is_compared and not recipe_runs[name].isna().any():
                 row |= spread_columns(name, recipe_runs[name])
+        first = rows[0] if rows else row
         for name, figure in paired.items():
+            if not is_of_text(row, first, figure in METRICS):
+                continue
             differences = (recipe_runs[figure] - base[figure]).dropna()
             row |= spread_columns(name, differences) if len(differences) else {}
         row["parameters"] = int(recipe_runs.parameters.iloc[0])
@@ -182,6 +193,27 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
         row["tokens_per_second"] = float(speeds.median()) if len(speeds) else math.nan
         rows.append(row)
     return rows
+
+
+def is_of_text(
+    row: Mapping[str, Any], first: Mapping[str, Any], other_tokens: bool = False
+) -> bool:
+    """Whether a row of a summary is of the text of another, and its figures comparable.
+
+    Args:
+        row: The row.
+        first: The other.
+        other_tokens: The text may be cut into other tokens: scores are comparable then.
+    """
+    names = [name for name in TEXT if not (other_tokens and name == "tokens")]
+    return all(_rounded(row.get(name)) == _rounded(first.get(name)) for name in names)
+
+
+def _rounded(value: Any) -> Any:
+    """A value to compare; None for NaN, which is how a table writes that there is none."""
+    if not isinstance(value, float):
+        return value
+    return None if math.isnan(value) else round(value, DIGITS)
 
 
 def spread_columns(name: str, values: Iterable[float]) -> dict[str, float]:

@@ -1,17 +1,21 @@
-"""The report of a trained run, section by section: bounds, translations, heads, pictures."""
+"""The report of a trained run, section by section: bounds, translations, selected heads.
+
+Further sections, such as pictures, are entry points of installed packages; see
+:data:`latentheads.plugins.REPORT_SECTIONS`.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from importlib.metadata import EntryPoint
+from typing import Any, Literal
 
 import torch
 
 from latentheads.batch import Batch
-from latentheads.contrib.heads.divergence import PAIR_BATCH_TOKENS, divergence
 from latentheads.corpora.batches import TOKENS, batches, windows
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Part
@@ -21,7 +25,6 @@ from latentheads.errors import UnfinishedError
 from latentheads.guide import ModelGuide
 from latentheads.inference.display import TRUE_BOUND
 from latentheads.inference.evaluation import Report, evaluate
-from latentheads.latents.selection.handlers import WithSelection
 from latentheads.latents.selection.sharing import (
     chosen_heads,
     overlap_coefficient,
@@ -32,16 +35,11 @@ from latentheads.metrics.scores import COMPARED, Scores
 from latentheads.model import Decoder
 from latentheads.names import ATTENTION_TYPES, side_of
 from latentheads.noise import fixed_noise
+from latentheads.plugins import REPORT_SECTIONS, find_entry_points
 from latentheads.runs.folder import Folder
 from latentheads.runs.results import Section
 from latentheads.runs.scoring import score_ctc, score_outputs, score_summaries
 from latentheads.runs.settings import Settings
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-DIVERGENCE_BLOCKS = 64
-"""Batches of a running text on which heads are compared."""
 
 
 class Reporter:
@@ -53,6 +51,9 @@ class Reporter:
         guide: Its guide.
         corpus: The corpus.
         folder: Where translations and pictures go.
+
+    Attributes:
+        results: What the report holds so far, by name; sections that come later may read it.
     """
 
     def __init__(
@@ -60,13 +61,15 @@ class Reporter:
     ) -> None:
         self.settings, self.model, self.guide = settings, model, guide
         self.corpus, self.folder = corpus, folder
+        self.results: dict[str, Any] = {}
         self._reports: dict[str, Report] = {}
         self._written: list[str] | None = None
 
     def sections(self, results: dict[str, Any]) -> dict[str, Section]:
-        """All sections by their names, in their order."""
+        """All sections by their names, in their order: first the library's, then those added."""
+        self.results = results
         text = self.corpus.source is None
-        return {
+        own: dict[str, Section] = {
             "valid": lambda: {"valid": self._reported("valid").scores().to_json()},
             "test": self._test,
             **(
@@ -75,11 +78,16 @@ class Reporter:
                 else {"translations": lambda: {"test": self.translations().to_json()}}
             ),
             **({"tasks": self._tasks} if self.corpus.tasks else {}),
-            "head divergence": self._divergence,
             "selection": lambda: {"selection": self.selection()},
-            "plots": lambda: self._draw(results),
-            TRUE_BOUND: self._check_truth,
         }
+        points = find_entry_points(REPORT_SECTIONS, [*own, TRUE_BOUND])
+        added = {name: partial(self._add, point) for name, point in points.items()}
+        return {**own, **added, TRUE_BOUND: self._check_truth}
+
+    def _add(self, point: EntryPoint) -> Mapping[str, Any]:
+        """Makes a section that a package adds; what cannot be loaded fails as a section does."""
+        section: Mapping[str, Any] = point.load()(self)
+        return section
 
     def translations(self) -> Scores:
         """Translates the test part, writes it beside its references, and returns its scores."""
@@ -228,47 +236,10 @@ class Reporter:
         rows = {name: scores.to_json() for name, scores in tasks.items()}
         return {"tasks": rows, "average": average(tasks).to_json()}
 
-    def _divergence(self) -> dict[str, Any]:
-        """How far apart the heads are, and the plot of it."""
-        from latentheads.contrib.plot import draw_divergence  # matplotlib loads when it draws
-
-        shown = batches(self.corpus.valid, PAIR_BATCH_TOKENS, shuffle=False)
-        blocks = DIVERGENCE_BLOCKS if self.settings.data.block else None
-        with WithSelection(self.guide):
-            heads = divergence(self.model, islice(shown, blocks))
-        title = f"{self._title}: plug-in heads, validation"
-        self._paint("divergence", draw_divergence, heads, title)
-        by_type = {
-            attention_type: value
-            for attention_type in ATTENTION_TYPES
-            if (value := heads.average(attention_type)) is not None
-        }
-        return {"head_divergence": heads.average(), "head_divergence_by_chain": by_type}
-
-    def _draw(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Draws the plots; adds nothing to the results."""
-        from latentheads.contrib import plot  # matplotlib loads when it draws
-
-        records, chosen, title = self.folder.metrics(), results["selection"], self._title
-        if records:  # what was pruned was not trained since
-            self._paint("bound", plot.draw_bound, records, title)
-        self._paint("kl", plot.draw_kl, results["kl_by_site"], results["kl_how"], title)
-        if chosen:
-            self._paint("selection", plot.draw_selection, chosen, title)
-        if chosen and any("selection" in record for record in records):
-            self._paint("selection-history", plot.draw_selection_history, records, chosen, title)
-        return {}
-
     @property
-    def _title(self) -> str:
-        """What stands above every picture."""
+    def title(self) -> str:
+        """What stands above every picture of the run."""
         return self.settings.title_of(self.corpus.name)
-
-    def _paint(self, name: str, draw: Callable[..., Figure], *of: Any) -> None:
-        """Draws a picture of something into the run folder."""
-        from latentheads.contrib.plot import save
-
-        save(draw(*of), self.folder.path / f"{name}.png")
 
 
 def _in_one_line(text: str) -> str:

@@ -6,35 +6,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 from latentheads.batch import Batch
 from latentheads.checks import check_choice
-from latentheads.contrib.heads.head_report import HeadReport
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.processor import Processor
 from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Vocabulary
-from latentheads.decoding.translate import Decoding
-from latentheads.errors import one_line_message
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate
-from latentheads.metrics.alignment import Link
 from latentheads.model import Decoder
 from latentheads.options import from_dict
-from latentheads.runs.alignment import align_texts
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
 from latentheads.runs.generation import Sampling, generate_texts, override_decoding, translate_texts
-from latentheads.runs.head_analysis import AnalysisOptions, analyse_heads
-from latentheads.runs.parses import grammar_parses
 from latentheads.runs.results import Results
 from latentheads.runs.sentence import encode_sentence
 from latentheads.runs.settings import Settings
-from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
-
-if TYPE_CHECKING:
-    from latentheads.runs.confidence import ConfidenceEstimator
+from latentheads.runs.trained_model import TrainedModel
 
 
 @dataclass(eq=False, repr=False)
@@ -159,46 +149,6 @@ class Run:
             others=[other.trained_model for other in others],
         )
 
-    def align(
-        self,
-        sentences: Iterable[str],
-        translations: Iterable[str] | None = None,
-        *,
-        direction: str | None = None,
-        split_punctuation: bool = False,
-    ) -> list[list[Link]]:
-        """Links words with those of translations or, in a language model, with earlier words.
-
-        Arguments are those of :func:`latentheads.runs.alignment.align_texts`.
-        """
-        return align_texts(
-            self.trained_model,
-            sentences,
-            translations,
-            direction=direction,
-            split_punctuation=split_punctuation,
-        )
-
-    def confidence_estimator(
-        self, decoding: Decoding | None = None, task: int | None = None, seed: int = 0
-    ) -> ConfidenceEstimator:
-        """Makes a confidence estimator, calibrated on the validation part.
-
-        Raises:
-            ValueError: The run's input is speech, or its corpus is not available.
-        """
-        from latentheads.runs.confidence import ConfidenceEstimator, check_has_text
-
-        check_has_text(self.trained_model)
-        try:
-            valid = self.corpus.valid
-        except (OSError, ValueError) as error:
-            raise ValueError(
-                f"confidence is fitted on the run's validation text: {one_line_message(error)}"
-            ) from error
-        decoding = decoding or self.settings.decode
-        return ConfidenceEstimator(self.trained_model, valid, decoding, task, seed)
-
     def read_sentence(
         self,
         sentence: str,
@@ -244,27 +194,6 @@ class Run:
         number = self.settings.samples if samples is None else samples
         text = getattr(self.corpus, part)
         return evaluate(self.model, self.guide, text, number, self.settings.seed)
-
-    def read_heads(
-        self, part: Literal["train", "valid", "test"] = "valid", **options: Any
-    ) -> HeadReport:
-        """Analyses the heads on a part of the corpus, for ``lh.plot.draw_maps``.
-
-        ``options`` are those of :class:`~latentheads.runs.head_analysis.AnalysisOptions`.
-
-        Raises:
-            ValueError: There is no such part, an option is invalid or has no effect, or the model
-                has no attention heads.
-        """
-        check_choice("part", part, PARTS)
-        analysis = from_dict(AnalysisOptions, options)
-        if analysis.draws:
-            check_is_stochastic([self.trained_model], "draws", ("heads", "alignments"))
-        text = getattr(self.corpus, part).first(analysis.sentences)
-        is_grammar = self.settings.data.has_parses
-        parses = grammar_parses(text, self.corpus) if is_grammar else None
-        model, name = self.trained_model, self.path.name
-        return analyse_heads(model, self.corpus, text, analysis, parses, name)
 
 
 def has_same_vocabulary(run: Run, corpus: Corpus) -> bool:

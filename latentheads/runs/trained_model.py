@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from latentheads.contrib.heads.alignments import samples_alignments
 from latentheads.corpora.processor import Processor
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.guide import ModelGuide
@@ -47,7 +46,7 @@ StochasticPart = Literal["heads", "selections", "alignments"]
 _STOCHASTIC_PARTS: dict[StochasticPart, tuple[str, Callable[[TrainedModel], bool]]] = {
     "heads": ("its heads", lambda trained: trained.model.samples_heads),
     "selections": ("the selection of heads", lambda trained: bool(trained.guide.shared_posteriors)),
-    "alignments": ("alignments", lambda trained: samples_alignments(trained.model)),
+    "alignments": ("alignments", lambda trained: trained.model.samples_alignments),
 }
 """The name of each part, and whether it is stochastic in a model."""
 

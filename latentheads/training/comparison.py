@@ -16,7 +16,7 @@ from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.scores import SCORES, is_below_prior
 from latentheads.model import HeadModel
 from latentheads.passes import frozen_parameters
-from latentheads.training.fit import fit, read_options
+from latentheads.training.fit import fit_one, read_options
 from latentheads.training.losses import LossLike
 
 if TYPE_CHECKING:
@@ -136,7 +136,11 @@ def compare(
             parameters = (*trained_model.parameters(), *guide.parameters())
             if train != "none" and any(parameter.requires_grad for parameter in parameters):
                 options = {"seed": seed, "quiet": quiet, "loss": loss, **training}
-                fit(trained_model, guide, corpus.train, corpus.valid, **options)
+                fit_one(
+                    *(trained_model, guide, corpus.train, corpus.valid),
+                    refuses_unused=False,
+                    **options,
+                )
         seconds[name] = time.perf_counter() - start
         reports[name] = evaluate(
             trained_model, guide, corpus.test, samples, seed, corpus.test.true_log_probs
@@ -152,7 +156,9 @@ def _name_guides(guides: Any, model: HeadModel) -> dict[str, ModelGuide]:
     elif not isinstance(guides, Sequence):
         raise ValueError(f"guides must be a list or a mapping, got {type(guides).__name__}")
     else:
-        class_names = [type(guide).__name__ for guide in guides]
+        class_names = [
+            guide.__name__ if isinstance(guide, type) else type(guide).__name__ for guide in guides
+        ]
         names = [
             class_name
             if class_names.count(class_name) == 1

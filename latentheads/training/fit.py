@@ -113,15 +113,45 @@ def fit(
         >>> fitted.step, fitted.report.how["decoder.0.cross.logits"]
         (2, 'analytic')
     """
+    return fit_one(
+        *(model, guide, batches, valid),
+        seed=seed,
+        samples=samples,
+        callbacks=callbacks,
+        quiet=quiet,
+        loss=loss,
+        **training,
+    )
+
+
+def fit_one(
+    model: HeadModel,
+    guide: ModelGuide,
+    batches: Part | Sequence[Batch] | Callable[[int], Iterable[Batch]],
+    valid: Part | Sequence[Batch] | None = None,
+    *,
+    seed: int,
+    samples: int = 1,
+    callbacks: Sequence[Callback] = (),
+    quiet: bool,
+    loss: LossLike,
+    refuses_unused: bool = True,
+    **training: Any,
+) -> Fitted:
+    """Trains a pair as :func:`fit`; of several pairs an option need not act on each."""
     check_samples(samples)
     check_seed(seed)
     callbacks = check_callbacks(callbacks)
     options = read_options(training | {"loss": loss}, isinstance(batches, Part))
     check_pair(model, guide)
     loader = _make_loader(batches, options, seed)
-    engine = Engine(model, guide, loader, options, seed, loss=instance_of(loss))
+    instance = instance_of(loss)
+    engine = Engine(model, guide, loader, options, seed, loss=instance)
     valid_batches = _select_valid(batches, valid)
-    _check_bound_exists(engine, valid_batches, seed)
+    computed = _check_bound_exists(engine, valid_batches, seed)
+    # what an instance says by default was chosen by nobody
+    if refuses_unused and instance is None and isinstance(options.loss, HeadELBOLoss):
+        _check_kl_options(options.loss, computed)
     best, history = _BestWeights(engine, adds_moving=bool(callbacks)), _History()
     loop = Loop(engine, valid_batches, seed, [*callbacks, history, best], quiet=quiet)
     loop.run()
@@ -182,13 +212,12 @@ def _select_valid(batches: Any, valid: Any) -> Part | Sequence[Batch]:
     return valid_batches
 
 
-def _check_bound_exists(engine: Engine, valid: Part | Sequence[Batch], seed: int) -> None:
+def _check_bound_exists(engine: Engine, valid: Part | Sequence[Batch], seed: int) -> Terms:
     """Validates, before training, that a guide has a bound that its loss can train."""
     first = next(in_batches(valid, TOKENS, shuffle=False)) if isinstance(valid, Part) else valid[0]
     computed = check_bound_exists(engine.model, engine.guide, first, seed)
-    if isinstance(loss := engine.training.loss, HeadELBOLoss):
-        _check_kl_options(loss, computed)
     engine.check_loss(first)
+    return computed
 
 
 def _check_kl_options(loss: HeadELBOLoss, computed: Terms) -> None:

@@ -30,6 +30,8 @@ TINY = (
     ),
 )
 GRAMMAR = ("--data.sentences=60", "--data.held_out=8")
+PAIRS = ("--data=pairs", "--data.folder={text}", "--data.source=de", "--data.target=en")
+"""Pairs of the folder of text, which has a third side."""
 PLANS: dict[str, tuple[str, ...]] = {
     "finished": (
         *("--guide=cascaded", "--network.dropout=0.2", "--loss.kl_warmup=9"),
@@ -55,7 +57,7 @@ PLANS: dict[str, tuple[str, ...]] = {
     "gated": ("--recipe=transformer+gates", "--gates.heads=3", "--gates.heads.rate=.01"),
     "prose": ("--data=grammar-text", "--recipe=coda-cs", "--train.checkpoint_every=2"),
     "subwords": (
-        *("--data=pairs", "--data.folder={text}", "--data.vocab_size=290"),
+        *(*PAIRS, "--data.vocab_size=290"),
         "--recipe=transformer",
         "--decode.beam=2",
     ),

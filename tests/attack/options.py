@@ -12,6 +12,7 @@ from random import Random
 
 from latentheads.guides import GUIDES
 from latentheads.models import PRIORS
+from tests.attack.grounds import PAIRS
 from tests.attack.process import BENCHES, Limits, Moment, start
 from tests.attack.trial import Arena, Trial, check
 
@@ -81,7 +82,6 @@ QUICK = (
 BRIEF = (*QUICK, "--train.steps=2", "--train.report_every=2", "--device=cpu")
 SHORT = (*BRIEF, "--data.sentences=20", "--data.held_out=4")
 LOGITS = (*SHORT, "--latents=logits")
-PAIRS = ("--data=pairs", "--data.folder={text}")
 BENCH = ("--quick", "--rounds=1", "--warmup=1", "--threads=1")
 LENGTHS = (*BENCH[1:], "--length=4", "--width=8", "--feed_forward=8", "--heads=2", "--layers=1")
 TRAINING = ("run", "compare", "sweep")

@@ -23,7 +23,8 @@ from tests.attack.__main__ import (
     main,
     table,
 )
-from tests.attack.grounds import make_ground
+from tests.attack.grounds import GRAMMAR, PLANS, _write_text, make_ground
+from tests.attack.options import _contexts
 from tests.attack.process import Ended, Limits, Moment, start
 from tests.attack.trial import Arena, Fault, Ground, Trial, TrialError, check
 from tests.experiments.programs import FORKS, SHORT, TINY
@@ -44,6 +45,7 @@ def ended(status: int = 0, error: str = "", late: bool = False) -> Ended:
         ended(2, "run.py: error: width must be even, got 7\n"),
         ended(1, f"{BAR}run.py: error: x\n"),
         ended(1, f"{LINE}run.py: error: x\n"),
+        ended(0, "note: 6 of 6 gated heads stay open, not 3\n"),
     ],
 )
 def test_success_and_one_line_pass(end: Ended) -> None:
@@ -163,6 +165,18 @@ def test_a_verdict_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
     assert _read_verdicts(path) == {}
     path.write_text('{"kind": "kills", "name": "x", "fault": null, "said": ""}\n{"kind": "ki')
     assert _read_verdicts(path) == {("kills", "x"): Verdict("kills", "x")}
+
+
+@FORKS
+@pytest.mark.usefixtures("as_the_programs_do")
+def test_the_runs_that_are_attacked_have_options_that_are_accepted(tmp_path: Path) -> None:
+    """Else each trial would end with the same error, and attack nothing."""
+    _write_text(tmp_path)
+    lines = [plan if plan[0] == "--data=pairs" else (*GRAMMAR, *plan) for plan in PLANS.values()]
+    lines += [words for program, words in _contexts().values() if program == "run"]
+    for words in lines:
+        named = (word.format(text=tmp_path) for word in words)
+        check(start("run", *named, "--print_config", folder=tmp_path), 0)
 
 
 @FORKS

@@ -22,6 +22,9 @@ FAULTS: tuple[Fault, ...] = get_args(Fault)
 PROGRESS = re.compile(r"\s*\d*%?\|?.*\d+/\d+ \[.*|(?:step|timing) [\d,]+ of [\d,]+, .*")
 """A line of progress: of a bar, or as it stands in a file."""
 
+NOTE = "note: "
+"""How a line begins by which a training names what its options lead to."""
+
 
 class TrialError(Exception):
     """What a program did wrong.
@@ -115,7 +118,7 @@ def check(ended: Ended, *statuses: int) -> Ended:
     if ended.status not in (statuses or (0, 1, 2)):
         fault: Fault = "traceback" if ended.status < 0 else "other"
         raise TrialError(fault, f"{ended.program} ended with status {ended.status}: {last}")
-    said = [line for line in lines if not PROGRESS.fullmatch(line)]
+    said = [line for line in lines if not (PROGRESS.fullmatch(line) or line.startswith(NOTE))]
     own = [line for line in said if line.startswith(f"{ended.program}.py: ")]
     if len(own) < len(said):
         foreign = next(line for line in said if line not in own)

@@ -18,6 +18,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from latentheads.contrib.plot import report_sections
 from latentheads.experiments.cli.comparison import ComparisonOptions, Plan, plan_all, take_common
 from latentheads.experiments.cli.options import read_program
 from latentheads.metrics.scores import Scores
@@ -58,7 +59,7 @@ FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWar
 
 
 BLANK = b"\x89PNG"
-PAINT, PICTURE = Figure.savefig, Reporter._paint
+PAINT, PICTURE = Figure.savefig, report_sections._save
 
 
 @contextmanager
@@ -76,7 +77,7 @@ def unpainted() -> Iterator[None]:
 
     with (
         mock.patch.object(Figure, "savefig", write_blank),
-        mock.patch.object(Reporter, "_paint", leave_blank),
+        mock.patch.object(report_sections, "_save", leave_blank),
     ):
         yield
 
@@ -84,7 +85,7 @@ def unpainted() -> Iterator[None]:
 @contextmanager
 def made() -> Iterator[None]:
     """Figures of a run's report are made after all, and nothing stands in their files."""
-    with mock.patch.object(Reporter, "_paint", PICTURE):
+    with mock.patch.object(report_sections, "_save", PICTURE):
         yield
 
 
@@ -93,7 +94,7 @@ def painted() -> Iterator[None]:
     """Figures are made and painted after all."""
     with (
         mock.patch.object(Figure, "savefig", PAINT),
-        mock.patch.object(Reporter, "_paint", PICTURE),
+        mock.patch.object(report_sections, "_save", PICTURE),
     ):
         yield
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from latentheads.contrib.heads.word_alignment import align_texts
 from latentheads.experiments import align as program
-from latentheads.runs.alignment import align_texts
 from latentheads.runs.loading import load_run
 from tests.experiments.processes import ended, start
 from tests.experiments.programs import assert_one_line, command, inside

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from latentheads import load_run
-from latentheads.contrib.heads import score_alignments, score_best_attention
+from latentheads.contrib.heads import align, score_alignments, score_best_attention
 from latentheads.metrics.alignment import read_pharaoh, write_pharaoh
 from tests.experiments.breaks import assert_same_ends, stopped_in
 from tests.experiments.programs import assert_refused, inside, results_of, succeed
@@ -147,7 +147,7 @@ def test_translations_are_linked_with_their_lines(base: Path, buffer: int, tmp_p
     assert [bool(line) for line in found] == [bool(line) for line in written]
     assert not found[1]
     run = load_run(base)
-    assert [sorted(read_pharaoh(line)) for line in found] == run.align(lines, written)
+    assert [sorted(read_pharaoh(line)) for line in found] == align(run, lines, written)
 
 
 def test_links_of_words_without_punctuation_are_written_on_request(
@@ -156,7 +156,7 @@ def test_links_of_words_without_punctuation_are_written_on_request(
     line, file = "the cat, sleeps", tmp_path / "links"
     words = "--beam=2", "--max_tokens=6", "--split_punctuation"
     done = succeed("translate.py", str(base), f"--alignments={file}", *words, text=f"{line}\n")
-    (links,) = load_run(base).align([line], done.stdout.splitlines(), split_punctuation=True)
+    (links,) = align(load_run(base), [line], done.stdout.splitlines(), split_punctuation=True)
     assert file.read_text() == f"{write_pharaoh(links)}\n"
     said = "--split_punctuation is for --alignments FILE"
     assert_refused("translate.py", str(base), *words, says=said, text="the cat\n")

@@ -456,6 +456,12 @@ def test_values_are_rows_and_each_is_trained_on_its_own_corpus(tmp_path: Path) -
     assert "parameters; corpus" not in again.stdout
     rows = rows_of(tmp_path / "table.csv")
     assert [row["recipe"] for row in rows] == [f"coda data.language={name}" for name in languages]
+    said = " ".join(first.stdout.split())
+    assert "figures are not comparable with its: coda data.language=tamir." in said
+    assert not any(name.startswith("difference") and rows[1][name] for name in rows[1])
+    tests = rows_of(tmp_path / "significance.csv")
+    assert [row["metric"] for row in tests] == ["bleu", "chrf"] * 2
+    assert not any(row["p"] for row in tests)  # sentences of two languages are no pairs
     for name in languages:
         folder = tmp_path / f"coda-data.language={name}-seed0"
         assert name in (folder / "config.yaml").read_text()

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from latentheads.contrib import plot
+from latentheads.contrib.plot import report_sections
 from latentheads.runs import reporter
-from latentheads.runs.reporter import Reporter
 from tests.docs.commands import accept, commands
 from tests.docs.pages import Page
 from tests.experiments.programs import ROOT
@@ -46,8 +45,7 @@ def read_notebook(script: Path) -> list[dict[str, Any]]:
 
 def shorten_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs draw nothing and translate nothing for their own report, which other tests look at."""
-    monkeypatch.setattr(Reporter, "_draw", lambda *_: {})
-    monkeypatch.setattr(plot, "draw_divergence", lambda *_: plot.Picture(1, 1))
+    monkeypatch.setattr(report_sections, "_save", lambda *_: None)
     monkeypatch.setattr(reporter, "translate_part", lambda *given: list(given[3].references))
 
 

@@ -52,7 +52,12 @@ class AlignedText:
         Args:
             symmetrize: product, intersection, grow-diag-final-and, forward or backward.
             threshold: The least probability of a link of ``product``.
+
+        Raises:
+            ValueError: There is no such way to join, or the threshold is no probability.
         """
+        if not 0 <= threshold <= 1:
+            raise ValueError(f"threshold must lie in [0, 1], got {threshold}")
         return [sorted(select_links(p, symmetrize, threshold)) for p in self.posteriors]
 
 

@@ -16,7 +16,7 @@ from latentheads.batch import Batch
 from latentheads.contrib.align.api import AlignedText, check_lines
 from latentheads.contrib.align.symmetrization import LinkPosterior
 from latentheads.contrib.heads.alignments import alignment_distributions, target_words
-from latentheads.runs.alignment import check_alignments, name_spaces
+from latentheads.contrib.heads.word_alignment import check_alignments, name_spaces
 from latentheads.runs.generation import encode_pairs
 from latentheads.runs.trained_model import TrainedModel
 

@@ -9,6 +9,7 @@ from latentheads.contrib.heads.alignments import (
     score_attention,
     score_best_attention,
 )
+from latentheads.contrib.heads.analysis import AnalysisOptions, analyse
 from latentheads.contrib.heads.conllu import ParsedSentence, encode_parsed, read_conllu
 from latentheads.contrib.heads.datatree import to_datatree
 from latentheads.contrib.heads.divergence import Divergence
@@ -38,11 +39,13 @@ from latentheads.contrib.heads.syntactic import (
     grammar_arcs,
 )
 from latentheads.contrib.heads.tokens import EXCLUDE, AttentionTokens, attention_tokens
+from latentheads.contrib.heads.word_alignment import align
 
 __all__ = [
     "EXCLUDE",
     "RELATIONS",
     "AlignmentDistributions",
+    "AnalysisOptions",
     "AttentionTokens",
     "AttentionView",
     "Detector",
@@ -66,7 +69,9 @@ __all__ = [
     "SampledWeights",
     "SyntacticDetector",
     "SyntacticHeads",
+    "align",
     "alignment_distributions",
+    "analyse",
     "attention_tokens",
     "detect",
     "encode_parsed",

@@ -72,20 +72,6 @@ class AlignmentDistributions:
     first_position: int = 0
 
 
-def samples_alignments(model: HeadModel) -> bool:
-    """Whether a model has latent alignments, and so a posterior over them.
-
-    Components of a mixture are no alignments, because they are no positions of a text.
-    """
-    return aligns_with_text(model) and model.is_summed_out
-
-
-def aligns_with_text(model: HeadModel) -> bool:
-    """Whether a model has heads that point at positions of a text, latent or deterministic."""
-    heads = model.output_heads
-    return heads is not None and heads.points
-
-
 def _is_soft(model: HeadModel) -> bool:
     aligner = model.find_latent(Aligner)
     return aligner is not None and aligner.soft
@@ -104,7 +90,7 @@ def alignment_distributions(
         batch: The sentences, with their target.
     """
     heads = model.output_heads
-    if heads is None or not samples_alignments(model):
+    if heads is None or not model.samples_alignments:
         raise ValueError("this model has no latent alignments, and so no posterior over them")
     device_batch = batch.to(model.device)
     with eval_no_grad(model, guide), blocked_from_tracers(), PlugIn(), WithSelection(guide):

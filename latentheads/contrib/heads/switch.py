@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from latentheads.contrib.hf.addresses import Address, find_heads
-from latentheads.contrib.hf.model import Pretrained
 from latentheads.errors import shown
 from latentheads.names import ATTENTION_TYPES
 
@@ -39,7 +38,8 @@ class NetworkHeads:
     """
 
     def __init__(self, network: Any, attention_type: str | None = None) -> None:
-        module = network.network if isinstance(network, Pretrained) else network
+        inner = getattr(network, "network", None)  # of a latent network
+        module = inner if isinstance(inner, nn.Module) else network
         if not hasattr(module, "config"):
             raise ValueError(
                 f"network must be a PreTrainedModel of transformers, got {type(module).__name__}"

@@ -18,7 +18,6 @@ from latentheads.contrib.heads.alignments import (
     DISTRIBUTIONS,
     AlignmentDistributions,
     alignment_distributions,
-    samples_alignments,
 )
 from latentheads.contrib.heads.labels import name_positions, name_queries_and_keys, name_tokens
 from latentheads.contrib.heads.record import Recording, record_heads
@@ -102,7 +101,7 @@ def gather_map_tokens(
         predicted = target if side_of(name) == "decoder" else []
         links_of_map = gold_links if name == ATTENTION_TYPES[2] else []
         by_type[name] = MapTokens(rows, columns, predicted, links_of_map)
-    if samples_alignments(run.model):
+    if run.model.samples_alignments:
         heads = run.model.output_heads
         assert heads is not None
         keys = name_positions(batch, run.source, run.target, heads, index)
@@ -209,7 +208,7 @@ def gather_alignments(
     Returns:
         The maps of each sentence; empty for a run without latent alignments.
     """
-    if not samples_alignments(run.model):
+    if not run.model.samples_alignments:
         return [[] for _ in tokens]
     distributions = alignment_distributions(run.model, run.guide, batch)
     return [

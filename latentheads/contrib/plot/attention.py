@@ -18,6 +18,7 @@ from latentheads.contrib.plot.canvas import (
     draw_map,
     escape,
     frame_links,
+    shorten,
     write_title,
 )
 from latentheads.contrib.plot.style import BLUE, MEAN_CMAP, RED, STD_CMAP, in_style
@@ -31,6 +32,8 @@ MAX_HEADS = 8
 
 CELL = 0.17
 """Minimum size of a cell in inches."""
+MAX_TOKEN = 20
+"""Characters of a token that fit above the last panel."""
 
 
 @in_style
@@ -54,7 +57,6 @@ def draw_weights(
         title: Title of the figure.
         links: Gold links between keys and queries, framed.
     """
-    queries, keys = list(map(escape, queries)), list(map(escape, keys))
     size = (len(queries), len(keys))
     mean, deviation, low, high = (
         statistic[0, :, : size[0], : size[1]].double().cpu().numpy()
@@ -92,10 +94,11 @@ def draw_weights(
         for key in sorted(key for key, query in links if query == row):
             axis.axvspan(key - 0.5, key + 0.5, color="0.87", zorder=0)
         axis.set_ylim(0, min(1.0, 1.1 * _max_value(high[shown_heads, row])))
-    _label_axes((means, deviations, bars), queries, keys)
+    _label_axes((means, deviations, bars), list(map(escape, queries)), list(map(escape, keys)))
     for axis, head in zip(means, shown_heads):
         axis.set_ylabel(f"head {head}{_active_label(active[head])}\nquery")
-    bars[0].set_title(f"row “{queries[row]}”:\n{band_label(has_band)}", loc="left")
+    row_name = shorten(queries[row], MAX_TOKEN)
+    bars[0].set_title(f"row “{row_name}”:\n{band_label(has_band)}", loc="right")
     links_note = "\nFramed, and grey in the row: gold alignment." if links else ""
     write_title(figure, f"{title}\n{describe_noise(deviation, active[shown_heads])}{links_note}")
     return figure

@@ -136,6 +136,11 @@ def legend_label(name: str) -> str:
     return f" {name}" if name.startswith("_") else name
 
 
+def shorten(name: str, most: int) -> str:
+    """A name in at most so many characters, for a title or label of limited room."""
+    return escape(name if len(name) <= most else f"{name[: most - 1]}…")
+
+
 def escape(name: str) -> str:
     """Escapes dollar signs, between which matplotlib would typeset a formula."""
     return name.replace("$", r"\$")

@@ -61,7 +61,8 @@ def draw_recipes(rows: list[dict[str, Any]], title: str = "") -> Figure:
         rows: One dictionary per recipe with ``recipe``; with ``NAME``, ``NAME_low``, ``NAME_high``
             for elbo, iwae, exact, log_likelihood and plug_in, any of which may be missing; with
             ``truth``, the true log p of ``truth_sentences`` of ``sentences``; and with
-            ``difference`` and ``difference_exact`` and their ends, as ``lh.summarise`` makes them.
+            ``difference`` and ``difference_exact`` and their ends, as
+            ``latentheads.metrics.seeds.summarise`` makes them.
         title: Second line of the title.
     """
     check_not_empty("rows", rows)
@@ -79,7 +80,8 @@ def draw_recipes(rows: list[dict[str, Any]], title: str = "") -> Figure:
     )
     values, *differences = panels.flat
     _draw_terms(values, rows, terms)
-    _draw_true_log_prob(values, rows[0])
+    if all(row.get("truth") == rows[0].get("truth") for row in rows):  # of one text
+        _draw_true_log_prob(values, rows[0])
     values.set_yticks(range(len(rows)), [escape(row["recipe"]) for row in rows])
     values.set_ylim(len(rows) - 0.5, -0.5)
     values.set_xlabel("nats per target token (test):\nfurther right is better")

@@ -23,9 +23,9 @@ from latentheads.contrib.plot.canvas import (
     add_legend,
     check_not_empty,
     draw_map,
-    escape,
     legend_label,
     pad_rows,
+    shorten,
     show_whole_markers,
     write_notice,
     write_title,
@@ -190,17 +190,12 @@ def _label_rows(axes: Any, names: Sequence[str]) -> None:
     """Labels every row, and its layers once."""
     for row, name in zip(axes, names):
         row[0].set_ylabel("layer")
-        row[0].set_title(_shorten(name), loc="left", pad=3)
+        row[0].set_title(shorten(name, MAX_NAME), loc="left", pad=3)
         for axis in row[1:]:
             axis.tick_params(labelleft=False)
     for row, below in pairwise(axes):
         for axis, next_axis in zip(row, below):
             axis.tick_params(labelbottom=axis.get_xlim() != next_axis.get_xlim())
-
-
-def _shorten(name: str) -> str:
-    """Shortens a name to the length that fits above a row."""
-    return escape(name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…")
 
 
 def _scale(maps: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
@@ -271,7 +266,7 @@ def draw_roles(head_reports: HeadReport | Sequence[HeadReport], title: str) -> F
             _draw_roles(axis, head_report, attention_type, width)
         row[0].set_ylabel("layer")
         type_title = row[0].get_title(loc="left")
-        row[0].set_title(f"{_shorten(head_report.name)}\n{type_title}", loc="left")
+        row[0].set_title(f"{shorten(head_report.name, MAX_NAME)}\n{type_title}", loc="left")
     for axis in axes[-1]:
         axis.set_xlabel("head")
     figure.legend(handles=_legend_entries(head_reports), loc="outside lower center", ncols=2)
@@ -285,7 +280,9 @@ def _list_reports(head_reports: HeadReport | Sequence[HeadReport]) -> Sequence[H
     """Makes a list of one report or several."""
     reports = [head_reports] if isinstance(head_reports, HeadReport) else head_reports
     if not isinstance(reports, Sequence) or not all(isinstance(r, HeadReport) for r in reports):
-        raise ValueError(f"head_reports must be those of run.read_heads(), got {shown(reports)}")
+        raise ValueError(
+            f"head_reports must be those of lh.contrib.heads.analyse(run), got {shown(reports)}"
+        )
     check_not_empty("head_reports", reports)
     return reports
 

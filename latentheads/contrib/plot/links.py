@@ -49,7 +49,7 @@ def draw_links(links: Mapping[str, Sequence[LinkScore]], title: str = "") -> Fig
     axis.set_yticks(positions, [escape(f"{run}: {score.head}") for run, score in rows])
     axis.invert_yaxis()
     axis.set_xlim(0, 1.08)
-    axis.set_xlabel("alignment error rate (0: every link is correct)")
+    axis.set_xlabel("alignment error rate\n(0: every link is correct)")
     present = {score.distribution for _, score in rows}
     figure.legend(
         handles=[_legend_entry(kind) for kind in KINDS if kind in present],

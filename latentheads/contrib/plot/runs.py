@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from latentheads.batch import Batch
 from latentheads.checks import check_choice, check_least
-from latentheads.contrib.heads.alignments import alignment_distributions, samples_alignments
+from latentheads.contrib.heads.alignments import alignment_distributions
 from latentheads.contrib.heads.divergence import PAIR_BATCH_TOKENS
 from latentheads.contrib.heads.divergence import divergence as measure_divergence
 from latentheads.contrib.heads.labels import name_positions, name_queries_and_keys, name_tokens
@@ -259,7 +259,7 @@ def alignments(
         direction: The task of a run with several, such as ``en-de``.
         links: Gold links between source and target tokens, framed.
     """
-    if not samples_alignments(run.model):
+    if not run.model.samples_alignments:
         raise ValueError(f"{run.path} has no latent alignments: there is nothing to plot")
     return batch_alignments(run, run.read_sentence(sentence, target, direction=direction), links)
 

@@ -19,6 +19,7 @@ from latentheads.contrib.plot.canvas import (
     group_by_attention_type,
     marker_stride,
     pad_rows,
+    shorten,
     show_whole_markers,
     write_title,
 )
@@ -27,6 +28,11 @@ from latentheads.names import layer_of
 
 if TYPE_CHECKING:
     from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
+MAX_TASK = 16
+"""Characters of the name of a task that fit above a panel."""
+
+LETTER = 0.08
+"""Width in inches of a letter of a tick label."""
 
 
 @in_style
@@ -58,14 +64,14 @@ def draw_selection(selection: Mapping[str, Any], title: str = "") -> Figure:
             image = draw_map(row[index], probabilities, vmin=0, vmax=1)
             rows, heads = np.nonzero(chosen == 1)
             row[index].scatter(heads, rows, s=26, color=RED, edgecolor="white", lw=0.8)
-            row[index].set_title(escape(f"{attention_type}: {task or 'all'}"))
+            row[index].set_title(f"{attention_type}\n{shorten(task or 'all', MAX_TASK)}")
             row[index].set_xlabel("candidate head")
             row[index].set_ylabel("layer")
             layers = [str(layer_of(block)) for block in entry["probabilities"]]
             row[index].set_yticks(range(len(probabilities)), layers)
         _draw_sharing(row[-1], entry)
     if image is not None:
-        figure.colorbar(image, ax=axes, label="posterior probability (dot: chosen)", shrink=0.8)
+        figure.colorbar(image, ax=axes, label="posterior probability\n(dot: chosen)", shrink=0.8)
     write_title(figure, f"Heads that every task selects\n{title}")
     return figure
 
@@ -79,13 +85,13 @@ def _draw_sharing(axis: Any, entry: dict[str, Any]) -> None:
         axis.set_axis_off()
         return
     matrix = np.array(entry["sharing"], dtype=float)
-    names = [escape(name or "all") for name in entry["tasks"]]
+    names = [shorten(name or "all", MAX_TASK) for name in entry["tasks"]]
     draw_map(axis, matrix, vmin=0, vmax=1, cmap="Greens", aspect="equal")
     for y, x in np.ndindex(matrix.shape):
         colour = "white" if matrix[y, x] > 0.6 else "black"
         text = "-" if np.isnan(matrix[y, x]) else f"{matrix[y, x]:.2f}"
         axis.text(x, y, text, ha="center", va="center", fontsize=8, color=colour)
-    axis.set_xticks(range(len(names)), names, rotation=30)
+    axis.set_xticks(range(len(names)), names, rotation=30, ha="right", rotation_mode="anchor")
     axis.set_yticks(range(len(names)), names)
     axis.set_title(f"heads in common\n({entry['by_chance']:.2f} by chance)")
 
@@ -175,8 +181,8 @@ def draw_covariance(posterior: HeadPosterior, title: str = "") -> Figure:
     off_diagonal = covariance - covariance.diagonal().diag()
     limit = max(float(off_diagonal.abs().max()), 1e-9)
     names = [escape(f"{block} {head}") for block, head in posterior.heads]
-    side = 1.6 + 0.45 * len(names)
-    figure = Picture(side + 1.2, side)
+    labels, cells_inches = LETTER * max(map(len, names)), max(1.8, 0.45 * len(names))
+    figure = Picture(labels + cells_inches + 1.8, labels + cells_inches + 1.2)
     axis = figure.subplots()
     cells = off_diagonal.numpy().copy()
     np.fill_diagonal(cells, np.nan)

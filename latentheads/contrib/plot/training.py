@@ -85,7 +85,8 @@ def draw_bound(records: Sequence[Mapping[str, Any]], title: str = "") -> Figure:
 def _finish(figure: Figure, axis: Any, records: Sequence[Mapping[str, Any]], title: str) -> None:
     """Draws the true log p, labels the axes, and adds legend and title."""
     _set_limits(axis)
-    _draw_true_log_prob(axis, records[-1]["valid"] if records else {})
+    if len({record["valid"].get("truth") for record in records}) == 1:  # of one text
+        _draw_true_log_prob(axis, records[-1]["valid"])
     scale_negated_by_log(axis)
     axis.grid(axis="y")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))

@@ -7,6 +7,11 @@ from latentheads.contrib.uncertainty.calibration import (
     equal_width_edges,
     sum_bins,
 )
+from latentheads.contrib.uncertainty.confidence import (
+    ConfidenceEstimator,
+    ConfidenceScores,
+    bracket_doubtful_words,
+)
 from latentheads.contrib.uncertainty.edits import label_tokens
 from latentheads.contrib.uncertainty.ensembles import (
     DeepEnsemble,
@@ -46,6 +51,8 @@ from latentheads.contrib.uncertainty.token_scores import (
 __all__ = [
     "BinSums",
     "Bins",
+    "ConfidenceEstimator",
+    "ConfidenceScores",
     "DeepEnsemble",
     "Ensemble",
     "EnsembleEvaluation",
@@ -61,6 +68,7 @@ __all__ = [
     "Texts",
     "TokenScores",
     "bin_predictions",
+    "bracket_doubtful_words",
     "compare_systems",
     "compute_measures",
     "correlation",

@@ -178,6 +178,8 @@ def test_the_printed_options_are_read_as_they_are(
         ),
         ("--train_only guide", "--train_only guide needs start RUN, whose model stays as it is"),
         ("--seed -1", "--seed must be at least 0, got -1"),
+        ("--out=", "--out must be a folder, got ''"),
+        ("--start=", "--start must be a folder, got ''"),
         ("--verbose maybe", "--verbose must be true or false, got 'maybe'"),
         ("--disagreement.weight 2", "--disagreement.kinds is missing"),
         ("foo", "unrecognized argument 'foo': an option begins with --"),

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from latentheads.metrics.scores import Scores
-from latentheads.metrics.seeds import spread, summarise, tabulate
+from latentheads.metrics.seeds import is_of_text, spread, summarise, tabulate
 from latentheads.runs.results import Results
 
 SEEDS = (0, 1, 2)
@@ -86,6 +86,31 @@ def test_a_run_counts_once_and_some_are_needed() -> None:
         summarise(tabulate([]), ["plain"])
     with pytest.raises(ValueError, match="recipes must be at least one"):
         summarise(twice[:1], [])
+
+
+@pytest.mark.parametrize(
+    ("own", "differences"),
+    [
+        ({}, {"difference", "difference_bleu"}),
+        ({"corpus": "mirel"}, set()),
+        ({"sentences": 13}, set()),
+        ({"truth": -1.25}, set()),
+        ({"tokens": 19}, {"difference_bleu"}),
+    ],
+)
+def test_runs_of_different_texts_have_no_difference(
+    own: dict[str, Any], differences: set[str]
+) -> None:
+    facts = {"corpus": "velu", "sentences": 11, "tokens": 17, "truth": -1.5}
+    runs = []
+    for recipe, figures in (("plain", facts), ("other", {**facts, **own})):
+        test = {name: figures[name] for name in ("sentences", "tokens", "truth")}
+        test = Scores.of({"elbo": -2.0, "bleu": 23.0} | test)
+        runs.append((recipe, Results(seed=0, test=test, corpus=figures["corpus"])))
+    plain, other = summarise(tabulate(runs), ["plain", "other"])
+    assert {*other} & {"difference", "difference_bleu"} == differences
+    assert is_of_text(plain, other) == (len(differences) == 2)
+    assert other["corpus"] == own.get("corpus", "velu")
 
 
 def test_a_bound_is_exact_where_nothing_is_drawn_and_nowhere_else() -> None:

@@ -121,7 +121,7 @@ def test_a_training_outlives_a_report_that_fails(
     words = [*TINY, *SHORT, "--network.layers=1", "--out", str(tmp_path)]
     with painted(), monkeypatch.context() as patched:
         patched.setattr("latentheads.decoding.translate.translate", fails)
-        patched.setattr("latentheads.contrib.plot.draw_kl", fails)
+        patched.setattr("latentheads.contrib.plot.report_sections.draw_kl", fails)
         done = inside("run.py", *words)
     weights = (tmp_path / "checkpoints" / "last.safetensors").read_bytes()
     lacked = results_of(tmp_path)

@@ -11,13 +11,13 @@ from unittest import mock
 import pytest
 import torch
 
+from latentheads.contrib.heads.word_alignment import align_texts
 from latentheads.contrib.speech.transcription import transcribe_files
 from latentheads.contrib.uncertainty import DeepEnsemble
 from latentheads.corpora import Processor, Words
 from latentheads.corpora.batches import collate
 from latentheads.data import Tasks
 from latentheads.inference.evaluation import evaluate
-from latentheads.runs.alignment import align_texts
 from latentheads.runs.generation import (
     Sampling,
     check_ensemble,

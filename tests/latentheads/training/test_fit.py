@@ -19,6 +19,7 @@ from latentheads.distributions import NormalHeads
 from latentheads.families import Family, Identity, Point
 from latentheads.guide import ModelGuide
 from latentheads.guides import Guide, Tied
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models import LanguageModel
 from latentheads.names import Block
@@ -348,3 +349,17 @@ def test_options_of_a_kl_act_where_there_is_one() -> None:
         options = {"class": "Head_ELBO", **loss}
         fitted = lh.fit(*pair("cascaded", layers=1), some(), quiet=True, loss=options, **PLAN)
         assert fitted.report.kl > 0
+
+
+def test_a_loss_that_was_made_is_not_asked_for_what_it_says_by_default() -> None:
+    lh.fit(*pair("tied", prior="delta", layers=1), some(), quiet=True, loss=Head_ELBO(), **PLAN)
+
+
+def test_an_option_of_several_guides_need_not_act_on_each() -> None:
+    corpus = lh.data.Grammar(sentences=20, held_out=3).load()
+    latents = [lh.LogitsOptions()]
+    model = lh.models.Translation.of(corpus, latents=latents, width=8, heads=2, layers=1)
+    guides = {"cascaded": lh.guides.Cascaded(model), "tied": Tied(model)}
+    options = {"loss": {"class": "Head_ELBO", "kl_weight": 0.5}, "samples": 2, "train": "all"}
+    comparison = lh.compare(model, guides, corpus, steps=1, warmup_steps=1, **options)
+    assert list(comparison.reports) == ["cascaded", "tied"]

@@ -384,3 +384,9 @@ def test_links_by_other_guides(guide: str, aligned: AlignedText) -> None:
     turned = align(["the book"], ["buch das"], aligner=aligned.aligner, guide=guide)
     is_same = np.allclose(turned.posteriors[0].forward, other.posteriors[1].forward)
     assert (guide == "tied") == is_same
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.5, float("nan")])
+def test_links_are_selected_by_a_probability(aligned: AlignedText, threshold: float) -> None:
+    with pytest.raises(ValueError, match=r"^threshold must lie in \[0, 1\], got "):
+        aligned.select(threshold=threshold)

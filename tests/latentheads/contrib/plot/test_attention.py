@@ -28,8 +28,8 @@ def test_the_row_has_bars_and_bands(row: int | None, place: int) -> None:
     drawn = some_weights()
     figure: Any = draw_weights(drawn, QUERIES, KEYS, row)
     rows = [axis for axis in figure.axes if axis.patches and not axis.images]
-    bars = next(axis for axis in rows if axis.get_title(loc="left"))
-    assert f"row “{QUERIES[place]}”" in bars.get_title(loc="left")
+    bars = next(axis for axis in rows if axis.get_title(loc="right"))
+    assert f"row “{QUERIES[place]}”" in bars.get_title(loc="right")
     heights = [patch.get_height() for patch in bars.patches]
     np.testing.assert_allclose(heights, drawn.mean[0, 0, place, :5])
     ends = np.array([[path.vertices[0, 1], path.vertices[1, 1]] for path in _bands(bars)])
@@ -48,7 +48,7 @@ def test_gold_links_are_framed_in_the_means_and_grey_in_the_row() -> None:
     for axis in means:
         assert [patch.get_xy() for patch in axis.patches] == [(-0.5, 1.5), (2.5, 0.5)]
     assert not [patch for axis in deviations for patch in axis.patches]
-    bars = next(axis for axis in figure.axes if axis.get_title(loc="left"))
+    bars = next(axis for axis in figure.axes if axis.get_title(loc="right"))
     assert [patch.get_x() for patch in bars.patches if patch.get_width() == 1] == [2.5]
     assert figure.get_suptitle().endswith("Framed, and grey in the row: gold alignment.")
 
@@ -65,7 +65,7 @@ def test_heads_without_noise_are_said_to_have_none_and_have_no_band() -> None:
     figure: Any = draw_weights(some_weights(noise=0.0), QUERIES, KEYS)
     assert "have no noise" in figure.get_suptitle()
     rows = [axis for axis in figure.axes if axis.patches and not axis.images]
-    assert rows[0].get_title(loc="left").endswith(":\nits weights")
+    assert rows[0].get_title(loc="right").endswith(":\nits weights")
     assert not any(axis.collections for axis in rows)
 
 

@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,38 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "reliability": lambda: plot.draw_reliability({NAME: {"as it is": BINS}}),
     "figures": lambda: plot.draw_metrics({NAME: {"nll": FIGURE}}, {NAME: {"nll": NAME}}),
 }
+
+
+LONG = "Donaudampfschifffahrt"
+RUN = "cascaded+alignments, of a long name, for some sentences, seed 12"
+LONG_NAMES: dict[str, Callable[[], Any]] = {
+    "weights": lambda: plot.draw_weights(some_weights(), [LONG] * 3, ["a"] * 5),
+    "links": lambda: plot.draw_links({RUN: [replace(LINK, head="decoder.0.alignment head 0")]}),
+    "selection": lambda: plot.draw_selection({"encoder-self": {**SIDE, "tasks": [LONG, LONG]}}),
+}
+
+
+@pytest.mark.parametrize("draw", LONG_NAMES.values(), ids=LONG_NAMES)
+def test_no_edge_of_a_figure_cuts_a_text(draw: Callable[[], Any]) -> None:
+    figure = draw()
+    figure.draw_without_rendering()
+    edges = figure.bbox.padded(1)
+    kinds = ("title", "_left_title", "_right_title")
+    titles = [getattr(axis, kind) for axis in figure.axes for kind in kinds]
+    labels = [side.label for axis in figure.axes for side in (axis.xaxis, axis.yaxis)]
+    texts = [text for text in (*titles, *labels) if text.get_text()]
+    assert texts
+    for text in texts:
+        box = text.get_window_extent()
+        assert edges.contains(box.x0, box.y0), text
+        assert edges.contains(box.x1, box.y1), text
+
+
+def test_titles_of_tasks_do_not_overlap() -> None:
+    figure = LONG_NAMES["selection"]()
+    figure.draw_without_rendering()
+    left, right = (axis.title.get_window_extent() for axis in figure.axes[:2])
+    assert left.x1 < right.x0
 
 
 @pytest.mark.parametrize("draw", PICTURES.values(), ids=PICTURES)

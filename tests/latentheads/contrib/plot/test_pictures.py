@@ -189,6 +189,8 @@ def test_the_covariance_of_heads_is_a_matrix_without_its_diagonal() -> None:
         "decoder.1.cross 0",
         "decoder.1.cross 1",
     ]
+    figure.draw_without_rendering()
+    assert axis.get_window_extent().width > 1.8 * figure.dpi  # its labels leave it room
 
 
 def test_blocks_with_fewer_heads_than_others_leave_places_empty() -> None:

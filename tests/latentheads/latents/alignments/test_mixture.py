@@ -10,7 +10,6 @@ from torch import Tensor
 
 import latentheads as lh
 from latentheads import Batch
-from latentheads.contrib.heads.alignments import aligns_with_text, samples_alignments
 from latentheads.guides import Exact
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from tests.latentheads.latents.alignments.models import MIXTURE, SHAPES, SOFT, aligned
@@ -56,4 +55,4 @@ def test_its_exact_guide_lacks_nothing_and_it_has_no_links() -> None:
 )
 def test_which_heads_have_links(shape: str, draws: bool, points: bool) -> None:
     model = aligned({**SHAPES, **SOFT, **MIXTURE}[shape])
-    assert (samples_alignments(model), aligns_with_text(model)) == (draws, points)
+    assert (model.samples_alignments, model.aligns_with_text) == (draws, points)

@@ -15,7 +15,9 @@ from latentheads.contrib.heads import (
     AlignmentDistributions,
     alignment_distributions,
     likeliest_links,
+    word_alignment,
 )
+from latentheads.contrib.heads.word_alignment import align, split_word_ids
 from latentheads.corpora import Processor, Vocabulary, Words
 from latentheads.corpora.characters import Characters
 from latentheads.corpora.from_grammar import sample_pairs
@@ -30,8 +32,6 @@ from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.copy.options import CopyOptions
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import LanguageModel, Translation
-from latentheads.runs import alignment
-from latentheads.runs.alignment import split_word_ids
 from latentheads.runs.generation import translate_texts
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
@@ -84,12 +84,12 @@ def test_one_text_is_no_list_of_texts(words: Run) -> None:
 
 def test_every_word_of_a_translation_is_linked_to_one_of_its_line(words: Run) -> None:
     lines, translations = english(3), LINES[:3]
-    found = words.align(["", *lines, "  "], ["la", *translations, ""])
+    found = align(words, ["", *lines, "  "], ["la", *translations, ""])
     assert [found[0], found[-1]] == [[], []]
     for line, translation, links in zip(lines, translations, found[1:-1], strict=True):
         assert sorted(target for _, target in links) == list(range(len(translation.split())))
         assert {source for source, _ in links} <= set(range(len(line.split())))
-    assert found[2] == words.align([lines[1]], [translations[1]])[0]  # whatever stands around
+    assert found[2] == align(words, [lines[1]], [translations[1]])[0]  # whatever stands around
 
 
 def pointing(*places: int) -> Any:
@@ -101,7 +101,7 @@ def pointing(*places: int) -> Any:
             weights[:, head, :, place] = 1
         return AlignmentDistributions(("a", "b")[: len(places)], weights, weights, weights)
 
-    return mock.patch.object(alignment, "alignment_distributions", at)
+    return mock.patch.object(word_alignment, "alignment_distributions", at)
 
 
 def test_subwords_are_joined_to_words() -> None:
@@ -111,7 +111,7 @@ def test_subwords_are_joined_to_words() -> None:
     places = raw.word_ids(raw.encode(line))
     assert len(places) > len(line.split())
     with pointing(-2, places.index(0)):
-        (links,) = run_of(SHAPES["two heads"], raw, raw).align([line], [translation])
+        (links,) = align(run_of(SHAPES["two heads"], raw, raw), [line], [translation])
     size = len(translation.split())
     assert links == sorted((place, word) for word in range(size) for place in (0, 2))
 
@@ -126,9 +126,9 @@ def test_words_are_linked_without_their_punctuation() -> None:
         weights[:, :, :, raw.encode("sie me?").index(raw.encode("me?")[-2])] = 1
         return AlignmentDistributions(("a",), weights, weights, weights)
 
-    with mock.patch.object(alignment, "alignment_distributions", mark):
-        assert run.align(["sie me?"], ["me, sie"]) == [[(1, 0), (1, 1)]]
-        split = run.align(["", "sie me?"], ["me", "me, sie"], split_punctuation=True)
+    with mock.patch.object(word_alignment, "alignment_distributions", mark):
+        assert align(run, ["sie me?"], ["me, sie"]) == [[(1, 0), (1, 1)]]
+        split = align(run, ["", "sie me?"], ["me", "me, sie"], split_punctuation=True)
     assert split == [[], [(2, 0), (2, 1), (2, 2)]]
 
 
@@ -138,7 +138,7 @@ def test_who_points_at_a_space_means_the_word_behind_it() -> None:
     space = raw.word_ids(raw.encode(line)).index(None)
     assert space > 0
     with pointing(space):
-        assert run_of(SHAPES["one head"], raw, raw).align([line], ["la"]) == [[(1, 0)]]
+        assert align(run_of(SHAPES["one head"], raw, raw), [line], ["la"]) == [[(1, 0)]]
 
 
 def test_links_are_those_of_the_posterior(words: Run) -> None:
@@ -147,7 +147,7 @@ def test_links_are_those_of_the_posterior(words: Run) -> None:
     for line, translation in zip(lines, LINES, strict=True):
         pair = Batch.of([words.target.encode(translation)], [words.source.encode(line)])
         laws = alignment_distributions(words.model, words.guide, pair)
-        (found,) = words.align([line], [translation])
+        (found,) = align(words, [line], [translation])
         assert found == sorted(likeliest_links(laws.posterior, pair)[0][0])
         before += found == sorted(likeliest_links(laws.prior, pair)[0][0])
     assert before < len(lines)
@@ -173,7 +173,7 @@ def test_copied_words_are_linked_to_where_they_stand(
 ) -> None:
     run = copy_run(Words(["la", "the", "cat", "sees"]))
     run.model.latents["copy"].bias.data.fill_(bias)
-    assert run.align(["the cat sees", ""], ["sees cat", "la"]) == [links, []]
+    assert align(run, ["the cat sees", ""], ["sees cat", "la"]) == [links, []]
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_a_word_is_copied_if_all_of_its_tokens_are_from_one_word(
             weights[..., token, 0 if position is None else 1 + position] = 1
         return AlignmentDistributions(("a",), weights, weights, weights, first_position=1)
 
-    with mock.patch.object(alignment, "alignment_distributions", copied):
-        assert run.align(["b cab"], ["cab"]) == [links]
+    with mock.patch.object(word_alignment, "alignment_distributions", copied):
+        assert align(run, ["b cab"], ["cab"]) == [links]
 
 
 def language_model(latent: CopyOptions | AlignmentOptions, data: Data) -> Run:
@@ -213,16 +213,16 @@ def test_copied_words_of_a_text_are_linked_to_earlier_words(block: int) -> None:
     run = language_model(CopyOptions(width=5), data)
     run.model.latents["copy"].bias.data.fill_(0)
     text = "the cat sees the cat"
-    assert run.align([text, "", "cat la"]) == [[(0, 3), (1, 4)], [], []]
-    assert run.align(["the cat? the, cat"], split_punctuation=True) == [[(1, 3)]]  # unknown words
+    assert align(run, [text, "", "cat la"]) == [[(0, 3), (1, 4)], [], []]
+    assert align(run, ["the cat? the, cat"], split_punctuation=True) == [[(1, 3)]]  # unknown words
     long = " ".join([text] * 2)
     if block:
-        assert len(run.align([long])[0]) == 7
+        assert len(align(run, [long])[0]) == 7
     else:
         with pytest.raises(UnfinishedError, match="11 tokens, more than max_line 9"):
-            run.align([long])
+            align(run, [long])
     run.model.latents["copy"].bias.data.fill_(40)
-    assert run.align([text]) == [[]]
+    assert align(run, [text]) == [[]]
 
 
 def test_words_of_a_text_are_aligned_with_earlier_words() -> None:
@@ -237,7 +237,7 @@ def test_words_of_a_text_are_aligned_with_earlier_words() -> None:
         if null <= 0.5 and word:
             expected.append((earlier.index(max(earlier[:word])), word))
     assert expected
-    assert run.align([line]) == [sorted(expected)]
+    assert align(run, [line]) == [sorted(expected)]
 
 
 def test_a_line_that_is_too_long_is_lost() -> None:
@@ -245,13 +245,13 @@ def test_a_line_that_is_too_long_is_lost() -> None:
     run = run_of(SHAPES["one head"], CORPUS.source, CORPUS.target, Pairs("here", max_line=4))
     lines, lost = ["the cat", "the cat sees the dog", "the dog"], list[int]()
     two = ["la la"] * 3
-    found = alignment.align_lines(
+    found = word_alignment.align_lines(
         run.trained_model, lines, two, None, lambda place, _: lost.append(place)
     )
     assert [bool(links) for links in found] == [True, False, True]
     assert lost == [1]
     with pytest.raises(UnfinishedError, match="line 2: 6 tokens, more than max_line 4"):
-        run.align(lines, two)
+        align(run, lines, two)
 
 
 def test_what_cannot_be_aligned_is_refused(words: Run) -> None:
@@ -259,25 +259,25 @@ def test_what_cannot_be_aligned_is_refused(words: Run) -> None:
     both = CORPUS.source, CORPUS.target
     for name, pair in (("sentences", ("ab", ["a", "b"])), ("translations", (["a", "b"], "ab"))):
         with pytest.raises(ValueError, match=rf"^{name} must be a list of texts, got one text"):
-            words.align(*pair)
+            align(words, *pair)
     with pytest.raises(ValueError, match="translations must be 1 texts, as sentences; got 2"):
-        words.align(["a"], ["b", "c"])
+        align(words, ["a"], ["b", "c"])
     with pytest.raises(ValueError, match="runs/mine has no alignments: there is no posterior"):
-        run_of(None, *both).align(["a"], ["b"])
+        align(run_of(None, *both), ["a"], ["b"])
     with pytest.raises(ValueError, match="runs/mine has no latent alignments"):
-        run_of(SOFT["soft"], *both).align(["a"], ["b"])
+        align(run_of(SOFT["soft"], *both), ["a"], ["b"])
     model = LanguageModel(len(CORPUS.target), sizes(layers=1), latents=[Logits(attention_types=())])
     alone = Run(
         Path("lm"), Settings(), Processor(CORPUS.target), model, GUIDES["tied"](model), step=1
     )
     with pytest.raises(ValueError, match="lm is a language model: it has no source"):
-        alone.align(["a"], ["b"])
+        align(alone, ["a"], ["b"])
     with pytest.raises(ValueError, match="lm has no alignments"):
-        alone.align(["a"])
+        align(alone, ["a"])
     with pytest.raises(ValueError, match="runs/mine translates: give a translation of each"):
-        words.align(["a"])
+        align(words, ["a"])
     with pytest.raises(ValueError, match="direction is of translations: give"):
-        alone.align(["a"], direction="en-de")
+        align(alone, ["a"], direction="en-de")
 
 
 LINE = 'He said: "Don\'t you know me?" (€5)'

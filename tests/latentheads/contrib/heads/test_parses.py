@@ -9,9 +9,9 @@ import pytest
 
 from latentheads.batch import EOS, UNK
 from latentheads.contrib.heads import ParsedSentence
+from latentheads.contrib.heads.parses import grammar_parses, parsed_part
 from latentheads.corpora import Processor, Words
 from latentheads.data import Grammar, Tasks
-from latentheads.runs.parses import grammar_parses, parsed_part
 from tests.typechecking import unchecked
 
 

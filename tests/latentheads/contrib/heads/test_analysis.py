@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import latentheads as lh
-from latentheads.contrib.heads import gradient_importance, measure, relevance
+from latentheads.contrib.heads import analyse, gradient_importance, measure, relevance
 from latentheads.contrib.heads.divergence import divergence
 from latentheads.corpora import batches
 from latentheads.runs.run import Run
@@ -34,7 +34,7 @@ def close(found: Any, expected: torch.Tensor) -> bool:
 
 
 def test_a_portrait_has_every_reading_of_the_first_sentences(run: Run) -> None:
-    found = run.read_heads("test", sentences=4, relevance=2)
+    found = analyse(run, "test", sentences=4, relevance=2)
     parts = list(batches(run.corpus.test.first(4), 4096, shuffle=False))
     assert found.name == "mine"
     assert found.divergence.average() == divergence(run.model, parts).average()
@@ -47,7 +47,7 @@ def test_a_portrait_has_every_reading_of_the_first_sentences(run: Run) -> None:
 
 
 def test_pictures_of_heads_take_it(run: Run) -> None:
-    found = run.read_heads(sentences=4, relevance=0)
+    found = analyse(run, sentences=4, relevance=0)
     for draw in (lh.plot.draw_maps, lh.plot.draw_averages, lh.plot.draw_roles):
         assert draw([found], "heads").axes
 
@@ -56,8 +56,8 @@ def test_draws_come_from_the_guide_and_relevance_may_be_left_out(run: Run) -> No
     parts = list(batches(run.corpus.valid.first(4), 4096, shuffle=False))
     still = measure(run.model, parts).entropy[BLOCK]
     drawn = measure(run.model, parts * 2, run.guide, 3).entropy[BLOCK]
-    plain = run.read_heads(sentences=4, relevance=0)
-    moved = run.read_heads(sentences=4, draws=2, seed=3, relevance=0)
+    plain = analyse(run, sentences=4, relevance=0)
+    moved = analyse(run, sentences=4, draws=2, seed=3, relevance=0)
     assert plain.relevance is None
     assert "relevance" not in plain.maps
     assert close(plain.measures.entropy[BLOCK], still)
@@ -68,19 +68,19 @@ def test_draws_come_from_the_guide_and_relevance_may_be_left_out(run: Run) -> No
 def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
     train(tmp_path, "--recipe=transformer", *SMALL)
     with pytest.raises(ValueError, match="draws has no effect here"):
-        load(tmp_path).read_heads(draws=2)
+        analyse(load(tmp_path), draws=2)
 
 
 def test_draws_of_alignments_are_read(tmp_path: Path) -> None:
     train(tmp_path, "--guide=cascaded", "--alignments.blocks=1", *SMALL)
-    found = load(tmp_path).read_heads(sentences=4, draws=2, relevance=0)
+    found = analyse(load(tmp_path), sentences=4, draws=2, relevance=0)
     assert found.importance["encoder.0.self"].isfinite().all()
 
 
 def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
     train(tmp_path, "--data=grammar-text", "--recipe=coda", *SMALL)
     run = load(tmp_path)
-    found = run.read_heads(relevance=2)
+    found = analyse(run, relevance=2)
     assert found.attention_types == ["decoder-self"]
     assert found.syntactic is not None
     assert set(found.syntactic.accuracy) == {"decoder.0.self"}
@@ -104,4 +104,4 @@ def test_what_nothing_is_read_by_is_refused_by_its_name(
     run: Run, said: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(ValueError, match=why):
-        unchecked(Run.read_heads)(run, **said)
+        unchecked(analyse)(run, **said)

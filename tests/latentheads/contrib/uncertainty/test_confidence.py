@@ -14,19 +14,20 @@ from latentheads.contrib.uncertainty import (
     Output,
     PlattScaling,
     SingleModel,
+    confidence,
     fit_platt_scaling,
     score_tokens,
+)
+from latentheads.contrib.uncertainty.confidence import (
+    ConfidenceEstimator,
+    ConfidenceScores,
+    _min_of_words,
+    bracket_doubtful_words,
 )
 from latentheads.contrib.uncertainty.token_scores import translate_with_ensemble
 from latentheads.corpora import Part
 from latentheads.data import Pairs
 from latentheads.decoding.translate import Decoding
-from latentheads.runs import confidence
-from latentheads.runs.confidence import (
-    ConfidenceScores,
-    _min_of_words,
-    bracket_doubtful_words,
-)
 from latentheads.runs.run import Run
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 
@@ -48,7 +49,7 @@ def fit(ensemble: Ensemble, part: Part, seed: int = 0) -> PlattScaling:
 
 
 def test_the_line_is_fitted_on_what_the_run_writes_of_validation(run: Run) -> None:
-    assert run.confidence_estimator(DECODING).platt_scaling == fit(
+    assert ConfidenceEstimator.of(run, DECODING).platt_scaling == fit(
         SingleModel(run.model, run.guide), CORPUS.valid
     )
 
@@ -61,13 +62,13 @@ def test_the_line_is_fitted_on_the_first_sentences_of_its_task(
     several = replace(run, user_corpus=replace(CORPUS, valid=valid))
     alone = SingleModel(run.model, run.guide)
     for task, place in ((None, 0), (0, 0), (1, 1)):
-        assert several.confidence_estimator(DECODING, task).platt_scaling == fit(
+        assert ConfidenceEstimator.of(several, DECODING, task).platt_scaling == fit(
             alone, valid.take([place])
         )
 
 
 def test_a_score_is_the_mean_over_tokens_and_a_word_as_sure_as_its_least(run: Run) -> None:
-    confidant = run.confidence_estimator(DECODING)
+    confidant = ConfidenceEstimator.of(run, DECODING)
     first, empty, last = confidant.estimate(SOURCES, TARGETS)
     assert empty == ConfidenceScores(None, [])
     rows, sources = (CORPUS.target.encode_all(lines) for lines in (TARGETS[2:], SOURCES[2:]))
@@ -80,7 +81,7 @@ def test_a_score_is_the_mean_over_tokens_and_a_word_as_sure_as_its_least(run: Ru
 
 
 def test_draws_of_heads_are_asked_where_they_translate(run: Run) -> None:
-    confidant = run.confidence_estimator(replace(DECODING, draws=1), seed=7)
+    confidant = ConfidenceEstimator.of(run, replace(DECODING, draws=1), seed=7)
     assert isinstance(confidant.ensemble, HeadSamples)
     assert confidant.ensemble.members == 1
     assert confidant.platt_scaling == fit(confidant.ensemble, CORPUS.valid, seed=7)
@@ -97,11 +98,11 @@ def test_a_word_is_as_sure_as_the_least_of_its_tokens() -> None:
 
 def test_what_cannot_be_fitted_or_judged_is_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="translations must be 3 texts, as sentences; got 1"):
-        run.confidence_estimator(DECODING).estimate(SOURCES, TARGETS[:1])
+        ConfidenceEstimator.of(run, DECODING).estimate(SOURCES, TARGETS[:1])
     lost = replace(run, user_corpus=None)
     lost.settings.__dict__["data"] = Pairs(str(tmp_path / "none"))
     with pytest.raises(ValueError, match="confidence is fitted on the run's validation text: "):
-        lost.confidence_estimator(DECODING)
+        ConfidenceEstimator.of(lost, DECODING)
 
 
 def test_doubtful_words_stand_in_brackets() -> None:

@@ -14,7 +14,9 @@ from latentheads.contrib.uncertainty.scaling import PlattScaling, fit_platt_scal
 from latentheads.contrib.uncertainty.token_scores import score_tokens, translate_with_ensemble
 from latentheads.corpora.part import Part
 from latentheads.decoding.translate import Decoding, OnSkip
+from latentheads.errors import one_line_message
 from latentheads.runs.generation import encode_pairs, raise_on_skip
+from latentheads.runs.run import Run
 from latentheads.runs.trained_model import TrainedModel
 
 FITTED_SENTENCES = 200
@@ -74,6 +76,30 @@ class ConfidenceEstimator:
             else SingleModel(trained.model, trained.guide)
         )
         self.platt_scaling = self._fit(valid, decoding)
+
+    @classmethod
+    def of(
+        cls, run: Run, decoding: Decoding | None = None, task: int | None = None, seed: int = 0
+    ) -> ConfidenceEstimator:
+        """The estimator of a run, fitted on its validation part.
+
+        Args:
+            run: The run.
+            decoding: Options of the beam search; the run's own by default.
+            task: As for the class.
+            seed: The same.
+
+        Raises:
+            ValueError: The run's input is speech, or its corpus is not available.
+        """
+        check_has_text(run.trained_model)
+        try:
+            valid = run.corpus.valid
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"confidence is fitted on the run's validation text: {one_line_message(error)}"
+            ) from error
+        return cls(run.trained_model, valid, decoding or run.settings.decode, task, seed)
 
     def _fit(self, part: Part, decoding: Decoding) -> PlattScaling:
         indices = np.arange(len(part)) if self.task is None else part.indices_of_task(self.task)

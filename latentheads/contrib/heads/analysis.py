@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -13,37 +13,35 @@ from torch import Tensor
 from tqdm import tqdm
 
 from latentheads.batch import Batch
-from latentheads.checks import MAX_SAMPLES
-from latentheads.contrib.heads import (
+from latentheads.checks import MAX_SAMPLES, check_choice
+from latentheads.contrib.heads.alignments import (
     LinkScore,
-    PositionalDetector,
-    RareWordDetector,
-    Recording,
-    Relevance,
-    SyntacticDetector,
-    SyntacticHeads,
-    detect,
-    frequency_ranks,
-    gradient_importance,
-    measure,
-    relevance,
     score_alignments,
     score_best_attention,
 )
-from latentheads.contrib.heads.alignments import aligns_with_text, samples_alignments
 from latentheads.contrib.heads.divergence import PAIR_BATCH_TOKENS, divergence
 from latentheads.contrib.heads.head_report import HeadReport
+from latentheads.contrib.heads.importance import gradient_importance
+from latentheads.contrib.heads.measures import measure
+from latentheads.contrib.heads.parses import Parses, grammar_parses
+from latentheads.contrib.heads.positional import PositionalDetector
+from latentheads.contrib.heads.rare import RareWordDetector, frequency_ranks
+from latentheads.contrib.heads.record import Recording
+from latentheads.contrib.heads.relevance import Relevance, relevance
+from latentheads.contrib.heads.roles import detect
+from latentheads.contrib.heads.syntactic import SyntacticDetector, SyntacticHeads
 from latentheads.contrib.heads.tokens import Exclude
 from latentheads.corpora.batches import batches
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Part
+from latentheads.corpora.text import PARTS
 from latentheads.guide import ModelGuide
 from latentheads.inference.shuffled import ShuffledTarget, shuffled_target
 from latentheads.latents.selection.handlers import WithSelection
 from latentheads.names import ATTENTION_TYPES
-from latentheads.options import Count, Size, options_class
-from latentheads.runs.parses import Parses
-from latentheads.runs.trained_model import TrainedModel
+from latentheads.options import Count, Size, from_dict, options_class
+from latentheads.runs.run import Run
+from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
 
 Share = Annotated[float, Gt(0), Le(1)]
 
@@ -77,6 +75,29 @@ class AnalysisOptions:
     rare: Share = 0.5
     top: Size = 500
     seed: Size = 0
+
+
+def analyse(
+    run: Run, part: Literal["train", "valid", "test"] = "valid", **options: Any
+) -> HeadReport:
+    """Analyses the heads of a run on a part of its corpus, for ``lh.plot.draw_maps``.
+
+    Args:
+        run: The run.
+        part: The part.
+        **options: Those of :class:`AnalysisOptions`, such as ``sentences``.
+
+    Raises:
+        ValueError: There is no such part, an option is invalid or has no effect, or the model has
+            no attention heads.
+    """
+    check_choice("part", part, PARTS)
+    analysis, trained = from_dict(AnalysisOptions, options), run.trained_model
+    if analysis.draws:
+        check_is_stochastic([trained], "draws", ("heads", "alignments"))
+    text = getattr(run.corpus, part).first(analysis.sentences)
+    parses = grammar_parses(text, run.corpus) if run.settings.data.has_parses else None
+    return analyse_heads(trained, run.corpus, text, analysis, parses, run.path.name)
 
 
 def analyse_heads(
@@ -165,14 +186,14 @@ class _HeadAnalysis:
         if not self.part.links:
             return ()
         trained, valid = self.trained, self.corpus.valid.first(self.options.sentences)
-        aligned = aligns_with_text(trained.model)
+        aligned = trained.model.aligns_with_text
         alignments = score_alignments(trained.model, trained.guide, self.part) if aligned else []
         return (*alignments, *score_best_attention(trained.model, valid, self.part, trained.guide))
 
     def shuffle_targets(self) -> ShuffledTarget | None:
         """Computes the loss of the bound if the guide is conditioned on shuffled targets."""
         model, guide = self.trained.model, self.trained.guide
-        if len(self.part) < 2 or not (samples_alignments(model) or guide.is_target_conditioned):
+        if len(self.part) < 2 or not (model.samples_alignments or guide.is_target_conditioned):
             return None
         return shuffled_target(model, guide, self.part, self.options.seed)
 

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, takewhile
+from typing import Any
 
 from latentheads.batch import EOS, Batch
 from latentheads.contrib.heads.alignments import (
     alignment_distributions,
-    aligns_with_text,
     likeliest_links,
-    samples_alignments,
 )
 from latentheads.corpora.text import is_punctuation, split_word
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
@@ -27,6 +26,7 @@ from latentheads.runs.generation import (
     raise_on_skip,
     select_task,
 )
+from latentheads.runs.run import Run
 from latentheads.runs.trained_model import TrainedModel
 
 
@@ -39,8 +39,8 @@ def check_alignments(trained: TrainedModel) -> None:
 
 def _check_posterior(trained: TrainedModel) -> None:
     """Checks that a model has latent heads that point at words."""
-    if not samples_alignments(trained.model):
-        missing = "latent alignments" if aligns_with_text(trained.model) else "alignments"
+    if not trained.model.samples_alignments:
+        missing = "latent alignments" if trained.model.aligns_with_text else "alignments"
         reason = f"has no {missing}"
         raise ValueError(f"{trained.name} {reason}: there is no posterior of them")
 
@@ -155,6 +155,23 @@ def align_texts(
             trained, sentences, translations, task, split_punctuation=split_punctuation
         )
     return [sorted(links_of_line) for links_of_line in links]
+
+
+def align(
+    run: Run,
+    sentences: Iterable[str],
+    translations: Iterable[str] | None = None,
+    *,
+    direction: str | None = None,
+    split_punctuation: bool = False,
+) -> list[list[Link]]:
+    """Links words with those of translations or, by a run of a language model, with earlier words.
+
+    Arguments are those of :func:`align_texts`.
+    """
+    trained = run.trained_model
+    options: dict[str, Any] = {"direction": direction, "split_punctuation": split_punctuation}
+    return align_texts(trained, sentences, translations, **options)
 
 
 def _link_batch(

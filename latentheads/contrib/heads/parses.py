@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from latentheads.batch import EOS, UNK
-from latentheads.contrib.heads import ParsedSentence, encode_parsed, grammar_arcs
+from latentheads.contrib.heads.conllu import ParsedSentence, encode_parsed
+from latentheads.contrib.heads.syntactic import grammar_arcs
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.grammar import ENGLISH, Arc
 from latentheads.corpora.part import Part

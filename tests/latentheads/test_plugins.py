@@ -1,0 +1,123 @@
+"""A package of someone else's adds a prior, a section of the report and a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import latentheads as lh
+from latentheads import options, plugins
+from latentheads.experiments.cli.main import main
+from latentheads.latents.logits.priors import PRIORS
+from latentheads.options import OptionError
+from tests.experiments.programs import ROOT, SHORT, TINY
+
+PLUGIN = ROOT / "tests" / "plugin"
+COMMANDS = """
+import json, sys
+from latentheads.experiments.cli.main import main
+sys.exit(max(main(words) for words in json.loads(sys.argv[1])))
+"""
+
+
+def read_project(folder: Path) -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))
+    return project["project"]
+
+
+def write_metadata(folder: Path, name: str, groups: dict[str, dict[str, str]]) -> None:
+    """What pip writes of a package beside its modules."""
+    metadata = folder / f"{name.replace('-', '_')}-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
+    lines = []
+    for group, points in groups.items():
+        lines += [f"[{group}]", *(f"{point} = {value}" for point, value in points.items())]
+    (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """The folder of an environment that has the package."""
+    folder = tmp_path / "installed"
+    folder.mkdir()
+    shutil.copy(PLUGIN / "toy_heads.py", folder)
+    write_metadata(folder, "toy-heads", read_project(PLUGIN)["entry-points"])
+    return folder
+
+
+def test_a_package_adds_a_prior_a_section_and_a_program(installed: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "run")
+    words = ["--latents=logits", "--logits.prior=sharp", "--logits.prior.scale=0.25"]
+    train = ["run", *words, *TINY, *SHORT, "--network.layers=1", "--out", out]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", COMMANDS, json.dumps([train, ["count-heads", out]])],
+        env=os.environ | {"PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("\n6\n")
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["toy"] == {"scale": 0.25, "sites": 3}
+    assert results["head_divergence"] > 0
+    assert (tmp_path / "run" / "kl.png").is_file()
+    assert "missing" not in results
+
+
+def test_its_program_is_listed_with_its_package(
+    installed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(installed))
+    assert main(["--help"]) == 0
+    assert "\n  count-heads  of the package toy-heads\n" in capsys.readouterr().out
+    assert main(["count-head"]) == 2
+    assert capsys.readouterr().err.endswith(", prune, count-heads\n")
+
+
+def test_a_class_is_found_by_its_name_in_python(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(installed))
+    monkeypatch.setattr(options, "load_options", plugins.load_options.__wrapped__)
+    with mock.patch.dict(PRIORS), mock.patch.dict(sys.modules):
+        assert lh.LogitsOptions(prior="sharp").prior.options == {"scale": 0.1}
+
+
+def test_a_name_that_is_taken_and_a_module_that_fails_cost_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    groups = {
+        plugins.PROGRAMS: {"run": "toy:main", "lost": "no_such_module:main"},
+        plugins.OPTIONS: {"toy": "no_such_module"},
+    }
+    write_metadata(tmp_path, "other-heads", groups)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    taken = r"^latentheads\.programs 'run' of the package other-heads is left out: "
+    with pytest.warns(UserWarning, match=taken):
+        assert main(["lost"]) == 2
+    lost = "latentheads.programs 'lost' of the package other-heads cannot be loaded: ModuleNotFound"
+    assert capsys.readouterr().err.startswith(f"latentheads: error: {lost}")
+    with pytest.warns(UserWarning, match="'toy' of the package other-heads cannot be loaded: Mod"):
+        assert plugins.load_options.__wrapped__()
+    with pytest.raises(OptionError, match="must be one of delta, "):
+        lh.LogitsOptions(prior="sharp")
+
+
+def test_the_librarys_own_sections_are_those_that_are_installed() -> None:
+    """Where they differ the environment is of an older state: ``make`` installs it again."""
+    declared = read_project(ROOT)["entry-points"]
+    for group, points in declared.items():
+        own = [p for p in entry_points(group=group) if p.dist and p.dist.name == "latentheads"]
+        assert {point.name: point.value for point in own} == points, "run make: it installs again"
