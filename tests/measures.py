@@ -1,4 +1,4 @@
-"""Measures the code: lines, lengths of functions, names, and how far a latent or a metric reaches.
+"""Measures the code: what one has to have read to be sure of a module, circles, lines, names.
 
 python -m tests.measures                 # this checkout
 python -m tests.measures ../before .     # a column for each checkout
@@ -8,163 +8,104 @@ from __future__ import annotations
 
 import argparse
 import ast
-import io
-import re
-import tokenize
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 
-PRODUCT = ("latentheads", "models", "guides", "experiments")
-NOT_SHIPPED = ("results", "notebooks", "studies")
-FILLER = {"found", "each", "known", "said", "made", "given", "place", "it"}
+from tests.imports import WHEEL, Imports, find_circles, find_imports, find_modules, reachable
+
+LATENTS = (
+    *("latents.alignments.aligner", "latents.bernoulli_heads.latent", "latents.copy.heads"),
+    *("latents.latent", "latents.logits.priors", "latents.selection.selector"),
+)
+ENTRIES = (
+    *("data.pairs", "guide", "guides.cascaded", "guides.tied", "inference.bound"),
+    *("inference.objective", *LATENTS, "model", "models.translation"),
+    *("runs.settings", "runs.trainer", "training.engine"),
+)
+"""The modules that a reader begins with."""
+
+NAMED = ("latents.latent", "guides.cascaded", "models.translation", "runs.trainer")
+"""Those of them that have a row of their own."""
+
+CONFIGURATION = (
+    *("arguments", "checks", "class_spec", "errors", "options", "own_classes", "values"),
+    "experiments.cli",
+)
+"""Modules and packages of options, checks and command lines."""
+
+FILLER = {"each", "found", "known", "law", "place", "said", "told"}
 """Names of variables that do not say what they hold."""
 
-LATENTS = {
-    "alignments": {"alignment", "alignments", "aligner"},
-    "selection": {"selection", "selections", "selector", "selecting"},
-    "gates": {"gate", "gates", "gated"},
-    "speech": {"speech"},
-}
-"""The words that name a kind of latent, or of source."""
 
-METRICS = ("wer", "bleu")
-NOTE = re.compile(r"# *(noqa|type:|fmt:)")
-"""A comment for a tool."""
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+def count_lines(paths: Iterable[Path]) -> int:
+    """The lines of some files."""
+    return sum(len(path.read_text("utf-8").splitlines()) for path in paths)
 
 
-@dataclass(frozen=True)
-class Source:
-    """A file of Python."""
-
-    path: Path
-    root: Path
-
-    @cached_property
-    def text(self) -> str:
-        return self.path.read_text("utf-8")
-
-    @property
-    def lines(self) -> int:
-        return len(self.text.splitlines())
-
-    @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.text)
-
-    @property
-    def functions(self) -> list[Function]:
-        return [node for node in ast.walk(self.tree) if isinstance(node, Function)]
-
-    @property
-    def raises(self) -> int:
-        return sum(isinstance(node, ast.Raise) for node in ast.walk(self.tree))
-
-    @cached_property
-    def tokens(self) -> list[tokenize.TokenInfo]:
-        return list(tokenize.generate_tokens(io.StringIO(self.text).readline))
-
-    @property
-    def comments(self) -> int:
-        """Comments for a reader, beside code or alone."""
-        comments = (token for token in self.tokens if token.type == tokenize.COMMENT)
-        return sum(not NOTE.match(token.string) for token in comments)
-
-    @cached_property
-    def words(self) -> set[str]:
-        """The parts of all identifiers and keys: those of ``paper_wer`` are paper and wer."""
-        kinds = (tokenize.NAME, tokenize.STRING)
-        names = [t.string for t in self.tokens if t.type in kinds and " " not in t.string]
-        parts = (re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name) for name in names)
-        return {part.lower() for found in parts for part in found}
-
-    def belongs_to(self, words: set[str]) -> bool:
-        """Whether a folder or the file itself is called by one of the words."""
-        parts = self.path.relative_to(self.root).with_suffix("").parts
-        return any(words & {*part.split("_")} for part in parts)
+def read_set(imports: Imports, files: dict[str, Path], module: str) -> int:
+    """The lines of a module and of all that it imports, directly or not."""
+    return count_lines(files[name] for name in {module} | reachable(imports, module))
 
 
-def lines_of(function: Function) -> int:
-    """The lines of a function with its docstring, without its decorators."""
-    return (function.end_lineno or 0) - function.lineno + 1
+def count_raises(paths: Iterable[Path]) -> int:
+    """The ``raise`` statements of some files."""
+    return sum(isinstance(node, ast.Raise) for path in paths for node in nodes_of(path))
 
 
-def own_nodes(function: Function) -> Iterator[ast.AST]:
-    """The nodes of a function without those of functions and classes within it."""
-    waiting: list[ast.AST] = list(ast.iter_child_nodes(function))
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, Function | ast.ClassDef):
-            waiting += ast.iter_child_nodes(node)
+def count_fillers(paths: Iterable[Path]) -> int:
+    """How often some files bind a name that does not say what it holds."""
+    return sum(binds_filler(node) for path in paths for node in nodes_of(path))
 
 
-def binds_filler(function: Function) -> bool:
-    """Whether a parameter or a variable of a function has a name that says nothing."""
-    return any(
-        (isinstance(node, ast.arg) and node.arg in FILLER)
-        or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in FILLER)
-        for node in own_nodes(function)
-    )
+def nodes_of(path: Path) -> Iterable[ast.AST]:
+    """The syntax tree of a file, node by node."""
+    return ast.walk(ast.parse(path.read_text("utf-8")))
 
 
-def sources(root: Path, folders: tuple[str, ...]) -> list[Source]:
-    """The files below some folders; links are not followed."""
-    paths = (path for folder in folders for path in sorted((root / folder).rglob("*.py")))
-    return [Source(path, root) for path in paths]
+def binds_filler(node: ast.AST) -> bool:
+    """Whether a parameter or a variable of such a name is bound here."""
+    if isinstance(node, ast.Name):
+        return isinstance(node.ctx, ast.Store) and node.id in FILLER
+    return isinstance(node, ast.arg) and node.arg in FILLER
 
 
-def public_names(root: Path) -> int:
+def public_names(package: Path) -> int:
     """The names of ``import latentheads as lh``, and its parts."""
-    tree = Source(root / "latentheads" / "__init__.py", root).tree
-    values = {
+    tables = {
         ast.unparse(node.targets[0]): ast.literal_eval(node.value)
-        for node in tree.body
+        for node in ast.parse(package.read_text("utf-8")).body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("PLACES", "FOLDERS")
     }
-    return sum(map(len, values.values()))
-
-
-def glossary_rows(root: Path) -> int:
-    """Rows of the tables of the glossary, without their heads."""
-    lines = (root / "docs" / "glossary.md").read_text("utf-8").splitlines()
-    rows = [line for line in lines if line.startswith("|")]
-    rules = [line for line in rows if not line.strip("|-: ")]
-    return len(rows) - 2 * len(rules)  # a head stands above each rule
+    return sum(map(len, tables.values()))
 
 
 def measure(root: Path) -> dict[str, str]:
     """All measures of a checkout."""
-    code = sources(root, PRODUCT)
-    shipped = [s for s in code if not {*NOT_SHIPPED} & {*s.path.relative_to(root).parts}]
-    functions = [function for source in shipped for function in source.functions]
-    lengths, lines = [lines_of(function) for function in functions], sum(s.lines for s in shipped)
-    fillers = sum(map(binds_filler, functions))
-    named = {
-        f"files outside its own that name {kind}": sum(
-            bool(words & s.words) and not s.belongs_to(words) for s in shipped
-        )
-        for kind, words in LATENTS.items()
+    root = root.resolve()
+    files = find_modules(root, WHEEL)
+    imports = find_imports(files)
+    entries = [f"latentheads.{name}" for name in ENTRIES if f"latentheads.{name}" in files]
+    read_sets = {name: read_set(imports, files, name) for name in entries}
+    circles = find_circles(imports)
+    lines = count_lines(files.values())
+    packages = tuple(f"latentheads.{name}." for name in CONFIGURATION)
+    tests = [*(root / "tests").rglob("*.py")]
+    sizes = {name: read_sets.get(f"latentheads.{name}") for name in NAMED}
+    rows = {
+        "read set, median of the entry modules": f"{median(read_sets.values()):,.0f}",
+        **{f"read set of {name}": f"{size or 0:,}" for name, size in sizes.items()},
+        "circles, files in them": f"{len(circles)}, {sum(map(len, circles))}",
+        "lines of options, checks, cli": count_lines(
+            path for name, path in files.items() if f"{name}.".startswith(packages)
+        ),
+        "raise, a thousand lines": f"{1000 * count_raises(files.values()) / lines:.1f}",
+        "lines of the wheel": lines,
+        "lines of tests": count_lines(tests),
+        "filler names bound in tests": count_fillers(tests),
+        "public names": public_names(files["latentheads"]),
     }
-    return {
-        "lines of the wheel": f"{lines:,}",
-        "lines of studies": f"{sum(s.lines for s in code if 'studies' in s.path.parts):,}",
-        "lines of tests": f"{sum(s.lines for s in sources(root, ('tests',))):,}",
-        "functions": f"{len(functions):,}",
-        "their lines: median, p90, longest": f"{median(lengths):.0f}, "
-        f"{quantiles(lengths, n=10)[-1]:.0f}, {max(lengths)}",
-        "raise, a thousand lines": f"{1000 * sum(s.raises for s in shipped) / lines:.1f}",
-        "comments": f"{sum(s.comments for s in shipped):,}",
-        "functions that bind a filler name": f"{fillers:,}",
-        "public names": str(public_names(root)),
-        "rows of the glossary": str(glossary_rows(root)),
-        **{name: str(number) for name, number in named.items()},
-        **{f"files that name {m}": str(sum(m in s.words for s in shipped)) for m in METRICS},
-    }
+    return {name: f"{row:,}" if isinstance(row, int) else row for name, row in rows.items()}
 
 
 def main() -> None:

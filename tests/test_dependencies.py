@@ -5,12 +5,11 @@ Imports for types and within functions count too: whoever reads a module has to 
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Mapping, Set
 from pathlib import Path
 
 from latentheads.latents.registry import LATENTS
 from tests.experiments.programs import ROOT
+from tests.imports import find_circles, find_imports, find_modules
 
 NAMING = {
     "alignments": {"latentheads.latents.default"},
@@ -24,73 +23,6 @@ NAMING = {
     },
 }
 """The modules of the core that name a kind of latent, by kind."""
-
-Imports = Mapping[str, Set[str]]
-"""The modules that each module imports, by name."""
-
-
-def find_modules(root: Path) -> dict[str, Path]:
-    """The files of the library by the names of their modules; links to folders are skipped."""
-    files = {}
-    for top in ("latentheads", "models", "guides"):
-        for path in (root / top).rglob("*.py"):
-            if path.resolve() == path:
-                name = ".".join(path.relative_to(root).with_suffix("").parts)
-                name = name.removesuffix(".__init__")
-                files[name if top == "latentheads" else f"latentheads.{name}"] = path
-    return files
-
-
-def imported_names(path: Path, package: str) -> set[str]:
-    """The dotted names in all import statements of a file.
-
-    Args:
-        path: The file.
-        package: Its package, for relative imports.
-    """
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")[: -node.level + 1 or None] if node.level else []
-            module = ".".join([*parents, *([node.module] if node.module else [])])
-            names |= {f"{module}.{alias.name}" for alias in node.names}
-    return names
-
-
-def find_imports(modules: Mapping[str, Path]) -> dict[str, set[str]]:
-    """The modules of the library that each of them imports."""
-    imports = {}
-    for name, path in modules.items():
-        package = name if path.stem == "__init__" else name.rpartition(".")[0]
-        imports[name] = {
-            imported if imported in modules else imported.rpartition(".")[0]
-            for imported in imported_names(path, package)
-        } & (modules.keys() - {name})
-    return imports
-
-
-def reachable(imports: Imports, start: str) -> set[str]:
-    """The modules that one imports, directly or not; itself only in a circle."""
-    found, todo = set[str](), list(imports[start])
-    while todo:
-        module = todo.pop()
-        if module not in found:
-            found.add(module)
-            todo += imports[module]
-    return found
-
-
-def find_circles(imports: Imports) -> list[set[str]]:
-    """Sets of modules that import each other."""
-    reach = {name: reachable(imports, name) for name in imports}
-    circles = [
-        {other for other in reach[name] if name in reach[other]}
-        for name in imports
-        if name in reach[name]
-    ]
-    return [circle for index, circle in enumerate(circles) if circle not in circles[:index]]
 
 
 def test_a_circle_is_found_behind_a_type_and_within_a_function(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ class Callback:
         ...         print(record["step"], is_best, "elbo" in record["valid"])
         >>> options = {"steps": 2, "warmup_steps": 1, "quiet": True}
         >>> fitted = lh.fit(model, guide, [batch], callbacks=[Bounds()], **options)
+        1 True True
         2 True True
     """
 

@@ -29,11 +29,16 @@ CONTEXT.set_forkserver_preload(
 )
 
 
-def start(name: str, *words: str, said: Path, ranks: int = 1) -> ForkServerProcess:
-    """Starts a program that writes all that it says to a file; many ranks as torchrun does."""
-    process = CONTEXT.Process(target=_begin, args=(name, words, said, ranks))
+def fork_off(function: Callable[..., object], *arguments: object, said: Path) -> ForkServerProcess:
+    """Starts a function in a process of its own, which writes all that it says to a file."""
+    process = CONTEXT.Process(target=_call, args=(function, arguments, said))
     process.start()
     return process
+
+
+def start(name: str, *words: str, said: Path, ranks: int = 1) -> ForkServerProcess:
+    """Starts a program that writes all that it says to a file; many ranks as torchrun does."""
+    return fork_off(_run_program, name, words, ranks, said=said)
 
 
 @dataclass
@@ -77,13 +82,20 @@ def _file_of(end: Connection, mode: str) -> BinaryIO:
 def _talk(
     name: str, words: tuple[str, ...], said: Path, given: Connection, out: Connection
 ) -> None:
-    for place, end in enumerate((given, out)):
-        os.dup2(end.fileno(), place)
+    heed_signals()
+    for descriptor, end in enumerate((given, out)):
+        os.dup2(end.fileno(), descriptor)
         end.close()
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
     os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     main = import_module(f"latentheads.experiments.{name.removesuffix('.py')}").main
     sys.exit(main(words))
+
+
+def heed_signals() -> None:
+    """Signals end this process, also where the tests run under nohup, which ignores a hang-up."""
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager
@@ -103,11 +115,16 @@ def ended(process: ForkServerProcess, seconds: int = 120) -> int | None:
     return process.exitcode
 
 
-def _begin(name: str, words: tuple[str, ...], said: Path, ranks: int) -> None:
+def _call(function: Callable[..., object], arguments: tuple[object, ...], said: Path) -> None:
+    heed_signals()
     os.environ["OMP_NUM_THREADS"] = "1"
     file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)
+    function(*arguments)
+
+
+def _run_program(name: str, words: tuple[str, ...], ranks: int) -> None:
     main = import_module(f"latentheads.experiments.{name.removesuffix('.py')}").main
     sys.exit(main(words) if ranks == 1 else _launch(main, words, ranks))
 

@@ -7,8 +7,8 @@ import gzip
 import json
 import os
 import signal
-import subprocess
-from functools import partial
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,8 +16,8 @@ import pytest
 from latentheads.contrib.heads.word_alignment import align_texts
 from latentheads.experiments import align as program
 from latentheads.runs.loading import load_run
-from tests.experiments.processes import ended, start
-from tests.experiments.programs import assert_one_line, command, inside
+from tests.experiments.processes import ended, fork_off, start
+from tests.experiments.programs import assert_one_line, inside
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
 from tests.latentheads.runs.trained import train
 
@@ -40,12 +40,7 @@ def texts(tmp_path: Path) -> tuple[str, str]:
 
 def test_two_files_give_the_links_of_every_line(texts: tuple[str, str], tmp_path: Path) -> None:
     out, scores = tmp_path / "links", tmp_path / "scores"
-    done = subprocess.run(
-        command("align.py", *texts, "--out", str(out), "--scores", str(scores)),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = inside("align.py", *texts, "--out", str(out), "--scores", str(scores))
     assert (done.returncode, done.stdout) == (0, "")
     assert out.read_text().split("\n") == [*LINKS, ""]
     facts = [json.loads(line) for line in scores.read_text().splitlines()]
@@ -154,18 +149,19 @@ def test_a_file_is_written_or_refused_before_training(
     assert (done.returncode == 0) == out.is_file() == ("training step" in done.stderr)
 
 
-def test_closed_standard_output_is_one_line_before_training(texts: tuple[str, str]) -> None:
-    done = subprocess.run(
-        command("align.py", *texts),
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        preexec_fn=partial(os.close, 1),
-    )
-    assert (done.returncode, done.stderr) == (
-        2,
-        "align.py: error: standard output is closed, and it is needed\n",
-    )
+def align_without_output(words: tuple[str, str]) -> None:
+    """As Python begins where standard output is closed."""
+    os.close(1)
+    sys.stdout = None
+    sys.exit(program.main(words))
+
+
+def test_closed_standard_output_is_one_line_before_training(
+    texts: tuple[str, str], tmp_path: Path
+) -> None:
+    said = tmp_path / "said"
+    assert ended(fork_off(align_without_output, texts, said=said)) == 2
+    assert said.read_text() == "align.py: error: standard output is closed, and it is needed\n"
 
 
 @pytest.mark.parametrize("failing", ["keep", "scores", "links"])
@@ -212,8 +208,10 @@ def test_a_stopped_training_leaves_no_file(tmp_path: Path) -> None:
     out, said = tmp_path / "links", tmp_path / "said"
     options = ("--iterations", "100000", "--out", str(out), "--keep", str(tmp_path / "kept"))
     process = start("align.py", english, german, *options, said=said)
-    process.join(6)
-    assert process.is_alive()
+    deadline = time.monotonic() + 120
+    while not said.exists() or "training step" not in said.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGINT)
     assert ended(process) == 130

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from safetensors.torch import load_file
 
 from latentheads import load_run
 from latentheads.contrib.heads import align, score_alignments, score_best_attention
+from latentheads.corpora import pydoc
 from latentheads.metrics.alignment import read_pharaoh, write_pharaoh
 from tests.experiments.breaks import assert_same_ends, stopped_in
 from tests.experiments.programs import assert_refused, inside, results_of, succeed
@@ -28,6 +31,14 @@ TEXT += ["--train.checkpoint_every=2", "--train.tokens=128", "--guide=cascaded"]
 CHAIN = ("--alignments.blocks=1", "--alignments.prior=chain", "--alignments.width=4")
 COPY = ("--latents=copy", "--copy.width=4", "--copy.window=100", "--loss=marginal")
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_lines() -> Iterator[None]:
+    """Validation and test of running text are as short as the training is."""
+    parts = pydoc.Split(*(part[:40] for part in pydoc.split()))
+    with mock.patch.object(pydoc, "split", return_value=parts):
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +9,9 @@ import torch
 
 from latentheads import load_run
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
+from tests.experiments.processes import ended, start
 from tests.experiments.programs import assert_one_line, inside, results_of
 
-ROOT = Path(__file__).parents[2]
 QUICK = (
     *("--data=grammar", "--data.sentences=60", "--data.held_out=7", "--network.width=8"),
     *("--network.feed_forward=8", "--network.heads=2", "--network.layers=1", "--train.steps=4"),
@@ -68,19 +65,12 @@ def test_a_run_is_loaded_and_translates(base: Path, tmp_path: Path) -> None:
     assert len(done.stdout.splitlines()) == 1
 
 
-def test_a_real_process_trains_scores_and_resumes(tmp_path: Path) -> None:
-    out = str(tmp_path / "process")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    for program, words in (
-        ("run.py", (*QUICK, *GATES, "--loss=marginal", "--out", out)),
-        ("run.py", (*QUICK, *GATES, "--loss=marginal", "--out", out)),
-    ):
-        command = [sys.executable, f"experiments/{program}", *words]
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-    assert results_of(Path(out))["test"]["exact"] < 0
+def test_a_process_of_its_own_goes_on_with_a_run(tmp_path: Path) -> None:
+    out, said = tmp_path / "process", tmp_path / "said"
+    for _ in range(2):
+        process = start("run.py", *QUICK, *GATES, "--loss=marginal", f"--out={out}", said=said)
+        assert ended(process) == 0, said.read_text()
+    assert results_of(out)["test"]["exact"] < 0
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
-from latentheads.batch import EOS, UNK
-from latentheads.corpora import Words
-from latentheads.corpora.subwords import Subwords
+from latentheads.batch import EOS
 from latentheads.data import PythonDocs
 from latentheads.runs import generation
 from tests.experiments.processes import ended, talking
@@ -27,7 +24,6 @@ from tests.experiments.programs import (
     succeed,
 )
 from tests.latentheads.runs.trained import train
-from tests.typechecking import unchecked
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -65,7 +61,9 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     found = load_run(run)
     data = PythonDocs(block=6, context=2)
-    loaded = replace(found, settings=replace(found.settings, data=data))
+    processor = data.processor(found.target, found.source)
+    settings = replace(found.settings, data=data)
+    loaded = replace(found, settings=settings, processor=processor)
     monkeypatch.setattr(generate, "open_run", lambda *_: loaded)
     seen: dict[str, Any] = {"vocabulary": loaded.target}
     draw = generation.sample_text
@@ -252,55 +250,6 @@ def test_running_text_goes_on_behind_the_end_of_a_line(say: Say, running: dict[s
     words = len(" ".join(lines).split())
     lines_ended = len(lines) - 4  # each text: its last line and an empty one
     assert words + lines_ended == 3 + 2 * 40 + 1
-
-
-def pieces(**options: Any) -> Subwords:
-    return Subwords.train(["the old men sing", "The old — ÄB \t x"] * 9, 300, **options)
-
-
-PROMPT = "The OLD — zork ☃"
-
-
-@pytest.mark.parametrize("lowercase", [False, True])
-@pytest.mark.parametrize("tokenised", [False, True])
-@pytest.mark.parametrize("prompt", ["", PROMPT, "the ", "  x"])
-def test_subwords_stand_behind_the_very_prompt(
-    lowercase: bool, tokenised: bool, prompt: str
-) -> None:
-    from latentheads.runs.generation import Sampling, continue_text
-
-    target = pieces(lowercase=lowercase, tokenised=tokenised)
-    given: list[list[int]] = []
-
-    def draw(_: Any, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-        given.extend(map(list, prompts))
-        return [target.encode("old men") for _ in prompts]
-
-    trained: Any = Mock(target=target, data=Mock(block=0))
-    sampling: Any = Mock(spec=Sampling)
-    sampling.sample = draw
-    found = list(unchecked(continue_text)(trained, sampling, prompt, 2))
-    assert found == [f"{prompt} old men" if prompt else "old men"] * 2
-    assert given == [target.encode(prompt)[:-1]] * 2
-
-
-def test_a_newline_within_a_line_becomes_a_space() -> None:
-    from latentheads.runs.generation import decode_text
-
-    target = pieces()
-    tokens = [*target.encode("the\nold"), *target.encode("men\n"), EOS]
-    assert decode_text(target, tokens) == "the old\nmen \n\n"
-
-
-def test_no_prompt_holds_a_special_token_but_the_end_of_a_line() -> None:
-    from latentheads.runs.generation import encode_prompt
-
-    words = Words(["the", "old"])
-    the, old = words.encode("the old")[:-1]
-    assert encode_prompt(words, "the\nold", False) == [the, old]
-    assert encode_prompt(words, "the\n\nold\n", True) == [the, EOS, EOS, old, EOS]
-    assert encode_prompt(words, "<pad> <bos> <eos> <unk>", True) == [UNK] * 4
-    assert encode_prompt(words, "", True) == encode_prompt(words, "", False) == []
 
 
 # Mistakes.

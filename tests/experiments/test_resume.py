@@ -20,7 +20,7 @@ import torch
 
 from latentheads.training import checkpoints
 from tests.experiments.breaks import assert_same_ends, stopped_in, told
-from tests.experiments.processes import ended, heeded, start
+from tests.experiments.processes import ended, start
 from tests.experiments.programs import SHORT, TINY, assert_refused, inside, results_of, succeed
 
 WORDS = [*TINY, "--network.layers=1", "--network.dropout=0.2", "--samples=2", "--train.tokens=128"]
@@ -92,15 +92,14 @@ def test_a_run_that_is_told_to_end_names_its_checkpoint(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     out, said = tmp_path / "run", tmp_path / "said"
-    with heeded(number):
-        process = start("run.py", *WORDS, "--train.steps=9999", f"--out={out}", said=said)
-        deadline = time.monotonic() + 120
-        while reached(out) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        assert process.pid is not None
-        os.kill(process.pid, number)
-        assert ended(process) == 128 + number
+    process = start("run.py", *WORDS, "--train.steps=9999", f"--out={out}", said=said)
+    deadline = time.monotonic() + 120
+    while reached(out) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert process.pid is not None
+    os.kill(process.pid, number)
+    assert ended(process) == 128 + number
     last = re.escape(str(out / "checkpoints" / "last.safetensors"))
     line = said.read_text().splitlines()[-1]
     stopped = re.fullmatch(rf"run.py: stopped after step (\d+): {last} is of step (\d+); .*", line)

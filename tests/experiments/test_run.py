@@ -341,7 +341,7 @@ MISTAKES = [
     (f"{PRIOR} realformer", "--logits.prior 'realformer' is a recipe: use recipe realformer"),
     ("--recipe tied", "'tied' is not a recipe but a guide: use guide tied"),
     ("--latents logits --guide.hidden 0", "hidden must be at least 1, got 0"),
-    ("--guide guides:Guide", "guide 'guides:Guide' is abstract: it must define family"),
+    ("--guide latentheads.guides:Guide", "Guide' is abstract: it must define family"),
     (f"{PRIOR} tied --guide autoregressive --guide.form masked", "has no option 'form'"),
     ("--recipe coda --guide tied", "recipe coda sets prior and guide: drop guide"),
     ("--recipe coda+group+subset", "one selection strategy, or gates, stands behind a recipe"),

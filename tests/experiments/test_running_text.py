@@ -99,7 +99,11 @@ MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (write("valid.txt", b"one\n\xff\n"), "", "valid.txt, line 2: byte 0xff is not UTF-8"),
     (write("test.txt", b""), "", "test.txt is empty"),
     (write("test.txt", b" \n\n"), "", "novel has no word in test"),
-    (None, "--data grammar --network.share all", "share all needs one joint vocabulary"),
+    (
+        None,
+        "--data grammar --data.sentences 60 --data.held_out 12 --network.share all",
+        "share all needs one joint vocabulary",
+    ),
     (None, "--data.block 5 --data.context 5", "context must lie in 0 ... 4, a block less one,"),
     (None, "--data.unit letter", "--data.unit must be one of word, subword; got 'letter'"),
     (None, f"{RARE} {SUBWORDS}", "network.adaptive needs words in"),

@@ -39,7 +39,7 @@ def trained(model: Any, name: str) -> tuple[float, float]:
     """What a guide lacks at the end of training, and the exact log p."""
     batch = Batch(torch.tensor([[5]]), torch.tensor([[4, 6, 7]]))
     guide = attach(name, model, "prefix", size=0.1)
-    search = torch.optim.LBFGS(guide.parameters(), max_iter=60, line_search_fn="strong_wolfe")
+    search = torch.optim.LBFGS(guide.parameters(), max_iter=30, line_search_fn="strong_wolfe")
 
     def lost() -> Tensor:
         search.zero_grad()

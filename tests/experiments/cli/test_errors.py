@@ -29,8 +29,9 @@ from latentheads.experiments.cli.errors import (
     warn_unknown,
     write_stdout,
 )
+from latentheads.files import atomic_write
 from latentheads.options import OptionError
-from tests.experiments.processes import heeded
+from tests.experiments.processes import ended, fork_off
 from tests.experiments.programs import ROOT, command, deserted, status_of
 from tests.typechecking import unchecked
 
@@ -296,33 +297,22 @@ def test_unknown_words_are_told_without_their_control_characters(
     assert said == f"some.py: not in the vocabulary: a\\x1b[31mb, {cut}, {named} and 1 more\n"
 
 
-STOPPED_WRITING = """
-import os, signal, sys
-from pathlib import Path
-from latentheads.experiments.cli.errors import error_handling
-from latentheads.files import atomic_write
-with error_handling("some.py", on_interrupt="nothing is left"):
-    with atomic_write(Path("file")) as partial:
+def stop_while_writing(number: signal.Signals, file: Path) -> None:
+    with error_handling("some.py", on_interrupt="nothing is left"), atomic_write(file) as partial:
         partial.write_text("half")
-        os.kill(os.getpid(), int(sys.argv[1]))
-"""
+        signal.raise_signal(number)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_while_a_file_is_written_leaves_nothing(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    (tmp_path / "file").write_text("older")
-    with heeded(number):
-        done = subprocess.run(
-            [sys.executable, "-c", STOPPED_WRITING, str(number.value)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert (done.returncode, done.stderr) == (128 + number, "some.py: stopped; nothing is left\n")
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "older")]
+    folder, said = tmp_path / "folder", tmp_path / "said"
+    folder.mkdir()
+    (folder / "file").write_text("older")
+    assert ended(fork_off(stop_while_writing, number, folder / "file", said=said)) == 128 + number
+    assert said.read_text() == "some.py: stopped; nothing is left\n"
+    assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("file", "older")]
 
 
 @pytest.mark.parametrize("text", ["x" * 10**6, "the dog " * 10**5])

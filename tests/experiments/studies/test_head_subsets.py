@@ -14,6 +14,12 @@ from latentheads.experiments.studies.subsets import guides, objectives
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How good an optimum is after all of its steps is tested with the guides."""
+    monkeypatch.setattr(guides, "CHAIN_STEPS", 3)
+
+
 def call(part: str, run: Path, out: Path, *words: str) -> dict[str, Any]:
     assert head_subsets.main([part, str(run), f"--out={out}", "--sentences=5", *words]) == 0
     (network,) = json.loads(out.read_text("utf-8"))["networks"]

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import latentheads as lh
 from latentheads import Batch
@@ -45,6 +47,14 @@ def test_batches_do_not_sort_by_the_shorter_side() -> None:
     rows = [Rows.of([[9] * size for size in side]) for side in zip(*sizes, strict=True)]
     widths = [set(batch.source.ne(PAD).sum(-1).tolist()) for batch in batches(Part(*rows), 70, 1)]
     assert widths == [{2, 5}] * 4
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=60))
+@example([5, 3] * 150)  # so many that a sort which is not stable moves them
+def test_sentences_of_equal_length_keep_their_order(lengths: list[int]) -> None:
+    part = Part(Rows.of([[9] * length for length in lengths]), None)
+    in_order = sorted(range(len(lengths)), key=lambda index: lengths[index])
+    assert places_of(part, shuffle=False) == in_order
 
 
 def test_a_batch_carries_its_sentences_and_the_size_of_the_corpus(part: Part) -> None:

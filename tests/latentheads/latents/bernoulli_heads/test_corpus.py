@@ -75,12 +75,16 @@ def test_likelihoods_are_those_of_passes_of_the_whole_network(name: str) -> None
     model.eval()
     posterior = lh.head_posterior(model, BATCHES, names)
     assert "encoder.1.self, decoder.1.self: " in repr(posterior)
-    by_text = lh.head_posterior(model, BATCHES, ",".join(names))
-    assert torch.equal(by_text.log_likelihoods, posterior.log_likelihoods)
     expected = [by_choices(model, batch, blocks_of(model, *names)) for batch in BATCHES]
     torch.testing.assert_close(posterior.log_likelihoods, torch.cat(expected))
     assert posterior.tokens.tolist() == [4, 3, 2]
     assert posterior.heads[4] == ("decoder.1.self", 1)
+
+
+def test_blocks_are_named_in_a_list_or_a_text() -> None:
+    model, names = MODELS["plain"]().eval(), ("encoder.1.self", "decoder.1.self")
+    by_list, by_text = (lh.head_posterior(model, BATCHES, n) for n in (names, ",".join(names)))
+    assert torch.equal(by_text.log_likelihoods, by_list.log_likelihoods)
 
 
 def test_of_a_language_model_and_after_heads_were_removed() -> None:
