@@ -134,7 +134,7 @@ def fit_one(
     samples: int = 1,
     callbacks: Sequence[Callback] = (),
     quiet: bool,
-    loss: LossLike,
+    loss: Any,
     refuses_unused: bool = True,
     **training: Any,
 ) -> Fitted:
