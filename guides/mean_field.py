@@ -82,8 +82,8 @@ class MeanField(Guide):
                 self._noiseless = {}  # tensors with a graph cannot be copied with the guide
 
     def prepare(self) -> None:
-        """Compute every block's scores, unless the selection of heads is yet to be sampled."""
-        if self._blocks and not self._selection_keys:
+        """Compute every block's scores, unless a latent that they share is yet to be sampled."""
+        if self._blocks and not self.shared_posteriors:
             self._compute_noiseless_contexts()
 
     def _compute_noiseless_contexts(self) -> None:
@@ -93,7 +93,8 @@ class MeanField(Guide):
         recorder = _BlockStateRecorder(
             [site for site, family in families.items() if isinstance(family, TargetConditioned)]
         )
-        selections = {site: self.trace.nodes[site]["value"] for site in self._selection_keys}
+        sampled = [site for site in self.shared_posteriors if site in self.trace.nodes]
+        selections = {site: self.trace.nodes[site]["value"] for site in sampled}
         with (
             evaluation_mode(self.model),
             without_hooks(self.model),

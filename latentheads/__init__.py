@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from latentheads.distributions import HeadVariable as HeadVariable
     from latentheads.guide import Guide as Guide
     from latentheads.guide import ModelGuide as ModelGuide
-    from latentheads.guide import WithSelection as WithSelection
     from latentheads.handlers import PlugIn as PlugIn
     from latentheads.inference.bound import Importance as Importance
     from latentheads.inference.bound import Terms as Terms
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from latentheads.latents.copy.options import CopyOptions as CopyOptions
     from latentheads.latents.gates.options import GateOptions as GateOptions
     from latentheads.latents.logits.options import LogitsOptions as LogitsOptions
+    from latentheads.latents.selection.handlers import WithSelection as WithSelection
     from latentheads.latents.selection.options import SelectionOptions as SelectionOptions
     from latentheads.model import Decoder as Decoder
     from latentheads.model import HeadModel as HeadModel
@@ -102,7 +102,7 @@ PLACES = {
     "SelectionOptions": "latents.selection.options",
     "Settings": "runs.settings",
     "Trainer": "runs.trainer",
-    "WithSelection": "guide",
+    "WithSelection": "latents.selection.handlers",
     "WordAligner": "contrib.align.aligner",
     "Terms": "inference.bound",
     "align": "contrib.align.api",

@@ -8,14 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from inspect import signature
-from typing import Any, ClassVar, cast, get_args
+from typing import Any, ClassVar, TypeVar, cast, get_args
 
-import torch
 from pyro import poutine
 from pyro.infer.util import is_validation_enabled
 from pyro.poutine import Trace
 from pyro.poutine.guide import GuideMessenger
-from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
@@ -32,9 +30,9 @@ from latentheads.families import (
     check_head_distribution,
     check_positive_scale,
 )
-from latentheads.latents.active_heads import Selection, SelectionFamily
 from latentheads.latents.latent import (
     AutoConditionOn,
+    Latent,
     LatentModel,
     LatentPosterior,
     Structure,
@@ -42,9 +40,11 @@ from latentheads.latents.latent import (
 )
 from latentheads.latents.network import NetworkBlock
 from latentheads.layers.output import RowOutput
-from latentheads.names import SELECTION, Block, block_of
+from latentheads.names import Block
 from latentheads.parameters import register_parameters
 from latentheads.posterior_lookup import as_distribution, context_of
+
+P = TypeVar("P", bound=LatentPosterior)
 
 OF_TEXT = "discrete latents and, where words have rows, to logits of a decoder over all positions"
 """The latents whose posterior can be conditioned on a text."""
@@ -105,16 +105,13 @@ def check_pair(model: object, guide: object) -> None:
 class ModelGuide(Configured, GuideMessenger, nn.Module):
     """A guide that runs inside the model's own pass: one pass computes prior and posterior.
 
-    At every latent site, except a block's selection, Pyro calls :meth:`get_posterior` with the
-    site's prior, conditioned on all earlier samples. Pairs that carry no latent, which no density
-    counts, are sampled from the prior. Unlike Pyro's ``AutoMessenger`` this is a plain
+    At every latent site, except those that all sentences share, Pyro calls :meth:`get_posterior`
+    with the site's prior, conditioned on all earlier samples. Pairs that carry no latent, which no
+    density counts, are sampled from the prior. Unlike Pyro's ``AutoMessenger`` this is a plain
     ``torch.nn.Module``: it registers its parameters in each pass, and they never enter the global
     parameter store.
 
-    If the model's blocks select their heads, every guide has a posterior of the selection too.
-
     Attributes:
-        selections: The posterior of each block's selection.
         needs_trace: Whether it uses distributions in ``self.trace``. Otherwise training frees them
             as soon as their KL is computed; values are always kept.
         passes: Number of passes of the network for one bound.
@@ -131,6 +128,8 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
         of_text: Options of posteriors that are conditioned on a text: those of discrete latents,
             and of the logits of :func:`get_conditioned_block`.
         latent_posteriors: The posteriors of discrete latents, by site.
+        shared_posteriors: The posteriors of latents that all sentences share, such as a selection
+            of heads, by site. Every guide has them.
     """
 
     num_inputs = 1
@@ -148,15 +147,6 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
     def __init__(self, model: LatentModel) -> None:
         check_model(model)
         super().__init__(model)
-        self.selections = nn.ModuleDict()
-        self._selection_keys: dict[str, str] = {}
-        for head_block in model.selecting_blocks:
-            block, output_weight = head_block.block, head_block.output_weight
-            assert head_block.selector is not None
-            family = head_block.selector.posterior(block.attention_type, output_weight)
-            if family is not None:
-                self.selections[block.key] = family
-                self._selection_keys[block.site(SELECTION)] = block.key
 
     @classmethod
     def unused_options(cls, model: LatentModel, options: Mapping[str, Any]) -> dict[str, str]:
@@ -171,7 +161,7 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
         return {n: what for n, what in idle.items() if options.get(n, default[n]) != default[n]}
 
     def post_init(self) -> None:
-        """Make the posteriors of discrete latents, after the constructors of all subclasses.
+        """Make the posteriors of latents, after the constructors of all subclasses.
 
         Raises:
             ValueError: Options that were given have no effect in this model.
@@ -183,13 +173,16 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
         if self.condition_on == "auto":
             self.condition_on = "target" if discrete else "source"
         self.latent_posteriors: dict[str, LatentPosterior] = {}
-        for name, latent in self.model.latents.items():
-            if self.structure is None:
-                break
-            posterior = latent.make_posterior(self.model, self.structure, self.condition_on)
+        self.shared_posteriors: dict[str, LatentPosterior] = {}
+        structure = self.structure or "mean-field"
+        for latent in self.model.latents.values():
+            if self.structure is None and not latent.is_shared:
+                continue
+            posterior = latent.make_posterior(self.model, structure, self.condition_on)
             if posterior is not None:
-                setattr(self, name, posterior)
-                self.latent_posteriors |= dict.fromkeys(latent.sites, posterior)
+                setattr(self, latent.posterior_name, posterior)
+                posteriors = self.shared_posteriors if latent.is_shared else self.latent_posteriors
+                posteriors.update(posterior.by_site(latent.sites))
 
     def latent_posterior(self, name: str, prior: Any) -> Any:
         """The posterior at a site of a discrete latent; at any other site the prior itself.
@@ -223,21 +216,34 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
     def prune(self, block: Block, heads: Sequence[int]) -> None:
         """Keep some heads of a block, and drop the parameters of those that the model pruned."""
 
-    def remove_selection(self, block: Block) -> None:
-        """Drop the selection of a block that the model no longer samples."""
-        del self.selections[block.key]
-        del self._selection_keys[block.site(SELECTION)]
+    @property
+    def posteriors(self) -> dict[str, LatentPosterior]:
+        """The posteriors of all latents that have one beside the families of blocks, by site."""
+        return self.shared_posteriors | self.latent_posteriors
+
+    def find_posteriors(self, kind: type[P]) -> dict[str, P]:
+        """The posteriors of a class, by site."""
+        return {site: part for site, part in self.posteriors.items() if isinstance(part, kind)}
+
+    def remove_posterior(self, latent: Latent) -> None:
+        """Drop the posterior of a latent that the model no longer samples."""
+        for site in getattr(self, latent.posterior_name).by_site(latent.sites):
+            self.shared_posteriors.pop(site, None)
+            self.latent_posteriors.pop(site, None)
+        delattr(self, latent.posterior_name)
 
     def _pyro_sample(self, msg: Any) -> None:
-        selection = self._selection_keys.get(msg["name"])
-        if selection is not None and not msg["is_observed"]:
-            msg["infer"]["prior"] = msg["fn"]
-            msg["fn"] = self.selections[selection]().expand(msg["fn"].batch_shape)
-            msg[SAVED_INFER] = msg["infer"]
-            return
         if not (msg["is_observed"] or site_is_subsample(msg)):
-            prior = msg["infer"]["prior"] = msg["fn"]
-            msg["fn"] = as_distribution(msg["name"], self.get_posterior(msg["name"], prior), prior)
+            name, prior = msg["name"], msg["fn"]
+            msg["infer"]["prior"] = prior
+            # a subclass that overrides get_posterior, such as the tied one, has these all the same
+            shared = self.shared_posteriors.get(name)
+            posterior = (
+                self.get_posterior(name, prior)
+                if shared is None
+                else shared.posterior_of(prior, self.batch)
+            )
+            msg["fn"] = as_distribution(name, posterior, prior)
         msg[SAVED_INFER] = msg["infer"]
         prior, posterior = msg["infer"].get("prior"), msg["fn"]
         heads = isinstance(prior, HeadVariable) and isinstance(posterior, HeadVariable)
@@ -295,11 +301,6 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
         batch = args[0] if args else kwargs["batch"]
         check_batch(batch)
         return cast(Batch, batch)
-
-    @property
-    def selection_families(self) -> list[SelectionFamily]:
-        """The posterior of the selection of every block that selects."""
-        return [cast(SelectionFamily, family) for family in self.selections.values()]
 
     @contextmanager
     def conditioned_on(self, batch: Batch) -> Iterator[None]:
@@ -384,7 +385,7 @@ class Guide(ModelGuide):
         """
         methods = "post_init", "get_posterior", "latent_posterior"
         has_own = any(getattr(type(self), name) is not getattr(Guide, name) for name in methods)
-        if self.is_tied or has_own or self.families or self.selections:
+        if self.is_tied or has_own or self.families or self.shared_posteriors:
             return
         if self.structure is None and self.model.is_summed_out:
             latents = self.model.latents.items()
@@ -473,30 +474,3 @@ def get_conditioned_block(model: LatentModel) -> NetworkBlock | None:
         ]:
             return max(blocks, key=lambda module: module.block.layer)
     return None
-
-
-class WithSelection(Messenger):
-    """Set every selection of heads to the mode of its posterior: the same at every decoding step.
-
-    Args:
-        guide: The guide; one without a selection changes nothing.
-        num_samples: Number of selections to sample from the posterior instead, each for one copy of
-            the sentences in a batch of as many copies; 0: use the mode.
-    """
-
-    def __init__(self, guide: ModelGuide | None, num_samples: int = 0) -> None:
-        super().__init__()
-        self.families = nn.ModuleDict() if guide is None else guide.selections
-        self.num_samples = num_samples
-
-    def _pyro_sample(self, msg: Any) -> None:
-        if isinstance(msg["fn"], Selection) and not msg["is_observed"]:
-            block = block_of(msg["name"]).replace(".", "_")
-            if block in self.families:
-                msg["value"] = self._value_of(self.families[block](), msg["fn"].shape())
-                msg["infer"].pop("unselected", None)
-
-    def _value_of(self, distribution: Selection, shape: torch.Size) -> Tensor:
-        if not self.num_samples:
-            return distribution.mode.expand(shape)
-        return distribution.expand(shape[:-1]).sample(torch.Size([self.num_samples])).flatten(0, -2)

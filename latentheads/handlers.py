@@ -79,7 +79,7 @@ class PlugIn(Messenger):
         if msg["infer"].get("unselected"):
             raise ValueError(
                 f"site {msg['name']!r}: the selection of heads comes from the guide; use the "
-                "plug-in network under latentheads.guide.WithSelection(guide)"
+                "plug-in network under lh.WithSelection(guide)"
             )
 
 

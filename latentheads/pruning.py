@@ -36,8 +36,14 @@ from latentheads.errors import shown
 from latentheads.families import Dependence
 from latentheads.guide import ModelGuide
 from latentheads.latents.active_heads import Selection
+from latentheads.latents.selector import SelectionFamily
 from latentheads.model import HeadModel
-from latentheads.names import ATTENTION_TYPES, attention_type_of, check_attention_types
+from latentheads.names import (
+    ATTENTION_TYPES,
+    SELECTION,
+    attention_type_of,
+    check_attention_types,
+)
 
 __all__ = ["all_heads", "fold_selection", "most_important", "random_importance", "remove_heads"]
 
@@ -157,12 +163,13 @@ def fold_selection(model: HeadModel, guide: ModelGuide) -> dict[str, Selection]:
     selector = model.selector
     if selector is None or not selector.is_foldable:
         return folded
+    families = guide.find_posteriors(SelectionFamily)
     for module in model.selecting_blocks:
-        posterior = guide.selections[module.block.key]()
+        posterior = families[module.block.site(SELECTION)]()
         module.output_weight.mul_(posterior.mode[0].repeat_interleave(module.size))
         folded[module.block.name] = posterior
-        guide.remove_selection(module.block)
         module.selector = None
+    guide.remove_posterior(selector)
     model.remove_latent(selector.name)
     model.is_pruned = True
     return folded

@@ -237,7 +237,7 @@ def test_no_selection_waits(
     number = {"static": 0, "group": 4}.get(law, 3)
     model = selecting(make_selector(law, 2, number, ("decoder-self",), 2, 3, **how))
     guide = attach("cascaded", model, 0.1)
-    for family in guide.selection_families:
+    for family in guide.posteriors.values():
         family.temperature = 1.0 if gradient == "straight-through" else None
     elbo = GRADIENTS[gradient](analytic=True)
     assert_same_there(there, elbo, model, guide, of_tasks(batch, one), [])

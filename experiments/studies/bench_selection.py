@@ -35,10 +35,11 @@ from latentheads.experiments.studies.benchmarks.growth import (
     race_at_all,
 )
 from latentheads.experiments.studies.benchmarks.racing import quartiles
-from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.handlers import SharedSamples
+from latentheads.latents.selection.handlers import WithSelection
 from latentheads.latents.selection.strategies import Strategy, make_selector
+from latentheads.latents.selector import SelectionFamily
 from latentheads.models import LanguageModel
 from latentheads.models.network import PreNorm
 from latentheads.names import SELECTION
@@ -86,8 +87,9 @@ def _forward(
     first = torch.arange(2 * size.heads, device=setting.device) < size.heads
     wanted = torch.where(first, 1.0, -1.0)
     values: dict[str, Tensor] = {}
+    families = guide.find_posteriors(SelectionFamily)
     for module in model.selecting_blocks:
-        family: Any = guide.selections[module.block.key]
+        family = families[module.block.site(SELECTION)]
         family.weight.data.copy_(wanted.expand_as(family.weight))
         values[module.block.site(SELECTION)] = family().mode.detach().requires_grad_()
 

@@ -20,11 +20,12 @@ from latentheads.batch import Batch, with_indices
 from latentheads.checks import check_samples, check_seed
 from latentheads.corpora.batches import iterate_batches
 from latentheads.corpora.part import Part
-from latentheads.guide import ModelGuide, WithSelection, check_pair
+from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import PlugIn, SharedSamples, evaluation_mode
 from latentheads.inference.bound import MIN_TAIL_SAMPLES, Importance, Terms, terms
 from latentheads.inference.display import TRUE_BOUND, scores_to_html, scores_to_text
 from latentheads.inference.non_finite import describe_non_finite
+from latentheads.latents.selection.handlers import WithSelection
 from latentheads.latents.summed_out import SummedOut
 from latentheads.metrics.scores import SCORES, Scores
 from latentheads.model import HeadModel

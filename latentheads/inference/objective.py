@@ -6,7 +6,7 @@ Free bits are those of Kingma et al. 2016, https://arxiv.org/abs/1606.04934.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 from pyro import poutine
@@ -58,6 +58,9 @@ class Head_ELBO(Trace_ELBO):
         num_samples: Samples of iwae and rws.
         **options: Those of ``Trace_ELBO``, such as ``num_particles``.
 
+    Attributes:
+        relaxes: Whether it learns what is discrete and not summed out by a relaxation of samples.
+
     Example:
         >>> from pyro.infer import SVI
         >>> from pyro.optim import Adam
@@ -65,6 +68,8 @@ class Head_ELBO(Trace_ELBO):
         >>> svi.step(batch) > 0
         True
     """
+
+    relaxes: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -85,6 +90,9 @@ class Head_ELBO(Trace_ELBO):
         self.free_bits = free_bits
         self.analytic = analytic
         self.objective, self.num_samples = objective, num_samples
+
+    def check_pair(self, model: Any, guide: ModelGuide) -> None:
+        """Raises an error for a pair that it cannot learn; a subclass may."""
 
     def _get_trace(
         self, model: Any, guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Distributions of which heads of a block are active, and the posterior that every guide has.
+"""Distributions of which heads of a block are active.
 
 A sample is exactly zeros and ones. Its gradient is that of a relaxation (straight-through: Bengio,
 Leonard and Courville 2013, https://arxiv.org/abs/1308.3432), which is biased, or none.
@@ -8,19 +8,16 @@ Log-probabilities, divergences and marginals are exact.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from pyro.distributions import TorchDistribution
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import constraints
 
 from latentheads.layers.numeric import as_tensor_like
-
-START = 0.01
-"""Standard deviation of the initial parameters, which breaks ties between candidates."""
 
 
 class Selection(TorchDistribution):
@@ -128,39 +125,3 @@ class EnumerableSelection(Selection):
     @property
     def _relaxation(self) -> float | None:
         return self.temperature if self.has_rsample else None
-
-
-class SelectionFamily(nn.Module):
-    """q(selection) of one block: the class of its prior, with learned logits.
-
-    The parameter is ``logits / gain``: an optimiser whose steps do not depend on the size of the
-    gradient, such as Adam, moves the logits ``gain`` times as far as a weight.
-
-    Attributes:
-        temperature: Temperature of the relaxation that gives the gradient; None: samples have none.
-
-    Args:
-        make_distribution: Makes the distribution from logits and a temperature.
-        start: The initial logits, up to noise.
-        gain: Ratio of logit and parameter.
-    """
-
-    def __init__(
-        self,
-        make_distribution: Callable[[Tensor, float | None], Selection],
-        start: Float[Tensor, "task candidate"],
-        gain: float,
-    ) -> None:
-        super().__init__()
-        self.make_distribution, self.gain = make_distribution, gain
-        self.temperature: float | None = 1.0
-        self.weight = nn.Parameter(start / gain + START * torch.randn_like(start))
-
-    @property
-    def logits(self) -> Float[Tensor, "task candidate"]:
-        """The logit of every candidate, for every task."""
-        return self.gain * self.weight
-
-    def forward(self) -> Selection:
-        """Makes the distribution of every task's selection."""
-        return self.make_distribution(self.logits, self.temperature)

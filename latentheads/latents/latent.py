@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
@@ -43,6 +43,40 @@ class LatentPosterior(nn.Module, ABC):
             batch: The sentences that the guide is conditioned on, with their targets.
         """
 
+    def by_site(self, sites: Collection[str]) -> Mapping[str, LatentPosterior]:
+        """The posterior of each site; by default this one of all.
+
+        Args:
+            sites: Those that the latent names.
+        """
+        return dict.fromkeys(sites, self)
+
+    def set_progress(self, step: int, steps: int, relaxes: bool) -> None:
+        """Prepares a step of training, as by the temperature of a relaxation; by default nothing.
+
+        Args:
+            step: The step, counted from 0.
+            steps: Steps of the whole training.
+            relaxes: Whether the loss learns what is discrete by a relaxation.
+        """
+
+
+class BlockPosteriors(nn.ModuleDict):
+    """The posteriors of a latent that has one for each block, by the block's key.
+
+    Args:
+        posteriors: The posterior of each block.
+        word: What the latent is called in the blocks' sites.
+    """
+
+    def __init__(self, posteriors: Mapping[Block, LatentPosterior], word: str) -> None:
+        super().__init__({block.key: posterior for block, posterior in posteriors.items()})
+        self._keys = {block.site(word): block.key for block in posteriors}
+
+    def by_site(self, sites: Collection[str]) -> Mapping[str, LatentPosterior]:
+        """The posterior of each block's site."""
+        return {site: cast(LatentPosterior, self[key]) for site, key in self._keys.items()}
+
 
 class Latent(ABC):
     """A kind of latent of a model, made by its options.
@@ -51,12 +85,15 @@ class Latent(ABC):
         name: Its name in the table of latents; the model keeps its modules by this name, and a
             guide its posterior.
         selects_heads: Whether it decides which heads of blocks are active.
+        is_shared: Whether all sentences share its value: then every guide has its posterior, also
+            one without a structure, and its KL counts once for the whole corpus.
         copies: Whether its heads may copy the token of the position that they point at.
         temperature: Of the relaxation that the loss ``relaxed`` is of; None: it has none.
     """
 
     name: ClassVar[str]
     selects_heads: ClassVar[bool] = False
+    is_shared: ClassVar[bool] = False
     copies: ClassVar[bool] = False
     temperature: float | None = None
 
@@ -76,6 +113,16 @@ class Latent(ABC):
         return ()
 
     @property
+    def posterior_name(self) -> str:
+        """The name that a guide keeps its posterior by, which begins names of its parameters."""
+        return self.name
+
+    @property
+    def objective(self) -> type[Any] | None:
+        """The class of the objective that learns it; None: ``Head_ELBO`` itself."""
+        return None
+
+    @property
     def fixed_blocks(self) -> Collection[str]:
         """Names of the blocks none of whose heads can be removed."""
         return ()
@@ -89,6 +136,14 @@ class Latent(ABC):
     def has_penalty(self) -> bool:
         """Whether its prior has a penalty in training: its KL then has weight 1, in closed form."""
         return False
+
+    def check_loss(self, model: LatentModel, loss: object) -> None:  # noqa: B027
+        """Raises an error for a loss that does not learn it as its options say; by default none.
+
+        Args:
+            model: The model.
+            loss: The ``pyro.infer.ELBO`` that training minimises.
+        """
 
     def set_vocabularies(self, source: Any, target: Any) -> None:  # noqa: B027
         """Sets the vocabularies of the model's ids; the default ignores them.
@@ -150,12 +205,12 @@ class Latent(ABC):
 
     def make_posterior(
         self, model: LatentNetwork, structure: Structure, condition_on: ConditionOn
-    ) -> LatentPosterior | None:
+    ) -> LatentPosterior | BlockPosteriors | None:
         """Makes the posterior of a guide; None: guides keep the prior, or have a family by block.
 
         Args:
             model: The model.
-            structure: The guide's structure.
+            structure: The guide's structure; mean-field for a shared latent of a guide without.
             condition_on: The text that the posterior is conditioned on.
         """
         return None

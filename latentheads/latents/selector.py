@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyro
 import torch
@@ -13,11 +13,20 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.latents.active_heads import Selection, SelectionFamily
+from latentheads.latents.active_heads import Selection
 from latentheads.latents.l0_penalty import L0Penalty
-from latentheads.latents.latent import Latent
+from latentheads.latents.latent import (
+    BlockPosteriors,
+    ConditionOn,
+    Latent,
+    LatentPosterior,
+    Structure,
+)
 from latentheads.latents.network import Choice, LatentNetwork, NetworkBlock
 from latentheads.names import ATTENTION_TYPES, SELECTION, check_attention_types, side_of
+
+START = 0.01
+"""Standard deviation of the initial parameters, which breaks ties between candidates."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +104,6 @@ class Selector(Latent):
             attention_type: The attention type of the block.
             like: A tensor of the model, for dtype and device.
         """
-
-    @abstractmethod
-    def posterior(self, attention_type: str, like: Tensor) -> SelectionFamily | None:
-        """Makes a new posterior with its own parameters; None: the selection is not latent."""
 
     @abstractmethod
     def sample(
@@ -212,7 +217,13 @@ class LatentSelector(Selector):
         gain: Ratio of a posterior's logits and its parameters; see :class:`SelectionFamily`.
     """
 
+    is_shared: ClassVar[bool] = True
     gain: ClassVar[float] = 10.0
+
+    @property
+    def posterior_name(self) -> str:
+        """The name in checkpoints, the same of all strategies and of gates."""
+        return "selections"
 
     @abstractmethod
     def distribution(
@@ -228,11 +239,27 @@ class LatentSelector(Selector):
         """The prior of the selection for every task."""
         return self.distribution(self.initial_logits(attention_type, like))
 
+    def make_posterior(
+        self, model: LatentNetwork, structure: Structure, condition_on: ConditionOn
+    ) -> BlockPosteriors:
+        """Makes the posterior of every block's selection: it depends on no sentence."""
+        return BlockPosteriors(
+            {
+                module.block: module.selector.posterior(
+                    module.block.attention_type, module.output_weight
+                )
+                for module in model.selecting_blocks
+            },
+            SELECTION,
+        )
+
     def posterior(self, attention_type: str, like: Tensor) -> SelectionFamily:
         """Makes a new posterior with its own parameters."""
-        return SelectionFamily(
-            self.distribution, self.initial_logits(attention_type, like.detach()), self.gain
-        )
+        return SelectionFamily(self, self.initial_logits(attention_type, like.detach()))
+
+    def temperature_at(self, step: int, steps: int) -> float | None:
+        """The temperature of the relaxation at a step of training; None: nothing is relaxed."""
+        return 1.0
 
     def sample(
         self, site: str, attention_type: str, like: Tensor
@@ -240,3 +267,42 @@ class LatentSelector(Selector):
         """Samples the selection."""
         value: Tensor = pyro.sample(site, self.prior(attention_type, like))
         return value
+
+
+class SelectionFamily(LatentPosterior):
+    """q(selection) of one block: the class of its prior, with learned logits.
+
+    The parameter is ``logits / gain``: an optimiser whose steps do not depend on the size of the
+    gradient, such as Adam, moves the logits ``gain`` times as far as a weight.
+
+    Attributes:
+        temperature: Temperature of the relaxation that gives the gradient; None: samples have none.
+
+    Args:
+        selector: Makes the distribution, and says at which temperature.
+        start: The initial logits, up to noise.
+    """
+
+    def __init__(self, selector: LatentSelector, start: Float[Tensor, "task candidate"]) -> None:
+        super().__init__()
+        self.selector, self.gain = selector, selector.gain
+        self.temperature: float | None = 1.0
+        self.weight = nn.Parameter(start / self.gain + START * torch.randn_like(start))
+
+    @property
+    def logits(self) -> Float[Tensor, "task candidate"]:
+        """The logit of every candidate, for every task."""
+        return self.gain * self.weight
+
+    def forward(self) -> Selection:
+        """Makes the distribution of every task's selection."""
+        return self.selector.distribution(self.logits, self.temperature)
+
+    def posterior_of(self, prior: Any, batch: Batch) -> Selection:
+        """The distribution of every task's selection, whatever the sentences."""
+        selection: Selection = self()
+        return selection
+
+    def set_progress(self, step: int, steps: int, relaxes: bool) -> None:
+        """Sets the temperature of the relaxation."""
+        self.temperature = self.selector.temperature_at(step, steps) if relaxes else None

@@ -45,7 +45,7 @@ StochasticPart = Literal["heads", "selections", "alignments"]
 
 _STOCHASTIC_PARTS: dict[StochasticPart, tuple[str, Callable[[TrainedModel], bool]]] = {
     "heads": ("its heads", lambda trained: trained.model.samples_heads),
-    "selections": ("the selection of heads", lambda trained: bool(trained.guide.selections)),
+    "selections": ("the selection of heads", lambda trained: bool(trained.guide.shared_posteriors)),
     "alignments": ("alignments", lambda trained: trained.model.samples_alignments),
 }
 """The name of each part, and whether it is stochastic in a model."""

@@ -19,17 +19,15 @@ from latentheads.runs.run import Run, has_same_vocabulary
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
 
-TRAINING_OPTIONS = tuple(
-    f"network.{name}"
-    for name in (
-        "dropout",
-        "attention_dropout",
-        "activation_dropout",
-        "adaptive.dropout",
-        "speech.spec_augment",
-    )
+TRAINING_OPTIONS = (
+    "network.dropout",
+    "network.attention_dropout",
+    "network.activation_dropout",
+    "network.adaptive.dropout",
+    "network.speech.spec_augment",
+    "selection.strategy.gradient",
 )
-"""Options of a network that only matter in training."""
+"""Options of a network and of its latents that only matter in training."""
 CTC_PREFIX = "model.ctc."
 """Prefix of the names of weights that are only used in training."""
 TASK_OPTIONS = ("data.tasks.names", "data.tasks.distinguish_by")
@@ -170,7 +168,7 @@ def _architecture(settings: Settings) -> dict[str, Any]:
     flat = {
         name.removesuffix(f".{CLASS}"): value
         for name, value in flatten(groups).items()
-        if name not in TRAINING_OPTIONS
+        if not any(_is_of(name, option) for option in TRAINING_OPTIONS)
     }
     return flat | own | {"adapters": settings.adapters}
 

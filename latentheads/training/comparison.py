@@ -16,8 +16,8 @@ from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.scores import SCORES, is_below_prior
 from latentheads.model import HeadModel
 from latentheads.passes import frozen_parameters
-from latentheads.training.fit import fit_one, read_options
-from latentheads.training.losses import LossLike
+from latentheads.training.fit import fit_pair, read_options
+from latentheads.training.losses import LossLike, instance_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,7 +120,7 @@ def compare(
     check_known("train", train, ("guide", "all", "none"))
     check_samples(samples)
     check_seed(seed)
-    read_options(training | {"loss": loss}, cuts=True)
+    options = read_options(training | {"loss": loss}, cuts=True)
     set_options = [*training, *(["loss"] if loss != "Head_ELBO" else [])]
     if set_options and train == "none":
         raise ValueError(f"{min(set_options)} has no effect here: train is none")
@@ -135,11 +135,12 @@ def compare(
         with nullcontext() if train == "all" else frozen_parameters(trained_model):
             parameters = (*trained_model.parameters(), *guide.parameters())
             if train != "none" and any(parameter.requires_grad for parameter in parameters):
-                options = {"seed": seed, "quiet": quiet, "loss": loss, **training}
-                fit_one(
+                fit_pair(
                     *(trained_model, guide, corpus.train, corpus.valid),
+                    *(options, instance_of(loss)),
+                    seed=seed,
+                    quiet=quiet,
                     refuses_unused=False,
-                    **options,
                 )
         seconds[name] = time.perf_counter() - start
         reports[name] = evaluate(

@@ -23,22 +23,8 @@ from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store
 from latentheads.inference.non_finite import describe_non_finite, describe_non_finite_gradient
 from latentheads.inference.objective import Head_ELBO
-from latentheads.latents.selection.gradients import (
-    DEFAULT_GRADIENT,
-    Enumeration,
-    ScoreFunction,
-    SelectionGradient,
-    StraightThrough,
-)
-from latentheads.latents.selection.objectives import (
-    Alternatives,
-    Enumerated_ELBO,
-    ScoreFunction_ELBO,
-)
-from latentheads.latents.selection.selector import CandidateSelector
 from latentheads.model import HeadModel
 from latentheads.noise import NoiseStream
-from latentheads.options import name_of_class
 from latentheads.passes import passes
 from latentheads.training.callbacks import Callback
 from latentheads.training.checkpoints import check_facts, check_moments, check_noise, weights
@@ -132,9 +118,8 @@ class Engine:
         self.rank = 0 if accelerator is None else accelerator.process_index
         self.loader = self._make_loader(source)
         self.objective = make_loss_module(self.elbo, model, guide)
-        self.selections = guide.selection_families
-        if isinstance(self.elbo, Alternatives):
-            self.elbo.check([family() for family in self.selections])
+        if isinstance(self.elbo, Head_ELBO):
+            self.elbo.check_pair(model, guide)
         if training.noise_warmup_steps:
             check_noise_warmup(self.objective)
         self.optimizers = Optimizers(
@@ -255,8 +240,8 @@ class Engine:
         if self._sets_kl_weight:
             options = cast(HeadELBOLoss, training.loss)
             cast(Head_ELBO, self.elbo).kl_weight = options.kl_weight_at(step)
-        self._set_temperature()
-        if self.selections:
+        self._set_progress()
+        if self.guide.shared_posteriors:
             check_sizes(step_batches)
         if step == 0:
             self._validate(step_batches.micro_batches[0][0].to(self.device))
@@ -300,7 +285,7 @@ class Engine:
         ``Head_ELBO`` is checked in the first step instead.
         """
         if not (self.is_fixed or isinstance(self.elbo, Head_ELBO)):
-            self._set_temperature()
+            self._set_progress()
             with passes(), isolated_param_store():
                 self._validate(batch.to(self.device))
 
@@ -314,12 +299,11 @@ class Engine:
         ):
             validate_loss(self.objective, batch)
 
-    def _set_temperature(self) -> None:
-        """Sets the temperature of relaxations; Pyro's losses relax no selection of heads."""
+    def _set_progress(self) -> None:
+        """Sets the temperature of relaxations; Pyro's losses relax nothing."""
         steps, loss = self.training.steps, self.training.loss
-        relaxes, gradient = isinstance(self.elbo, Head_ELBO), selection_gradient(self.model)
-        for family in self.selections:
-            family.temperature = gradient.temperature_at(self.step, steps) if relaxes else None
+        for posterior in self.guide.posteriors.values():
+            posterior.set_progress(self.step, steps, getattr(self.elbo, "relaxes", False))
         for latent in self.model.latents.values():
             if isinstance(loss, RelaxedLoss) and latent.temperature is not None:
                 latent.temperature = loss.temperature_at(self.step, steps)
@@ -498,7 +482,8 @@ def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
             f"precision {training.precision} is of a network in float32, and this one is in "
             "float64: use fp32, which leaves it as it is, or make the network float32"
         )
-    _check_gradient(model, loss)
+    for latent in model.latents.values():
+        latent.check_loss(model, loss)
     options = training.loss if isinstance(training.loss, HeadELBOLoss) else HeadELBOLoss()
     penalised = next((name for name, lat in model.latents.items() if lat.has_penalty), "")
     if penalised and (options.kl_warmup is not None or options.kl_weight != 1):
@@ -525,26 +510,6 @@ def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
         raise ValueError("loss relaxed needs gates between 0 and 1, such as bernoulli-heads")
 
 
-def _check_gradient(model: HeadModel, loss: ELBO) -> None:
-    """Raises an error if a selection cannot be learned as its options say."""
-    gradient = selection_gradient(model)
-    name = name_of_class(gradient)
-    if model.is_summed_out and not isinstance(gradient, StraightThrough):
-        raise ValueError(
-            f"selection.gradient {name} weighs selections by sampled sentences, and a latent is "
-            "summed out: use straight-through"
-        )
-    kind = OBJECTIVES[type(gradient)]
-    acts = isinstance(loss, kind) and isinstance(loss, Alternatives) == issubclass(
-        kind, Alternatives
-    )
-    if gradient != DEFAULT_GRADIENT and not acts:
-        raise ValueError(
-            f"selection.gradient {name} is of {kind.__name__}, and {type(loss).__name__} takes "
-            "its own gradient: drop one of them"
-        )
-
-
 def check_sizes(step_batches: Step) -> None:
     """Raises an error for batches without ``corpus_size``: it scales the KL of shared latents."""
     if not all(batch.corpus_size for batch, _ in step_batches.micro_batches):
@@ -554,23 +519,10 @@ def check_sizes(step_batches: Step) -> None:
         )
 
 
-OBJECTIVES: dict[type[SelectionGradient], type[Head_ELBO]] = {
-    StraightThrough: Head_ELBO,
-    ScoreFunction: ScoreFunction_ELBO,
-    Enumeration: Enumerated_ELBO,
-}
-"""The objective of each way in which a selection of heads is learned."""
-
-
-def selection_gradient(model: HeadModel) -> SelectionGradient:
-    """How the selection of heads of a model is learned; the default where there is none."""
-    selector = model.selector
-    return selector.gradient if isinstance(selector, CandidateSelector) else DEFAULT_GRADIENT
-
-
 def make_loss(training: Training, model: HeadModel) -> ELBO:
     """Makes the loss of a model that the training options name."""
-    return training.loss.make(OBJECTIVES[type(selection_gradient(model))])
+    objectives = (latent.objective for latent in model.latents.values())
+    return training.loss.make(next(filter(None, objectives), Head_ELBO))
 
 
 def check_noise_warmup(module: nn.Module) -> None:

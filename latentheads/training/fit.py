@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from latentheads.batch import Batch, check_batch
@@ -113,39 +114,36 @@ def fit(
         >>> fitted.step, fitted.report.how["decoder.0.cross.logits"]
         (2, 'analytic')
     """
-    return fit_one(
-        *(model, guide, batches, valid),
+    check_samples(samples)
+    check_seed(seed)
+    watching = check_callbacks(callbacks)
+    options = read_options(training | {"loss": loss}, isinstance(batches, Part))
+    return fit_pair(
+        *(model, guide, batches, valid, options, instance_of(loss)),
         seed=seed,
         samples=samples,
-        callbacks=callbacks,
+        callbacks=watching,
         quiet=quiet,
-        loss=loss,
-        **training,
     )
 
 
-def fit_one(
+def fit_pair(
     model: HeadModel,
     guide: ModelGuide,
-    batches: Part | Sequence[Batch] | Callable[[int], Iterable[Batch]],
-    valid: Part | Sequence[Batch] | None = None,
+    batches: Any,
+    valid: Any,
+    options: Training,
+    instance: ELBO | None,
     *,
     seed: int,
     samples: int = 1,
     callbacks: Sequence[Callback] = (),
-    quiet: bool,
-    loss: LossLike,
+    quiet: bool = False,
     refuses_unused: bool = True,
-    **training: Any,
 ) -> Fitted:
-    """Trains a pair as :func:`fit`; of several pairs an option need not act on each."""
-    check_samples(samples)
-    check_seed(seed)
-    callbacks = check_callbacks(callbacks)
-    options = read_options(training | {"loss": loss}, isinstance(batches, Part))
+    """Trains one pair, as :func:`fit` does; of several pairs an option need not act on each."""
     check_pair(model, guide)
     loader = _make_loader(batches, options, seed)
-    instance = instance_of(loss)
     engine = Engine(model, guide, loader, options, seed, loss=instance)
     valid_batches = _select_valid(batches, valid)
     computed = _check_bound_exists(engine, valid_batches, seed)

@@ -188,9 +188,9 @@ MOVED = {
     "max_kl_weight": "loss.kl_weight",
     "free_bits": "loss.free_bits",
     "loss_samples": "loss.num_samples",
-    "select_gradient": "selection.gradient",
-    "temperature": "loss.temperature or selection.gradient.temperature",
-    "least_temperature": "loss.least_temperature or selection.gradient.least_temperature",
+    "select_gradient": "selection.strategy.gradient",
+    "temperature": "loss.temperature or selection.strategy.gradient.temperature",
+    "least_temperature": "loss.least_temperature or selection.strategy.gradient.least_temperature",
 }
 """Options that earlier versions of training had, and where they are."""
 

@@ -52,7 +52,7 @@ PLANS: dict[str, tuple[str, ...]] = {
     "selecting": (
         "--recipe=transformer+bernoulli",
         "--data.tasks.names=velu,tamir",
-        "--selection.gradient.least_temperature=.5",
+        "--selection.strategy.gradient.least_temperature=.5",
     ),
     "gated": ("--recipe=transformer+gates", "--gates.heads=3", "--gates.heads.rate=.01"),
     "prose": ("--data=grammar-text", "--recipe=coda-cs", "--train.checkpoint_every=2"),

@@ -27,7 +27,8 @@ from tests.experiments.programs import (
     [
         ("--latents=selection --selection.strategy=group", "transformer+group", "fixed"),
         (
-            "--recipe=cascaded+subset --selection.strategy.candidates=5 --selection.gradient=score",
+            "--recipe=cascaded+subset --selection.strategy.candidates=5 "
+            "--selection.strategy.gradient=score",
             "cascaded+subset",
             "analytic",
         ),
@@ -58,7 +59,7 @@ def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
 
 
 def test_a_small_network_learns_from_all_choices(tmp_path: Path) -> None:
-    words = ["--recipe=group", "--selection.gradient=enumerate", *TINY, *SHORT]
+    words = ["--recipe=group", "--selection.strategy.gradient=enumerate", *TINY, *SHORT]
     few = ["--network.layers=1", "--selection.blocks=decoder-self", "--out", str(tmp_path / "few")]
     succeed("run.py", *words, *few)
     found = results_of(tmp_path / "few")["selection"]["decoder-self"]["probabilities"]
@@ -109,29 +110,38 @@ MISTAKES = [
         "selection.blocks encoder-self: this network has no such heads",
     ),
     (
-        "--recipe group --selection.gradient.temperature 0",
-        "--selection.gradient.temperature must be above 0, got 0",
+        "--recipe group --selection.strategy.gradient.temperature 0",
+        "--selection.strategy.gradient.temperature must be above 0, got 0",
     ),
     (
-        "--recipe group --selection.gradient.least_temperature 2",
+        "--recipe group --selection.strategy.gradient.least_temperature 2",
         "least_temperature must be at most the temperature, 1.0",
     ),
     (
-        "--recipe group --selection.gradient score --selection.gradient.temperature 2",
-        "--selection.gradient.temperature is not an option of score, but of straight-through",
+        "--recipe group --selection.strategy.gradient score "
+        "--selection.strategy.gradient.temperature 2",
+        "selection.strategy.gradient.temperature is not an option of score, but of straight-throug",
     ),
     (
-        "--recipe transformer+static --selection.gradient score",
-        "--selection.gradient is of a selection that is learned, not of static",
+        "--recipe transformer+static --selection.strategy.gradient score",
+        "--selection.strategy.gradient is not an option of static, but of bernoulli, subset, group",
     ),
     (
-        "--recipe group --selection.gradient score --loss Trace_ELBO",
-        "selection.gradient score is of ScoreFunction_ELBO, and Trace_ELBO takes its own gradient",
+        "--recipe group --selection.strategy.gradient score --loss Trace_ELBO",
+        "selection.strategy.gradient score is of ScoreFunction_ELBO, and Trace_ELBO takes its own",
     ),
-    ("--recipe coda --selection.gradient score", "--selection is not latent: say latents"),
+    (
+        "--recipe group --selection.gradient score",
+        "--selection.gradient is not an option: it is selection.strategy.gradient now",
+    ),
+    (
+        "--recipe group --selection.gradient.temperature 2",
+        "--selection.gradient is not an option: it is selection.strategy.gradient now",
+    ),
+    ("--recipe coda --selection.strategy.gradient score", "--selection is not latent: say latents"),
     (
         "--recipe group --train.select_gradient score",
-        "--train.select_gradient is not an option: it is selection.gradient now",
+        "--train.select_gradient is not an option: it is selection.strategy.gradient now",
     ),
 ]
 
@@ -148,7 +158,7 @@ def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
     words += ["--data.tasks.names=velu,tamir", "--selection.strategy.families=velu,tamir"]
     words += [
         "--selection.strategy.candidates=6",
-        "--selection.gradient.temperature=2",
+        "--selection.strategy.gradient.temperature=2",
         "--seeds=0",
     ]
     words += ["--recipes", "transformer,transformer+static,transformer+group"]

@@ -18,12 +18,12 @@ from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.contrib.heads import Recording
 from latentheads.decoding.beam_search import beam_search
-from latentheads.guide import WithSelection
 from latentheads.guides import MeanField, Tied
 from latentheads.handlers import SharedSamples
 from latentheads.inference.evaluation import evaluate
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.network import Choice
+from latentheads.latents.selection.handlers import WithSelection
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.latents.selector import Selector
 from latentheads.models import LanguageModel, Translation, make_prior
@@ -105,7 +105,7 @@ def test_bounds_stay_below_the_exact_likelihood_of_all_choices(law: Strategy) ->
     model = jiggle(model, 0.7).double().eval()
     guide = jiggle(Tied(model).double(), 0.6)
     batch = replace(Batch.of(TARGETS, SOURCES), source_task=torch.tensor([0, 1, 0]))
-    (site,) = (name for name in guide._selection_keys)
+    (site,) = guide.shared_posteriors
     log_p, log_q, log_likelihood, bounds = [], [], [], []
     q, p = guide.selections["encoder_0_self"](), small.prior("encoder-self", torch.ones(1).double())
     for pair in product(choices(law, 2, number), repeat=2):
@@ -414,7 +414,7 @@ def test_decoding_with_draws_averages_over_selections(law: Strategy, tasks: bool
 def test_every_task_has_heads_of_its_own_law_in_every_draw(law: Strategy) -> None:
     model = make(law)
     guide = Tied(model).double()
-    for family in guide.selection_families:
+    for family in guide.selections.values():
         tasks = torch.arange(len(family.weight))[:, None]
         order = (tasks + torch.arange(CANDIDATES)) % CANDIDATES
         family.weight.data = 50 * (order - 2.5) / family.gain
@@ -422,7 +422,7 @@ def test_every_task_has_heads_of_its_own_law_in_every_draw(law: Strategy) -> Non
         model.select_heads(two_tasks().repeated(3))
     assert len(seen.values) == 4
     for site, value in seen.values.items():
-        sure = guide.selections[guide._selection_keys[site]]().mode
+        sure = guide.shared_posteriors[site]().mode
         assert not torch.equal(sure[0], sure[1])
         assert all(torch.equal(each, sure) for each in value.unflatten(0, (3, -1)))
 

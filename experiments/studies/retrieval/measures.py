@@ -20,6 +20,8 @@ from latentheads.guides import Tied
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.latents.gates.hard_gates import GateController, Gating
 from latentheads.latents.logits.priors import Independent
+from latentheads.latents.selector import SelectionFamily
+from latentheads.names import block_of
 from latentheads.noise import fixed_noise
 from latentheads.pruning import most_important, remove_heads
 
@@ -92,8 +94,8 @@ def learn_gates(task: Task, target: int, steps: int, rate: float) -> Heads:
             adam.step()
             controller.on_step_end(step)
         return {
-            module.block.name: family.logits.detach().flatten().clone()
-            for module, family in zip(model.selecting_blocks, guide.selection_families, strict=True)
+            block_of(site): family.logits.detach().flatten().clone()
+            for site, family in guide.find_posteriors(SelectionFamily).items()
         }
 
 

@@ -27,6 +27,8 @@ from latentheads.guides import GUIDES
 from latentheads.inference.evaluation import eval_no_grad, plug_in_log_likelihood
 from latentheads.latents.gates.hard_gates import GateController
 from latentheads.latents.logits.options import LogitsOptions, PriorSpec
+from latentheads.latents.selector import SelectionFamily
+from latentheads.names import block_of
 from latentheads.pruning import all_heads, most_important, random_importance, remove_heads
 from latentheads.runs.build import make_model
 from latentheads.runs.run import Run
@@ -93,8 +95,8 @@ def gate_logits(run: Run, sentences: list[lh.Batch], options: Any, seed: int) ->
     control = GateController(model, guide, half, steps, GATE_RATE, tokens, quiet=True)
     training = {"optimizer": "adamw", "learning_rate": 0.05, "steps": steps, "report_every": steps}
     lh.fit(model, guide, sentences, callbacks=[control], seed=seed, quiet=True, **training)
-    families = zip(model.selecting_blocks, guide.selection_families, strict=True)
-    return {module.block.name: family.logits.detach().flatten() for module, family in families}
+    families = guide.find_posteriors(SelectionFamily)
+    return {block_of(site): family.logits.detach().flatten() for site, family in families.items()}
 
 
 METHODS: Mapping[str, Callable[[Run, list[lh.Batch], Any, int], Importance]] = {

@@ -22,7 +22,7 @@ from latentheads.batch import Batch
 from latentheads.contrib.heads.record import record_heads
 from latentheads.corpora.batches import batches
 from latentheads.corpora.part import Part
-from latentheads.guide import ModelGuide, WithSelection
+from latentheads.guide import ModelGuide
 from latentheads.handlers import PlugIn, blocked_from_tracers
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import eval_no_grad
@@ -30,6 +30,7 @@ from latentheads.latents.alignments.aligner import Aligner
 from latentheads.latents.alignments.distribution import CategoricalParameters
 from latentheads.latents.alignments.enumeration import enumerate_alignments
 from latentheads.latents.alignments.marginals import head_marginals
+from latentheads.latents.selection.handlers import WithSelection
 from latentheads.metrics.alignment import LinkCounts, Links, count_links
 from latentheads.model import HeadModel
 from latentheads.names import Block

@@ -13,9 +13,10 @@ from torch import Tensor
 from latentheads.batch import Batch
 from latentheads.checks import check_least
 from latentheads.contrib.heads.record import Recording, record_heads
-from latentheads.guide import ModelGuide, WithSelection
+from latentheads.guide import ModelGuide
 from latentheads.handlers import blocked_from_tracers
 from latentheads.inference.evaluation import eval_no_grad
+from latentheads.latents.selection.handlers import WithSelection
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
 

@@ -25,9 +25,10 @@ from latentheads.contrib.plot.training import draw_bound, draw_kl, draw_kl_histo
 from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora.batches import batches
 from latentheads.corpora.part import Part, check_part
-from latentheads.guide import WithSelection
+from latentheads.latents.selection.handlers import WithSelection
+from latentheads.latents.selector import SelectionFamily
 from latentheads.metrics.alignment import Link
-from latentheads.names import attention_type_of
+from latentheads.names import SELECTION, attention_type_of
 
 if TYPE_CHECKING:
     from latentheads.runs.results import Results
@@ -92,7 +93,8 @@ def gates(run: Run) -> Figure:
     if selector is None or not selector.is_foldable:
         raise ValueError(f"{run.path} has no gates")
     blocks = [module.block for module in run.model.selecting_blocks]
-    posteriors = {block.name: run.guide.selections[block.key]() for block in blocks}
+    families = run.guide.find_posteriors(SelectionFamily)
+    posteriors = {block.name: families[block.site(SELECTION)]() for block in blocks}
     modes = {name: posterior.mode[0].detach() for name, posterior in posteriors.items()}
     return draw_gates(modes, run.settings.title)
 

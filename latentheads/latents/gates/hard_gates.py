@@ -25,7 +25,7 @@ from latentheads.errors import print_message
 from latentheads.latents.gates.hard_concrete import HardConcrete
 from latentheads.latents.l0_penalty import L0Penalty
 from latentheads.latents.network import Choice
-from latentheads.latents.selector import LatentSelector
+from latentheads.latents.selector import LatentSelector, SelectionFamily
 from latentheads.training.callbacks import Callback
 
 LARGEST_FLOAT = torch.finfo(torch.float32).max
@@ -150,7 +150,7 @@ class GateController(Callback):
         quiet: bool = False,
     ) -> None:
         self.l0_penalty: L0Penalty = model.selector.l0_penalty
-        self.families = list(guide.selections.values())
+        self.families = list(guide.find_posteriors(SelectionFamily).values())
         self.gated = sum(family.logits.numel() for family in self.families)
         if not 0 <= gate_heads < self.gated:
             raise ValueError(f"gate_heads must lie in 0 ... {self.gated - 1}, got {gate_heads}")

@@ -12,6 +12,7 @@ from pydantic import NonNegativeFloat, PositiveFloat
 from latentheads.guide import ModelGuide
 from latentheads.latents.gates.hard_gates import LARGEST_FLOAT, GateController, Gating
 from latentheads.latents.options import LatentOptions, ModelShape
+from latentheads.latents.selector import SelectionFamily
 from latentheads.metrics.scores import format_value
 from latentheads.model import HeadModel
 from latentheads.names import (
@@ -121,7 +122,7 @@ class GateOptions(LatentOptions):
         """The numbers of gates of a trained model; None without gates."""
         if model.l0_penalty is None:
             return None
-        gates = [family() for family in guide.selections.values()]
+        gates = [family() for family in guide.find_posteriors(SelectionFamily).values()]
         return {
             "gated": sum(gate.mode.numel() for gate in gates),
             "open": sum(int((gate.mode > 0).sum()) for gate in gates),

@@ -24,12 +24,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.guide import check_own_model
+from latentheads.guide import ModelGuide, check_own_model
 from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import closed_form
 from latentheads.inference.objective import Head_ELBO, scored
 from latentheads.latents.active_heads import EnumerableSelection, Selection
+from latentheads.latents.selection.gradients import SelectionGradient
+from latentheads.latents.selector import SelectionFamily
 from latentheads.names import SELECTION, SENTENCES
+from latentheads.options import options_class
 
 MOST = 64
 """Most joint choices of all blocks that are enumerated at each step."""
@@ -46,12 +49,17 @@ class Alternatives(Head_ELBO):
             which act on sums over sentences, and without vectorised particles.
     """
 
+    relaxes = False
+
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        if self.free_bits:
-            raise ValueError("free_bits needs selection.gradient straight-through")
-        if self.vectorize_particles:
-            raise ValueError("vectorize_particles needs selection.gradient straight-through")
+        for name in ("free_bits", "vectorize_particles"):
+            if getattr(self, name):
+                raise ValueError(f"{name} needs selection.strategy.gradient straight-through")
+
+    def check_pair(self, model: Any, guide: ModelGuide) -> None:
+        """Raises an error for a selection whose choices have no probability mass."""
+        self.check([family() for family in guide.find_posteriors(SelectionFamily).values()])
 
     def check(self, distributions: Sequence[Selection]) -> None:
         """Raises an error for distributions whose choices have no probability mass.
@@ -92,18 +100,15 @@ class Alternatives(Head_ELBO):
 
     def _particle(self, model: Any, guide: Any, batch: Batch) -> Tensor:
         """The objective for one sample of all other noise."""
-        sampled_blocks = [
-            block for block in model.selecting_blocks if block.block.key in guide.selections
-        ]  # others are fixed
-        distributions = {
-            block.block.site(SELECTION): guide.selections[block.block.key]()
-            for block in sampled_blocks
-        }
+        families = guide.find_posteriors(SelectionFamily)
+        distributions = {site: family() for site, family in families.items()}
         self.check(list(distributions.values()))
         kl = torch.zeros((), device=batch.target.device)
-        for module, distribution in zip(sampled_blocks, distributions.values(), strict=True):
-            prior = module.selector.prior(module.block.attention_type, distribution.logits)
-            kl = kl + cast(Tensor, closed_form(distribution, prior)).sum()
+        for module in model.selecting_blocks:
+            distribution = distributions.get(module.block.site(SELECTION))
+            if distribution is not None:  # others are fixed
+                prior = module.selector.prior(module.block.attention_type, distribution.logits)
+                kl = kl + cast(Tensor, closed_form(distribution, prior)).sum()
         alternatives = self._alternatives(distributions)
         with _same_noise(batch.target.device) as again:
             objective = torch.stack(
@@ -179,8 +184,8 @@ class Enumerated_ELBO(Alternatives):
         )
         if number > MOST:
             raise ValueError(
-                f"selection.gradient enumerate goes through all choices of all blocks together: at "
-                f"most {MOST}, not {number}; score takes any number"
+                "selection.strategy.gradient enumerate goes through all choices of all blocks "
+                f"together: at most {MOST}, not {number}; score takes any number"
             )
 
     def _alternatives(
@@ -234,3 +239,25 @@ class ScoreFunction_ELBO(Alternatives):
         others = (reward.sum(0) - reward) / (self.draws - 1)
         credit = (log_q - log_q.detach()) * (reward - others)
         return (objective + credit).sum() / self.draws
+
+
+@options_class()
+class ScoreFunction(SelectionGradient):
+    """By the scores of two draws a batch: unbiased, at twice the work of the network."""
+
+    objective = ScoreFunction_ELBO
+
+    def temperature_at(self, step: int, steps: int) -> None:
+        """None: nothing is relaxed."""
+        return
+
+
+@options_class()
+class Enumeration(SelectionGradient):
+    """From all choices of all blocks: exact, where they are few."""
+
+    objective = Enumerated_ELBO
+
+    def temperature_at(self, step: int, steps: int) -> None:
+        """None: nothing is relaxed."""
+        return

@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from latentheads.latents.options import LatentOptions, ModelShape
-from latentheads.latents.selection.gradients import (
-    DEFAULT_GRADIENT,
-    SelectionGradient,
-    StraightThrough,
-)
+from latentheads.latents.selection.gradients import StraightThrough
 from latentheads.latents.selection.strategies import (
     STRATEGIES,
     BernoulliStrategy,
+    CandidateStrategy,
     SelectionStrategy,
     Strategy,
 )
@@ -26,7 +23,6 @@ from latentheads.names import (
 from latentheads.options import (
     Coerced,
     OptionError,
-    UnusedOptionError,
     name_of_class,
     options_class,
 )
@@ -42,15 +38,14 @@ class SelectionOptions(LatentOptions):
             or a fixed set of heads for each task or family of tasks (static).
         blocks: Attention types whose blocks select: all that there are, or some of encoder-self,
             decoder-self and decoder-cross, comma between.
-        gradient: How a selection is learned in the loss Head_ELBO: straight through a relaxation;
-            by the scores of two draws a batch; or from all choices of all blocks.
     """
 
     strategy: Coerced[SelectionStrategy, Strategy | Mapping[str, Any]] = cast(
         Any, BernoulliStrategy()
     )
     blocks: AttentionTypes = "encoder-self,decoder-self"
-    gradient: SelectionGradient = DEFAULT_GRADIENT
+
+    moved: ClassVar[Mapping[str, str]] = {"gradient": "selection.strategy.gradient"}
 
     def __post_init__(self) -> None:
         if parse_attention_types(self.blocks) == ():
@@ -58,8 +53,6 @@ class SelectionOptions(LatentOptions):
                 "blocks",
                 f" must name an attention type: all, or some of {','.join(ATTENTION_TYPES)}",
             )
-        if self.fixes_task_weights and self.gradient != DEFAULT_GRADIENT:
-            raise UnusedOptionError("gradient", " is of a selection that is learned, not of static")
 
     selects_heads: ClassVar[bool] = True
     depends_on_tasks: ClassVar[bool] = True
@@ -82,7 +75,10 @@ class SelectionOptions(LatentOptions):
     @property
     def has_sampled_kl(self) -> bool:
         """Whether the selection is learned straight through: the other estimators compute it."""
-        return self.has_shared_kl and isinstance(self.gradient, StraightThrough)
+        strategy = self.strategy
+        return isinstance(strategy, CandidateStrategy) and isinstance(
+            strategy.gradient, StraightThrough
+        )
 
     @classmethod
     def labels(cls, name: str) -> Mapping[str, Mapping[str, Any]]:
@@ -108,4 +104,4 @@ class SelectionOptions(LatentOptions):
             targets: The same for the decoder.
         """
         types = parse_attention_types(self.blocks) or ATTENTION_TYPES
-        return self.strategy.make(heads, types, sources, targets, self.gradient)
+        return self.strategy.make(heads, types, sources, targets)

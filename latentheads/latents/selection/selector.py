@@ -7,11 +7,12 @@ table of their names.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
 
+from latentheads.latents.latent import LatentModel
 from latentheads.latents.selection.gradients import DEFAULT_GRADIENT, SelectionGradient
 from latentheads.latents.selector import LatentSelector, Selector
 from latentheads.names import side_of
@@ -77,6 +78,19 @@ class CandidateSelector(TaskSelector, LatentSelector):
                 f"candidates must be more than the {self.heads} heads, got {self.candidates}"
             )
         super().__post_init__()
+
+    @property
+    def objective(self) -> type[Any] | None:
+        """The objective of the gradient."""
+        return self.gradient.objective
+
+    def check_loss(self, model: LatentModel, loss: object) -> None:
+        """Raises an error for a loss that does not take the gradient."""
+        self.gradient.check_loss(loss, model.is_summed_out)
+
+    def temperature_at(self, step: int, steps: int) -> float | None:
+        """The temperature of the gradient's relaxation."""
+        return self.gradient.temperature_at(step, steps)
 
     def num_candidates(self, attention_type: str) -> int:
         """The same in every block."""

@@ -7,18 +7,22 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.guide import ModelGuide
+from latentheads.latents.selector import SelectionFamily
+from latentheads.names import block_of
 
 
 @torch.no_grad()
 def selection_probabilities(guide: ModelGuide) -> dict[str, Float[Tensor, "task candidate"]]:
     """The posterior probability of every candidate of a block to be active, by task."""
-    return {key.replace("_", "."): family().open.cpu() for key, family in guide.selections.items()}
+    families = guide.find_posteriors(SelectionFamily)
+    return {block_of(site): family().open.cpu() for site, family in families.items()}
 
 
 @torch.no_grad()
 def chosen_heads(guide: ModelGuide) -> dict[str, Float[Tensor, "task candidate"]]:
     """The most probable selection of every block: one for active heads, else zero."""
-    modes = {key.replace("_", "."): family().mode.cpu() for key, family in guide.selections.items()}
+    families = guide.find_posteriors(SelectionFamily)
+    modes = {block_of(site): family().mode.cpu() for site, family in families.items()}
     return {block: (mode > 0).to(mode) for block, mode in modes.items()}
 
 

@@ -57,10 +57,6 @@ class StaticSelector(TaskSelector):
         """None: the selection is not latent."""
         return None
 
-    def posterior(self, attention_type: str, like: Tensor) -> None:
-        """None: the selection is not latent."""
-        return None
-
     def sample(
         self, site: str, attention_type: str, like: Tensor
     ) -> Float[Tensor, "task candidate"]:

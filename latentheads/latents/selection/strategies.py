@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 from latentheads.checks import check_known, split_items
 from latentheads.latents.selection.bernoulli import BernoulliSelector
@@ -17,6 +17,7 @@ from latentheads.names import ATTENTION_TYPES
 from latentheads.options import Choice, Size, options_class
 
 Strategy = Literal["bernoulli", "subset", "group", "static"]
+Names: TypeAlias = Sequence[str]
 
 
 @options_class()
@@ -33,13 +34,11 @@ class SelectionStrategy(Choice, ABC):
         return cast(Mapping[str, type[SelectionStrategy]], STRATEGIES)
 
     @abstractmethod
+    def arguments(self, heads: int, sources: Names, targets: Names) -> dict[str, Any]:
+        """The arguments that a selector of this strategy alone has, from those of :meth:`make`."""
+
     def make(
-        self,
-        heads: int,
-        attention_types: tuple[str, ...],
-        sources: Sequence[str],
-        targets: Sequence[str],
-        gradient: SelectionGradient = DEFAULT_GRADIENT,
+        self, heads: int, attention_types: tuple[str, ...], sources: Names, targets: Names
     ) -> TaskSelector:
         """Makes the selector of a model.
 
@@ -48,8 +47,9 @@ class SelectionStrategy(Choice, ABC):
             attention_types: The attention types whose blocks select.
             sources: Names of the tasks that the encoder distinguishes.
             targets: The same for the decoder.
-            gradient: How a latent selection is learned.
         """
+        own = self.arguments(heads, sources, targets)
+        return self.selector_class(heads, attention_types, len(sources), len(targets), **own)
 
 
 @options_class()
@@ -58,24 +58,18 @@ class CandidateStrategy(SelectionStrategy, ABC):
 
     Attributes:
         candidates: Heads of a block to select from; 0: twice those that are active.
+        gradient: How the selection is learned in the loss Head_ELBO: straight through a relaxation;
+            by the scores of two draws a batch; or from all choices of all blocks.
     """
 
     selector_class: ClassVar[type[CandidateSelector]]  # type: ignore[misc]
 
     candidates: Size = 0
+    gradient: SelectionGradient = DEFAULT_GRADIENT
 
-    def make(
-        self,
-        heads: int,
-        attention_types: tuple[str, ...],
-        sources: Sequence[str],
-        targets: Sequence[str],
-        gradient: SelectionGradient = DEFAULT_GRADIENT,
-    ) -> TaskSelector:
-        """Makes the selector with its candidates."""
-        candidates = self.candidates or 2 * heads
-        sizes = len(sources), len(targets), candidates
-        return self.selector_class(heads, attention_types, *sizes, gradient)
+    def arguments(self, heads: int, sources: Names, targets: Names) -> dict[str, Any]:
+        """The candidates, and how they are learned."""
+        return {"candidates": self.candidates or 2 * heads, "gradient": self.gradient}
 
 
 @options_class()
@@ -113,21 +107,14 @@ class StaticStrategy(SelectionStrategy):
 
     families: str = ""
 
-    def make(
-        self,
-        heads: int,
-        attention_types: tuple[str, ...],
-        sources: Sequence[str],
-        targets: Sequence[str],
-        gradient: SelectionGradient = DEFAULT_GRADIENT,
-    ) -> TaskSelector:
-        """Makes the selector with its sets of tasks."""
-        sets = [self._sets_of(sources, targets, side) for side in (sources, targets)]
-        return StaticSelector(heads, attention_types, len(sources), len(targets), *sets)
+    def arguments(self, heads: int, sources: Names, targets: Names) -> dict[str, Any]:
+        """The family of every task."""
+        return {
+            "source_sets": self._sets_of(sources, targets, sources),
+            "target_sets": self._sets_of(sources, targets, targets),
+        }
 
-    def _sets_of(
-        self, sources: Sequence[str], targets: Sequence[str], side: Sequence[str]
-    ) -> tuple[int, ...]:
+    def _sets_of(self, sources: Names, targets: Names, side: Names) -> tuple[int, ...]:
         """The family of every task of a side; those in none have one of their own."""
         if not self.families:
             return ()

@@ -32,12 +32,12 @@ from latentheads.contrib.heads.divergence import divergence
 from latentheads.contrib.heads.roles import detect
 from latentheads.decoding.beam_search import beam_search
 from latentheads.families import Family, Gaussian, HeadScale, OwnMLP
-from latentheads.guide import WithSelection
 from latentheads.guides import MeanField
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.latents.gates.hard_gates import GateController, Gating
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.network import Choice
+from latentheads.latents.selection.handlers import WithSelection
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.mask import AttentionMask
 from latentheads.models import LanguageModel, Translation, make_prior

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from latentheads.guides import Tied
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.selection.strategies import make_selector
+from latentheads.latents.selector import Selector
+from latentheads.models import Translation
+from tests.tiny import FORMS, HEADS, SOURCE_TYPES, TARGET_TYPES, sizes
 
 LIKE = torch.zeros(1)
 
@@ -89,3 +93,20 @@ def test_the_prior_is_even_and_a_posterior_starts_near_it(law: str) -> None:
     apart = (found().logits - prior.logits) / found.gain
     assert apart.abs().max() < 0.06  # near the prior
     assert apart.std() > 0.005  # and no two candidates alike
+
+
+@pytest.mark.parametrize("latent", [make_selector("group", HEADS, 2 * HEADS), Gating(HEADS)])
+@pytest.mark.parametrize("form", FORMS)
+def test_checkpoints_keep_the_names_of_a_selection_under_every_guide(
+    form: str, latent: Selector
+) -> None:
+    network = sizes(layers=1)
+    guide = FORMS[form](Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=[latent]))
+    blocks = ("encoder_0_self", "decoder_0_self", "decoder_0_cross")
+    assert list(guide.state_dict()) == [f"selections.{block}.weight" for block in blocks]
+
+
+def test_a_static_selection_has_no_posterior() -> None:
+    latent = make_selector("static", HEADS)
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(layers=1), latents=[latent])
+    assert Tied(model).posteriors == {}

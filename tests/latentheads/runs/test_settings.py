@@ -411,7 +411,7 @@ KLS: list[tuple[dict[str, Any], str, set[str]]] = [
     ({"latents": "logits+alignments", "guide": "cascaded"}, "marginal", {*OF_KL}),
     ({"recipe": "transformer+group"}, "Head_ELBO", {*OF_KL} - {"free_bits"}),
     (
-        {"recipe": "transformer+group", "selection": {"gradient": "score"}},
+        {"recipe": "transformer+group", "selection": {"strategy": {"gradient": "score"}}},
         "Head_ELBO",
         {"kl_weight", "kl_warmup"},
     ),

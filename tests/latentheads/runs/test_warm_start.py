@@ -112,6 +112,19 @@ def test_what_is_not_of_the_encoder_may_differ(load_as: Callable[[Run], None]) -
             load_initial_run(said)
 
 
+def test_how_a_selection_is_learned_may_differ(load_as: Callable[[Run], None]) -> None:
+    before = run_of(settings(**select("group")), Words(["eins"]))
+    load_as(before)
+    straight = {"class": "straight-through", "temperature": 2}
+    for gradient in ("score", straight):
+        learned = {"strategy": {"class": "group", "gradient": gradient}}
+        now = settings(latents="logits+selection", selection=learned, start="before")
+        assert load_initial_run(now) is before
+    more = {"strategy": {"class": "group", "candidates": 6}}
+    with pytest.raises(ValueError, match=r"selection\.strategy\.candidates 0 there, 6 here"):
+        load_initial_run(settings(latents="logits+selection", selection=more, start="before"))
+
+
 def test_a_latent_with_weights_may_not_be_left_out(load_as: Callable[[Run], None]) -> None:
     before = run_of(settings(latents="alignments+logits"), Words(["eins"]))
     load_as(before)

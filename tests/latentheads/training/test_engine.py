@@ -84,7 +84,7 @@ GRADIENTS: dict[str, type[Head_ELBO]] = {
 
 
 def selecting(gradient: Any) -> Translation:
-    options = SelectionOptions({"class": "subset", "candidates": 6}, gradient=gradient)
+    options = SelectionOptions({"class": "subset", "candidates": 6, "gradient": gradient})
     network = sizes(layers=1)
     return Translation(11, 13, network, latents=[options]).double()
 
@@ -111,7 +111,10 @@ def test_the_objective_takes_its_options(gradient: Any) -> None:
 def test_a_gradient_of_a_selection_is_refused_where_the_loss_takes_its_own(
     gradient: Any, loss: Any
 ) -> None:
-    model, line = selecting(gradient), f"^selection.gradient .* {type(loss).__name__} takes its own"
+    model, line = (
+        selecting(gradient),
+        f"^selection.strategy.gradient .* {type(loss).__name__} takes its own",
+    )
     with pytest.raises(ValueError, match=line):
         check_compatible(make_training({"loss": loss}), model, loss)
     check_compatible(make_training({"loss": loss}), selecting("straight-through"), loss)
@@ -123,7 +126,7 @@ def test_the_temperature_of_a_selection_falls_in_training() -> None:
     guide = attach("tied", model)
     engine = Engine(model, guide, part(), make_training({"steps": 4, "report_every": 2}))
     seen: list[Any] = []
-    engine.run(lambda _: seen.append(guide.selection_families[0].temperature))
+    engine.run(lambda _: seen.append(guide.selections.encoder_0_self.temperature))
     assert seen == pytest.approx([4.0 * 0.25**0.25, 4.0 * 0.25**0.75])
 
 
@@ -334,7 +337,7 @@ def test_a_selection_is_relaxed_at_the_temperature_of_its_step() -> None:
     guide = FORMS["tied"](model).double()
     for steps, temperature in ((1, 4.0), (2, 2.0)):
         Engine(model, guide, part(), Training(steps=steps)).run(lambda progress: None)
-        assert {family().temperature for family in guide.selection_families} == {temperature}
+        assert {family().temperature for family in guide.selections.values()} == {temperature}
 
 
 def test_relaxed_gates_have_the_temperature_of_the_step() -> None:

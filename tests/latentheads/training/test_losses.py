@@ -403,7 +403,7 @@ def test_pyro_trains_what_is_discrete_by_its_scores(make: Any, loss: Any) -> Non
     options = {"steps": 3, "warmup_steps": 1, "quiet": True}
     lh.fit(model, guide, [batch], loss=loss, **options)
     assert not any(same([one], [two]) for one, two in zip(before, guide.parameters(), strict=True))
-    assert all(family.temperature is None for family in guide.selection_families)
+    assert all(family.temperature is None for family in guide.shared_posteriors.values())
 
 
 def test_a_loss_of_alignments_is_that_of_head_elbo() -> None:

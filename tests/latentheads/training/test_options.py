@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from latentheads.latents.selection.gradients import StraightThrough
 from latentheads.latents.selection.options import SelectionOptions
-from latentheads.options import options_of
-from latentheads.training.losses import KLWarmup, Loss
+from latentheads.options import options_below
+from latentheads.training.losses import Loss
 from latentheads.training.options import (
     MOVED,
     CosineRestartsSchedule,
@@ -117,12 +116,7 @@ def test_a_word_that_is_no_choice_is_refused(name: str, word: object, message: s
 
 def test_old_options_name_options_that_there_are() -> None:
     """The message of each option of earlier versions names only what can be written now."""
-    for instead in MOVED.values():
-        for path in instead.split(" or "):
-            group, name, *rest = path.split(".")
-            kinds: Any = {"loss": Loss, "selection": SelectionOptions}[group]
-            classes = Loss.choices().values() if kinds is Loss else [SelectionOptions]
-            assert any(name in options_of(kind) for kind in classes), path
-            if rest:
-                inner = {"kl_warmup": KLWarmup, "gradient": StraightThrough}[name]
-                assert rest[0] in options_of(inner), path
+    groups: dict[str, Any] = {"loss": Loss.choices().values(), "selection": [SelectionOptions]}
+    written = {path for name, classes in groups.items() for path in options_below(classes, name)}
+    for instead in (*MOVED.values(), *SelectionOptions.moved.values()):
+        assert {*instead.split(" or ")} <= written, instead

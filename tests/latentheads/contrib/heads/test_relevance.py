@@ -14,10 +14,10 @@ from latentheads import Batch, PlugIn
 from latentheads.batch import EOS
 from latentheads.contrib.heads import Propagated, Recording, propagate, relevance
 from latentheads.contrib.heads.relevance import BIASES
-from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.logits.latent import Logits
+from latentheads.latents.selection.handlers import WithSelection
 from latentheads.models import Translation, make_prior
 from latentheads.models.adapters import Adapters
 from latentheads.models.network import PreNorm

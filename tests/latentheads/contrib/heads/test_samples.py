@@ -65,7 +65,7 @@ def test_a_gate_is_open_or_closed_whatever_the_seed() -> None:
     model = Translation(*types, sizes(), latents=[Logits(law), gates]).eval()
     guide = Tied(model)
     with torch.no_grad():
-        for family in guide.selection_families:
+        for family in guide.selections.values():
             family.weight.copy_(torch.tensor([1.0, -4.0, 1.0]) / gates.gain)
     for seed in range(5):
         for drawn in sample_weights(model, guide, small_batch(), draws=2, seed=seed).values():

@@ -26,10 +26,10 @@ from latentheads.contrib.heads import (
 )
 from latentheads.contrib.heads.divergence import divergence
 from latentheads.corpora.grammar import Arc
-from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.logits.latent import Logits
+from latentheads.latents.selection.handlers import WithSelection
 from latentheads.latents.selection.strategies import STRATEGIES, make_selector
 from latentheads.latents.selector import Selector
 from latentheads.models import Translation, make_prior
@@ -64,7 +64,7 @@ def made(closed: str, prior: str) -> tuple[Any, Any]:
     model = jiggle(model, 0.4).double().eval()
     guide = Tied(model).double()
     with torch.no_grad():
-        for place, family in enumerate(guide.selections.values()):
+        for place, family in enumerate(guide.posteriors.values()):
             signs = torch.ones(family.weight.shape)
             signs[:, place % 2 :: 2] = -4
             signs[1:] = signs[1:].flip(-1) if closed == "bernoulli" else signs[1:].roll(1, -1)

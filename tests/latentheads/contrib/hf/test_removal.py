@@ -140,11 +140,11 @@ def test_gates_are_pressed_and_folded_into_the_network() -> None:
     model.l0_penalty.value.fill_(100.0)
     with pyro.validation_enabled(False):
         lh.Head_ELBO(analytic=True).loss_and_grads(model.train(), guide, batch)
-    assert all((family.weight.grad > 0).all() for family in guide.selection_families)
+    assert all((family.weight.grad > 0).all() for family in guide.selections.values())
     model.eval()
     starts = [[-3.0, 0.5, 3.0], [3.0, -3.0, 0.5]]
     with torch.no_grad():
-        for family, start in zip(guide.selection_families, starts, strict=True):
+        for family, start in zip(guide.selections.values(), starts, strict=True):
             family.weight.copy_(torch.tensor([start]) / family.gain)
     with torch.no_grad(), lh.PlugIn(), lh.WithSelection(guide):
         want = model.token_distribution(batch).log_prob(batch.scored)

@@ -22,7 +22,6 @@ from latentheads.contrib.uncertainty.ensembles import (
 from latentheads.contrib.uncertainty.prediction import Prediction, mix_distributions
 from latentheads.decoding.beam_search import beam_search
 from latentheads.decoding.translate import Decoding, search
-from latentheads.guide import WithSelection
 from latentheads.guides import Tied
 from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import eval_no_grad, plug_in_log_likelihood
@@ -30,6 +29,7 @@ from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.exact import block_log_probs, broadcast_sum
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.output_heads import OutputState
+from latentheads.latents.selection.handlers import WithSelection
 from latentheads.models import Translation
 from latentheads.noise import fixed_noise
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
@@ -256,7 +256,7 @@ def choosing(surely: float = 1.0) -> tuple[Any, Any]:
     model = jiggle(model, 0.4).double().eval()
     guide = Tied(model).double().eval()
     with torch.no_grad():
-        for family in guide.selection_families:
+        for family in guide.selections.values():
             family.weight.copy_(surely * torch.tensor([[1.0, -1.0, -1.0]]))
     return model, guide
 

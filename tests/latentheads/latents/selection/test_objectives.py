@@ -202,11 +202,11 @@ def test_dropout_is_the_same_for_all_alternatives() -> None:
         (lambda: ScoreFunction_ELBO(draws=1), "draws must be at least 2, got 1"),
         (
             lambda: ScoreFunction_ELBO(free_bits=0.1),
-            "free_bits needs selection.gradient straight-through",
+            "free_bits needs selection.strategy.gradient straight-through",
         ),
         (
             lambda: ScoreFunction_ELBO(num_particles=2, vectorize_particles=True),
-            "vectorize_particles needs selection.gradient straight-through",
+            "vectorize_particles needs selection.strategy.gradient straight-through",
         ),
     ],
 )
