@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     )
     from latentheads.latents.copy.options import CopyOptions as CopyOptions
     from latentheads.latents.gates.options import GateOptions as GateOptions
+    from latentheads.latents.handlers import WithSelection as WithSelection
     from latentheads.latents.logits.options import LogitsOptions as LogitsOptions
-    from latentheads.latents.selection.handlers import WithSelection as WithSelection
     from latentheads.latents.selection.options import SelectionOptions as SelectionOptions
     from latentheads.model import Decoder as Decoder
     from latentheads.model import HeadModel as HeadModel
@@ -102,7 +102,7 @@ PLACES = {
     "SelectionOptions": "latents.selection.options",
     "Settings": "runs.settings",
     "Trainer": "runs.trainer",
-    "WithSelection": "latents.selection.handlers",
+    "WithSelection": "latents.handlers",
     "WordAligner": "contrib.align.aligner",
     "Terms": "inference.bound",
     "align": "contrib.align.api",

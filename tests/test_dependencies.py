@@ -17,10 +17,7 @@ NAMING = {
         *("latentheads.models", "latentheads.models.heads"),
         *("latentheads.runs.pairs", "latentheads.runs.recipes", "latentheads.runs.settings"),
     },
-    "selection": {
-        *("latentheads.training.early_stopping", "latentheads.training.engine"),
-        "latentheads.runs.reporter",
-    },
+    "selection": {"latentheads.runs.reporter", "latentheads.training.early_stopping"},
 }
 """The modules of the core that name a kind of latent, by kind."""
 

@@ -21,7 +21,7 @@ from latentheads.files import read_json, read_text
 from latentheads.guide import ModelGuide
 from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import eval_no_grad
-from latentheads.latents.selection.handlers import WithSelection
+from latentheads.latents.handlers import WithSelection
 from latentheads.metrics.compared import METRICS
 from latentheads.model import Decoder
 from latentheads.pruning import remove_heads

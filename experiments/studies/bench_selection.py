@@ -37,7 +37,7 @@ from latentheads.experiments.studies.benchmarks.growth import (
 from latentheads.experiments.studies.benchmarks.racing import quartiles
 from latentheads.guides import Tied
 from latentheads.handlers import SharedSamples
-from latentheads.latents.selection.handlers import WithSelection
+from latentheads.latents.handlers import WithSelection
 from latentheads.latents.selection.strategies import Strategy, make_selector
 from latentheads.latents.selector import SelectionFamily
 from latentheads.models import LanguageModel

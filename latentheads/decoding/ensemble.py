@@ -13,7 +13,7 @@ from latentheads.batch import Batch
 from latentheads.decoding.translate import Decoding, search
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import eval_no_grad
-from latentheads.latents.selection.handlers import WithSelection
+from latentheads.latents.handlers import WithSelection
 from latentheads.layers.numeric import full_precision
 from latentheads.model import Decoder
 

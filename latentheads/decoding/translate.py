@@ -16,7 +16,7 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import eval_no_grad
-from latentheads.latents.selection.handlers import WithSelection
+from latentheads.latents.handlers import WithSelection
 from latentheads.model import Decoder, Stepwise
 from latentheads.options import (
     Count,

@@ -25,7 +25,7 @@ from latentheads.handlers import PlugIn, SharedSamples, evaluation_mode
 from latentheads.inference.bound import MIN_TAIL_SAMPLES, Importance, Terms, terms
 from latentheads.inference.display import TRUE_BOUND, scores_to_html, scores_to_text
 from latentheads.inference.non_finite import describe_non_finite
-from latentheads.latents.selection.handlers import WithSelection
+from latentheads.latents.handlers import WithSelection
 from latentheads.latents.summed_out import SummedOut
 from latentheads.metrics.scores import SCORES, Scores
 from latentheads.model import HeadModel

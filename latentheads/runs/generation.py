@@ -26,7 +26,7 @@ from latentheads.decoding.translate import (
     translate,
 )
 from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message, shown
-from latentheads.latents.selection.handlers import WithSelection
+from latentheads.latents.handlers import WithSelection
 from latentheads.noise import fixed_noise
 from latentheads.options import options_class
 from latentheads.runs.trained_model import TrainedModel, check_is_stochastic

@@ -11,7 +11,7 @@ from latentheads.decoding.translate import map_batches
 from latentheads.guide import ModelGuide
 from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import eval_no_grad
-from latentheads.latents.selection.handlers import WithSelection
+from latentheads.latents.handlers import WithSelection
 from latentheads.metrics.resampling import References
 from latentheads.metrics.rouge import rouge
 from latentheads.metrics.scores import Score, Scores, score_lines

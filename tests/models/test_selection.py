@@ -21,9 +21,9 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.guides import MeanField, Tied
 from latentheads.handlers import SharedSamples
 from latentheads.inference.evaluation import evaluate
+from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.network import Choice
-from latentheads.latents.selection.handlers import WithSelection
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.latents.selector import Selector
 from latentheads.models import LanguageModel, Translation, make_prior

@@ -30,7 +30,7 @@ from latentheads.latents.alignments.aligner import Aligner
 from latentheads.latents.alignments.distribution import CategoricalParameters
 from latentheads.latents.alignments.enumeration import enumerate_alignments
 from latentheads.latents.alignments.marginals import head_marginals
-from latentheads.latents.selection.handlers import WithSelection
+from latentheads.latents.handlers import WithSelection
 from latentheads.metrics.alignment import LinkCounts, Links, count_links
 from latentheads.model import HeadModel
 from latentheads.names import Block

@@ -37,7 +37,7 @@ from latentheads.corpora.part import Part
 from latentheads.corpora.text import PARTS
 from latentheads.guide import ModelGuide
 from latentheads.inference.shuffled import ShuffledTarget, shuffled_target
-from latentheads.latents.selection.handlers import WithSelection
+from latentheads.latents.handlers import WithSelection
 from latentheads.names import ATTENTION_TYPES
 from latentheads.options import Count, Size, from_dict, options_class
 from latentheads.runs.run import Run

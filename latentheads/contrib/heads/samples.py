@@ -16,7 +16,7 @@ from latentheads.contrib.heads.record import Recording, record_heads
 from latentheads.guide import ModelGuide
 from latentheads.handlers import blocked_from_tracers
 from latentheads.inference.evaluation import eval_no_grad
-from latentheads.latents.selection.handlers import WithSelection
+from latentheads.latents.handlers import WithSelection
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
 

@@ -16,7 +16,7 @@ from latentheads.contrib.heads.record import Recording
 from latentheads.corpora.batches import batches
 from latentheads.corpora.part import Part
 from latentheads.files import finite
-from latentheads.latents.selection.handlers import WithSelection
+from latentheads.latents.handlers import WithSelection
 from latentheads.latents.selection.sharing import selection_probabilities
 from latentheads.names import (
     ALIGNMENT,

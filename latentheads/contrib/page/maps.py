@@ -23,7 +23,7 @@ from latentheads.contrib.heads.labels import name_positions, name_queries_and_ke
 from latentheads.contrib.heads.record import Recording, record_heads
 from latentheads.contrib.heads.samples import NO_NOISE, record_prior_heads, summarise_samples
 from latentheads.contrib.page.packing import pool_weights, pooling_stride, quantise_weights
-from latentheads.latents.selection.handlers import WithSelection
+from latentheads.latents.handlers import WithSelection
 from latentheads.metrics.alignment import Links
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, side_of
 from latentheads.runs.run import Run

@@ -14,7 +14,7 @@ from latentheads.contrib.plot.divergence import draw_divergence
 from latentheads.contrib.plot.selection import draw_selection, draw_selection_history
 from latentheads.contrib.plot.training import draw_bound, draw_kl
 from latentheads.corpora.batches import batches
-from latentheads.latents.selection.handlers import WithSelection
+from latentheads.latents.handlers import WithSelection
 from latentheads.names import ATTENTION_TYPES
 from latentheads.runs.reporter import Reporter
 

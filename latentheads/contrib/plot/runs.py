@@ -25,7 +25,7 @@ from latentheads.contrib.plot.training import draw_bound, draw_kl, draw_kl_histo
 from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora.batches import batches
 from latentheads.corpora.part import Part, check_part
-from latentheads.latents.selection.handlers import WithSelection
+from latentheads.latents.handlers import WithSelection
 from latentheads.latents.selector import SelectionFamily
 from latentheads.metrics.alignment import Link
 from latentheads.names import SELECTION, attention_type_of

@@ -34,8 +34,8 @@ from latentheads.distributions.heads import standard_normal
 from latentheads.guide import ModelGuide
 from latentheads.handlers import PlugIn, evaluation_mode
 from latentheads.inference.evaluation import eval_no_grad
+from latentheads.latents.handlers import WithSelection
 from latentheads.latents.output_heads import DecomposableState
-from latentheads.latents.selection.handlers import WithSelection
 from latentheads.layers.numeric import full_precision
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise

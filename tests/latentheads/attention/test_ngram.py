@@ -35,9 +35,9 @@ from latentheads.families import Family, Gaussian, HeadScale, OwnMLP
 from latentheads.guides import MeanField
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.latents.gates.hard_gates import GateController, Gating
+from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.network import Choice
-from latentheads.latents.selection.handlers import WithSelection
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.mask import AttentionMask
 from latentheads.models import LanguageModel, Translation, make_prior

@@ -18,8 +18,8 @@ from latentheads.decoding import sampling
 from latentheads.decoding.sampling import sample_text
 from latentheads.guides import Tied
 from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.latent import Logits
-from latentheads.latents.selection.handlers import WithSelection
 from latentheads.model import DecodingState
 from latentheads.models import PRIORS, LanguageModel, make_prior
 from latentheads.models.network import AdaptiveOptions

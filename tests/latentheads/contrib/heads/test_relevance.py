@@ -16,8 +16,8 @@ from latentheads.contrib.heads import Propagated, Recording, propagate, relevanc
 from latentheads.contrib.heads.relevance import BIASES
 from latentheads.guides import Tied
 from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.latent import Logits
-from latentheads.latents.selection.handlers import WithSelection
 from latentheads.models import Translation, make_prior
 from latentheads.models.adapters import Adapters
 from latentheads.models.network import PreNorm

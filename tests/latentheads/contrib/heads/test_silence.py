@@ -28,8 +28,8 @@ from latentheads.contrib.heads.divergence import divergence
 from latentheads.corpora.grammar import Arc
 from latentheads.guides import Tied
 from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.latent import Logits
-from latentheads.latents.selection.handlers import WithSelection
 from latentheads.latents.selection.strategies import STRATEGIES, make_selector
 from latentheads.latents.selector import Selector
 from latentheads.models import Translation, make_prior

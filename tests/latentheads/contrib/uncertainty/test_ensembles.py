@@ -28,8 +28,8 @@ from latentheads.inference.evaluation import eval_no_grad, plug_in_log_likelihoo
 from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.exact import block_log_probs, broadcast_sum
 from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.handlers import WithSelection
 from latentheads.latents.output_heads import OutputState
-from latentheads.latents.selection.handlers import WithSelection
 from latentheads.models import Translation
 from latentheads.noise import fixed_noise
 from tests.latentheads.latents.alignments.models import SHAPES, aligned

@@ -16,9 +16,9 @@ from latentheads.families import Family, Identity, Point, RunningSum
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.latents.gates.hard_gates import GateController, Gating
+from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.logits.priors import Prior
-from latentheads.latents.selection.handlers import WithSelection
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.noise import fixed_noise
