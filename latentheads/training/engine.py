@@ -244,7 +244,7 @@ class Engine:
         if self.guide.shared_posteriors:
             check_sizes(step_batches)
         if step == 0:
-            self._validate(step_batches.micro_batches[0][0].to(self.device))
+            self._check_sites(step_batches.micro_batches[0][0].to(self.device))
         loss = self._backward(module, step_batches)
         self._guard(loss, step_batches)
         if step == 0:
@@ -287,9 +287,9 @@ class Engine:
         if not (self.is_fixed or isinstance(self.elbo, Head_ELBO)):
             self._set_progress()
             with passes(), isolated_param_store():
-                self._validate(batch.to(self.device))
+                self._check_sites(batch.to(self.device))
 
-    def _validate(self, batch: Batch) -> None:
+    def _check_sites(self, batch: Batch) -> None:
         """Runs Pyro's validation of every site in a pass that leaves the random state unchanged."""
         devices = [self.device] if self.device.type == "cuda" else []
         with (
