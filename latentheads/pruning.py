@@ -137,13 +137,13 @@ def remove_heads(
     ]
     for module, latent in removals:
         module.check_removal(latent, active[module.block.name])
+    if isinstance(model, HeadModel):
+        model.is_pruned |= any(len(active[m.block.name]) < m.block.heads for m, _ in removals)
     for module, latent in removals:
         block = module.block
         if guide is not None and module.prior is not None and len(latent) < block.heads:
             guide.prune(block, latent)
         module.prune(latent, active[block.name])
-    if isinstance(model, HeadModel):
-        model.is_pruned = True
 
 
 @torch.no_grad()

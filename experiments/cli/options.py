@@ -71,7 +71,7 @@ class RunOptions(ProgramOptions):
     """Options of a program that trains one run.
 
     Attributes:
-        trackers: Trackers that accelerate knows, such as tensorboard, trackio and wandb, comma
+        trackers: Trackers of accelerate, such as tensorboard, trackio and wandb, comma
             between.
         verbose: Explain each row of the table, and print the KL of every site.
     """

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from statistics import median_high
 from typing import Any, cast
@@ -58,8 +59,6 @@ from latentheads.training.options import make_training
 from latentheads.training.trackers import Tracking, check_trackers
 
 DEFAULT_LOSS = "Head_ELBO"
-DEFAULTS = {"seed": 0, "samples": 32, "decoding": None}
-"""The defaults of a trainer's options that stand in settings too."""
 
 
 class Trainer:
@@ -84,9 +83,9 @@ class Trainer:
         overwrite: Start anew in a used folder.
         trusted: Classes of the reader's own that the run of ``settings.start`` may be made of, as
             ``module:Class`` with commas between.
-        trackers: Names of trackers that accelerate knows, such as tensorboard, trackio and wandb.
-        callbacks: Told of each step and each evaluation, as :class:`lh.Callback` says; a run that
-            is resumed begins with those of its own call.
+        trackers: Names of trackers of accelerate, such as tensorboard, trackio and wandb.
+        callbacks: Called after each step and each evaluation; a run that is resumed has those of
+            its own call.
         quiet: Show no progress.
         loss: What is minimised: any ``pyro.infer.ELBO``, such as ``Trace_ELBO(num_particles=2)``,
             or the name of one, alone or with options as ``{"class": "iwae", "num_samples": 10}``;
@@ -161,8 +160,10 @@ class Trainer:
         device: str | torch.device = "auto",
         overwrite: bool = False,
         trusted: str | None = None,
+        trackers: Sequence[str] = (),
+        callbacks: Sequence[Callback] = (),
+        quiet: bool = False,
         loss: ELBO | None = None,
-        **options: Any,
     ) -> Trainer:
         """Makes model, guide and corpus of settings; the seed decides the weights too.
 
@@ -174,8 +175,10 @@ class Trainer:
             device: The same.
             overwrite: The same.
             trusted: The same.
+            trackers: The same.
+            callbacks: The same.
+            quiet: The same.
             loss: The loss that the settings name, where it is of a class of your own.
-            **options: The other options of the class: ``trackers``, ``callbacks``, ``quiet``.
         """
         _check_switches(overwrite=overwrite)
         if not isinstance(settings, Settings):
@@ -188,16 +191,28 @@ class Trainer:
             settings = replace(settings, data=data_of(corpus))
         elif settings.in_memory:
             raise ValueError("data in-memory is a corpus that no options make: give corpus")
-        # what is wrong is told before a corpus is read
+        # a mistake costs no time: it is found before the corpus is read
         folder = open_folder(settings, out, overwrite, trusted)
         start = None if folder.resumable else load_initial_run(settings, folder.trusted)
         corpus = corpus or settings.data.load(partial(print_message, file=sys.stdout))
         with fixed_noise(settings.seed, select_device(device)):
             model = make_model(settings, corpus.target, corpus.source)
             guide = settings.pair.make_guide(model)
-        options |= {"out": out, "device": device, "overwrite": overwrite, "trusted": trusted}
-        options |= {} if loss is None else {"loss": loss}
-        return cls(model, guide, corpus, settings=settings, start=start, **options)
+        return cls(
+            model,
+            guide,
+            corpus,
+            settings=settings,
+            start=start,
+            out=out,
+            device=device,
+            overwrite=overwrite,
+            trusted=trusted,
+            trackers=trackers,
+            callbacks=callbacks,
+            quiet=quiet,
+            loss=DEFAULT_LOSS if loss is None else loss,
+        )
 
     def _set_up(self, start: Run | None) -> None:
         """Starts with the weights of a run, or resumes if the folder holds the same run."""
@@ -463,8 +478,9 @@ class Trainer:
 
 def _check_against(settings: Settings, loss: LossLike, run: Mapping[str, Any]) -> None:
     """Validates that nothing is said beside settings, but for the loss that they name."""
+    own = signature(Trainer).parameters
     for name, value in run.items():
-        if value != DEFAULTS.get(name):
+        if name not in own or value != own[name].default:
             raise ValueError(f"{name} stands in settings: give one of both")
     instance = instance_of(loss)
     if instance is None and loss != DEFAULT_LOSS:

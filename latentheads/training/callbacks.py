@@ -11,8 +11,7 @@ from latentheads.errors import shown
 class Callback:
     """Watches a training; a subclass overrides the methods that it needs, and all do nothing here.
 
-    With several processes each has its own callbacks, and only those of the first are told of
-    evaluations.
+    With several processes each has its own callbacks, and only the first process evaluates.
 
     Attributes:
         quiet: Print nothing.

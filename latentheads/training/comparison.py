@@ -136,8 +136,12 @@ def compare(
             parameters = (*trained_model.parameters(), *guide.parameters())
             if train != "none" and any(parameter.requires_grad for parameter in parameters):
                 fit_pair(
-                    *(trained_model, guide, corpus.train, corpus.valid),
-                    *(options, instance_of(loss)),
+                    trained_model,
+                    guide,
+                    corpus.train,
+                    corpus.valid,
+                    options,
+                    instance_of(loss),
                     seed=seed,
                     quiet=quiet,
                     refuses_unused=False,

@@ -162,7 +162,7 @@ class Engine:
         Args:
             report: Called with the progress every ``report_every`` steps and at the end, in the
                 first process only; it may evaluate. True stops training.
-            callbacks: Told of each step, and of when :meth:`state` should be saved.
+            callbacks: Called after each step, and when :meth:`state` should be saved.
 
         Raises:
             ValueError: Gradients are switched off.

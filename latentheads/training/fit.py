@@ -91,7 +91,7 @@ def fit(
             when not given.
         seed: Of order and noise.
         samples: Samples of each sentence in the report, K of IWAE.
-        callbacks: Told of each step and each evaluation, such as a
+        callbacks: Called after each step and each evaluation, such as a
             :class:`latentheads.latents.gates.hard_gates.GateController` or one of your own.
         quiet: Show no progress.
         loss: What is minimised: any ``pyro.infer.ELBO``, such as ``Trace_ELBO(num_particles=2)``,
@@ -119,7 +119,12 @@ def fit(
     watching = check_callbacks(callbacks)
     options = read_options(training | {"loss": loss}, isinstance(batches, Part))
     return fit_pair(
-        *(model, guide, batches, valid, options, instance_of(loss)),
+        model,
+        guide,
+        batches,
+        valid,
+        options,
+        instance_of(loss),
         seed=seed,
         samples=samples,
         callbacks=watching,

@@ -20,7 +20,7 @@ class Loop:
         engine: Makes the steps.
         valid: What says which weights are best.
         seed: Of the noise of evaluations.
-        callbacks: Told of steps and evaluations, in this order.
+        callbacks: Called after steps and evaluations, in this order.
         best: The best evaluation of earlier steps.
         quiet: Show no progress.
 
@@ -50,7 +50,7 @@ class Loop:
         engine, training = self.engine, self.engine.training
         if not self.quiet:
             note_long_warmup(training)
-        # a headline has said that there is nothing to train
+        # the headline of the run says that there is nothing to train
         is_hidden = self.quiet or engine.is_fixed
         with ProgressDisplay(training.steps, engine.step, is_hidden) as display:
             self.callbacks.append(ProgressBar(display))
@@ -61,7 +61,7 @@ class Loop:
                 callback.on_train_end()
 
     def evaluate(self, progress: Progress) -> bool:
-        """Evaluates on validation and tells the callbacks; returns whether to stop."""
+        """Evaluates on validation and calls the callbacks; returns whether to stop."""
         engine, training = self.engine, self.engine.training
         metric, seed = training.metric, self.seed
         result = validate(engine.model, engine.guide, self.valid, progress, metric, seed)

@@ -1,4 +1,4 @@
-"""Trackers of experiments, by name: TensorBoard, trackio, wandb and what else accelerate knows.
+"""Trackers of experiments, by name: TensorBoard, trackio, wandb and others of accelerate.
 
 See `accelerate's guide <https://huggingface.co/docs/accelerate/usage_guides/tracking>`_.
 """
@@ -18,7 +18,7 @@ PROJECT = "latentheads"
 
 
 def check_trackers(names: object) -> None:
-    """Raises an error unless accelerate knows all trackers and their packages are installed."""
+    """Raises an error unless accelerate has all trackers and their packages are installed."""
     if not isinstance(names, list | tuple):
         raise ValueError(f"trackers must be a list of names, got {shown(names)}")
     if not names:
@@ -37,15 +37,14 @@ class Tracking(Callback):
 
     Args:
         accelerator: An ``accelerate.Accelerator`` made with ``log_with``.
-        config: What the run is, by option.
     """
 
-    def __init__(self, accelerator: Any, config: Mapping[str, Any] | None = None) -> None:
-        self.accelerator, self.config = accelerator, config
+    def __init__(self, accelerator: Any) -> None:
+        self.accelerator = accelerator
 
     def on_train_begin(self, step: int, steps: int) -> None:
         """Starts the trackers."""
-        self.accelerator.init_trackers(PROJECT, self.config)
+        self.accelerator.init_trackers(PROJECT)
 
     def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> None:
         """Hands on progress, scores and the KL of every site."""
