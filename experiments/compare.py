@@ -68,10 +68,10 @@ DESCRIPTION = (
 OWN_PLUG_IN = (
     "A network without noise is its own plug-in network: in that column it has its exact log p."
 )
-"""What is said where the column of what is no bound has exact values, too."""
+"""The note below a table whose column of what is no bound has exact values, too."""
 
 OTHER_TEXT = "Tested on another text than the first row, whose figures are not comparable with its"
-"""What is said of rows of another corpus, or of other tokens of it."""
+"""The note on rows of another corpus, or of other tokens of it."""
 
 
 def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:

@@ -187,7 +187,7 @@ def _is_own(name: str) -> bool:
 
 
 def find_own_classes() -> None:
-    """Lets classes of the reader's own be found where he started the program."""
+    """Finds classes of a user's own in the folder where the program was started."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
 

@@ -262,7 +262,7 @@ def _unused_options(values: Mapping[str, Any], trusted: Collection[str]) -> froz
             if reason.path in unused:
                 return unused
             unused |= {reason.path}
-        except (TypeError, ValueError):  # it is said where the run is planned
+        except (TypeError, ValueError):  # the error is raised where the run is planned
             return unused
         else:
             return unused

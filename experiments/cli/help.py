@@ -52,8 +52,8 @@ def select_help_page(
     word_options: Mapping[str, Any], program: type, prog: str = "", description: str = ""
 ) -> str | None:
     """The page that ``--help``, ``--help all`` or ``--GROUP.help`` asks for, if one does."""
-    asked = (path for path in flatten(word_options) if f".{path}".endswith(".help"))
-    if (option := next(asked, None)) is None:
+    help_paths = (path for path in flatten(word_options) if f".{path}".endswith(".help"))
+    if (option := next(help_paths, None)) is None:
         return None
     path, name = option[:-5], str(flatten(word_options)[option])
     if not path:

@@ -477,7 +477,7 @@ class Trainer:
 
 
 def _check_against(settings: Settings, loss: LossLike, run: Mapping[str, Any]) -> None:
-    """Validates that nothing is said beside settings, but for the loss that they name."""
+    """Validates that no option stands beside settings, but for the loss that they name."""
     own = signature(Trainer).parameters
     for name, value in run.items():
         if name not in own or value != own[name].default:

@@ -152,7 +152,7 @@ def fit_pair(
     engine = Engine(model, guide, loader, options, seed, loss=instance)
     valid_batches = _select_valid(batches, valid)
     computed = _check_bound_exists(engine, valid_batches, seed)
-    # what an instance says by default was chosen by nobody
+    # nobody chose the defaults of an instance
     if refuses_unused and instance is None and isinstance(options.loss, HeadELBOLoss):
         _check_kl_options(options.loss, computed)
     best, history = _BestWeights(engine, adds_moving=bool(callbacks)), _History()

@@ -104,7 +104,7 @@ class Loss(Choice, ABC):
 
 @options_class()
 class ELBOLoss(Loss, ABC):
-    """A loss whose class the library knows.
+    """A loss of a class in the table.
 
     Attributes:
         num_particles: Samples of all latents, of which the loss is the mean; of RenyiELBO, those
@@ -365,7 +365,7 @@ def describe_elbo(elbo: ELBO) -> Loss:
 def _read_arguments(elbo: ELBO, options: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that an instance keeps under their names."""
     arguments = {name: getattr(elbo, name) for name in options if hasattr(elbo, name)}
-    if elbo.num_particles == 1:  # then they are not vectorised, whatever was said
+    if elbo.num_particles == 1:  # then they are not vectorised, whatever was given
         arguments["vectorize_particles"] = False
     return arguments
 

@@ -1,7 +1,7 @@
 """Speech: audio files to frames, their corpora, and the front end of a network that reads them.
 
 ``--data speech`` reads a folder of audio files with their texts, as ``Speech`` does in Python;
-``transcribe`` writes what is spoken. The core knows frames, not sound: its tables of data classes,
+``transcribe`` writes what is spoken. The core has frames, not sound: its tables of data classes,
 vocabularies and front ends name what stands here, which is loaded when it is first needed.
 """
 
