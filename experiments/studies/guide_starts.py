@@ -281,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in options.starts:
             check_choice("starts", name, STARTS)
         seeds = parse_integers("seeds", options.seeds)
-        for language, seed in itertools.product(split_items(options.languages), seeds):
+        for seed, language in itertools.product(seeds, split_items(options.languages)):
             for row in train_all(language, seed, options):
                 print(
                     *(f"{v:.3f}" if isinstance(v, float) else v for v in row.values()), flush=True
