@@ -222,7 +222,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
     """Values with what a recipe, or a corpus by its name or folder, stands for."""
     if (recipe := values.get("recipe")) in presets() and recipe not in RECIPES:
-        raise OptionError("recipe", f" {shown(recipe)} is a preset: use preset {recipe}")
+        raise OptionError("recipe", f" {shown(recipe)} is a preset", [f"preset {recipe}"])
     expanded = expand_recipe(values)
     data = expanded.get("data", {})
     name = data.get(CLASS) if isinstance(data, Mapping) else data
