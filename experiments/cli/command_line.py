@@ -255,7 +255,8 @@ def name_data(
         return {CLASS: "hub" if name in HUB else "hub-text", "corpus": name}
     folder = os.path.expanduser(name)
     if not os.path.isdir(folder):
-        choices = f"one of {', '.join([*DATA, *HUB, *PROSE])}, or a folder;"
+        named = [choice for choice in DATA if choice != "in-memory"]  # no options make it
+        choices = f"one of {', '.join([*named, *HUB, *PROSE])}, or a folder;"
         accepted = "an existing folder," if os.sep in name else choices
         raise OptionError("data", f" must be {accepted} got {shown(name)}")
     plain = below[CLASS] if _reads_folders(below.get(CLASS)) else "pairs"
