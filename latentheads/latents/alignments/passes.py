@@ -25,7 +25,7 @@ from latentheads.latents.alignments.exact import (
     broadcast_sum,
 )
 from latentheads.latents.alignments.loss_terms import alignment_loss_terms
-from latentheads.latents.alignments.nearest_product import nearest_product
+from latentheads.latents.alignments.marginals import log_head_marginals
 from latentheads.latents.network import EncoderDecoderStates
 from latentheads.latents.summed_out import Enumeration, SummedOut
 from latentheads.layers.numeric import full_precision, softmax
@@ -58,9 +58,9 @@ class AlignmentPass:
     cache: dict[Any, tuple[Tensor, ExactInference]] = field(default_factory=dict)
 
     @cached_property
-    def product_scores(self) -> list[Float[Tensor, "*batch target head key"]]:
-        """The scores of every block in the product that is nearest to the prior; detached."""
-        return nearest_product(self.priors, self.valid)
+    def log_marginals(self) -> Float[Tensor, "*batch head target key"]:
+        """Log-probabilities of every head's positions under the prior; detached."""
+        return log_head_marginals([prior.detached() for prior in self.priors])
 
     def aligned_states(
         self, alignments: Int[Tensor, "*sample target head"]
