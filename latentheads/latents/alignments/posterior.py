@@ -5,7 +5,7 @@ it is trained with: used as the prior it gives the same likelihood with a KL of 
 conditioned on the word itself can. As in Deng et al. 2018, https://arxiv.org/abs/1807.03756,
 section 3, this one encodes the whole target in both directions. It is initialised to the prior, or
 to the prior times the likelihood ratios of a head that has them. Where its structure leaves out a
-coupling of the prior, it starts at the product of the prior's marginals instead of the prior.
+coupling of the prior, it starts at the product of the prior's marginals, flattened, instead.
 Its inputs from the model are detached, so that the likelihood has a gradient in the guide through
 the alignments only. In a language model the states that a word may point at replace the source.
 """
@@ -42,6 +42,10 @@ from latentheads.names import ALIGNED_POSITION
 
 IMPOSSIBLE = NOWHERE / 2
 """Scores of masked positions lie below this, all others above."""
+
+
+START_TEMPERATURE = 2.0
+"""Flattens the prior's marginals where a posterior starts that leaves out a coupling."""
 
 
 class _PairScores(nn.Module):
@@ -192,14 +196,15 @@ class AlignmentPosterior(LatentPosterior):
         return [(int(head), int(lower)) for head, lower in pairs]
 
     def _initial_scores(self, context: AlignmentContext) -> Float[Tensor, "*batch target head key"]:
-        """The scores at the start: the prior's, or the logarithms of its marginals."""
+        """The scores at the start: the prior's, or those of its marginals, flattened."""
         priors = context.alignment_pass.priors
         coupled = {pair for block in priors for pair in block.pair_scores}
         if coupled <= {*self._pairs}:
             return context.prior.scores.detach()
-        # not the product nearest by KL(product | prior): it is so sharp that gradients vanish
+        # a start may be wrong, and a sharp one has gradients too small to leave it
         heads = slice(context.prior.heads.start, context.prior.heads.stop)
-        return context.alignment_pass.log_marginals[..., heads, :, :].transpose(-2, -3)
+        log_marginals = context.alignment_pass.log_marginals[..., heads, :, :]
+        return log_marginals.transpose(-2, -3) / START_TEMPERATURE
 
     def _scores_of_pair(
         self,
