@@ -9,12 +9,13 @@ them. For each language and seed of the grammar, guide mean-field is trained fro
     joint     together with a new model, by the guide's bound
     marginal  beside a new model that is trained on log p(y | x) itself
 
-The starts are scores for each position: those of the prior without its coupling; those after one
-update of the upper head; the product nearest to the prior by KL(product | prior); the prior's
-marginals, nearest by KL(prior | product); and half of their logarithms, which is flatter. For a
-frozen model the entropy at the start, the gradient of the gap in a word's scores, and the gap after
-updating every word's product in turn, with the exact posterior, say whether training could improve
-on the start. Differences are paired by language and seed.
+The starts are scores for each position: those of the prior without its coupling, where the library
+starts; those after one update of the upper head; the product nearest to the prior by
+KL(product | prior); the prior's marginals, nearest by KL(prior | product); and half of their
+logarithms, which is flatter. For a frozen model the entropy at the start, the gradient of the gap
+in a word's scores, and the gap after updating every word's product in turn, with the exact
+posterior, say whether training could improve on the start. Differences are paired by language and
+seed.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.checks import check_choice, check_items, parse_integers, split_items
@@ -44,7 +45,7 @@ from latentheads.guides import Exact, MeanField
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import eval_no_grad, evaluate
 from latentheads.latents.alignments.chain import ChainParameters
-from latentheads.latents.alignments.distribution import NOWHERE
+from latentheads.latents.alignments.distribution import NOWHERE, CategoricalParameters
 from latentheads.latents.alignments.exact import ExactInference, IndependentWords
 from latentheads.latents.alignments.marginals import head_marginals
 from latentheads.latents.alignments.options import AlignmentOptions
@@ -144,15 +145,19 @@ BASELINE = "scores"
 """The start that the others are compared with."""
 
 
-def starting_at(guide: MeanField, start: str) -> Any:
-    """A context in which a guide has another start."""
+def start_at(guide: MeanField, start: str) -> None:
+    """Adds what a start has above the prior's scores, which are those of the library."""
     posterior, *_ = guide.latent_posteriors.values()  # one for both blocks
 
-    @torch.no_grad()
-    def initial_scores(context: AlignmentContext) -> Tensor:
-        return STARTS[start](context.alignment_pass)[context.index].unsqueeze(-2)
+    def hook(_: nn.Module, inputs: Any, output: CategoricalParameters) -> CategoricalParameters:
+        context: AlignmentContext = inputs[0]
+        with torch.no_grad():
+            scores = STARTS[start](context.alignment_pass)[context.index].unsqueeze(-2)
+            prior_scores = context.prior.scores
+            above = (scores - prior_scores).masked_fill(prior_scores == NOWHERE, 0)
+        return replace(output, scores=output.scores + above)
 
-    return patch.object(posterior, "_initial_scores", initial_scores)
+    posterior.register_forward_hook(hook)
 
 
 def make_model(corpus: Corpus, prior: str, seed: int) -> Translation:
@@ -169,10 +174,10 @@ def train_from(
     torch.manual_seed(seed)
     guide = MeanField(model)
     loss = "marginal" if training == "marginal" else "Head_ELBO"
-    with starting_at(guide, start):
-        initial = describe_start(model, guide, corpus) if training == "frozen" else {}
-        fit(model, guide, corpus.train, corpus.valid, steps=steps, seed=seed, loss=loss, **PLAN)
-        report = evaluate(model, guide, corpus.test)
+    start_at(guide, start)
+    initial = describe_start(model, guide, corpus) if training == "frozen" else {}
+    fit(model, guide, corpus.train, corpus.valid, steps=steps, seed=seed, loss=loss, **PLAN)
+    report = evaluate(model, guide, corpus.test)
     end = {"gap": report.gap, "KL": report.kl, "bound": report.elbo, "exact log p": report.exact}
     return {"training": training, "start": start, **initial, **end}
 

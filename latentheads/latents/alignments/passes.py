@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -25,7 +24,6 @@ from latentheads.latents.alignments.exact import (
     broadcast_sum,
 )
 from latentheads.latents.alignments.loss_terms import alignment_loss_terms
-from latentheads.latents.alignments.marginals import log_head_marginals
 from latentheads.latents.network import EncoderDecoderStates
 from latentheads.latents.summed_out import Enumeration, SummedOut
 from latentheads.layers.numeric import full_precision, softmax
@@ -56,11 +54,6 @@ class AlignmentPass:
     autocast: tuple[bool, torch.dtype]
     smoothing: float = 0.0
     cache: dict[Any, tuple[Tensor, ExactInference]] = field(default_factory=dict)
-
-    @cached_property
-    def log_marginals(self) -> Float[Tensor, "*batch head target key"]:
-        """Log-probabilities of every head's positions under the prior; detached."""
-        return log_head_marginals([prior.detached() for prior in self.priors])
 
     def aligned_states(
         self, alignments: Int[Tensor, "*sample target head"]
