@@ -74,7 +74,5 @@ def __getattr__(name: str) -> Any:
     if name not in __all__ and not name.startswith("_"):
         for part in PARTS:
             if name in import_module(f"{__name__}.{part}").__all__:
-                raise AttributeError(
-                    f"module {__name__!r} has no {name!r}: write {__name__}.{part}.{name}"
-                )
+                raise AttributeError(f"write {__name__}.{part}.{name}, not {__name__}.{name}")
     return _load(name)

@@ -22,9 +22,7 @@ def test_the_library_has_twenty_names_at_most() -> None:
 
 
 def test_a_name_of_a_part_is_refused_with_its_part() -> None:
-    with pytest.raises(
-        AttributeError, match=r"^write latentheads\.data\.Batch, not latentheads\.Batch$"
-    ):
+    with pytest.raises(AttributeError, match=r"^write latentheads\.data\.Batch, not"):
         _ = lh.Batch
     with pytest.raises(AttributeError, match=r"^module 'latentheads' has no attribute 'nothing'$"):
         _ = lh.nothing
