@@ -119,9 +119,9 @@ class Settings:
             alone, of the model of start: several guides then bound one and the same model.
 
     Example:
-        >>> lh.Settings().recipe
+        >>> Settings().recipe
         'cascaded+alignments'
-        >>> lh.Settings.from_options({"recipe": "coda", "train": {"steps": 100}}).recipe
+        >>> Settings.from_options({"recipe": "coda", "train": {"steps": 100}}).recipe
         'coda'
     """
 

@@ -15,11 +15,12 @@ import torch
 from pyro.infer import SVI, Trace_ELBO, TraceEnum_ELBO, config_enumerate
 from torch import Tensor
 
-from latentheads import Batch, Head_ELBO, terms
+from latentheads.batch import Batch
 from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES
-from latentheads.inference.bound import traces
+from latentheads.inference.bound import terms, traces
 from latentheads.inference.evaluation import eval_no_grad, evaluate, plug_in_log_likelihood
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.alignments import emission
 from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.distribution import (

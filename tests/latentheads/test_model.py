@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from latentheads import AlignmentOptions, Batch, CopyOptions, GateOptions
+from latentheads.batch import Batch
+from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.copy.options import CopyOptions
+from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.latent import Latent
 from latentheads.latents.output_heads import OutputHeads
 from latentheads.latents.registry import LATENTS
