@@ -46,7 +46,12 @@ from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import eval_no_grad, evaluate
 from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.distribution import NOWHERE, CategoricalParameters
-from latentheads.latents.alignments.exact import ExactInference, IndependentWords
+from latentheads.latents.alignments.enumeration import AlignmentEnumeration
+from latentheads.latents.alignments.exact import (
+    ExactInference,
+    IndependentWords,
+    broadcast_sum,
+)
 from latentheads.latents.alignments.marginals import head_marginals
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.alignments.passes import AlignmentContext, AlignmentPass
@@ -163,7 +168,7 @@ def start_at(guide: MeanField, start: str) -> None:
 def make_model(corpus: Corpus, prior: str, seed: int) -> Translation:
     """A small model whose prior has a coupling."""
     torch.manual_seed(seed)
-    alignments = AlignmentOptions(blocks=1 if prior == "chain" else 2, prior=prior)
+    alignments = AlignmentOptions(blocks=1 if prior == "chain" else 2, prior={"class": prior})
     return Translation.of(corpus, latents=[alignments], width=48, feed_forward=96, layers=1)
 
 
@@ -187,15 +192,16 @@ def describe_start(model: Translation, guide: MeanField, corpus: Corpus) -> dict
     (batch,) = batches(corpus.test, ALL_TOKENS, shuffle=False)
     with eval_no_grad(model, guide):
         bound = terms(model, guide, batch)
+        assert isinstance(bound.enumeration, AlignmentEnumeration)
         inference = bound.enumeration.inference
         posterior = [parameters.detached() for parameters in bound.enumeration.posterior]
     scores = [block.scores.requires_grad_() for block in posterior]
-    gap = sum(inference.gap(posterior)).sum()
+    gap = broadcast_sum(inference.gap(posterior)).sum()
     gradients = torch.cat(torch.autograd.grad(gap, scores), -1)
     probs = [softmax(block.detach()).squeeze(-2) for block in scores]
     return {
         "start gap": float(gap.detach() / batch.scored_mask.sum()),
-        "start entropy": float(sum(map(entropy, probs))[batch.scored_mask].mean()),
+        "start entropy": float(broadcast_sum([*map(entropy, probs)])[batch.scored_mask].mean()),
         "start gradient": float(gradients.norm(dim=(-2, -1))[batch.scored_mask].mean()),
         "gap after updates": update_by_posterior(inference, probs),
     }

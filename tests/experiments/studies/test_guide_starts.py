@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from latentheads import Batch, terms
+from latentheads.batch import Batch
 from latentheads.experiments.studies import guide_starts
 from latentheads.guides import MeanField
+from latentheads.inference.bound import terms
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import small_batch
 
