@@ -1,0 +1,118 @@
+"""Boundaries of words as a Markov chain over positions, summed out exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class BoundaryChain:
+    """A chain of boundaries: the first, and the jump from each to the next.
+
+    Where boundaries are starts alone, all jumps have one distribution; where they are start and end
+    of each word in turn, durations have the first and pauses the second.
+
+    Attributes:
+        jumps: Log-probability of each jump, a row for each kind of boundary.
+        base: Log-probability of each jump before any example was seen.
+        least: The first jump of a row, such as -3 where boundaries may go back.
+    """
+
+    jumps: Float[Tensor, "kind jump"]
+    base: Float[Tensor, "kind jump"]
+    least: int = 0
+
+    @property
+    def kinds(self) -> int:
+        """Kinds of boundaries."""
+        return len(self.jumps)
+
+    def transitions(self, positions: int) -> Float[Tensor, "kind from to"]:
+        """Log-probability of the next position given the last one; what is beyond is lost."""
+        index = torch.arange(positions, device=self.jumps.device)
+        jump = index - index[:, None] - self.least
+        is_possible = (jump >= 0) & (jump < self.jumps.shape[-1])
+        scores = self.jumps[:, jump.clamp(0, self.jumps.shape[-1] - 1)]
+        return scores.masked_fill(~is_possible, -torch.inf)
+
+
+def log_evidence(
+    chain: BoundaryChain, emissions: Float[Tensor, "boundary position"]
+) -> Float[Tensor, ""]:
+    """Log of the sum over all paths of prior times emissions.
+
+    Args:
+        chain: The prior.
+        emissions: Log-likelihood of each boundary at each position; kinds take turns.
+    """
+    boundaries, positions = emissions.shape
+    transitions = chain.transitions(positions).exp()
+    # a scaled sum is much faster than one of logarithms, and exact enough in double precision
+    scales = emissions.amax(-1)
+    factors = (emissions - scales[:, None]).exp()
+    forward = factors[0] / positions
+    total = scales.sum()
+    for index in range(1, boundaries):
+        scale = forward.sum()
+        total = total + scale.log()
+        forward = (forward / scale) @ transitions[(index - 1) % chain.kinds] * factors[index]
+    return total + forward.sum().log()
+
+
+@dataclass(frozen=True)
+class ChainPosterior:
+    """The exact posterior of the boundaries of an example.
+
+    Attributes:
+        log_evidence: Log of the sum over all paths.
+        marginals: Probability of each position, for every boundary.
+        jumps: Expected number of each jump, a row for each kind of boundary.
+    """
+
+    log_evidence: Float[Tensor, ""]
+    marginals: Float[Tensor, "boundary position"]
+    jumps: Float[Tensor, "kind jump"]
+
+
+def chain_posterior(
+    chain: BoundaryChain, emissions: Float[Tensor, "boundary position"]
+) -> ChainPosterior:
+    """The exact posterior of the boundaries.
+
+    Args:
+        chain: The prior.
+        emissions: Log-likelihood of each boundary at each position.
+    """
+    # the gradient of the evidence is the posterior: the backward algorithm is backpropagation
+    with torch.enable_grad():
+        scores = emissions.detach().requires_grad_()
+        transitions = chain.jumps.detach().requires_grad_()
+        evidence = log_evidence(replace(chain, jumps=transitions), scores)
+        marginals, jumps = torch.autograd.grad(
+            evidence, (scores, transitions), allow_unused=True, materialize_grads=True
+        )
+    return ChainPosterior(evidence.detach(), marginals, jumps)
+
+
+def monotone_chain(
+    means: Sequence[float], spread: float = 0.6, reach: float = 6.0
+) -> BoundaryChain:
+    """A chain whose boundaries never go back: its jumps are log-normal.
+
+    Args:
+        means: Median jump of each kind of boundary, in positions.
+        spread: Standard deviation of the logarithm of a jump.
+        reach: The largest jump, in medians of the longest.
+    """
+    jumps = torch.arange(math.ceil(max(means) * reach), dtype=torch.float64)
+    medians = torch.tensor(means, dtype=torch.float64)[:, None]
+    # a jump of 0 is possible, or a quick word could leave no path
+    distance = ((jumps + 0.5) / (medians + 0.5)).log() / spread
+    base = (-0.5 * distance**2 - (jumps + 0.5).log()).log_softmax(-1)
+    return BoundaryChain(base, base)

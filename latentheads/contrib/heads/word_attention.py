@@ -1,0 +1,166 @@
+"""How the heads of cross-attention attend while each word of a forced target is predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Head = tuple[int, int]
+"""The layer and the index of a head, both from 0."""
+
+
+@dataclass(frozen=True)
+class ForcedExample:
+    """A source, and the target that the decoder is forced to produce.
+
+    Attributes:
+        inputs: Tensors that the encoder is called with, of one sequence: ``input_features`` of
+            speech, ``input_ids`` and ``attention_mask`` of text.
+        tokens: Decoder tokens, from the start token to the end token.
+        words: For each word the index of its first token, and that behind its last one.
+        length: Positions of the encoder that are no padding; None: all.
+        starts: Position at which each word starts; None, or not a number for a word, where
+            it is not known. It need not be whole: .5 is the middle of the first position.
+        ends: Position at which each word ends.
+        onset: Position at which the first word starts, where the signal alone shows it.
+    """
+
+    inputs: Mapping[str, Tensor]
+    tokens: Sequence[int]
+    words: Sequence[tuple[int, int]]
+    length: int | None = None
+    starts: Sequence[float] | None = None
+    ends: Sequence[float] | None = None
+    onset: float | None = None
+
+
+@dataclass(frozen=True)
+class WordAttention:
+    """Attention of every head at every word of an example.
+
+    Attributes:
+        weights: The mean over those queries that predict the word's tokens.
+        starts: Position at which each word starts; not a number where it is not known.
+        ends: Position at which each word ends.
+        onset: Position at which the first word starts, where the signal alone shows it.
+    """
+
+    weights: Float[Tensor, "head word position"]
+    starts: Float[Tensor, " word"]
+    ends: Float[Tensor, " word"]
+    onset: float | None = field(default=None)
+
+    @property
+    def positions(self) -> int:
+        """Number of positions."""
+        return self.weights.shape[-1]
+
+
+def get_cross_heads(network: Any) -> list[Head]:
+    """The heads of cross-attention, in the order of :func:`record_cross_attention`."""
+    config = _inner(network).config
+    if not config.is_encoder_decoder:
+        raise ValueError(f"{type(_inner(network)).__name__} has no cross-attention")
+    options = config.get_text_config(decoder=True)
+    layers = getattr(options, "decoder_layers", None) or options.num_hidden_layers
+    heads = getattr(options, "decoder_attention_heads", None) or options.num_attention_heads
+    return [(layer, head) for layer in range(layers) for head in range(heads)]
+
+
+@torch.no_grad()
+def record_cross_attention(
+    network: Any, example: ForcedExample
+) -> Float[Tensor, "head token position"]:
+    """Attention weights of the query that predicts each token but the first.
+
+    Args:
+        network: An encoder-decoder of ``transformers``.
+        example: Source and target.
+    """
+    inner = _inner(network)
+    get_cross_heads(inner)
+    device = inner.device
+    tokens = torch.tensor([list(example.tokens)], device=device)
+    inputs = {name: value.to(device) for name, value in example.inputs.items()}
+    mask = {name: inputs[name] for name in ("attention_mask",) if name in inputs}
+    encoded = inner.get_encoder()(**inputs)
+    with _eager_attention(inner):
+        output = inner(
+            encoder_outputs=encoded,
+            decoder_input_ids=tokens[:, :-1],
+            output_attentions=True,
+            use_cache=False,
+            return_dict=True,
+            **mask,
+        )
+    weights = torch.cat([layer[0] for layer in output.cross_attentions])
+    return weights[..., : example.length]
+
+
+def average_words(
+    weights: Float[Tensor, "head token position"], example: ForcedExample
+) -> WordAttention:
+    """The attention of words, given that of tokens.
+
+    Args:
+        weights: What :func:`record_cross_attention` returns.
+        example: Its example.
+    """
+    # row i predicts token i + 1
+    rows = [weights[:, first - 1 : last - 1].mean(1) for first, last in example.words]
+    unknown = [torch.nan] * len(rows)
+    labels = [
+        torch.tensor(unknown if given is None else given, dtype=torch.float64)
+        for given in (example.starts, example.ends)
+    ]
+    return WordAttention(torch.stack(rows, 1), *labels, example.onset)
+
+
+def record_word_attention(network: Any, example: ForcedExample) -> WordAttention:
+    """Attention of every head of cross-attention at every word of an example."""
+    check_example(example)
+    return average_words(record_cross_attention(network, example).double(), example)
+
+
+def check_example(example: ForcedExample) -> None:
+    """Raises a ValueError if words are no spans of tokens in order, or have too few labels."""
+    last = 1
+    for index, (first, behind) in enumerate(example.words):
+        if not last <= first < behind <= len(example.tokens):
+            raise ValueError(
+                f"word {index} must be a span of tokens from {last} to {len(example.tokens)}, in "
+                f"order, got ({first}, {behind})"
+            )
+        last = behind
+    if not example.words:
+        raise ValueError("an example must have words")
+    for name in ("starts", "ends"):
+        labels = getattr(example, name)
+        if labels is not None and len(labels) != len(example.words):
+            raise ValueError(
+                f"{name} must have a position for each of {len(example.words)} words, got "
+                f"{len(labels)}"
+            )
+
+
+def _inner(network: Any) -> Any:
+    """The network of ``transformers`` in a latent one."""
+    inner = getattr(network, "network", None)
+    return inner if hasattr(inner, "config") else network
+
+
+@contextmanager
+def _eager_attention(network: Any) -> Iterator[None]:
+    """Attention that returns its weights, which fused kernels do not."""
+    before = network.config._attn_implementation
+    network.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        network.set_attn_implementation(before)
