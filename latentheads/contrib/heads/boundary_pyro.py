@@ -6,7 +6,7 @@ may be conditioned on, sampled, or given a guide of one's own.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pyro
 import torch
@@ -30,7 +30,7 @@ class AttentionDraws(TorchDistribution):
         counts: Draws that the attention counts as.
     """
 
-    arg_constraints: dict[str, Any] = {}
+    arg_constraints: ClassVar[dict[str, Any]] = {}
     support = constraints.real_vector
 
     def __init__(self, log_ratio: Tensor, follows: Tensor, counts: float) -> None:

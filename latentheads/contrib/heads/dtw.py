@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F

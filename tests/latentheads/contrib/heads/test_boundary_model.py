@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 from torch.distributions import Laplace
 
 from latentheads.contrib.heads.boundary_model import em_step
@@ -13,7 +14,7 @@ from latentheads.contrib.heads.profiles import Profiles
 from tests.latentheads.contrib.heads.boundaries import make_attention, make_model
 
 
-def _draw_probs(profiles: Profiles, head: int, kind: int, boundary: int, positions: int):
+def _draw_probs(profiles: Profiles, head: int, kind: int, boundary: int, positions: int) -> Tensor:
     """The distribution of a draw of a head that follows, bump by bump."""
     share = profiles.background[kind, head]
     probs = torch.zeros(positions, dtype=torch.float64)
