@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,23 @@ class BoundaryChain:
         return len(self.jumps)
 
     def transitions(self, positions: int) -> Float[Tensor, "kind from to"]:
-        """Log-probability of the next position given the last one; what is beyond is lost."""
-        index = torch.arange(positions, device=self.jumps.device)
-        jump = index - index[:, None] - self.least
-        is_possible = (jump >= 0) & (jump < self.jumps.shape[-1])
-        scores = self.jumps[:, jump.clamp(0, self.jumps.shape[-1] - 1)]
-        return scores.masked_fill(~is_possible, -torch.inf)
+        """Probability of the next position given the last one; what is beyond is lost."""
+        start = torch.eye(positions, dtype=self.jumps.dtype, device=self.jumps.device)
+        return torch.stack([self.advance(start, kind) for kind in range(self.kinds)])
+
+    def advance(
+        self, probs: Float[Tensor, "*batch position"], kind: int
+    ) -> Float[Tensor, "*batch position"]:
+        """The distribution of the boundary behind one whose distribution is given.
+
+        Args:
+            probs: Its probability at each position.
+            kind: Its kind.
+        """
+        kernel = self.jumps[kind].exp()
+        before = len(kernel) - 1 + self.least
+        padded = F.pad(probs.reshape(-1, 1, probs.shape[-1]), (before, -self.least))
+        return F.conv1d(padded, kernel.flip(0)[None, None]).view_as(probs)
 
 
 def log_evidence(
@@ -52,7 +64,6 @@ def log_evidence(
         emissions: Log-likelihood of each boundary at each position; kinds take turns.
     """
     boundaries, positions = emissions.shape
-    transitions = chain.transitions(positions).exp()
     # a scaled sum is much faster than one of logarithms, and exact enough in double precision
     scales = emissions.amax(-1)
     factors = (emissions - scales[:, None]).exp()
@@ -61,7 +72,7 @@ def log_evidence(
     for index in range(1, boundaries):
         scale = forward.sum()
         total = total + scale.log()
-        forward = (forward / scale) @ transitions[(index - 1) % chain.kinds] * factors[index]
+        forward = chain.advance(forward / scale, (index - 1) % chain.kinds) * factors[index]
     return total + forward.sum().log()
 
 
@@ -92,10 +103,10 @@ def chain_posterior(
     # the gradient of the evidence is the posterior: the backward algorithm is backpropagation
     with torch.enable_grad():
         scores = emissions.detach().requires_grad_()
-        transitions = chain.jumps.detach().requires_grad_()
-        evidence = log_evidence(replace(chain, jumps=transitions), scores)
+        log_probs = chain.jumps.detach().requires_grad_()
+        evidence = log_evidence(replace(chain, jumps=log_probs), scores)
         marginals, jumps = torch.autograd.grad(
-            evidence, (scores, transitions), allow_unused=True, materialize_grads=True
+            evidence, (scores, log_probs), allow_unused=True, materialize_grads=True
         )
     return ChainPosterior(evidence.detach(), marginals, jumps)
 

@@ -53,7 +53,10 @@ class BoundaryModel:
             attention: Attention of an example.
             with_labels: Whether its labels are observed.
         """
-        scores = self.profiles.emissions(attention)[:, self.chosen].sum(1)
+        scores = attention.weights.new_zeros(self.chain.kinds, *attention.weights.shape[1:])
+        if self.chosen.any():  # no Fourier transform of nothing
+            chosen = replace(attention, weights=attention.weights[self.chosen])
+            scores = self.profiles.select(self.chosen).emissions(chosen).sum(1)
         if with_labels:
             scores = scores + self.label_log_probs(attention)
         return scores.transpose(0, 1).flatten(0, 1)

@@ -70,6 +70,7 @@ def boundary_model(
         for kind, shift in shifts.items():
             shifts[kind] = pyro.sample(f"shift_{kind}", dist.Normal(shift, shift_scale))
     prior = torch.full((attention.positions,), 1 / attention.positions, dtype=ratios.dtype)
+    transitions = model.chain.transitions(attention.positions)
     for word in range(ratios.shape[2]):
         for index, kind in enumerate(kinds):
             boundary = pyro.sample(f"{kind}_{word}", dist.Categorical(_with_beyond(prior)))
@@ -86,7 +87,7 @@ def boundary_model(
                 pyro.sample(
                     f"label_{kind}_{word}", dist.Laplace(location, model.error[index]), obs=label
                 )
-            prior = model.chain.transitions(attention.positions)[index].exp()[position]
+            prior = transitions[index, position]
 
 
 def _observe(model: BoundaryModel, name: str, at: tuple[int, int], ratio: Tensor) -> None:

@@ -13,10 +13,10 @@ suffice and expectation-maximisation stays exact.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -62,6 +62,15 @@ class Profiles:
         """The profile of each head, without background."""
         return self.weights @ self.bumps
 
+    def select(self, chosen: Bool[Tensor, " head"]) -> Profiles:
+        """The profiles of some heads."""
+        return replace(
+            self,
+            weights=self.weights[:, chosen],
+            background=self.background[:, chosen],
+            follows=self.follows[:, chosen],
+        )
+
     def log_ratios(self, attention: WordAttention) -> Float[Tensor, "kind head word position"]:
         """Log-likelihood of one draw of each word for a boundary anywhere, less that of background.
 
@@ -71,17 +80,8 @@ class Profiles:
         background = self.background[..., None]
         density = (1 - background) * self.densities * attention.positions + background
         outside = background.log()
-        kernels = density.log() - outside
-        weights = attention.weights.transpose(0, 1)
-        heads = weights.shape[1]
-        inside = torch.stack(
-            [
-                F.conv1d(F.pad(weights, (self.reach, self.reach)), kernel[:, None], groups=heads)
-                for kernel in kernels
-            ]
-        )
-        mass = weights.sum(-1)[None, ..., None]
-        return (inside + mass * outside[:, None]).transpose(1, 2)
+        inside = _sum_lagged(attention.weights, density.log() - outside)
+        return inside + attention.weights.sum(-1)[None, ..., None] * outside[..., None]
 
     def emissions(self, attention: WordAttention) -> Float[Tensor, "kind head word position"]:
         """Log-likelihood of the attention of each word, less that of background alone.
@@ -172,12 +172,25 @@ class ProfileCounts:
         self.background = self.background + outside
 
 
+def _sum_lagged(
+    weights: Float[Tensor, "head word position"], kernel: Float[Tensor, "kind head lag"]
+) -> Float[Tensor, "kind head word position"]:
+    """For each position the attention around it, each lag times its value in the kernel."""
+    positions, reach = weights.shape[-1], kernel.shape[-1] // 2
+    size = positions + 2 * reach  # what wraps around is then beyond the reach
+    shifted = F.pad(kernel, (0, size - kernel.shape[-1])).roll(-reach, -1)[:, :, None]
+    spectrum = torch.fft.rfft(weights, size) * torch.fft.rfft(shifted).conj()
+    return torch.fft.irfft(spectrum, size)[..., :positions]
+
+
 def _lagged_mass(
     at: Float[Tensor, "kind head word position"], weights: Tensor, reach: int
 ) -> Float[Tensor, "kind head lag"]:
     """Attention at each lag from a boundary, in expectation over boundaries."""
-    windows = F.pad(weights, (reach, reach)).unfold(-1, 2 * reach + 1, 1)
-    return torch.einsum("khwt,hwtr->khr", at, windows)
+    size = weights.shape[-1] + 2 * reach
+    spectrum = torch.fft.rfft(at, size).conj() * torch.fft.rfft(weights, size)
+    correlation = torch.fft.irfft(spectrum.sum(2), size).clamp(min=0)  # 0 up to rounding
+    return torch.cat([correlation[..., -reach:], correlation[..., : reach + 1]], -1)
 
 
 def empty_counts(profiles: Profiles) -> ProfileCounts:
