@@ -33,14 +33,14 @@ class BoundaryModel:
     Attributes:
         profiles: The profile of each head.
         chain: The prior of boundaries.
-        chosen: The heads whose attention is in the model.
+        chosen: The heads whose attention is in the model, for each kind of boundary.
         error: Scale of the Laplace error of labels, for each kind of boundary.
         shift: Labels less boundaries, in positions, for each kind of boundary.
     """
 
     profiles: Profiles
     chain: BoundaryChain
-    chosen: Bool[Tensor, " head"]
+    chosen: Bool[Tensor, "kind head"]
     error: Float[Tensor, " kind"]
     shift: Float[Tensor, " kind"]
 
@@ -54,9 +54,10 @@ class BoundaryModel:
             with_labels: Whether its labels are observed.
         """
         scores = attention.weights.new_zeros(self.chain.kinds, *attention.weights.shape[1:])
-        if self.chosen.any():  # no Fourier transform of nothing
-            chosen = replace(attention, weights=attention.weights[self.chosen])
-            scores = self.profiles.select(self.chosen).emissions(chosen).sum(1)
+        for kind, chosen in enumerate(self.chosen):
+            if chosen.any():  # no Fourier transform of nothing
+                seen = replace(attention, weights=attention.weights[chosen])
+                scores[kind] = self.profiles.select(kind, chosen).emissions(seen)[0].sum(0)
         if with_labels:
             scores = scores + self.label_log_probs(attention)
         return scores.transpose(0, 1).flatten(0, 1)

@@ -78,7 +78,7 @@ def boundary_model(
             position = boundary.clamp(max=attention.positions - 1)
             # a path that leaves the example has no likelihood
             pyro.factor(f"within_{kind}_{word}", is_within.to(ratios.dtype).log())
-            for head in model.chosen.nonzero()[:, 0].tolist():
+            for head in model.chosen[index].nonzero()[:, 0].tolist():
                 ratio = ratios[index, head, word][position]
                 _observe(model, f"{kind}_{word}_{head}", (index, head), ratio)
             label = labels[index][word]

@@ -62,13 +62,13 @@ class Profiles:
         """The profile of each head, without background."""
         return self.weights @ self.bumps
 
-    def select(self, chosen: Bool[Tensor, " head"]) -> Profiles:
-        """The profiles of some heads."""
+    def select(self, kind: int, chosen: Bool[Tensor, " head"]) -> Profiles:
+        """The profiles of some heads around one kind of boundary."""
         return replace(
             self,
-            weights=self.weights[:, chosen],
-            background=self.background[:, chosen],
-            follows=self.follows[:, chosen],
+            weights=self.weights[kind, chosen][None],
+            background=self.background[kind, chosen][None],
+            follows=self.follows[kind, chosen][None],
         )
 
     def log_ratios(self, attention: WordAttention) -> Float[Tensor, "kind head word position"]:

@@ -24,7 +24,7 @@ def make_attention(seed: int = 0, words: int = WORDS, positions: int = POSITIONS
 
 
 def make_model(kinds: int = 2, seed: int = 1, least: int = 0) -> BoundaryModel:
-    """A random model of some heads, of which the first is not chosen."""
+    """A random model of some heads, of which two are chosen for each kind."""
     random = torch.Generator().manual_seed(seed)
     profiles = make_profiles(kinds, HEADS, REACH, width=0.7, counts=1.7)
     weights = torch.rand(profiles.weights.shape, generator=random, dtype=torch.float64)
@@ -39,7 +39,7 @@ def make_model(kinds: int = 2, seed: int = 1, least: int = 0) -> BoundaryModel:
     return BoundaryModel(
         profiles,
         BoundaryChain(jumps, jumps.roll(1, -1), least),
-        torch.tensor([False, True, True]),
+        torch.tensor([[False, True, True], [True, False, True]])[:kinds],
         torch.tensor([0.8, 1.1], dtype=torch.float64)[:kinds],
         torch.tensor([0.3, -0.4], dtype=torch.float64)[:kinds],
     )
