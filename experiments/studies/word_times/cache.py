@@ -6,21 +6,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from latentheads.contrib.heads.word_attention import ForcedExample, record_cross_attention
-from latentheads.experiments.studies.word_times.espeak import RATE
+from latentheads.contrib.heads.word_attention import (
+    ForcedExample,
+    WordAttention,
+    record_cross_attention,
+    to_word_attention,
+)
+from latentheads.contrib.speech.forced import STEP, make_forced_example
 from latentheads.experiments.studies.word_times.speech import Utterance
 from latentheads.packages import import_optional
-
-STEP = 0.02
-"""Seconds of a position of Whisper's encoder."""
-
-PROMPT = 2
-"""Tokens before a transcript: its start, and that it has no times."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class CachedUtterance:
             position).
         starts: Seconds at which words start; not a number where it is not known.
         ends: Seconds at which words end.
-        onset: Seconds at which the sound's energy starts.
+        energy: Energy of the sound at each position.
     """
 
     name: str
@@ -44,35 +42,18 @@ class CachedUtterance:
     weights: Tensor
     starts: list[float]
     ends: list[float] | None
-    onset: float
+    energy: Tensor
 
+    def attention(self, labelled: bool) -> WordAttention:
+        """The attention of its words, with or without their times."""
+        starts = [seconds / STEP for seconds in self.starts] if labelled else None
+        ends = [seconds / STEP for seconds in self.ends] if labelled and self.ends else None
+        example = ForcedExample({}, [], self.spans, None, starts, ends, self.energy)
+        return to_word_attention(self.weights, example)
 
-def find_onset(samples: np.ndarray, share: float = 0.05) -> float:
-    """Seconds at which the energy of 10 ms first is above the noise.
-
-    Args:
-        samples: 16,000 a second.
-        share: The share of the way from the quietest to the loudest tenth, in log energy above
-            which it starts.
-    """
-    size = RATE // 100
-    frames = samples[: len(samples) // size * size].reshape(-1, size)
-    energy = np.sqrt(np.square(frames.astype(np.float64)).mean(1))
-    floor, top = np.quantile(energy, (0.1, 0.95))
-    return float(np.argmax(energy > floor + share * (top - floor)) * size / RATE)
-
-
-def make_example(utterance: Utterance, tokenizer, extractor) -> ForcedExample:  # noqa: ANN001
-    """What is forced, and what the encoder is given."""
-    tokens, spans = [50257, 50362], []
-    for word in utterance.words:
-        first = len(tokens)
-        tokens += tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
-        spans.append((first, len(tokens)))
-    tokens.append(50256)
-    features = extractor(utterance.samples, sampling_rate=RATE, return_tensors="pt")
-    length = int(np.ceil(len(utterance.samples) / RATE / STEP))
-    return ForcedExample({"input_features": features.input_features}, tokens, spans, length)
+    def boundaries(self, kind: int) -> list[float]:
+        """Seconds at which words start, or end."""
+        return self.starts if kind == 0 else self.ends or []
 
 
 def write_cache(network: Path, utterances: Iterable[Utterance], path: Path) -> None:
@@ -82,17 +63,16 @@ def write_cache(network: Path, utterances: Iterable[Utterance], path: Path) -> N
     whisper = transformers.WhisperForConditionalGeneration.from_pretrained(network).eval()
     cached = []
     for utterance in tqdm(utterances, disable=None):
-        example = make_example(utterance, processor.tokenizer, processor.feature_extractor)
-        weights = record_cross_attention(whisper, example).half()
+        example = make_forced_example(processor, utterance.samples, utterance.words)
         cached.append(
             {
                 "name": utterance.name,
                 "words": utterance.words,
-                "spans": example.words,
-                "weights": weights,
+                "spans": list(example.words),
+                "weights": record_cross_attention(whisper, example).half(),
                 "starts": list(map(float, utterance.starts)),
                 "ends": utterance.ends and list(map(float, utterance.ends)),
-                "onset": find_onset(utterance.samples),
+                "energy": example.energy,
             }
         )
     torch.save(cached, path)

@@ -127,3 +127,49 @@ def monotone_chain(
     distance = ((jumps + 0.5) / (medians + 0.5)).log() / spread
     base = (-0.5 * distance**2 - (jumps + 0.5).log()).log_softmax(-1)
     return BoundaryChain(base, base)
+
+
+def medians(marginals: Float[Tensor, "word position"]) -> Float[Tensor, " word"]:
+    """The median of each boundary, whose probability is spread evenly within each position."""
+    return quantiles(marginals, torch.tensor([0.5], dtype=marginals.dtype))[0]
+
+
+def quantiles(
+    marginals: Float[Tensor, "word position"], levels: Float[Tensor, " level"]
+) -> Float[Tensor, "level word"]:
+    """Quantiles of boundaries, whose probability is spread evenly within each position.
+
+    Args:
+        marginals: Probability of each position.
+        levels: Probabilities, such as .05 and .95.
+    """
+    below = F.pad(marginals.cumsum(-1), (1, 0))
+    below = below / below[:, -1:]
+    index = torch.searchsorted(below, levels.expand(len(below), -1).contiguous())
+    index = index.clamp(1, marginals.shape[-1])
+    low, high = below.gather(-1, index - 1), below.gather(-1, index)
+    share = ((levels - low) / (high - low)).nan_to_num(0.5).clamp(0, 1)
+    return (index - 1 + share).mT
+
+
+FINE = 4
+"""Parts of a position in which an error is added."""
+
+
+def noisy_quantiles(
+    marginals: Float[Tensor, "word position"], error: float, levels: Float[Tensor, " level"]
+) -> Float[Tensor, "level word"]:
+    """Quantiles of boundaries plus a Laplace error.
+
+    Args:
+        marginals: Probability of each position.
+        error: Scale of the error, in positions.
+        levels: Probabilities, such as .05 and .95.
+    """
+    reach = math.ceil(8 * error)
+    fine = marginals.repeat_interleave(FINE, -1)
+    offsets = torch.arange(-reach * FINE, reach * FINE + 1) / FINE
+    kernel = (-offsets.abs() / error).softmax(-1).to(marginals)
+    padded = F.pad(fine[:, None], (2 * reach * FINE,) * 2)
+    smeared = F.conv1d(padded, kernel[None, None])[:, 0]
+    return quantiles(smeared, levels) / FINE - reach

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,7 +28,8 @@ class ForcedExample:
         starts: Position at which each word starts; None, or not a number for a word, where
             it is not known. It need not be whole: .5 is the middle of the first position.
         ends: Position at which each word ends.
-        onset: Position at which the first word starts, where the signal alone shows it.
+        energy: Energy of a sound at each position, on any scale that grows with it; without labels
+            it shows where words start.
     """
 
     inputs: Mapping[str, Tensor]
@@ -37,29 +38,40 @@ class ForcedExample:
     length: int | None = None
     starts: Sequence[float] | None = None
     ends: Sequence[float] | None = None
-    onset: float | None = None
+    energy: Float[Tensor, " position"] | None = None
 
 
 @dataclass(frozen=True)
 class WordAttention:
-    """Attention of every head at every word of an example.
+    """Attention at every word of an example, in several views.
 
     Attributes:
-        weights: The mean over those queries that predict the word's tokens.
+        weights: A view is a head and a query: all heads by the query that predicts the word's first
+            token, then all heads by the query whose input is its last token.
         starts: Position at which each word starts; not a number where it is not known.
         ends: Position at which each word ends.
-        onset: Position at which the first word starts, where the signal alone shows it.
+        energy: Energy of a sound at each position.
     """
 
-    weights: Float[Tensor, "head word position"]
+    weights: Float[Tensor, "view word position"]
     starts: Float[Tensor, " word"]
     ends: Float[Tensor, " word"]
-    onset: float | None = field(default=None)
+    energy: Float[Tensor, " position"] | None = None
 
     @property
     def positions(self) -> int:
         """Number of positions."""
         return self.weights.shape[-1]
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether any boundary is known."""
+        return bool(torch.cat([self.starts, self.ends]).isfinite().any())
+
+    def without_labels(self) -> WordAttention:
+        """The same with no boundary known."""
+        unknown = torch.full_like(self.starts, torch.nan)
+        return replace(self, starts=unknown, ends=unknown)
 
 
 def get_cross_heads(network: Any) -> list[Head]:
@@ -103,7 +115,7 @@ def record_cross_attention(
     return weights[..., : example.length]
 
 
-def average_words(
+def to_word_attention(
     weights: Float[Tensor, "head token position"], example: ForcedExample
 ) -> WordAttention:
     """The attention of words, given that of tokens.
@@ -112,20 +124,23 @@ def average_words(
         weights: What :func:`record_cross_attention` returns.
         example: Its example.
     """
-    # row i predicts token i + 1
-    rows = [weights[:, first - 1 : last - 1].mean(1) for first, last in example.words]
-    unknown = [torch.nan] * len(rows)
-    labels = [
-        torch.tensor(unknown if given is None else given, dtype=torch.float64)
-        for given in (example.starts, example.ends)
-    ]
-    return WordAttention(torch.stack(rows, 1), *labels, example.onset)
+    # row i has token i as its input, and predicts token i + 1
+    predicts = [weights[:, first - 1] for first, _ in example.words]
+    reads = [weights[:, min(behind, weights.shape[1]) - 1] for _, behind in example.words]
+    views = torch.cat([torch.stack(predicts, 1), torch.stack(reads, 1)]).double()
+    starts, ends = (_to_labels(given, len(predicts)) for given in (example.starts, example.ends))
+    energy = None if example.energy is None else torch.as_tensor(example.energy).double()
+    return WordAttention(views, starts, ends, energy)
+
+
+def _to_labels(given: Sequence[float] | None, words: int) -> Float[Tensor, " word"]:
+    return torch.tensor([torch.nan] * words if given is None else given, dtype=torch.float64)
 
 
 def record_word_attention(network: Any, example: ForcedExample) -> WordAttention:
     """Attention of every head of cross-attention at every word of an example."""
     check_example(example)
-    return average_words(record_cross_attention(network, example).double(), example)
+    return to_word_attention(record_cross_attention(network, example), example)
 
 
 def check_example(example: ForcedExample) -> None:
