@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from latentheads.contrib.align.kept import load_aligner as load_aligner
     from latentheads.contrib.align.kept import save_aligner as save_aligner
     from latentheads.contrib.align.training import AlignerOptions as AlignerOptions
+    from latentheads.contrib.heads.alignment_heads import alignment_heads as alignment_heads
     from latentheads.contrib.heads.switch import heads as heads
     from latentheads.contrib.hf.model import latent as latent
     from latentheads.contrib.hf.model import plain as plain
@@ -106,6 +107,7 @@ PLACES = {
     "WordAligner": "contrib.align.aligner",
     "Terms": "inference.bound",
     "align": "contrib.align.api",
+    "alignment_heads": "contrib.heads.alignment_heads",
     "batches": "corpora.batches",
     "compare": "training.comparison",
     "evaluate": "inference.evaluation",

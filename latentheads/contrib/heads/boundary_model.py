@@ -87,7 +87,7 @@ def label_distances(
 
 
 @dataclass(frozen=True)
-class Step:
+class EmStep:
     """A step of expectation-maximisation.
 
     Attributes:
@@ -101,7 +101,7 @@ class Step:
     marginals: Sequence[Float[Tensor, "kind word position"]]
 
 
-def em_step(model: BoundaryModel, examples: Sequence[WordAttention], prior: float = 1.0) -> Step:
+def em_step(model: BoundaryModel, examples: Sequence[WordAttention], prior: float = 1.0) -> EmStep:
     """One step of expectation-maximisation; ``log_joint`` never falls.
 
     Args:
@@ -114,7 +114,7 @@ def em_step(model: BoundaryModel, examples: Sequence[WordAttention], prior: floa
     evidence = torch.stack([posterior.log_evidence for posterior in posteriors]).sum()
     jumps = torch.stack([posterior.jumps for posterior in posteriors]).sum(0)
     updated = maximise(model, examples, marginals, jumps, prior)
-    return Step(updated, evidence + log_prior(model, prior), marginals)
+    return EmStep(updated, evidence + log_prior(model, prior), marginals)
 
 
 def maximise(

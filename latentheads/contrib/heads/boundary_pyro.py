@@ -43,7 +43,7 @@ class AttentionDraws(TorchDistribution):
         return self.follows * self.counts * self.log_ratio
 
 
-def boundary_model(
+def attention_model(
     model: BoundaryModel,
     attention: WordAttention,
     with_labels: bool = True,

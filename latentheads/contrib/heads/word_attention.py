@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from latentheads.contrib.hf.addresses import find_heads
+
 Head = tuple[int, int]
 """The layer and the index of a head, both from 0."""
 
@@ -76,13 +78,10 @@ class WordAttention:
 
 def get_cross_heads(network: Any) -> list[Head]:
     """The heads of cross-attention, in the order of :func:`record_cross_attention`."""
-    config = _inner(network).config
-    if not config.is_encoder_decoder:
-        raise ValueError(f"{type(_inner(network)).__name__} has no cross-attention")
-    options = config.get_text_config(decoder=True)
-    layers = getattr(options, "decoder_layers", None) or options.num_hidden_layers
-    heads = getattr(options, "decoder_attention_heads", None) or options.num_attention_heads
-    return [(layer, head) for layer in range(layers) for head in range(heads)]
+    blocks = [a.block for a in find_heads(network) if a.block.attention_type == "decoder-cross"]
+    if not blocks:
+        raise ValueError(f"{type(network).__name__} has no cross-attention")
+    return [(block.layer, head) for block in blocks for head in range(block.heads)]
 
 
 @torch.no_grad()
@@ -95,15 +94,13 @@ def record_cross_attention(
         network: An encoder-decoder of ``transformers``.
         example: Source and target.
     """
-    inner = _inner(network)
-    get_cross_heads(inner)
-    device = inner.device
+    device = network.device
     tokens = torch.tensor([list(example.tokens)], device=device)
     inputs = {name: value.to(device) for name, value in example.inputs.items()}
     mask = {name: inputs[name] for name in ("attention_mask",) if name in inputs}
-    encoded = inner.get_encoder()(**inputs)
-    with _eager_attention(inner):
-        output = inner(
+    encoded = network.get_encoder()(**inputs)
+    with _eager_attention(network):
+        output = network(
             encoder_outputs=encoded,
             decoder_input_ids=tokens[:, :-1],
             output_attentions=True,
@@ -162,12 +159,6 @@ def check_example(example: ForcedExample) -> None:
                 f"{name} must have a position for each of {len(example.words)} words, got "
                 f"{len(labels)}"
             )
-
-
-def _inner(network: Any) -> Any:
-    """The network of ``transformers`` in a latent one."""
-    inner = getattr(network, "network", None)
-    return inner if hasattr(inner, "config") else network
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import torch
 from pyro import poutine
 from pyro.infer import TraceEnum_ELBO, config_enumerate
 
-from latentheads.contrib.heads.boundary_pyro import boundary_model
+from latentheads.contrib.heads.boundary_pyro import attention_model
 from tests.latentheads.contrib.heads.boundaries import make_attention, make_model
 
 
@@ -16,7 +16,7 @@ from tests.latentheads.contrib.heads.boundaries import make_attention, make_mode
 @pytest.mark.parametrize("labelled", [True, False])
 def test_the_evidence_is_that_of_the_chain(kinds: int, labelled: bool) -> None:
     model, attention = make_model(kinds), make_attention()
-    enumerated = config_enumerate(boundary_model, "parallel")
+    enumerated = config_enumerate(attention_model, "parallel")
     # boundaries, and for each two heads, are enumerated
     elbo = TraceEnum_ELBO(max_plate_nesting=0)
     evidence = -elbo.loss(enumerated, lambda *_: None, model, attention, labelled)
@@ -31,7 +31,7 @@ def test_a_shift_moves_the_label() -> None:
     model, attention = make_model(), make_attention()
     values = {f"{kind}_{word}": torch.tensor(2) for kind in ("start", "end") for word in (0, 1)}
     values |= {f"shift_{kind}": torch.tensor(0.9).double() for kind in ("start", "end")}
-    conditioned = poutine.condition(boundary_model, values)
+    conditioned = poutine.condition(attention_model, values)
     with pyro.validation_enabled():
         trace = poutine.trace(conditioned).get_trace(model, attention, shift_scale=2.0)
     trace.compute_log_prob()
