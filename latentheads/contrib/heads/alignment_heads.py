@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.contrib.heads.boundary_chain import noisy_quantiles
+from latentheads.contrib.heads.boundary_chain import BoundaryChain, noisy_quantiles
 from latentheads.contrib.heads.boundary_fit import (
     FitOptions,
     fit_boundary_model,
@@ -238,6 +238,7 @@ def alignment_heads(
     *,
     step: float = 1.0,
     options: FitOptions | None = None,
+    chain: BoundaryChain | None = None,
 ) -> AlignmentHeads:
     """Learns which heads of a network show where words are.
 
@@ -249,6 +250,8 @@ def alignment_heads(
         step: Seconds of a position: .02 for Whisper.
         options: How profiles are learned; None: starts alone, or starts and ends if any example
             has ends.
+        chain: The prior of boundaries; None: words that follow each other, as in speech. Words of
+            text may go back: :func:`~latentheads.contrib.heads.boundary_chain.jump_chain`.
 
     Example:
         >>> heads = lh.alignment_heads(whisper, examples, step=0.02)
@@ -265,7 +268,7 @@ def alignment_heads(
             for example in examples
         ]
     attentions = [record_word_attention(network, example) for example in examples]
-    return fit_alignment_heads(heads, attentions, step=step, options=options)
+    return fit_alignment_heads(heads, attentions, step=step, options=options, chain=chain)
 
 
 def fit_alignment_heads(
@@ -274,6 +277,7 @@ def fit_alignment_heads(
     *,
     step: float = 1.0,
     options: FitOptions | None = None,
+    chain: BoundaryChain | None = None,
 ) -> AlignmentHeads:
     """Learns alignment heads from attention that is recorded already.
 
@@ -282,11 +286,12 @@ def fit_alignment_heads(
         attentions: The attention of examples.
         step: Seconds of a position.
         options: How profiles are learned, as :func:`alignment_heads` takes them.
+        chain: The prior of boundaries, likewise.
     """
     if options is None:
         has_ends = any(bool(attention.ends.isfinite().any()) for attention in attentions)
         options = FitOptions(kinds=2 if has_ends else 1)
-    model = fit_boundary_model(attentions, options)
+    model = fit_boundary_model(attentions, options, chain)
     marginals = [model.marginals(model.posterior(attention)) for attention in attentions]
     information = view_information(model, attentions, marginals)
     return AlignmentHeads(model, list(heads), information, list(attentions), step)

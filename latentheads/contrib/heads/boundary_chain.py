@@ -129,6 +129,19 @@ def monotone_chain(
     return BoundaryChain(base, base)
 
 
+def jump_chain(reach: int = 20, step: float = 1.0, spread: float = 2.0) -> BoundaryChain:
+    """A chain for text, whose words may go back: jumps are Laplace around one word ahead.
+
+    Args:
+        reach: The largest jump in each direction, in words.
+        step: The likeliest jump.
+        spread: Scale of the Laplace distribution.
+    """
+    jumps = torch.arange(-reach, reach + 1, dtype=torch.float64)
+    base = (-(jumps - step).abs() / spread).log_softmax(-1)[None]
+    return BoundaryChain(base, base, -reach)
+
+
 def medians(marginals: Float[Tensor, "word position"]) -> Float[Tensor, " word"]:
     """The median of each boundary, whose probability is spread evenly within each position."""
     return quantiles(marginals, torch.tensor([0.5], dtype=marginals.dtype))[0]
