@@ -49,8 +49,8 @@ class PairMask:
         is_latent = attn_mask & queries.unsqueeze(-1) & (num_keys > 1)
         latent = is_latent.to(dtype)
         pairs = latent.sum((-1, -2))
-        kinds = {"is_causal": is_causal, "is_latent": is_latent}
-        return cls(bias.unsqueeze(-3), latent, pairs, **kinds)
+        parts = bias.unsqueeze(-3), latent, pairs
+        return cls(*parts, is_causal=is_causal, is_latent=is_latent)
 
     def to_dense(self, logits: Tensor) -> tuple[Tensor, PairMask]:
         """Logits and mask with a column for every key: unchanged."""

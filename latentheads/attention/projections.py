@@ -181,7 +181,7 @@ class MultiHeadAttention(nn.Module):
         v: Float[Tensor, "batch head key dim"],
         mask: PairMask,
         choice: Choice | None = None,
-    ) -> Float[Tensor, "batch query width"]:
+    ) -> Float[Tensor, "*out query width"]:
         """Attends to the scores themselves; neither they nor the weights are ever in memory."""
         bias = None if mask.is_causal else mask.bias.to(q.dtype)
         drop = self.dropout if self.training else 0.0

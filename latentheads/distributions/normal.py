@@ -192,7 +192,7 @@ def parts_of_kl(q: Any, p: Any) -> PartsOfKL | None:
     return PartsOfKL(ratio, _sum_of_squared_shifts(q, p), pairs)
 
 
-def stack_kls(parts: Sequence[PartsOfKL]) -> Float[Tensor, block *batch]:
+def stack_kls(parts: Sequence[PartsOfKL]) -> Float[Tensor, block * batch]:
     """The KLs of blocks of as many heads: one operation for all where each had its own."""
     ratios = torch.stack([part.ratio for part in parts])
     pairs = torch.stack([part.pairs for part in parts])

@@ -86,7 +86,7 @@ class Fusion(nn.Module):
             unsliced = self.store_activations or has_torch_function_unary(x)
             fuse = _fuse_unsliced if unsliced else _Fuse.apply
             mixed, squares = fuse(x, link, on_squares is not None, *parameters)
-        if on_squares is not None:
+        if on_squares is not None and squares is not None:
             on_squares(squares.view(*batch, queries, keys))
         return mixed.view(logits.shape)
 
@@ -130,7 +130,7 @@ class _Fuse(torch.autograd.Function):
         squares = x.new_empty(x.shape[0], 1, x.shape[2]) if wants_squares else None
         for pairs in mlp.slices(x):
             mixed[pairs], squares_of_slice = mlp.mix(x[pairs], wants_squares)
-            if squares is not None:
+            if squares is not None and squares_of_slice is not None:
                 squares[pairs] = squares_of_slice
         return mixed, squares
 

@@ -199,9 +199,7 @@ def without_latents(recipe: str, size: Size, setting: Setting, batch: Batch) -> 
     return under(Head_ELBO(), model, Tied(model), batch)
 
 
-def in_memory(
-    recipe: str, size: Size, setting: Setting, batch: Batch, **kernels: Callable[..., Tensor]
-) -> Made:
+def in_memory(recipe: str, size: Size, setting: Setting, batch: Batch, **kernels: Any) -> Made:
     """The latent network in plain PyTorch."""
     model, guide = make_pair(recipe, size, setting)
     weights = take_weights(model.state_dict(), guide.state_dict())
@@ -221,8 +219,7 @@ def with_same_kernels(recipe: str, size: Size, setting: Setting, batch: Batch) -
         valid = labels != PAD
         return -linear_log_prob(states[valid], table, labels[valid]).sum()
 
-    kernels = {"drop": drop, "softmax": softmax, "nll": nll}
-    return in_memory(recipe, size, setting, batch, **kernels)
+    return in_memory(recipe, size, setting, batch, drop=drop, softmax=softmax, nll=nll)
 
 
 def guide_then_replay(recipe: str, size: Size, setting: Setting, batch: Batch) -> Made:
