@@ -66,7 +66,7 @@ def test_scores_of_a_whole_batch_are_never_in_memory(
     assert max(step.size, evaluation.size) < SENTENCES * min(WORDS, KEYS) * TYPES / 2
 
 
-LONG = 23
+LONG = 37
 """Words of either side of a sentence whose tables are larger than all else."""
 
 
@@ -87,8 +87,8 @@ def test_few_tables_of_pairs_of_positions_are_in_memory_at_once(
     cut(monkeypatch, 100)
     model = jiggle(Translation(13, 13, sizes(), latents=[ALL[shape]]), 0.1).double()
     guide = attach("mean-field" if shape == "two heads" else "cascaded", model)
-    batch = Batch(*torch.randint(4, 13, (2, 5, LONG)))
-    table = 8 * 5 * LONG**3
+    batch = Batch(*torch.randint(4, 13, (2, 3, LONG)))
+    table = 8 * 3 * LONG**3
     with Peak(table) as peak:
         loss = Head_ELBO(analytic=True, objective=objective).differentiable_loss
         loss(model.train(), guide.train(), batch).backward()
