@@ -64,7 +64,7 @@ PARTS = ("data", "guides", "inference", "latents", "models")
 
 __all__ = [*PLACES, *FOLDERS]
 
-_load, __dir__ = lazy_names(__name__, PLACES, FOLDERS)
+_load, _ = lazy_names(__name__, PLACES, FOLDERS)
 
 
 def __getattr__(name: str) -> Any:
@@ -76,3 +76,8 @@ def __getattr__(name: str) -> Any:
             if name in import_module(f"{__name__}.{part}").__all__:
                 raise AttributeError(f"write {__name__}.{part}.{name}, not {__name__}.{name}")
     return _load(name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted([*__all__, "__version__"])
