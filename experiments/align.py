@@ -102,7 +102,8 @@ def _add_link_options(parser: Parser) -> None:
         choices=tuple(SYMMETRIZATIONS),
         default="product",
         help="how both directions are joined. product: the geometric mean of both probabilities is "
-        "at least --threshold; others take the likeliest link of each word",
+        "at least --threshold. grow: also likely neighbours of such links, of words that have no "
+        "link. others take the likeliest link of each word",
     )
     parser.add_argument(
         "--threshold",
@@ -168,8 +169,10 @@ def check_options(options: Options) -> None:
     threshold = options.threshold
     if threshold is not None and not 0 <= threshold <= 1:
         raise ValueError(f"--threshold must lie in [0, 1], got {threshold}")
-    if threshold is not None and options.symmetrize != "product":
-        raise ValueError(f"--threshold is for --symmetrize product, not {options.symmetrize}")
+    if threshold is not None and options.symmetrize not in ("product", "grow"):
+        raise ValueError(
+            f"--threshold is for --symmetrize product and grow, not {options.symmetrize}"
+        )
     if options.runs is not None and options.aligner is not None:
         raise ValueError("--aligner and --runs both say what aligns: give one")
     trained = "--runs" if options.runs is not None else "--aligner"

@@ -12,11 +12,13 @@ are disjoint: training is not random, so that they take the place of seeds.
 from __future__ import annotations
 
 import json
+import resource
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,8 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import torch
 
 from latentheads.checks import check_known, split_items
-from latentheads.contrib.align.api import AlignedText, align
+from latentheads.contrib.align.aligner import WordAligner
+from latentheads.contrib.align.api import align, start_alignment
 from latentheads.contrib.align.model import GUIDES
 from latentheads.contrib.align.symmetrization import THRESHOLD, LinkPosterior
 from latentheads.contrib.align.training import AlignerOptions
@@ -135,27 +138,36 @@ def measure_own(
     text: Text, gold: dict[str, Gold], lengths: dict[str, int], options: Namespace
 ) -> dict[str, Any]:
     """Trains an aligner, and measures its links, its probabilities and its guides."""
+    known = sum(lengths.values())
     before = time.process_time()
-    aligned = align(*text)
+    alignment = start_alignment(*text)
+    first = list(islice(alignment.posteriors, known))  # the lines with links come first
+    for _ in alignment.posteriors:
+        pass
     seconds = time.process_time() - before
-    posteriors = _split(aligned.posteriors, lengths)
+    posteriors = _split(first, lengths)
     scale = fit_scale(posteriors["trial"], gold["trial"])
     if options.figures is not None:
         index = options.example
         draw_example(text, index, posteriors["test"][index], gold["test"], options.figures)
-    known = sum(lengths.values())
     before = time.process_time()
-    align(text[0][:known], text[1][:known], aligner=aligned.aligner)
+    align(text[0][:known], text[1][:known], aligner=alignment.aligner)
     return {
         "cpu_seconds": round(seconds, 1),
+        "peak_rss_gb": round(peak_rss(), 2),
         "pairs": len(text[0]),
         "new_lines": known,
         "new_lines_cpu_seconds": round(time.process_time() - before, 2),
         "scores": {p: measure_posteriors(posteriors[p], gold[p], THRESHOLDS) for p in PARTS},
         "calibration": {part: calibrate(posteriors[part], gold[part]) for part in PARTS},
         "scaled_on_trial": {"scale": scale, **calibrate(posteriors["test"], gold["test"], scale)},
-        "guides": measure_guides(aligned, text, gold, lengths),
+        "guides": measure_guides(alignment.aligner, text, gold, lengths),
     }
+
+
+def peak_rss() -> float:
+    """The most memory that this process has held, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
 def draw_example(
@@ -171,17 +183,15 @@ def draw_example(
 
 
 def measure_guides(
-    aligned: AlignedText, text: Text, gold: dict[str, Gold], lengths: dict[str, int]
+    aligner: WordAligner, text: Text, gold: dict[str, Gold], lengths: dict[str, int]
 ) -> dict[str, Any]:
     """The gap of every guide on test, and the links that it gives, by one trained aligner."""
-    assert aligned.aligner is not None
     source, target = (side[: lengths["test"]] for side in text)
     pairs = [(left.split(), right.split()) for left, right in zip(source, target, strict=True)]
-    bitext = aligned.aligner.read(pairs)
-    gaps = guide_gaps(aligned.aligner.models(bitext), bitext)
+    gaps = guide_gaps(aligner, pairs)
     results: dict[str, Any] = {}
     for guide in GUIDES:
-        other = align(source, target, aligner=aligned.aligner, guide=guide)
+        other = align(source, target, aligner=aligner, guide=guide)
         scores = measure_posteriors(other.posteriors, gold["test"], [THRESHOLD])
         results[guide] = {"gap": gaps[guide], "aer": {k: v["aer"] for k, v in scores.items()}}
     return results
@@ -211,7 +221,7 @@ def measure_changes(options: Namespace) -> dict[str, Any]:
     text, lengths = read_text(options)
     pairs = [(left.split(), right.split()) for left, right in zip(*text, strict=True)]
     gold = read_gold(options.run / "trial.links")
-    trial = _split(pairs, lengths)["trial"]
+    trial = slice(lengths["test"], lengths["test"] + lengths["trial"])
     return {"ablations": measure_ablations(pairs, trial, gold, partial(print, flush=True))}
 
 

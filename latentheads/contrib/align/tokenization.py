@@ -66,7 +66,9 @@ def tokenize_line(line: Line, split: str = "spaces") -> TokenizedLine:
     """
     check_known("split", split, SPLITS)
     words = [word.lower() for word in (line.split() if isinstance(line, str) else line)]
-    parts = [[word] if split == "spaces" else TOKEN.findall(word) for word in words]
+    if split == "spaces":
+        return TokenizedLine.of_words(words)
+    parts = [TOKEN.findall(word) for word in words]
     return TokenizedLine(
         tuple(token for tokens in parts for token in tokens),
         tuple(word for index, tokens in enumerate(parts) for word in _words_of(index, tokens)),
