@@ -102,9 +102,9 @@ def test_an_aligner_aligns_its_own_lines_as_before_if_none_is_left_out() -> None
     again = align(SOURCE, TARGET, aligner=first.aligner)
     # all but the counts of improbable links, which are not kept
     for old, new in zip(first.posteriors, again.posteriors, strict=True):
-        np.testing.assert_allclose(old.forward, new.forward, atol=1e-6)
-        np.testing.assert_allclose(old.backward, new.backward, atol=1e-6)
-        np.testing.assert_allclose(old.log_probs, new.log_probs, rtol=1e-5)
+        np.testing.assert_allclose(old.forward, new.forward, atol=1e-5)
+        np.testing.assert_allclose(old.backward, new.backward, atol=1e-5)
+        np.testing.assert_allclose(old.log_probs, new.log_probs, rtol=1e-4)
 
 
 def test_a_line_is_aligned_alone_as_it_is_among_others(aligned: AlignedText) -> None:
