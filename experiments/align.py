@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import replace
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TextIO
@@ -18,6 +19,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.contrib.align.aligner import WordAligner
 from latentheads.contrib.align.api import MAX_WORDS, Alignment, start_alignment
+from latentheads.contrib.align.dictionary import format_dictionary, read_dictionary
 from latentheads.contrib.align.kept import load_aligner, save_aligner
 from latentheads.contrib.align.model import GUIDES
 from latentheads.contrib.align.symmetrization import (
@@ -56,7 +58,7 @@ GROUPS = {
     "links": ("symmetrize", "threshold", "guide"),
     "training": ("iterations", "null_probability", "agreement", "jump_smoothing"),
     "text": ("split", "max_words", "sample"),
-    "the aligner": ("keep", "aligner", "runs"),
+    "the aligner": ("keep", "aligner", "continue", "lexicon", "write_lexicon", "runs"),
     "output": ("out", "probabilities", "scores", "quiet", "help"),
 }
 SEPARATORS = ("|||", "\t")
@@ -143,7 +145,21 @@ def _add_link_options(parser: Parser) -> None:
 def _add_aligner_options(parser: Parser) -> None:
     parser.add_argument("--keep", help="file to keep the trained aligner in")
     parser.add_argument(
-        "--aligner", help="align with an aligner that --keep wrote, without training"
+        "--aligner",
+        help="align with an aligner that --keep wrote, without training unless --continue is given",
+    )
+    parser.add_argument(
+        "--continue",
+        action="store_true",
+        help="train --aligner on with the lines: old and new ones count",
+    )
+    parser.add_argument(
+        "--lexicon",
+        help="a file of lines 'source target count', as if these words had been linked so often "
+        "before",
+    )
+    parser.add_argument(
+        "--write_lexicon", help="file for the word pairs that were linked, and how often"
     )
     parser.add_argument(
         "--runs",
@@ -220,8 +236,14 @@ def check_options(options: Options) -> None:
         raise ValueError("--sample reads the text twice, which standard input cannot")
     trained = "--runs" if options.runs is not None else "--aligner"
     given, defaults = vars(options), vars(AlignerOptions())
+    if options.lexicon is not None and options.aligner is not None:
+        raise ValueError("--lexicon and --aligner both say what training begins with: give one")
+    if given["continue"]:
+        if options.aligner is None:
+            raise ValueError("--continue trains an aligner on: name it by --aligner")
+        return
     idle = [name for name, value in defaults.items() if given[name] != value]
-    idle += [name for name in ("keep", "split", "sample") if given[name] is not None]
+    idle += [name for name in ("keep", "split", "sample", "lexicon") if given[name] is not None]
     idle += ["guide"] if options.runs is not None and options.guide is not None else []
     if idle and (options.runs is not None or options.aligner is not None):
         reason = "runs have their posterior" if idle[0] == "guide" else "nothing is trained"
@@ -236,10 +258,10 @@ def find_outputs(options: Options) -> dict[str, Path]:
     """
     if options.out is None:
         check_streams("stdout")
-    given = {name: vars(options)[name] for name in ("out", "scores", "keep")}
+    given = {name: vars(options)[name] for name in ("out", "scores", "keep", "write_lexicon")}
     named = {name: value for name, value in given.items() if value is not None}
     texts = (path for path in options.texts if path != STDIN)
-    inputs = (*texts, options.aligner, *(options.runs or ()))
+    inputs = (*texts, options.aligner, options.lexicon, *(options.runs or ()))
     check_distinct_files(((f"--{name}", path) for name, path in named.items()), inputs)
     return {name: check_output_file(Path(path), f"--{name}") for name, path in named.items()}
 
@@ -252,7 +274,7 @@ def align_texts(options: Options, skipped: SkippedInputs) -> Aligned:
     """Trains an aligner where none is given, and aligns lines as their links are asked for."""
     if options.runs is not None:
         return _align_by_runs(options, skipped)
-    if options.aligner is not None:
+    if options.aligner is not None and not vars(options)["continue"]:
         aligner = load_aligner(options.aligner)
         return aligner, _align_chunks(aligner, options, skipped)
     if options.sample is None:
@@ -267,14 +289,20 @@ def _train(pairs: Iterable[tuple[str, str]], options: Options) -> Alignment:
     source, target = _unzip(pairs)
     training = AlignerOptions(**{name: getattr(options, name) for name in vars(AlignerOptions())})
     progress = _Progress(options.quiet, ["alignment step", "training step"])
+    start: WordAligner | None = None
+    if options.aligner is not None:
+        start = load_aligner(options.aligner)
+    elif options.lexicon is not None:
+        start = replace(read_dictionary(options.lexicon), split=options.split or SPLITS[0])
     return start_alignment(
         source,
         target,
         options=training,
-        split=options.split or SPLITS[0],
+        split=options.split,
         guide=options.guide or "exact",
         max_words=options.max_words,
         report=progress.show,
+        start=start,
     )
 
 
@@ -451,6 +479,11 @@ def write_results(
                 raise sink.error
 
 
+def _write_lexicon(path: Path, aligner: WordAligner) -> None:
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.writelines(format_dictionary(aligner))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
@@ -462,6 +495,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with ExitStack() as stack:  # what cannot be written stops nothing else
             if "keep" in files and aligner is not None:
                 stack.callback(save_aligner, files["keep"], aligner)
+            if "write_lexicon" in files and aligner is not None:
+                stack.callback(_write_lexicon, files["write_lexicon"], aligner)
             write_results(posteriors, options, files)
     return 0
 

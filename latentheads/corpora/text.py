@@ -59,7 +59,9 @@ def iterate_lines(path: str | Path) -> Iterator[str]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                yield decode_line(line.removeprefix(BYTE_ORDER) if number == 1 else line, path, number)
+                yield decode_line(
+                    line.removeprefix(BYTE_ORDER) if number == 1 else line, path, number
+                )
     except FileNotFoundError as error:
         raise ValueError(f"there is no file {path}") from error
     except (OSError, EOFError, zlib.error) as error:

@@ -101,6 +101,37 @@ def test_what_is_not_trained_on_is_aligned_as_new_lines(
     assert again.stdout == done.stdout
 
 
+def test_a_kept_aligner_is_trained_on(texts: tuple[str, str], tmp_path: Path) -> None:
+    kept, more = str(tmp_path / "kept"), str(tmp_path / "more")
+    inside("align.py", *texts, "--quiet", "--keep", kept)
+    new = (
+        write_lines(tmp_path / "new.en", ["the red car"]),
+        write_lines(tmp_path / "new.de", ["das rotes Auto"]),
+    )
+    words = ("--quiet", "--aligner", kept, "--continue", "--keep", more)
+    assert inside("align.py", *new, *words).stdout == "0-0 1-1 2-2\n"
+    again = inside("align.py", *texts, "--quiet", "--aligner", more)
+    assert again.stdout.split("\n") == [*LINKS, ""]
+
+
+def test_a_lexicon_is_what_training_begins_with(tmp_path: Path) -> None:
+    texts = write_lines(tmp_path / "en", ["a b"]), write_lines(tmp_path / "de", ["x y"])
+    lexicon, out = (
+        write_lines(tmp_path / "lexicon", ["A y 50", "b x", "", "b x 49"]),
+        tmp_path / "out",
+    )
+    words = ("--quiet", "--lexicon", lexicon, "--write_lexicon", str(out))
+    assert inside("align.py", *texts, *words).stdout == "0-1 1-0\n"
+    counts = {(s, t): float(n) for s, t, n in map(str.split, out.read_text().splitlines())}
+    assert counts["a", "y"] == pytest.approx(51, abs=0.2)
+    assert counts["b", "x"] == pytest.approx(51, abs=0.2)
+    for line in ("a", "a b c d", "a b many", "a b -1"):
+        wrong = write_lines(tmp_path / "wrong", ["a b 1", line])
+        done = inside("align.py", *texts, "--lexicon", wrong)
+        assert_one_line(done, "align.py")
+        assert "wrong, line 2: " in done.stderr
+
+
 def test_characters_are_aligned_where_words_have_no_spaces(tmp_path: Path) -> None:
     source, target = ["ab", "ac", "bc"] * 4, ["x y", "x z", "y z"] * 4
     texts = write_lines(tmp_path / "a", source), write_lines(tmp_path / "b", target)

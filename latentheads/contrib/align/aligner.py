@@ -14,6 +14,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from latentheads.contrib.align.bitext import (
+    Bitext,
     PairBatch,
     group_lines,
     make_bitext,
@@ -31,6 +32,8 @@ from latentheads.contrib.align.symmetrization import LinkPosterior
 from latentheads.contrib.align.tokenization import TokenizedLine, join_tokens
 from latentheads.contrib.align.training import (
     AlignerOptions,
+    DirectionStart,
+    Start,
     TrainedDirection,
     Training,
     tables_of,
@@ -281,6 +284,7 @@ def train_aligner(
     pairs: Iterable[tuple[Words, Words]],
     options: AlignerOptions | None = None,
     report: Callable[[int, int], None] = lambda done, total: None,
+    start: WordAligner | None = None,
 ) -> tuple[WordAligner, TrainedText]:
     """Trains an aligner.
 
@@ -288,6 +292,7 @@ def train_aligner(
         pairs: The words of both sides of every sentence pair; each is read once.
         options: Options of training.
         report: Called with the number of batches that are done, and of all passes.
+        start: An aligner that is trained on: its counts are added to those of the text.
 
     Returns:
         The aligner, and its text, which has the posteriors of these lines.
@@ -296,10 +301,12 @@ def train_aligner(
         ValueError: No sentence pair has words on both sides.
     """
     options = options or AlignerOptions()
-    bitext = make_bitext(mark_ends(pairs))
+    before = None if start is None else ((start.source, start.target), start.entries)
+    bitext = make_bitext(mark_ends(pairs), *(before or ()))
     if not bitext.batches:
         raise ValueError("no line has words on both sides: there is nothing to train on")
-    training = train_directions(bitext, options, report)
+    begin = None if start is None else _begin(start, bitext)
+    training = train_directions(bitext, options, report, begin)
     forward, backward = training.directions
     links = forward.counts.links[:-1], backward.counts.links[:-1]
     is_stored = torch.maximum(*links) > LEAST_COUNT
@@ -310,6 +317,33 @@ def train_aligner(
     sides = _stored_direction(forward, is_stored), _stored_direction(backward, is_stored)
     vocabularies = pairs_of_words.source, pairs_of_words.target
     return WordAligner(*vocabularies, entries, *sides, options), TrainedText(training)
+
+
+def _begin(aligner: WordAligner, bitext: Bitext) -> Start:
+    """The counts of an aligner by the entries of a text that has those of the aligner too."""
+    pairs = bitext.pairs
+    keys, number = pairs.keys[0]
+    entries = torch.searchsorted(keys, aligner.entries[0].long() * number + aligner.entries[1])
+    forward, backward = aligner.forward, aligner.backward
+    links = forward.counts.new_zeros(pairs.entries + 1).index_copy_(0, entries, forward.counts)
+    other = torch.zeros_like(links).index_copy_(0, entries, backward.counts)
+    if torch.equal(links, other):
+        other = links
+    return (
+        _begin_direction(forward, links, len(pairs.source), len(pairs.target)),
+        _begin_direction(backward, other, len(pairs.target), len(pairs.source)),
+    )
+
+
+def _begin_direction(
+    kept: Direction, links: Float[Tensor, " padded_entry"], generating: int, generated: int
+) -> DirectionStart:
+    def extend(values: Tensor) -> Tensor:
+        return torch.nn.functional.pad(values, (0, generated - len(values)))
+
+    # a dictionary has seen no line, and knows nothing of jumps
+    jumps = kept.jumps.with_words(generating) if kept.frequencies.any() else None
+    return DirectionStart(links, extend(kept.null), extend(kept.frequencies), jumps, kept.alike)
 
 
 def _stored_direction(trained: TrainedDirection, is_stored: Tensor) -> Direction:

@@ -168,12 +168,17 @@ def _check_all(
     split: str | None,
     guide: str,
     max_words: int,
+    start: Any,
 ) -> None:
     """Checks what lines are aligned with."""
     check_lines(source, target, words=True)
     check_least({"max_words": max_words}, max_words=1)
     check_known("guide", guide, GUIDES)
     _check_aligner(aligner, options, split)
+    if start is not None:
+        _check_aligner(start, None, split)
+        if aligner is not None:
+            raise ValueError("aligner aligns without training, start is trained on: give one")
 
 
 def start_alignment(
@@ -186,6 +191,7 @@ def start_alignment(
     guide: str = "exact",
     max_words: int = MAX_WORDS,
     report: Report = lambda done, total: None,
+    start: WordAligner | None = None,
 ) -> Alignment:
     """Trains an aligner if none is given, and aligns lines as their posteriors are asked for.
 
@@ -202,16 +208,18 @@ def start_alignment(
         guide: exact, filtered, lexical, viterbi or tied: what links are inferred by.
         max_words: Most words of a line; a longer one has no links.
         report: Called with the number of batches that are done, and of all.
+        start: A trained aligner that is trained on with these lines, so that old and new ones
+            count.
 
     Raises:
         ValueError: The texts have no lines, or differ in their number; a trained aligner was given
             with options of training or another split; an option is out of range.
     """
-    _check_all(source, target, aligner, options, split, guide, max_words)
+    _check_all(source, target, aligner, options, split, guide, max_words, start)
     if aligner is not None:
         split = aligner.split
     elif split is None:
-        split = SPLITS[0]
+        split = SPLITS[0] if start is None else start.split
     lines = TokenizedText(source, target, split, max_words)
     if aligner is not None:
         return Alignment(aligner, aligner.posteriors(lines, guide, report), lines.skipped)
@@ -220,7 +228,7 @@ def start_alignment(
             f"no line has 1 to {max_words:,} words on both sides: there is nothing to train on"
         )
     pairs = ((left.tokens, right.tokens) for left, right in lines)
-    trained, text = train_aligner(pairs, options, report)
+    trained, text = train_aligner(pairs, options, report, start)
     aligner = replace(trained, split=split)
     return Alignment(aligner, text.posteriors(lines, guide, report), lines.skipped)
 
@@ -235,6 +243,7 @@ def align(
     guide: str = "exact",
     max_words: int = MAX_WORDS,
     report: Report = lambda done, total: None,
+    start: WordAligner | None = None,
 ) -> AlignedText:
     """Aligns the words of lines with those of their translations.
 
@@ -256,12 +265,14 @@ def align(
         guide: exact, filtered, lexical, viterbi or tied: what links are inferred by.
         max_words: Most words of a line; a longer one has no links.
         report: Called with the number of batches that are done, and of all.
+        start: A trained aligner that is trained on with these lines, so that old and new ones
+            count.
 
     Raises:
         ValueError: The texts have no lines, or differ in their number; a trained aligner was given
             with options of training or another split; an option is out of range.
     """
-    _check_all(source, target, aligner, options, split, guide, max_words)
+    _check_all(source, target, aligner, options, split, guide, max_words, start)
     alignment = start_alignment(
         source,
         target,
@@ -271,5 +282,6 @@ def align(
         guide=guide,
         max_words=max_words,
         report=report,
+        start=start,
     )
     return AlignedText(list(alignment.posteriors), alignment.aligner, alignment.skipped)

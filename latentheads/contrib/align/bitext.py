@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import torch
@@ -223,13 +224,20 @@ def mark_ends(pairs: Iterable[tuple[Words, Words]]) -> Iterator[tuple[Words, Wor
         yield ((*left, END), (*right, END)) if left and right else ((), ())
 
 
-def make_bitext(pairs: Iterable[tuple[Words, Words]]) -> Bitext:
+def make_bitext(
+    pairs: Iterable[tuple[Words, Words]],
+    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    stored: Int[Tensor, "2 stored"] | None = None,
+) -> Bitext:
     """Makes the batches of a parallel text.
 
     Args:
         pairs: The words of both sides of every sentence pair; each is read once.
+        vocabularies: Vocabularies to extend, of source and target; None: new ones.
+        stored: Entries that the translation table has besides those of the text.
     """
-    ids: tuple[dict[str, int], dict[str, int]] = {}, {}
+    known = [side.words for side in vocabularies] if vocabularies else [(), ()]
+    ids = [{word: index for index, word in enumerate(words)} for words in known]
     lines = [
         (_encode(ids[0], left), _encode(ids[1], right)) if left and right else EMPTY
         for left, right in pairs
@@ -238,7 +246,8 @@ def make_bitext(pairs: Iterable[tuple[Words, Words]]) -> Bitext:
     groups = list(group_lines(lines))
     batches = [pad_batch(lines, group) for group in groups]
     number = max(len(target), 1)
-    keys = distinct_keys(_cell_keys(batch, number) for batch in batches)
+    others = [] if stored is None else [(stored[0].long() * number + stored[1]).numpy()]
+    keys = distinct_keys(chain(others, (_cell_keys(batch, number) for batch in batches)))
     pair_source, pair_target = (torch.from_numpy(k.astype(np.int32)) for k in divmod(keys, number))
     found = [replace(batch, cells=_find_cells(keys, batch, number)) for batch in batches]
     size = len(lines)

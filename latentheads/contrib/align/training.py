@@ -115,6 +115,29 @@ Own = tuple[OwnLinks, OwnLinks]
 """Expected links of a batch by both directions, as targets by sources of the first."""
 
 
+@dataclass(frozen=True)
+class DirectionStart:
+    """Counts that training adds to, as if lines before the text had them.
+
+    Attributes:
+        links: Of each entry, and of padding.
+        null: Of target words without a link.
+        frequencies: How often target words occurred.
+        jumps: Weights of jumps, which stay as they are; None: they are learned.
+        alike: The probability that a word is translated by one that is spelt like it.
+    """
+
+    links: Float[Tensor, " padded_entry"]
+    null: Float[Tensor, " word"]
+    frequencies: Float[Tensor, " word"]
+    jumps: Jumps | None
+    alike: float
+
+
+Start = tuple[DirectionStart, DirectionStart]
+"""What both directions begin with."""
+
+
 @dataclass
 class Training:
     """Both directions of a text in training.
@@ -125,12 +148,14 @@ class Training:
         directions: Both directions; the counts of the second are those of the reversed text.
         own: The expected links of every batch that are part of the counts, in passes that leave
             them out.
+        start: Counts that were there before; they stay in all sums.
     """
 
     bitext: Bitext
     options: AlignerOptions
     directions: tuple[TrainedDirection, TrainedDirection]
     own: list[Own] = field(default_factory=list)
+    start: Start | None = None
 
     def models(self, index: int) -> tuple[LinkModel, LinkModel]:
         """The models of both directions for a batch, by the counts of all other lines.
@@ -197,6 +222,7 @@ def train_directions(
     bitext: Bitext,
     options: AlignerOptions,
     report: Callable[[int, int], None] = lambda done, total: None,
+    start: Start | None = None,
 ) -> Training:
     """Trains both directions of a text.
 
@@ -204,12 +230,19 @@ def train_directions(
         bitext: The text.
         options: Options of training.
         report: Called with the number of batches that are done, and of all passes.
+        start: Counts that both directions begin with; None: they begin with how often words occur
+            together.
     """
-    training = Training(bitext, options, _initial_directions(bitext, options))
+    training = Training(bitext, options, _initial_directions(bitext, options), start=start)
+    if start is not None:
+        _begin_with(training, start)
     total = options.iterations * len(bitext.batches)
+    texts = bitext, bitext.reverse()
     tables: tuple[TranslationTable, ...] = tuple(
         direction.lexicon.associations(text)
-        for direction, text in zip(training.directions, (bitext, bitext.reverse()), strict=True)
+        if start is None
+        else direction.lexicon.predictive(direction.counts, direction.null)
+        for direction, text in zip(training.directions, texts, strict=True)
     )
     first_kept = options.iterations - options.leave_one_out
     for iteration in range(options.iterations):
@@ -222,6 +255,21 @@ def train_directions(
         else:
             tables = tuple(d.lexicon.variational(d.counts, d.null) for d in training.directions)
     return training
+
+
+def _begin_with(training: Training, start: Start) -> None:
+    """Adds the counts that were there before."""
+    forward, backward = training.directions
+    pairs, spelling = forward.counts.pairs, forward.counts.spelling
+    forward.counts = CountTable(pairs, spelling, start[0].links)
+    is_shared = start[0].links is start[1].links
+    other = forward.counts if is_shared else CountTable(pairs, spelling, start[1].links)
+    backward.counts = other.reverse()
+    for direction, before in zip(training.directions, start, strict=True):
+        frequencies = direction.lexicon.frequencies + before.frequencies
+        direction.lexicon = Lexicon(direction.lexicon.pairs, frequencies, before.alike)
+        direction.null = before.null
+        direction.jumps = before.jumps or direction.jumps
 
 
 def _initial_directions(
@@ -265,7 +313,7 @@ def _train_pass(
         report: Called with the number of batches that are done.
     """
     directions = training.directions
-    sums = _new_sums(directions, training.options.agreement)
+    sums = _new_sums(directions, training.options.agreement, training.start)
     kept: list[Own] = []
     for index, batch in enumerate(training.bitext.batches):
         if tables:
@@ -280,18 +328,28 @@ def _train_pass(
         report(index + 1)
     if keeps and not training.own:
         training.own = kept
-    _maximise(directions, sums)
+    keeps_jumps = training.start is not None and training.start[0].jumps is not None
+    _maximise(directions, sums, keeps_jumps)
 
 
-def _new_sums(directions: Sequence[TrainedDirection], agreement: float) -> _Sums:
-    links = torch.zeros_like(directions[0].counts.links)
-    other = links if agreement == 1 else torch.zeros_like(links)
-    null = directions[0].lexicon.new_null(), directions[1].lexicon.new_null()
+def _new_sums(
+    directions: Sequence[TrainedDirection], agreement: float, start: Start | None
+) -> _Sums:
+    """Sums over no line, or what was there before."""
+    if start is None:
+        links = torch.zeros_like(directions[0].counts.links)
+        other = links if agreement == 1 else torch.zeros_like(links)
+        null = directions[0].lexicon.new_null(), directions[1].lexicon.new_null()
+    else:
+        links = start[0].links.clone()
+        is_shared = agreement == 1 and start[1].links is start[0].links
+        other = links if is_shared else start[1].links.clone()
+        null = start[0].null.clone(), start[1].null.clone()
     jumps = directions[0].jumps.new_counts(), directions[1].jumps.new_counts()
     return _Sums((links, other), null, jumps, [0.0, 0.0])
 
 
-def _maximise(directions: Sequence[TrainedDirection], sums: _Sums) -> None:
+def _maximise(directions: Sequence[TrainedDirection], sums: _Sums, keeps_jumps: bool) -> None:
     """The M step of both directions."""
     pairs, spelling = directions[0].counts.pairs, directions[0].counts.spelling
     tables = [CountTable(pairs, spelling, links) for links in sums.links]
@@ -302,7 +360,7 @@ def _maximise(directions: Sequence[TrainedDirection], sums: _Sums) -> None:
         directions, sums.null, sums.jumps, sums.log_prob, strict=True
     ):
         direction.null, direction.log_prob = null, log_prob
-        direction.jumps = direction.jumps.update(jumps)
+        direction.jumps = direction.jumps if keeps_jumps else direction.jumps.update(jumps)
         direction.lexicon.learn_alike(direction.counts)
 
 

@@ -406,3 +406,25 @@ def test_links_by_other_guides(guide: str, aligned: AlignedText) -> None:
 def test_links_are_selected_by_a_probability(aligned: AlignedText, threshold: float) -> None:
     with pytest.raises(ValueError, match=r"^threshold must lie in \[0, 1\], got "):
         aligned.select(threshold=threshold)
+
+
+def test_training_on_counts_old_and_new_lines(aligned: AlignedText) -> None:
+    source, target = ["the car", "a car", "the red car"], ["das auto", "ein auto", "das rote auto"]
+    alone = align(source, target)
+    more = align(source, target, start=aligned.aligner)
+    assert more.links[2] == [(0, 0), (1, 1), (2, 2)]
+    assert more.aligner is not None and aligned.aligner is not None and alone.aligner is not None
+    assert more.aligner.source.words[: len(aligned.aligner.source)] == aligned.aligner.source.words
+    for name in ("forward", "backward"):
+        old, new, both = (
+            getattr(trained, name) for trained in (aligned.aligner, alone.aligner, more.aligner)
+        )
+        assert both.frequencies.sum() == old.frequencies.sum() + new.frequencies.sum()
+        assert torch.equal(both.jumps.weights[0], old.jumps.weights[0])
+    (links,) = align(["a red house"], ["ein rotes haus"], aligner=more.aligner).links
+    assert links == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_an_aligner_is_either_trained_on_or_not(aligned: AlignedText) -> None:
+    with pytest.raises(ValueError, match="^aligner aligns without training, start is trained on"):
+        align(SOURCE, TARGET, aligner=aligned.aligner, start=aligned.aligner)
