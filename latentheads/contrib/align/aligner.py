@@ -45,6 +45,11 @@ LEAST_COUNT = 1e-3
 """Expected counts below this are not kept."""
 
 
+Visit = Callable[[int, LinkPosterior, Sequence[LinkChain], int], None]
+"""Called with the index of a line, its posterior, the links of both directions of its batch, and
+which line of the batch it is."""
+
+
 @dataclass(frozen=True)
 class Direction:
     """What is kept of one direction.
@@ -161,6 +166,7 @@ class WordAligner:
         lines: Sequence[tuple[TokenizedLine, TokenizedLine]],
         guide: str = "exact",
         report: Callable[[int, int], None] = lambda done, total: None,
+        visit: Visit = lambda index, posterior, chains, row: None,
     ) -> Iterator[LinkPosterior]:
         """Yields the posterior of the links of the words of each line.
 
@@ -168,6 +174,7 @@ class WordAligner:
             lines: The tokens of both sides of each sentence pair, and their words.
             guide: The guide that links are inferred by.
             report: Called with the number of batches that are done, and of all.
+            visit: Called with each line that is aligned.
 
         Raises:
             FloatingPointError: A line has no finite probability.
@@ -177,7 +184,7 @@ class WordAligner:
         def models_of(index: int) -> tuple[LinkModel, LinkModel]:
             return self.models(new, new.batches[index])
 
-        return _posteriors(new.batches, models_of, lines, guide, report)
+        return _posteriors(new.batches, models_of, lines, guide, report, visit)
 
 
 @dataclass(frozen=True)
@@ -195,10 +202,11 @@ class TrainedText:
         lines: Sequence[tuple[TokenizedLine, TokenizedLine]],
         guide: str = "exact",
         report: Callable[[int, int], None] = lambda done, total: None,
+        visit: Visit = lambda index, posterior, chains, row: None,
     ) -> Iterator[LinkPosterior]:
         """Yields the posterior of each line, given all other lines; see `WordAligner`."""
         batches = self.training.bitext.batches
-        return _posteriors(batches, self.training.models, lines, guide, report)
+        return _posteriors(batches, self.training.models, lines, guide, report, visit)
 
 
 def _posteriors(
@@ -207,6 +215,7 @@ def _posteriors(
     lines: Sequence[tuple[TokenizedLine, TokenizedLine]],
     guide: str,
     report: Callable[[int, int], None],
+    visit: Visit,
 ) -> Iterator[LinkPosterior]:
     """Yields the posteriors of lines in their order.
 
@@ -221,7 +230,9 @@ def _posteriors(
                 LinkGuide(model, guide).posterior(side)
                 for model, side in zip(models_of(done - 1), both, strict=True)
             ]
-            waiting.update(_split_batch(batch, chains, lines))
+            for row, (index, posterior) in enumerate(_split_batch(batch, chains, lines)):
+                visit(index, posterior, chains, row)
+                waiting[index] = posterior
         while following < len(lines) and (following in waiting or _is_unaligned(lines[following])):
             yield waiting.pop(following, None) or _unknown(lines[following])
             following += 1

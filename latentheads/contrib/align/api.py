@@ -8,7 +8,9 @@ from typing import Any
 
 from latentheads.checks import check_known, check_least
 from latentheads.contrib.align.aligner import WordAligner, train_aligner
+from latentheads.contrib.align.chain import LinkChain
 from latentheads.contrib.align.model import GUIDES
+from latentheads.contrib.align.projection import ProjectedSpan, Span, project_spans
 from latentheads.contrib.align.symmetrization import THRESHOLD, LinkPosterior, select_links
 from latentheads.contrib.align.tokenization import SPLITS, Line, TokenizedLine, tokenize_line
 from latentheads.contrib.align.training import AlignerOptions
@@ -60,11 +62,14 @@ class Alignment:
         aligner: The trained aligner.
         posteriors: Yields the posterior of the links of each line.
         skipped: Why a line has no links, by its index; whole after the last posterior.
+        projected: The spans of a line as they are carried to the target, by its index; whole after
+            the last posterior.
     """
 
     aligner: WordAligner
     posteriors: Iterator[LinkPosterior]
     skipped: dict[int, str]
+    projected: dict[int, list[ProjectedSpan | None]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -192,6 +197,7 @@ def start_alignment(
     max_words: int = MAX_WORDS,
     report: Report = lambda done, total: None,
     start: WordAligner | None = None,
+    spans: Sequence[Sequence[Span]] | None = None,
 ) -> Alignment:
     """Trains an aligner if none is given, and aligns lines as their posteriors are asked for.
 
@@ -211,6 +217,8 @@ def start_alignment(
         start: A trained aligner that is trained on with these lines, so that old and new ones
             count.
 
+        spans: Spans of source words of each line, which are carried to the target.
+
     Raises:
         ValueError: The texts have no lines, or differ in their number; a trained aligner was given
             with options of training or another split; an option is out of range.
@@ -221,8 +229,16 @@ def start_alignment(
     elif split is None:
         split = SPLITS[0] if start is None else start.split
     lines = TokenizedText(source, target, split, max_words)
+    projected: dict[int, list[ProjectedSpan | None]] = {}
+
+    def visit(index: int, posterior: LinkPosterior, chains: Sequence[LinkChain], row: int) -> None:
+        if spans is not None and spans[index]:
+            carried = project_spans(spans[index], posterior, chains, row, lines[index])
+            projected[index] = carried
+
     if aligner is not None:
-        return Alignment(aligner, aligner.posteriors(lines, guide, report), lines.skipped)
+        posteriors = aligner.posteriors(lines, guide, report, visit)
+        return Alignment(aligner, posteriors, lines.skipped, projected)
     if not any(left.tokens and right.tokens for left, right in lines):
         raise ValueError(
             f"no line has 1 to {max_words:,} words on both sides: there is nothing to train on"
@@ -230,7 +246,8 @@ def start_alignment(
     pairs = ((left.tokens, right.tokens) for left, right in lines)
     trained, text = train_aligner(pairs, options, report, start)
     aligner = replace(trained, split=split)
-    return Alignment(aligner, text.posteriors(lines, guide, report), lines.skipped)
+    posteriors = text.posteriors(lines, guide, report, visit)
+    return Alignment(aligner, posteriors, lines.skipped, projected)
 
 
 def align(
@@ -285,3 +302,44 @@ def align(
         start=start,
     )
     return AlignedText(list(alignment.posteriors), alignment.aligner, alignment.skipped)
+
+
+def project(
+    source: Sequence[Line],
+    target: Sequence[Line],
+    spans: Sequence[Sequence[Span]],
+    **options: Any,
+) -> list[list[ProjectedSpan | None]]:
+    """Carries spans of source words to the target.
+
+    >>> english, german = ["the house", "the book", "a book"], ["das haus", "das buch", "ein buch"]
+    >>> places = [[Span(1, 2, "THING")], [], []]
+    >>> project(english, german, places)[0][0].label
+    'THING'
+
+    Args:
+        source: Lines in one language, each a text or a list of its words.
+        target: The translation of each.
+        spans: The spans of each line.
+        **options: Those of :func:`align`.
+
+    Returns:
+        The spans of each line, each with the exact probability that it is right, or None where no
+        link leads from it.
+
+    Raises:
+        ValueError: As :func:`align`; or a span is none of its line.
+    """
+    check_lines(source, target, words=True)
+    if len(spans) != len(source):
+        raise ValueError(f"spans of {len(spans):,} lines were given for {len(source):,} lines")
+    for index, (line, given) in enumerate(zip(source, spans, strict=True)):
+        words = len(line.split() if isinstance(line, str) else line)
+        for span in given:
+            if not 0 <= span.start < span.end <= words:
+                raise ValueError(f"line {index + 1:,} has {words:,} words, and no {span}")
+    alignment = start_alignment(source, target, spans=spans, **options)
+    for _ in alignment.posteriors:
+        pass
+    projected = alignment.projected
+    return [projected.get(index, [None] * len(given)) for index, given in enumerate(spans)]

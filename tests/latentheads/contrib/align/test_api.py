@@ -413,7 +413,9 @@ def test_training_on_counts_old_and_new_lines(aligned: AlignedText) -> None:
     alone = align(source, target)
     more = align(source, target, start=aligned.aligner)
     assert more.links[2] == [(0, 0), (1, 1), (2, 2)]
-    assert more.aligner is not None and aligned.aligner is not None and alone.aligner is not None
+    assert more.aligner is not None
+    assert aligned.aligner is not None
+    assert alone.aligner is not None
     assert more.aligner.source.words[: len(aligned.aligner.source)] == aligned.aligner.source.words
     for name in ("forward", "backward"):
         old, new, both = (
@@ -426,5 +428,5 @@ def test_training_on_counts_old_and_new_lines(aligned: AlignedText) -> None:
 
 
 def test_an_aligner_is_either_trained_on_or_not(aligned: AlignedText) -> None:
-    with pytest.raises(ValueError, match="^aligner aligns without training, start is trained on"):
+    with pytest.raises(ValueError, match=r"^aligner aligns without training, start is trained on"):
         align(SOURCE, TARGET, aligner=aligned.aligner, start=aligned.aligner)
