@@ -35,7 +35,7 @@ from latentheads.contrib.align.training import AlignerOptions
 from latentheads.corpora.text import read_lines
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
-from latentheads.experiments.cli.parser import Parser, positive, writable
+from latentheads.experiments.cli.parser import Parser, writable
 from latentheads.experiments.studies.word_aligners.ablations import measure_ablations
 from latentheads.experiments.studies.word_aligners.agreement import measure_agreement
 from latentheads.experiments.studies.word_aligners.measures import (
@@ -49,6 +49,7 @@ from latentheads.experiments.studies.word_aligners.measures import (
 )
 from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_rival
 from latentheads.experiments.studies.word_aligners.speed import measure_speed
+from latentheads.experiments.studies.word_aligners.standing import measure_standing
 from latentheads.files import write_text
 from latentheads.metrics.alignment import Links
 
@@ -76,7 +77,7 @@ def make_parser() -> Parser:
     parser.add_argument("run", metavar="FOLDER", type=Path, help="the folder of the text")
     parser.add_argument("--source", default="en", help="ending of files (default: en)")
     parser.add_argument("--target", default="fr", help="ending of files (default: fr)")
-    parser.add_argument("--pairs", type=positive, default=50_000, help="lines of train to train on")
+    parser.add_argument("--pairs", type=int, default=50_000, help="lines of train to train on")
     parser.add_argument("--sample", type=int, default=0, help="which lines of train (default: 0)")
     parser.add_argument(
         "--rivals",
@@ -95,8 +96,9 @@ def make_parser() -> Parser:
         "--measure",
         choices=tuple(MEASURES),
         default="systems",
-        help="systems: error rates of --systems. ablations: of changes of the aligner, on trial. "
-        "speed: of the aligner and of eflomal in turn. agreement: of both, without manual links "
+        help="systems: error rates of --systems. standing: of the aligner, of eflomal and of that "
+        "of sil-thot, with intervals. ablations: of changes of the aligner, on trial. speed: of "
+        "the aligner and of eflomal in turn. agreement: of both, without manual links "
         "(default: systems)",
     )
     parser.add_argument("--json", type=writable, metavar="FILE", help="write all results")
@@ -111,9 +113,10 @@ def read_text(options: Namespace) -> tuple[Text, dict[str, int]]:
     """The lines of all parts in lower case, and the number of lines of those with links."""
     sides: list[list[str]] = []
     lengths: dict[str, int] = {}
+    parts = [part for part in PARTS if (options.run / f"{part}.links").exists()]
     for language in (options.source, options.target):
         lines: list[str] = []
-        for part in PARTS:
+        for part in parts:
             part_lines = read_lines(options.run / f"{part}.{language}")
             lengths[part] = len(part_lines)
             lines += part_lines
@@ -217,12 +220,13 @@ def measure_systems(options: Namespace) -> dict[str, Any]:
 
 
 def measure_changes(options: Namespace) -> dict[str, Any]:
-    """The error rates of every ablation on trial."""
+    """The error rates of every ablation on trial, or on test of a folder that has no trial."""
     text, lengths = read_text(options)
     pairs = [(left.split(), right.split()) for left, right in zip(*text, strict=True)]
-    gold = read_gold(options.run / "trial.links")
-    trial = slice(lengths["test"], lengths["test"] + lengths["trial"])
-    return {"ablations": measure_ablations(pairs, trial, gold, partial(print, flush=True))}
+    begin, part = (lengths["test"], "trial") if "trial" in lengths else (0, "test")
+    gold = read_gold(options.run / f"{part}.links")
+    known = slice(begin, begin + lengths[part])
+    return {"ablations": measure_ablations(pairs, known, gold, partial(print, flush=True))}
 
 
 def time_both(options: Namespace) -> dict[str, Any]:
@@ -234,6 +238,13 @@ def time_both(options: Namespace) -> dict[str, Any]:
     return {"speed": measure_speed(text, new, options.rivals, partial(print, flush=True))}
 
 
+def measure_beside_others(options: Namespace) -> dict[str, Any]:
+    """The aligner, eflomal and eflomal of sil-thot on the same lines, with intervals."""
+    text, _ = read_text(options)
+    gold = read_gold(options.run / "test.links")
+    return {"standing": measure_standing(text, gold, options.rivals, partial(print, flush=True))}
+
+
 def compare_without_gold(options: Namespace) -> dict[str, Any]:
     """Agreement of the aligner with eflomal on a text without manual links."""
     paths = (options.run / f"train.{side}" for side in (options.source, options.target))
@@ -243,6 +254,7 @@ def compare_without_gold(options: Namespace) -> dict[str, Any]:
 
 MEASURES = {
     "systems": measure_systems,
+    "standing": measure_beside_others,
     "ablations": measure_changes,
     "speed": time_both,
     "agreement": compare_without_gold,

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from latentheads.contrib.align import aligner, bitext, training
+from latentheads.contrib.align import aligner, bitext, lexicon, training
 from latentheads.contrib.align.aligner import train_aligner
 from latentheads.contrib.align.bitext import Bitext, PairBatch
 from latentheads.contrib.align.counts import CountTable
@@ -38,7 +38,7 @@ from latentheads.metrics.resampling import (
     resample_indices,
 )
 
-METHODS = ("product", "grow-diag-final-and")
+METHODS = ("product", "grow", "grow-diag-final-and")
 """Symmetrizations whose error rates are written."""
 
 IBM1_PASSES = 5
@@ -121,6 +121,10 @@ ABLATIONS: dict[str, Ablation] = {
     "lines left out in the last E step alone": Ablation({"leave_one_out": 1}),
     "lines left out in all passes": Ablation({"leave_one_out": 7}),
     "no back-off to prefixes": Ablation(replaced=((bitext, "PREFIXES", (0,)),)),
+    "prefix classes of concentration 5": Ablation(
+        replaced=((lexicon, "CLASS_CONCENTRATION", 5.0),)
+    ),
+    "null of concentration 1,000": Ablation(replaced=((lexicon, "NULL_CONCENTRATION", 1000.0),)),
     "no prior for words spelt alike": Ablation(
         replaced=((training, "make_spelling", _nothing_alike),)
     ),
@@ -129,6 +133,8 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "no word for the end of sentences": Ablation(replaced=((aligner, "mark_ends", list),)),
     "jumps independent of the word": Ablation({"jump_smoothing": 1e9}),
+    "jumps of each word smoothed by 60": Ablation({"jump_smoothing": 60.0}),
+    "prior probability of no link .1": Ablation({"null_probability": 0.1}),
     "4 passes": Ablation({"iterations": 4}),
     "8 passes": Ablation({"iterations": 8}),
     "10 passes": Ablation({"iterations": 10}),
@@ -154,7 +160,7 @@ def measure_ablations(
     for name, ablation in ABLATIONS.items():
         posteriors = align_ablated(pairs, part, ablation)
         links = {m: [select_links(p, m) for p in posteriors] for m in METHODS}
-        counts = {method: _count_lines(links[method], gold) for method in METHODS}
+        counts = {method: count_lines(links[method], gold) for method in METHODS}
         first = first or counts
         rows[name] = {m: compare(counts[m], first[m], indices) for m in METHODS}
         report(f"{name}: {rows[name]}")
@@ -189,7 +195,7 @@ def compare(counts: Counts, first: Counts, indices: Resamples) -> dict[str, Any]
     return {"aer": round(100 * value, 2), "difference": difference}
 
 
-def _count_lines(links: Sequence[Links], gold: Gold) -> Counts:
+def count_lines(links: Sequence[Links], gold: Gold) -> Counts:
     """Links that are sure and possible, and links that are written and sure, of each line."""
     lines = [
         count_links([line], [sure], [possible])

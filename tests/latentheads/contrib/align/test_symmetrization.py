@@ -77,7 +77,7 @@ def test_growing_adds_likely_neighbours_of_words_without_a_link() -> None:
     assert select_links(posterior, "product", 0.4) == product
     # the first source word joins its neighbour; (0, 0) is no neighbour of a link without (1, 0)
     assert select_links(posterior, "grow", 0.4) == product | {(0, 0)}
-    far = LinkPosterior(forward[[1, 2, 3, 0]], backward[[1, 2, 3, 0]], (0.0, 0.0))
+    far = LinkPosterior(forward[[1, 3, 2, 0]], backward[[1, 3, 2, 0]], (0.0, 0.0))
     assert (3, 0) not in select_links(far, "grow", 0.4)
     # of words that are all free the neighbour of a neighbour follows
     chain = LinkPosterior(np.array([[0.9, 0.7, 0.7]]), np.array([[0.9, 0.0, 0.0]]), (0.0, 0.0))
