@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from latentheads import Batch
+from latentheads.batch import Batch
 from tests.experiments.programs import unpainted
 from tests.tiny import NoiseTape, small_batch
 from tests.typechecking import begin_test

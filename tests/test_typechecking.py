@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads import Batch
+from latentheads.batch import Batch
 from tests.typechecking import check
 
 if TYPE_CHECKING:

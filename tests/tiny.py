@@ -17,9 +17,9 @@ from pyro import poutine
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads import Batch, HeadContext
 from latentheads.attention.latent import LatentAttention
-from latentheads.batch import PAD
+from latentheads.batch import PAD, Batch
+from latentheads.distributions import HeadContext
 from latentheads.guides import GUIDES
 from latentheads.latents.logits.latent import Logits
 from latentheads.mask import PairMask

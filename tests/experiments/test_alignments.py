@@ -12,10 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from latentheads import load_run
 from latentheads.contrib.heads import align, score_alignments, score_best_attention
 from latentheads.corpora import pydoc
 from latentheads.metrics.alignment import read_pharaoh, write_pharaoh
+from latentheads.runs.loading import load_run
 from tests.experiments.breaks import assert_same_ends, stopped_in
 from tests.experiments.programs import assert_refused, inside, results_of, succeed
 from tests.latentheads.runs import trained

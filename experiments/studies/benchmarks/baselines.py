@@ -14,12 +14,12 @@ from pyro.infer import Trace_ELBO
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from latentheads import Batch, Head_ELBO
 from latentheads.attention.latent import LatentAttention
-from latentheads.batch import EOS, SPECIALS
+from latentheads.batch import EOS, SPECIALS, Batch
 from latentheads.experiments.studies.benchmarks.plain_pytorch import PlainTransformer, take_weights
 from latentheads.families import Family
 from latentheads.guides import Cascaded, Tied
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import Network, Translation, make_prior
 from latentheads.names import SENTENCES

@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from latentheads import Batch, Head_ELBO
+from latentheads.batch import Batch
 from latentheads.guides import Cascaded, Tied
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import Network, Translation, make_prior
 from tests.experiments.programs import painted, succeed

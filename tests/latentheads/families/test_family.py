@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from torch.distributions import kl_divergence
 
-from latentheads import Block
 from latentheads.distributions import CholeskyHeads, DeltaHeads, NormalHeads
 from latentheads.families import (
     Cascade,
@@ -24,6 +23,7 @@ from latentheads.families import (
     ReleasedCascade,
     RunningSum,
 )
+from latentheads.names import Block
 from tests.tiny import HEADS, context, jiggle
 
 FIRST, SECOND = Block("encoder-self", 0, HEADS), Block("encoder-self", 1, HEADS)

@@ -374,7 +374,7 @@ def test_links_are_found_whatever_the_default_type_of_numbers(
 
 def test_options_of_training_are_not_for_a_trained_aligner(aligned: AlignedText) -> None:
     with pytest.raises(ValueError, match="options are of training"):
-        align(["a"], ["b"], aligner=aligned.aligner, options=lh.AlignerOptions())
+        align(["a"], ["b"], aligner=aligned.aligner, options=lh.contrib.align.AlignerOptions())
 
 
 def test_the_last_words_are_linked_after_a_long_jump() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads import Batch
+from latentheads.batch import Batch
 from latentheads.contrib.heads import Recording, gradient_importance, record_heads
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from tests.latentheads.latents.bernoulli_heads import models as bernoulli

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads import Batch, Head_ELBO
+from latentheads.batch import Batch
 from latentheads.inference.evaluation import evaluate
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import Translation
 from tests.guides.attached import attach
