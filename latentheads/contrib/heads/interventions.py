@@ -197,14 +197,14 @@ class Window(Intervention):
 
 @contextmanager
 def intervene(
-    intervention: Intervention, addresses: Mapping[str, Address], gates: Mapping[str, Gates]
+    intervention: Intervention, addresses: Mapping[str, Address], gates: Mapping[str, Tensor]
 ) -> Iterator[None]:
     """Switches heads off within a ``with`` statement.
 
     Args:
         intervention: What stands in for them.
         addresses: The attention modules by the name of their block.
-        gates: The heads that are kept, by block; other blocks keep all.
+        gates: The heads that are kept, by block, as :data:`Gates`; other blocks keep all.
     """
     with ExitStack() as hooks:
         for name, block_gates in gates.items():
