@@ -15,23 +15,24 @@ from typing import Any
 from latentheads.contrib.circuits import Prompts
 
 NAMES = (
-    "Mary John Tom James Robert Michael William David Richard Thomas Mark Paul George Daniel "
-    "Anna Sarah Laura Alice Kate Emily Peter Henry Simon Martin Charles Frank Jack Adam"
-).split()
-PLACES = "store park school office garden station hospital library museum restaurant".split()
-THINGS = "book ball ring letter drink bag key flower hat picture".split()
+    *("Mary", "John", "Tom", "James", "Robert", "Michael", "William", "David", "Richard", "Thomas"),
+    *("Mark", "Paul", "George", "Daniel", "Anna", "Sarah", "Laura", "Alice", "Kate", "Emily"),
+    *("Peter", "Henry", "Simon", "Martin", "Charles", "Frank", "Jack", "Adam"),
+)
+PLACES = ("store", "park", "school", "office", "garden", "station", "hospital", "library", "museum")
+THINGS = ("book", "ball", "ring", "letter", "drink", "bag", "key", "flower", "hat", "picture")
 TEMPLATES = (
     "When {a} and {b} went to the {place}, {c} gave a {thing} to",
     "While {a} and {b} were at the {place}, {c} handed a {thing} to",
     "After {a} and {b} left the {place}, {c} sent a {thing} to",
 )
-EVENTS = "war siege strike trial voyage campaign project reign conflict program".split()
+EVENTS = ("war", "siege", "strike", "trial", "voyage", "campaign", "project", "reign", "conflict")
 NOUNS = (
     "key keys,book books,picture pictures,letter letters,student students,doctor doctors,"
     "author authors,farmer farmers,teacher teachers,lawyer lawyers,box boxes,car cars"
 )
 PLURALS = dict(pair.split() for pair in NOUNS.split(","))
-LINKS = "near behind with beside".split()
+LINKS = ["near", "behind", "with", "beside"]
 VERBS = (("is", "was", "has", "does"), ("are", "were", "have", "do"))
 
 

