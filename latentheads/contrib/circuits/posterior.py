@@ -104,7 +104,7 @@ def circuit_posterior(
         rate: The prior probability of a head.
 
     Raises:
-        ValueError: There are too many heads: :func:`.sample_subsets` samples their subsets.
+        ValueError: There are too many heads: :func:`.smc` samples their subsets.
 
     Example:
         >>> circuits = lh.contrib.circuits
