@@ -19,9 +19,12 @@ from typing import Any
 import torch
 
 from latentheads.checks import check_choice, split_items
+from latentheads.contrib.page.facts import get_revision
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.circuits.attribution import head_attributions
+from latentheads.experiments.studies.circuits.planted import planted_circuit
+from latentheads.experiments.studies.circuits.report import make_report
 from latentheads.experiments.studies.circuits.tables import (
     PROMPTS,
     compute_table,
@@ -31,9 +34,11 @@ from latentheads.experiments.studies.circuits.tasks import TASKS, make_prompts
 from latentheads.packages import import_optional
 
 INTERVENTIONS = ("counterfactual", "mean", "zero", "window")
-PARTS = ("tables", "attributions")
+PARTS = ("tables", "attributions", "planted", "report")
 GROUPS = {
     "tables": ("tasks", "layers", "interventions", "prompts"),
+    "planted": ("seeds", "steps"),
+    "report": ("results",),
     "output": ("out", "help"),
 }
 
@@ -48,6 +53,9 @@ def make_parser() -> Parser:
     add("--layers", default="27,26", help="layers, with commas between")
     add("--interventions", default="counterfactual", help=f"some of {', '.join(INTERVENTIONS)}")
     add("--prompts", type=int, default=0, help="prompts of a task (default: its own number)")
+    add("--seeds", type=int, default=8, help="small networks with planted circuits")
+    add("--steps", type=int, default=300, help="steps of their training")
+    add("--results", default="experiments/results/circuits", help="folder of the report")
     add("--out", default="runs/circuits", help="folder of the tables")
     return parser
 
@@ -89,6 +97,32 @@ def write_attributions(options: Any) -> None:
         print(path, flush=True)
 
 
+def write_planted(options: Any) -> None:
+    """Trains small networks with planted circuits, one file each."""
+    for seed in range(options.seeds):
+        path = Path(options.out) / f"planted-{seed}.json"
+        if not path.exists():
+            write_table(path, planted_circuit(seed, options.steps))
+            print(path, flush=True)
+
+
+def write_report(options: Any) -> None:
+    """Writes what the tables show, a file for each layer and one for each figure of all."""
+    folder = Path(options.results)
+    record = {"command": "head_circuits.py report", "revision": get_revision()}
+    for name, part in make_report(Path(options.out)).items():
+        write_table(folder / f"{name}.json", {**record, name: part})
+        print(folder / f"{name}.json", flush=True)
+
+
+WRITERS = {
+    "tables": write_tables,
+    "attributions": write_attributions,
+    "planted": write_planted,
+    "report": write_report,
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
@@ -97,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_choice("task", task, tuple(TASKS))
         for intervention in split_items(options.interventions):
             check_choice("intervention", intervention, INTERVENTIONS)
-        {"tables": write_tables, "attributions": write_attributions}[options.part](options)
+        WRITERS[options.part](options)
     return 0
 
 

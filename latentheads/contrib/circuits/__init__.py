@@ -1,6 +1,12 @@
 """Circuits: which heads of a network a task needs, as a posterior over subsets of heads."""
 
-from latentheads.contrib.circuits.calibration import Bin, Decisions, calibrate, decide
+from latentheads.contrib.circuits.calibration import (
+    Bin,
+    Decisions,
+    calibrate,
+    decide,
+    split_prompts,
+)
 from latentheads.contrib.circuits.guides import (
     CircuitGuide,
     CircuitModel,
@@ -9,6 +15,7 @@ from latentheads.contrib.circuits.guides import (
     exact_bound,
     fit_guide,
 )
+from latentheads.contrib.circuits.importances import Importances, from_inclusion
 from latentheads.contrib.circuits.interactions import interactions
 from latentheads.contrib.circuits.likelihoods import (
     Divergence,
@@ -35,6 +42,7 @@ __all__ = [
     "Decisions",
     "Divergence",
     "ExactBound",
+    "Importances",
     "LogisticChain",
     "LogitDifference",
     "Prompts",
@@ -48,9 +56,11 @@ __all__ = [
     "decide",
     "exact_bound",
     "fit_guide",
+    "from_inclusion",
     "gibbs",
     "interactions",
     "logit_difference",
     "only_at",
     "smc",
+    "split_prompts",
 ]

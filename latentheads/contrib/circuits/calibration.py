@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.checks import check_least, check_seed
 from latentheads.contrib.circuits.posterior import CircuitPosterior
 
-TEMPERATURES = tuple(2.0 ** (power / 2) for power in range(-20, 13))
-"""Temperatures that are tried, from 1/1024 to 64."""
+TEMPERATURES = tuple(2.0**power for power in range(-12, 7))
+"""Temperatures that are tried, from 1/4096 to 64."""
 
 
 @dataclass(frozen=True)
@@ -100,19 +100,24 @@ def decide(
         seed: Their seed.
     """
     check_least({"size": size, "resamples": resamples}, size=1, resamples=1)
-    check_seed(seed)
-    generator = torch.Generator().manual_seed(seed)
     log_odds, needed = [], []
     for posterior in posteriors:
-        prompts = len(posterior.tokens)
-        if size >= prompts:
-            raise ValueError(f"size must leave prompts that decide, got {size} of {prompts}")
-        for _ in range(resamples):
-            order = torch.randperm(prompts, generator=generator)
-            given = posterior.on(order[:size]).with_temperature(tau)
-            log_odds.append(given.log_odds)
-            needed.append(posterior.on(order[size:]).best)
+        splits = split_prompts(len(posterior.tokens), size, resamples, seed)
+        given = posterior.with_temperature(tau)
+        log_odds.append(given.log_odds_on(splits[:, :size]).flatten())
+        needed.append(posterior.best_on(splits[:, size:]).flatten())
     return Decisions(torch.cat(log_odds), torch.cat(needed))
+
+
+def split_prompts(
+    prompts: int, size: int, resamples: int, seed: int = 0
+) -> Int[Tensor, "resample prompt"]:
+    """Orders of prompts, of which the first ``size`` are given and the others decide."""
+    check_seed(seed)
+    if size >= prompts:
+        raise ValueError(f"size must leave prompts that decide, got {size} of {prompts}")
+    generator = torch.Generator().manual_seed(seed)
+    return torch.stack([torch.randperm(prompts, generator=generator) for _ in range(resamples)])
 
 
 def calibrate(

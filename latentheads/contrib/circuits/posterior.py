@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.checks import check_number
@@ -88,8 +88,29 @@ class CircuitPosterior(HeadPosterior):
     @property
     def best(self) -> Float[Tensor, " head"]:
         """The gates of the subset with the largest mean log-likelihood less its price."""
-        value = self.log_likelihoods.mean(0) - self.price * self.subsets.sum(-1)
-        return self.subsets[value.argmax()]
+        return self.best_on(torch.arange(len(self.tokens))[None])[0]
+
+    def best_on(self, prompts: Int[Tensor, "resample prompt"]) -> Float[Tensor, "resample head"]:
+        """The best subset on each of several resamples of the prompts.
+
+        Args:
+            prompts: Indices of prompts, which may repeat.
+        """
+        mean = self._resample_weights(prompts) @ self.log_likelihoods / prompts.shape[1]
+        return self.subsets[(mean - self.price * self.subsets.sum(-1)).argmax(-1)]
+
+    def log_odds_on(
+        self, prompts: Int[Tensor, "resample prompt"]
+    ) -> Float[Tensor, "resample head"]:
+        """Log-odds of every head's inclusion, on each of several resamples of the prompts."""
+        log_prior = self.on(prompts[0]).log_prior
+        total = self._resample_weights(prompts) @ self.log_likelihoods
+        return self._log_odds((log_prior + total / self.tau).log_softmax(-1))
+
+    def _resample_weights(self, prompts: Tensor) -> Float[Tensor, "resample prompt"]:
+        """How often every prompt is in each resample."""
+        counts = self.log_likelihoods.new_zeros(len(prompts), len(self.tokens))
+        return counts.scatter_add(1, prompts, counts.new_ones(prompts.shape))
 
 
 def circuit_posterior(
