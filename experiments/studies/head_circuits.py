@@ -53,8 +53,8 @@ def make_parser() -> Parser:
     add("--layers", default="27,26", help="layers, with commas between")
     add("--interventions", default="counterfactual", help=f"some of {', '.join(INTERVENTIONS)}")
     add("--prompts", type=int, default=0, help="prompts of a task (default: its own number)")
-    add("--seeds", type=int, default=8, help="small networks with planted circuits")
-    add("--steps", type=int, default=300, help="steps of their training")
+    add("--seeds", type=int, default=12, help="small networks with planted circuits")
+    add("--steps", type=int, default=600, help="steps of their training")
     add("--results", default="experiments/results/circuits", help="folder of the report")
     add("--out", default="runs/circuits", help="folder of the tables")
     return parser

@@ -1,8 +1,9 @@
 """Planted circuits: small networks that were trained with some heads off, so that truth is known.
 
-A prompt is random letters and a question; the answer is the letter at the place that the question
-names. Heads that were off in training have their first, random weights when they are on again: they
-are not in the circuit. Whether each of the others came to be used is not known.
+A prompt is five letters and two questions; each names a place, and the answer is the later of both
+letters in the alphabet. One head of each layer is on in training: the lower takes letters to
+questions, the upper brings both together, and without either the task is not solved. All others are
+off, and have their first, random weights when they are on again.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from latentheads.experiments.studies.circuits.attribution import head_attributio
 from latentheads.latents.bernoulli_heads.subsets import subset_index
 from latentheads.packages import import_optional
 
-LETTERS, LENGTH, QUESTIONS = 12, 6, 6
-LAYERS, HEADS, KEPT = 2, 4, 3
+LETTERS, LENGTH = 12, 5
+LAYERS, HEADS = 2, 4
 BATCH, PROMPTS = 64, 64
 
 
@@ -42,8 +43,8 @@ def make_network(seed: int) -> Any:
     transformers = import_optional("transformers")
     torch.manual_seed(seed)
     config = transformers.GPT2Config(
-        vocab_size=LETTERS + QUESTIONS,
-        n_positions=LENGTH + 1,
+        vocab_size=LETTERS + LENGTH,
+        n_positions=LENGTH + 2,
         n_embd=32,
         n_layer=LAYERS,
         n_head=HEADS,
@@ -59,8 +60,13 @@ def make_network(seed: int) -> Any:
 def sample_prompts(number: int) -> tuple[Tensor, Tensor]:
     """Prompts and their answers."""
     letters = torch.randint(LETTERS, (number, LENGTH))
-    question = torch.randint(QUESTIONS, (number, 1))
-    return torch.cat([letters, LETTERS + question], 1), letters.gather(1, question)[:, 0]
+    places = torch.randint(LENGTH, (number, 2))
+    return torch.cat([letters, LETTERS + places], 1), answer(letters, places)
+
+
+def answer(letters: Tensor, places: Tensor) -> Tensor:
+    """The later of the letters at two places."""
+    return letters.gather(1, places).amax(1)
 
 
 def train(network: Any, off: list[tuple[int, int]], steps: int) -> float:
@@ -75,14 +81,20 @@ def train(network: Any, off: list[tuple[int, int]], steps: int) -> float:
             torch.nn.functional.cross_entropy(logits, answers).backward()
             optimizer.step()
             schedule.step()
-        tokens, answers = sample_prompts(500)
-        with torch.no_grad():
-            predicted = network(input_ids=tokens).logits[:, -1].argmax(-1)
+    return accuracy(network, off)
+
+
+@torch.no_grad()
+def accuracy(network: Any, off: list[tuple[int, int]]) -> float:
+    """The share of 500 prompts that are answered with some heads off."""
+    tokens, answers = sample_prompts(500)
+    with lh.heads(network).off(off):
+        predicted = network(input_ids=tokens).logits[:, -1].argmax(-1)
     return float((predicted == answers).double().mean())
 
 
-def planted_circuit(seed: int, steps: int = 300, price: float = 0.01) -> dict[str, Any]:
-    """Trains a network with five of eight heads off, and infers which were on.
+def planted_circuit(seed: int, steps: int = 600, price: float = 0.01) -> dict[str, Any]:
+    """Trains a network with six of eight heads off, and infers which were on.
 
     Args:
         seed: The seed.
@@ -92,16 +104,17 @@ def planted_circuit(seed: int, steps: int = 300, price: float = 0.01) -> dict[st
     network = make_network(seed)
     every = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
     rng = random.Random(seed)
-    kept = sorted(rng.sample(every, KEPT))
-    accuracy = train(network, [head for head in every if head not in kept], steps)
+    kept = [(layer, rng.randrange(HEADS)) for layer in range(LAYERS)]
+    off = [head for head in every if head not in kept]
+    solved = train(network, off, steps)
+    without = [accuracy(network, [*off, head]) for head in kept]
     network.requires_grad_(False).eval()
     tokens, answers = sample_prompts(PROMPTS)
-    # another letter at the place that is asked for, and the same question
-    place = tokens[:, -1:] - LETTERS
-    paired = tokens.scatter(1, place, (tokens.gather(1, place) + 1) % LETTERS)
+    letters, places = tokens[:, :LENGTH], tokens[:, LENGTH:] - LETTERS
+    moved = torch.cat([(letters + 5) % LETTERS, tokens[:, LENGTH:]], 1)  # other letters
     right = [[int(x)] for x in answers]
-    wrong = [[int(x)] for x in paired.gather(1, place)[:, 0]]
-    own, other = (Prompts.of(rows.tolist(), right, wrong) for rows in (tokens, paired))
+    wrong = [[int(x)] for x in answer(moved[:, :LENGTH], places)]
+    own, other = (Prompts.of(rows.tolist(), right, wrong) for rows in (tokens, moved))
     scorer = SubsetScorer(network, own, every, Mean(network, own.inputs))
     posterior = circuit_posterior(scorer, price)
     half = torch.arange(PROMPTS // 2)
@@ -131,7 +144,8 @@ def planted_circuit(seed: int, steps: int = 300, price: float = 0.01) -> dict[st
         "steps": steps,
         "price": price,
         "tau": tau,
-        "accuracy": accuracy,
+        "accuracy": solved,
+        "accuracy_without_each": without,
         "planted": truth.long().tolist(),
         "inclusion": given.inclusion.tolist(),
         "needed_on_fresh": fresh.long().tolist(),

@@ -104,8 +104,11 @@ def calibration(posteriors: Mapping[Key, CircuitPosterior]) -> list[dict[str, An
                     inner[number].append(Decisions(log_odds, p.best_on(split[None, GIVEN:])[0]))
             parts.setdefault("given prompts", []).extend(map(_join, inner))
             parts.setdefault("bootstrap", []).extend(_bootstrap(p, splits) for p in own)
+        reference = _scores(parts["given prompts"])
         for name, decisions in parts.items():
-            rows.append({"price": price, "tau": name, "taus": taus, **_reliability(decisions)})
+            difference = interval(_scores(decisions) - reference)
+            figures = {"less_given_prompts": difference, **_reliability(decisions)}
+            rows.append({"price": price, "tau": name, "taus": taus, **figures})
     return rows
 
 
@@ -126,13 +129,22 @@ def _bootstrap(posterior: CircuitPosterior, splits: Tensor) -> Decisions:
     return Decisions(torch.cat(rows), posterior.best_on(splits[:, GIVEN:]).flatten())
 
 
+def _by_head(parts: Sequence[Decisions]) -> tuple[Tensor, Tensor]:
+    """The probability of every head of every layer in each split, and whether it is needed."""
+    probability = torch.cat([d.probability.view(-1, 9).mT for d in parts])
+    return probability, torch.cat([d.needed.view(-1, 9).mT for d in parts])
+
+
+def _scores(parts: Sequence[Decisions]) -> Tensor:
+    """The mean log-probability of the decisions on every head."""
+    probability, needed = _by_head(parts)
+    clipped = probability.clamp(1e-6, 1 - 1e-6)
+    return torch.where(needed > 0, clipped.log(), (1 - clipped).log()).mean(1)
+
+
 def _reliability(parts: Sequence[Decisions]) -> dict[str, Any]:
     """Bins of probabilities, their error, and the mean log-probability, with intervals."""
-    heads = 9
-    probability = torch.cat([d.probability.view(-1, heads).mT for d in parts])  # head, split
-    needed = torch.cat([d.needed.view(-1, heads).mT for d in parts])
-    clipped = probability.clamp(1e-6, 1 - 1e-6)
-    score = torch.where(needed > 0, clipped.log(), (1 - clipped).log()).mean(1)
+    probability, needed = _by_head(parts)
     bins = []
     for low, high in ((0, 0.1), (0.1, 0.3), (0.3, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.001)):
         inside = (probability >= low) & (probability < high)
@@ -160,7 +172,7 @@ def _reliability(parts: Sequence[Decisions]) -> dict[str, Any]:
         )
     total = sum(b["decisions"] for b in bins)
     error = sum(b["decisions"] * abs(b["probability"] - b["share"]) for b in bins) / total
-    return {"bins": bins, "calibration_error": error, "log_score": interval(score)}
+    return {"bins": bins, "calibration_error": error, "log_score": interval(_scores(parts))}
 
 
 def inclusion(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,11 @@ def prepare_smollm2(
         digest: SHA-256 of its file.
 
     Raises:
-        ValueError: This is not its file, or the folder holds something else.
+        ValueError: This is not its file, the folder holds something else, or ``gguf`` is not
+            installed.
         OSError: It cannot be fetched.
-        MissingPackageError: ``transformers`` or ``gguf`` is not installed.
+        MissingPackageError: ``transformers`` is not installed.
     """
-    import_optional("gguf")
     origin = Origin(ORIGIN.name, ORIGIN.holds, digest, ORIGIN.licence)
 
     def write(folder: Path) -> str:
@@ -67,6 +68,8 @@ def prepare_smollm2(
 def convert_gguf(path: Path, folder: Path) -> Any:
     """Saves a network in GGUF's format with numbers of single precision; returns it."""
     transformers = import_optional("transformers")
+    if find_spec("gguf") is None:
+        raise ValueError(f"{path.name} is in GGUF's format, which needs gguf: pip install gguf")
     options: dict[str, Any] = {"gguf_file": path.name}
     quantised = transformers.AutoModelForCausalLM.from_pretrained(
         path.parent, dtype=torch.float32, **options
