@@ -15,6 +15,14 @@ from latentheads.contrib.heads.datatree import to_datatree
 from latentheads.contrib.heads.divergence import Divergence
 from latentheads.contrib.heads.head_report import HeadReport
 from latentheads.contrib.heads.importance import gradient_importance
+from latentheads.contrib.heads.interventions import (
+    Counterfactual,
+    Intervention,
+    Mean,
+    Window,
+    Zero,
+    intervene,
+)
 from latentheads.contrib.heads.labels import name_positions, name_queries_and_keys, name_tokens
 from latentheads.contrib.heads.measures import (
     Measures,
@@ -48,12 +56,15 @@ __all__ = [
     "AnalysisOptions",
     "AttentionTokens",
     "AttentionView",
+    "Counterfactual",
     "Detector",
     "DirectedRelation",
     "Divergence",
     "HeadReport",
     "Heads",
+    "Intervention",
     "LinkScore",
+    "Mean",
     "Measures",
     "NetworkHeads",
     "NoisyHeads",
@@ -69,6 +80,8 @@ __all__ = [
     "SampledWeights",
     "SyntacticDetector",
     "SyntacticHeads",
+    "Window",
+    "Zero",
     "align",
     "alignment_distributions",
     "analyse",
@@ -81,6 +94,7 @@ __all__ = [
     "head_confidence",
     "head_cosine",
     "head_entropy",
+    "intervene",
     "label_head",
     "learn_noise",
     "likeliest_links",
