@@ -6,6 +6,7 @@ used, so that the import costs no more than torch and Pyro do.
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -58,11 +59,25 @@ FOLDERS = {
 }
 """Parts of the library that are public as a whole, with their module."""
 
+PARTS = ("data", "guides", "inference", "latents", "models")
+"""Parts with names that notebooks use often: an error says which one has a name."""
+
 __all__ = [*PLACES, *FOLDERS]
 
-_load, __dir__ = lazy_names(__name__, PLACES, FOLDERS)
+_load, _ = lazy_names(__name__, PLACES, FOLDERS)
 
 
 def __getattr__(name: str) -> Any:
     """Loads a public name when it is first used."""
-    return version(__name__) if name == "__version__" else _load(name)
+    if name == "__version__":
+        return version(__name__)
+    if name not in __all__ and not name.startswith("_"):
+        for part in PARTS:
+            if name in import_module(f"{__name__}.{part}").__all__:
+                raise AttributeError(f"write {__name__}.{part}.{name}, not {__name__}.{name}")
+    return _load(name)
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted([*__all__, "__version__"])
