@@ -59,7 +59,9 @@ def iterate_lines(path: str | Path) -> Iterator[str]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                yield _decode(line.removeprefix(BYTE_ORDER) if number == 1 else line, path, number)
+                yield decode_line(
+                    line.removeprefix(BYTE_ORDER) if number == 1 else line, path, number
+                )
     except FileNotFoundError as error:
         raise ValueError(f"there is no file {path}") from error
     except (OSError, EOFError, zlib.error) as error:
@@ -101,7 +103,7 @@ def is_punctuation(character: str) -> bool:
     return unicodedata.category(character)[0] in "PS"
 
 
-def _decode(line: bytes, path: Path, number: int) -> str:
+def decode_line(line: bytes, path: str | Path, number: int) -> str:
     """Decodes a line and removes its line break."""
     if number == 1 and line.startswith(UTF_16):
         raise ValueError(f"{path} is UTF-16 or UTF-32: convert the file to UTF-8")

@@ -66,7 +66,7 @@ def find_sets(utterances: Sequence[CachedUtterance]) -> dict[str, set[Head]]:
 
 
 def measure_stability(
-    utterances: Sequence[CachedUtterance], resamples: int = 6
+    utterances: Sequence[CachedUtterance], resamples: int = 4
 ) -> dict[str, dict[str, Any]]:
     """Mean intersection over union of the sets of pairs of resamples."""
     random = np.random.default_rng(0)

@@ -140,15 +140,34 @@ def learn(
         marginals: The first boundaries of these.
         options: How.
     """
-    for _ in range(4):  # bumps of a profile share its draws, so that one step is not the optimum
-        model = maximise(model, first, marginals, None, options.prior)
     for _ in range(options.rounds):
+        model = _settle(model, first, marginals, options)
         information = view_information(model, first, marginals).mean(0)
         model = replace(model, chosen=choose_views(information, options.views))
-        first = examples
+        views = model.chosen.any(0)  # only these are worth a step each time
+        climbed, some = model.restrict(views), [example.restrict(views) for example in examples]
         for _ in range(options.steps):
-            step = em_step(model, examples, options.prior)
-            model, marginals = step.model, step.marginals
+            step = em_step(climbed, some, options.prior)
+            climbed, marginals = step.model, step.marginals
+        first = examples
+        model = replace(model, chain=climbed.chain, error=climbed.error)
+    return _settle(model, first, marginals, options)
+
+
+def _settle(
+    model: BoundaryModel,
+    examples: Sequence[WordAttention],
+    marginals: Sequence[Float[Tensor, "kind word position"]],
+    options: FitOptions,
+) -> BoundaryModel:
+    """Profiles of all views given the boundaries, from flat ones.
+
+    The bumps of a profile share its draws, so that one step is not the optimum.
+    """
+    flat = make_model(examples, options, model.chain).profiles
+    model = replace(model, profiles=flat)
+    for _ in range(6):
+        model = maximise(model, examples, marginals, None, options.prior)
     return model
 
 
@@ -190,7 +209,9 @@ def left_out_error(
     """
     if len(labelled) < 2:
         return make_model(examples, options, model.chain).error
-    unlabelled = [example for example in examples if not example.is_labelled]
+    views = model.chosen.any(0)
+    model, labelled = model.restrict(views), [example.restrict(views) for example in labelled]
+    unlabelled = [example.restrict(views) for example in examples if not example.is_labelled]
     scores = torch.zeros(len(ERRORS), options.kinds, dtype=torch.float64)
     for fold in range(min(folds, len(labelled))):
         left_out = labelled[fold::folds]
@@ -211,9 +232,7 @@ def _refit(
     """The model from fewer examples: the same views, profiles learned anew."""
     flat = make_model(examples, options, replace(model.chain, jumps=model.chain.base))
     marginals = [flat.marginals(flat.posterior(example)) for example in kept]
-    for _ in range(4):
-        flat = maximise(flat, kept, marginals, None, options.prior)
-    flat = replace(flat, chosen=model.chosen)
+    flat = replace(_settle(flat, kept, marginals, options), chosen=model.chosen)
     for _ in range(2 * options.steps):
         flat = em_step(flat, examples, options.prior).model
     return flat

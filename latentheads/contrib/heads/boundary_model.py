@@ -72,6 +72,16 @@ class BoundaryModel:
         """The exact posterior of the boundaries of an example."""
         return chain_posterior(self.chain, self.emissions(attention, with_labels))
 
+    def restrict(self, views: Bool[Tensor, " head"]) -> BoundaryModel:
+        """The model of some heads alone."""
+        profiles = replace(
+            self.profiles,
+            weights=self.profiles.weights[:, views],
+            background=self.profiles.background[:, views],
+            follows=self.profiles.follows[:, views],
+        )
+        return replace(self, profiles=profiles, chosen=self.chosen[:, views])
+
     def marginals(self, posterior: ChainPosterior) -> Float[Tensor, "kind word position"]:
         """The posterior of boundaries by kind and word."""
         return posterior.marginals.unflatten(0, (-1, self.chain.kinds)).transpose(0, 1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentheads.contrib.hf.addresses import find_heads
@@ -74,6 +74,10 @@ class WordAttention:
         """The same with no boundary known."""
         unknown = torch.full_like(self.starts, torch.nan)
         return replace(self, starts=unknown, ends=unknown)
+
+    def restrict(self, views: Bool[Tensor, " view"]) -> WordAttention:
+        """The same in some views alone."""
+        return replace(self, weights=self.weights[views])
 
 
 def get_cross_heads(network: Any) -> list[Head]:

@@ -15,9 +15,6 @@ from latentheads.contrib.heads.word_attention import ForcedExample
 STEP = 0.02
 """Seconds of a position of Whisper's encoder."""
 
-MOST_SECONDS = 30
-"""Seconds of sound that Whisper takes at once."""
-
 
 def make_forced_example(
     processor: Any,
@@ -41,8 +38,10 @@ def make_forced_example(
     tokenizer, extractor = processor.tokenizer, processor.feature_extractor
     rate = extractor.sampling_rate
     seconds = len(samples) / rate
-    if seconds > MOST_SECONDS:
-        raise ValueError(f"sound must have at most {MOST_SECONDS} seconds, got {seconds:.1f}")
+    if seconds > extractor.chunk_length:
+        raise ValueError(
+            f"sound must have at most {extractor.chunk_length} seconds, got {seconds:.1f}"
+        )
     if not words:
         raise ValueError("words must not be empty")
     prompt = [token for token in tokenizer("")["input_ids"] if token != tokenizer.eos_token_id]
