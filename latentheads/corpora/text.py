@@ -142,7 +142,9 @@ def find_file(folder: str | Path, part: str, language: str, stem: str | None = N
             raise ValueError(f"{folder / name} is {kind}, not a file")
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}, where {names[0]} was looked for")
-    raise ValueError(f"{folder} has no {' or '.join(names)}; it has {_list_files(folder)}")
+    if not (files := _list_files(folder)):
+        raise ValueError(f"{folder} is empty: it must have {' or '.join(names)}")
+    raise ValueError(f"{folder} has no {' or '.join(names)}; it has {files}")
 
 
 def _stems(part: str, stem: str | None) -> Sequence[str]:
@@ -155,7 +157,7 @@ def _stems(part: str, stem: str | None) -> Sequence[str]:
 def _list_files(folder: Path) -> str:
     names = sorted(path.name for path in folder.iterdir())
     suffix = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return (", ".join(names[:LISTED]) or "no file") + suffix
+    return ", ".join(names[:LISTED]) + suffix
 
 
 def read_pairs(
