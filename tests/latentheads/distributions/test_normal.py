@@ -35,8 +35,8 @@ SCALES = {
 every_scale = pytest.mark.parametrize("scale", SCALES)
 
 
-def over_latent(elementwise: Tensor, known: HeadContext) -> Tensor:
-    latent = known.mask.latent.unsqueeze(-3).bool()
+def over_latent(elementwise: Tensor, given_context: HeadContext) -> Tensor:
+    latent = given_context.mask.latent.unsqueeze(-3).bool()
     return torch.where(latent, elementwise, 0.0).sum((-1, -2, -3))
 
 
@@ -97,10 +97,10 @@ def test_divergence_is_the_mean_log_ratio(scale: str) -> None:
 @every_scale
 def test_moments_are_those_of_the_draws(scale: str) -> None:
     c = context()
-    law = NormalHeads(c.scores, c, SCALES[scale])
-    draws = law.rsample(torch.Size([4000]))
-    assert torch.allclose(draws.mean(0), law.mean, atol=6 * 3.4 / math.sqrt(4000))
-    ratio = draws.var(0) / law.variance
+    normal_heads = NormalHeads(c.scores, c, SCALES[scale])
+    draws = normal_heads.rsample(torch.Size([4000]))
+    assert torch.allclose(draws.mean(0), normal_heads.mean, atol=6 * 3.4 / math.sqrt(4000))
+    ratio = draws.var(0) / normal_heads.variance
     assert ratio.shape == c.scores.shape
     assert (ratio - 1).abs().max() < 6 * math.sqrt(2 / 4000)
 
@@ -141,12 +141,12 @@ def test_every_particle_has_a_divergence_of_its_own(scale: str, prior: str, shif
     """The scores of an upper block have particles in front, of which its mask knows nothing."""
     c = context()
     scores = torch.randn(3, *c.scores.shape)
-    many, ones = (replace(c, scores=each) for each in (scores, scores[1]))
+    many, ones = (replace(c, scores=item) for item in (scores, scores[1]))
 
-    def divergence(known: HeadContext) -> Tensor:
-        location = known.scores + shift if shift else known.scores
-        q = NormalHeads(location, known, SCALES[scale])
-        return kl_divergence(q, NormalHeads(known.scores, known, SCALES[prior]))
+    def divergence(given_context: HeadContext) -> Tensor:
+        location = given_context.scores + shift if shift else given_context.scores
+        q = NormalHeads(location, given_context, SCALES[scale])
+        return kl_divergence(q, NormalHeads(given_context.scores, given_context, SCALES[prior]))
 
     assert torch.allclose(divergence(many), divergence(ones).expand(3, 2))
 
