@@ -19,7 +19,7 @@ class Exact(ModelGuide):
         model: A model with such a latent, as alignments.
 
     Example:
-        >>> options = lh.AlignmentOptions(blocks=1)
+        >>> options = lh.latents.AlignmentOptions(blocks=1)
         >>> aligned = Translation.of(corpus, latents=[options], width=8, heads=2)
         >>> lh.evaluate(aligned, Exact(aligned), corpus.test).gap
         0.0

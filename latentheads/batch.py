@@ -83,7 +83,7 @@ class Batch:
         frame_counts: Number of frames of each utterance.
 
     Example:
-        >>> batch = lh.Batch.of(targets=[[5, 6, 2], [7, 2]], sources=[[8, 9, 2], [4, 2]])
+        >>> batch = lh.data.Batch.of(targets=[[5, 6, 2], [7, 2]], sources=[[8, 9, 2], [4, 2]])
         >>> batch.target
         tensor([[5, 6, 2],
                 [7, 2, 0]])

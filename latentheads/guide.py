@@ -392,7 +392,8 @@ class Guide(ModelGuide):
             names = ", ".join(name for name, latent in latents if latent.is_summed_out)
             raise ValueError(
                 f"{type(self).__name__} has a posterior of logits, and only {names} are latent: "
-                "make the model with latents=[lh.LogitsOptions()], or give the guide a structure"
+                "make the model with latents=[lh.latents.LogitsOptions()], or give the guide a "
+                "structure"
             )
 
     def outputs(self, module: NetworkBlock) -> Family:

@@ -63,7 +63,7 @@ class PlugIn(Messenger):
     Its likelihood is that of *another* model, and no bound on this one.
 
     Example:
-        >>> with lh.PlugIn():
+        >>> with lh.inference.PlugIn():
         ...     once, again = model.token_distribution(batch), model.token_distribution(batch)
         >>> once.log_prob(batch.target) == again.log_prob(batch.target)
         tensor([True, True])
@@ -79,7 +79,7 @@ class PlugIn(Messenger):
         if msg["infer"].get("unselected"):
             raise ValueError(
                 f"site {msg['name']!r}: the selection of heads comes from the guide; use the "
-                "plug-in network under lh.WithSelection(guide)"
+                "plug-in network under lh.latents.WithSelection(guide)"
             )
 
 

@@ -98,7 +98,7 @@ class Block:
         first_layer: The layer of the lowest block of this type; layers below it have none.
 
     Example:
-        >>> lh.Block("encoder-self", layer=2, heads=4).site()
+        >>> lh.models.Block("encoder-self", layer=2, heads=4).site()
         'encoder.2.self.logits'
     """
 

@@ -38,7 +38,7 @@ class LanguageModel(Decoder):
 
     Example:
         >>> sizes = Network(width=16, heads=2)
-        >>> model = LanguageModel(60, sizes, latents=[lh.LogitsOptions("cascaded")])
+        >>> model = LanguageModel(60, sizes, latents=[lh.latents.LogitsOptions("cascaded")])
         >>> [block.site() for block in model.blocks]
         ['decoder.0.self.logits', 'decoder.1.self.logits']
     """
@@ -92,7 +92,7 @@ class LanguageModel(Decoder):
 
         Args:
             corpus: A corpus of one side.
-            latents: What is random: latents, or their options, such as ``lh.LogitsOptions()``;
+            latents: What is random: latents, or options, such as ``lh.latents.LogitsOptions()``;
                 None: alignment heads alone.
             label_smoothing: Label smoothing of the likelihood in training.
             **sizes: Fields of :class:`latentheads.models.Network`; pre-norm by default.

@@ -360,5 +360,5 @@ def make_network(sizes: Mapping[str, Any]) -> Network:
         ValueError: One is an option of a latent.
     """
     if options := [name for name in ("prior", "latent") if name in sizes]:
-        raise ValueError(f"{options[0]} is of latents=[lh.LogitsOptions(prior, blocks)]")
+        raise ValueError(f"{options[0]} is of latents=[lh.latents.LogitsOptions(prior, blocks)]")
     return Network(**sizes)

@@ -66,7 +66,7 @@ class Translation(Decoder):
 
     Example:
         >>> sizes = Network(width=16, heads=2, layers=1)
-        >>> model = Translation(50, 60, sizes, latents=[lh.LogitsOptions("independent")])
+        >>> model = Translation(50, 60, sizes, latents=[lh.latents.LogitsOptions("independent")])
         >>> [block.name for block in model.blocks]
         ['encoder.0.self', 'decoder.0.self', 'decoder.0.cross']
     """
@@ -176,7 +176,7 @@ class Translation(Decoder):
 
         Args:
             corpus: A parallel corpus, or one of speech, or the processor of one.
-            latents: What is random: latents, or their options, such as ``lh.LogitsOptions()``;
+            latents: What is random: latents, or options, such as ``lh.latents.LogitsOptions()``;
                 None: alignment heads alone.
             label_smoothing: Label smoothing of the likelihood in training.
             ctc: Weight of the CTC loss in training, for a corpus of speech.

@@ -46,11 +46,11 @@ def test_no_two_modules_of_the_library_import_each_other() -> None:
 
 
 def test_the_core_names_no_kind_of_latent() -> None:
-    """Beside the table of latents; another kind may build on one, and what is no core may too."""
+    """Beside the tables of names; another kind may build on one, and what is no core may too."""
     imports = find_imports(find_modules(ROOT))
     kinds = sorted({name.replace("-", "_") for name in LATENTS})
     others = ("latentheads.contrib.", *(f"latentheads.latents.{kind}." for kind in kinds))
-    tables = {"latentheads", "latentheads.latents.registry"}
+    tables = {"latentheads", "latentheads.latents", "latentheads.latents.registry"}
     core = {n for n in imports.keys() - tables if not n.startswith(others)}
     assert {"latentheads.model", "latentheads.guide", "latentheads.latents.latent"} <= core
     for kind in kinds:

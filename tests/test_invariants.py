@@ -25,18 +25,20 @@ from pyro.infer.enum import get_importance_trace
 from torch import Tensor, nn
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from latentheads import Batch, Block, Head_ELBO, PlugIn, terms
 from latentheads.attention.latent import LatentAttention
 from latentheads.attention.projections import MultiHeadAttention
-from latentheads.batch import EOS
+from latentheads.batch import EOS, Batch
 from latentheads.families import Identity, Point
 from latentheads.guides import Tied
-from latentheads.inference.bound import traces
+from latentheads.handlers import PlugIn
+from latentheads.inference.bound import terms, traces
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.logits.latent import Logits
 from latentheads.mask import AttentionMask, PairMask, causal
 from latentheads.models import PRIORS, Network, Translation, make_prior
 from latentheads.models.layers import Layer
 from latentheads.models.mixers import SelfAttention
+from latentheads.names import Block
 from tests.crossing import in_turn, pairwise
 from tests.tiny import (
     FORMS,

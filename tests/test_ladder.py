@@ -16,8 +16,9 @@ import torch
 from pyro import poutine
 from torch import Tensor, nn
 
-from latentheads import Batch, Importance, importance, terms
+from latentheads.batch import Batch
 from latentheads.guide import ModelGuide
+from latentheads.inference.bound import Importance, importance, terms
 from tests.tiny import FORMS, attach, bernoulli_gate, build, rows, small_batch
 
 COPIES = 2000

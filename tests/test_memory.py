@@ -8,8 +8,9 @@ import pyro
 import torch
 from torch import Tensor
 
-from latentheads import Batch, Head_ELBO
+from latentheads.batch import Batch
 from latentheads.guides import GUIDES, RECIPES
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import LanguageModel, Network, make_prior
 from latentheads.models.network import PreNorm

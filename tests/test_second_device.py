@@ -20,13 +20,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from latentheads import Batch, Head_ELBO
 from latentheads.attention.disagreement import KINDS as COMPARED
 from latentheads.attention.disagreement import Disagreement
+from latentheads.batch import Batch
 from latentheads.decoding.beam_search import beam_search
 from latentheads.decoding.sampling import sample_text
 from latentheads.guides import GUIDES, RECIPES, Cascaded
 from latentheads.inference.evaluation import evaluate
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.gates.hard_gates import GateController, Gating
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.selection.objectives import Enumerated_ELBO, ScoreFunction_ELBO

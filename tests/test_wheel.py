@@ -35,8 +35,8 @@ assert main(["--help"]) == 0
 
 SIZES = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
 corpus = lh.data.Grammar(language="velu", sentences=60, held_out=5).load()
-model = Translation.of(corpus, latents=[lh.LogitsOptions()], **SIZES)
-options = {"report_every": 2, "samples": 1, "decoding": lh.Decoding(max_tokens=8)}
+model = Translation.of(corpus, latents=[lh.latents.LogitsOptions()], **SIZES)
+options = {"report_every": 2, "samples": 1, "decoding": lh.inference.Decoding(max_tokens=8)}
 trainer = lh.Trainer(model, Cascaded(model), corpus, steps=2, out="runs/mine", **options)
 trainer.fit()
 report = lh.evaluate(model, trainer.guide, corpus.test)
@@ -46,7 +46,7 @@ run = lh.load_run("runs/mine")
 assert len(drawn) == 8
 lh.plot.save(lh.plot.bound(run), "bound.png")
 lh.plot.save(lh.plot.heads(run, "the cat sleeps", draws=4), "heads.png")
-lh.report(run, "report.html", shown=1, draws=2, sentences=2)
+lh.contrib.page.report(run, "report.html", shown=1, draws=2, sentences=2)
 
 words = [f"--network.{name}={size}" for name, size in SIZES.items()]
 words += ["--data.language=velu", "--data.sentences=60", "--data.held_out=5"]

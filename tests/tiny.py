@@ -17,9 +17,9 @@ from pyro import poutine
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads import Batch, HeadContext
 from latentheads.attention.latent import LatentAttention
-from latentheads.batch import PAD
+from latentheads.batch import PAD, Batch
+from latentheads.distributions import HeadContext
 from latentheads.guides import GUIDES
 from latentheads.latents.logits.latent import Logits
 from latentheads.mask import PairMask
@@ -129,6 +129,7 @@ def _add_gate(module: LatentAttention, law: Callable[[HeadContext], Any]) -> Non
         return (heads * drawn.pop()[..., None, :, None]).flatten(-2)
 
     module._sample_heads = draw  # type: ignore[method-assign]
+    module.attention.can_fuse = lambda *_: False  # type: ignore[method-assign]
     module.projection.register_forward_pre_hook(close)
 
 

@@ -53,7 +53,7 @@ SIZES = {"width": 8, "feed_forward": 8, "heads": 2} if SMOKE else {"width": 64, 
 
 # %%
 corpus = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT).load()
-model = Translation.of(corpus, latents=[lh.LogitsOptions("cascaded")], layers=2, **SIZES)
+model = Translation.of(corpus, latents=[lh.latents.LogitsOptions("cascaded")], layers=2, **SIZES)
 guide = Tied(model)
 corpus
 
@@ -62,7 +62,7 @@ corpus
 # each block a tensor of logits of shape *sentence, head, query, key*, and the observed target.
 
 # %%
-(batch,) = lh.batches(corpus.test.first(8), tokens=4096, shuffle=False)
+(batch,) = lh.data.batches(corpus.test.first(8), tokens=4096, shuffle=False)
 trace = pyro.poutine.trace(model).get_trace(batch)
 pd.DataFrame(
     [
@@ -189,7 +189,7 @@ for translation, times in found[unsure].most_common():
 # sample. Example: the guide `Cascaded` with the prior N(scores, 1).
 
 # %%
-independent = Translation.of(corpus, latents=[lh.LogitsOptions()], layers=2, **SIZES).eval()
+independent = Translation.of(corpus, latents=[lh.latents.LogitsOptions()], layers=2, **SIZES).eval()
 cascaded = Cascaded(independent, scale=0.9).eval()
 few = 2 if SMOKE else 5
 pd.DataFrame(

@@ -70,7 +70,7 @@ for source, reference in zip(sources[:3], corpus.test.references):
 # with it maximises log p(y | x).
 
 # %%
-model = Translation.of(corpus, latents=[lh.AlignmentOptions(blocks=2)], **SIZES)
+model = Translation.of(corpus, latents=[lh.latents.AlignmentOptions(blocks=2)], **SIZES)
 plan = {"optimizer": "adamw", "learning_rate": 8e-3, "warmup_steps": 200}
 options = {"tokens": 512, "report_every": 100, "samples": 1, **plan}
 trainer = lh.Trainer(model, Exact(model), corpus, steps=STEPS, out="runs/exact", **options)
@@ -205,7 +205,9 @@ report.gap_by_site
 # is conditioned on the source alone stays the same to the last bit.
 
 # %%
-shuffled = {name: lh.shuffled_target(model, guide, corpus.test) for name, guide in guides.items()}
+shuffled = {
+    name: lh.inference.shuffled_target(model, guide, corpus.test) for name, guide in guides.items()
+}
 pd.DataFrame(
     {
         name: {"bound": each.elbo, "bound, shuffled target": each.shuffled, "falls by": each.fall}
@@ -222,7 +224,7 @@ pd.DataFrame(
 
 # %%
 run = lh.load_run("runs/cascaded-target", corpus=corpus)
-(batch,) = lh.batches(corpus.test.first(64), tokens=64 * 64, shuffle=False)
+(batch,) = lh.data.batches(corpus.test.first(64), tokens=64 * 64, shuffle=False)
 found = lh.terms(model.eval(), guides["exact"].eval(), batch)
 place = int(batch.sentences[(found.total_kl / found.tokens).argmax()])
 known = {"target": corpus.test.references[place], "links": corpus.test.links[place]}
@@ -254,8 +256,8 @@ def translations(number: int) -> list[tuple[str, str]]:
 
 
 orders = translations(64 if SMOKE else 2100)
-shop = lh.Corpus.from_pairs(orders[:-20], orders[-20:-10], orders[-10:], name="orders")
-copier = Translation.of(shop, latents=[lh.CopyOptions()], **SIZES)
+shop = lh.data.Corpus.from_pairs(orders[:-20], orders[-20:-10], orders[-10:], name="orders")
+copier = Translation.of(shop, latents=[lh.latents.CopyOptions()], **SIZES)
 options |= {"loss": "marginal", "out": "runs/copy", "quiet": True}
 lh.Trainer(copier, Exact(copier), shop, steps=GUIDE_STEPS, **options).fit()
 run = lh.load_run("runs/copy", corpus=shop)

@@ -66,7 +66,7 @@ class Damped(Family):
         self.weight = nn.Parameter(torch.full((heads, 1, 1), start))
         self.log_scale = nn.Parameter(torch.zeros(heads, 1, 1))
 
-    def forward(self, context: lh.HeadContext) -> NormalHeads:
+    def forward(self, context: lh.models.HeadContext) -> NormalHeads:
         below = 0.0 if context.below is None else context.below
         location = context.scores + self.weight * below
         return NormalHeads(location, context, self.log_scale.exp())
@@ -75,11 +75,11 @@ class Damped(Family):
 class DampedGuide(Guide):
     """The family `Damped` at every block."""
 
-    def __init__(self, model: lh.HeadModel, start: float = 0.0) -> None:
+    def __init__(self, model: lh.models.HeadModel, start: float = 0.0) -> None:
         super().__init__(model)
         self.start = start
 
-    def family(self, block: lh.Block) -> Family:
+    def family(self, block: lh.models.Block) -> Family:
         return Damped(block.heads, self.start)
 
 
@@ -91,11 +91,11 @@ class DampedGuide(Guide):
 
 # %%
 corpus = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT).load()
-model = Translation.of(corpus, latents=[lh.LogitsOptions()], layers=2, **SIZES)
+model = Translation.of(corpus, latents=[lh.latents.LogitsOptions()], layers=2, **SIZES)
 guide = DampedGuide(model)
 svi = SVI(model, guide, pyro.optim.Adam({"lr": 3e-3}), Trace_ELBO())
 losses = []
-for batch in list(lh.batches(corpus.train, tokens=512, seed=0))[:IN_MEMORY]:
+for batch in list(lh.data.batches(corpus.train, tokens=512, seed=0))[:IN_MEMORY]:
     loss = svi.step(batch)  # the plate scales it to the corpus
     losses.append(loss * len(batch) / batch.size / float(batch.target_valid.sum()))
 print(f"nats per target token: {losses[0]:.2f}, {losses[-1]:.2f} after {len(losses)} steps")
@@ -108,7 +108,7 @@ lh.evaluate(model, guide, corpus.valid, samples=2)
 # one; the guide needs no code for it.
 
 # %%
-(batch,) = lh.batches(corpus.valid.first(8), tokens=4096, shuffle=False)
+(batch,) = lh.data.batches(corpus.valid.first(8), tokens=4096, shuffle=False)
 model.eval(), guide.eval()
 terms = lh.terms(model, guide, batch)
 pd.DataFrame({"KL, nats per sentence": {n: float(kl.mean()) for n, kl in terms.kl.items()}}).assign(
@@ -126,7 +126,7 @@ pd.DataFrame({"KL, nats per sentence": {n: float(kl.mean()) for n, kl in terms.k
 plan = {"optimizer": "adamw", "learning_rate": 5e-3, "warmup_steps": 200}
 options = {"tokens": 512, "report_every": 100, "samples": 4, "quiet": True, **plan}
 torch.manual_seed(0)
-model = Translation.of(corpus, latents=[lh.LogitsOptions()], layers=2, **SIZES)
+model = Translation.of(corpus, latents=[lh.latents.LogitsOptions()], layers=2, **SIZES)
 lh.Trainer(model, Tied(model), corpus, steps=STEPS, out="runs/tied", **options).fit()
 
 # %%
@@ -163,36 +163,36 @@ run = lh.load_run("runs/damped-of-tied", trusted="__main__:DampedGuide", corpus=
 class Tensors(Family):
     """Returns a tensor, not a distribution."""
 
-    def forward(self, context: lh.HeadContext) -> torch.Tensor:
+    def forward(self, context: lh.models.HeadContext) -> torch.Tensor:
         return context.scores
 
 
 class OneHead(Family):
     """Has one head where the block has several."""
 
-    def forward(self, context: lh.HeadContext) -> NormalHeads:
+    def forward(self, context: lh.models.HeadContext) -> NormalHeads:
         return NormalHeads(context.scores[..., :1, :, :], context, 1.0)
 
 
 class PointMass(Family):
     """Puts all probability on one point, where the prior has a density."""
 
-    def forward(self, context: lh.HeadContext) -> DeltaHeads:
+    def forward(self, context: lh.models.HeadContext) -> DeltaHeads:
         return DeltaHeads(context.scores, context)
 
 
 class Wrong(Guide):
     """A guide of any family without parameters."""
 
-    def __init__(self, model: lh.HeadModel, kind: type[Family]) -> None:
+    def __init__(self, model: lh.models.HeadModel, kind: type[Family]) -> None:
         self.kind = kind
         super().__init__(model)
 
-    def family(self, block: lh.Block) -> Family:
+    def family(self, block: lh.models.Block) -> Family:
         return self.kind()
 
 
-other = Translation.of(corpus, latents=[lh.LogitsOptions()], layers=2, **SIZES)
+other = Translation.of(corpus, latents=[lh.latents.LogitsOptions()], layers=2, **SIZES)
 model.eval()
 wrong = {kind.__name__: Wrong(model, kind) for kind in (Tensors, OneHead, PointMass)}
 for name, guide in {**wrong, "a guide of another model": Tied(other)}.items():
@@ -217,7 +217,7 @@ start, steps = 0.3, {"steps": STEPS, "report_every": 1 if SMOKE else 25}
 runs = {}
 for name, more in {"no-free-bits": {}, "free-bits": {"loss": {"free_bits": 0.02}}}.items():
     torch.manual_seed(0)
-    model = Translation.of(corpus, latents=[lh.LogitsOptions()], layers=2, **SIZES)
+    model = Translation.of(corpus, latents=[lh.latents.LogitsOptions()], layers=2, **SIZES)
     guide = DampedGuide(model, start=start)
     trainer = lh.Trainer(model, guide, corpus, out=f"runs/{name}", **{**options, **steps, **more})
     trainer.fit()
@@ -269,14 +269,14 @@ class DampedPrior(Prior):
     def __init__(self, start: float = 0.0) -> None:
         self.start = start
 
-    def __call__(self, block: lh.Block) -> Family:
+    def __call__(self, block: lh.models.Block) -> Family:
         return Damped(block.heads, self.start)
 
 
 # %% [markdown]
-# `Logits` is the latent that `lh.LogitsOptions` makes. A model with it is trained with the guide
-# `Tied`, and is opened with `trusted` too. Here it copies the parameters of the guide that was
-# trained with free bits, and the network copies those of that guide's model.
+# `Logits` is the latent that `lh.latents.LogitsOptions` makes. A model with it is trained with the
+# guide `Tied`, and is opened with `trusted` too. Here it copies the parameters of the guide that
+# was trained with free bits, and the network copies those of that guide's model.
 
 # %%
 run = runs["free-bits"]

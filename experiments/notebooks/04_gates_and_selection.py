@@ -37,6 +37,8 @@ import pandas as pd
 import torch
 
 import latentheads as lh
+from latentheads import pruning
+from latentheads.runs.settings import Settings
 
 torch.manual_seed(0)
 matplotlib.style.use(lh.plot.STYLE)  # the library's style for all figures
@@ -48,7 +50,7 @@ HEADS = 6 * SIZES["heads"]
 # %% [markdown]
 # ## Gates
 #
-# `lh.Settings.from_options` takes the options of the command line, nested by their groups. A plain
+# `Settings.from_options` takes the options of the command line, nested by their groups. A plain
 # Transformer is trained first. Then training continues with a Hard Concrete gate on each head: a
 # random variable in [0, 1] that has positive probability at exactly 0 and 1. An L0 penalty is the
 # expected number of open gates; its weight, a Lagrange multiplier, is adapted until a third of the
@@ -64,13 +66,13 @@ train = {
     "warmup_steps": 200,
 }
 common = {"recipe": "transformer", "data": data, "network": SIZES, "samples": 1}
-plain = lh.Settings.from_options({**common, "train": {**train, "steps": STEPS}})
+plain = Settings.from_options({**common, "train": {**train, "steps": STEPS}})
 lh.Trainer.of(plain, out="runs/plain", quiet=True).fit()
 
 # %%
 gates = {"heads": {"number": HEADS // 3, "rate": 2e-4}, "start": 2.5}
 more = {"steps": GATED, "learning_rate": 1e-3, "warmup_steps": 50}
-gated = lh.Settings.from_options(
+gated = Settings.from_options(
     {
         **common,
         "latents": "gates",
@@ -111,9 +113,9 @@ part = run.corpus.valid
 run.model.double(), run.guide.double()
 before = lh.evaluate(run.model, run.guide, part)
 small, guide = copy.deepcopy((run.model, run.guide))
-folded = lh.pruning.fold_selection(small, guide)
+folded = pruning.fold_selection(small, guide)
 kept = {name: gate.mode[0].nonzero().flatten().tolist() for name, gate in folded.items()}
-lh.pruning.remove_heads(small, kept, guide)
+pruning.remove_heads(small, kept, guide)
 after = lh.evaluate(small, guide, part)
 sizes = [sum(p.numel() for p in each.parameters()) for each in (run.model, small)]
 print(f"heads {HEADS} -> {sum(map(len, kept.values()))}, parameters {sizes[0]:,} -> {sizes[1]:,}")
@@ -134,21 +136,21 @@ assert abs(before.plug_in - after.plug_in) < 1e-12
 # %%
 whole = lh.load_run("runs/plain")
 batches = list(
-    lh.batches(whole.corpus.train.first(8 if SMOKE else 500), tokens=2048, shuffle=False)
+    lh.data.batches(whole.corpus.train.first(8 if SMOKE else 500), tokens=2048, shuffle=False)
 )
 rankings = {"importance": lh.contrib.heads.gradient_importance(whole.model, batches)}
-posteriors = lh.head_posteriors(whole.model, batches)
+posteriors = lh.latents.head_posteriors(whole.model, batches)
 rankings["posterior"] = {name: posterior.log_odds for name, posterior in posteriors.items()}
 for seed in (0, 1, 2):
     noise = torch.Generator().manual_seed(seed)
-    everything = lh.pruning.all_heads(whole.model).items()
+    everything = pruning.all_heads(whole.model).items()
     rankings[f"random {seed}"] = {n: torch.rand(len(h), generator=noise) for n, h in everything}
 numbers = [HEADS * share // 12 for share in ((12, 6) if SMOKE else (12, 11, 10, 9, 8, 6, 4))]
 curves = {name: [] for name in rankings}
 for name, ranking in rankings.items():
     for number in numbers:
         model, guide = copy.deepcopy((whole.model, whole.guide))
-        lh.pruning.remove_heads(model, lh.pruning.most_important(ranking, number), guide)
+        pruning.remove_heads(model, pruning.most_important(ranking, number), guide)
         curves[name].append(lh.evaluate(model, guide, part).elbo)
 
 figure = lh.plot.Picture(7.5, 3.8)
@@ -193,7 +195,7 @@ lh.plot.draw_head_posteriors(tempered, title="temperature 100")
 # of fixed size; its KL against the uniform prior is exact.
 
 # %%
-three = lh.Settings.from_options(
+three = Settings.from_options(
     {
         **common,
         "recipe": "transformer+subset",

@@ -76,12 +76,12 @@ corpus
 plan = {"optimizer": "adamw", "learning_rate": 3e-3, "warmup_steps": 200}
 options = {"steps": STEPS, "tokens": 512, "report_every": 200, "samples": 2, "quiet": True, **plan}
 torch.manual_seed(0)
-noisy = Translation.of(corpus, latents=[lh.LogitsOptions()], layers=2, **SIZES)
+noisy = Translation.of(corpus, latents=[lh.latents.LogitsOptions()], layers=2, **SIZES)
 lh.Trainer(noisy, Tied(noisy), corpus, out="runs/coda-cs", **options).fit()
 
 # %%
 torch.manual_seed(0)
-one = lh.AlignmentOptions(blocks=1)
+one = lh.latents.AlignmentOptions(blocks=1)
 aligned = Translation.of(corpus, layers=2, latents=[one], **SIZES)
 exact = {"loss": "marginal", **options}
 lh.Trainer(aligned, Cascaded(aligned), corpus, out="runs/aligned", **exact).fit()
@@ -98,7 +98,7 @@ run = runs["coda-cs"]
 # evaluation, decoding. In a pass of the guide these are samples of the guide.
 
 # %%
-(batch,) = lh.batches(part.take([0]), tokens=4096, shuffle=False)
+(batch,) = lh.data.batches(part.take([0]), tokens=4096, shuffle=False)
 with lh.contrib.heads.Recording(run.model) as heads, torch.no_grad():
     run.guide(batch)
 for block in heads.blocks:
@@ -113,8 +113,8 @@ for block in heads.blocks:
 
 
 # %%
-def parts() -> list[lh.Batch]:
-    return list(lh.batches(part, tokens=512, shuffle=False))
+def parts() -> list[lh.data.Batch]:
+    return list(lh.data.batches(part, tokens=512, shuffle=False))
 
 
 plain = lh.contrib.heads.measure(run.model, parts())
@@ -205,7 +205,7 @@ pd.DataFrame(summary).T.round(3)
 
 # %%
 importance = lh.contrib.heads.gradient_importance(run.model, parts())
-few = list(lh.batches(corpus.valid.first(2 if SMOKE else 10), tokens=512, shuffle=False))
+few = list(lh.data.batches(corpus.valid.first(2 if SMOKE else 10), tokens=512, shuffle=False))
 shares = lh.contrib.heads.relevance(run.model, few).shares
 rows = {
     (name, head): {"importance": float(values[head]), "relevance": float(shares[name][head])}
@@ -280,13 +280,13 @@ lh.plot.alignments(runs["aligned"], texts[0], target=translations[0])
 #
 # ## One page for all
 #
-# `lh.report` writes one HTML page that needs nothing but a browser: bounds, curves, the samples of
-# every head with a slider, alignments, divergences. As the last expression of a cell it is also
-# shown in a frame. (GitHub shows no frames; Jupyter and the documentation site do.)
+# `lh.contrib.page.report` writes one HTML page that needs nothing but a browser: bounds, curves,
+# the samples of every head with a slider, alignments, divergences. As the last expression of a
+# cell it is also shown in a frame. (GitHub shows no frames; Jupyter and the documentation site do.)
 
 # %%
 more = {"shown": 1, "draws": 2, "sentences": 2} if SMOKE else {"shown": 3, "draws": 25}
-page = lh.report(list(runs.values()), "report.html", **more)
+page = lh.contrib.page.report(list(runs.values()), "report.html", **more)
 print(page)
 page
 

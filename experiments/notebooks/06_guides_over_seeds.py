@@ -50,7 +50,7 @@ corpus = lh.data.Grammar(language="velu", sentences=SENTENCES, held_out=HELD_OUT
 
 
 # %%
-def train(guide: lh.ModelGuide, steps: int, seed: int, rate: float = 8e-3) -> None:
+def train(guide: lh.guides.ModelGuide, steps: int, seed: int, rate: float = 8e-3) -> None:
     """Trains a guide, and its model too unless that is frozen."""
     both = (*guide.model.parameters(), *guide.parameters())
     parameters = [each for each in both if each.requires_grad]
@@ -60,7 +60,7 @@ def train(guide: lh.ModelGuide, steps: int, seed: int, rate: float = 8e-3) -> No
         optimizer, lambda step: min((step + 1) / warm, max(0, steps - step) / (steps - warm))
     )
     elbo = lh.Head_ELBO(analytic=True)(guide.model.train(), guide.train())
-    epochs = (lh.batches(corpus.train, 512, seed, epoch) for epoch in itertools.count())
+    epochs = (lh.data.batches(corpus.train, 512, seed, epoch) for epoch in itertools.count())
     for batch in itertools.islice(itertools.chain.from_iterable(epochs), steps):
         optimizer.zero_grad()
         loss = elbo(batch) / batch.size  # nats per sentence: the plate scales to the corpus
@@ -86,7 +86,7 @@ def train(guide: lh.ModelGuide, steps: int, seed: int, rate: float = 8e-3) -> No
 rows = []
 for seed in SEEDS:
     torch.manual_seed(seed)
-    model = Translation.of(corpus, latents=[lh.AlignmentOptions(blocks=2)], **SIZES)
+    model = Translation.of(corpus, latents=[lh.latents.AlignmentOptions(blocks=2)], **SIZES)
     train(Exact(model), STEPS, seed)
     model.requires_grad_(False)
     guides = {

@@ -28,6 +28,7 @@ import torch
 import transformers
 
 import latentheads as lh
+from latentheads import pruning
 from latentheads.contrib.heads import NoisyHeads
 from latentheads.corpora import Part
 from latentheads.guides import Exact, Tied
@@ -67,10 +68,10 @@ model = lh.latent(network, prior="delta")
 print([block.site() for block in model.blocks])
 
 
-def read(part: Part, tokens: int = 512) -> list[lh.Batch]:
+def read(part: Part, tokens: int = 512) -> list[lh.data.Batch]:
     """Batches of a part of the corpus, in the format of a tokenizer."""
     found = []
-    for batch in lh.batches(part, tokens, shuffle=False):
+    for batch in lh.data.batches(part, tokens, shuffle=False):
         words = torch.cat([batch.decoder_input[:, :1], batch.target], 1)
         found.append(model.batch({"input_ids": words, "attention_mask": (words != 0).long()}))
     return found
@@ -93,15 +94,15 @@ whole = fitted.report.elbo
 pd.DataFrame([{"steps": r["step"], "log p per token": r["valid"]["elbo"]} for r in fitted.history])
 
 # %% [markdown]
-# From here on the network is frozen. `lh.plain` restores its own attention function. The outputs
-# are equal up to rounding.
+# From here on the network is frozen. `lh.contrib.hf.plain` restores its own attention function.
+# The outputs are equal up to rounding.
 
 # %%
 network.requires_grad_(False)
 inputs = dict(valid[0].inputs)
 with torch.no_grad():
     through = network(**inputs).logits
-    lh.plain(model)
+    lh.contrib.hf.plain(model)
     print(f"largest difference of a logit: {(network(**inputs).logits - through).abs().max():.0e}")
 
 # %% [markdown]
@@ -142,7 +143,7 @@ pd.DataFrame(rows).astype(float).round(3)
 # (Michel et al. 2019).
 
 # %%
-plain = lh.latent(lh.plain(model), "delta")
+plain = lh.latent(lh.contrib.hf.plain(model), "delta")
 gradient = lh.contrib.heads.gradient_importance(plain, train[:20], normalise=False)
 names = [block.name for block in plain.blocks]
 shown = {
@@ -169,7 +170,7 @@ figure
 # %%
 folder, shares = "network", (2,) if SMOKE else (3, 2, 1)
 numbers = [LAYERS * HEADS * share // 4 for share in shares]
-lh.plain(plain).save_pretrained(folder)
+lh.contrib.hf.plain(plain).save_pretrained(folder)
 rankings = {
     "noise": {name: -each for name, each in zip(names, scales[WEIGHTS[-2]])},
     "gradient": gradient,
@@ -182,7 +183,7 @@ rankings = {
 def keep_best(ranking: dict[str, torch.Tensor], number: int) -> lh.contrib.hf.Pretrained:
     """The network of the folder with its most important heads."""
     smaller = lh.latent(lh.contrib.hf.from_pretrained(folder).eval(), "delta")
-    lh.pruning.remove_heads(smaller, lh.pruning.most_important(ranking, number))
+    pruning.remove_heads(smaller, pruning.most_important(ranking, number))
     return smaller
 
 
@@ -202,7 +203,7 @@ pd.DataFrame(curves).set_index("heads").rename_axis("heads left (log p per token
 # what `save_pretrained` wrote.
 
 # %%
-few = lh.plain(keep_best(gradient, numbers[-1]))
+few = lh.contrib.hf.plain(keep_best(gradient, numbers[-1]))
 few.save_pretrained("few")
 again = lh.contrib.hf.from_pretrained("few").eval()
 with torch.no_grad():
@@ -219,7 +220,7 @@ again.config.kept_heads
 # block is trained.
 
 # %%
-aligned = lh.latent(network, latents=[lh.AlignmentOptions(blocks=1, width=32)])
+aligned = lh.latent(network, latents=[lh.latents.AlignmentOptions(blocks=1, width=32)])
 texts = [aligned.batch(dict(batch.inputs)) for batch in train]
 held_out = [aligned.batch(dict(batch.inputs)) for batch in valid]
 before = lh.evaluate(aligned.eval(), Exact(aligned), held_out).exact
@@ -241,7 +242,7 @@ print(f"log p per token: {before:.4f} at the start, {pointing.report.exact:.4f} 
 # The gain after so few steps is small (0.006 nats per token). The network's own `generate` now uses
 # the summed distribution. It runs without a cache, because a cache does not contain the states of
 # previous tokens that the head points to. The same prompt is continued with the head and, after
-# `lh.plain`, without it:
+# `lh.contrib.hf.plain`, without it:
 
 # %%
 prompt = torch.tensor([[1, *corpus.target.encode("the value of the")[:-1]]])
@@ -255,7 +256,7 @@ def continuation() -> str:
 
 
 print("with the head:   ", continuation())
-lh.plain(aligned)
+lh.contrib.hf.plain(aligned)
 print("without the head:", continuation())
 
 # %% [markdown]

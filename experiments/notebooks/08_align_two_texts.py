@@ -136,8 +136,8 @@ pd.DataFrame(by_guide).T.round(3)
 # A saved aligner links lines that it was not trained on, without further training.
 
 # %%
-lh.save_aligner("en-tamir.aligner", aligned.aligner)
-kept = lh.load_aligner("en-tamir.aligner")
+lh.contrib.align.save_aligner("en-tamir.aligner", aligned.aligner)
+kept = lh.contrib.align.load_aligner("en-tamir.aligner")
 other = corpus.valid
 more = lh.align(corpus.source_texts(other), list(other.references), aligner=kept)
 print(corpus.source_texts(other)[0])

@@ -34,6 +34,7 @@ import pandas as pd
 import torch
 
 import latentheads as lh
+from latentheads import pruning
 from latentheads.guides import Exact, MeanField, Tied
 from latentheads.models import LanguageModel
 
@@ -118,11 +119,11 @@ lh.plot.draw_covariance(tempered, "temperature 30")
 # has the exact posterior.
 
 # %%
-gates = lh.BernoulliHeadsOptions("decoder.1.self", rate=0.8)
+gates = lh.latents.BernoulliHeadsOptions("decoder.1.self", rate=0.8)
 gated = LanguageModel.of(corpus, latents=[gates], **SIZES)
 gated.load_state_dict(model.state_dict(), strict=False)
 gated.requires_grad_(False).eval()
-batch = next(lh.batches(test, 4096, shuffle=False))
+batch = next(lh.data.batches(test, 4096, shuffle=False))
 terms = lh.terms(gated, Exact(gated), batch)
 probabilities = terms.enumeration.log_posterior.exp()
 subsets = lh.head_posterior(model, valid, "decoder.1.self").subsets  # zeros and ones
@@ -182,8 +183,8 @@ gradients = {
 }
 log_odds = posterior.log_odds.split([block.heads for block in posterior.blocks])
 rankings = {"posterior": dict(zip(gradients["gradient, normalised"], log_odds)), **gradients}
-heads = lh.pruning.all_heads(model)
-rankings |= {f"random {seed}": lh.pruning.random_importance(heads, seed) for seed in range(2)}
+heads = pruning.all_heads(model)
+rankings |= {f"random {seed}": pruning.random_importance(heads, seed) for seed in range(2)}
 total = len(posterior.heads)
 numbers = list(range(total, 0, -1))
 
@@ -191,7 +192,7 @@ numbers = list(range(total, 0, -1))
 def loss_of(kept: dict[str, list[int]]) -> float:
     """Nats per token that the network loses on test without the other heads."""
     pruned = copy.deepcopy(model)
-    lh.pruning.remove_heads(pruned, kept)
+    pruning.remove_heads(pruned, kept)
     return whole - lh.evaluate(pruned, Tied(pruned), test).plug_in
 
 
@@ -203,7 +204,7 @@ def best_subset(size: int) -> dict[str, list[int]]:
 
 whole = lh.evaluate(model, Tied(model), test).plug_in
 curves = {
-    name: [loss_of(lh.pruning.most_important(ranking, number)) for number in numbers]
+    name: [loss_of(pruning.most_important(ranking, number)) for number in numbers]
     for name, ranking in rankings.items()
 }
 curves["most probable subset"] = [loss_of(best_subset(number)) for number in numbers]

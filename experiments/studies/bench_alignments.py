@@ -36,8 +36,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
-from latentheads import AlignmentOptions, Batch, CopyOptions, Head_ELBO
-from latentheads.batch import SPECIALS
+from latentheads.batch import SPECIALS, Batch
 from latentheads.checks import parse_integers
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.benchmarks.baselines import (
@@ -57,6 +56,9 @@ from latentheads.experiments.studies.benchmarks.growth import (
 )
 from latentheads.experiments.studies.benchmarks.racing import quartiles
 from latentheads.guides import Cascaded, Exact, Tied
+from latentheads.inference.objective import Head_ELBO
+from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.copy.options import CopyOptions
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.models import LanguageModel, Network, Translation
 from latentheads.models.network import AdaptiveOptions, PreNorm

@@ -26,7 +26,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import torch
 from torch import nn
 
-from latentheads import Batch, Head_ELBO
+from latentheads.batch import Batch
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.benchmarks.baselines import (
     RECIPES,
@@ -44,6 +44,7 @@ from latentheads.experiments.studies.benchmarks.growth import (
     report,
 )
 from latentheads.families.fusion import Fusion
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.models import LanguageModel, make_prior

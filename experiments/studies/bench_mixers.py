@@ -23,7 +23,6 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
-from latentheads import Head_ELBO
 from latentheads.experiments.cli.parser import Parser, positive
 from latentheads.experiments.studies.benchmarks.baselines import Runner, Setting, Size, under
 from latentheads.experiments.studies.benchmarks.growth import (
@@ -35,6 +34,7 @@ from latentheads.experiments.studies.benchmarks.growth import (
     report,
 )
 from latentheads.guides import Tied
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import LanguageModel
 from latentheads.models.network import PreNorm

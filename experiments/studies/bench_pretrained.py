@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentheads import Batch, Head_ELBO
+from latentheads.batch import Batch
 from latentheads.contrib.hf import latent
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.benchmarks.baselines import Made, Runner, Setting, Size, under
@@ -37,6 +37,7 @@ from latentheads.experiments.studies.benchmarks.growth import (
     report,
 )
 from latentheads.guides import Cascaded, Tied
+from latentheads.inference.objective import Head_ELBO
 
 SIZE = Size(width=768, feed_forward=3072, layers=2, heads=12)
 FULL = Growth(SIZE, 5, 1, (128, 256), tokens=512)

@@ -23,7 +23,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import torch
 from torch import Tensor
 
-from latentheads import Batch, PlugIn
+from latentheads.batch import Batch
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.benchmarks.baselines import Forward, Runner, Setting, Size
 from latentheads.experiments.studies.benchmarks.command_line import write
@@ -36,7 +36,7 @@ from latentheads.experiments.studies.benchmarks.growth import (
 )
 from latentheads.experiments.studies.benchmarks.racing import quartiles
 from latentheads.guides import Tied
-from latentheads.handlers import SharedSamples
+from latentheads.handlers import PlugIn, SharedSamples
 from latentheads.latents.handlers import WithSelection
 from latentheads.latents.selection.strategies import Strategy, make_selector
 from latentheads.latents.selector import SelectionFamily

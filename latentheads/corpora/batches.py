@@ -42,7 +42,7 @@ def batches(
             index in the part.
 
     Example:
-        >>> epochs = [list(lh.batches(corpus.train, 64, seed=3, epoch=n)) for n in (0, 0, 1)]
+        >>> epochs = [list(lh.data.batches(corpus.train, 64, seed=3, epoch=n)) for n in (0, 0, 1)]
         >>> orders = [[i for b in epoch for i in b.index.tolist()] for epoch in epochs]
         >>> orders[0] == orders[1], orders[0] == orders[2]
         (True, False)

@@ -111,7 +111,7 @@ class Corpus:
 
         Example:
             >>> pairs = [("ein Haus", "a house"), ("zwei Katzen", "two cats")]
-            >>> own = lh.Corpus.from_pairs(pairs, pairs[:1], pairs[1:], vocab_size=300)
+            >>> own = lh.data.Corpus.from_pairs(pairs, pairs[:1], pairs[1:], vocab_size=300)
             >>> own.test.references
             ['two cats']
         """

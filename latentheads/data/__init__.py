@@ -7,6 +7,9 @@ table of their names.
 
 from __future__ import annotations
 
+from latentheads.batch import Batch
+from latentheads.corpora.batches import batches
+from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.units import SubwordUnit, WordUnit
 from latentheads.data.base import Data
 from latentheads.data.grammar import Grammar, GrammarText
@@ -16,6 +19,8 @@ from latentheads.data.running_text import HubText, PythonDocs, RunningText
 from latentheads.data.tasks import Tasks
 
 __all__ = [
+    "Batch",
+    "Corpus",
     "Data",
     "Grammar",
     "GrammarText",
@@ -28,4 +33,5 @@ __all__ = [
     "SubwordUnit",
     "Tasks",
     "WordUnit",
+    "batches",
 ]

@@ -64,8 +64,8 @@ def beam_search(
 
     each sampled once and cached: the encoder's heads and all gates once per sentence and sample, a
     row of the decoder's heads when it is computed. Noise comes from torch's global generator. In a
-    model that selects its heads, or has gates, ``lh.WithSelection`` with as many draws sets which
-    heads are active.
+    model that selects its heads, or has gates, ``lh.latents.WithSelection`` with as many draws sets
+    which heads are active.
 
     Args:
         model: A decoder, in evaluation mode.

@@ -1,1 +1,33 @@
 """Inference: the bound, the objective, and the report on a whole part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from latentheads.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from latentheads.decoding.translate import Decoding as Decoding
+    from latentheads.handlers import PlugIn as PlugIn
+    from latentheads.inference.bound import Importance as Importance
+    from latentheads.inference.bound import Terms as Terms
+    from latentheads.inference.bound import importance as importance
+    from latentheads.inference.evaluation import Report as Report
+    from latentheads.inference.shuffled import shuffled_target as shuffled_target
+    from latentheads.training.comparison import Comparison as Comparison
+
+PLACES = {
+    "Comparison": "training.comparison",
+    "Decoding": "decoding.translate",
+    "Importance": "inference.bound",
+    "PlugIn": "handlers",
+    "Report": "inference.evaluation",
+    "Terms": "inference.bound",
+    "importance": "inference.bound",
+    "shuffled_target": "inference.shuffled",
+}
+"""The module of every public name."""
+
+__all__ = [*PLACES]
+
+__getattr__, __dir__ = lazy_names(__name__, PLACES)

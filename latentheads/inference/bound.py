@@ -363,7 +363,7 @@ def importance(model: Any, guide: Any, *args: Any, samples: int, **kwargs: Any) 
         ValueError: K is less than 1.
 
     Example:
-        >>> weights = lh.importance(model, guide, batch, samples=8)
+        >>> weights = lh.inference.importance(model, guide, batch, samples=8)
         >>> weights.log_weights.shape
         torch.Size([8, 2])
         >>> weights.bound > weights.log_weights.mean(0)  # IWAE_K, and the mean of K samples

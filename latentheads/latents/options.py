@@ -219,7 +219,7 @@ def check_latents(latents: object) -> None:
     """Raises an error unless these are latents, or their options."""
     if not isinstance(latents, list | tuple):
         raise ValueError(
-            f"latents must be a list such as [lh.AlignmentOptions(1)], got {shown(latents)}"
+            f"latents must be a list such as [lh.latents.AlignmentOptions(1)], got {shown(latents)}"
         )
     for latent in latents:
         if not isinstance(latent, Latent | LatentOptions):

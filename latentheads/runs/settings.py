@@ -119,9 +119,9 @@ class Settings:
             alone, of the model of start: several guides then bound one and the same model.
 
     Example:
-        >>> lh.Settings().recipe
+        >>> Settings().recipe
         'cascaded+alignments'
-        >>> lh.Settings.from_options({"recipe": "coda", "train": {"steps": 100}}).recipe
+        >>> Settings.from_options({"recipe": "coda", "train": {"steps": 100}}).recipe
         'coda'
     """
 
@@ -490,7 +490,9 @@ class Settings:
             values.pop(name, None)
         if not any(latent.has_guide_form for latent in latents):
             values.setdefault("guide", "tied")
-        values["guide"] = merge({"class": "cascaded"}, values.get("guide", "cascaded"))
+        guide = values.get("guide", "cascaded")
+        named = {"class": guide} if isinstance(guide, str) else guide  # null is a name here
+        values["guide"] = merge({"class": "cascaded"}, named)
         return from_dict(cls, {**values, "latents": tuple(latents)}, trusted)
 
     def to_options(self) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class Trainer:
         self.callbacks = check_callbacks(callbacks)
         check_trackers(trackers)
         if not isinstance(decoding, Decoding | None):
-            raise ValueError(f"decoding must be lh.Decoding(...), got {shown(decoding)}")
+            raise ValueError(f"decoding must be lh.inference.Decoding(...), got {shown(decoding)}")
         run = {"seed": seed, "samples": samples, "decoding": decoding, **training}
         if settings is None:
             settings = _settings_of(model, guide, corpus, loss, **run)
@@ -472,7 +472,11 @@ class Trainer:
             tokens_per_second=median_high(speeds) if speeds else None,
             decoding=asdict(settings.decode),
             latents=self._latent_facts(),
-            versions={"torch": torch.__version__, "device": self.device.type},
+            versions={
+                "torch": torch.__version__,
+                "device": self.device.type,
+                "precision": self.engine.precision.name,
+            },
         )
 
 

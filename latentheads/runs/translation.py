@@ -57,7 +57,7 @@ def translate(
         guide: The model's guide, if the model selects its heads: the guide's selection is used.
         direction: The task of a model with several tasks, as en-de, de or bible:en-de.
         seed: Seed of sampling.
-        **decoding: Options of :class:`latentheads.Decoding`, such as ``beam=5``.
+        **decoding: Options of :class:`latentheads.inference.Decoding`, such as ``beam=5``.
 
     Returns:
         A translation of each sentence, or a list of them with a number.

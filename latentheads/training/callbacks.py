@@ -17,7 +17,7 @@ class Callback:
         quiet: Print nothing.
 
     Example:
-        >>> class Bounds(lh.Callback):
+        >>> class Bounds(Callback):
         ...     def on_evaluate(self, record, is_best):
         ...         print(record["step"], is_best, "elbo" in record["valid"])
         >>> options = {"steps": 2, "warmup_steps": 1, "quiet": True}
@@ -64,5 +64,5 @@ def check_callbacks(callbacks: object) -> list[Callback]:
     given = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
     checked = [callback for callback in given if isinstance(callback, Callback)]
     if len(checked) < len(given) or given is not callbacks:
-        raise ValueError(f"callbacks must be a list of lh.Callback objects, got {shown(callbacks)}")
+        raise ValueError(f"callbacks must be a list of Callback objects, got {shown(callbacks)}")
     return checked

@@ -22,7 +22,11 @@ CHOSEN: dict[str, type] = {"optimizer": Optimizer, "schedule": Schedule}
 
 def signature_of(name: str) -> str:
     """A signature without annotations and without the instance."""
-    place: Any = {"Translation": Translation, "LanguageModel": LanguageModel}
+    place: Any = {
+        "Translation": Translation,
+        "LanguageModel": LanguageModel,
+        "Corpus": lh.data.Corpus,
+    }
     first, _, method = name.partition(".")
     called = place.get(first) or getattr(lh, first)
     parameters = inspect.signature(getattr(called, method) if method else called).parameters

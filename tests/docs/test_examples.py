@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 import latentheads as lh
-from latentheads import guides, models
+from latentheads import data, guides, inference, latents, models
+from latentheads.runs.settings import Settings
+from latentheads.training.callbacks import Callback
 from tests.docs.pages import ROOT, Page
 
 PUBLIC = {
     name: getattr(place, name)
-    for place in (lh, models, guides)
+    for place in (lh, data, models, guides, latents, inference)
     for name in place.__all__
     if inspect.isclass(getattr(place, name)) or inspect.isfunction(getattr(place, name))
-}
+} | {"Callback": Callback, "Settings": Settings}
 FOUND = [
     example
     for name, thing in sorted(PUBLIC.items())
@@ -39,7 +41,7 @@ def begin() -> dict[str, Any]:
 @pytest.mark.usefixtures("as_the_programs_do")
 @pytest.mark.parametrize("example", FOUND, ids=lambda example: example.name)
 def test_an_example_does_what_it_says(example: doctest.DocTest) -> None:
-    example.globs = dict(begin())
+    example.globs = begin() | {"Callback": Callback, "Settings": Settings}
     said: list[str] = []
     doctest.DocTestRunner(verbose=False).run(example, out=said.append)
     assert not said, "".join(said)

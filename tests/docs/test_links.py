@@ -7,8 +7,9 @@ import re
 import pytest
 
 import latentheads as lh
-from latentheads import data, guides, models, plot, pruning
-from latentheads.contrib import hf, speech, uncertainty
+from latentheads import data, guides, inference, latents, models, plot, pruning
+from latentheads.contrib import align, hf, speech, uncertainty
+from latentheads.contrib import page as page_of_runs
 from latentheads.experiments.cli.main import PROGRAMS
 from tests.docs.pages import (
     CHANGES,
@@ -85,10 +86,14 @@ def test_every_preset_is_listed() -> None:
     [
         ("latentheads", {*lh.__all__} - {*lh.FOLDERS}),
         ("latentheads.data", {*data.__all__}),
-        ("latentheads.models", {*models.__all__} - {"PRIORS", "HeadModel"}),
-        ("latentheads.guides", {*guides.__all__} - {"GUIDES", "RECIPES", "Guide", "ModelGuide"}),
+        ("latentheads.models", {*models.__all__} - {"PRIORS"}),
+        ("latentheads.guides", {*guides.__all__} - {"GUIDES", "RECIPES"}),
+        ("latentheads.latents", {*latents.__all__}),
+        ("latentheads.inference", {*inference.__all__}),
+        ("latentheads.contrib.align", {*align.__all__}),
+        ("latentheads.contrib.page", {*page_of_runs.__all__}),
         ("latentheads.contrib.plot", {*plot.__all__}),
-        ("latentheads.contrib.hf", {*hf.__all__} - {"LIKELIHOODS", "latent", "plain"}),
+        ("latentheads.contrib.hf", {*hf.__all__} - {"LIKELIHOODS", "latent"}),
         ("latentheads.pruning", {*pruning.__all__}),
         ("latentheads.contrib.speech", {*speech.__all__}),
         ("latentheads.contrib.uncertainty", {*uncertainty.__all__}),

@@ -117,7 +117,7 @@ def test_a_copy_head_has_a_posterior_with_generate_in_front() -> None:
     )
     *_, aligned = snippets("docs/guides.md")
     run(aligned, names)
-    small = {"heads": 2, "width": 8, "latents": [lh.CopyOptions()]}
+    small = {"heads": 2, "width": 8, "latents": [lh.latents.CopyOptions()]}
     model = Translation.of(names["corpus"], **small).eval()
     guide = names["Lexical"](model)
     bounds = []
@@ -353,8 +353,8 @@ def test_the_page_of_runs_is_shown_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    quick = partial(lh.report, draws=2, shown=1)
-    monkeypatch.setattr(lh, "report", quick)
+    quick = partial(lh.contrib.page.report, draws=2, shown=1)
+    monkeypatch.setattr(lh.contrib.page, "report", quick)
     one, other = (make_run(tmp_path / name, small_corpus()) for name in ("one", "other"))
     run(*snippets("docs/report.md"), {"run": one, "other": other})
     assert "<title>latentheads: one, other</title>" in (tmp_path / "report.html").read_text()
@@ -403,7 +403,7 @@ def test_a_pretrained_network_is_latent_trained_and_plain_again(
     left = sum(map(len, names["kept"].values()))
     assert 1 <= left <= 3
     with pytest.raises(ValueError, match="not latent"):
-        lh.plain(names["smaller"])
+        lh.contrib.hf.plain(names["smaller"])
     assert names["fitted"].step <= 20
     assert names["fitted"].report.how["encoder.1.self.logits"] == "analytic"
     assert names["aligned"].report.gap > 0

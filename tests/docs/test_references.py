@@ -43,7 +43,8 @@ def test_every_name_of_the_library_on_a_page_is_known(said: Page) -> None:
 @pytest.mark.parametrize(
     "room",
     sorted(
-        {*FOLDERS.values()} - {"contrib"} | {"contrib.heads", "contrib.hf", "contrib.uncertainty"}
+        {*FOLDERS.values()} - {"contrib"}
+        | {"contrib.heads", "contrib.hf", "contrib.uncertainty", "pruning"}
     ),
 )
 def test_every_public_class_and_function_is_on_the_page_of_the_library(room: str) -> None:

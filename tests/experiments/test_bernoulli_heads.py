@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from latentheads import load_run
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
+from latentheads.runs.loading import load_run
 from tests.experiments.processes import ended, start
 from tests.experiments.programs import assert_one_line, inside, results_of
 

@@ -251,7 +251,7 @@ def test_a_guide_of_ones_own_is_of_alignments_where_it_says_so(
     assert plan.settings.latent("alignments") is not None
     assert plan.settings.latent("alignments").blocks == 2
     assert plan.options.out.endswith("latentheads.guides.cascaded.Cascaded+alignments-seed0")
-    lines = ["from latentheads import Guide", "class Mine(Guide):", "    family = None"]
+    lines = ["from latentheads.guides import Guide", "class Mine(Guide):", "    family = None"]
     (tmp_path / "of_logits.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
     mine = "of_logits:Mine"
@@ -285,7 +285,7 @@ def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
 
 ONE = "--seeds 0 --recipes coda"
 MISTAKES = [
-    ("--seeds 0,x", "--seeds.1 must be a whole number, got 'x'"),
+    ("--seeds 0,x", "--seeds must be a whole number, got 'x'"),
     (f"{ONE},codda", "unknown recipe 'codda'"),
     ("--seeds 0,0", "seeds must differ from each other, got 0,0"),
     ("--seeds=0 --verbose", "--verbose belongs to run.py"),

@@ -12,7 +12,7 @@ from pyro.infer import MCMC, NUTS
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from latentheads import Batch
+from latentheads.batch import Batch
 from latentheads.names import TARGET
 from tests.tiny import build
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads import Batch, terms
+from latentheads.batch import Batch
 from latentheads.distributions import CholeskyHeads, InverseHeads, MaskedHeads
 from latentheads.families import HeadScale
 from latentheads.guides import Autoregressive
 from latentheads.guides.autoregressive import MaskedMLP
-from latentheads.inference.bound import traces
+from latentheads.inference.bound import terms, traces
 from tests.tiny import HEADS, NoiseTape, attach, build, jiggle
 
 STRATEGIES = {"cholesky": CholeskyHeads, "inverse": InverseHeads, "masked": MaskedHeads}

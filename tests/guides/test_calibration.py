@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads import Batch
+from latentheads.batch import Batch
 from latentheads.guides import GUIDES
 from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import traces

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from latentheads import Batch, terms
+from latentheads.batch import Batch
 from latentheads.guides import Cascaded
-from latentheads.inference.bound import traces
+from latentheads.inference.bound import terms, traces
 from tests.tiny import NoiseTape, attach, build
 
 

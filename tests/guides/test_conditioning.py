@@ -10,11 +10,12 @@ import torch
 from torch.nn import functional as F
 
 import latentheads as lh
-from latentheads import Batch, Block, terms
+from latentheads.batch import Batch
 from latentheads.families import Gaussian, HeadScale, Identity, TargetConditioned
 from latentheads.guides import GUIDES, Autoregressive, Cascaded, Guide, MeanField, ModelGuide
-from latentheads.inference.bound import traces
+from latentheads.inference.bound import terms, traces
 from latentheads.layers.target_encoder import TargetEncoder
+from latentheads.names import Block
 from latentheads.pruning import remove_heads
 from tests.tiny import NoiseTape, build, jiggle, sizes
 
@@ -161,7 +162,7 @@ def test_auto_is_the_target_of_alignments_and_the_source_of_logits() -> None:
     assert not Cascaded(logits).is_target_conditioned
     assert Cascaded(logits, condition_on="prefix").is_target_conditioned
     both = lh.models.Translation(
-        11, 13, sizes(), latents=[lh.LogitsOptions(), lh.AlignmentOptions(1)]
+        11, 13, sizes(), latents=[lh.latents.LogitsOptions(), lh.latents.AlignmentOptions(1)]
     )
     auto, told = Cascaded(both), Cascaded(both, condition_on="target")
     assert (auto.condition_on, told.condition_on) == ("target", "target")

@@ -18,10 +18,10 @@ from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads import Batch, Head_ELBO, importance, terms
-from latentheads.batch import PAD
+from latentheads.batch import PAD, Batch
 from latentheads.guides import GUIDES, Guide, Tied
-from latentheads.inference.bound import traces
+from latentheads.inference.bound import importance, terms, traces
+from latentheads.inference.objective import Head_ELBO
 from latentheads.noise import fixed_noise
 from tests.crossing import in_turn, pairwise
 from tests.tiny import FORMS, KINDS, NoiseTape, attach, build, padded, rows

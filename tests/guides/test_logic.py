@@ -14,7 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads import Batch, Head_ELBO, terms
+from latentheads.batch import Batch
+from latentheads.inference.bound import terms
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.alignments.passes import AlignmentPass
 from tests.guides.attached import LEARNED, attach
 from tests.latentheads.latents.alignments.logic import WORDS, table

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads import Batch, PlugIn, terms
 from latentheads.attention.block import HeadBlock
+from latentheads.batch import Batch
 from latentheads.distributions import NormalHeads
 from latentheads.families import Cascade, Family, Gaussian, HeadScale
 from latentheads.guides import MeanField
-from latentheads.inference.bound import traces
+from latentheads.handlers import PlugIn
+from latentheads.inference.bound import terms, traces
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import PRIORS, Translation

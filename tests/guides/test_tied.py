@@ -6,9 +6,9 @@ import pytest
 import torch
 from pyro.infer.enum import get_importance_trace
 
-from latentheads import Batch, terms
+from latentheads.batch import Batch
 from latentheads.guides import Tied
-from latentheads.inference.bound import traces
+from latentheads.inference.bound import terms, traces
 from latentheads.models import PRIORS
 from tests.tiny import KINDS, bernoulli_gate, build
 

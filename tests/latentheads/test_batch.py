@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from latentheads import Batch
-from latentheads.batch import BOS, PAD, SPECIALS, pad
+from latentheads.batch import BOS, PAD, SPECIALS, Batch, pad
 from tests.tiny import SOURCE_TYPES, SOURCES, TARGET_TYPES, TARGETS, build, small_batch
 from tests.typechecking import unchecked
 

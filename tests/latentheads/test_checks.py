@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from latentheads import Block
 from latentheads.checks import (
     check_choice,
     check_known,
@@ -20,7 +19,7 @@ from latentheads.experiments.studies.gpu import parts
 from latentheads.latents.selection.options import SelectionOptions
 from latentheads.latents.selection.strategies import StaticStrategy
 from latentheads.models.mixing import parse_mixers
-from latentheads.names import parse_attention_types
+from latentheads.names import Block, parse_attention_types
 from latentheads.runs.settings import DisagreementOptions, trusted_paths
 
 

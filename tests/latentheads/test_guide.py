@@ -17,13 +17,15 @@ from pyro import poutine
 from pyro.infer import Trace_ELBO
 from torch import nn
 
-from latentheads import Batch, Head_ELBO, HeadContext, terms
 from latentheads.attention.block import HeadBlock
-from latentheads.distributions import NormalHeads
+from latentheads.batch import Batch
+from latentheads.distributions import HeadContext, NormalHeads
 from latentheads.families import Family, Gaussian, HeadScale, Identity
 from latentheads.guide import OF_TEXT, ModelGuide
 from latentheads.guides import GUIDES, Guide, MeanField, Tied
 from latentheads.handlers import SharedSamples
+from latentheads.inference.bound import terms
+from latentheads.inference.objective import Head_ELBO
 from latentheads.names import Block
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import FORMS, HEADS, KINDS, attach, build, jiggle

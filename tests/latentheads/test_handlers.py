@@ -14,8 +14,8 @@ from pyro import poutine
 from pyro.infer import SVI, Trace_ELBO
 from torch import nn
 
-from latentheads import Batch, PlugIn
-from latentheads.handlers import plug_in_value
+from latentheads.batch import Batch
+from latentheads.handlers import PlugIn, plug_in_value
 from latentheads.parameters import register_parameters
 from tests.tiny import KINDS, NOISY, attach, bernoulli_gate, build
 

@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from latentheads import AlignmentOptions, Batch, CopyOptions, GateOptions
+from latentheads.batch import Batch
+from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.copy.options import CopyOptions
+from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.latent import Latent
 from latentheads.latents.output_heads import OutputHeads
 from latentheads.latents.registry import LATENTS
@@ -81,6 +84,26 @@ def test_decoding_without_the_latent_that_runs_the_network_is_refused(kind: str)
     model.add_latents([Running()])
     with pytest.raises(ValueError, match=r"^latents running run the network, .* decoding_mixture$"):
         model.begin(batch_of(kind))
+
+
+class Counting(Latent):
+    """A latent that counts how often its heads are selected, and selects none."""
+
+    name = "counting"
+    passes = 0
+
+    def select_heads(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        self.passes += 1
+        return {}
+
+
+@every_kind
+def test_heads_are_selected_once_in_a_pass_where_none_is_chosen(kind: str) -> None:
+    for latents in ([], [CopyOptions()]):
+        model, counting = with_latents(*latents, kind=kind), Counting()
+        model.add_latents([counting])
+        model(batch_of(kind))
+        assert counting.passes == 1
 
 
 def batch_of(kind: str) -> Batch:

@@ -107,7 +107,7 @@ def test_a_class_is_found_by_its_name_in_python(
     monkeypatch.syspath_prepend(str(installed))
     monkeypatch.setattr(options, "load_options", plugins.load_options.__wrapped__)
     with mock.patch.dict(PRIORS), mock.patch.dict(SCORES), mock.patch.dict(sys.modules):
-        assert lh.LogitsOptions(prior="sharp").prior.options == {"scale": 0.1}
+        assert lh.latents.LogitsOptions(prior="sharp").prior.options == {"scale": 0.1}
 
 
 def test_a_name_that_is_taken_and_a_module_that_fails_cost_a_warning(
@@ -127,7 +127,7 @@ def test_a_name_that_is_taken_and_a_module_that_fails_cost_a_warning(
     with pytest.warns(UserWarning, match="'toy' of the package other-heads cannot be loaded: Mod"):
         assert plugins.load_options.__wrapped__()
     with pytest.raises(OptionError, match="must be one of delta, "):
-        lh.LogitsOptions(prior="sharp")
+        lh.latents.LogitsOptions(prior="sharp")
 
 
 def test_the_librarys_own_sections_are_those_that_are_installed() -> None:

@@ -11,11 +11,12 @@ import pytest
 import torch
 from pyro import poutine
 
-from latentheads import Batch, PlugIn
 from latentheads.attention.disagreement import Disagreement
+from latentheads.batch import Batch
 from latentheads.contrib.heads import Recording, gradient_importance
 from latentheads.decoding.beam_search import beam_search
 from latentheads.guides import Cascaded
+from latentheads.handlers import PlugIn
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.selection.strategies import make_selector

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads import Batch, PlugIn
-from latentheads.batch import SentenceTasks
+from latentheads.batch import Batch, SentenceTasks
 from latentheads.decoding.beam_search import beam_search
+from latentheads.handlers import PlugIn
 from latentheads.models import Translation
 from latentheads.models.adapters import Adapter, Adapters
 from tests.tiny import SOURCE_TYPES, SOURCES, TARGET_TYPES, TARGETS, jiggle, sizes

@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads import Batch, PlugIn, terms
+from latentheads.batch import Batch
 from latentheads.corpora import batches
 from latentheads.data import GrammarText
 from latentheads.decoding.beam_search import beam_search
+from latentheads.handlers import PlugIn
+from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.alignments.passes import AlignedTokens

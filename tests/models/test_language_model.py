@@ -8,8 +8,10 @@ import pytest
 import torch
 from pyro import poutine
 
-from latentheads import Batch, PlugIn, terms
+from latentheads.batch import Batch
 from latentheads.decoding.beam_search import beam_search
+from latentheads.handlers import PlugIn
+from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import LanguageModel, Network, make_prior

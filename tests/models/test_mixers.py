@@ -10,15 +10,16 @@ from pyro import poutine
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads import Batch, PlugIn, terms
 from latentheads.attention.band import Band, BandMask
 from latentheads.attention.disagreement import KINDS as KINDS_OF_DISAGREEMENT
 from latentheads.attention.disagreement import Disagreement
 from latentheads.attention.ngram import NGram
-from latentheads.batch import BOS
+from latentheads.batch import BOS, Batch
 from latentheads.contrib.heads import Recording
 from latentheads.contrib.heads.divergence import divergence
 from latentheads.decoding.beam_search import beam_search
+from latentheads.handlers import PlugIn
+from latentheads.inference.bound import terms
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.mask import AttentionMask

@@ -14,13 +14,15 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
 from latentheads.attention.disagreement import KINDS, Disagreement
+from latentheads.batch import Batch
 from latentheads.contrib.heads import Recording
 from latentheads.decoding.beam_search import beam_search
 from latentheads.guides import MeanField, Tied
-from latentheads.handlers import SharedSamples
+from latentheads.handlers import PlugIn, SharedSamples
+from latentheads.inference.bound import importance, terms
 from latentheads.inference.evaluation import evaluate
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.network import Choice
@@ -213,7 +215,7 @@ def flops(model: Any, batch: Batch, guide: Any) -> int:
 @pytest.mark.parametrize("law", ["subset", "group"])
 def test_a_batch_of_one_task_costs_what_the_chosen_heads_cost(law: Strategy) -> None:
     model, batch = make(law), alone(two_tasks(), 0)
-    plain = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=()).double()
+    plain = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=[Logits()]).double()
     assert flops(model, batch, Tied(model)) == flops(plain, batch, None)
 
 

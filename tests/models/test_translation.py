@@ -12,9 +12,10 @@ from pyro import poutine
 from pyro.infer import Predictive
 from torch.func import functional_call
 
-from latentheads import AlignmentOptions, Batch, PlugIn
-from latentheads.batch import BOS
+from latentheads.batch import BOS, Batch
 from latentheads.distributions import SmoothedTokens, Tokens
+from latentheads.handlers import PlugIn
+from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.logits.options import LogitsOptions
 from latentheads.latents.options import check_latents
 from latentheads.models import PRIORS, LanguageModel, Translation

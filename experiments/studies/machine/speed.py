@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads import Head_ELBO
 from latentheads.batch import PAD, Batch
 from latentheads.errors import one_line_message
 from latentheads.experiments.cli.parser import positive, writable
@@ -40,6 +39,7 @@ from latentheads.experiments.studies.benchmarks.baselines import (
 from latentheads.experiments.studies.benchmarks.racing import metadata, progress, race
 from latentheads.experiments.studies.machine.agreement import ALIGNED, make_recipe
 from latentheads.files import write_text
+from latentheads.inference.objective import Head_ELBO
 from latentheads.layers.position import sinusoidal_positions
 
 FUSED = "nn.Transformer"

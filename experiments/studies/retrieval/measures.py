@@ -10,14 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from latentheads import Head_ELBO, terms
 from latentheads.contrib import heads as analysis
 from latentheads.contrib.hf import latent, plain
 from latentheads.experiments.studies.retrieval.encoder import Encoder, hit_rate
 from latentheads.experiments.studies.retrieval.paraphrases import Pairs
 from latentheads.experiments.studies.retrieval.task import Task
 from latentheads.guides import Tied
+from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import eval_no_grad
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.gates.hard_gates import GateController, Gating
 from latentheads.latents.logits.priors import Independent
 from latentheads.latents.selector import SelectionFamily

@@ -235,7 +235,7 @@ def corpus_rows(posterior: HeadPosterior) -> list[dict[str, Any]]:
 def ladder(run: Run, options: Any) -> dict[str, Any]:
     """Bound and exact gap of every guide of the gates of each sentence."""
     corpus = run.corpus
-    model = with_latents(run, lh.BernoulliHeadsOptions(options.blocks, rate=options.rate))
+    model = with_latents(run, lh.latents.BernoulliHeadsOptions(options.blocks, rate=options.rate))
     latent: Any = model.latents["bernoulli-heads"]
     blocks = ",".join(latent.fixed_blocks)
     parts = (corpus.train, corpus.valid, corpus.test)

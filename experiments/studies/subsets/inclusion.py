@@ -15,7 +15,7 @@ from latentheads.runs.run import Run
 
 def inclusion(run: Run, options: Any) -> dict[str, Any]:
     """The posterior of each block of a run, with all other heads active, given test."""
-    posteriors = lh.head_posteriors(run.model, run.corpus.test.first(options.sentences))
+    posteriors = lh.latents.head_posteriors(run.model, run.corpus.test.first(options.sentences))
     rows = [row for posterior in posteriors.values() for row in temperature_rows(posterior)]
     return {"rows": rows}
 
@@ -32,7 +32,7 @@ def encoder(folder: str, options: Any) -> dict[str, Any]:
     task = Task(network, pairs, network.embed_all(pairs.answers), options.batch)
     with task.latent_under("delta") as model:
         questions = list(islice(task.batches(model), options.sentences // options.batch))
-        posteriors = lh.head_posteriors(model, questions, options.blocks)
+        posteriors = lh.latents.head_posteriors(model, questions, options.blocks)
     rows = [row for posterior in posteriors.values() for row in temperature_rows(posterior)]
     nats = next(iter(posteriors.values())).nats[-1]
     return {

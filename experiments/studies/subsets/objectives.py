@@ -25,7 +25,7 @@ GUIDE_SEEDS = 3
 
 def objectives(run: Run, options: Any) -> dict[str, Any]:
     """Trains an autoregressive guide of the frozen network by every loss, with a few seeds."""
-    model = with_latents(run, lh.BernoulliHeadsOptions(options.blocks, rate=options.rate))
+    model = with_latents(run, lh.latents.BernoulliHeadsOptions(options.blocks, rate=options.rate))
     blocks = ",".join(model.latents["bernoulli-heads"].fixed_blocks)
     train = run.corpus.train.first(options.train_sentences)
     test = guides.Sentences.of(run.model, run.corpus.test.first(options.sentences), blocks)

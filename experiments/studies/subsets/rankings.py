@@ -50,14 +50,14 @@ def with_latents(run: Run, *latents: Any) -> Any:
     return model.requires_grad_(False).eval()
 
 
-def resample(part: Part, seed: int) -> list[lh.Batch]:
+def resample(part: Part, seed: int) -> list[lh.data.Batch]:
     """Batches of sentences that are sampled with replacement."""
     generator = torch.Generator().manual_seed(seed)
     resampled = []
     for batch in batches(part, 1024, shuffle=False):
         index = torch.randint(len(batch), (len(batch),), generator=generator)
         source = None if batch.source is None else batch.source[index]
-        resampled.append(lh.Batch(batch.target[index], source, corpus_size=len(part)))
+        resampled.append(lh.data.Batch(batch.target[index], source, corpus_size=len(part)))
     return resampled
 
 
@@ -67,28 +67,28 @@ def noisy_network(run: Run) -> Any:
     return with_latents(run, LogitsOptions(spec))
 
 
-def learned_noise(run: Run, sentences: list[lh.Batch], options: Any, seed: int) -> Importance:
+def learned_noise(run: Run, sentences: list[lh.data.Batch], options: Any, seed: int) -> Importance:
     """How little noise a head tolerates: the negative of its learned scale."""
     steps = [sentences[step % len(sentences)] for step in range(options.noise_steps)]
     scales = learn_noise(noisy_network(run), steps, KL_WEIGHT, seed=seed)
     return {name: -scale for name, scale in scales.items()}
 
 
-def log_odds(run: Run, sentences: list[lh.Batch], options: Any, seed: int) -> Importance:
+def log_odds(run: Run, sentences: list[lh.data.Batch], options: Any, seed: int) -> Importance:
     """Log-odds that a head is in the subset of its block, with all other blocks active."""
-    posteriors = lh.head_posteriors(run.model, sentences, tau=options.tau)
+    posteriors = lh.latents.head_posteriors(run.model, sentences, tau=options.tau)
     return {name: posterior.log_odds for name, posterior in posteriors.items()}
 
 
-def thin(batch: lh.Batch) -> lh.Batch:
+def thin(batch: lh.data.Batch) -> lh.data.Batch:
     """A fifth of a batch: relevance takes one backward pass for each position."""
     source = None if batch.source is None else batch.source[::5]
-    return lh.Batch(batch.target[::5], source)
+    return lh.data.Batch(batch.target[::5], source)
 
 
-def gate_logits(run: Run, sentences: list[lh.Batch], options: Any, seed: int) -> Importance:
+def gate_logits(run: Run, sentences: list[lh.data.Batch], options: Any, seed: int) -> Importance:
     """Log alpha of gates that are trained on the frozen network, half of them open."""
-    model, steps = with_latents(run, lh.GateOptions()), options.gate_steps
+    model, steps = with_latents(run, lh.latents.GateOptions()), options.gate_steps
     guide = GUIDES["tied"](model)
     tokens = sum(int(batch.scored_mask.sum()) for batch in sentences)
     half = sum(map(len, all_heads(run.model).values())) // 2
@@ -99,7 +99,7 @@ def gate_logits(run: Run, sentences: list[lh.Batch], options: Any, seed: int) ->
     return {block_of(site): family.logits.detach().flatten() for site, family in families.items()}
 
 
-METHODS: Mapping[str, Callable[[Run, list[lh.Batch], Any, int], Importance]] = {
+METHODS: Mapping[str, Callable[[Run, list[lh.data.Batch], Any, int], Importance]] = {
     "posterior": log_odds,
     "gradient": lambda run, b, _, __: gradient_importance(run.model, b),
     "raw gradient": lambda run, b, _, __: gradient_importance(run.model, b, normalise=False),
@@ -113,7 +113,9 @@ METHODS: Mapping[str, Callable[[Run, list[lh.Batch], Any, int], Importance]] = {
 """The importance of every head, from sentences and a seed."""
 
 
-def rank(run: Run, sentences: list[lh.Batch], options: Any, seed: int) -> dict[str, Importance]:
+def rank(
+    run: Run, sentences: list[lh.data.Batch], options: Any, seed: int
+) -> dict[str, Importance]:
     """The importance of every head by several methods, given the same sentences."""
     chosen = split_items(options.methods) if options.methods else list(METHODS)
     for name in chosen:

@@ -30,6 +30,14 @@ from latentheads.contrib.heads.head_exports import (
 )
 from latentheads.contrib.heads.head_report import HeadReport
 from latentheads.contrib.heads.importance import gradient_importance
+from latentheads.contrib.heads.interventions import (
+    Counterfactual,
+    Intervention,
+    Mean,
+    Window,
+    Zero,
+    intervene,
+)
 from latentheads.contrib.heads.labels import name_positions, name_queries_and_keys, name_tokens
 from latentheads.contrib.heads.measures import (
     Measures,
@@ -72,6 +80,7 @@ __all__ = [
     "AttentionView",
     "BoundaryModel",
     "BoundaryTimes",
+    "Counterfactual",
     "Detector",
     "DirectedRelation",
     "Divergence",
@@ -79,7 +88,9 @@ __all__ = [
     "ForcedExample",
     "HeadReport",
     "Heads",
+    "Intervention",
     "LinkScore",
+    "Mean",
     "Measures",
     "NetworkHeads",
     "NoisyHeads",
@@ -95,7 +106,9 @@ __all__ = [
     "SampledWeights",
     "SyntacticDetector",
     "SyntacticHeads",
+    "Window",
     "WordAttention",
+    "Zero",
     "align",
     "alignment_distributions",
     "analyse",
@@ -110,6 +123,7 @@ __all__ = [
     "head_confidence",
     "head_cosine",
     "head_entropy",
+    "intervene",
     "label_head",
     "learn_noise",
     "likeliest_links",

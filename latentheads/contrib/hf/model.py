@@ -405,10 +405,10 @@ def latent(
 ) -> Pretrained:
     """Makes the attention logits of a network of ``transformers`` sample sites.
 
-    Only the network's attention function is changed, and :func:`latentheads.plain` restores it. The
-    network gets a copy of its configuration, since other networks may share the original. Its own
-    calls, and ``generate``, sample heads from the prior. The returned model runs under Pyro, has
-    guides, and has a bound.
+    Only the network's attention function is changed, and :func:`latentheads.contrib.hf.plain`
+    restores it. The network gets a copy of its configuration, since other networks may share the
+    original. Its own calls, and ``generate``, sample heads from the prior. The returned model runs
+    under Pyro, has guides, and has a bound.
 
     Args:
         model: A ``PreTrainedModel`` of any kind: encoder, decoder, or both.
@@ -418,10 +418,10 @@ def latent(
             ``decoder-cross``, or names such as ``encoder.0.self``, with commas between.
         likelihood: language-model, masked-language-model, classification, sequence-to-sequence, or
             a function of outputs and batch that scores every label; None: by the network's class.
-        latents: Further latents, or their options, such as ``lh.AlignmentOptions()``: alignment
-            heads above the decoder, which point at the encoder's states or, in a decoder-only
-            network, at those of the tokens before; or ``Gating``, gates of all heads of some
-            attention types.
+        latents: Further latents, or their options, such as
+            ``lh.latents.AlignmentOptions()``: alignment heads above the decoder, which point at the
+            encoder's states or, in a decoder-only network, at those of the tokens before; or
+            ``Gating``, gates of all heads of some attention types.
 
     Returns:
         The model, in the network's training or evaluation mode; ``network`` is the network.

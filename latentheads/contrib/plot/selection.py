@@ -137,7 +137,7 @@ def draw_head_posteriors(
     """Draws the probability of every head to be in the subset that a corpus needs, and its width.
 
     Args:
-        posteriors: What ``lh.head_posteriors`` returns, or the inclusion probabilities alone.
+        posteriors: What ``lh.latents.head_posteriors`` returns, or inclusion probabilities alone.
         width: The widths of their bootstrap intervals; None: computed from the posteriors.
         title: Second line of the title.
     """

@@ -7,27 +7,23 @@ vocabularies and front ends name what stands here, which is loaded when it is fi
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from latentheads.lazy import lazy_names
 
 if TYPE_CHECKING:
     from latentheads.contrib.speech.data import Speech as Speech
     from latentheads.contrib.speech.front_end import SpeechOptions as SpeechOptions
     from latentheads.contrib.speech.transcription import transcribe as transcribe
 
-PLACES = {"Speech": "data", "SpeechOptions": "front_end", "transcribe": "transcription"}
+PLACES = {
+    "Speech": "contrib.speech.data",
+    "SpeechOptions": "contrib.speech.front_end",
+    "transcribe": "contrib.speech.transcription",
+}
 """The module of every public name."""
 
-__all__ = ["Speech", "SpeechOptions", "transcribe"]
+__all__ = [*PLACES]
 
 
-def __getattr__(name: str) -> Any:
-    """Loads a public name when it is first used."""
-    if name not in PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{PLACES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    """The public names."""
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, PLACES)

@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from latentheads import Batch, Head_ELBO
+from latentheads.batch import Batch
 from latentheads.guides import Cascaded, Tied
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import Network, Translation, make_prior
 from tests.experiments.programs import painted, succeed
@@ -99,7 +100,7 @@ def test_every_row_is_measured_and_written(tmp_path: Path, monkeypatch: pytest.M
     written = json.loads(file.read_text())
     assert {"torch", "pyro", "threads", "device", "plan", "memory"} <= set(written["metadata"])
     rows = {(row["precision"], row["row"]): row for row in written["rows"]}
-    assert len(rows) == 10
+    assert len(rows) == 12
     for precision in ("fp32", "bf16"):
         assert rows[precision, "by hand"]["ratio"] == 1.0
         two_passes, one = rows[precision, "guide, replay"], rows[precision, "ours"]

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads import Batch, PlugIn
-from latentheads.batch import BOS, EOS
+from latentheads.batch import BOS, EOS, Batch
 from latentheads.decoding.beam_search import beam_search
+from latentheads.handlers import PlugIn
 from latentheads.models import PRIORS
 from tests.experiments.programs import succeed
 from tests.tiny import TARGET_TYPES, build

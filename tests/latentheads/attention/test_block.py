@@ -9,11 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from latentheads import Batch, Head_ELBO, PlugIn, terms
 from latentheads.attention.block import BlockCache, HeadBlock
+from latentheads.batch import Batch
 from latentheads.distributions import HeadContext
 from latentheads.families import Family, Gaussian, HeadScale, Identity
+from latentheads.handlers import PlugIn
+from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluate
+from latentheads.inference.objective import Head_ELBO
 from latentheads.mask import AttentionMask
 from latentheads.names import Block
 from latentheads.pruning import remove_heads
@@ -48,6 +51,7 @@ class Summary(HeadBlock):
         below: Tensor | None,
         cache: Any = None,
         choice: Any = None,
+        keeps_logits: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         if not self.block.heads:
             return self.out.bias.expand(x.shape), below

@@ -10,9 +10,9 @@ import torch
 from pyro import poutine
 from pyro.infer import SVI, Trace_ELBO
 
-from latentheads import terms
 from latentheads.attention.disagreement import Disagreement, agreement
 from latentheads.guides import GUIDES
+from latentheads.inference.bound import terms
 from latentheads.inference.objective import Head_ELBO
 from latentheads.model import HeadModel
 from tests.tiny import HEADS, attach, build, context, small_batch

@@ -8,13 +8,13 @@ import torch
 from pyro import poutine
 from torch import nn
 
-from latentheads import Block
 from latentheads.attention.cache import AttentionCache
 from latentheads.attention.latent import LatentAttention
 from latentheads.attention.projections import MultiHeadAttention
 from latentheads.families import Gaussian, HeadScale, Identity, Point
 from latentheads.latents.network import Choice
 from latentheads.mask import PairMask, causal
+from latentheads.names import Block
 from tests.tiny import HEADS, jiggle
 
 WIDTH, QUERIES, KEYS = 6, 5, 7

@@ -17,10 +17,9 @@ from torch import Tensor
 from torch.distributions import Normal
 from torch.nn.functional import normalize
 
-from latentheads import Batch, Head_ELBO, PlugIn, importance, terms
 from latentheads.attention.block import HeadBlock
 from latentheads.attention.disagreement import Disagreement, agreement
-from latentheads.batch import BOS
+from latentheads.batch import BOS, Batch
 from latentheads.contrib.heads import (
     Recording,
     gradient_importance,
@@ -33,7 +32,10 @@ from latentheads.contrib.heads.roles import detect
 from latentheads.decoding.beam_search import beam_search
 from latentheads.families import Family, Gaussian, HeadScale, OwnMLP
 from latentheads.guides import MeanField
+from latentheads.handlers import PlugIn
+from latentheads.inference.bound import importance, terms
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.gates.hard_gates import GateController, Gating
 from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.latent import Logits

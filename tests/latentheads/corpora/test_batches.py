@@ -10,8 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import latentheads as lh
-from latentheads import Batch
-from latentheads.batch import BOS, PAD
+from latentheads.batch import BOS, PAD, Batch
 from latentheads.corpora import Part, Rows, batches, windows
 from latentheads.corpora.batches import TOKENS, batch_indices, iterate_batches, padding_fraction
 from tests.latentheads.corpora.texts import TEXTS, places_of, running, story
@@ -205,7 +204,7 @@ def test_batches_are_shuffled_unless_they_need_not_be() -> None:
     part = lh.data.Grammar(sentences=200, held_out=5).load().train
 
     def widths(**options: Any) -> list[int]:
-        return [batch.target.shape[1] for batch in lh.batches(part, 97, **options)]
+        return [batch.target.shape[1] for batch in lh.data.batches(part, 97, **options)]
 
     by_length = widths(shuffle=False)
     assert by_length == sorted(by_length)

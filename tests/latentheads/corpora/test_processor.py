@@ -71,7 +71,7 @@ def test_a_corpus_has_that_which_encoded_it() -> None:
     assert corpus.test.sources is not None
     assert again.tokens.tolist() == corpus.test.sources.tokens.tolist()
     pairs = [("ein Haus", "a house")] * 3
-    own = lh.Corpus.from_pairs(pairs, pairs, pairs, vocab_size=300, max_line=40)
+    own = lh.data.Corpus.from_pairs(pairs, pairs, pairs, vocab_size=300, max_line=40)
     assert own.processor.max_line == 40
     mixed = own.with_mixture(MIXTURE)
     assert mixed.processor.mixture == mixed.train.mixture == MIXTURE

@@ -19,6 +19,7 @@ from latentheads.data.base import FolderData, name_of_folder
 from latentheads.data.pairs import TextPairs
 from latentheads.guides import Tied
 from latentheads.models import Translation
+from latentheads.runs.settings import Settings
 
 PATH = "tests.latentheads.data.test_own:Counting"
 
@@ -96,7 +97,7 @@ def test_it_is_trained_on_and_opened_where_it_is_trusted(tmp_path: Path) -> None
 
 
 def test_its_options_are_read_and_written() -> None:
-    settings = lh.Settings.from_options(options(PATH), PATH)
+    settings = Settings.from_options(options(PATH), PATH)
     assert settings.data == Counting(most=7)
     assert settings.to_options()["data"] == {"class": PATH, "most": 7}
 
@@ -117,7 +118,7 @@ def test_its_options_are_read_and_written() -> None:
 )
 def test_others_are_refused_in_one_line(path: str, trusted: str, message: str) -> None:
     with pytest.raises(ValueError) as refused:
-        lh.Settings.from_options(options(path), trusted)
+        Settings.from_options(options(path), trusted)
     assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
 
@@ -127,4 +128,4 @@ def test_one_that_no_folder_can_name_is_refused() -> None:
         """Is made within a function."""
 
     with pytest.raises(ValueError, match="is made inside another class or a function"):
-        lh.Settings(data=Nested()).to_options()
+        Settings(data=Nested()).to_options()

@@ -15,10 +15,10 @@ import torch
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from latentheads import Batch, PlugIn
 from latentheads.attention.cache import AttentionCache
-from latentheads.batch import BOS, EOS, PAD, UNK, pad
+from latentheads.batch import BOS, EOS, PAD, UNK, Batch, pad
 from latentheads.decoding.beam_search import Hypothesis, beam_search
+from latentheads.handlers import PlugIn
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import PRIORS, LanguageModel, Translation, make_prior
 from tests.crossing import in_turn, pairwise

@@ -12,11 +12,11 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from latentheads import Batch, PlugIn
-from latentheads.batch import BOS, EOS, PAD, UNK
+from latentheads.batch import BOS, EOS, PAD, UNK, Batch
 from latentheads.decoding import sampling
 from latentheads.decoding.sampling import sample_text
 from latentheads.guides import Tied
+from latentheads.handlers import PlugIn
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.latent import Logits

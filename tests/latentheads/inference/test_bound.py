@@ -19,21 +19,15 @@ from pyro.infer import Trace_ELBO
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads import (
-    Batch,
-    Head_ELBO,
-    HeadContext,
-    Importance,
-    ModelGuide,
-    PlugIn,
-    evaluate,
-    importance,
-    terms,
-)
-from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadVariable
+from latentheads.batch import Batch
+from latentheads.distributions import CholeskyHeads, DeltaHeads, HeadContext, HeadVariable
 from latentheads.families import Family, Identity, Point
+from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES, Cascaded, Guide, Tied
-from latentheads.inference.bound import traces
+from latentheads.handlers import PlugIn
+from latentheads.inference.bound import Importance, importance, terms, traces
+from latentheads.inference.evaluation import evaluate
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.alignments.distribution import Alignments
 from latentheads.latents.alignments.posterior import with_parameters
 from latentheads.latents.gates.hard_gates import Gating

@@ -14,11 +14,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from latentheads import Batch, Importance, PlugIn, terms
+from latentheads.batch import Batch
 from latentheads.corpora import batches, windows
 from latentheads.guide import ModelGuide
 from latentheads.guides import Cascaded, Exact, Tied
-from latentheads.handlers import evaluation_mode
+from latentheads.handlers import PlugIn, evaluation_mode
+from latentheads.inference.bound import Importance, terms
 from latentheads.inference.evaluation import Report, eval_no_grad, evaluate, plug_in_log_likelihood
 from latentheads.inference.sentences import part_bounds, sentence_bounds
 from latentheads.latents.alignments.distribution import Alignments

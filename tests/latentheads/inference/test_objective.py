@@ -14,7 +14,8 @@ from pyro import poutine
 from pyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
 from torch import Tensor, nn
 
-from latentheads import Batch, Head_ELBO, HeadContext, terms
+from latentheads.batch import Batch
+from latentheads.distributions import HeadContext
 from latentheads.families import (
     CholeskyFactor,
     Correlated,
@@ -24,6 +25,8 @@ from latentheads.families import (
     Identity,
 )
 from latentheads.guides import GUIDES, Cascaded, Guide, Tied
+from latentheads.inference.bound import terms
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models import Translation
 from latentheads.names import Block

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from latentheads import Batch, HeadContext
+from latentheads.batch import Batch
 from latentheads.corpora import Part, Rows
-from latentheads.distributions import NormalHeads
+from latentheads.distributions import HeadContext, NormalHeads
 from latentheads.families import Family, Gaussian, HeadScale, Identity
 from latentheads.guides import GUIDES, Guide
 from latentheads.inference.evaluation import evaluate

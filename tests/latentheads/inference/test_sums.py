@@ -12,13 +12,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from latentheads import Batch, Block, Head_ELBO, terms
+from latentheads.batch import Batch
 from latentheads.families import Family, Gaussian, HeadScale, Identity
 from latentheads.guide import Guide
+from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluate
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.alignments.distribution import Alignments, CategoricalParameters
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.alignments.posterior import with_parameters
+from latentheads.names import Block
 from tests.latentheads.latents.alignments.models import aligned
 from tests.tiny import build, rows
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import latentheads as lh
-from latentheads import Batch
+from latentheads.batch import Batch
 from latentheads.guides import GUIDES
 from latentheads.latents.latent import Latent, LatentPosterior, check_model
 from latentheads.latents.network import Choice
@@ -124,7 +124,7 @@ class Mood(Latent):
 
 
 def moody() -> Translation:
-    latents = [lh.AlignmentOptions(1), lh.LogitsOptions("independent"), Mood()]
+    latents = [lh.latents.AlignmentOptions(1), lh.latents.LogitsOptions("independent"), Mood()]
     network = sizes(layers=1)
     return Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=latents).double().eval()
 

@@ -31,7 +31,7 @@ def mixture(sentences: int = 2) -> PassMixture:
 
 
 def test_every_sentence_is_repeated_for_all_components() -> None:
-    batch = lh.Batch.of([[5, 2], [6, 2]], [[7, 2], [8, 2]], index=[3, 4], corpus_size=9)
+    batch = lh.data.Batch.of([[5, 2], [6, 2]], [[7, 2], [8, 2]], index=[3, 4], corpus_size=9)
     rows = mixture().expand_batch(batch)
     assert rows.target[:, 0].tolist() == [5, 5, 5, 6, 6, 6]
     assert rows.source is not None
@@ -124,7 +124,7 @@ class OneHead(nn.Module, Latent):
     def modules_to_save(self) -> Mapping[str, nn.Module]:
         return {"one_head": self}
 
-    def logits(self, batch: lh.Batch) -> Tensor:
+    def logits(self, batch: lh.data.Batch) -> Tensor:
         return (3 * self.evidence(batch.source) * batch.source_valid[..., None]).sum(-2)
 
     def token_distribution(self, model: Any, batch: Any, choices: Any) -> MixtureTokens:
@@ -136,7 +136,7 @@ class OneHead(nn.Module, Latent):
         prior = MixtureChoice(self.logits(batch), tokens)
         return MixtureTokens(SITE, prior, pyro.sample(SITE, prior))
 
-    def decoding_mixture(self, model: Any, batch: lh.Batch) -> PassMixture:
+    def decoding_mixture(self, model: Any, batch: lh.data.Batch) -> PassMixture:
         log_prior = self.logits(batch).log_softmax(-1)
         return PassMixture(log_prior, {BLOCK: torch.eye(HEADS).double()}, len(batch))
 
@@ -152,7 +152,9 @@ SOURCES = [[4, 5, 6, END], [7, END], [8, 9, END]]
 
 @torch.no_grad()
 def test_the_priors_of_sentences_differ() -> None:
-    priors = one_head().latents["one-head"].logits(lh.Batch.of([[END]] * 3, SOURCES)).softmax(-1)
+    priors = (
+        one_head().latents["one-head"].logits(lh.data.Batch.of([[END]] * 3, SOURCES)).softmax(-1)
+    )
     assert (priors[0] - priors[1]).abs().max() > 0.1
     assert (priors[1] - priors[2]).abs().max() > 0.1
 
@@ -162,12 +164,12 @@ def test_the_priors_of_sentences_differ() -> None:
 def test_decoding_with_a_prior_of_each_sentence_is_exact(beams: int) -> None:
     """Hypotheses have the log p of enumerated components; enough of them are the likeliest."""
     model, length = one_head(), 3
-    found = beam_search(model, lh.Batch.of([[END]] * 3, SOURCES), beams, max_tokens=length)
+    found = beam_search(model, lh.data.Batch.of([[END]] * 3, SOURCES), beams, max_tokens=length)
     for source, hypotheses in zip(SOURCES, found, strict=True):
         exact = {}
         for size in range(length):
             for words in product(range(END + 1, VOCAB), repeat=size):
-                batch = lh.Batch.of([[*words, END]], [source])
+                batch = lh.data.Batch.of([[*words, END]], [source])
                 distribution = model.token_distribution(batch)
                 exact[(*words, END)] = float(distribution.log_evidence(batch.scored))
         ended = [h for h in hypotheses if h.tokens[-1] == END and tuple(h.tokens) in exact]

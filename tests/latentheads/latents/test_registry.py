@@ -37,9 +37,9 @@ def build(name: str, kind: str) -> Any:
     return jiggle(model, 0.3).double().eval()
 
 
-def batch_of(kind: str) -> lh.Batch:
+def batch_of(kind: str) -> lh.data.Batch:
     batch = small_batch()
-    return batch if kind == "translation" else lh.Batch(batch.target, index=batch.index)
+    return batch if kind == "translation" else lh.data.Batch(batch.target, index=batch.index)
 
 
 def guides_of(model: HeadModel) -> list[Any]:
@@ -127,7 +127,7 @@ def losses_of(model: HeadModel) -> list[str]:
     return [name for name in names if name != "relaxed" or is_relaxed]
 
 
-def check_trains_in_bfloat16(model: Any, guide: Any, batch: lh.Batch, loss: str) -> None:
+def check_trains_in_bfloat16(model: Any, guide: Any, batch: lh.data.Batch, loss: str) -> None:
     pair = copy.deepcopy((model, guide))
     options: dict[str, Any] = {"steps": 1, "warmup_steps": 1, "learning_rate": 1e-3, "quiet": True}
     lh.fit(*pair, [batch], loss=loss, precision="bf16", **options)
@@ -163,7 +163,7 @@ def test_it_is_trained_and_evaluated_in_bfloat16(name: str, kind: str) -> None:
 @torch.no_grad()
 def test_token_by_token_it_has_the_distribution_of_whole_sentences(name: str, kind: str) -> None:
     model, batch = build(name, kind), batch_of(kind)
-    with lh.PlugIn(), lh.WithSelection(GUIDES["tied"](model)):
+    with lh.inference.PlugIn(), lh.latents.WithSelection(GUIDES["tied"](model)):
         state = model.begin(batch)
         steps = [model.step(token, state) for token in batch.decoder_input.split(1, 1)]
         distribution = model.token_distribution(batch)

@@ -34,6 +34,8 @@ from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.folder import Folder
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.results import Results
+from latentheads.runs.run import Run
+from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from latentheads.training.engine import Engine
@@ -47,7 +49,7 @@ pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 SIZES: dict[str, Any] = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
 SHORT: dict[str, Any] = {"steps": 3, "report_every": 2, "tokens": 128, "samples": 2, "quiet": True}
-SHORT["decoding"] = lh.Decoding(max_tokens=8)
+SHORT["decoding"] = lh.inference.Decoding(max_tokens=8)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,9 @@ def trainer(corpus: Corpus, out: Path, layers: int = 1, **options: Any) -> lh.Tr
 def test_decoding_is_given_as_the_librarys_own(corpus: Corpus, tmp_path: Path) -> None:
     model = Translation.of(corpus, latents=(), **SIZES)
     begin, made = unchecked(lh.Trainer.__init__), object.__new__(lh.Trainer)
-    with pytest.raises(ValueError, match=r"^decoding must be lh.Decoding\(...\), got {'beam': 2}$"):
+    with pytest.raises(
+        ValueError, match=r"^decoding must be lh.inference.Decoding\(...\), got {'beam': 2}$"
+    ):
         begin(made, model, Cascaded(model), corpus, out=tmp_path, decoding={"beam": 2})
 
 
@@ -134,7 +138,7 @@ def test_a_loaded_run_has_all_that_was_written(corpus: Corpus, finished: Path) -
     with pytest.raises(ValueError, match=r"^beam must be a whole number, got 'three'$"):
         run.translate(lines, beam="three")
     with pytest.raises(ValueError, match=r"^part must be one of train, valid, test; got 'dev'$"):
-        unchecked(lh.Run.evaluate)(run, "dev")
+        unchecked(Run.evaluate)(run, "dev")
 
 
 def test_a_run_in_the_same_folder_is_the_same_run(
@@ -280,7 +284,7 @@ def test_more_updates_that_are_refused_leave_the_penalty_of_gates(
 ) -> None:
     options = {"latents": "logits+gates", "gates": {"heads": 3}, "guide": "mean-field"}
     options |= {"train": {"steps": 3, "report_every": 2, "tokens": 128}, "samples": 2}
-    settings = lh.Settings.from_options({**options, "network": SIZES})
+    settings = Settings.from_options({**options, "network": SIZES})
     made = lh.Trainer.of(settings, corpus, out=tmp_path / "run", quiet=True)
     made.train(quiet=True)
     assert made.model.l0_penalty is not None
@@ -308,7 +312,7 @@ def test_weights_whose_checkpoint_is_lost_do_not_begin_at_step_0(
 
 def test_settings_take_the_data_of_the_corpus_that_is_given(tmp_path: Path) -> None:
     corpus = Grammar(sentences=60, held_out=12, language="tamir").load()
-    settings = lh.Settings.from_options({"recipe": "transformer", "train": {"steps": 2}})
+    settings = Settings.from_options({"recipe": "transformer", "train": {"steps": 2}})
     made = lh.Trainer.of(settings, corpus, out=tmp_path / "run")
     assert made.settings.data == corpus.data
     own = lh.Trainer.of(made.settings, replace(corpus, data=None), out=tmp_path / "own").settings
@@ -380,9 +384,9 @@ def test_a_guide_may_call_its_model_as_it_likes(corpus: Corpus) -> None:
 
 def test_a_part_is_no_corpus_to_train_on(corpus: Corpus) -> None:
     model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
-    how = {"train": Training(), "decode": lh.Decoding(), "seed": 0, "samples": 1}
+    how = {"train": Training(), "decode": lh.inference.Decoding(), "seed": 0, "samples": 1}
     with pytest.raises(ValueError, match=r"^corpus must be a Corpus, .* got Part\(60 sentences"):
-        unchecked(lh.Settings.of)(lh.Settings, model, Cascaded(model), corpus.train, **how)
+        unchecked(Settings.of)(Settings, model, Cascaded(model), corpus.train, **how)
 
 
 def test_the_path_of_settings_is_none() -> None:
@@ -430,7 +434,7 @@ def test_what_no_folder_can_say_is_refused_before_anything_is_written(
 class Halved(Translation):
     """A network of the same weights that says something else."""
 
-    def hidden(self, batch: lh.Batch, choices: Any = None) -> Any:
+    def hidden(self, batch: lh.data.Batch, choices: Any = None) -> Any:
         encoded = super().hidden(batch, choices)
         return replace(encoded, states=encoded.states / 2)
 
@@ -453,12 +457,12 @@ def test_a_network_that_no_folder_can_say_is_refused(corpus: Corpus, tmp_path: P
 
 
 def test_what_settings_say_is_said_once(corpus: Corpus, tmp_path: Path) -> None:
-    settings = lh.Settings.from_options({"network": SIZES, "train": {"steps": 3}, "seed": 1})
+    settings = Settings.from_options({"network": SIZES, "train": {"steps": 3}, "seed": 1})
     model = make_model(settings, corpus.target, corpus.source)
     for options, message in (
         ({"steps": 4}, "steps stands in settings"),
         ({"seed": 2}, "seed stands in settings"),
-        ({"decoding": lh.Decoding(beam=2)}, "decoding stands in settings"),
+        ({"decoding": lh.inference.Decoding(beam=2)}, "decoding stands in settings"),
         ({"loss": "marginal"}, "loss stands in settings"),
         ({"loss": Trace_ELBO()}, "loss must be "),
     ):
@@ -471,7 +475,7 @@ def test_what_settings_say_is_said_once(corpus: Corpus, tmp_path: Path) -> None:
 
 def test_a_run_of_settings_is_that_of_the_objects_they_make(corpus: Corpus, tmp_path: Path) -> None:
     options = {"network": SIZES, "train": {"steps": 3, "report_every": 2}, "samples": 2}
-    settings = replace(lh.Settings.from_options(options), data=corpus.data)
+    settings = replace(Settings.from_options(options), data=corpus.data)
     made = lh.Trainer.of(settings, corpus, out=tmp_path / "made", quiet=True)
     with fixed_noise(settings.seed, torch.device("cpu")):
         model = make_model(settings, corpus.target, corpus.source)
@@ -557,8 +561,8 @@ def made(kind: type, **options: Any) -> Any:
 def test_numbers_of_numpy_are_numbers() -> None:
     network = made(Network, width=np.int64(8), dropout=np.float32(0.5))
     assert (network.width, network.dropout) == (8, 0.5)
-    settings = made(lh.Settings, seed=np.int64(3), samples=np.int32(2), network=network)
-    again = lh.Settings.from_options(yaml.safe_load(settings.to_yaml()))
+    settings = made(Settings, seed=np.int64(3), samples=np.int32(2), network=network)
+    again = Settings.from_options(yaml.safe_load(settings.to_yaml()))
     assert (again.seed, again.samples, again.network) == (3, 2, network)
 
 
@@ -566,12 +570,12 @@ def test_an_option_of_another_kind_is_refused_where_it_is_given() -> None:
     for kind, options, message in (
         (RunningText, {"lowercase": "nein"}, "lowercase must be true or false, got 'nein'"),
         (RunningText, {"unit": "words"}, "unit must be one of word, subword; got 'words'"),
-        (lh.Decoding, {"accuracy": 3}, "accuracy must be true or false, got 3"),
+        (lh.inference.Decoding, {"accuracy": 3}, "accuracy must be true or false, got 3"),
         (AdaptiveOptions, {"cutoffs": 5}, "cutoffs must be a list, got 5"),
         (Network, {"mixers": ["ngram"]}, r"mixers must be a text, got \['ngram'\]"),
-        (lh.Settings, {"data": "gramar"}, "data must be one of grammar, "),
-        (lh.Settings, {"guide": 3}, "guide must be one of tied, .*; got 3"),
-        (lh.Settings, {"train": {"steps": 0}}, "train.steps must be at least 1, got 0"),
+        (Settings, {"data": "gramar"}, "data must be one of grammar, "),
+        (Settings, {"guide": 3}, "guide must be one of tied, .*; got 3"),
+        (Settings, {"train": {"steps": 0}}, "train.steps must be at least 1, got 0"),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):
             made(kind, **options)
@@ -584,4 +588,4 @@ def test_no_does_not_say_yes_to_training_anew(corpus: Corpus, finished: Path) ->
     with pytest.raises(ValueError, match=said):
         begin(model, Cascaded(model), corpus, out=finished, overwrite="no")
     with pytest.raises(ValueError, match=said):
-        unchecked(lh.Trainer.of.__func__)(lh.Trainer, lh.Settings(), overwrite="no")
+        unchecked(lh.Trainer.of.__func__)(lh.Trainer, Settings(), overwrite="no")

@@ -38,7 +38,7 @@ def test_translations_are_those_of_the_run(run: Run) -> None:
 
 def test_pairs_of_ones_own_are_trained_on_and_translated(tmp_path: Path) -> None:
     pairs = [("eins zwei", "one two"), ("drei", "three")] * 4
-    corpus = lh.Corpus.from_pairs(pairs, pairs[:2], pairs[:2], vocab_size=300)
+    corpus = lh.data.Corpus.from_pairs(pairs, pairs[:2], pairs[:2], vocab_size=300)
     model = Translation.of(corpus, latents=[LogitsOptions()], **SMALL)
     guide = lh.guides.Tied(model)
     lh.Trainer(model, guide, corpus, steps=1, out=tmp_path, quiet=True).fit()

@@ -15,6 +15,7 @@ from latentheads.corpora import Corpus
 from latentheads.data import Grammar
 from latentheads.packages import MissingPackageError
 from latentheads.runs.folder import TENSORBOARD
+from latentheads.training.callbacks import Callback
 from latentheads.training.trackers import check_trackers
 from tests.experiments.programs import assert_refused
 from tests.typechecking import unchecked
@@ -22,7 +23,7 @@ from tests.typechecking import unchecked
 PLAN: dict[str, Any] = {"steps": 4, "report_every": 1, "warmup_steps": 1, "quiet": True}
 
 
-class Log(lh.Callback):
+class Log(Callback):
     """Notes what it is told, and stops training after some steps."""
 
     def __init__(self, stop: int = 0) -> None:
@@ -56,7 +57,7 @@ def corpus() -> Corpus:
 def pair(corpus: Corpus) -> tuple[Any, Any]:
     torch.manual_seed(0)
     model = lh.models.Translation.of(
-        corpus, latents=[lh.AlignmentOptions()], width=4, heads=2, layers=1, feed_forward=4
+        corpus, latents=[lh.latents.AlignmentOptions()], width=4, heads=2, layers=1, feed_forward=4
     )
     return model, lh.guides.Cascaded(model)
 
@@ -108,9 +109,9 @@ def test_a_tracker_by_name_gets_loss_scores_kl_rate_and_norm(
 def test_what_is_no_callback_and_no_tracker_is_refused(corpus: Corpus, tmp_path: Path) -> None:
     begin, made = unchecked(lh.Trainer.__init__), object.__new__(lh.Trainer)
     for callbacks in ([print], Log()):
-        with pytest.raises(ValueError, match=r"^callbacks must be a list of lh.Callback objects"):
+        with pytest.raises(ValueError, match=r"^callbacks must be a list of Callback objects"):
             begin(made, *pair(corpus), corpus, out=tmp_path / "run", callbacks=callbacks, **PLAN)
-        with pytest.raises(ValueError, match=r"^callbacks must be a list of lh.Callback objects"):
+        with pytest.raises(ValueError, match=r"^callbacks must be a list of Callback objects"):
             unchecked(lh.fit)(*pair(corpus), corpus.train, callbacks=callbacks, **PLAN)
     with pytest.raises(ValueError, match=r"^unknown tracker 'neptun': choose from .*wandb"):
         check_trackers(["neptun"])

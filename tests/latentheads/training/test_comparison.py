@@ -24,7 +24,7 @@ def corpus() -> Any:
 
 def aligned(corpus: Any) -> Any:
     torch.manual_seed(0)
-    options = lh.AlignmentOptions(blocks=1, width=4)
+    options = lh.latents.AlignmentOptions(blocks=1, width=4)
     return Translation.of(corpus, latents=[options], **SIZES)
 
 

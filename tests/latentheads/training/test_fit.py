@@ -40,7 +40,7 @@ def pair(guide: str = "cascaded", **options: Any) -> tuple[Any, Any]:
 
 
 def some(number: int = 3) -> list[Batch]:
-    return list(lh.batches(part(), 29, shuffle=False))[:number]
+    return list(lh.data.batches(part(), 29, shuffle=False))[:number]
 
 
 def test_it_is_the_loop_of_the_engine() -> None:
@@ -357,7 +357,7 @@ def test_a_loss_that_was_made_is_not_asked_for_what_it_says_by_default() -> None
 
 def test_an_option_of_several_guides_need_not_act_on_each() -> None:
     corpus = lh.data.Grammar(sentences=20, held_out=3).load()
-    latents = [lh.LogitsOptions()]
+    latents = [lh.latents.LogitsOptions()]
     model = lh.models.Translation.of(corpus, latents=latents, width=8, heads=2, layers=1)
     guides = {"cascaded": lh.guides.Cascaded(model), "tied": Tied(model)}
     options = {"loss": {"class": "Head_ELBO", "kl_weight": 0.5}, "samples": 2, "train": "all"}

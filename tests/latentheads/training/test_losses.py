@@ -37,6 +37,7 @@ from latentheads.latents.selection.subset import SubsetSelector
 from latentheads.models import Translation
 from latentheads.noise import NoiseStream
 from latentheads.options import OptionError, from_dict, to_dict
+from latentheads.runs.settings import Settings
 from latentheads.training.engine import check_compatible
 from latentheads.training.loss_modules import make_loss_module
 from latentheads.training.losses import HeadELBOLoss, KLWarmup, Loss, OwnLoss, describe_elbo
@@ -175,7 +176,7 @@ def test_head_elbo_given_is_that_of_its_options(corpus: Corpus, tmp_path: Path) 
 def test_an_instance_says_nothing_of_kls_where_there_are_none_to_sample(
     corpus: Corpus, tmp_path: Path
 ) -> None:
-    model = Translation.of(corpus, latents=[lh.AlignmentOptions(1)], **SIZES)
+    model = Translation.of(corpus, latents=[lh.latents.AlignmentOptions(1)], **SIZES)
     make = partial(lh.Trainer, model, Cascaded(model), corpus, out=tmp_path, quiet=True)
     assert make(loss=lh.Head_ELBO()).settings.train.loss == HeadELBOLoss()
     for options in ({"kl": "sampled"}, HeadELBOLoss(kl="sampled")):
@@ -201,7 +202,7 @@ def test_trace_enum_elbo_enumerates_what_is_marked_as_in_svi(
 def test_gradients_that_a_loss_takes_itself_accumulate(loss: str, corpus: Corpus) -> None:
     """Two batches of an update, and what stood in a gradient before, add up."""
     model, guide = pair(corpus)
-    batch = next(lh.batches(corpus.train, TOKENS, shuffle=False))
+    batch = next(lh.data.batches(corpus.train, TOKENS, shuffle=False))
     module = make_loss_module(make_training({"loss": loss}).loss.make(), model, guide)
     for _ in range(2):
         torch.manual_seed(5)
@@ -463,7 +464,7 @@ def test_a_folder_names_a_loss_of_ones_own_and_needs_it_to_go_on(
     lines = f"  loss:\n    class: {name}\n    tilt: 0.25\n    num_particles: 2\n"
     assert lines in (tmp_path / "config.yaml").read_text("utf-8")
     assert lh.load_run(tmp_path, device="cpu").settings.train.loss == describe_elbo(loss)
-    settings = lh.Settings.read(tmp_path / "config.yaml")
+    settings = Settings.read(tmp_path / "config.yaml")
     again = partial(lh.Trainer.of, settings, corpus, out=tmp_path, quiet=True)
     line = rf"^loss {name} is of a class of your own: give an instance to lh.Trainer or lh.fit"
     with pytest.raises(ValueError, match=line):

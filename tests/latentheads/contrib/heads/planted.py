@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from latentheads import Batch, Block
+from latentheads.batch import Batch
 from latentheads.contrib.heads import AttentionView, Heads, attention_tokens
 from latentheads.corpora.grammar import Arc, Sentence, sample
 from latentheads.corpora.vocabulary import Words
 from latentheads.mask import causal
+from latentheads.names import Block
 
 Aim = Callable[[int, int], int | None]
 """The key to which a query of a sentence points; None for none."""

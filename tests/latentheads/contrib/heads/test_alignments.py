@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads import Batch
+from latentheads.batch import Batch
 from latentheads.contrib.heads import (
     Recording,
     alignment_distributions,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from latentheads import Batch
+from latentheads.batch import Batch
 from latentheads.contrib.heads.labels import name_queries_and_keys, name_tokens
 from latentheads.corpora.characters import Characters
 from latentheads.corpora.vocabulary import Tagged, Words

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads import Batch, PlugIn
-from latentheads.batch import BOS, EOS
+from latentheads.batch import BOS, EOS, Batch
 from latentheads.contrib.heads import (
     Recording,
     attention_tokens,
@@ -22,6 +21,7 @@ from latentheads.contrib.heads import (
     relevance,
 )
 from latentheads.corpora import Part, Rows, batches
+from latentheads.handlers import PlugIn
 from tests.tiny import (
     HEADS,
     KINDS,

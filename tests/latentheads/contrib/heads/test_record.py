@@ -10,15 +10,16 @@ import torch
 from pyro import poutine
 from torch import nn
 
-from latentheads import Batch, Block, PlugIn
 from latentheads.attention.block import HeadBlock
 from latentheads.attention.latent import LatentAttention
-from latentheads.batch import PAD
+from latentheads.batch import PAD, Batch
 from latentheads.contrib.heads import Recording, record_heads, to_datatree
 from latentheads.decoding.beam_search import beam_search
 from latentheads.families import Identity, Point
+from latentheads.handlers import PlugIn
 from latentheads.latents.network import Choice
 from latentheads.mask import PairMask, causal
+from latentheads.names import Block
 from latentheads.pruning import remove_heads
 from tests.tiny import HEADS, KINDS, attach, build, padded, small_batch
 

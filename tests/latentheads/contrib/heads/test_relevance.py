@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from latentheads import Batch, PlugIn
-from latentheads.batch import EOS
+from latentheads.batch import EOS, Batch
 from latentheads.contrib.heads import Propagated, Recording, propagate, relevance
 from latentheads.contrib.heads.relevance import BIASES
 from latentheads.guides import Tied
+from latentheads.handlers import PlugIn
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.latent import Logits

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads import Batch, Block
-from latentheads.batch import BOS, EOS, PAD, UNK
+from latentheads.batch import BOS, EOS, PAD, UNK, Batch
 from latentheads.contrib.heads import (
     RELATIONS,
     AttentionView,
@@ -26,6 +25,7 @@ from latentheads.contrib.heads import (
 )
 from latentheads.contrib.heads.roles import argmax_pairs, count_by_offset
 from latentheads.corpora.grammar import Arc
+from latentheads.names import Block
 from tests.latentheads.contrib.heads.planted import (
     along,
     at,

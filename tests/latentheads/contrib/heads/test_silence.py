@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads import Batch, PlugIn
 from latentheads.attention.disagreement import KINDS, Disagreement
+from latentheads.batch import Batch
 from latentheads.contrib.heads import (
     PositionalDetector,
     RareWordDetector,
@@ -27,6 +27,7 @@ from latentheads.contrib.heads import (
 from latentheads.contrib.heads.divergence import divergence
 from latentheads.corpora.grammar import Arc
 from latentheads.guides import Tied
+from latentheads.handlers import PlugIn
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.latent import Logits

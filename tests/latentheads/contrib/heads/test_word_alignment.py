@@ -9,8 +9,7 @@ from unittest import mock
 import pytest
 import torch
 
-from latentheads import Batch
-from latentheads.batch import SPECIALS
+from latentheads.batch import SPECIALS, Batch
 from latentheads.contrib.heads import (
     AlignmentDistributions,
     alignment_distributions,

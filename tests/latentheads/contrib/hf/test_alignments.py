@@ -46,7 +46,7 @@ def build(name: str, form: str = "one", size: float = 0.0, **options: Any) -> tu
     made = network(name)
     if hasattr(made, "final_logits_bias"):
         made.final_logits_bias = torch.linspace(-1, 1, TYPES)[None]
-    known = lh.AlignmentOptions(width=2, **OPTIONS[form], **options)
+    known = lh.latents.AlignmentOptions(width=2, **OPTIONS[form], **options)
     model = lh.latent(made, latents=[known]).eval()
     jiggle(model.alignments, size)
     return model, model.batch(inputs_of(made), labels_of(name))
@@ -64,7 +64,7 @@ def evidence(model: Any, batch: Any) -> Tensor:
 def test_at_the_start_the_likelihood_is_that_of_the_network(name: str) -> None:
     model, batch = build(name, FORMS[name])
     found = evidence(model, batch)
-    made = lh.plain(model)
+    made = lh.contrib.hf.plain(model)
     logits = made(**batch.inputs).logits
     logits = logits if made.config.is_encoder_decoder else logits[:, :-1]
     words = logits.log_softmax(-1).gather(-1, batch.scored[..., None])[..., 0]
@@ -234,23 +234,23 @@ def test_blocks_are_fitted_above_a_frozen_network() -> None:
 
 
 def test_logits_may_have_noise_beside_alignments() -> None:
-    options = lh.AlignmentOptions(1, width=2)
+    options = lh.latents.AlignmentOptions(1, width=2)
     model = lh.latent(network("bart"), "independent", "0", latents=[options]).eval()
     batch = model.batch(inputs_of(model.network), TARGETS)
     bound = lh.terms(model, Cascaded(model).eval(), batch)
     assert list(bound.how.values()) == ["analytic"] * 3 + ["enumerated"]
     copy = deepcopy(model)
-    lh.plain(model)
-    with torch.no_grad(), lh.PlugIn():
+    lh.contrib.hf.plain(model)
+    with torch.no_grad(), lh.inference.PlugIn():
         alone = evidence(copy, batch)
         model.network.lm_head.weight.zero_()
         assert torch.equal(evidence(copy, batch), alone)
 
 
 def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
-    one = lh.AlignmentOptions(1)
+    one = lh.latents.AlignmentOptions(1)
     refuse(lambda: lh.latent(bert(), latents=[one]), "BertForMaskedLM predicts none")
-    window = lh.AlignmentOptions(1, window=2)
+    window = lh.latents.AlignmentOptions(1, window=2)
     refuse(lambda: lh.latent(network("bart"), latents=[window]), "window is for a language model")
     capped = grouped("Gemma2", final_logit_softcapping=0.1, head_dim=2).eval()
     model = lh.latent(jiggle(capped, 0.5), latents=[one])
@@ -270,7 +270,7 @@ def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
     refuse(lambda: loss.backward(), "lh.fit")
     none = lh.latent(network("gpt2"))
     assert none.output_heads is None
-    assert none.prior(lh.Block("decoder-self", 0, 3)) is not None
+    assert none.prior(lh.models.Block("decoder-self", 0, 3)) is not None
     assert transformers is not None
 
 
@@ -281,12 +281,12 @@ def test_logits_below_are_told_a_text_too(name: str, condition_on: str) -> None:
     made = network(name)
     if hasattr(made, "final_logits_bias"):
         made.final_logits_bias = torch.linspace(-1, 1, TYPES)[None]
-    known = lh.AlignmentOptions(width=2, **OPTIONS["one"])
+    known = lh.latents.AlignmentOptions(width=2, **OPTIONS["one"])
     model = lh.latent(made, "independent", latents=[known]).eval()
     batch = model.batch(inputs_of(made), labels_of(name))
     guide = jiggle(Cascaded(model, condition_on=condition_on), 0.1).eval()
     assert guide.is_target_conditioned
-    assert lh.importance(model, guide, batch, samples=20).bound.isfinite().all()
+    assert lh.inference.importance(model, guide, batch, samples=20).bound.isfinite().all()
     if condition_on == "target":
         torch.manual_seed(0)
         own = lh.terms(model, guide, batch).elbo

@@ -24,7 +24,7 @@ every_network = pytest.mark.parametrize("name", BLOCKS)
 
 def build(name: str, **options: Any) -> tuple[Any, Any]:
     made = network(name)
-    latents = [lh.BernoulliHeadsOptions(BLOCKS[name], rate=RATE, **options)]
+    latents = [lh.latents.BernoulliHeadsOptions(BLOCKS[name], rate=RATE, **options)]
     model = lh.latent(made, latents=latents).eval()
     return model, model.batch(inputs_of(made), labels_of(name))
 
@@ -88,13 +88,13 @@ def test_sampled_objectives_run_each_sample_with_gates_of_each_sentence(objectiv
 
 
 def test_a_network_without_a_decoder_must_name_blocks() -> None:
-    options = lh.BernoulliHeadsOptions()
+    options = lh.latents.BernoulliHeadsOptions()
     refuse(lambda: lh.latent(network("bert"), latents=[options]), "must name a block")
 
 
 def test_noise_beside_gates_is_refused() -> None:
     made = network("gpt2")
-    model = lh.latent(made, prior="independent", latents=[lh.BernoulliHeadsOptions()])
+    model = lh.latent(made, prior="independent", latents=[lh.latents.BernoulliHeadsOptions()])
     refuse(lambda: model(model.batch(inputs_of(made))), "prior delta")
 
 

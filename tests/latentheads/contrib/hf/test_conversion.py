@@ -9,8 +9,8 @@ import pytest
 import torch
 import transformers
 
-from latentheads import AlignmentOptions
 from latentheads.contrib.hf import from_gpt2, to_gpt2
+from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import LanguageModel, Network
 from latentheads.models.network import PreNorm

@@ -75,7 +75,7 @@ def test_without_noise_a_latent_network_says_what_it_said_before(name: str) -> N
     through_model = model.run(model.batch(inputs, labels_of(name)))
     for said in (through_model, made(**inputs)):
         torch.testing.assert_close(counted(said), before, rtol=0, atol=1e-12)
-    assert lh.plain(model) is made
+    assert lh.contrib.hf.plain(model) is made
     assert made.config._attn_implementation == kind
     assert torch.equal(counted(made(**inputs)), before)
 
@@ -91,10 +91,10 @@ def test_another_network_of_its_configuration_stays_as_it_was(name: str) -> None
     assert torch.equal(counted(other(**inputs)), before)
     second = lh.latent(other).eval()
     batch = second.batch(inputs, labels_of(name))
-    lh.plain(first)
+    lh.contrib.hf.plain(first)
     assert set(lh.terms(second, Tied(second), batch).how.values()) == {"tied"}
     made(**inputs)
-    lh.plain(second)
+    lh.contrib.hf.plain(second)
     assert torch.equal(counted(other(**inputs)), before)
 
 
@@ -143,7 +143,7 @@ def test_sites_are_named_as_the_librarys_own() -> None:
 def test_every_guide_has_a_bound_below_many_draws(form: str) -> None:
     model, batch = made_latent("llama" if form == "cholesky" else "bart")
     guide = attach(form, model).eval()
-    weights = lh.importance(model, guide, batch, samples=3)
+    weights = lh.inference.importance(model, guide, batch, samples=3)
     assert (weights.bound >= weights.log_weights.mean(0)).all()
     bound = lh.terms(model, guide, batch)
     tied = {site for site, how in bound.how.items() if how == "tied"}
@@ -293,10 +293,10 @@ def test_states_are_there_for_an_amortised_guide() -> None:
     seen: dict[str, Any] = {}
 
     class Amortised(Guide):
-        def family(self, block: lh.Block) -> Any:
+        def family(self, block: lh.models.Block) -> Any:
             return make_prior("independent")(block)
 
-        def posterior(self, block: lh.Block, context: Any) -> Any:
+        def posterior(self, block: lh.models.Block, context: Any) -> Any:
             read = context.query, context.key, context.batch.decoder_input
             seen[block.name] = tuple(each.shape for each in read)
             return super().posterior(block, context)
@@ -347,7 +347,7 @@ def test_a_frozen_network_of_transformers_drops_nothing() -> None:
 def test_heads_are_read_as_those_of_the_librarys_models() -> None:
     for name in ("gpt2", "bert", "bart"):
         model, batch = made_latent(name)
-        with lh.PlugIn(), Recording(model) as heads, torch.no_grad():
+        with lh.inference.PlugIn(), Recording(model) as heads, torch.no_grad():
             model.states(batch)
         block = model.blocks[0].name
         assert heads[block].weights.shape == (3, 3, 5, 5)
@@ -393,9 +393,9 @@ def test_what_is_no_word_is_what_the_network_says() -> None:
 def test_a_copy_is_latent_by_itself() -> None:
     model, batch = made_latent("gpt2")
     copy = deepcopy(model)
-    lh.plain(model)
+    lh.contrib.hf.plain(model)
     assert set(lh.terms(copy, Tied(copy), batch).how.values()) == {"tied"}
-    assert lh.plain(copy.network) is copy.network
+    assert lh.contrib.hf.plain(copy.network) is copy.network
 
 
 def test_attention_weights_are_given_on_request() -> None:
@@ -443,15 +443,15 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     )
     encoder = Gating(3, ("decoder-self", "encoder-self"))
     refuse(lambda: lh.latent(made, latents=[encoder]), "'encoder-self'", "it has decoder-self")
-    refuse(lambda: lh.plain(made), "not latent")
+    refuse(lambda: lh.contrib.hf.plain(made), "not latent")
     assert made.config._attn_implementation == "sdpa"
     model = lh.latent(made)
     refuse(lambda: lh.latent(made), "already")
     old = model
-    model = lh.latent(lh.plain(old))
+    model = lh.latent(lh.contrib.hf.plain(old))
     refuse(lambda: old(old.batch({"input_ids": IDS})), "plain gave its network back")
-    refuse(lambda: lh.plain(old), "not latent")
-    refuse(lambda: model(lh.Batch.of([[3, 2]])), "batch")
+    refuse(lambda: lh.contrib.hf.plain(old), "not latent")
+    refuse(lambda: model(lh.data.Batch.of([[3, 2]])), "batch")
     refuse(lambda: model.batch({"input_ids": IDS}).repeated(2), "cannot be repeated")
     refuse(lambda: made(IDS, indices=IDS), "decoder.0.self", "the argument indices")
     for unread in ({"num_items_in_batch": torch.tensor(7)}, {"special_tokens_mask": IDS}):
@@ -466,7 +466,7 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
 def test_copy_heads_are_refused_before_a_network_is_changed(make: Callable[[], Any]) -> None:
     made = make()
     config = made.config
-    for copy in (lh.CopyOptions(), CopyHeads(6)):
+    for copy in (lh.latents.CopyOptions(), CopyHeads(6)):
         refuse(lambda copy=copy: lh.latent(made, latents=[copy]), "copy heads need a model of")
     assert made.config is config
     assert config._attn_implementation == "sdpa"

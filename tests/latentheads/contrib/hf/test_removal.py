@@ -59,7 +59,7 @@ def test_a_smaller_network_says_the_same_and_is_kept_in_a_folder(name: str, tmp_
     counts = {n: len(h) for n, h in all_heads(model).items()}
     assert counts == {n: len(KEPT[name].get(n, h)) for n, h in whole.items()}
     torch.testing.assert_close(model.token_distribution(batch).log_prob(batch.scored), want)
-    made = lh.plain(model)
+    made = lh.contrib.hf.plain(model)
     made.save_pretrained(tmp_path)
     opened = from_pretrained(tmp_path).double().eval()
     assert type(opened) is type(made)
@@ -79,7 +79,7 @@ def test_heads_removed_twice_are_known_by_the_places_they_began_with(tmp_path: P
     opened = from_pretrained(tmp_path).double().eval()
     told = {"input_ids": IDS, "attention_mask": REAL}
     with torch.no_grad():
-        torch.testing.assert_close(opened(**told).logits, lh.plain(model)(**told).logits)
+        torch.testing.assert_close(opened(**told).logits, lh.contrib.hf.plain(model)(**told).logits)
 
 
 @pytest.mark.parametrize(
@@ -89,13 +89,13 @@ def test_heads_removed_twice_are_known_by_the_places_they_began_with(tmp_path: P
 def test_heads_of_an_opened_network_are_removed_too(name: str, block: str, tmp_path: Path) -> None:
     model = lh.latent(network(name), "delta")
     remove_heads(model, KEPT[name])
-    lh.plain(model).save_pretrained(tmp_path / "once")
+    lh.contrib.hf.plain(model).save_pretrained(tmp_path / "once")
     again = lh.latent(from_pretrained(tmp_path / "once").double().eval(), "delta")
     batch = again.batch(inputs_of(again.network), labels_of(name))
     silence(again, {block: [1]})
     want = again.token_distribution(batch).log_prob(batch.scored)
     remove_heads(again, {block: [1]})
-    lh.plain(again).save_pretrained(tmp_path / "twice")
+    lh.contrib.hf.plain(again).save_pretrained(tmp_path / "twice")
     opened = from_pretrained(tmp_path / "twice").double().eval()
     assert opened.config.kept_heads == {**KEPT[name], block: KEPT[name][block][1:]}
     smaller = lh.latent(opened, "delta")
@@ -117,7 +117,7 @@ def test_a_network_whose_weights_have_other_names_in_a_folder_is_opened(tmp_path
     pixels = {"pixel_values": torch.randn(2, 1, 4, 4)}
     want = made(**pixels).last_hidden_state
     remove_heads(model, kept)
-    lh.plain(model).save_pretrained(tmp_path)
+    lh.contrib.hf.plain(model).save_pretrained(tmp_path)
     opened = from_pretrained(tmp_path).double().eval()
     torch.testing.assert_close(opened(**pixels).last_hidden_state, want)
 
@@ -146,7 +146,7 @@ def test_gates_are_pressed_and_folded_into_the_network() -> None:
     with torch.no_grad():
         for family, start in zip(guide.selections.values(), starts, strict=True):
             family.weight.copy_(torch.tensor([start]) / family.gain)
-    with torch.no_grad(), lh.PlugIn(), lh.WithSelection(guide):
+    with torch.no_grad(), lh.inference.PlugIn(), lh.latents.WithSelection(guide):
         want = model.token_distribution(batch).log_prob(batch.scored)
         written = model.network.generate(IDS, max_new_tokens=3, do_sample=False)
     bound = lh.terms(model, guide, batch)
@@ -155,7 +155,7 @@ def test_gates_are_pressed_and_folded_into_the_network() -> None:
     remove_heads(model, {"decoder.0.self": [1, 2], "decoder.1.self": [0, 2]}, guide)
     with torch.no_grad():
         torch.testing.assert_close(model.token_distribution(batch).log_prob(batch.scored), want)
-        made = lh.plain(model)
+        made = lh.contrib.hf.plain(model)
         assert torch.equal(made.generate(IDS, max_new_tokens=3, do_sample=False), written)
 
 

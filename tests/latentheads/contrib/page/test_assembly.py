@@ -16,13 +16,14 @@ from latentheads.contrib.page import assembly
 from latentheads.contrib.page.assembly import _open_runs
 from latentheads.contrib.page.facts import list_scores
 from latentheads.contrib.page.grid import gather_grid, measure_distances
+from latentheads.runs.run import Run
 from tests.latentheads.contrib.page.runs import BREAKS_OUT, make_run, small_corpus
 from tests.second_device import second_device
 from tests.tiny import sizes
 from tests.typechecking import unchecked
 
 
-def told(page: lh.ReportPage) -> Any:
+def told(page: lh.contrib.page.ReportPage) -> Any:
     """What the page is told."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.html, re.S)
     assert found is not None
@@ -30,7 +31,7 @@ def told(page: lh.ReportPage) -> Any:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[lh.Run]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     place = tmp_path_factory.mktemp("runs")
     return [
         make_run(place / "pairs", small_corpus()),
@@ -40,11 +41,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[lh.Run]:
 
 
 @pytest.fixture(scope="module")
-def page(runs: list[lh.Run]) -> lh.ReportPage:
-    return lh.report(runs, shown=2, draws=3)
+def page(runs: list[Run]) -> lh.contrib.page.ReportPage:
+    return lh.contrib.page.report(runs, shown=2, draws=3)
 
 
-def test_it_tells_every_run(page: lh.ReportPage, runs: list[lh.Run]) -> None:
+def test_it_tells_every_run(page: lh.contrib.page.ReportPage, runs: list[Run]) -> None:
     pairs, aligned, text = told(page)["runs"]
     assert [run["name"] for run in (pairs, aligned, text)] == ["pairs", "aligned", "text"]
     assert told(page)["scores"] == list_scores()
@@ -57,7 +58,9 @@ def test_it_tells_every_run(page: lh.ReportPage, runs: list[lh.Run]) -> None:
     assert pairs["sentences"][0]["bounds"]["pareto_k"] is None
 
 
-def test_it_reads_nothing_but_itself_and_its_words_stay_words(page: lh.ReportPage) -> None:
+def test_it_reads_nothing_but_itself_and_its_words_stay_words(
+    page: lh.contrib.page.ReportPage,
+) -> None:
     assert not re.findall(
         r"https?:(?!//www\.w3\.org/2000/svg)|\bsrc=|\bhref=|@import|url\(", page.html
     )
@@ -67,7 +70,9 @@ def test_it_reads_nothing_but_itself_and_its_words_stay_words(page: lh.ReportPag
     assert told(page)["runs"][0]["sentences"][1]["reference"] == f"d {BREAKS_OUT}"
 
 
-def test_it_is_written_whole_and_shows_in_a_frame(page: lh.ReportPage, tmp_path: Path) -> None:
+def test_it_is_written_whole_and_shows_in_a_frame(
+    page: lh.contrib.page.ReportPage, tmp_path: Path
+) -> None:
     page.save(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == page.html
     found = re.fullmatch(r'<iframe srcdoc="([^"]*)" style="[^"]*"></iframe>', page._repr_html_())
@@ -78,7 +83,7 @@ def test_it_is_written_whole_and_shows_in_a_frame(page: lh.ReportPage, tmp_path:
 
 def test_gates_are_sampled_though_bounds_have_no_noise(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", small_corpus(), "delta", "bernoulli")
-    (told_run,) = told(lh.report(run, shown=3, draws=8))["runs"]
+    (told_run,) = told(lh.contrib.page.report(run, shown=3, draws=8))["runs"]
     maps = [found for sentence in told_run["sentences"] for found in sentence["maps"]]
     active = [found["active"] for found in maps if found["name"] == "decoder.0.cross"]
     assert len(active) == 3
@@ -86,18 +91,18 @@ def test_gates_are_sampled_though_bounds_have_no_noise(tmp_path: Path) -> None:
     assert any(share * 8 % 4 for shares in active for share in shares)
 
 
-def test_a_page_that_is_too_large_loses_draws_and_then_sentences(runs: list[lh.Run]) -> None:
-    whole = lh.report(runs[0], shown=3, draws=4)
+def test_a_page_that_is_too_large_loses_draws_and_then_sentences(runs: list[Run]) -> None:
+    whole = lh.contrib.page.report(runs[0], shown=3, draws=4)
     size = len(whole.html.encode())
     with mock.patch.object(assembly, "MAX_BYTES", size - 1):
-        fewer = told(lh.report(runs[0], shown=3, draws=4))
+        fewer = told(lh.contrib.page.report(runs[0], shown=3, draws=4))
     assert (fewer["kept"], len(fewer["runs"][0]["sentences"])) == (2, 3)
     with mock.patch.object(assembly, "MAX_BYTES", 1):  # which no page can keep
-        least = told(lh.report(runs[0], shown=3, draws=4))
+        least = told(lh.contrib.page.report(runs[0], shown=3, draws=4))
     assert (least["kept"], len(least["runs"][0]["sentences"]), least["asked"]) == (0, 1, 3)
 
 
-def test_the_grid_has_a_figure_a_head_or_a_block(runs: list[lh.Run]) -> None:
+def test_the_grid_has_a_figure_a_head_or_a_block(runs: list[Run]) -> None:
     run = runs[0]
     grid = gather_grid(run, run.corpus.test, measure_distances(run, run.corpus.test))
     assert [block["name"] for block in grid["blocks"]] == [
@@ -110,10 +115,10 @@ def test_the_grid_has_a_figure_a_head_or_a_block(runs: list[lh.Run]) -> None:
 
 
 @pytest.mark.parametrize("part", ["train", "valid", "test"])
-def test_sentences_are_of_the_part_that_is_asked_for(runs: list[lh.Run], part: str) -> None:
+def test_sentences_are_of_the_part_that_is_asked_for(runs: list[Run], part: str) -> None:
     run = runs[0]
     text = getattr(run.corpus, part)
-    (found,) = told(lh.report(run, part=part, draws=2, sentences=2))["runs"]
+    (found,) = told(lh.contrib.page.report(run, part=part, draws=2, sentences=2))["runs"]
     references = [sentence["reference"] for sentence in found["sentences"]]
     assert references == [run.target.decode(row.tolist()) for row in text.targets]
     measured = min(2, len(text))
@@ -124,7 +129,7 @@ def test_a_run_whose_text_is_gone_still_tells_what_it_reported(tmp_path: Path) -
     run = make_run(tmp_path / "run", small_corpus())
     run.user_corpus = None
     with mock.patch.object(type(run), "corpus", property(_refuse)):
-        page = lh.report(run)
+        page = lh.contrib.page.report(run)
     (found,) = told(page)["runs"]
     assert found["unread"] == page.unread["run"] == "the text is not here"
     assert found["sentences"] == []
@@ -132,11 +137,11 @@ def test_a_run_whose_text_is_gone_still_tells_what_it_reported(tmp_path: Path) -
     assert "grid" not in found
 
 
-def _refuse(run: lh.Run) -> None:
+def _refuse(run: Run) -> None:
     raise ValueError("the text is not here")
 
 
-def test_options_out_of_range_are_refused(runs: list[lh.Run]) -> None:
+def test_options_out_of_range_are_refused(runs: list[Run]) -> None:
     for options, words in (
         ({"sentences": 0}, "sentences must be at least 1"),
         ({"draws": 1}, "draws must be at least 2"),
@@ -145,20 +150,22 @@ def test_options_out_of_range_are_refused(runs: list[lh.Run]) -> None:
         ({"part": "all"}, "part must be one of train, valid, test; got 'all'"),
     ):
         with pytest.raises(ValueError, match=words):
-            lh.report(runs[0], **options)
+            lh.contrib.page.report(runs[0], **options)
     with pytest.raises(ValueError, match="runs must be at least one"):
-        lh.report([])
+        lh.contrib.page.report([])
     with pytest.raises(ValueError, match="its folder, or a list of such, got 3"):
         unchecked(_open_runs)(3)
     with pytest.raises(ValueError, match="every run must be given once"):
-        lh.report([runs[0], runs[0]])
+        lh.contrib.page.report([runs[0], runs[0]])
 
 
 @pytest.mark.parametrize("slices", [False, True])
 def test_heads_that_do_not_attend_have_figures_and_no_maps(tmp_path: Path, slices: bool) -> None:
     network = sizes(mixers="ngram", windows="2", ngram_slices=slices)
     corpus = small_corpus(text=True)
-    (found,) = told(lh.report(make_run(tmp_path / "run", corpus, network=network), draws=2))["runs"]
+    (found,) = told(
+        lh.contrib.page.report(make_run(tmp_path / "run", corpus, network=network), draws=2)
+    )["runs"]
     assert not any(block["attends"] for block in found["grid"]["blocks"])
     assert set(found["grid"]["values"]) == {"kl", "importance"}
     assert found["pairs"] == {}
@@ -168,8 +175,8 @@ def test_heads_that_do_not_attend_have_figures_and_no_maps(tmp_path: Path, slice
 @pytest.mark.parametrize("aligned", ["", "one head"])
 def test_a_run_on_another_device_has_the_same_page(tmp_path: Path, aligned: str) -> None:
     run = make_run(tmp_path / "run", small_corpus(), "delta" if aligned else "independent", aligned)
-    here = lh.report(run, shown=2, draws=2)
+    here = lh.contrib.page.report(run, shown=2, draws=2)
     with second_device() as device:
         run.model.to(device.name)
         run.guide.to(device.name)
-        assert told(lh.report(run, shown=2, draws=2)) == told(here)
+        assert told(lh.contrib.page.report(run, shown=2, draws=2)) == told(here)

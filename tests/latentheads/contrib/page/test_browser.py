@@ -72,7 +72,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory, copied: Any) -> lh.ReportPage:
+def page(tmp_path_factory: pytest.TempPathFactory, copied: Any) -> lh.contrib.page.ReportPage:
     place = tmp_path_factory.mktemp("runs")
     runs = [
         make_run(place / "pairs", small_corpus(long=True), selection=SELECTION),
@@ -80,11 +80,13 @@ def page(tmp_path_factory: pytest.TempPathFactory, copied: Any) -> lh.ReportPage
         make_run(place / "text", small_corpus(text=True), perplexity=[PERPLEXITY]),
     ]
     runs.insert(2, copied)
-    return lh.report(runs, shown=3, draws=3)
+    return lh.contrib.page.report(runs, shown=3, draws=3)
 
 
 @pytest.fixture(scope="module")
-def seen(page: lh.ReportPage, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def seen(
+    page: lh.contrib.page.ReportPage, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     """What every view says that it has drawn, by run and view."""
     file = tmp_path_factory.mktemp("page") / "report.html"
     page.save(file)
@@ -129,7 +131,7 @@ def test_words_that_are_rather_copied_are_marked(seen: dict[str, Any], copied: A
 
 def test_probabilities_of_gates_stand_below_each_sentence(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", small_corpus(), "delta", "two bernoulli blocks")
-    lh.report(run, tmp_path / "page.html", shown=3, draws=2)
+    lh.contrib.page.report(run, tmp_path / "page.html", shown=3, draws=2)
     body = body_of(tmp_path / "page.html", "#view=sentences")
     assert "errors" not in body
     (data,) = (view for view in re.findall(r"<section[^>]*>", body["dom"]) if "data-cells" in view)
@@ -234,7 +236,7 @@ frame.addEventListener("load", () => setTimeout(() => {{
 
 
 def test_a_frame_of_a_notebook_follows_its_address_to_a_map_of_200_by_60(
-    page: lh.ReportPage, tmp_path: Path
+    page: lh.contrib.page.ReportPage, tmp_path: Path
 ) -> None:
     address = "run=0&view=head&sentence=2&block=decoder.0.cross&head=1&row=59&draw=2&theme=dark"
     file = tmp_path / "notebook.html"
@@ -249,7 +251,7 @@ def test_runs_of_different_texts_are_told_apart_and_classes_are_named(tmp_path: 
     for name, text in (("one", "abc"), ("two", "abd")):
         runs.append(make_run(tmp_path / name, small_corpus()))
         (tmp_path / name / "corpus.json").write_text(json.dumps({"test": text}), "utf-8")
-    lh.report(runs, tmp_path / "page.html", shown=1, draws=2, sentences=2)
+    lh.contrib.page.report(runs, tmp_path / "page.html", shown=1, draws=2, sentences=2)
     dom = body_of(tmp_path / "page.html")["dom"]
     assert "reported on different test texts" in dom
     training = body_of(tmp_path / "page.html", "#view=training")["dom"]
@@ -257,7 +259,7 @@ def test_runs_of_different_texts_are_told_apart_and_classes_are_named(tmp_path: 
     assert 'aria-label="Bound of every run' not in training
     assert "class_path:" not in dom.partition("</script>")[2].rpartition("<script")[0]
     (tmp_path / "two" / "corpus.json").write_text(json.dumps({"test": "abc"}), "utf-8")
-    lh.report(runs, tmp_path / "page.html", shown=1, draws=2, sentences=2)
+    lh.contrib.page.report(runs, tmp_path / "page.html", shown=1, draws=2, sentences=2)
     assert "reported on different test texts. " not in body_of(tmp_path / "page.html")["dom"]
     assert 'class="warning"' not in body_of(tmp_path / "page.html")["dom"]
     training = body_of(tmp_path / "page.html", "#view=training")["dom"]

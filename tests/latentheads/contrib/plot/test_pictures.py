@@ -164,8 +164,8 @@ def test_inclusion_stands_above_the_width_of_its_interval() -> None:
 
 def test_posteriors_of_blocks_are_drawn_as_they_are_returned() -> None:
     likelihoods = torch.tensor([[0.0, 2.0, 1.0, 2.5], [0.5, 0.0, 1.0, 0.0]]).double()
-    block = lh.Block("decoder-cross", 1, 2)
-    posterior = lh.HeadPosterior([block], likelihoods, torch.ones(2).double())
+    block = lh.models.Block("decoder-cross", 1, 2)
+    posterior = lh.latents.HeadPosterior([block], likelihoods, torch.ones(2).double())
     figure: Any = plot.draw_head_posteriors({block.name: posterior})
     one, other = (axis.images[0].get_array() for axis in figure.axes)
     torch.testing.assert_close(torch.tensor(one[-1]), posterior.inclusion, check_dtype=False)
@@ -177,8 +177,8 @@ def test_posteriors_of_blocks_are_drawn_as_they_are_returned() -> None:
 
 def test_the_covariance_of_heads_is_a_matrix_without_its_diagonal() -> None:
     likelihoods = torch.tensor([[0.0, 2.0, 2.0, 2.5]]).double()
-    block = lh.Block("decoder-cross", 1, 2)
-    posterior = lh.HeadPosterior([block], likelihoods, torch.ones(1).double())
+    block = lh.models.Block("decoder-cross", 1, 2)
+    posterior = lh.latents.HeadPosterior([block], likelihoods, torch.ones(1).double())
     figure: Any = plot.draw_covariance(posterior, "here")
     axis, _ = figure.axes
     cells = axis.images[0].get_array()

@@ -9,16 +9,16 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from latentheads import Batch, WithSelection, terms
-from latentheads.batch import PAD
+from latentheads.batch import PAD, Batch
 from latentheads.contrib.speech.front_end import SpeechOptions
 from latentheads.contrib.speech.subsampler import subsampled_length
 from latentheads.decoding.beam_search import beam_search
 from latentheads.guides import Tied
-from latentheads.inference.bound import traces
+from latentheads.inference.bound import terms, traces
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.gates.options import GateOptions
+from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import PRIORS, Network, Translation, make_prior
 from latentheads.models.layers import Stack

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads import WithSelection, terms
 from latentheads.contrib.speech.data import Speech
 from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate
@@ -18,6 +17,8 @@ from latentheads.corpora.vocabulary import Tagged
 from latentheads.data import Tasks
 from latentheads.data.in_memory import data_of
 from latentheads.decoding.beam_search import beam_search
+from latentheads.inference.bound import terms
+from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import Translation
 from latentheads.runs.build import make_model

@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from latentheads import Batch, terms
+from latentheads.batch import Batch
 from latentheads.guides import GUIDES
-from latentheads.inference.bound import Terms
+from latentheads.inference.bound import Terms, terms
 from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.distribution import CategoricalParameters
 from tests.guides.attached import attach

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from latentheads import Batch
+from latentheads.batch import Batch
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from latentheads import Batch
+from latentheads.batch import Batch
 from latentheads.guides import GUIDES
 from latentheads.inference.evaluation import Report, evaluate
 from tests.docs.pages import RESULTS, rows_of

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import latentheads as lh
-from latentheads import Batch
+from latentheads.batch import Batch
 from latentheads.guides import Exact
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from tests.latentheads.latents.alignments.models import MIXTURE, SHAPES, SOFT, aligned
@@ -42,7 +42,7 @@ def test_log_p_is_a_mixture_of_softmaxes(kind: str, shape: str, batch: Batch) ->
 
 def test_its_exact_guide_lacks_nothing_and_it_has_no_links() -> None:
     corpus = lh.data.Grammar(sentences=7, held_out=3).load()
-    options = lh.AlignmentOptions(1, prior={"class": "mixture", "components": 3})
+    options = lh.latents.AlignmentOptions(1, prior={"class": "mixture", "components": 3})
     model = lh.models.Translation.of(corpus, latents=[options], width=6, heads=2)
     assert lh.evaluate(model, Exact(model), corpus.test).gap == 0
     with pytest.raises(ValueError, match="no latent alignments, and so no posterior"):

@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads import Batch, Head_ELBO, terms
+from latentheads.batch import Batch
 from latentheads.guides import GUIDES
 from latentheads.handlers import SharedSamples
-from latentheads.inference.bound import traces
+from latentheads.inference.bound import terms, traces
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.alignments import pass_samples
 from latentheads.latents.alignments.pass_samples import (
     kl_enumeration,

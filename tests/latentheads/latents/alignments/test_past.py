@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads import Batch
+from latentheads.batch import Batch
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.alignments import passes
 from latentheads.latents.alignments.jumps import JumpsAfterNull

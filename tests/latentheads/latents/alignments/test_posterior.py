@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads import Batch
+from latentheads.batch import Batch
 from latentheads.latents.alignments.posterior import _PairScores
 from tests.guides.attached import attach
 from tests.latentheads.latents.alignments.models import SHAPES, aligned

@@ -37,9 +37,9 @@ def language_model(blocks: str = "decoder.0.self", **changes: Any) -> Any:
     return jiggle(model, 0.4).double().eval()
 
 
-def texts() -> lh.Batch:
+def texts() -> lh.data.Batch:
     batch = small_batch()
-    return lh.Batch(batch.target, index=batch.index)
+    return lh.data.Batch(batch.target, index=batch.index)
 
 
 def attach(model: Any, name: str = "cascaded", **options: Any) -> Any:
@@ -59,7 +59,7 @@ def every_subset(heads: int) -> Iterator[tuple[float, ...]]:
         yield bits[::-1]
 
 
-def log_likelihood_by_hand(model: Any, batch: lh.Batch, gates: tuple[float, ...]) -> Tensor:
+def log_likelihood_by_hand(model: Any, batch: lh.data.Batch, gates: tuple[float, ...]) -> Tensor:
     """Log p(y | x, b) of every sentence: a pass of its own, of the whole network."""
     row, choices = torch.tensor(gates, dtype=torch.float64), {}
     for block in gates_of(model).addresses:
@@ -84,7 +84,7 @@ def log_prior_by_hand(model: Any, gates: tuple[float, ...]) -> Tensor:
     return total
 
 
-def log_joint_by_hand(model: Any, batch: lh.Batch) -> Tensor:
+def log_joint_by_hand(model: Any, batch: lh.data.Batch) -> Tensor:
     """Log p(y, b | x) of every sentence and subset."""
     subsets = every_subset(sum(gates_of(model).heads))
     rows = [log_likelihood_by_hand(model, batch, b) + log_prior_by_hand(model, b) for b in subsets]

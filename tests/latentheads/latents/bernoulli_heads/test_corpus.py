@@ -36,7 +36,7 @@ def made_up(sentences: int = 7, heads: int = 3, **options: Any) -> HeadPosterior
     return HeadPosterior([block], log_likelihoods, torch.ones(sentences).double(), **options)
 
 
-def by_choices(model: Any, batch: lh.Batch, blocks: list[HeadBlock]) -> Tensor:
+def by_choices(model: Any, batch: lh.data.Batch, blocks: list[HeadBlock]) -> Tensor:
     """Log p(y | x, b) of every sentence and subset, a pass of the whole network each."""
     columns = []
     for gates in every_subset(sum(module.num_active_heads for module in blocks)):
@@ -44,7 +44,7 @@ def by_choices(model: Any, batch: lh.Batch, blocks: list[HeadBlock]) -> Tensor:
         for module in blocks:
             number = module.num_active_heads
             choices[module.block.name], row = Choice(row[:number]), row[number:]
-        with torch.no_grad(), lh.PlugIn():
+        with torch.no_grad(), lh.inference.PlugIn():
             tokens = model.token_distribution(batch, choices)
             log_p = getattr(tokens, "log_evidence", tokens.log_prob)(batch.scored)
         columns.append(log_p)
@@ -56,7 +56,7 @@ def blocks_of(model: Any, *names: str) -> list[HeadBlock]:
 
 
 def aligned() -> Any:
-    options = [lh.AlignmentOptions(blocks=1, width=4)]
+    options = [lh.latents.AlignmentOptions(blocks=1, width=4)]
     arguments = SOURCE_TYPES, TARGET_TYPES, sizes()
     return jiggle(Translation(*arguments, latents=options), 0.3).double()
 
@@ -88,7 +88,7 @@ def test_blocks_are_named_in_a_list_or_a_text() -> None:
 
 
 def test_of_a_language_model_and_after_heads_were_removed() -> None:
-    batch = lh.Batch(small_batch().target)
+    batch = lh.data.Batch(small_batch().target)
     model = build("language-model", "cascaded").eval()
     remove_heads(model, {"decoder.1.self": [0, 2]})
     posterior = lh.head_posterior(model, [batch])
@@ -111,7 +111,7 @@ def test_of_a_network_of_transformers(kind: str) -> None:
         expected = by_choices(model, batch, [block])
     torch.testing.assert_close(posterior.log_likelihoods, expected)
     assert posterior.log_likelihoods.std(-1).min() > 1e-6
-    lh.plain(model)
+    lh.contrib.hf.plain(model)
 
 
 def test_lower_layers_of_a_network_of_transformers_run_once() -> None:
@@ -122,14 +122,14 @@ def test_lower_layers_of_a_network_of_transformers_run_once() -> None:
     batch = model.batch({"input_ids": IDS, "attention_mask": REAL})
     lh.head_posterior(model, [batch], "decoder.2.self")
     assert (calls.count(0), calls.count(1), calls.count(2)) == (1, 1, 1 + 8)
-    lh.plain(model)
+    lh.contrib.hf.plain(model)
 
 
 def test_sentences_stand_in_the_order_of_the_corpus() -> None:
     model, batch = build(prior="delta").eval(), small_batch()
     whole = lh.head_posterior(model, [batch]).log_likelihoods
     indexed = [
-        lh.Batch(b.target, b.source, torch.tensor(index), 3)
+        lh.data.Batch(b.target, b.source, torch.tensor(index), 3)
         for b, index in ((rows(batch, [2]), [2]), (rows(batch, [0, 1]), [0, 1]))
     ]
     torch.testing.assert_close(lh.head_posterior(model, indexed).log_likelihoods, whole)
@@ -137,11 +137,11 @@ def test_sentences_stand_in_the_order_of_the_corpus() -> None:
 
 def test_each_block_alone() -> None:
     model = build(prior="delta").eval()
-    posteriors = lh.head_posteriors(model, BATCHES, tau=3.0, rate=0.7)
+    posteriors = lh.latents.head_posteriors(model, BATCHES, tau=3.0, rate=0.7)
     assert list(posteriors) == [module.block.name for module in model.head_blocks]
     one = lh.head_posterior(model, BATCHES, "encoder.0.self", tau=3.0, rate=0.7)
     torch.testing.assert_close(posteriors["encoder.0.self"].inclusion, one.inclusion)
-    assert list(lh.head_posteriors(model, BATCHES, "decoder.0.self")) == ["decoder.0.self"]
+    assert list(lh.latents.head_posteriors(model, BATCHES, "decoder.0.self")) == ["decoder.0.self"]
 
 
 def test_bayes_rule_by_hand() -> None:
@@ -285,7 +285,7 @@ def test_numbers_without_a_subset_or_without_end(work: Any, message: str) -> Non
         work(made_up())
 
 
-@pytest.mark.parametrize("function", [lh.head_posterior, lh.head_posteriors])
+@pytest.mark.parametrize("function", [lh.head_posterior, lh.latents.head_posteriors])
 def test_a_guide_in_place_of_a_model(function: Any) -> None:
     guide = attach("cascaded", build())
     with pytest.raises(ValueError, match=r"^model must be one of heads, .*, got Cascaded$"):
@@ -306,7 +306,7 @@ def test_progress_counts_the_sentences_of_all_blocks(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(progress, "EVERY", 0.0)
     monkeypatch.setattr(progress, "print_message", lambda line, file: lines.append(line))
     model, names = build(prior="delta").eval(), ("encoder.0.self", "decoder.0.self")
-    lh.head_posteriors(model, iter(BATCHES), names)
+    lh.latents.head_posteriors(model, iter(BATCHES), names)
     assert [line.partition(",")[0] for line in lines] == [
         f"sentence {number} of 6" for number in (2, 3, 5, 6)
     ]

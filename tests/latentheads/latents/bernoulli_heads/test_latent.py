@@ -35,13 +35,13 @@ def test_sites_are_sampled_for_every_sentence() -> None:
 
 
 def test_noise_of_logits_is_refused() -> None:
-    latents = [lh.LogitsOptions(), BernoulliHeadsOptions()]
+    latents = [lh.latents.LogitsOptions(), BernoulliHeadsOptions()]
     model = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents).eval()
     with pytest.raises(ValueError, match="attention logits must have prior delta"):
         model(small_batch())
 
 
-@pytest.mark.parametrize("other", [GateOptions(), lh.AlignmentOptions()])
+@pytest.mark.parametrize("other", [GateOptions(), lh.latents.AlignmentOptions()])
 def test_other_latents_of_its_role_are_excluded(other: Any) -> None:
     for pair in ([other, BernoulliHeadsOptions()], [BernoulliHeadsOptions(), other]):
         with pytest.raises(ValueError, match="exclude each other"):
@@ -92,14 +92,14 @@ def test_samples_of_the_target_are_given_the_sampled_gates() -> None:
 
 
 def log_p(model: Any, source: list[int], tokens: tuple[int, ...]) -> float:
-    batch = lh.Batch.of([list(tokens)], [source])
+    batch = lh.data.Batch.of([list(tokens)], [source])
     with torch.no_grad():
         return float(model.token_distribution(batch).log_evidence(batch.scored))
 
 
 def test_beams_are_scored_by_the_sum_over_subsets() -> None:
     model, sources = build(BLOCKS), [[4, 5, 6, 2], [7, 2]]
-    batch = lh.Batch.of([[2], [2]], sources)
+    batch = lh.data.Batch.of([[2], [2]], sources)
     with torch.no_grad():
         found = beam_search(model, batch, 3, max_tokens=4)
     for source, hypotheses in zip(sources, found, strict=True):
@@ -114,7 +114,7 @@ def test_beams_are_scored_by_the_sum_over_subsets() -> None:
 
 def test_a_language_model_continues_texts_that_end_at_different_times() -> None:
     model = language_model()
-    batch = lh.Batch(torch.tensor([[5, 6, 7, 2], [8, 9, 2, 0], [9, 10, 11, 2]]))
+    batch = lh.data.Batch(torch.tensor([[5, 6, 7, 2], [8, 9, 2, 0], [9, 10, 11, 2]]))
     with torch.no_grad():
         state = model.begin(batch)
         first = model.step(batch.decoder_input[:, :2], state)

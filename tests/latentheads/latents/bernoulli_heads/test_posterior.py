@@ -66,7 +66,7 @@ def test_heads_depend_on_what_the_structure_says(structure: str) -> None:
     assert (covariance.abs() > 1e-6) == (structure == "autoregressive")
 
 
-def with_other(batch: lh.Batch, side: str) -> lh.Batch:
+def with_other(batch: lh.data.Batch, side: str) -> lh.data.Batch:
     tokens = getattr(batch, side).clone()
     tokens[0, 0] = 7
     return replace(batch, **{side: tokens})

@@ -51,19 +51,19 @@ def build(kind: str, prior: Any = "independent", size: float = 0.3, **options: A
     return jiggle(model, size).double().eval()
 
 
-def batch_of(kind: str) -> lh.Batch:
+def batch_of(kind: str) -> lh.data.Batch:
     """Sentences whose targets repeat tokens of the source, and of their own past."""
     targets, sources = [[5, 6, 5, 2], [8, 8, 2]], [[4, 5, 6, 2], [7, 8, 2]]
-    return lh.Batch.of(targets, sources if kind == "translation" else None)
+    return lh.data.Batch.of(targets, sources if kind == "translation" else None)
 
 
-def enumerable_batch(kind: str) -> lh.Batch:
+def enumerable_batch(kind: str) -> lh.data.Batch:
     """Short targets of one length, as enumeration needs, of sources that have different ones."""
     targets, sources = [[5, 5], [8, 2], [8, 8]], [[4, 5], [2], [8, 5]]
-    return lh.Batch.of(targets, sources if kind == "translation" else None)
+    return lh.data.Batch.of(targets, sources if kind == "translation" else None)
 
 
-def by_loops(model: Any, batch: lh.Batch) -> Tensor:
+def by_loops(model: Any, batch: lh.data.Batch) -> Tensor:
     """log p of every sentence: the forward algorithm over all choices, as the docstrings say."""
     heads = model.latents["copy"]
     hidden = heads.with_generate(model.hidden(batch))
@@ -445,7 +445,7 @@ def test_words_of_two_vocabularies_are_found_by_their_spelling(form: str) -> Non
     for index, found in enumerate(heads.target_ids.tolist()):
         word = corpus.source.words[index]
         assert found == (corpus.target.words.index(word) if word in corpus.target.words else -1)
-    batch = next(iter(lh.batches(corpus.valid, 99, shuffle=False)))
+    batch = next(iter(lh.data.batches(corpus.valid, 99, shuffle=False)))
     jiggle(model, 0.3).double().eval()
     bound = lh.terms(model, Exact(model), batch).elbo
     scores = model.step(batch.decoder_input, model.begin(batch))

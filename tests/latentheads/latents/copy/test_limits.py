@@ -18,7 +18,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def build(kind: str, prior: Any = "independent") -> Any:
-    latents = [lh.CopyOptions(prior=prior)]
+    latents = [lh.latents.CopyOptions(prior=prior)]
     if kind == "translation":
         model: Any = Translation(TARGET_TYPES, TARGET_TYPES, sizes(), latents=latents)
     else:
@@ -26,9 +26,9 @@ def build(kind: str, prior: Any = "independent") -> Any:
     return jiggle(model, 0.4).double().eval()
 
 
-def batch_of(kind: str) -> lh.Batch:
+def batch_of(kind: str) -> lh.data.Batch:
     batch = small_batch()
-    return batch if kind == "translation" else lh.Batch(batch.target, index=batch.index)
+    return batch if kind == "translation" else lh.data.Batch(batch.target, index=batch.index)
 
 
 @every_kind

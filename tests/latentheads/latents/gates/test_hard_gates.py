@@ -10,11 +10,13 @@ import pyro
 import pytest
 import torch
 
-from latentheads import Batch, Head_ELBO, PlugIn
+from latentheads.batch import Batch
 from latentheads.decoding.beam_search import beam_search
 from latentheads.families import Family, Identity, Point, RunningSum
+from latentheads.handlers import PlugIn
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
+from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.gates.hard_gates import GateController, Gating
 from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.latent import Logits

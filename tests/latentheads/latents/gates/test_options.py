@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-import latentheads as lh
 from latentheads.guides import Tied
 from latentheads.latents.gates.hard_concrete import HardConcrete
 from latentheads.latents.gates.options import GateOptions, TargetHeads
 from latentheads.models import LanguageModel, Translation
 from latentheads.options import OptionError
 from latentheads.runs.settings import Settings
+from latentheads.training.callbacks import Callback
 from latentheads.training.checkpoints import weights
 from tests.experiments.programs import TINY, report_of, results_of, status_of
 from tests.latentheads.runs.trained import load
@@ -169,7 +169,7 @@ def test_training_begins_with_the_weights_of_a_run(runs: Path, tmp_path: Path) -
         assert torch.equal(family.logits, other.logits)
 
 
-class StopsAfter(lh.Callback):
+class StopsAfter(Callback):
     def __init__(self, step: int) -> None:
         self.step = step
 

@@ -11,12 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from latentheads import Batch, Block, HeadContext
+from latentheads.batch import Batch
+from latentheads.distributions import HeadContext
 from latentheads.guides import GUIDES
 from latentheads.inference.bound import traces
 from latentheads.latents.logits.latent import Logits
 from latentheads.mask import AttentionMask
 from latentheads.models import PRIORS, LanguageModel, Network, Translation, make_prior
+from latentheads.names import Block
 from tests.tiny import NOISY, build, context
 from tests.typechecking import unchecked
 

@@ -14,15 +14,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads import AlignmentOptions, Batch, Head_ELBO, PlugIn, fit
+from latentheads.batch import Batch
 from latentheads.guides import Tied
-from latentheads.handlers import SharedSamples
+from latentheads.handlers import PlugIn, SharedSamples
 from latentheads.inference.bound import closed_form
+from latentheads.inference.objective import Head_ELBO
+from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.selection.objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.latents.selection.strategies import Strategy, make_selector
 from latentheads.models import Translation, make_prior
+from latentheads.training.fit import fit
 from tests.tiny import SOURCE_TYPES, SOURCES, TARGET_TYPES, TARGETS, attach, jiggle, sizes
 
 SITE = "encoder.0.self.selection"
