@@ -90,10 +90,8 @@ def head_lines() -> list[str]:
 def stability_lines() -> list[str]:
     """A line for each method: agreement by number of sentences."""
     sizes = read("stability")
-    return [
-        f"| {method} | {' | '.join(format(sizes[size][method]['jaccard'], '.2f') for size in sizes)} |"
-        for method in sizes["5"]
-    ]
+    rows = {name: [sizes[size][name]["jaccard"] for size in sizes] for name in sizes["5"]}
+    return [f"| {name} | {' | '.join(f'{x:.2f}' for x in row)} |" for name, row in rows.items()]
 
 
 TABLES = {
