@@ -35,7 +35,7 @@ def test_every_cell_is_the_entry_of_its_words(
 def test_padding_has_an_entry_of_its_own() -> None:
     (batch,) = make_bitext(PAIRS).batches
     assert batch.indices == (2, 0)
-    assert (batch.cells == 3).tolist() == [
+    assert (batch.entries == 3).tolist() == [
         [[False, True], [False, True]],
         [[False] * 2, [True] * 2],
     ]
