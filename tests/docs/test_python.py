@@ -14,6 +14,7 @@ import torch
 from pyro import poutine
 
 import latentheads as lh
+from latentheads.contrib.circuits import circuit_posterior
 from latentheads.corpora import batches
 from latentheads.distributions import NormalHeads
 from latentheads.families import Gaussian, HeadScale, Identity
@@ -37,6 +38,7 @@ SHOWN = {
     "docs/api.md": 1,
     "docs/architecture.md": 1,
     "docs/bernoulli-heads.md": 3,
+    "docs/circuits.md": 3,
     "docs/comparing.md": 1,
     "docs/copy.md": 1,
     "docs/first-hour.md": 3,
@@ -126,6 +128,18 @@ def test_a_copy_head_has_a_posterior_with_generate_in_front() -> None:
         bounds.append(float(lh.terms(model, guide, batch).elbo.sum()))
     exact = float(lh.terms(model, Exact(model), batch).elbo.sum())
     assert bounds[0] < bounds[1] < exact
+
+
+@pytest.mark.usefixtures("as_the_programs_do")
+def test_circuits_have_a_posterior(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for snippet in snippets("docs/circuits.md"):
+        run(snippet, names)
+    assert names["posterior"].labels == ["L0H2", "L1H0", "L1H1", "L1H2"]
+    exact = circuit_posterior(names["scorer"], penalty=0.003, tau=0.01)
+    torch.testing.assert_close(names["samples"].inclusion, exact.inclusion, rtol=0, atol=0.25)
+    assert names["importances"].scores.keys() == {(0, 2), (1, 0), (1, 1), (1, 2)}
 
 
 def test_subsets_of_heads_have_a_posterior() -> None:
