@@ -45,14 +45,14 @@ def _cells(summary: dict[str, Any]) -> str:
 
 
 def table_lines(part: str, name: str, kind: str) -> list[str]:
-    """A line for each method on a test set, and for each draw of labelled utterances."""
+    """A line for each method on a test set, and for each set of labelled utterances."""
     made = [
         f"| {title} | {_cells(read(part)['rivals'][name][rival][kind])} |"
         for rival, title in RIVALS.items()
     ]
     for number, draws in read(part)["heads"].items():
         for index, draw in enumerate(draws):
-            title = f"alignment heads, {number} labelled" if index == 0 else "another draw"
+            title = f"alignment heads, {number} labelled" if index == 0 else "other utterances"
             made.append(f"| {title} | {_cells(draw['tests'][name][kind])} |")
     return made
 

@@ -15,6 +15,7 @@ from pyro import poutine
 
 import latentheads as lh
 from latentheads.contrib.circuits import circuit_posterior
+from latentheads.contrib.heads.word_attention import ForcedExample
 from latentheads.corpora import batches
 from latentheads.distributions import NormalHeads
 from latentheads.families import Gaussian, HeadScale, Identity
@@ -28,6 +29,7 @@ from latentheads.metrics.scores import Scores
 from latentheads.models import Network, Translation, make_prior
 from latentheads.runs.results import Results
 from tests.docs.pages import PAGES, README, ROOT, Page
+from tests.latentheads.contrib.hf.networks import FRAMES, whisper
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import sizes, small_batch
 
@@ -49,6 +51,7 @@ SHOWN = {
     "docs/papers-in-miniature.md": 1,
     "docs/pretrained.md": 6,
     "docs/analysis.md": 3,
+    "docs/alignment-heads.md": 1,
     "docs/report.md": 1,
 }
 """Blocks of Python on every page; each is run below, or with the examples or the first hour."""
@@ -398,6 +401,14 @@ def test_heads_are_switched_off_and_scaled() -> None:
     assert not torch.equal(names["without"], network(input_ids=tokens).logits)
     assert names["text"].shape == (1, 7)
     assert names["factor"].grad.abs() > 0
+
+
+def test_alignment_heads_are_learned_from_an_example() -> None:
+    (snippet,) = snippets("docs/alignment-heads.md")
+    inputs = {"input_features": FRAMES[:1].double()}
+    example = ForcedExample(inputs, [1, 3, 5, 7, 1], [(1, 3), (3, 4)], starts=[0.5, 2.5])
+    names: dict[str, Any] = {"whisper": whisper().double().eval()}
+    run(snippet, names | {"examples": [example], "example": example})
 
 
 def test_a_pretrained_network_is_latent_trained_and_plain_again(
