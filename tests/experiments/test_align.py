@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 from latentheads.contrib.heads.word_alignment import align_texts
 from latentheads.experiments import align as program
 from latentheads.runs.loading import load_run
-from tests.experiments.processes import ended, fork_off, start
+from tests.experiments.processes import ended, start
 from tests.experiments.programs import assert_one_line, inside
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
 from tests.latentheads.runs.trained import train
@@ -219,21 +218,6 @@ def test_a_file_is_written_or_refused_before_training(
     assert (done.returncode == 0) == out.is_file() == ("training step" in done.stderr)
 
 
-def align_without_output(words: tuple[str, str]) -> None:
-    """As Python begins where standard output is closed."""
-    os.close(1)
-    sys.stdout = None
-    sys.exit(program.main(words))
-
-
-def test_closed_standard_output_is_one_line_before_training(
-    texts: tuple[str, str], tmp_path: Path
-) -> None:
-    said = tmp_path / "said"
-    assert ended(fork_off(align_without_output, texts, said=said)) == 2
-    assert said.read_text() == "align.py: error: standard output is closed, and it is needed\n"
-
-
 @pytest.mark.parametrize("failing", ["keep", "scores", "out"])
 def test_what_cannot_be_written_after_training_takes_nothing_else_along(
     failing: str, texts: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -311,7 +295,6 @@ def test_a_stopped_training_leaves_no_file(tmp_path: Path) -> None:
         ("EN DE --aligner NONE --keep OUT", "--keep has no effect with --aligner"),
         ("EN DE --aligner NONE --runs A B", "--aligner and --runs both say what aligns"),
         ("EN DE --runs A B --guide tied", "--guide has no effect with --runs"),
-        ("EN DE --runs NONE NONE", "NONE"),
         ("EN DE --out NONE/links", "--out: cannot write"),
         ("EN DE --out OUT --scores OUT", "need a file each"),
     ],

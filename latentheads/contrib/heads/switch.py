@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from latentheads.contrib.heads.interventions import Intervention, intervene
 from latentheads.contrib.hf.addresses import Address, find_heads
 from latentheads.errors import shown
 from latentheads.names import ATTENTION_TYPES
@@ -58,12 +59,13 @@ class NetworkHeads:
         blocks = (address.block for address in self.addresses.values())
         return f"NetworkHeads({', '.join(f'{block.name}: {block.heads}' for block in blocks)})"
 
-    def off(self, heads: Iterable[Head]) -> Any:
-        """Switches heads off within a ``with`` statement: their output is 0.
+    def off(self, heads: Iterable[Head], intervention: Intervention | None = None) -> Any:
+        """Switches heads off within a ``with`` statement: by default their output is 0.
 
         Args:
             heads: The heads: ``(9, 6)`` and ``"L9H6"`` are head 6 of layer 9, both from 0;
                 ``("decoder.9.cross", 6)`` names its block.
+            intervention: What stands in for them; None: :class:`.Zero`.
 
         Example:
             >>> with lh.heads(gpt2).off([(0, 1), "L1H0"]):
@@ -71,7 +73,15 @@ class NetworkHeads:
         """
         if isinstance(heads, str):
             raise ValueError(f"heads must be a list of heads, got a text: [{shown(heads)}]")
-        return self.scale(dict.fromkeys(heads, 0.0))
+        if intervention is None:
+            return self.scale(dict.fromkeys(heads, 0.0))
+        gates: dict[str, Tensor] = {}
+        for name, indices in self._group(heads).items():
+            projection: Any = self.addresses[name].projection
+            kept = torch.ones(self.addresses[name].block.heads, dtype=torch.bool)
+            kept[list(indices)] = False
+            gates[name] = kept.to(projection.weight.device)
+        return intervene(intervention, self.addresses, gates)
 
     @contextmanager
     def scale(self, factors: Mapping[Head, float | Tensor]) -> Iterator[None]:
@@ -80,18 +90,23 @@ class NetworkHeads:
         Args:
             factors: The factor of each head that is named; a tensor may need a gradient.
         """
-        by_block: dict[str, dict[int, float | Tensor]] = {}
-        for head, factor in factors.items():
-            name, index = self.find(head)
-            if index in by_block.setdefault(name, {}):
-                raise ValueError(f"head {shown(head)} is named twice")
-            by_block[name][index] = factor
         with ExitStack() as hooks:
-            for name, block_factors in by_block.items():
+            for name, heads in self._group(factors).items():
                 projection = self.addresses[name].projection
+                block_factors = {index: factors[head] for index, head in heads.items()}
                 hook = _ScaledHeads(self.addresses[name], block_factors)
                 hooks.callback(projection.register_forward_pre_hook(hook).remove)
             yield
+
+    def _group(self, heads: Iterable[Head]) -> dict[str, dict[int, Head]]:
+        """Heads by the name of their block and their index."""
+        by_block: dict[str, dict[int, Head]] = {}
+        for head in heads:
+            name, index = self.find(head)
+            if index in by_block.setdefault(name, {}):
+                raise ValueError(f"head {shown(head)} is named twice")
+            by_block[name][index] = head
+        return by_block
 
     def find(self, head: Head) -> tuple[str, int]:
         """The name of a head's block, and its index.

@@ -76,7 +76,10 @@ class _PairScores(nn.Module):
                 if the posterior is not conditioned on the word.
         """
         both = self.word(word).unsqueeze(-2) * self.before(memory).unsqueeze(-3)
-        scores = full_precision(both @ self.own(memory).mT.unsqueeze(-3))
+        keys = memory.shape[-2]
+        # one product for all words: a product for each would copy the positions' states
+        products = both.flatten(-3, -2) @ self.own(memory).mT
+        scores = full_precision(products.unflatten(-2, (-1, keys)))
         if self.explained is not None:
             lower, own = evidence
             # explaining away: a head need not explain a word that the lower head explains

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 
 class LowerLayers:
@@ -46,10 +46,15 @@ class LowerLayers:
         self.is_recorded = True
 
     @contextmanager
-    def replay(self) -> Iterator[None]:
-        """Context of passes in which the recorded layers return what was recorded."""
+    def replay(self, copies: int = 1) -> Iterator[None]:
+        """Context of passes in which the recorded layers return what was recorded.
+
+        Args:
+            copies: The batch of these passes is that of the recorded one, so often over.
+        """
         with ExitStack() as patches:
             for layer, output in self._outputs.items():
+                output = output if copies == 1 else _repeat_rows(output, copies)
                 patches.enter_context(_returning(layer, output))
             yield
 
@@ -83,6 +88,15 @@ def _layers_of(model: nn.Module) -> Iterator[nn.Module]:
             for layer in module:
                 if layer._compiled_call_impl is None:
                     yield layer
+
+
+def _repeat_rows(output: Any, copies: int) -> Any:
+    """The output of a layer for a batch that is repeated."""
+
+    def repeat(leaf: Any) -> Any:
+        return leaf.repeat(copies, *(1,) * (leaf.ndim - 1)) if isinstance(leaf, Tensor) else leaf
+
+    return tree_map(repeat, output)
 
 
 @contextmanager

@@ -1,0 +1,139 @@
+"""Circuits with posteriors: which heads of SmolLM2-135M three tasks need, and how sure that is.
+
+    python experiments/studies/prepare.py smollm2
+    python experiments/studies/head_circuits.py tables data/smollm2 --tasks agreement --layers 26,27
+
+tables: the divergence from the whole network and the logit difference of every prompt with all 512
+subsets of a layer's heads, one file a layer; goes on where it was stopped. attributions: scores of
+single heads of every prompt. report: everything that is made of both files, as JSON; needs no
+network. planted: circuits of small networks that were trained with some heads off.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from latentheads.checks import check_choice, split_items
+from latentheads.contrib.page.facts import get_revision
+from latentheads.experiments.cli.errors import error_handling
+from latentheads.experiments.cli.parser import Parser
+from latentheads.experiments.studies.circuits.attribution import head_attributions
+from latentheads.experiments.studies.circuits.planted import planted_circuit
+from latentheads.experiments.studies.circuits.report import make_report
+from latentheads.experiments.studies.circuits.tables import (
+    PROMPTS,
+    compute_table,
+    write_table,
+)
+from latentheads.experiments.studies.circuits.tasks import TASKS, make_prompts
+from latentheads.packages import import_optional
+
+INTERVENTIONS = ("counterfactual", "mean", "zero", "window")
+PARTS = ("tables", "attributions", "planted", "report")
+GROUPS = {
+    "tables": ("tasks", "layers", "interventions", "prompts"),
+    "planted": ("seeds", "steps"),
+    "report": ("results",),
+    "output": ("out", "help"),
+}
+
+
+def make_parser() -> Parser:
+    """Makes the parser."""
+    parser = Parser("head_circuits.py", __doc__, GROUPS, "[options] PART [NETWORK]")
+    add = parser.add_argument
+    add("part", choices=PARTS)
+    add("network", nargs="?", default="data/smollm2", help="folder of the network")
+    add("--tasks", default=",".join(TASKS), help=f"some of {', '.join(TASKS)}")
+    add("--layers", default="27,26", help="layers, with commas between")
+    add("--interventions", default="counterfactual", help=f"some of {', '.join(INTERVENTIONS)}")
+    add("--prompts", type=int, default=0, help="prompts of a task (default: its own number)")
+    add("--seeds", type=int, default=12, help="small networks with planted circuits")
+    add("--steps", type=int, default=600, help="steps of their training")
+    add("--results", default="experiments/results/circuits", help="folder of the report")
+    add("--out", default="runs/circuits", help="folder of the tables")
+    return parser
+
+
+def load_network(path: str) -> tuple[Any, Any]:
+    """The network, frozen, and its tokenizer."""
+    transformers = import_optional("transformers")
+    network = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    return network.requires_grad_(False).eval(), tokenizer
+
+
+def write_tables(options: Any) -> None:
+    """Computes the tables that are missing."""
+    network, tokenizer = load_network(options.network)
+    for layer in map(int, split_items(options.layers)):
+        for task in split_items(options.tasks):
+            for intervention in split_items(options.interventions):
+                path = Path(options.out) / f"{task}-{layer}-{intervention}.json"
+                if path.exists():
+                    continue
+                number = options.prompts or PROMPTS[task]
+                table = compute_table(network, tokenizer, task, layer, intervention, number)
+                write_table(path, table)
+                print(f"{path}: {table['cpu_seconds']} CPU s", flush=True)
+
+
+def write_attributions(options: Any) -> None:
+    """Computes the scores of single heads."""
+    network, tokenizer = load_network(options.network)
+    for task in split_items(options.tasks):
+        path = Path(options.out) / f"{task}-attributions.json"
+        if path.exists():
+            continue
+        own, paired, texts = make_prompts(tokenizer, task, options.prompts or PROMPTS[task])
+        scores = head_attributions(network, own, paired)
+        rows = {name: values.tolist() for name, values in scores.items()}
+        write_table(path, {"task": task, "prompts": texts, "scores": rows})
+        print(path, flush=True)
+
+
+def write_planted(options: Any) -> None:
+    """Trains small networks with planted circuits, one file each."""
+    for seed in range(options.seeds):
+        path = Path(options.out) / f"planted-{seed}.json"
+        if not path.exists():
+            write_table(path, planted_circuit(seed, options.steps))
+            print(path, flush=True)
+
+
+def write_report(options: Any) -> None:
+    """Writes what the tables show, a file for each layer and one for each figure of all."""
+    folder = Path(options.results)
+    record = {"command": "head_circuits.py report", "revision": get_revision()}
+    for name, part in make_report(Path(options.out)).items():
+        write_table(folder / f"{name}.json", {**record, name: part})
+        print(folder / f"{name}.json", flush=True)
+
+
+WRITERS = {
+    "tables": write_tables,
+    "attributions": write_attributions,
+    "planted": write_planted,
+    "report": write_report,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    options = make_parser().parse_args(arguments)
+    with error_handling("head_circuits.py"):
+        for task in split_items(options.tasks):
+            check_choice("task", task, tuple(TASKS))
+        for intervention in split_items(options.interventions):
+            check_choice("intervention", intervention, INTERVENTIONS)
+        WRITERS[options.part](options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+r"""The posterior over subsets of heads of a network on the prompts of a task.
+
+.. math:: p(b \mid D) \propto p(b) \exp \Bigl(\tfrac1\tau
+              \sum_{i \in D} \bigl(\ell_i(b) - \lambda |b|\bigr)\Bigr)
+
+:math:`\ell_i(b)` is a log-likelihood of a prompt (:mod:`.likelihoods`). As it is largest with all
+heads, a head has a price :math:`\lambda`: on many prompts the posterior is the subset with the
+largest :math:`\mathbb E\,\ell(b) - \lambda |b|`, which is the aim of ACDC's threshold. This is a
+Gibbs posterior (Bissiri et al. 2016, https://arxiv.org/abs/1306.6430): its temperature is no
+matter of taste, but chosen so that probabilities are frequencies (:mod:`.calibration`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from latentheads.checks import check_number
+from latentheads.contrib.circuits.scorer import SubsetScorer
+from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
+from latentheads.latents.bernoulli_heads.options import check_number_of_subsets
+from latentheads.latents.bernoulli_heads.subsets import all_subsets
+
+
+@dataclass(frozen=True, repr=False)
+class CircuitPosterior(HeadPosterior):
+    """The posterior over all subsets of some heads.
+
+    Its sentences are prompts, its tokens the scored positions.
+
+    Attributes:
+        chosen: The block and the index of every head.
+        labels: Its label, such as L9H6.
+        price: Log-likelihood of a prompt that a head has to bring.
+        intervention: What stands in for a head that is off.
+        likelihood: The name of the log-likelihood.
+    """
+
+    chosen: Sequence[tuple[str, int]] = ()
+    labels: Sequence[str] = ()
+    price: float = 0.0
+    intervention: str = "zero"
+    likelihood: str = "kl"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("price", self.price)
+
+    def __repr__(self) -> str:
+        prompts, subsets = self.log_likelihoods.shape
+        inclusion = ", ".join(
+            f"{label} {probability:.3f}"
+            for label, probability in zip(self.labels, self.inclusion.tolist(), strict=True)
+        )
+        return (
+            f"CircuitPosterior({subsets:,} subsets, {prompts:,} prompts, {self.likelihood}, "
+            f"{self.intervention}, price {self.price:g}, tau {self.tau:g}; {inclusion})"
+        )
+
+    @property
+    def heads(self) -> list[tuple[str, int]]:
+        """The block and the index of every head."""
+        return list(self.chosen)
+
+    @property
+    def log_prior(self) -> Float[Tensor, " subset"]:
+        """Log p(b), with the price of its heads on all prompts."""
+        cost = self.price * len(self.tokens) / self.tau
+        return super().log_prior - cost * self.subsets.sum(-1)
+
+    def with_price(self, price: float) -> CircuitPosterior:
+        """The posterior with another price of a head; no pass of the network is needed."""
+        return replace(self, price=price)
+
+    def on(self, prompts: Tensor) -> CircuitPosterior:
+        """The posterior on some of the prompts.
+
+        Args:
+            prompts: Their indices, which may repeat.
+        """
+        rows, tokens = self.log_likelihoods[prompts], self.tokens[prompts]
+        return replace(self, log_likelihoods=rows, tokens=tokens)
+
+    @property
+    def best(self) -> Float[Tensor, " head"]:
+        """The gates of the subset with the largest mean log-likelihood less its price."""
+        return self.best_on(torch.arange(len(self.tokens))[None])[0]
+
+    def best_on(self, prompts: Int[Tensor, "resample prompt"]) -> Float[Tensor, "resample head"]:
+        """The best subset on each of several resamples of the prompts.
+
+        Args:
+            prompts: Indices of prompts, which may repeat.
+        """
+        mean = self._resample_weights(prompts) @ self.log_likelihoods / prompts.shape[1]
+        return self.subsets[(mean - self.price * self.subsets.sum(-1)).argmax(-1)]
+
+    def log_odds_on(
+        self, prompts: Int[Tensor, "resample prompt"]
+    ) -> Float[Tensor, "resample head"]:
+        """Log-odds of every head's inclusion, on each of several resamples of the prompts."""
+        log_prior = self.on(prompts[0]).log_prior
+        total = self._resample_weights(prompts) @ self.log_likelihoods
+        return self._log_odds((log_prior + total / self.tau).log_softmax(-1))
+
+    def _resample_weights(self, prompts: Tensor) -> Float[Tensor, "resample prompt"]:
+        """How often every prompt is in each resample."""
+        counts = self.log_likelihoods.new_zeros(len(prompts), len(self.tokens))
+        return counts.scatter_add(1, prompts, counts.new_ones(prompts.shape))
+
+
+def circuit_posterior(
+    scorer: SubsetScorer, price: float = 0.0, tau: float = 1.0, rate: float = 0.5
+) -> CircuitPosterior:
+    """Compute the posterior over all subsets of at most 12 heads.
+
+    Args:
+        scorer: The network, prompts, heads, intervention and likelihood.
+        price: Log-likelihood of a prompt that a head has to bring.
+        tau: The temperature: so many prompts count as one; see :func:`.calibrate`.
+        rate: The prior probability of a head.
+
+    Raises:
+        ValueError: There are too many heads: :func:`.smc` samples their subsets.
+
+    Example:
+        >>> circuits = lh.contrib.circuits
+        >>> prompts = circuits.Prompts.of([[3, 4, 5], [6, 7, 8]])
+        >>> scorer = circuits.SubsetScorer(gpt2, prompts, ["decoder.1.self"])
+        >>> posterior = circuits.circuit_posterior(scorer, price=1e-3)
+        >>> len(posterior.inclusion) == len(posterior.labels)
+        True
+    """
+    names = list(dict.fromkeys(name for name, _ in scorer.heads))
+    blocks = [
+        replace(scorer.addresses[name].block, heads=sum(name == n for n, _ in scorer.heads))
+        for name in names
+    ]
+    check_number_of_subsets(blocks)
+    subsets = all_subsets(len(scorer.heads), torch.empty((), dtype=torch.float64))
+    return CircuitPosterior(
+        blocks,
+        scorer(subsets).mT.contiguous(),
+        scorer.prompts.scored.sum(-1).double(),
+        tau,
+        rate,
+        scorer.heads,
+        scorer.labels,
+        price,
+        scorer.intervention.name,
+        scorer.likelihood.name,
+    )

@@ -1,0 +1,88 @@
+"""Prompts of a task, and the tokens that tell right from wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from latentheads.errors import shown
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Prompts of a task.
+
+    Attributes:
+        inputs: The arguments of the network, a row for each prompt; padding is on the right.
+        scored: True at the positions whose next token is scored; the same number in every prompt.
+        right: Tokens that are right after each prompt, filled up with -1; for a logit difference.
+        wrong: Tokens that are wrong.
+    """
+
+    inputs: Mapping[str, Tensor]
+    scored: Bool[Tensor, "prompt position"]
+    right: Int[Tensor, "prompt right"] | None = None
+    wrong: Int[Tensor, "prompt wrong"] | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in self.inputs.items():
+            if len(value) != len(self.scored):
+                raise ValueError(f"{name} has {len(value)} rows, scored has {len(self.scored)}")
+        counts = self.scored.sum(-1)
+        if len(counts) == 0 or not counts[0] or (counts != counts[0]).any():
+            raise ValueError("scored must be True at the same number of positions, at least one")
+
+    def __len__(self) -> int:
+        return len(self.scored)
+
+    def __getitem__(self, rows: Tensor | slice) -> Prompts:
+        """Some of the prompts."""
+        sides = {
+            name: None if tokens is None else tokens[rows]
+            for name, tokens in (("right", self.right), ("wrong", self.wrong))
+        }
+        inputs = {name: value[rows] for name, value in self.inputs.items()}
+        return replace(self, inputs=inputs, scored=self.scored[rows], **sides)
+
+    @classmethod
+    def of(
+        cls,
+        token_ids: Sequence[Sequence[int]],
+        right: Sequence[Sequence[int]] | None = None,
+        wrong: Sequence[Sequence[int]] | None = None,
+        pad: int = 0,
+    ) -> Prompts:
+        """Makes prompts whose last token's prediction is scored.
+
+        Args:
+            token_ids: The tokens of each prompt.
+            right: Tokens that are right after it.
+            wrong: Tokens that are wrong.
+            pad: A token for the end of shorter prompts; ``attention_mask`` hides it.
+
+        Example:
+            >>> right, wrong = [[1], [2]], [[2], [1]]
+            >>> prompts = lh.contrib.circuits.Prompts.of([[3, 4, 5], [6, 7]], right, wrong)
+            >>> prompts.scored.tolist()
+            [[False, False, True], [False, True, False]]
+        """
+        if not token_ids or not all(token_ids):
+            raise ValueError(f"a prompt has at least one token, got {shown(token_ids)}")
+        lengths = torch.tensor([len(tokens) for tokens in token_ids])
+        position = torch.arange(int(lengths.max()))
+        inputs = {
+            "input_ids": _fill_up(token_ids, pad),
+            "attention_mask": (position < lengths[:, None]).long(),
+        }
+        sides = [None if tokens is None else _fill_up(tokens, -1) for tokens in (right, wrong)]
+        return cls(inputs, position == lengths[:, None] - 1, *sides)
+
+
+def _fill_up(rows: Sequence[Sequence[int]], filler: int) -> Int[Tensor, "row column"]:
+    """Rows of equal length."""
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[filler] * (width - len(row))] for row in rows])

@@ -1,0 +1,286 @@
+r"""Subsets of more heads than a table holds: Gibbs sampling, and sequential Monte Carlo.
+
+Both take the log-density of subsets up to a constant, :class:`SubsetDensity`, and blocks of heads,
+such as those of a layer, whose subsets are few enough to enumerate.
+
+:func:`gibbs` samples a block given all other heads, exactly. :func:`smc` begins with a product of
+exact tables of blocks, each with all other heads kept, and tempers it to the posterior; its moves
+propose a block from its table, which needs one evaluation instead of all of a block's, and flip
+single heads. It also estimates the evidence, without bias (Del Moral, Doucet and Jasra 2006,
+https://arxiv.org/abs/cond-mat/0212648).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from latentheads.checks import check_least, check_seed
+from latentheads.contrib.circuits.scorer import SubsetScorer
+from latentheads.latents.bernoulli_heads.options import MAX_SUBSETS
+from latentheads.latents.bernoulli_heads.subsets import all_subsets, subset_index
+
+Density = Callable[[Float[Tensor, "subset head"]], Float[Tensor, " subset"]]
+"""The log-density of subsets, up to a constant."""
+
+UNIFORM = 0.2
+"""Weight of a uniform distribution in proposals, so that no subset of a block is out of reach."""
+
+
+@dataclass(frozen=True)
+class SubsetDensity:
+    """log p(b) plus the log-likelihood of the prompts, at a temperature.
+
+    Attributes:
+        scorer: The log-likelihood of every prompt with a subset.
+        price: Log-likelihood of a prompt that a head has to bring.
+        tau: The temperature.
+        rate: The prior probability of a head.
+    """
+
+    scorer: SubsetScorer
+    price: float = 0.0
+    tau: float = 1.0
+    rate: float = 0.5
+
+    def __call__(self, gates: Float[Tensor, "subset head"]) -> Float[Tensor, " subset"]:
+        """The log-density of subsets, up to a constant."""
+        rows, sizes = self.scorer(gates), gates.double().sum(-1)
+        log_likelihood = rows.sum(-1) - self.price * rows.shape[1] * sizes
+        prior = sizes * math.log(self.rate) + (gates.shape[1] - sizes) * math.log1p(-self.rate)
+        return prior + log_likelihood / self.tau
+
+
+@dataclass(frozen=True)
+class SampledSubsets:
+    """Samples of a posterior over subsets.
+
+    Attributes:
+        gates: The subsets.
+        weights: The weight of each; they sum to 1.
+        log_evidence: The estimate of the log of the density's sum; None: of Gibbs sampling.
+        acceptance: The share of accepted proposals.
+        temperatures: Powers of the likelihood that the samples went through.
+    """
+
+    gates: Float[Tensor, "sample head"]
+    weights: Float[Tensor, " sample"]
+    log_evidence: float | None = None
+    acceptance: float = 1.0
+    temperatures: tuple[float, ...] = (1.0,)
+
+    @property
+    def inclusion(self) -> Float[Tensor, " head"]:
+        """The probability of every head."""
+        return self.weights @ self.gates
+
+    @property
+    def covariance(self) -> Float[Tensor, "head head"]:
+        """Covariance of the gates."""
+        centred = self.gates - self.inclusion
+        return (centred * self.weights[:, None]).mT @ centred
+
+
+def block_tables(
+    density: Density, blocks: Sequence[Sequence[int]]
+) -> list[Float[Tensor, " subset"]]:
+    """The exact distribution of each block's subsets, with all other heads kept.
+
+    Args:
+        density: The log-density.
+        blocks: The heads of each block.
+    """
+    heads = sum(map(len, blocks))
+    _check_blocks(blocks, heads)
+    tables = []
+    for block in blocks:
+        subsets = all_subsets(len(block), torch.empty((), dtype=torch.float64))
+        gates = subsets.new_ones(len(subsets), heads)
+        gates[:, list(block)] = subsets
+        tables.append(density(gates).log_softmax(-1))
+    return tables
+
+
+def gibbs(
+    density: Density,
+    blocks: Sequence[Sequence[int]],
+    sweeps: int = 100,
+    chains: int = 4,
+    burn_in: int = 10,
+    seed: int = 0,
+) -> SampledSubsets:
+    """Samples every block given all other heads, in turn; a block of k heads has 2^k evaluations.
+
+    Args:
+        density: The log-density.
+        blocks: The heads of each block; all together are the heads.
+        sweeps: Sweeps over all blocks that are kept.
+        chains: Number of chains, which begin at random.
+        burn_in: Sweeps before.
+        seed: The seed.
+    """
+    check_least({"sweeps": sweeps, "chains": chains, "burn_in": burn_in}, sweeps=1, chains=1)
+    generator, heads = _generator(seed), sum(map(len, blocks))
+    _check_blocks(blocks, heads)
+    gates = torch.rand(chains, heads, generator=generator).round().double()
+    samples = []
+    for sweep in range(burn_in + sweeps):
+        for block in blocks:
+            subsets = all_subsets(len(block), gates)
+            proposals = gates.repeat_interleave(len(subsets), 0)
+            proposals[:, list(block)] = subsets.repeat(chains, 1)
+            probs = density(proposals).view(chains, -1).softmax(-1)
+            gates = gates.clone()
+            gates[:, list(block)] = subsets[_sample(probs, generator)]
+        if sweep >= burn_in:
+            samples.append(gates)
+    every = torch.cat(samples)
+    return SampledSubsets(every, every.new_full((len(every),), 1 / len(every)))
+
+
+def smc(
+    density: Density,
+    blocks: Sequence[Sequence[int]],
+    particles: int = 100,
+    moves: int = 2,
+    tables: Sequence[Tensor] | None = None,
+    threshold: float = 0.8,
+    seed: int = 0,
+) -> SampledSubsets:
+    """Tempers a product of exact tables of blocks to the posterior.
+
+    Args:
+        density: The log-density.
+        blocks: The heads of each block; all together are the heads.
+        particles: Number of subsets.
+        moves: Proposals of every block, and flips of single heads, at every temperature.
+        tables: What :func:`block_tables` returned; None: they are computed.
+        threshold: The next temperature has so large a share of effective particles.
+        seed: The seed.
+    """
+    check_least({"particles": particles, "moves": moves}, particles=2, moves=1)
+    generator, heads = _generator(seed), sum(map(len, blocks))
+    _check_blocks(blocks, heads)
+    exact = block_tables(density, blocks) if tables is None else tables
+    start = _ProductOfTables(blocks, [_flatten(table) for table in exact])
+    gates = start.sample(particles, generator)
+    target, initial = density(gates), start(gates)
+    log_evidence, power, powers = 0.0, 0.0, [0.0]
+    accepted, proposed = 0, 0
+    while power < 1:
+        ratio = target - initial
+        step = _next_step(ratio, 1 - power, threshold * particles)
+        increments = step * ratio
+        log_evidence += float(increments.logsumexp(0)) - math.log(particles)
+        power = 1.0 if power + step >= 1 - 1e-12 else power + step
+        powers.append(power)
+        keep = _resample(increments.softmax(0), generator)
+        gates, target, initial = gates[keep], target[keep], initial[keep]
+        for _ in range(moves):
+            for number in range(len(blocks) + 1):
+                if number < len(blocks):
+                    proposal = start.sample_block(gates, number, generator)
+                    correction = start.block_log_prob(gates, number)
+                    correction = correction - start.block_log_prob(proposal, number)
+                else:
+                    proposal, correction = _flip(gates, generator), 0.0
+                new_target, new_initial = density(proposal), start(proposal)
+                change = power * (new_target - target) + (1 - power) * (new_initial - initial)
+                uniform = torch.rand(particles, generator=generator, dtype=torch.float64)
+                accept = uniform.log() < change + correction
+                gates = torch.where(accept[:, None], proposal, gates)
+                target = torch.where(accept, new_target, target)
+                initial = torch.where(accept, new_initial, initial)
+                accepted, proposed = accepted + int(accept.sum()), proposed + particles
+    weights = gates.new_full((particles,), 1 / particles)
+    return SampledSubsets(gates, weights, log_evidence, accepted / proposed, tuple(powers))
+
+
+class _ProductOfTables:
+    """Independent blocks, each with a table of its subsets."""
+
+    def __init__(self, blocks: Sequence[Sequence[int]], tables: Sequence[Tensor]) -> None:
+        self.blocks, self.tables = [list(block) for block in blocks], tables
+
+    def __call__(self, gates: Float[Tensor, "sample head"]) -> Float[Tensor, " sample"]:
+        parts = [self.block_log_prob(gates, number) for number in range(len(self.blocks))]
+        return torch.stack(parts).sum(0)
+
+    def block_log_prob(
+        self, gates: Float[Tensor, "sample head"], number: int
+    ) -> Float[Tensor, " sample"]:
+        return self.tables[number][subset_index(gates[:, self.blocks[number]])]
+
+    def sample(self, samples: int, generator: torch.Generator) -> Float[Tensor, "sample head"]:
+        gates = self.tables[0].new_ones(samples, sum(map(len, self.blocks)))
+        for number in range(len(self.blocks)):
+            gates = self.sample_block(gates, number, generator)
+        return gates
+
+    def sample_block(
+        self, gates: Float[Tensor, "sample head"], number: int, generator: torch.Generator
+    ) -> Float[Tensor, "sample head"]:
+        block, table = self.blocks[number], self.tables[number]
+        index = _sample(table.exp().expand(len(gates), -1), generator)
+        gates = gates.clone()
+        gates[:, block] = all_subsets(len(block), table)[index]
+        return gates
+
+
+def _flatten(table: Float[Tensor, " subset"]) -> Float[Tensor, " subset"]:
+    """A table with some of a uniform distribution."""
+    probs = (1 - UNIFORM) * table.double().exp() + UNIFORM / len(table)
+    return probs.log()
+
+
+def _flip(gates: Tensor, generator: torch.Generator) -> Tensor:
+    """Every subset with one head changed."""
+    head = torch.randint(gates.shape[1], (len(gates), 1), generator=generator)
+    return gates.scatter(1, head, 1 - gates.gather(1, head))
+
+
+def _next_step(ratio: Float[Tensor, " sample"], most: float, effective: float) -> float:
+    """The largest step of the power that leaves so many effective particles, by bisection."""
+
+    def size(step: float) -> float:
+        return 1 / float((step * ratio).softmax(0).square().sum())
+
+    if size(most) >= effective:
+        return most
+    low, high = 0.0, most
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if size(middle) >= effective else (low, middle)
+    return high
+
+
+def _resample(
+    weights: Float[Tensor, " sample"], generator: torch.Generator
+) -> Int[Tensor, " sample"]:
+    """Indices of particles, by systematic resampling."""
+    number = len(weights)
+    start = torch.rand((), generator=generator, dtype=weights.dtype)
+    points = (torch.arange(number) + start) / number
+    return torch.searchsorted(weights.cumsum(0), points).clamp_max(number - 1)
+
+
+def _sample(probs: Float[Tensor, "row value"], generator: torch.Generator) -> Int[Tensor, " row"]:
+    return torch.multinomial(probs, 1, generator=generator)[:, 0]
+
+
+def _generator(seed: int) -> torch.Generator:
+    check_seed(seed)
+    return torch.Generator().manual_seed(seed)
+
+
+def _check_blocks(blocks: Sequence[Sequence[int]], heads: int) -> None:
+    """Checks that blocks hold every head once, and few enough."""
+    if sorted(head for block in blocks for head in block) != list(range(heads)) or not heads:
+        raise ValueError(f"blocks must hold every head once, got {[list(b) for b in blocks]}")
+    if (most := max(map(len, blocks))) > math.log2(MAX_SUBSETS):
+        raise ValueError(f"a block has at most {math.log2(MAX_SUBSETS):.0f} heads, got {most}")

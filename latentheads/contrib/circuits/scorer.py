@@ -1,0 +1,176 @@
+"""The log-likelihoods of prompts with subsets of a network's heads, by passes of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from latentheads.contrib.circuits.likelihoods import Divergence, SubsetLikelihood
+from latentheads.contrib.circuits.prompts import Prompts
+from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
+from latentheads.contrib.heads.switch import Head, NetworkHeads, label_head
+from latentheads.handlers import evaluation_mode
+from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
+
+TOKENS = 4096
+"""Tokens of a pass, by default."""
+
+
+class SubsetScorer:
+    """The log-likelihood of every prompt with any subset of some heads; all other heads are kept.
+
+    Layers below the heads run once, and logits are computed at scored positions alone. A subset
+    that was scored is kept.
+
+    Args:
+        network: A ``PreTrainedModel`` with an output layer of tokens.
+        prompts: The prompts.
+        heads: The heads, or names of blocks whose heads are all meant.
+        intervention: What stands in for a head that is off; None: zeros.
+        likelihood: What a subset is compared by with the whole network; None: the divergence.
+        attention_type: The attention type that a layer's number stands for.
+        tokens: Tokens of a pass, which holds several subsets.
+
+    Attributes:
+        heads: The block and the index of every head.
+        evaluations: Number of subsets that the network was run with.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        prompts: Prompts,
+        heads: Sequence[Head],
+        intervention: Intervention | None = None,
+        likelihood: SubsetLikelihood | None = None,
+        attention_type: str | None = None,
+        tokens: int = TOKENS,
+    ) -> None:
+        own = NetworkHeads(network, attention_type)
+        self.network, self.prompts, self.addresses = network, prompts, own.addresses
+        self.heads = _list_heads(own, heads)
+        self.intervention = Zero() if intervention is None else intervention
+        self.likelihood = Divergence() if likelihood is None else likelihood
+        self.evaluations = 0
+        self._copies = max(1, tokens // prompts.scored.numel())
+        self._rows: dict[tuple[bool, ...], Float[Tensor, " prompt"]] = {}
+        self._blocks = list(dict.fromkeys(name for name, _ in self.heads))
+        called = [self.addresses[name].attention for name in self._blocks]
+        self._lower = LowerLayers(network, called)
+        with self._lower.record():
+            self.whole = self._log_probs(1)[0]
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the heads, such as L9H6."""
+        return [label_head(self.addresses[name].block.layer, head) for name, head in self.heads]
+
+    @torch.no_grad()
+    def __call__(self, gates: Float[Tensor, "subset head"]) -> Float[Tensor, "subset prompt"]:
+        """The log-likelihood of every prompt with each subset.
+
+        Args:
+            gates: Ones where a head is kept.
+        """
+        keys = [tuple(row) for row in gates.bool().tolist()]
+        missing = [key for key in dict.fromkeys(keys) if key not in self._rows]
+        for start in range(0, len(missing), self._copies):
+            subsets = missing[start : start + self._copies]
+            for key, row in zip(subsets, self._score(subsets), strict=True):
+                self._rows[key] = row
+        self.evaluations += len(missing)
+        return torch.stack([self._rows[key] for key in keys])
+
+    @torch.no_grad()
+    def log_probs(
+        self, gates: Float[Tensor, "subset head"]
+    ) -> Float[Tensor, "subset prompt scored token"]:
+        """The log-probability of every token at the scored positions with each subset."""
+        with intervene(self.intervention, self.addresses, self._gates_of_blocks(gates.bool())):
+            return self._log_probs(len(gates), replay=True)
+
+    def _score(self, subsets: Sequence[tuple[bool, ...]]) -> Float[Tensor, "subset prompt"]:
+        log_probs = self.log_probs(torch.tensor(subsets, dtype=torch.float32))
+        rows = self.likelihood(log_probs, self.whole, self.prompts)
+        if rows.isnan().any():
+            raise FloatingPointError("the log-likelihood of some prompts is NaN")
+        return rows.double().cpu()
+
+    def _gates_of_blocks(self, gates: Bool[Tensor, "subset head"]) -> dict[str, Tensor]:
+        """The gates of all heads of each block, a row for each prompt of each subset."""
+        by_block = {}
+        for name in self._blocks:
+            kept = gates.new_ones(len(gates), self.addresses[name].block.heads)
+            for column, (block, head) in enumerate(self.heads):
+                if block == name:
+                    kept[:, head] = gates[:, column]
+            rows = kept.repeat_interleave(len(self.prompts), 0)
+            by_block[name] = rows.to(self.network.device)
+        return by_block
+
+    @torch.no_grad()
+    def _log_probs(self, copies: int, replay: bool = False) -> Tensor:
+        """Log-probabilities at the scored positions of the prompts, so often over."""
+        device = self.network.device
+        inputs = {
+            name: value.repeat(copies, *(1,) * (value.ndim - 1)).to(device)
+            for name, value in self.prompts.inputs.items()
+        }
+        scored = self.prompts.scored.repeat(copies, 1).to(device)
+        with evaluation_mode(self.network), only_at(self.network, scored):
+            if replay:
+                with self._lower.replay(copies):
+                    logits = self.network(**inputs, use_cache=False).logits
+            else:
+                logits = self.network(**inputs, use_cache=False).logits
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return wide.log_softmax(-1).unflatten(0, (copies, len(self.prompts)))
+
+
+@contextmanager
+def only_at(network: Any, scored: Bool[Tensor, "row position"]) -> Iterator[None]:
+    """Context in which a network computes logits at some positions alone: row, scored, token.
+
+    The output layer costs as much as many layers, and most positions are not scored.
+
+    Args:
+        network: The network.
+        scored: The positions, equally many in every row.
+    """
+    output = network.get_output_embeddings()
+    if output is None:
+        raise ValueError(f"{type(network).__name__} has no output layer of tokens")
+
+    def select(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        states, *others = args
+        return (states[scored].view(len(scored), -1, states.shape[-1]), *others)
+
+    handle = output.register_forward_pre_hook(select)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _list_heads(own: NetworkHeads, heads: Sequence[Head]) -> list[tuple[str, int]]:
+    """The block and the index of every head, those of a lower layer first."""
+    if isinstance(heads, str):
+        raise ValueError(f"heads must be a list of heads or of blocks, got a text: [{heads!r}]")
+    chosen: list[tuple[str, int]] = []
+    for head in heads:
+        if isinstance(head, str) and head in own.addresses:
+            chosen += [(head, index) for index in range(own.addresses[head].block.heads)]
+        else:
+            chosen.append(own.find(head))
+    if not chosen:
+        raise ValueError("heads must name a head, got none")
+    for name, index in chosen:
+        if chosen.count((name, index)) > 1:
+            raise ValueError(f"head {(name, index)} is named twice")
+    order = {name: number for number, name in enumerate(own.addresses)}
+    return sorted(chosen, key=lambda head: (order[head[0]], head[1]))

@@ -1,0 +1,251 @@
+"""Interventions: what stands in for a head of a network of ``transformers`` that is switched off.
+
+=========================  ======================================================================
+:class:`Zero`              Its output is 0.
+:class:`Mean`              Its output is its mean over examples.
+:class:`Counterfactual`    Its output is that of a paired prompt, such as one with other names.
+:class:`Window`            It attends to the first and the last few tokens only.
+=========================  ======================================================================
+
+Studies that differ in the intervention find other circuits, so a result has to name it. Heads are
+joined in the *input* of the output projection: there a hook replaces them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from latentheads.checks import check_least
+from latentheads.contrib.hf.addresses import Address, find_heads
+
+Gates = Shaped[Tensor, "*rows head"]
+"""True, or 1, where a head is kept: of each row of a batch, or of all; fractions mix."""
+
+
+class Intervention(ABC):
+    """What stands in for heads that are switched off."""
+
+    name: str
+
+    @abstractmethod
+    def attach(self, address: Address, gates: Gates) -> Callable[[], None]:
+        """Switches heads of an attention module off, and returns a function that undoes it.
+
+        Args:
+            address: The attention module.
+            gates: The heads that are kept.
+        """
+
+
+class Replaced(Intervention):
+    """An intervention that puts another output in place of a head's."""
+
+    @abstractmethod
+    def replacement(self, address: Address, outputs: Tensor) -> Tensor:
+        """What stands in for the heads of an attention module, or broadcasts to it.
+
+        Args:
+            address: The attention module.
+            outputs: Their own outputs: row, query, head, width.
+        """
+
+    def attach(self, address: Address, gates: Gates) -> Callable[[], None]:
+        """Replaces heads in the input of the output projection."""
+
+        def replace(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            joined, *others = args
+            outputs = joined.unflatten(-1, (address.block.heads, -1))
+            other = self.replacement(address, outputs).to(outputs)
+            kept = gates[..., None, :, None]  # the same at all queries
+            if gates.dtype == torch.bool:  # not a product: 0 times infinity is no number
+                return (torch.where(kept, outputs, other).flatten(-2), *others)
+            return ((other + kept * (outputs - other)).flatten(-2), *others)
+
+        return address.projection.register_forward_pre_hook(replace).remove
+
+
+class Zero(Replaced):
+    """The output of a head that is off is 0."""
+
+    name = "zero"
+
+    def replacement(self, address: Address, outputs: Tensor) -> Tensor:
+        """Zeros."""
+        return outputs.new_zeros(())
+
+
+class Mean(Replaced):
+    """The output of a head that is off is its mean over examples.
+
+    Args:
+        network: The network.
+        inputs: Its arguments: tokens, and ``attention_mask`` where there is padding.
+        by_position: A mean for each position, for examples that are one template; False: one mean
+            over all of them.
+
+    Example:
+        >>> mean = Mean(gpt2, {"input_ids": tokens})
+        >>> with lh.heads(gpt2).off([(0, 1)], mean):
+        ...     logits = gpt2(input_ids=tokens).logits
+    """
+
+    name = "mean"
+
+    def __init__(
+        self, network: Any, inputs: Mapping[str, Tensor], by_position: bool = False
+    ) -> None:
+        self.by_position = by_position
+        outputs = record_outputs(network, inputs)
+        self.means = {
+            name: _mean(heads, _valid_rows(heads, inputs), by_position)
+            for name, heads in outputs.items()
+        }
+
+    def replacement(self, address: Address, outputs: Tensor) -> Tensor:
+        """The means."""
+        means = self.means[address.block.name]
+        if self.by_position and len(means) < outputs.shape[-3]:
+            raise ValueError(
+                f"by_position has means of {len(means)} positions, got {outputs.shape[-3]}"
+            )
+        return means[: outputs.shape[-3]] if self.by_position else means
+
+
+class Counterfactual(Replaced):
+    """The output of a head that is off is that of a paired input at the same position.
+
+    Args:
+        network: The network.
+        inputs: Its arguments with the paired inputs, such as the same prompts with other names. Row
+            i is paired with row i of the batch, and of a batch of several copies with that of each.
+    """
+
+    name = "counterfactual"
+
+    def __init__(self, network: Any, inputs: Mapping[str, Tensor]) -> None:
+        self.outputs = record_outputs(network, inputs)
+
+    def replacement(self, address: Address, outputs: Tensor) -> Tensor:
+        """The outputs of the paired inputs."""
+        paired = self.outputs[address.block.name]
+        rows, positions = outputs.shape[0], outputs.shape[1:]
+        if rows % len(paired) or paired.shape[1:] != positions:
+            raise ValueError(
+                f"a counterfactual has {len(paired)} rows of {paired.shape[1]} positions, got "
+                f"{rows} of {positions[0]}"
+            )
+        return paired.repeat(rows // len(paired), *(1,) * len(positions))
+
+
+class Window(Intervention):
+    """A head that is off attends to the first ``sinks`` and to the last ``size`` tokens only.
+
+    So heads are sorted that stream from those that retrieve (https://arxiv.org/abs/2410.10819).
+
+    Args:
+        size: Number of last tokens, with the query's own.
+        sinks: Number of first tokens.
+    """
+
+    name = "window"
+
+    def __init__(self, size: int, sinks: int = 1) -> None:
+        check_least({"size": size}, size=1)
+        check_least({"sinks": sinks}, sinks=0)
+        self.size, self.sinks = size, sinks
+
+    def attach(self, address: Address, gates: Gates) -> Callable[[], None]:
+        """Gives the attention module a mask for each head."""
+        if address.block.attention_type != "decoder-self":
+            raise ValueError(
+                f"window is of decoder-self attention, got block {address.block.name!r}"
+            )
+        if gates.dtype != torch.bool:
+            raise ValueError("window takes heads as a whole: gates must be True or False")
+
+        def narrow(
+            _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            states = args[0] if args else kwargs["hidden_states"]
+            mask = kwargs.get("attention_mask")
+            return args, {**kwargs, "attention_mask": self._mask(mask, states, gates)}
+
+        return address.attention.register_forward_pre_hook(narrow, with_kwargs=True).remove
+
+    def _mask(self, mask: Tensor | None, states: Tensor, gates: Gates) -> Tensor:
+        """The mask of every head, as attention functions of ``transformers`` take one."""
+        queries = states.shape[1]
+        keys = queries if mask is None else mask.shape[-1]
+        query = torch.arange(keys - queries, keys, device=states.device)[:, None]
+        key = torch.arange(keys, device=states.device)
+        causal = key <= query
+        if mask is None:  # attention functions are causal by themselves where it is
+            mask = causal[None, None]
+        near = (query - key < self.size) | (key < self.sinks)
+        readable = near | gates[..., None, None]
+        if mask.dtype == torch.bool:
+            return mask & readable
+        return torch.where(readable, mask, torch.finfo(mask.dtype).min)
+
+
+@contextmanager
+def intervene(
+    intervention: Intervention, addresses: Mapping[str, Address], gates: Mapping[str, Tensor]
+) -> Iterator[None]:
+    """Switches heads off within a ``with`` statement.
+
+    Args:
+        intervention: What stands in for them.
+        addresses: The attention modules by the name of their block.
+        gates: The heads that are kept, by block, as :data:`Gates`; other blocks keep all.
+    """
+    with ExitStack() as hooks:
+        for name, block_gates in gates.items():
+            hooks.callback(intervention.attach(addresses[name], block_gates))
+        yield
+
+
+@torch.no_grad()
+def record_outputs(
+    network: Any, inputs: Mapping[str, Tensor]
+) -> dict[str, Float[Tensor, "row query head w"]]:
+    """Runs a network, and returns the outputs of all heads before the output projection, by block.
+
+    Args:
+        network: The network.
+        inputs: Its arguments.
+    """
+    outputs: dict[str, Tensor] = {}
+    with ExitStack() as hooks:
+        for address in find_heads(network):
+
+            def keep(_: nn.Module, args: tuple[Any, ...], address: Address = address) -> None:
+                outputs[address.block.name] = args[0].unflatten(-1, (address.block.heads, -1))
+
+            hooks.callback(address.projection.register_forward_pre_hook(keep).remove)
+        network(**inputs)
+    return outputs
+
+
+def _valid_rows(heads: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
+    """True at the queries of examples that are no padding."""
+    for name in ("decoder_attention_mask", "attention_mask"):
+        mask = inputs.get(name)
+        if mask is not None and mask.shape == heads.shape[:2]:
+            return mask.bool()
+    return torch.ones(heads.shape[:2], dtype=torch.bool, device=heads.device)
+
+
+def _mean(heads: Tensor, is_valid: Tensor, by_position: bool) -> Tensor:
+    """The mean over examples, and over their positions unless each has its own."""
+    dims = (0,) if by_position else (0, 1)
+    total = torch.where(is_valid[..., None, None], heads, 0).sum(dims)
+    counts = is_valid.sum(dims).clamp_min(1)
+    return total / counts[..., None, None]

@@ -1,0 +1,175 @@
+"""The tables of the page on circuits are those of its results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+RESULTS = ROOT / "experiments" / "results" / "circuits"
+PAGE = ROOT / "docs" / "circuits.md"
+PRICE = 0.003
+
+
+@cache
+def read(name: str) -> Any:
+    """A part of the report."""
+    return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))[name]
+
+
+def bounds(values: Sequence[float], places: int = 3) -> str:
+    """A mean and its interval."""
+    mean, low, high = (f"{value:.{places}f}" for value in values)
+    return f"{mean} [{low}, {high}]"
+
+
+def heads_lines() -> list[str]:
+    """Heads with a probability of .2 or more, and those that fresh prompts need."""
+    lines = []
+    for row in read("inclusion"):
+        if row["price"] != PRICE or row["intervention"] != "counterfactual":
+            continue
+        columns = zip(row["labels"], row["inclusion"], row["low"], row["high"], strict=True)
+        heads = [f"{label} {bounds(x, 2)}" for label, *x in columns if x[0] >= 0.2]
+        needed = [label for label, x in zip(row["labels"], row["needed"], strict=True) if x]
+        lines.append(
+            f"| {row['task']} | {row['layer']} | {', '.join(heads)} | {', '.join(needed)} |"
+        )
+    return lines
+
+
+def intervention_lines() -> list[str]:
+    """Probabilities of layers with several interventions."""
+    rows = [row for row in read("inclusion") if row["price"] == PRICE]
+    several = {
+        (row["task"], row["layer"]) for row in rows if row["intervention"] != "counterfactual"
+    }
+    lines = []
+    for row in rows:
+        if (row["task"], row["layer"]) in several:
+            cells = " | ".join(f"{x:.2f}" for x in row["inclusion"])
+            lines.append(f"| {row['task']} {row['layer']} | {row['intervention']} | {cells} |")
+    return lines
+
+
+def calibration_lines() -> list[str]:
+    """How often heads of stated probability are needed by fresh prompts."""
+    lines = []
+    for row in read("calibration"):
+        bins = {b["from"]: b for b in row["bins"]}
+        shares = [
+            f"{b['probability']:.2f}: {bounds([b['share'], b['low'], b['high']], 2)}"
+            if (b := bins.get(low))
+            else "none"
+            for low in (0, 0.9)
+        ]
+        cells = [
+            f"{row['calibration_error']:.3f}",
+            bounds(row["log_score"], 2),
+            bounds(row["less_given_prompts"], 2),
+            *shares,
+        ]
+        lines.append(f"| {row['price']:g} | {row['tau']} | {' | '.join(cells)} |")
+    return lines
+
+
+def stability_lines() -> list[str]:
+    """Overlap, size and loss of sets of equal faithfulness."""
+    summary = read("stability")["summary"]
+    lines = []
+    for method, overlap in summary["jaccard"].items():
+        cells = [
+            bounds(overlap["mean"], 2),
+            bounds(overlap["less_posterior"], 2),
+            f"{summary['size'][method]['mean'][0]:.1f}",
+            bounds(summary["fresh_loss"][method]["mean"], 2),
+        ]
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    return lines
+
+
+def interaction_lines() -> list[str]:
+    """Sums of interactions of order 3, and how many differ from 0."""
+    lines = []
+    for row in read("interactions"):
+        if row["order"] == 3 and row["context"] == "whole":
+            signs = f"{row['significantly_negative']} | {row['significantly_positive']}"
+            where = f"{row['task']} | {row['layer']} | {row['value']}"
+            lines.append(f"| {where} | {bounds(row['sum'])} | {signs} |")
+    return lines
+
+
+def pair_lines() -> list[str]:
+    """The largest interaction of two heads of each layer."""
+    lines = []
+    for row in read("interactions"):
+        if row["order"] == 2 and row["context"] == "whole" and row["value"] == "divergence":
+            pair = row["largest"][0]
+            size = bounds([pair["mean"], pair["low"], pair["high"]])
+            lines.append(f"| {row['task']} | {' '.join(pair['heads'])} | {size} |")
+    return lines
+
+
+def bound_lines() -> list[str]:
+    """Exact gaps of guides, and errors of samplers."""
+    lines = []
+    for row in read("bounds"):
+        if row["intervention"] == "counterfactual":
+            cells = [
+                f"{row['log_evidence']:.3f}",
+                f"{row['mean-field']['gap']:.4f}",
+                f"{row['autoregressive']['gap']:.4f}",
+                f"{row['gibbs']['largest_error']:.3f}",
+                f"{row['smc']['largest_error']:.3f}",
+                f"{row['smc']['log_evidence_error']:.3f}",
+            ]
+            lines.append(f"| {row['task']} | {row['layer']} | {' | '.join(cells)} |")
+    return lines
+
+
+def planted_lines() -> list[str]:
+    """Recovery of planted heads, and gaps of guides of two layers."""
+    planted = read("planted")
+    lines = [
+        f"| planted heads with P above 1/2 | {bounds(planted['kept_above_half'], 2)} |",
+        f"| other heads with P below 1/2 | {bounds(planted['off_below_half'], 2)} |",
+    ]
+    for name, area in planted["area"].items():
+        lines.append(f"| area under the curve, {name} | {bounds(area, 2)} |")
+    for name, gap in planted["gap"].items():
+        lines.append(f"| exact gap, {name} | {bounds(gap, 4)} |")
+    return lines
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {
+    "heads": heads_lines,
+    "interventions": intervention_lines,
+    "calibration": calibration_lines,
+    "stability": stability_lines,
+    "interactions": interaction_lines,
+    "pairs": pair_lines,
+    "bounds": bound_lines,
+    "planted": planted_lines,
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_that_of_the_results(name: str) -> None:
+    expected = TABLES[name]()
+    page = PAGE.read_text("utf-8").replace("\N{MINUS SIGN}", "-").splitlines()
+    assert len(expected) > 1
+    missing = [line for line in expected if line not in page]
+    assert not missing
+    assert sum(line.startswith("| ") for line in page) >= len(expected)
+
+
+def test_every_part_names_its_command_and_revision() -> None:
+    for path in RESULTS.glob("*.json"):
+        record = json.loads(path.read_text("utf-8"))
+        assert record["command"].startswith("head_circuits.py ")
+        assert record["revision"]

@@ -1,0 +1,76 @@
+"""Importances go out and come in as the files of MIB's circuit track."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from latentheads.contrib.circuits import Importances, from_inclusion
+from tests.latentheads.contrib.circuits.tiny import network
+
+HEADS = [("decoder.0.self", 1), ("decoder.1.self", 0), ("decoder.1.self", 2)]
+
+
+def test_a_file_comes_back_as_it_was(tmp_path: Path) -> None:
+    own = from_inclusion(network(), HEADS, [0.25, 0.75, 0.5])
+    assert own.scores == {(0, 1): 0.25, (1, 0): 0.75, (1, 2): 0.5}
+    assert own.circuit == {(1, 0)}
+    assert own.top(2) == [(1, 0), (1, 2)]
+    own.save(tmp_path / "importances.json")
+    again = Importances.load(tmp_path / "importances.json")
+    assert again.scores == own.scores
+    again.save(tmp_path / "again.json")
+    first, second = ((tmp_path / f"{n}.json").read_text() for n in ("importances", "again"))
+    assert first == second
+
+
+def test_names_and_edges_are_those_of_the_graph() -> None:
+    """1 + L (H + 1) nodes that are left, and L (3 H + 1) + 1 that are entered."""
+    content = from_inclusion(network(), HEADS, [0.25, 0.75, 0.5]).to_dict()
+    assert content["cfg"] == {
+        "n_layers": 2,
+        "n_heads": 3,
+        "parallel_attn_mlp": False,
+        "d_model": 6,
+    }
+    assert list(content["nodes"]) == [
+        *("input", "a0.h0", "a0.h1", "a0.h2", "m0", "a1.h0", "a1.h1", "a1.h2", "m1", "logits")
+    ]
+    # input to 9 + 1, heads of layer 0 and m0 to the rest, ...
+    expected = 9 + 4 + 5 * 9 + 8 + 9
+    assert len(content["edges"]) == expected
+    assert {"input->a0.h0<q>", "a0.h1->m0", "m0->a1.h2<v>", "m1->logits"} <= {*content["edges"]}
+    assert "a0.h0->a0.h1<q>" not in content["edges"]
+    assert math.isnan(content["nodes"]["m0"]["score"])
+    assert content["nodes"]["a0.h0"]["in_graph"]  # no score: always kept
+    assert not content["nodes"]["a0.h1"]["in_graph"]
+    assert content["edges"]["a1.h0->m1"] == {"score": 0.75, "in_graph": True}
+    assert content["edges"]["a1.h0->logits"]["in_graph"]
+    assert not content["edges"]["a0.h1->a1.h0<k>"]["in_graph"]
+
+
+def test_a_file_of_edge_scores_keeps_them(tmp_path: Path) -> None:
+    content = from_inclusion(network(), HEADS, [0.25, 0.75, 0.5]).to_dict()
+    content["edges"]["input->m0"] = {"score": -1.5, "in_graph": False}
+    for node in content["nodes"].values():
+        node.pop("score")  # as EAP-IG writes edges alone
+    path = tmp_path / "importances.json"
+    path.write_text(json.dumps(content))
+    own = Importances.load(path)
+    assert not own.scores
+    assert own.edges is not None
+    assert own.edges["input->m0"] == (-1.5, False)
+    assert own.to_dict()["edges"] == content["edges"]
+
+
+def test_what_is_no_such_file_is_said_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "importances.json"
+    for content in ("{}", "[]", "no"):
+        path.write_text(content)
+        with pytest.raises(ValueError, match=r"importances.json is no importances.json of MIB"):
+            Importances.load(path)
+    with pytest.raises(ValueError, match=r"^there is no head \(2, 0\) in 2 layers of 3$"):
+        Importances(2, 3, 6, {(2, 0): 1.0})

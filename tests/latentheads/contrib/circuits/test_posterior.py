@@ -1,0 +1,112 @@
+"""The posterior over subsets of heads of prompts, its price, temperature and interactions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from latentheads.contrib.circuits import (
+    CircuitPosterior,
+    Decisions,
+    SubsetScorer,
+    calibrate,
+    circuit_posterior,
+    decide,
+    interactions,
+)
+from latentheads.latents.bernoulli_heads.subsets import all_subsets
+from latentheads.names import Block
+from tests.latentheads.contrib.circuits.tiny import PROMPTS, network
+
+LABELS = ["L0H0", "L0H1", "L0H2"]
+CHOSEN = [("decoder.0.self", head) for head in range(3)]
+
+
+def make_posterior(benefit: torch.Tensor, price: float = 0.1, tau: float = 1.0) -> CircuitPosterior:
+    """Heads that bring so much to each prompt, each by itself: prompt, head."""
+    subsets = all_subsets(3, benefit)
+    rows = -benefit @ (1 - subsets).mT
+    blocks = [Block("decoder-self", 0, 3)]
+    tokens = torch.ones(len(rows), dtype=torch.float64)
+    return CircuitPosterior(blocks, rows, tokens, tau, 0.5, CHOSEN, LABELS, price)
+
+
+def test_a_head_is_included_for_more_than_its_price() -> None:
+    benefit = torch.tensor([[0.3, 0.1, 0.0], [0.1, 0.1, 0.02]], dtype=torch.float64)
+    posterior = make_posterior(benefit, tau=0.5)
+    expected = (benefit - 0.1).sum(0) / 0.5
+    torch.testing.assert_close(posterior.log_odds, expected)
+    torch.testing.assert_close(posterior.inclusion, expected.sigmoid())
+    assert posterior.best[0] == 1
+    assert posterior.best[2] == 0
+    assert repr(posterior).endswith("price 0.1, tau 0.5; L0H0 0.599, L0H1 0.500, L0H2 0.411)"), (
+        repr(posterior)
+    )
+    twice = posterior.on(torch.tensor([0, 0])).with_price(0.2)
+    torch.testing.assert_close(twice.log_odds, 2 * (benefit[0] - 0.2) / 0.5)
+    assert posterior.most_probable(1)[0].heads == {"decoder.0.self": [0]}
+    assert posterior.bootstrap(50).width[0] > posterior.bootstrap(50).width[1] - 1e-12
+
+
+def test_heads_of_two_layers_have_the_table_of_a_network() -> None:
+    scorer = SubsetScorer(network(), PROMPTS, [(0, 1), (1, 0), (1, 2)])
+    posterior = circuit_posterior(scorer, price=0.01, tau=0.1)
+    assert posterior.heads == [
+        ("decoder.0.self", 1),
+        ("decoder.1.self", 0),
+        ("decoder.1.self", 2),
+    ]
+    assert posterior.smallest_subset(1e9).heads == {"decoder.0.self": [], "decoder.1.self": []}
+    assert posterior.log_likelihoods.shape == (3, 8)
+    torch.testing.assert_close(
+        posterior.log_likelihoods[:, 5], scorer(torch.tensor([[1.0, 0.0, 1.0]]))[0]
+    )
+
+
+def test_the_temperature_makes_probabilities_frequencies() -> None:
+    """Benefits with spread 1: the mean of 10 exceeds the price as a normal of spread 1/sqrt(10)."""
+    torch.manual_seed(0)
+    benefit = [
+        0.1 + 0.3 * torch.randn(3) + torch.randn(400, 3, dtype=torch.float64) for _ in range(6)
+    ]
+    posteriors = [make_posterior(rows) for rows in benefit]
+    tau = calibrate(posteriors, 10, (0.05, 0.2, 0.8, 3.2, 12.8), resamples=20)
+    assert tau in (0.8, 3.2)
+    decisions = decide(posteriors, 10, tau, 40, seed=1)
+    assert len(decisions.needed) == 6 * 40 * 3
+    for bin_ in decisions.bins():
+        assert bin_.share == pytest.approx(bin_.probability, abs=0.15)
+    sharp = decide(posteriors, 10, tau / 16, 40, seed=1)
+    assert sharp.score < decisions.score - 0.1
+
+
+def test_bins_hold_every_decision_once() -> None:
+    decisions = Decisions(torch.tensor([-9.0, 0.0, 60.0]), torch.tensor([0.0, 1.0, 1.0]))
+    bins = decisions.bins((0.0, 0.5, 1.0))
+    assert [bin_.number for bin_ in bins] == [1, 2]
+    assert bins[1].share == 1
+    with pytest.raises(ValueError, match=r"^size must leave prompts that decide, got 2 of 2$"):
+        decide([make_posterior(torch.zeros(2, 3, dtype=torch.float64))], 2, 1.0)
+
+
+def test_interactions_are_discrete_derivatives() -> None:
+    torch.manual_seed(0)
+    value = {
+        tuple(row): float(x)
+        for row, x in zip(all_subsets(3, torch.ones(())).tolist(), torch.randn(8), strict=True)
+    }
+    values = torch.tensor(list(value.values()))
+    sets, pairs = interactions(values, 2)
+    assert sets == [(0, 1), (0, 2), (1, 2)]
+    whole = value[1, 1, 1] - value[0, 1, 1] - value[1, 0, 1] + value[0, 0, 1]
+    without = value[1, 1, 0] - value[0, 1, 0] - value[1, 0, 0] + value[0, 0, 0]
+    assert float(pairs[0]) == pytest.approx(whole, abs=1e-6)
+    average = interactions(values, 2, "average")[1]
+    assert float(average[0]) == pytest.approx((whole + without) / 2, abs=1e-6)
+    triple = interactions(values, 3)[1]
+    assert float(triple[0]) == pytest.approx(whole - without, abs=1e-6)
+    torch.testing.assert_close(triple, interactions(values, 3, "average")[1])
+    rows = interactions(torch.stack([values, 2 * values]), 1)[1]
+    torch.testing.assert_close(rows[1], 2 * rows[0])
+    with pytest.raises(ValueError, match=r"^values of all subsets of 4 or more heads are needed"):
+        interactions(values, 4)

@@ -1,0 +1,124 @@
+"""Samples of subsets have the marginals and the evidence of the exact table."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from latentheads.contrib.circuits import (
+    SubsetDensity,
+    SubsetScorer,
+    block_tables,
+    circuit_posterior,
+    gibbs,
+    smc,
+)
+from latentheads.latents.bernoulli_heads.subsets import all_subsets, subset_index
+from tests.latentheads.contrib.circuits.tiny import PROMPTS, network
+
+HEADS = 6
+BLOCKS = [[0, 1, 2], [3, 4, 5]]
+
+
+class Table:
+    """A density from a table, which counts what it is called with."""
+
+    def __init__(self, log_density: Tensor) -> None:
+        self.log_density, self.calls = log_density, 0
+
+    def __call__(self, gates: Tensor) -> Tensor:
+        self.calls += len(gates)
+        return self.log_density[subset_index(gates)]
+
+
+@pytest.fixture(scope="module")
+def scorer() -> SubsetScorer:
+    return SubsetScorer(network(), PROMPTS, ["decoder.0.self", "decoder.1.self"])
+
+
+@pytest.fixture(scope="module")
+def density(scorer: SubsetScorer) -> SubsetDensity:
+    """Of a tiny network; heads depend on each other across layers."""
+    return SubsetDensity(scorer, price=0.05, tau=0.1, rate=0.4)
+
+
+@pytest.fixture(scope="module")
+def table(density: SubsetDensity) -> Table:
+    return Table(density(all_subsets(HEADS, torch.empty((), dtype=torch.float64))))
+
+
+def test_the_density_is_that_of_the_exact_posterior(
+    scorer: SubsetScorer, density: SubsetDensity, table: Table
+) -> None:
+    posterior = circuit_posterior(scorer, density.price, density.tau, density.rate)
+    torch.testing.assert_close(posterior.log_probs, table.log_density.log_softmax(0))
+    assert 0.05 < posterior.inclusion.min() < 0.5 < posterior.inclusion.max()
+    independent = posterior.covariance.fill_diagonal_(0).abs().max()
+    assert independent > 0.02
+
+
+def exact_inclusion(table: Table) -> Tensor:
+    return table.log_density.softmax(0) @ all_subsets(HEADS, table.log_density)
+
+
+@pytest.mark.parametrize("blocks", [BLOCKS, [[head] for head in range(HEADS)]])
+def test_gibbs_samples_have_the_exact_marginals(table: Table, blocks: list[list[int]]) -> None:
+    samples = gibbs(table, blocks, sweeps=300, chains=20)
+    torch.testing.assert_close(samples.inclusion, exact_inclusion(table), rtol=0, atol=0.025)
+    posterior = table.log_density.softmax(0)
+    subsets = all_subsets(HEADS, posterior)
+    centred = subsets - posterior @ subsets
+    covariance = (centred * posterior[:, None]).mT @ centred
+    torch.testing.assert_close(samples.covariance, covariance, rtol=0, atol=0.02)
+    assert samples.log_evidence is None
+
+
+def test_sequential_monte_carlo_has_the_exact_marginals_and_evidence(table: Table) -> None:
+    estimates, inclusion = [], []
+    for seed in range(20):
+        samples = smc(table, BLOCKS, particles=200, seed=seed)
+        assert samples.log_evidence is not None
+        estimates.append(samples.log_evidence)
+        inclusion.append(samples.inclusion)
+    mean = torch.stack(inclusion).mean(0)
+    torch.testing.assert_close(mean, exact_inclusion(table), rtol=0, atol=0.02)
+    log_evidence = float(table.log_density.logsumexp(0))
+    ratios = (torch.tensor(estimates) - log_evidence).exp()
+    error = float(ratios.std()) / math.sqrt(len(ratios))
+    assert float(ratios.mean()) == pytest.approx(1, abs=4 * error)
+    assert error < 0.05
+
+
+def test_a_peaked_posterior_is_tempered_in_steps() -> None:
+    torch.manual_seed(0)
+    table = Table(20 * torch.randn(2**HEADS, dtype=torch.float64))
+    samples = smc(table, BLOCKS, particles=400, moves=8)
+    assert len(samples.temperatures) > 3
+    assert samples.temperatures[0] == 0
+    assert samples.temperatures[-1] == 1
+    best = all_subsets(HEADS, table.log_density)[table.log_density.argmax()]
+    assert torch.equal(samples.inclusion.round(), best)
+    assert 0 < samples.acceptance < 1
+
+
+def test_proposals_are_exact_tables_of_blocks_with_other_heads_kept(table: Table) -> None:
+    first, second = block_tables(table, BLOCKS)
+    rows = table.log_density.view(8, 8)  # the second block has the higher bits
+    torch.testing.assert_close(first, rows[-1].log_softmax(0))
+    torch.testing.assert_close(second, rows[:, -1].log_softmax(0))
+    table.calls = 0
+    smc(table, BLOCKS, particles=10, moves=1, tables=[first, second])
+    assert table.calls < 150 < 10 * 8 * 2
+
+
+def test_samples_repeat_with_their_seed_and_blocks_are_checked(table: Table) -> None:
+    assert torch.equal(gibbs(table, BLOCKS, 3).gates, gibbs(table, BLOCKS, 3).gates)
+    assert torch.equal(smc(table, BLOCKS, 9).gates, smc(table, BLOCKS, 9).gates)
+    for blocks in ([[0, 1], [1, 2]], [[0], [2]], []):
+        with pytest.raises(ValueError, match=r"^blocks must hold every head once, got \["):
+            gibbs(table, blocks)
+    with pytest.raises(ValueError, match=r"^a block has at most 12 heads, got 13$"):
+        smc(table, [list(range(13))])

@@ -1,0 +1,132 @@
+"""Scores of subsets of heads are those of the network run by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Categorical, Normal, kl_divergence
+
+import latentheads as lh
+from latentheads.contrib.circuits import (
+    Divergence,
+    LogitDifference,
+    Prompts,
+    SubsetScorer,
+    only_at,
+)
+from latentheads.contrib.heads.interventions import Counterfactual, Intervention, Mean, Window, Zero
+from latentheads.latents.bernoulli_heads.subsets import all_subsets
+from tests.latentheads.contrib.circuits.tiny import PROMPTS, TOKENS, network
+
+PAIRED = Prompts.of([[4, 3, 5, 6, 7], [9, 8, 2], [11, 10, 3, 4]])
+INTERVENTIONS: dict[str, Callable[[Any], Intervention]] = {
+    "zero": lambda _: Zero(),
+    "mean": lambda plain: Mean(plain, PROMPTS.inputs),
+    "counterfactual": lambda plain: Counterfactual(plain, PAIRED.inputs),
+    "window": lambda _: Window(2),
+}
+
+
+def last_logits(plain: Any, row: int, off: list[Any], intervention: Intervention) -> Tensor:
+    """The logits after one prompt, which runs with the others as they are."""
+    with lh.heads(plain).off(off, intervention), torch.no_grad():
+        return plain(**PROMPTS.inputs).logits[row, len(TOKENS[row]) - 1]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "grouped"])
+@pytest.mark.parametrize("kind", INTERVENTIONS)
+def test_scores_are_those_of_the_network_with_heads_off(kind: str, name: str) -> None:
+    plain = network(name)
+    intervention = INTERVENTIONS[kind](plain)
+    heads = [(1, 2), (0, 1), "L1H0"]
+    ordered = [(0, 1), (1, 0), (1, 2)]
+    gates = all_subsets(3, torch.empty(()))
+    scorer = SubsetScorer(plain, PROMPTS, heads, intervention, tokens=30)  # of two subsets
+    assert scorer.labels == ["L0H1", "L1H0", "L1H2"]
+    differences = SubsetScorer(plain, PROMPTS, heads, intervention, LogitDifference())
+    whole = [last_logits(plain, row, [], Zero()) for row in range(3)]
+    spread = torch.stack([difference(whole[row], row) for row in range(3)]).std()
+    kl, normal = scorer(gates), differences(gates)
+    for row_of_gates, kls, normals in zip(gates, kl, normal, strict=True):
+        off = [head for head, gate in zip(ordered, row_of_gates, strict=True) if not gate]
+        for row in range(3):
+            logits = last_logits(plain, row, off, intervention)
+            expected = -kl_divergence(Categorical(logits=whole[row]), Categorical(logits=logits))
+            torch.testing.assert_close(kls[row], expected, rtol=1e-8, atol=1e-10)
+            law = Normal(difference(logits, row), spread)
+            torch.testing.assert_close(normals[row], law.log_prob(difference(whole[row], row)))
+    assert kl[-1].abs().max() < 1e-12
+    assert kl[:-1].sum(-1).max() < 0
+    assert scorer.evaluations == 8
+    scorer(gates.flip(0))
+    assert scorer.evaluations == 8
+
+
+def difference(logits: Tensor, row: int) -> Tensor:
+    right = [[1], [2, 3], [4]][row]
+    wrong = [[2, 5], [1], [6]][row]
+    return logits[right].logsumexp(0) - logits[wrong].logsumexp(0)
+
+
+def test_several_scored_positions_are_summed() -> None:
+    plain, ids = network(), torch.tensor([[3, 4, 5, 6], [7, 8, 9, 10]])
+    scored = torch.tensor([[False, True, False, True], [True, False, False, True]])
+    scores = SubsetScorer(plain, Prompts({"input_ids": ids}, scored), [(0, 0)])(torch.zeros(1, 1))
+    with torch.no_grad():
+        whole = Categorical(logits=plain(input_ids=ids).logits)
+        with lh.heads(plain).off([(0, 0)]):
+            rest = Categorical(logits=plain(input_ids=ids).logits)
+    expected = -torch.where(scored, kl_divergence(whole, rest), 0).sum(-1)
+    torch.testing.assert_close(scores[0], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_logits_are_computed_where_they_are_scored_alone() -> None:
+    plain, seen = network(), []
+    output = plain.get_output_embeddings()
+    everywhere = plain(**PROMPTS.inputs).logits[PROMPTS.scored]
+    with only_at(plain, PROMPTS.scored):
+        handle = output.register_forward_pre_hook(lambda _, args: seen.append(args[0].shape))
+        logits = plain(**PROMPTS.inputs).logits
+        handle.remove()
+    assert seen == [(3, 1, 6)]
+    torch.testing.assert_close(logits[:, 0], everywhere, rtol=1e-12, atol=1e-12)
+
+
+def test_layers_below_run_once() -> None:
+    plain, calls = network(), []
+    plain.transformer.h[0].mlp.register_forward_hook(lambda *_: calls.append(0))
+    scorer = SubsetScorer(plain, PROMPTS, ["decoder.1.self"])
+    scorer(all_subsets(3, torch.empty(())))
+    assert len(calls) == 1
+
+
+def test_what_cannot_be_scored_is_said_in_one_line() -> None:
+    plain = network()
+    for make, message in (
+        (lambda: SubsetScorer(plain, PROMPTS, "L0H1"), r"heads must be a list of heads or of bl"),
+        (lambda: SubsetScorer(plain, PROMPTS, []), r"heads must name a head, got none"),
+        (lambda: SubsetScorer(plain, PROMPTS, ["decoder.0.self", (0, 1)]), r"head \('decoder\.0"),
+        (lambda: SubsetScorer(plain.transformer, PROMPTS, [(0, 1)]), r"GPT2Model has no output"),
+        (lambda: Prompts.of([[3], []]), r"a prompt has at least one token, got \[\[3\], \[\]\]"),
+        (lambda: Prompts({"input_ids": torch.ones(2, 3)}, PROMPTS.scored), r"input_ids has 2 rows"),
+        (lambda: Prompts({}, torch.tensor([[True, True], [True, False]])), r"scored must be True"),
+        (
+            lambda: SubsetScorer(plain, PAIRED, [(0, 1)], likelihood=LogitDifference())(
+                torch.zeros(1, 1)
+            ),
+            r"a logit difference needs prompts with right and wrong tokens",
+        ),
+        (
+            lambda: SubsetScorer(plain, PROMPTS[:1], [(0, 1)], likelihood=LogitDifference())(
+                torch.zeros(1, 1)
+            ),
+            r"the spread of logit differences needs two prompts",
+        ),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            make()
+    assert Divergence().name == "kl"

@@ -1,0 +1,177 @@
+"""Heads that an intervention replaces are those of hooks by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import latentheads as lh
+from latentheads.contrib.heads.interventions import (
+    Counterfactual,
+    Intervention,
+    Mean,
+    Window,
+    Zero,
+    intervene,
+)
+from latentheads.contrib.hf.addresses import find_heads
+from tests.latentheads.contrib.hf.networks import IDS, REAL, bart, gpt2, grouped
+from tests.tiny import jiggle
+
+INPUTS = {"input_ids": IDS, "attention_mask": REAL}
+PAIRED = {"input_ids": IDS.flip(0), "attention_mask": REAL}
+HEAD = 1
+
+by_grouped_keys = pytest.mark.parametrize("make", [gpt2, grouped])
+
+
+def build(make: Callable[..., Any]) -> Any:
+    return jiggle(make(), 0.3).double().eval()
+
+
+def logits_by_hand(network: Any, replace: Callable[[Tensor], Tensor]) -> Tensor:
+    """The logits where a hook replaces head 1 of the first layer by a function of its output."""
+    address = find_heads(network)[0]
+
+    def hook(_: Any, args: Any) -> Any:
+        size = args[0].shape[-1] // address.block.heads
+        joined = args[0].clone()
+        columns = slice(HEAD * size, (HEAD + 1) * size)
+        joined[..., columns] = replace(joined[..., columns])
+        return (joined,)
+
+    handle = address.projection.register_forward_pre_hook(hook)
+    logits: Tensor = network(**INPUTS).logits
+    handle.remove()
+    return logits
+
+
+def output_by_hand(network: Any, inputs: Any) -> Tensor:
+    """The output of head 1 of the first layer."""
+    address, outputs = find_heads(network)[0], []
+
+    def hook(_: Any, args: Any) -> None:
+        size = args[0].shape[-1] // address.block.heads
+        outputs.append(args[0][..., HEAD * size : (HEAD + 1) * size])
+
+    handle = address.projection.register_forward_pre_hook(hook)
+    network(**inputs)
+    handle.remove()
+    return outputs[0].detach()
+
+
+def logits_of(network: Any, intervention: Intervention | None) -> Tensor:
+    with lh.heads(network).off([(0, HEAD)], intervention):
+        logits: Tensor = network(**INPUTS).logits
+    return logits
+
+
+@by_grouped_keys
+def test_a_replaced_head_is_that_of_a_hook_to_the_last_digit(make: Callable[..., Any]) -> None:
+    network = build(make)
+    own, paired = output_by_hand(network, INPUTS), output_by_hand(network, PAIRED)
+    is_real = REAL[..., None].bool()
+    mean = own.masked_fill(~is_real, 0).sum((0, 1)) / REAL.sum()
+    means = own.masked_fill(~is_real, 0).sum(0) / REAL.sum(0)[:, None]
+    for intervention, output in (
+        (Zero(), torch.zeros_like(mean)),
+        (Mean(network, INPUTS), mean),
+        (Mean(network, INPUTS, by_position=True), means),
+        (Counterfactual(network, PAIRED), paired),
+    ):
+        expected = logits_by_hand(network, lambda x, output=output: output.expand_as(x))
+        assert torch.equal(logits_of(network, intervention), expected)
+        assert not torch.allclose(expected, network(**INPUTS).logits)
+    assert torch.equal(logits_of(network, Zero()), logits_of(network, None))
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@by_grouped_keys
+def test_a_head_in_a_window_has_its_other_weights_renormalised(
+    make: Callable[..., Any], attention: str
+) -> None:
+    """Of one prompt without padding, so that sdpa is given no mask."""
+    network = build(make)
+    network.set_attn_implementation("eager")
+    prompt = {"input_ids": IDS[:1]}
+    weights = network(**prompt, output_attentions=True).attentions[0][0]
+    near = torch.tensor([[j > i - 2 or j < 1 for j in range(5)] for i in range(5)])
+    narrow = torch.where(near, weights[HEAD], 0.0)
+    narrow = narrow / narrow.sum(-1, keepdim=True)
+    whole, outputs = output_by_hand(network, prompt), []
+    network.set_attn_implementation(attention)
+    with intervene(
+        Window(2),
+        lh.heads(network).addresses,
+        {"decoder.0.self": torch.arange(len(weights)) != HEAD},
+    ):
+        outputs.append(output_by_hand(network, prompt))
+    # values from outputs: a triangle of weights has an inverse; its softmax is in float32
+    values = torch.linalg.solve(weights[HEAD], whole[0])
+    torch.testing.assert_close(outputs[0][0], narrow @ values, rtol=1e-6, atol=1e-6)
+    assert not torch.allclose(outputs[0], whole)
+
+
+def test_a_wide_window_changes_nothing_and_a_padded_batch_is_its_rows() -> None:
+    network = build(grouped)
+    torch.testing.assert_close(logits_of(network, Window(9)), network(**INPUTS).logits)
+    rows = logits_of(network, Window(1, sinks=0))
+    for row, length in enumerate(REAL.sum(1)):
+        with lh.heads(network).off([(0, HEAD)], Window(1, sinks=0)):
+            alone = network(input_ids=IDS[row : row + 1, :length]).logits[0]
+        torch.testing.assert_close(rows[row, :length], alone)
+
+
+def test_gates_of_rows_are_those_of_a_row_at_a_time_and_fractions_have_gradients() -> None:
+    network = build(gpt2)
+    addresses, mean = lh.heads(network).addresses, Mean(network, INPUTS)
+    gates = torch.tensor([[True, True, True], [True, False, True], [False, True, True]])
+    with intervene(mean, addresses, {"decoder.0.self": gates}):
+        together = network(**INPUTS).logits
+    assert torch.equal(together[0], network(**INPUTS).logits[0])
+    assert torch.equal(together[1], logits_of(network, mean)[1])
+    soft = gates.double().requires_grad_()
+    with intervene(mean, addresses, {"decoder.0.self": soft}):
+        logits = network(**INPUTS).logits
+    torch.testing.assert_close(logits, together)
+    assert torch.autograd.grad(logits.square().sum(), soft)[0].abs().min() > 0
+
+
+def test_copies_of_a_batch_have_the_pair_of_each_row() -> None:
+    network = build(gpt2)
+    paired = Counterfactual(network, PAIRED)
+    twice = {name: value.repeat(2, 1) for name, value in INPUTS.items()}
+    with lh.heads(network).off([(0, HEAD)], paired):
+        copies = network(**twice).logits
+    once = logits_of(network, paired)
+    torch.testing.assert_close(copies, torch.cat([once, once]))
+
+
+def test_what_an_intervention_cannot_do_is_said_in_one_line() -> None:
+    network = build(gpt2)
+    with (
+        pytest.raises(ValueError, match=r"^a counterfactual has 2 rows of 5 positions, got 3 of 5"),
+        lh.heads(network).off([(0, 1)], Counterfactual(network, {"input_ids": IDS[:2]})),
+    ):
+        network(**INPUTS)
+    with (
+        pytest.raises(ValueError, match=r"^by_position has means of 3 positions, got 5$"),
+        lh.heads(network).off([(0, 1)], Mean(network, {"input_ids": IDS[:, :3]}, True)),
+    ):
+        network(**INPUTS)
+    with (
+        pytest.raises(ValueError, match=r"^window is of decoder-self attention, got block 'enc"),
+        lh.heads(bart()).off([("encoder.0.self", 1)], Window(2)),
+    ):
+        pass
+    with (
+        pytest.raises(ValueError, match=r"^window takes heads as a whole: gates must be True or"),
+        intervene(Window(2), lh.heads(network).addresses, {"decoder.0.self": torch.ones(3)}),
+    ):
+        pass
+    with pytest.raises(ValueError, match=r"^size must be at least 1, got 0"):
+        Window(0)
