@@ -142,7 +142,7 @@ def _grow(posterior: LinkPosterior, threshold: float) -> Links:
         is_near = np.zeros_like(links)
         for i, j in NEIGHBOURS:
             is_near |= padded[1 + i : 1 + i + len(links), 1 + j : 1 + j + links.shape[1]]
-        is_new_source, is_new_target = ~links.any(1)[:, None], ~links.any(0)
+        is_new_source, is_new_target = (links.sum(1) == 0)[:, None], links.sum(0) == 0
         added = is_near & ((from_source & is_new_source) | (from_target & is_new_target))
         if not added.any():
             break
