@@ -20,6 +20,7 @@ SAMPLES = range(1)
 TEXTS = {
     "English-Swedish": ("en-sv-0",),
     "English-Romanian": ("en-ro-0",),
+    "Hansards, test": ("hansards-5000",),
 }
 OTHERS = {
     "eflomal": "eflomal",

@@ -135,19 +135,18 @@ def _as_links(chosen: Bool[ndarray, "source target"]) -> Links:
 
 def _grow(posterior: LinkPosterior, threshold: float) -> Links:
     """Adds likely neighbours of links, of words without a link, to those of ``product``."""
-    links: Bool[ndarray, "source target"] = posterior.product >= threshold
+    links: Bool[ndarray, "source target"] = np.array(posterior.product >= threshold)
     from_source, from_target = posterior.backward >= GROWN, posterior.forward >= GROWN
     while True:
-        padded = np.pad(links, 1)
+        padded: Bool[ndarray, "row column"] = np.pad(links, 1)
         is_near = np.zeros_like(links)
         for i, j in NEIGHBOURS:
             is_near |= padded[1 + i : 1 + i + len(links), 1 + j : 1 + j + links.shape[1]]
-        is_new_source = ~np.any(links, 1, keepdims=True)
-        is_new_target = ~np.any(links, 0, keepdims=True)
+        is_new_source, is_new_target = (links.sum(1) == 0)[:, None], links.sum(0) == 0
         added = is_near & ((from_source & is_new_source) | (from_target & is_new_target))
         if not added.any():
             break
-        links = links | added
+        links |= added
     return _as_links(links)
 
 
