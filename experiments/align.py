@@ -8,22 +8,29 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import replace
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.contrib.align.aligner import WordAligner
-from latentheads.contrib.align.api import MAX_WORDS, AlignedText, align
+from latentheads.contrib.align.api import MAX_WORDS, Alignment, start_alignment
+from latentheads.contrib.align.dictionary import format_dictionary, read_dictionary
 from latentheads.contrib.align.kept import load_aligner, save_aligner
 from latentheads.contrib.align.model import GUIDES
-from latentheads.contrib.align.networks import align_by_networks
-from latentheads.contrib.align.symmetrization import SYMMETRIZATIONS, THRESHOLD, LinkPosterior
+from latentheads.contrib.align.symmetrization import (
+    SYMMETRIZATIONS,
+    THRESHOLD,
+    LinkPosterior,
+    select_links,
+)
 from latentheads.contrib.align.tokenization import SPLITS
 from latentheads.contrib.align.training import AlignerOptions
-from latentheads.corpora.text import pair_lines, read_lines
+from latentheads.corpora.text import decode_line, iterate_lines
 from latentheads.experiments.cli.errors import (
     SkippedInputs,
     check_streams,
@@ -31,10 +38,9 @@ from latentheads.experiments.cli.errors import (
     streaming,
 )
 from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file
-from latentheads.experiments.cli.parser import Options, Parser
-from latentheads.files import write_text
+from latentheads.experiments.cli.parser import Options, Parser, positive
+from latentheads.files import atomic_write
 from latentheads.metrics.alignment import write_pharaoh
-from latentheads.runs.loading import load_run
 from latentheads.training.progress import ProgressDisplay
 
 DESCRIPTION = (
@@ -51,11 +57,17 @@ DESCRIPTION = (
 GROUPS = {
     "links": ("symmetrize", "threshold", "guide"),
     "training": ("iterations", "null_probability", "agreement", "jump_smoothing"),
-    "text": ("split", "max_words"),
-    "the aligner": ("keep", "aligner", "runs"),
-    "output": ("out", "scores", "quiet", "help"),
+    "text": ("split", "max_words", "sample"),
+    "the aligner": ("keep", "aligner", "continue", "lexicon", "write_lexicon", "runs"),
+    "output": ("out", "probabilities", "scores", "quiet", "help"),
 }
-SEPARATOR = "|||"
+SEPARATORS = ("|||", "\t")
+"""What separates the source and the target of a line of one file."""
+
+STDIN = "-"
+
+CHUNK = 10_000
+"""Lines that a trained aligner aligns at once."""
 
 LEAST_PROBABILITY = 0.01
 """Links that are less likely are not written to --scores."""
@@ -69,7 +81,7 @@ def make_parser() -> Parser:
         nargs="+",
         metavar="TEXT",
         help="a file for each language, one sentence per line (.gz is decompressed), or one file "
-        "whose lines are 'source ||| target'",
+        "whose lines are 'source ||| target', or have a tab between both; - is standard input",
     )
     _add_link_options(parser)
     parser.add_dataclass(AlignerOptions)
@@ -77,14 +89,25 @@ def make_parser() -> Parser:
         "--split",
         choices=SPLITS,
         help="spaces: text is tokenised. punctuation: words and the punctuation attached to them "
-        "are aligned separately; links are still those of words, without their punctuation "
-        "(default: spaces)",
+        "are aligned separately; links are still those of words, without their punctuation. "
+        "characters: every letter is aligned, for scripts without spaces (default: spaces)",
     )
     parser.add_argument(
         "--max_words", type=int, default=MAX_WORDS, help="most words of a line that is aligned"
     )
+    parser.add_argument(
+        "--sample",
+        type=positive,
+        help="train on that many lines, evenly spaced, and align the others as new ones, in "
+        "memory that does not grow with the text (default: train on all)",
+    )
     _add_aligner_options(parser)
     parser.add_argument("--out", help="file for the links (default: standard output)")
+    parser.add_argument(
+        "--probabilities",
+        action="store_true",
+        help="write the probability of each link after it, as 0-0:0.93",
+    )
     parser.add_argument(
         "--scores",
         help="file for probabilities, one JSON object per line: links [source, target, "
@@ -102,7 +125,8 @@ def _add_link_options(parser: Parser) -> None:
         choices=tuple(SYMMETRIZATIONS),
         default="product",
         help="how both directions are joined. product: the geometric mean of both probabilities is "
-        "at least --threshold; others take the likeliest link of each word",
+        "at least --threshold. grow: also likely neighbours of such links, of words that have no "
+        "link. others take the likeliest link of each word",
     )
     parser.add_argument(
         "--threshold",
@@ -121,7 +145,21 @@ def _add_link_options(parser: Parser) -> None:
 def _add_aligner_options(parser: Parser) -> None:
     parser.add_argument("--keep", help="file to keep the trained aligner in")
     parser.add_argument(
-        "--aligner", help="align with an aligner that --keep wrote, without training"
+        "--aligner",
+        help="align with an aligner that --keep wrote, without training unless --continue is given",
+    )
+    parser.add_argument(
+        "--continue",
+        action="store_true",
+        help="train --aligner on with the lines: old and new ones count",
+    )
+    parser.add_argument(
+        "--lexicon",
+        help="a file of lines 'source target count', as if these words had been linked so often "
+        "before",
+    )
+    parser.add_argument(
+        "--write_lexicon", help="file for the word pairs that were linked, and how often"
     )
     parser.add_argument(
         "--runs",
@@ -132,8 +170,8 @@ def _add_aligner_options(parser: Parser) -> None:
     )
 
 
-def read_texts(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Reads the lines of both texts.
+def iterate_pairs(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields the lines of both texts.
 
     Raises:
         ValueError: A file cannot be read, or the texts differ in their number of lines.
@@ -142,19 +180,39 @@ def read_texts(paths: Sequence[str]) -> tuple[list[str], list[str]]:
         raise ValueError(f"give a file for each language, or one for both: got {len(paths)} files")
     if len(paths) == 1:
         (path,) = paths
-        pairs = [_split_line(line, n, path) for n, line in enumerate(read_lines(path), 1)]
-    else:
-        pairs = pair_lines(*paths)
-    return [source for source, _ in pairs], [target for _, target in pairs]
+        for number, line in enumerate(_iterate_lines(path), 1):
+            yield _split_line(line, number, path)
+        return
+    if paths[0] == paths[1] == STDIN:
+        raise ValueError("only one text can be standard input")
+    for number, (source, target) in enumerate(zip_longest(*map(_iterate_lines, paths))):
+        if source is None or target is None:
+            shorter = paths[source is not None]
+            raise ValueError(
+                f"{shorter} ends after {number:,} lines: line n of one text must translate line n "
+                "of the other"
+            )
+        yield source, target
+
+
+def _iterate_lines(path: str) -> Iterator[str]:
+    """Yields the lines of a file, or of standard input."""
+    if path != STDIN:
+        yield from iterate_lines(path)
+        return
+    check_streams("stdin")
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        yield decode_line(line, "standard input", number)
 
 
 def _split_line(line: str, number: int, path: str) -> tuple[str, str]:
     """The source and the target of a line of one file."""
-    parts = line.split(SEPARATOR)
+    separator = next((mark for mark in SEPARATORS if mark in line), SEPARATORS[0])
+    parts = line.split(separator)
     if len(parts) != 2 and line.strip():
         raise ValueError(
-            f"{path}, line {number}: a line of one file must be 'source ||| target', "
-            f"got {len(parts) - 1} separators"
+            f"{path}, line {number}: a line of one file must be 'source ||| target', or have a tab "
+            f"between both, got {len(parts) - 1} separators"
         )
     return parts[0], parts[-1] if len(parts) == 2 else ""
 
@@ -168,14 +226,24 @@ def check_options(options: Options) -> None:
     threshold = options.threshold
     if threshold is not None and not 0 <= threshold <= 1:
         raise ValueError(f"--threshold must lie in [0, 1], got {threshold}")
-    if threshold is not None and options.symmetrize != "product":
-        raise ValueError(f"--threshold is for --symmetrize product, not {options.symmetrize}")
+    if threshold is not None and options.symmetrize not in ("product", "grow"):
+        raise ValueError(
+            f"--threshold is for --symmetrize product and grow, not {options.symmetrize}"
+        )
     if options.runs is not None and options.aligner is not None:
         raise ValueError("--aligner and --runs both say what aligns: give one")
+    if options.sample is not None and STDIN in options.texts:
+        raise ValueError("--sample reads the text twice, which standard input cannot")
     trained = "--runs" if options.runs is not None else "--aligner"
     given, defaults = vars(options), vars(AlignerOptions())
+    if options.lexicon is not None and options.aligner is not None:
+        raise ValueError("--lexicon and --aligner both say what training begins with: give one")
+    if given["continue"]:
+        if options.aligner is None:
+            raise ValueError("--continue trains an aligner on: name it by --aligner")
+        return
     idle = [name for name, value in defaults.items() if given[name] != value]
-    idle += [name for name in ("keep", "split") if given[name] is not None]
+    idle += [name for name in ("keep", "split", "sample", "lexicon") if given[name] is not None]
     idle += ["guide"] if options.runs is not None and options.guide is not None else []
     if idle and (options.runs is not None or options.aligner is not None):
         reason = "runs have their posterior" if idle[0] == "guide" else "nothing is trained"
@@ -190,80 +258,145 @@ def find_outputs(options: Options) -> dict[str, Path]:
     """
     if options.out is None:
         check_streams("stdout")
-    given = {name: vars(options)[name] for name in ("out", "scores", "keep")}
+    given = {name: vars(options)[name] for name in ("out", "scores", "keep", "write_lexicon")}
     named = {name: value for name, value in given.items() if value is not None}
-    inputs = (*options.texts, options.aligner, *(options.runs or ()))
+    texts = (path for path in options.texts if path != STDIN)
+    inputs = (*texts, options.aligner, options.lexicon, *(options.runs or ()))
     check_distinct_files(((f"--{name}", path) for name, path in named.items()), inputs)
     return {name: check_output_file(Path(path), f"--{name}") for name, path in named.items()}
 
 
-def align_texts(source: list[str], target: list[str], options: Options) -> AlignedText:
-    """Trains an aligner where none is given, and aligns the lines."""
+Aligned = tuple[WordAligner | None, Iterator[LinkPosterior]]
+"""The aligner, if one was trained or read, and the posterior of each line."""
+
+
+def align_texts(options: Options, skipped: SkippedInputs) -> Aligned:
+    """Trains an aligner where none is given, and aligns lines as their links are asked for."""
     if options.runs is not None:
-        forward, backward = (load_run(folder).trained_model for folder in options.runs)
-        return align_by_networks(source, target, forward, backward)
-    aligner: WordAligner | None = None
-    settings: dict[str, Any] = {}
-    if options.aligner is not None:
+        return _align_by_runs(options, skipped)
+    if options.aligner is not None and not vars(options)["continue"]:
         aligner = load_aligner(options.aligner)
-    else:
-        training = AlignerOptions(
-            **{name: getattr(options, name) for name in vars(AlignerOptions())}
-        )
-        settings = {"options": training, "split": options.split or SPLITS[0]}
-    with _Progress(options.quiet, aligner is None) as progress:
-        return align(
+        return aligner, _align_chunks(aligner, options, skipped)
+    if options.sample is None:
+        alignment = _train(iterate_pairs(options.texts), options)
+        return alignment.aligner, _noting_skipped(alignment, skipped)
+    aligner = _train(_sample_pairs(options), options).aligner
+    return aligner, _align_chunks(aligner, options, skipped)
+
+
+def _train(pairs: Iterable[tuple[str, str]], options: Options) -> Alignment:
+    """Trains an aligner on some lines."""
+    source, target = _unzip(pairs)
+    training = AlignerOptions(**{name: getattr(options, name) for name in vars(AlignerOptions())})
+    progress = _Progress(options.quiet, ["alignment step", "training step"])
+    start: WordAligner | None = None
+    if options.aligner is not None:
+        start = load_aligner(options.aligner)
+    elif options.lexicon is not None:
+        start = replace(read_dictionary(options.lexicon), split=options.split or SPLITS[0])
+    return start_alignment(
+        source,
+        target,
+        options=training,
+        split=options.split,
+        guide=options.guide or "exact",
+        max_words=options.max_words,
+        report=progress.show,
+        start=start,
+    )
+
+
+def _unzip(pairs: Iterable[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    source: list[str] = []
+    target: list[str] = []
+    for left, right in pairs:
+        source.append(left)
+        target.append(right)
+    return source, target
+
+
+def _sample_pairs(options: Options) -> Iterator[tuple[str, str]]:
+    """Yields the lines of ``--sample``, evenly spaced."""
+    total = sum(1 for _ in iterate_pairs(options.texts))
+    taken = 0
+    for index, pair in enumerate(iterate_pairs(options.texts)):
+        if index * options.sample >= taken * total and taken < options.sample:
+            taken += 1
+            yield pair
+
+
+def _align_chunks(
+    aligner: WordAligner, options: Options, skipped: SkippedInputs
+) -> Iterator[LinkPosterior]:
+    """Aligns lines by a trained aligner, some at a time, so that memory stays as it is."""
+    pairs = iterate_pairs(options.texts)
+    while chunk := list(islice(pairs, CHUNK)):
+        source, target = _unzip(chunk)
+        progress = _Progress(options.quiet or skipped.before > 0, ["alignment step"])
+        alignment = start_alignment(
             source,
             target,
             aligner=aligner,
             guide=options.guide or "exact",
             max_words=options.max_words,
             report=progress.show,
-            **settings,
         )
+        yield from _noting_skipped(alignment, skipped)
+        skipped.before += len(chunk)
+
+
+def _noting_skipped(alignment: Alignment, skipped: SkippedInputs) -> Iterator[LinkPosterior]:
+    yield from alignment.posteriors
+    for index, reason in sorted(alignment.skipped.items()):
+        skipped.note(index, reason)
+
+
+def _align_by_runs(options: Options, skipped: SkippedInputs) -> Aligned:
+    """Aligns all lines by two translation runs."""
+    from latentheads.contrib.align.networks import align_by_networks  # slow to import
+    from latentheads.runs.loading import load_run
+
+    forward, backward = (load_run(folder).trained_model for folder in options.runs)
+    aligned = align_by_networks(*_unzip(iterate_pairs(options.texts)), forward, backward)
+    for index, reason in aligned.skipped.items():
+        skipped.note(index, reason)
+    return None, iter(aligned.posteriors)
 
 
 class _Progress:
-    """A progress bar for training, unless there is an aligner, and another for aligning.
+    """Progress bars of the steps of a text, each shown until its last batch is done.
 
     Args:
         quiet: Show nothing.
-        trains: Whether an aligner is trained.
+        units: What the steps are called, the last one first.
     """
 
-    def __init__(self, quiet: bool, trains: bool) -> None:
-        self._quiet = quiet
-        self._units = ["alignment step", "training step"] if trains else ["alignment step"]
+    def __init__(self, quiet: bool, units: list[str]) -> None:
+        self._quiet, self._units = quiet, units
         self._display: ProgressDisplay | None = None
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._display is not None:
-            self._display.__exit__(None, None, None)
 
     def show(self, done: int, total: int) -> None:
         """Shows that some batches of all are done."""
-        if self._display is None or done <= self._display.done:
-            self.__exit__()
+        if self._display is None:
             display = ProgressDisplay(total, quiet=self._quiet, unit=self._units.pop())
             self._display = display.__enter__()
         self._display.advance(done)
+        if done == total:
+            self._display.__exit__(None, None, None)
+            self._display = None
 
 
-def format_scores(posteriors: Sequence[LinkPosterior]) -> Iterator[str]:
-    """Yields the line of ``--scores`` of every sentence pair."""
-    for posterior in posteriors:
-        product = posterior.product
-        shown = zip(*(product >= LEAST_PROBABILITY).nonzero(), strict=True)
-        facts = {
-            "links": [[int(s), int(t), _round(product[s, t])] for s, t in shown],
-            "source_null": [_round(p) for p in posterior.null_source],
-            "target_null": [_round(p) for p in posterior.null_target],
-            "log_prob": [_round(value) for value in posterior.log_probs],
-        }
-        yield f"{json.dumps(facts)}\n"
+def format_scores(posterior: LinkPosterior) -> str:
+    """The line of ``--scores`` of a sentence pair."""
+    product = posterior.product
+    shown = zip(*(product >= LEAST_PROBABILITY).nonzero(), strict=True)
+    facts = {
+        "links": [[int(s), int(t), _round(product[s, t])] for s, t in shown],
+        "source_null": [_round(p) for p in posterior.null_source],
+        "target_null": [_round(p) for p in posterior.null_target],
+        "log_prob": [_round(value) for value in posterior.log_probs],
+    }
+    return f"{json.dumps(facts)}\n"
 
 
 def _round(value: float) -> float | None:
@@ -271,30 +404,84 @@ def _round(value: float) -> float | None:
     return None if math.isnan(value) else round(float(value), 4)
 
 
-def write_results(aligned: AlignedText, options: Options, files: dict[str, Path]) -> None:
-    """Writes links, then the aligner and probabilities, each even if another cannot be written."""
-    with ExitStack() as steps:  # it calls them from the last to the first
-        if "scores" in files:
-            steps.callback(_write_scores, files["scores"], aligned)
-        if "keep" in files and aligned.aligner is not None:
-            steps.callback(save_aligner, files["keep"], aligned.aligner)
-        _write_links(aligned, options, files.get("out"))
-
-
-def _write_links(aligned: AlignedText, options: Options, out: Path | None) -> None:
+def format_links(posterior: LinkPosterior, options: Options) -> str:
+    """The line of links of a sentence pair."""
     threshold = THRESHOLD if options.threshold is None else options.threshold
-    links = aligned.select(options.symmetrize, threshold)
-    text = "".join(f"{write_pharaoh(line)}\n" for line in links)
-    if out is not None:
-        write_text(out, text)
-        return
-    with streaming("align.py"):
-        sys.stdout.write(text)
-        sys.stdout.flush()
+    links = sorted(select_links(posterior, options.symmetrize, threshold))
+    if not options.probabilities:
+        return f"{write_pharaoh(links)}\n"
+    product = posterior.product
+    return " ".join(f"{s}-{t}:{product[s, t]:.2f}" for s, t in links) + "\n"
 
 
-def _write_scores(out: Path, aligned: AlignedText) -> None:
-    write_text(out, "".join(format_scores(aligned.posteriors)))
+class _Sink:
+    """Lines of a file that are written as they are made; what cannot be written stops no other.
+
+    Args:
+        path: The file, which takes the place of an older one when it is whole; None: standard
+            output.
+        format_line: Makes the line of a posterior.
+    """
+
+    def __init__(self, path: Path | None, format_line: Callable[[LinkPosterior], str]) -> None:
+        self._format, self._stack = format_line, ExitStack()
+        self.error: OSError | None = None
+        self._file: TextIO = sys.stdout
+        if path is not None:
+            temporary = self._stack.enter_context(atomic_write(path))
+            opened = temporary.open("w", encoding="utf-8", newline="")
+            self._file = self._stack.enter_context(opened)
+
+    def write(self, posterior: LinkPosterior) -> None:
+        """Writes a line."""
+        if self.error is None:
+            self._attempt(lambda: self._file.write(self._format(posterior)))
+
+    def close(self, error: BaseException | None) -> None:
+        """Puts the file in its place, unless there was an error."""
+        if error is None and self.error is None:
+            self._attempt(self._file.flush)
+        error = error or self.error
+        if error is None:
+            self._attempt(self._stack.close)
+        else:
+            with suppress(type(error)):
+                self._stack.__exit__(type(error), error, error.__traceback__)
+
+    def _attempt(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except OSError as reason:
+            self.error = reason
+
+
+def write_results(
+    posteriors: Iterable[LinkPosterior], options: Options, files: dict[str, Path]
+) -> None:
+    """Writes the links and probabilities of each line as it is aligned."""
+    sinks = {"out": _Sink(files.get("out"), lambda posterior: format_links(posterior, options))}
+    if "scores" in files:
+        sinks["scores"] = _Sink(files["scores"], format_scores)
+    error: BaseException | None = None
+    try:
+        for posterior in posteriors:
+            for sink in sinks.values():
+                sink.write(posterior)
+    except BaseException as reason:
+        error = reason
+        raise
+    finally:
+        for sink in sinks.values():
+            sink.close(error)
+    for name, sink in sinks.items():
+        with streaming("align.py") if name not in files else nullcontext():
+            if sink.error is not None:
+                raise sink.error
+
+
+def _write_lexicon(path: Path, aligner: WordAligner) -> None:
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.writelines(format_dictionary(aligner))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -304,11 +491,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling("align.py"):
         check_options(options)
         files = find_outputs(options)
-        aligned = align_texts(*read_texts(options.texts), options)
-        for index, reason in aligned.skipped.items():
-            skipped.note(index, reason)
-        write_results(aligned, options, files)
-    return int(skipped.number > 0)
+        aligner, posteriors = align_texts(options, skipped)
+        with ExitStack() as stack:  # what cannot be written stops nothing else
+            if "keep" in files and aligner is not None:
+                stack.callback(save_aligner, files["keep"], aligner)
+            if "write_lexicon" in files and aligner is not None:
+                stack.callback(_write_lexicon, files["write_lexicon"], aligner)
+            write_results(posteriors, options, files)
+    return 0
 
 
 if __name__ == "__main__":

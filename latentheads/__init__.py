@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from latentheads import models as models
     from latentheads.contrib import plot as plot
     from latentheads.contrib.align.api import align as align
+    from latentheads.contrib.heads.alignment_heads import alignment_heads as alignment_heads
     from latentheads.contrib.heads.switch import heads as heads
     from latentheads.contrib.hf.model import latent as latent
     from latentheads.inference.bound import terms as terms
@@ -37,6 +38,7 @@ PLACES = {
     "Head_ELBO": "inference.objective",
     "Trainer": "runs.trainer",
     "align": "contrib.align.api",
+    "alignment_heads": "contrib.heads.alignment_heads",
     "compare": "training.comparison",
     "evaluate": "inference.evaluation",
     "fit": "training.fit",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -20,11 +20,15 @@ class PairMask:
         latent: 1 where a pair carries a latent, else 0. A padded query, a padded or future key, and
             a row with a single unmasked key carry none.
         pairs: Number of pairs of each sentence that carry a latent.
+        is_causal: Whether the bias is exactly that of a causal stack, query t before key t.
+        is_latent: Whether a pair carries a latent; None: see ``latent``.
     """
 
     bias: Float[Tensor, "*batch 1 query key"]
     latent: Float[Tensor, "*batch query key"]
     pairs: Float[Tensor, "*batch"]
+    is_causal: bool = field(default=False, kw_only=True)
+    is_latent: Bool[Tensor, "*batch query key"] | None = field(default=None, kw_only=True)
 
     @classmethod
     def build(
@@ -32,6 +36,7 @@ class PairMask:
         attn_mask: Bool[Tensor, "*batch query key"],
         queries: Bool[Tensor, "*batch query"],
         dtype: torch.dtype = torch.float32,
+        is_causal: bool = False,
     ) -> PairMask:
         """Make the mask from the keys that each query may attend to, and the real queries.
 
@@ -41,8 +46,11 @@ class PairMask:
         num_keys = attn_mask.sum(-1, keepdim=True)
         bias = torch.zeros(attn_mask.shape, dtype=dtype, device=attn_mask.device)
         bias = bias.masked_fill(~attn_mask & (num_keys > 0), -torch.inf)
-        latent = (attn_mask & queries.unsqueeze(-1) & (num_keys > 1)).to(dtype)
-        return cls(bias.unsqueeze(-3), latent, latent.sum((-1, -2)))
+        is_latent = attn_mask & queries.unsqueeze(-1) & (num_keys > 1)
+        latent = is_latent.to(dtype)
+        pairs = latent.sum((-1, -2))
+        parts = bias.unsqueeze(-3), latent, pairs
+        return cls(*parts, is_causal=is_causal, is_latent=is_latent)
 
     def to_dense(self, logits: Tensor) -> tuple[Tensor, PairMask]:
         """Logits and mask with a column for every key: unchanged."""
@@ -75,7 +83,10 @@ class AttentionMask:
         else:
             attn_mask = self.valid.unsqueeze(-2)
         shape = (*self.latent_queries.shape, attn_mask.shape[-1])
-        return PairMask.build(attn_mask.expand(shape), self.latent_queries, self.dtype)
+        is_causal = self.valid is None and not self.start
+        return PairMask.build(
+            attn_mask.expand(shape), self.latent_queries, self.dtype, is_causal=is_causal
+        )
 
     def outputs(self, size: int) -> PairMask:
         """The mask of latent head outputs: every coordinate at a latent query carries a latent.

@@ -198,12 +198,11 @@ class HeadModel(LatentModel):
         self, batch: Batch, choices: Mapping[str, Choice]
     ) -> Tokens:
         """The token distribution; in training with a disagreement factor for every block."""
-        args: tuple[Any, ...] = (batch, choices) if choices else (batch,)
         disagreement = self.disagreement
         if disagreement is None or not self.training:
-            return self.token_distribution(*args)
+            return self.token_distribution(batch, choices)
         with disagreement.record_agreement(self) as disagreements:
-            distribution = self.token_distribution(*args)
+            distribution = self.token_distribution(batch, choices)
         tokens = batch.scored_mask.sum(-1)
         for block, value in disagreements.items():
             pyro.factor(f"{block}.disagreement", -disagreement.weight * tokens * value)

@@ -17,6 +17,8 @@ def as_distribution(site: str, posterior: Any, prior: Any) -> Any:
 
     A tensor becomes a ``Delta``.
     """
+    if posterior is prior:
+        return prior
     distribution = posterior
     if isinstance(posterior, Tensor):
         distribution = dist.Delta(posterior, event_dim=min(posterior.dim(), prior.event_dim))

@@ -30,7 +30,7 @@ class HeadOptions:
 
     @classmethod
     def of(cls, model: HeadModel) -> HeadOptions:
-        """Those of a model whose first latents are made; without latent logits heads are scores.
+        """Those of a model whose first latents are made; without latent logits heads have no site.
 
         Raises:
             ValueError: The model has no blocks of an attention type whose logits are latent.
@@ -38,7 +38,7 @@ class HeadOptions:
         logits = model.find_latent(Logits)
         if logits is not None:
             check_attention_types("logits", logits.attention_types or (), model.attention_types)
-        return cls(logits or Logits(), model.selector)
+        return cls(logits or Logits(attention_types=()), model.selector)
 
     def selector_of(self, block: Block) -> Selector | None:
         """The selector of a block; None if blocks of its attention type do not select."""

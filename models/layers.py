@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -55,6 +56,7 @@ class Layer(nn.Module):
         state: DecodingState | None = None,
         choices: Mapping[str, Choice] = NONE,
         task: SentenceTasks | None = None,
+        keeps_logits: tuple[bool, bool] = (True, True),
     ) -> tuple[Tensor, tuple[Tensor | None, Tensor | None]]:
         """Transforms the states, and returns the sampled logits of both blocks.
 
@@ -67,6 +69,7 @@ class Layer(nn.Module):
             state: Caches, in incremental decoding.
             choices: The selected heads of blocks that select.
             task: The task of every sentence, for adapters.
+            keeps_logits: Whether a block of the stack samples logits or reads them: self, cross.
 
         Raises:
             ValueError: There is cross-attention, and no memory or no mask of it.
@@ -76,7 +79,9 @@ class Layer(nn.Module):
             choice = choice.unsqueeze(x.ndim - 3)
         cache = state and state.cache(self.inner)
         normalised = self.inner_step.prepare_input(x)
-        update, inner = self.inner.mix(normalised, attention_mask, below[0], cache, choice)
+        update, inner = self.inner.mix(
+            normalised, attention_mask, below[0], cache, choice, keeps_logits[0]
+        )
         x = self._adapt_to_task(self.inner_step.add_update(x, update), 0, task, state)
         cross = None
         if self.cross is not None and self.cross_step is not None:
@@ -87,7 +92,9 @@ class Layer(nn.Module):
             if state is not None:
                 normalised = normalised.flatten(1, -2)  # hypotheses are queries of one memory
             choice = choices.get(self.cross.block.name)
-            update, cross = self.cross(normalised, memory, memory_mask, below[1], cache, choice)
+            update, cross = self.cross(
+                normalised, memory, memory_mask, below[1], cache, choice, keeps_logits[1]
+            )
             x = self.cross_step.add_update(x, update if state is None else update.view(x.shape))
         x = self.feed_forward_step(x, self.feed_forward)
         return self._adapt_to_task(x, 1, task, state), (inner, cross)
@@ -128,7 +135,19 @@ class Stack(nn.Module):
     ) -> Float[Tensor, "*out query dim"]:
         """Runs all layers."""
         below: tuple[Tensor | None, Tensor | None] = (None, None)
+        keeps_logits = self._keeps_logits()
         layers: Iterable[nn.Module] = self.layers
         for layer in layers:
-            x, below = layer(x, attention_mask, below, memory, memory_mask, state, choices, task)
+            x, below = layer(
+                x, attention_mask, below, memory, memory_mask, state, choices, task, keeps_logits
+            )
         return self.norm(x)
+
+    def _keeps_logits(self) -> tuple[bool, bool]:
+        """Whether a block samples logits, and so may read those below it: self, cross."""
+        layers = [cast(Layer, layer) for layer in self.layers]
+        crosses = (layer.cross for layer in layers if layer.cross is not None)
+        return (
+            any(layer.inner.prior is not None for layer in layers),
+            any(cross.prior is not None for cross in crosses),
+        )

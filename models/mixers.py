@@ -25,6 +25,7 @@ class Mixer(Protocol):
     """A module that mixes the positions in a layer."""
 
     block: Block
+    prior: Any
 
     def mix(
         self,
@@ -33,6 +34,7 @@ class Mixer(Protocol):
         below: Tensor | None,
         cache: Any = None,
         choice: Choice | None = None,
+        keeps_logits: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         """Mixes the states, and returns the logits for the block above.
 
@@ -42,6 +44,7 @@ class Mixer(Protocol):
             below: The logits of the nearest attention block below.
             cache: The cache of earlier positions, in incremental decoding.
             choice: The selected heads of a block that selects.
+            keeps_logits: Whether a block of the stack samples logits or reads those below it.
         """
 
     def cache(self) -> AttentionCache | NGramCache:
@@ -72,12 +75,13 @@ class SelfAttention(LatentAttention):
         below: Tensor | None,
         cache: AttentionCache | None = None,
         choice: Choice | None = None,
+        keeps_logits: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         """Attends; logits of a block below are 0 outside their own band."""
         if below is not None:
             below = self._fit_below(below, attention_mask.start)
         mask = attention_mask.mask if self.band is None else self.band.mask(attention_mask)
-        return self(x, None, mask, below, cache, choice)
+        return self(x, None, mask, below, cache, choice, keeps_logits)
 
     def _fit_below(self, below: Tensor, start: int) -> Tensor:
         """The logits of the block below for the pairs of this one."""

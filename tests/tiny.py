@@ -129,6 +129,7 @@ def _add_gate(module: LatentAttention, law: Callable[[HeadContext], Any]) -> Non
         return (heads * drawn.pop()[..., None, :, None]).flatten(-2)
 
     module._sample_heads = draw  # type: ignore[method-assign]
+    module.attention.can_fuse = lambda *_: False  # type: ignore[method-assign]
     module.projection.register_forward_pre_hook(close)
 
 

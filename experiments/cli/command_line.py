@@ -222,7 +222,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
     """Values with what a recipe, or a corpus by its name or folder, stands for."""
     if (recipe := values.get("recipe")) in presets() and recipe not in RECIPES:
-        raise OptionError("recipe", f" {shown(recipe)} is a preset: use preset {recipe}")
+        raise OptionError("recipe", f" {shown(recipe)} is a preset", [f"preset {recipe}"])
     expanded = expand_recipe(values)
     data = expanded.get("data", {})
     name = data.get(CLASS) if isinstance(data, Mapping) else data
@@ -255,7 +255,8 @@ def name_data(
         return {CLASS: "hub" if name in HUB else "hub-text", "corpus": name}
     folder = os.path.expanduser(name)
     if not os.path.isdir(folder):
-        choices = f"one of {', '.join([*DATA, *HUB, *PROSE])}, or a folder;"
+        named = [choice for choice in DATA if choice != "in-memory"]  # no options make it
+        choices = f"one of {', '.join([*named, *HUB, *PROSE])}, or a folder;"
         accepted = "an existing folder," if os.sep in name else choices
         raise OptionError("data", f" must be {accepted} got {shown(name)}")
     plain = below[CLASS] if _reads_folders(below.get(CLASS)) else "pairs"
@@ -291,6 +292,10 @@ def _keep_below(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, An
     if "latents" in above:
         dropped = LATENTS.keys() - read_latents(above["latents"])
         below = {name: value for name, value in below.items() if name not in dropped}
+    if str(flatten(above).get("decode.beam")) == "1":  # greedy decoding has no hypotheses to rank
+        beams = below.get("decode") or {}
+        kept = {name: value for name, value in beams.items() if name != "length_penalty"}
+        below = below | {"decode": kept}
     lower, upper = below.get("data") or {}, above.get("data") or {}
     name = upper.get(CLASS, lower.get(CLASS)) if isinstance(upper, Mapping) else None
     if name not in DATA or name == lower.get(CLASS):

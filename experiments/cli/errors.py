@@ -33,6 +33,9 @@ MAX_UNKNOWN_WORDS = 10
 MIN_SIMILARITY = 0.75
 """Least similarity of an option that is suggested."""
 
+ITEM = r"\.\d+(?=\.|$)"
+"""The number of a list's item in the path of an option: a command line has no word for it."""
+
 MAX_WORD_LENGTH = 40
 """Most letters of a word that are shown."""
 
@@ -72,7 +75,7 @@ def explain_word(word: str, options: Collection[str]) -> str:
 def name_options(error: BaseException) -> str:
     """The message of an error in one line, with options spelled as on the command line."""
     if isinstance(error, OptionError):
-        error = ValueError(error.spelled(lambda path: f"--{path}"))
+        error = ValueError(error.spelled(lambda path: f"--{re.sub(ITEM, '', path)}"))
     return one_line_message(error)
 
 

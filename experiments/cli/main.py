@@ -22,6 +22,7 @@ PROGRAMS = {
     "translate": "translate text with a finished run",
     "align": "align the words of two texts",
     "transcribe": "transcribe or translate audio files with a finished speech run",
+    "word_times": "write when each word of sound files starts, by the attention of Whisper",
     "generate": "generate text with a finished language model",
     "score": "compute BLEU, chrF or log p of finished runs, with paired tests",
     "analyse": "analyse the heads of finished runs",

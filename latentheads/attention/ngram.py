@@ -221,6 +221,7 @@ class NGram(HeadBlock):
         below: Tensor | None,
         cache: NGramCache | None = None,
         choice: Choice | None = None,
+        keeps_logits: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         """Computes the heads; passes the logits below on to the next attention block."""
         return self(x, attention_mask, cache, choice), below

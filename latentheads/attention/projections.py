@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import has_torch_function_variadic
 
 from latentheads.attention.band import Band
 from latentheads.attention.block import gather_selected
@@ -92,15 +93,18 @@ class MultiHeadAttention(nn.Module):
 
         Without a memory (self-attention) one product computes all three.
         """
-        if memory is not None:
-            return self.project_query(query, choice), *self.project_memory(memory, choice)
         weight, bias = self._choose_weights(choice)
-        q, k, v = F.linear(query, weight, bias).split(self._split_rows(len(bias)), -1)
-        return (
-            self._split_heads(q, choice),
-            self._split_heads(k, choice),
-            self._split_heads(v, choice),
-        )
+        queries, *others = self._split_rows(len(bias))
+        if memory is None:
+            projected = F.linear(query, weight, bias).split([queries, *others], -1)
+        else:
+            rows = [queries, sum(others)]
+            query_weight, memory_weight = weight.split(rows)
+            query_bias, memory_bias = bias.split(rows)
+            read = F.linear(memory, memory_weight, memory_bias).split(others, -1)
+            projected = (F.linear(query, query_weight, query_bias), *read)
+        q, k, v = (self._split_heads(x, choice) for x in projected)
+        return q, k, v
 
     def project_query(self, query: Tensor, choice: Choice | None = None) -> Tensor:
         """Projects only queries."""
@@ -158,7 +162,36 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "*out query width"]:
         """Computes softmax, weighted sum of values, the factors of a choice, output projection."""
         weights = softmax(logits + mask.bias)
-        heads = self.sum_values(weights, v)
+        return self._join(self.sum_values(weights, v), choice)
+
+    def can_fuse(self, q: Tensor, k: Tensor, v: Tensor) -> bool:
+        """Whether :meth:`attend_fused` can stand for scores and :meth:`attend`.
+
+        On a CPU the dropout of PyTorch's fused attention is slower than all that is saved. What
+        overrides functions of PyTorch, as relevance does, has its own rules for each step.
+        """
+        drops = self.training and self.dropout > 0 and q.device.type == "cpu"
+        is_plain = self.band is None and self.active is None and q.ndim == k.ndim == 4
+        return is_plain and not drops and not has_torch_function_variadic(q, k, v)
+
+    def attend_fused(
+        self,
+        q: Float[Tensor, "batch head query dim"],
+        k: Float[Tensor, "batch head key dim"],
+        v: Float[Tensor, "batch head key dim"],
+        mask: PairMask,
+        choice: Choice | None = None,
+    ) -> Float[Tensor, "*out query width"]:
+        """Attends to the scores themselves; neither they nor the weights are ever in memory."""
+        bias = None if mask.is_causal else mask.bias.to(q.dtype)
+        drop = self.dropout if self.training else 0.0
+        heads = F.scaled_dot_product_attention(q, k, v, bias, drop, is_causal=mask.is_causal)
+        return self._join(heads, choice)
+
+    def _join(
+        self, heads: Float[Tensor, "*batch head query dim"], choice: Choice | None
+    ) -> Float[Tensor, "*out query width"]:
+        """Applies the factors of a choice, and the output projection."""
         if choice is not None:
             heads = self._apply_choice(heads, choice)
         return self.out(heads.transpose(-2, -3).flatten(-2))

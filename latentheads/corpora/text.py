@@ -59,7 +59,9 @@ def iterate_lines(path: str | Path) -> Iterator[str]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                yield _decode(line.removeprefix(BYTE_ORDER) if number == 1 else line, path, number)
+                yield decode_line(
+                    line.removeprefix(BYTE_ORDER) if number == 1 else line, path, number
+                )
     except FileNotFoundError as error:
         raise ValueError(f"there is no file {path}") from error
     except (OSError, EOFError, zlib.error) as error:
@@ -101,7 +103,7 @@ def is_punctuation(character: str) -> bool:
     return unicodedata.category(character)[0] in "PS"
 
 
-def _decode(line: bytes, path: Path, number: int) -> str:
+def decode_line(line: bytes, path: str | Path, number: int) -> str:
     """Decodes a line and removes its line break."""
     if number == 1 and line.startswith(UTF_16):
         raise ValueError(f"{path} is UTF-16 or UTF-32: convert the file to UTF-8")
@@ -142,7 +144,9 @@ def find_file(folder: str | Path, part: str, language: str, stem: str | None = N
             raise ValueError(f"{folder / name} is {kind}, not a file")
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}, where {names[0]} was looked for")
-    raise ValueError(f"{folder} has no {' or '.join(names)}; it has {_list_files(folder)}")
+    if not (files := _list_files(folder)):
+        raise ValueError(f"{folder} is empty: it must have {' or '.join(names)}")
+    raise ValueError(f"{folder} has no {' or '.join(names)}; it has {files}")
 
 
 def _stems(part: str, stem: str | None) -> Sequence[str]:
@@ -155,7 +159,7 @@ def _stems(part: str, stem: str | None) -> Sequence[str]:
 def _list_files(folder: Path) -> str:
     names = sorted(path.name for path in folder.iterdir())
     suffix = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return (", ".join(names[:LISTED]) or "no file") + suffix
+    return ", ".join(names[:LISTED]) + suffix
 
 
 def read_pairs(

@@ -103,6 +103,8 @@ class HeadContext:
 
 def is_expandable(shape: torch.Size, target: torch.Size) -> bool:
     """Whether a tensor of a shape can be expanded to another."""
+    if shape == target:
+        return True
     sizes = zip(reversed(shape), reversed(target))
     return len(shape) <= len(target) and all(
         size in (1, target_size) for size, target_size in sizes
@@ -211,7 +213,9 @@ class HeadVariable(TorchDistribution):
 
     def _where_latent(self, latent: Tensor, other: Tensor) -> Tensor:
         """Takes the first value where a pair carries a latent, the second elsewhere."""
-        return torch.where(self.context.mask.latent.unsqueeze(-3) > 0, latent, other)
+        mask = self.context.mask
+        is_latent = mask.latent > 0 if mask.is_latent is None else mask.is_latent
+        return torch.where(is_latent.unsqueeze(-3), latent, other)
 
     def log_prob(self, value: Tensor) -> Float[Tensor, "*batch"]:
         """Sums the log-density over heads and over the pairs that carry a latent."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -150,21 +152,71 @@ def _kl_normal_normal(q: NormalHeads, p: NormalHeads) -> Float[Tensor, "*batch"]
 
     .. math:: \log(\sigma_0/s) + (s^2 + (m - \mu)^2) / (2 \sigma_0^2) - 1/2
     """
-    mask = q.context.mask
     ratio = q.scale / p.scale
-    scale_terms = sum_broadcast_over_pairs(
-        0.5 * (ratio**2 - 1) - log_of_scale(ratio), q.location.shape, mask
-    )
+    scale_terms = sum_broadcast_over_pairs(_scale_term(ratio), q.location.shape, q.context.mask)
+    shift = _sum_of_squared_shifts(q, p)
+    return scale_terms if shift is None else scale_terms + 0.5 * shift
+
+
+def _scale_term(ratio: Scale) -> Scale:
+    """The KL of every head and pair where the means are equal."""
+    return 0.5 * (ratio**2 - 1) - log_of_scale(ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class PartsOfKL:
+    """What the KL of a block is the sum of, while those of all blocks are yet to be sampled.
+
+    Attributes:
+        ratio: The posterior's scale over the prior's, of every head.
+        shift: The squared distance of the means in units of the prior's scale, summed over heads
+            and latent pairs; None where the means are equal.
+        pairs: Pairs of each sentence that carry a latent.
+    """
+
+    ratio: Float[Tensor, head]
+    shift: Float[Tensor, "*batch"] | None
+    pairs: Float[Tensor, "*batch"]
+
+
+def parts_of_kl(q: Any, p: Any) -> PartsOfKL | None:
+    """The parts of a closed form; None unless both are normal, q with one scale for each head."""
+    if not (type(q) is NormalHeads and type(p) is NormalHeads and isinstance(q.scale, Tensor)):
+        return None
+    heads = q.location.shape[-3]
+    if q.scale.shape != (heads, 1, 1) or isinstance(p.scale, Tensor):
+        return None
+    scale = q.scale.flatten()
+    ratio = scale if p.scale == 1.0 else scale / p.scale
+    pairs = q.context.mask.pairs.expand(q.batch_shape)
+    return PartsOfKL(ratio, _sum_of_squared_shifts(q, p), pairs)
+
+
+def stack_kls(parts: Sequence[PartsOfKL]) -> Float[Tensor, block * batch]:
+    """The KLs of blocks of as many heads: one operation for all where each had its own."""
+    ratios = torch.stack([part.ratio for part in parts])
+    pairs = torch.stack([part.pairs for part in parts])
+    scale_terms = cast(Tensor, _scale_term(ratios)).sum(-1)
+    kls = scale_terms.view(-1, *(1,) * (pairs.ndim - 1)) * pairs
+    if all(part.shift is None for part in parts):
+        return kls
+    none = torch.zeros_like(parts[0].pairs)
+    shifts = torch.stack([none if part.shift is None else part.shift for part in parts])
+    return torch.add(kls, shifts, alpha=0.5)
+
+
+def _sum_of_squared_shifts(q: NormalHeads, p: NormalHeads) -> Float[Tensor, "*batch"] | None:
+    """The squared distance of the means in units of the prior's scale; None if they are equal."""
     if q.location is p.location:
-        return scale_terms
-    return scale_terms + 0.5 * (_squared_shift(q, p) * mask.latent).sum((-1, -2))
+        return None
+    return (_squared_shift(q, p) * q.context.mask.latent).sum((-1, -2))
 
 
 def _squared_shift(q: NormalHeads, p: NormalHeads) -> Float[Tensor, "*batch query key"]:
     r""":math:`\sum_h (m_h - \mu_h)^2 / \sigma_{0h}^2` of every pair."""
     scalar_scale = not isinstance(p.scale, Tensor)
     if q.squares is not None and scalar_scale and p.location is q.context.scores:
-        return q.squares / p.scale**2
+        return q.squares if p.scale == 1.0 else q.squares / p.scale**2
     shift = q.location - p.location
     if isinstance(p.scale, Tensor) or p.scale != 1.0:
         shift = shift / p.scale

@@ -111,7 +111,10 @@ class Gaussian(Family):
 
     def forward(self, context: HeadContext) -> NormalHeads:
         """Builds ``N(location, scale^2)``."""
-        shift, squares = self.location.shift_and_squares(context)
+        if context.batch is None:  # a prior: only the KL of a posterior needs the squares
+            shift, squares = self.location.shift(context), None
+        else:
+            shift, squares = self.location.shift_and_squares(context)
         location = context.scores if shift is None else context.scores + shift
         return NormalHeads(location, context, self.scale(), squares)
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import has_torch_function_unary
 
-from latentheads.layers.numeric import forbid_second_derivative
+from latentheads.layers.numeric import forbid_second_derivative, without_autocast
 
 LEAK = 0.2
 
@@ -78,16 +78,15 @@ class Fusion(nn.Module):
             on_squares: Called with the squares of the result, summed over the heads of every pair.
         """
         *batch, heads, queries, keys = logits.shape
-        with torch.autocast(logits.device.type, enabled=False):
+        with without_autocast(logits.device):
             x = logits.reshape(math.prod(batch), heads, queries * keys)
             layers = [cast(nn.Linear, layer) for layer in self.layers]
-            own_parameters = (
-                parameter for layer in layers for parameter in (layer.weight, layer.bias)
-            )
+            own_parameters = [p for layer in layers for p in (layer.weight, layer.bias)]
             parameters = [parameter.to(x.dtype) for parameter in own_parameters]
             unsliced = self.store_activations or has_torch_function_unary(x)
-            mixed, squares = (_fuse_unsliced if unsliced else _Fuse.apply)(x, link, *parameters)
-        if on_squares is not None:
+            fuse = _fuse_unsliced if unsliced else _Fuse.apply
+            mixed, squares = fuse(x, link, on_squares is not None, *parameters)
+        if on_squares is not None and squares is not None:
             on_squares(squares.view(*batch, queries, keys))
         return mixed.view(logits.shape)
 
@@ -103,31 +102,36 @@ class Fusion(nn.Module):
         return mixed, squares[0]
 
 
-def _fuse_unsliced(x: Tensor, link: bool, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+def _fuse_unsliced(
+    x: Tensor, link: bool, wants_squares: bool, *parameters: Tensor
+) -> tuple[Tensor, Tensor | None]:
     """What :class:`_Fuse` computes, by plain operations that autograd or a tracer can record."""
-    mlp = _MLP(parameters[::2], parameters[1::2], link)
-    y = mlp.output(x, mlp.hidden(x)[-1])
-    return y, y.square().sum(1, keepdim=True)
+    return _MLP(parameters[::2], parameters[1::2], link).mix(x, wants_squares)
 
 
 class _Fuse(torch.autograd.Function):
     """``x -> y = MLP(x)`` or ``x + MLP(x)``, and ``sum_h y_h^2``, a slice of pairs at a time.
 
     Only the input and the parameters are saved. Weights and biases alternate in ``parameters``.
+    What fits in one slice is copied nowhere.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, link: bool, *parameters: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, x: Tensor, link: bool, wants_squares: bool, *parameters: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
         mlp = _MLP(parameters[::2], parameters[1::2], link)
-        mixed = x.new_empty(x.shape)
-        squares = x.new_empty(x.shape[0], 1, x.shape[2])
-        for pairs in mlp.slices(x):
-            y = mlp.output(x[pairs], mlp.hidden(x[pairs])[-1])
-            mixed[pairs] = y
-            squares[pairs] = y.square().sum(1, keepdim=True)
         ctx.save_for_backward(x, *parameters)
         ctx.link = link
         ctx.set_materialize_grads(False)
+        if mlp.is_one_slice(x):
+            return mlp.mix(x, wants_squares)
+        mixed = x.new_empty(x.shape)
+        squares = x.new_empty(x.shape[0], 1, x.shape[2]) if wants_squares else None
+        for pairs in mlp.slices(x):
+            mixed[pairs], squares_of_slice = mlp.mix(x[pairs], wants_squares)
+            if squares is not None and squares_of_slice is not None:
+                squares[pairs] = squares_of_slice
         return mixed, squares
 
     @staticmethod
@@ -139,16 +143,17 @@ class _Fuse(torch.autograd.Function):
         mlp = _MLP(parameters[::2], parameters[1::2], ctx.link)
         if grad_mixed is None:
             grad_mixed = x.new_zeros(()).expand(x.shape)
-        grad_x = x.new_empty(x.shape)
-        parameter_grads = [torch.zeros_like(parameter) for parameter in parameters]
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device):
+            if mlp.is_one_slice(x):
+                grad_x, *parameter_grads = mlp.backward(x, grad_mixed, grad_squares)
+                return grad_x, None, None, *parameter_grads
+            grad_x = x.new_empty(x.shape)
+            sums: list[Tensor] = []
             for pairs in mlp.slices(x):
-                hidden, grad = mlp.hidden(x[pairs]), grad_mixed[pairs]
-                if grad_squares is not None:
-                    y = mlp.output(x[pairs], hidden[-1])
-                    grad = torch.addcmul(grad, y, grad_squares[pairs], value=2)
-                grad_x[pairs] = mlp.backward(x[pairs], hidden, grad, parameter_grads)
-        return grad_x, None, *parameter_grads
+                squares = None if grad_squares is None else grad_squares[pairs]
+                grad_x[pairs], *grads = mlp.backward(x[pairs], grad_mixed[pairs], squares)
+                sums = [a.add_(b) for a, b in zip(sums, grads, strict=True)] if sums else grads
+        return grad_x, None, None, *sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +175,26 @@ class _MLP:
     def slices(self, x: Float[Tensor, "batch head pair"]) -> Iterator[tuple[slice, slice, slice]]:
         """Cuts long sentences into runs of pairs, and groups short sentences."""
         sentences, _, pairs = x.shape
-        limit = CHUNK.get(x.device.type, CHUNK["cuda"])
-        run = max(1, limit // len(self.biases[0]))
+        run = self._run(x)
         group = max(1, run // max(1, pairs))
         for first in range(0, sentences, group):
             for start in range(0, pairs, run):
                 yield slice(first, first + group), slice(None), slice(start, start + run)
+
+    def is_one_slice(self, x: Float[Tensor, "batch head pair"]) -> bool:
+        """Whether all sentences fit in one slice."""
+        return x.shape[0] * x.shape[2] <= self._run(x)
+
+    def _run(self, x: Tensor) -> int:
+        """The most pairs of a slice."""
+        return max(1, CHUNK.get(x.device.type, CHUNK["cuda"]) // self.biases[0].shape[0])
+
+    def mix(
+        self, x: Float[Tensor, "batch head pair"], wants_squares: bool
+    ) -> tuple[Float[Tensor, "batch head pair"], Float[Tensor, "batch 1 pair"] | None]:
+        """Applies all layers; also returns the squares summed over heads, if they are wanted."""
+        y = self.output(x, self.hidden(x)[-1])
+        return y, y.square().sum(1, keepdim=True) if wants_squares else None
 
     def hidden(self, x: Float[Tensor, "batch head pair"]) -> list[Float[Tensor, "batch pair unit"]]:
         """Computes the activations of every hidden layer."""
@@ -195,25 +214,25 @@ class _MLP:
     def backward(
         self,
         x: Float[Tensor, "batch head pair"],
-        hidden: list[Float[Tensor, "batch pair unit"]],
         grad: Float[Tensor, "batch head pair"],
-        parameter_grads: list[Tensor],
-    ) -> Float[Tensor, "batch head pair"]:
-        """Returns the gradient of the input; adds to those of the parameters."""
-        weight_grads, bias_grads = parameter_grads[::2], parameter_grads[1::2]
-        weight_grads[-1] += _sum_over_pairs(grad, hidden[-1])
-        bias_grads[-1] += grad.sum((0, 2))
+        grad_squares: Float[Tensor, "batch 1 pair"] | None,
+    ) -> tuple[Tensor, ...]:
+        """The gradients of the input, and of weights and biases in turn."""
+        hidden = self.hidden(x)
+        if grad_squares is not None:
+            y = self.output(x, hidden[-1])
+            grad = torch.addcmul(grad, y, grad_squares, value=2)
+        grads = [_sum_over_pairs(grad, hidden[-1]), grad.sum((0, 2))]
         grad_hidden = torch.bmm(grad.mT, _expand_to(self.weights[-1], x))
         for layer in range(len(hidden) - 1, 0, -1):
             _leaky_backward(grad_hidden, hidden[layer], LEAK, True, grad_input=grad_hidden)
-            weight_grads[layer] += grad_hidden.flatten(0, 1).T @ hidden[layer - 1].flatten(0, 1)
-            bias_grads[layer] += grad_hidden.sum((0, 1))
+            weight_grad = grad_hidden.flatten(0, 1).T @ hidden[layer - 1].flatten(0, 1)
+            grads = [weight_grad, grad_hidden.sum((0, 1)), *grads]
             grad_hidden = grad_hidden @ self.weights[layer]
         _leaky_backward(grad_hidden, hidden[0], LEAK, True, grad_input=grad_hidden)
-        weight_grads[0] += _sum_over_pairs(x, grad_hidden).T
-        bias_grads[0] += grad_hidden.sum((0, 1))
+        grads = [_sum_over_pairs(x, grad_hidden).T, grad_hidden.sum((0, 1)), *grads]
         grad_x = torch.bmm(_expand_to(self.weights[0].T, x), grad_hidden.mT)
-        return grad_x.add_(grad) if self.link else grad_x
+        return (grad_x.add_(grad) if self.link else grad_x), *grads
 
 
 def _sum_over_pairs(
@@ -231,4 +250,4 @@ def _expand_to(
     weight: Float[Tensor, "rows columns"], x: Tensor
 ) -> Float[Tensor, "batch rows columns"]:
     """Expands a matrix to the sentences of a slice."""
-    return weight.expand(len(x), -1, -1)
+    return weight.expand(x.shape[0], -1, -1)

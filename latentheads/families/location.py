@@ -100,7 +100,9 @@ class Cascade(Location):
 
     def shift(self, context: HeadContext) -> Tensor | None:
         """Returns the fused logits below, if any."""
-        return self.shift_and_squares(context)[0]
+        if self.fusion is None or context.below is None:
+            return None
+        return self.fusion(context.below, self.link)
 
     def shift_and_squares(self, context: HeadContext) -> tuple[Tensor | None, Tensor | None]:
         """Returns the fused logits below and their squares."""

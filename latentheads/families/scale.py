@@ -32,7 +32,8 @@ class HeadScale(nn.Module):
 
     def forward(self) -> float | Tensor:
         """Returns a number, or a tensor ``head 1 1``."""
-        return self.noise_factor * (self.value if self.log is None else self.log.exp())
+        scale = self.value if self.log is None else self.log.exp()
+        return scale if self.noise_factor == 1.0 else self.noise_factor * scale
 
     @torch.no_grad()
     def prune(self, heads: Sequence[int]) -> None:

@@ -5,8 +5,8 @@ Free bits are those of Kingma et al. 2016, https://arxiv.org/abs/1606.04934.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, get_args
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, ClassVar, TypeVar, get_args
 
 import torch
 from pyro import poutine
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from latentheads.checks import MAX_PARTICLES, check_choice, check_least, check_most
 from latentheads.distributions import HeadVariable
+from latentheads.distributions.normal import PartsOfKL, parts_of_kl, stack_kls
 from latentheads.guide import SAVED_INFER, ModelGuide, check_own_model
 from latentheads.handlers import FromPrior
 from latentheads.inference.bound import check_sites, closed_form, traces
@@ -104,8 +105,10 @@ class Head_ELBO(Trace_ELBO):
         needs_trace = isinstance(messenger, ModelGuide) and messenger.needs_trace
         if self._sampled or needs_trace or not isinstance(messenger, GuideMessenger):
             return traces(model, guide, *args, **kwargs)
-        with _EagerKL(self._kl):
-            return traces(model, guide, *args, **kwargs)
+        with _EagerKL(self) as eager:
+            pair = traces(model, guide, *args, **kwargs)
+        eager.write(pair[1])
+        return pair
 
     @property
     def _sampled(self) -> bool:
@@ -171,13 +174,16 @@ class Head_ELBO(Trace_ELBO):
         )
         elbo = torch.stack(list(observed)).sum()
         floor = self.free_bits * _scaled_tokens(model_trace) if self.free_bits else None
+        kls = []
         for name in latents:
             site = guide_trace.nodes[name]
-            kl = self.kl(model_trace, site).sum()
-            frames = {frame.name for frame in site["cond_indep_stack"]}
-            if floor is not None and SENTENCES in frames:
-                kl = torch.maximum(kl, floor)
-            elbo = elbo - self.kl_weight * kl
+            kl = self.kl(model_trace, site)
+            if floor is not None and SENTENCES in {f.name for f in site["cond_indep_stack"]}:
+                kl = torch.maximum(kl.sum(), floor)
+            kls.append(kl)
+        for same_shape in _group(kls, lambda kl: kl.shape):
+            total = torch.stack(same_shape).sum()
+            elbo = elbo - (total if self.kl_weight == 1.0 else self.kl_weight * total)
         return elbo
 
     def tied(self, model_trace: Trace, site: dict[str, Any]) -> bool:
@@ -235,11 +241,19 @@ def _scale_values(values: Tensor, site: dict[str, Any]) -> Tensor:
 
 
 class _EagerKL(Messenger):
-    """Computes the KL of a block's logits when they are sampled, and frees its distributions."""
+    """Computes the KL of a block's logits when they are sampled, and frees its distributions.
 
-    def __init__(self, kl: Callable[[Any, dict[str, Any]], Tensor]) -> None:
+    The terms of a closed form that only depend on the scales of heads are computed for all blocks
+    at once, when all are sampled.
+
+    Args:
+        objective: What computes the KL of a site.
+    """
+
+    def __init__(self, objective: Head_ELBO) -> None:
         super().__init__()
-        self.kl = kl
+        self.objective = objective
+        self.parts: dict[str, PartsOfKL] = {}
 
     def _pyro_post_sample(self, msg: Any) -> None:
         infer = msg.get(SAVED_INFER, msg["infer"])
@@ -249,8 +263,27 @@ class _EagerKL(Messenger):
             return
         prior = prior.expand(msg["fn"].batch_shape)
         if msg["fn"] is not prior:
-            msg[KL] = self.kl(prior, msg)
+            parts = parts_of_kl(msg["fn"], prior) if self.objective.analytic else None
+            if parts is None:
+                msg[KL] = self.objective._kl(prior, msg)
+            else:
+                self.parts[msg["name"]] = parts
         msg["fn"] = infer["prior"] = _Dropped(msg["name"])
+
+    def write(self, guide_trace: Trace) -> None:
+        """Writes the KLs that were left to the end into their sites."""
+        sites = [guide_trace.nodes[name] for name in self.parts]
+        for group in _group(sites, self._shape_of):
+            kls = stack_kls([self.parts[site["name"]] for site in group])
+            kls = scale_and_mask(kls, group[0]["scale"])
+            for site, kl in zip(group, kls.unbind(), strict=True):
+                site[KL] = scale_and_mask(kl, mask=site["mask"])
+
+    def _shape_of(self, site: dict[str, Any]) -> tuple[Any, ...]:
+        """What sites have in common whose KLs are computed at once."""
+        parts, scale = self.parts[site["name"]], site["scale"]
+        same_scale = id(scale) if isinstance(scale, Tensor) else scale
+        return parts.ratio.shape, parts.pairs.shape, same_scale
 
 
 class _Dropped:
@@ -266,6 +299,17 @@ class _Dropped:
             f"site {self.site!r}: its distributions were freed once its KL was computed; set "
             "needs_trace = True in a guide that uses them later"
         )
+
+
+Item = TypeVar("Item")
+
+
+def _group(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:
+    """The items of each value of a key, in the order of the first of each."""
+    groups: dict[Hashable, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return [*groups.values()]
 
 
 def scored(site: dict[str, Any]) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any
 
@@ -13,6 +14,16 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import has_torch_function_variadic
+
+FEW = 2**10
+"""Elements below which a further operation costs more than vector registers save."""
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Context of operations in the types of their tensors; costs nothing without autocast."""
+    if not torch.is_autocast_enabled(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
 
 
 def full_precision(x: Tensor) -> Tensor:
@@ -61,10 +72,11 @@ def log_softmax(x: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch key"]:
 def _fill_vectors(x: Tensor) -> Tensor:
     """Pads rows that are shorter than a vector register of 512 bits by logits of -inf.
 
-    PyTorch does not vectorise a softmax over rows that do not fill a register.
+    PyTorch does not vectorise a softmax over rows that do not fill a register. For a few numbers
+    that is cheaper than to pad them.
     """
     missing = 64 // x.element_size() - x.shape[-1]
-    if x.device.type != "cpu" or missing <= 0:
+    if x.device.type != "cpu" or missing <= 0 or x.numel() <= FEW:
         return x
     return F.pad(x, (0, missing), value=-math.inf)
 
@@ -97,21 +109,25 @@ def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
 
 
 def _sample_keep_mask(x: Tensor, probability: float) -> tuple[Shaped[Tensor, ...], float]:
-    """Samples a keep mask, bytes of 0 or 1; also returns the scale of kept elements."""
+    """Samples a keep mask, whole numbers 0 or 1; also returns the scale of kept elements."""
     if x.device.type != "cpu":
         kept = torch.empty_like(x, dtype=torch.bool).bernoulli_(1 - probability)
         return kept, 1 / (1 - probability)
     threshold = min(max(1, round(probability * 2**16)), 2**16 - 1)
-    random_words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    bits = random_words.view(torch.int16)[: x.numel()].view(x.shape)
+    size = x.numel()
+    random_words = torch.empty((size + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    bits = random_words.view(torch.int16)
+    bits = (bits[:size] if size % 4 else bits).view(x.shape)
     below = threshold - 2**15 - 1
     # bits > below, as 0 or 1: a comparison and the conversion of booleans cost far more
-    kept = bits.clamp_(below, below + 1).sub_(below).to(torch.int8)
+    kept = bits.clamp_(below, below + 1).sub_(below)
     return kept, 2**16 / (2**16 - threshold)
 
 
 def _dropout_factors(x: Tensor, kept: Shaped[Tensor, ...], factor: float) -> Tensor:
     """0 for dropped elements, the factor for kept ones, in the dtype of ``x``."""
+    if x.dtype == torch.get_default_dtype():
+        return kept * factor
     return kept.to(x.dtype).mul_(factor)
 
 
@@ -130,6 +146,7 @@ def weighted_sum(
         kept, factor = None, 1.0
     else:
         kept, factor = _sample_keep_mask(weights, probability)
+        kept = kept.to(torch.int8)
     no_dropout_or_cast = kept is None and weights.dtype == values.dtype
     if no_dropout_or_cast or has_torch_function_variadic(weights, values):
         return torch.matmul(_dropped_weights(weights, values, kept, factor), values)

@@ -83,7 +83,7 @@ class Results:
         kl_how: How it was computed.
         selection: The active heads of every task.
         latents: Further facts of each latent, such as how many gates are open.
-        versions: Of torch, and the device.
+        versions: Of torch, the device, and the precision of training.
         missing: What the report lacks, and why.
         pruned: Where a pruned network comes from.
     """

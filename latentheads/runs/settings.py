@@ -490,7 +490,9 @@ class Settings:
             values.pop(name, None)
         if not any(latent.has_guide_form for latent in latents):
             values.setdefault("guide", "tied")
-        values["guide"] = merge({"class": "cascaded"}, values.get("guide", "cascaded"))
+        guide = values.get("guide", "cascaded")
+        named = {"class": guide} if isinstance(guide, str) else guide  # null is a name here
+        values["guide"] = merge({"class": "cascaded"}, named)
         return from_dict(cls, {**values, "latents": tuple(latents)}, trusted)
 
     def to_options(self) -> dict[str, Any]:

@@ -472,7 +472,11 @@ class Trainer:
             tokens_per_second=median_high(speeds) if speeds else None,
             decoding=asdict(settings.decode),
             latents=self._latent_facts(),
-            versions={"torch": torch.__version__, "device": self.device.type},
+            versions={
+                "torch": torch.__version__,
+                "device": self.device.type,
+                "precision": self.engine.precision.name,
+            },
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any, cast
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from latentheads.batch import Batch
 from latentheads.corpora.loader import LoaderState, PartLoader, Step, StepLoader
 from latentheads.corpora.part import Part
+from latentheads.errors import shown
 from latentheads.families import Family, HeadScale, Point
 from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store
@@ -36,6 +37,7 @@ from latentheads.training.loss_modules import (
 from latentheads.training.losses import HeadELBOLoss, RelaxedLoss
 from latentheads.training.optimizers import Optimizers
 from latentheads.training.options import Training
+from latentheads.training.precision import ChosenPrecision, Precision, choose_precision
 
 GUARD_EVERY = 20
 """Steps between checks for a finite objective on a GPU, since a check synchronises the device."""
@@ -125,7 +127,9 @@ class Engine:
         self.optimizers = Optimizers(
             training.optimizer.make(self.objective, training.learning_rate)
         )
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=training.precision == "fp16")
+        parameters = self.objective.parameters()
+        self.precision = choose_precision(training.precision, parameters, self.device)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision.name == "fp16")
         self.step = 0
         self.loader_state = LoaderState()
         self.stopped = False
@@ -272,7 +276,7 @@ class Engine:
                 if index < last and module is not self.objective:
                     contexts.enter_context(self.accelerator.no_sync(module))
                 contexts.enter_context(pyro.validation_enabled(False))
-                with self._precision():
+                with self._autocast():
                     nats = module(batch) * scale
                 # DistributedDataParallel takes the mean over processes of what is summed here
                 self.scaler.scale(nats * (self.processes / step_batches.tokens)).backward()
@@ -295,7 +299,7 @@ class Engine:
         with (
             torch.random.fork_rng(devices),
             pyro.validation_enabled(True),
-            self._precision(),
+            self._autocast(),
         ):
             validate_loss(self.objective, batch)
 
@@ -314,9 +318,9 @@ class Engine:
                 if isinstance(module, HeadScale):
                     module.noise_factor = noise_factor
 
-    def _precision(self) -> AbstractContextManager[Any]:
+    def _autocast(self) -> AbstractContextManager[Any]:
         kind = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-        dtype = kind[self.training.precision]
+        dtype = kind[self.precision.name]
         return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
 
     def _guard(self, loss: Tensor, step_batches: Step) -> None:
@@ -400,6 +404,7 @@ class Engine:
             "tokens": self._tokens,
             "seconds": self._seconds,
             "processes": self.processes,
+            "precision": self.precision.name,
             "scaler": self.scaler.state_dict(),
         }
         return tensors, facts
@@ -427,6 +432,7 @@ class Engine:
     def check(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Raises an error for a state that does not fit this training."""
         check_facts(facts, self.training.steps)
+        self._precision_of(facts)
         if facts["scaler"].keys() != self.scaler.state_dict().keys():
             raise ValueError("its scaler is of another precision")
         parameters = dict(self.objective.named_parameters())
@@ -460,8 +466,22 @@ class Engine:
         self.stopped = facts["stopped"]
         self._loss = tensors["loss"].to(self.device) * (self.rank == 0)
         self._tokens, self._seconds = facts["tokens"], facts["seconds"]
+        self.precision = self._precision_of(facts)
         self.scaler.load_state_dict(facts["scaler"])
         self._restore_noise(tensors, facts["processes"])
+
+    def _precision_of(self, facts: Mapping[str, Any]) -> ChosenPrecision:
+        """The precision in which a training goes on: ``auto`` is chosen once, at its start.
+
+        Raises:
+            ValueError: It is none that is ever chosen.
+        """
+        name = facts.get("precision", self.precision.name)  # earlier versions had no auto
+        if self.training.precision != "auto":
+            return self.precision
+        if name not in ("fp32", "bf16"):
+            raise ValueError(f"precision must be fp32 or bf16, got {shown(name)}")
+        return ChosenPrecision(cast(Precision, name), "this training began in it")
 
     def _restore_noise(self, tensors: dict[str, Tensor], processes: int) -> None:
         kinds = self.noise.states.keys()
@@ -477,7 +497,7 @@ def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
     parameters = list(model.parameters())
     if training.precision == "fp16" and parameters[0].device.type == "cpu":
         raise ValueError("precision fp16 needs a GPU: use bf16 or fp32")
-    if training.precision != "fp32" and any(p.dtype == torch.float64 for p in parameters):
+    if training.precision in ("bf16", "fp16") and any(p.dtype == torch.float64 for p in parameters):
         raise ValueError(
             f"precision {training.precision} is of a network in float32, and this one is in "
             "float64: use fp32, which leaves it as it is, or make the network float32"

@@ -10,7 +10,12 @@ from latentheads.inference.evaluation import Report
 from latentheads.training.callbacks import Callback
 from latentheads.training.early_stopping import Best, validate
 from latentheads.training.engine import Engine, Progress
-from latentheads.training.progress import ProgressBar, ProgressDisplay, note_long_warmup
+from latentheads.training.progress import (
+    ProgressBar,
+    ProgressDisplay,
+    note_long_warmup,
+    note_precision,
+)
 
 
 class Loop:
@@ -50,6 +55,7 @@ class Loop:
         engine, training = self.engine, self.engine.training
         if not self.quiet:
             note_long_warmup(training)
+            note_precision(engine.precision)
         # the headline of the run says that there is nothing to train
         is_hidden = self.quiet or engine.is_fixed
         with ProgressDisplay(training.steps, engine.step, is_hidden) as display:

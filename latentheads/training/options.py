@@ -14,6 +14,7 @@ from torch import nn
 from latentheads.options import Choice, Count, OptionError, Size, from_dict, options_class
 from latentheads.training.losses import HeadELBOLoss, Loss
 from latentheads.training.optimizers import StateNames, make_adamw, make_muon, make_nag
+from latentheads.training.precision import PrecisionOption
 
 
 @options_class()
@@ -217,7 +218,8 @@ class Training:
             attention (sampled); the bound of several samples together (iwae); or model and guide
             each fitted to weighted samples (rws). Of Bernoulli heads also by gates between 0 and 1
             (relaxed), which is no bound.
-        precision: float32, or autocast to bfloat16 or (on a GPU) float16 with densities in float32.
+        precision: float32, or autocast to bfloat16 or (on a GPU) float16 with densities in float32;
+            auto: bfloat16 where the processor multiplies it itself, else float32.
         report_every: Steps between two evaluations on validation; not given: a tenth of all, at
             most 250.
         checkpoint_every: Steps between two checkpoints to resume from; 0: at every evaluation.
@@ -238,7 +240,7 @@ class Training:
     clip: NonNegativeFloat = 1.0
     noise_warmup_steps: Size = 0
     loss: Loss = HeadELBOLoss()
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: PrecisionOption = "fp32"
     report_every: Count | None = None
     checkpoint_every: Size = 0
     metric: Literal["elbo", "plug-in"] = "elbo"

@@ -20,6 +20,7 @@ from tqdm import tqdm
 from latentheads.errors import print_message
 from latentheads.training.callbacks import Callback
 from latentheads.training.options import Training
+from latentheads.training.precision import ChosenPrecision
 
 FIRST = (10.0, 30.0, 60.0)
 """Seconds to the first lines of a file."""
@@ -167,6 +168,12 @@ def note_long_warmup(training: Training) -> None:
             f"the learning rate reaches {top:.2g} of {training.learning_rate:.2g}",
             sys.stderr,
         )
+
+
+def note_precision(precision: ChosenPrecision) -> None:
+    """Notes a precision that was not asked for by name, and why it was chosen."""
+    if precision.reason is not None:
+        print_message(f"precision {precision.name}: {precision.reason}", sys.stderr)
 
 
 class _NotebookLine:

@@ -26,7 +26,7 @@ __all__ = ["ROOT", "Ended", "Limits", "Moment", "import_programs", "start"]
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("run", "compare", "sweep", "translate", "generate", "score", "analyse", "prune")
 BENCHES = ("bench", "bench_alignments", "bench_decoding", "bench_length", "bench_mixers")
-BENCHES += ("bench_selection", "bench_trained")
+BENCHES += ("bench_host", "bench_selection", "bench_trained")
 HEAVY = ("torch._dynamo", "matplotlib.figure", "pandas", "scipy.stats", "arviz_stats.base")
 """What the programs import late, and every forked process would import again."""
 

@@ -284,6 +284,17 @@ def rows_of_cost(heading: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows_of(text)}
 
 
+def test_what_a_step_costs_beside_its_arithmetic_is_that_of_the_rows() -> None:
+    points = measured("host")["points"]
+    rows = rows_of_cost("## Beside the arithmetic")
+    assert len(rows) == len(points)
+    for (operations, calls, time), point in zip(rows.values(), points, strict=True):
+        assert operations == f"{point['operations']:,}"
+        assert calls == f"{point['calls']:,}"
+        figures = [point["ratio"], point["low"], point["high"]]
+        assert all(among(text, [f]) for text, f in zip(numbers(time), figures, strict=False))
+
+
 def test_what_sampling_costs_is_that_of_the_rows() -> None:
     said = rows_of_cost("## With length")
     rows = measured("growth")["growth"]["length"]
@@ -545,3 +556,46 @@ def test_what_bounds_lose_is_that_of_the_runs_that_are_stored() -> None:
             figures.append(run["iwae"] - plain["plug_in"])
             for cell, figure in zip(cells, figures, strict=True):
                 assert among(numbers(cell)[place], [figure]), (name, seed)
+
+
+STARTS = "### Where a guide starts that leaves out a coupling"
+START_COLUMNS = ("start entropy", "start gradient", "start gap", "gap after updates", "gap")
+
+
+def test_starts_of_guides_are_those_of_their_rows() -> None:
+    runs = {}
+    for training, seeds in (("frozen", (0, 1, 2)), ("joint", (0, 1))):
+        path = RESULTS / "alignments" / f"guide-starts-{training}.json"
+        for run in json.loads(path.read_text(encoding="utf-8"))["rows"]:
+            if run["seed"] in seeds:
+                runs[training, run["start"], run["language"], run["seed"]] = run
+    rows = rows_of(section("alignments", STARTS))
+    assert [len(row) for row in rows] == 10 * [7] + 6 * [6] + 4 * [3]
+    for language, start, *cells in rows[:10]:
+        of_seeds = [runs["frozen", start.strip("`"), language, seed] for seed in range(3)]
+        for cell, column in zip(cells, START_COLUMNS, strict=True):
+            check_spread(cell, [run[column] for run in of_seeds])
+    for language, start, *cells in rows[10:16]:
+        of_seeds = [runs["joint", start.strip("`"), language, seed] for seed in range(2)]
+        figures = [run[column] for column in ("gap", "bound") for run in of_seeds]
+        assert all(among(*pair) for pair in zip(cells, ([x] for x in figures), strict=True))
+    for pair, *cells in rows[16:]:
+        for cell, training in zip(cells, ("frozen", "joint"), strict=True):
+            start, other = pair.replace("`", "").split(" less ")
+            keys = [key for key in runs if key[:2] == (training, start)]
+            bounds = [
+                [runs[training, which, *key[2:]]["bound"] for key in keys]
+                for which in (start, other)
+            ]
+            assert bool(cell) == bool(keys)
+            if keys:
+                check_spread(cell, *bounds)
+
+
+def test_the_page_of_alignments_says_what_starts_differ_by() -> None:
+    text = ALIGNMENTS.read_text(encoding="utf-8").replace("\N{MINUS SIGN}", "-")
+    (paragraph,) = re.findall(r"^With prior `cascaded`.*?\n\n", text, re.MULTILINE | re.DOTALL)
+    differences = [
+        cell for row in rows_of(section("alignments", STARTS))[17:19] for cell in row[1:]
+    ]
+    assert re.findall(r"-?\.?[\d.]+ \[[^]]*\]", paragraph) == differences

@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 from latentheads.contrib.heads.word_alignment import align_texts
 from latentheads.experiments import align as program
 from latentheads.runs.loading import load_run
-from tests.experiments.processes import ended, fork_off, start
+from tests.experiments.processes import ended, start
 from tests.experiments.programs import assert_one_line, inside
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
 from tests.latentheads.runs.trained import train
@@ -69,6 +68,76 @@ def test_one_file_with_separators_gives_the_same_links(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.split("\n")) == (0, [*LINKS, ""])
 
 
+def test_tabs_separate_too_and_a_text_may_be_standard_input(texts: tuple[str, str]) -> None:
+    both = "".join(f"{left}\t{right}\n" if left else "\n" for left, right in zip(ENGLISH, GERMAN))
+    assert inside("align.py", "-", "--quiet", text=both).stdout.split("\n") == [*LINKS, ""]
+    english = "".join(f"{line}\r\n" for line in ENGLISH)
+    done = inside("align.py", "-", texts[1], "--quiet", text=english)
+    assert done.stdout.split("\n") == [*LINKS, ""]
+    assert_one_line(inside("align.py", "-", "-"), "align.py")
+    assert_one_line(inside("align.py", "-", "--sample", "3"), "align.py")
+
+
+def test_links_have_their_probability_if_it_is_asked_for(texts: tuple[str, str]) -> None:
+    done = inside("align.py", *texts, "--quiet", "--probabilities")
+    words = done.stdout.split("\n")[0].split()
+    assert [word.split(":")[0] for word in words] == ["0-0", "1-1"]
+    assert all(0.4 <= float(word.split(":")[1]) <= 1 for word in words)
+
+
+def test_what_is_not_trained_on_is_aligned_as_new_lines(
+    texts: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "CHUNK", 4)
+    kept = tmp_path / "kept"
+    words = ["--quiet", "--sample", "13", "--keep", str(kept), "--max_words", "2"]
+    done = inside("align.py", *texts, *words)
+    short = [line if len(line.split()) < 3 else "" for line in LINKS]
+    assert (done.returncode, done.stdout.split("\n")) == (0, [*short, ""])
+    names = [line.split(" stays")[0] for line in done.stderr.splitlines()]
+    assert names == [f"align.py: line {number} of the input" for number in (5, 10, 15)]
+    again = inside("align.py", *texts, "--quiet", "--aligner", str(kept), "--max_words", "2")
+    assert again.stdout == done.stdout
+
+
+def test_a_kept_aligner_is_trained_on(texts: tuple[str, str], tmp_path: Path) -> None:
+    kept, more = str(tmp_path / "kept"), str(tmp_path / "more")
+    inside("align.py", *texts, "--quiet", "--keep", kept)
+    new = (
+        write_lines(tmp_path / "new.en", ["the red car"]),
+        write_lines(tmp_path / "new.de", ["das rotes Auto"]),
+    )
+    words = ("--quiet", "--aligner", kept, "--continue", "--keep", more)
+    assert inside("align.py", *new, *words).stdout == "0-0 1-1 2-2\n"
+    again = inside("align.py", *texts, "--quiet", "--aligner", more)
+    assert again.stdout.split("\n") == [*LINKS, ""]
+
+
+def test_a_lexicon_is_what_training_begins_with(tmp_path: Path) -> None:
+    texts = write_lines(tmp_path / "en", ["a b"]), write_lines(tmp_path / "de", ["x y"])
+    lexicon, out = (
+        write_lines(tmp_path / "lexicon", ["A y 50", "b x", "", "b x 49"]),
+        tmp_path / "out",
+    )
+    words = ("--quiet", "--lexicon", lexicon, "--write_lexicon", str(out))
+    assert inside("align.py", *texts, *words).stdout == "0-1 1-0\n"
+    counts = {(s, t): float(n) for s, t, n in map(str.split, out.read_text().splitlines())}
+    assert counts["a", "y"] == pytest.approx(51, abs=0.2)
+    assert counts["b", "x"] == pytest.approx(51, abs=0.2)
+    for line in ("a", "a b c d", "a b many", "a b -1"):
+        wrong = write_lines(tmp_path / "wrong", ["a b 1", line])
+        done = inside("align.py", *texts, "--lexicon", wrong)
+        assert_one_line(done, "align.py")
+        assert "wrong, line 2: " in done.stderr
+
+
+def test_characters_are_aligned_where_words_have_no_spaces(tmp_path: Path) -> None:
+    source, target = ["ab", "ac", "bc"] * 4, ["x y", "x z", "y z"] * 4
+    texts = write_lines(tmp_path / "a", source), write_lines(tmp_path / "b", target)
+    done = inside("align.py", *texts, "--quiet", "--split", "characters")
+    assert done.stdout.split("\n") == [*(["0-0 1-1"] * 12), ""]
+
+
 def test_a_compressed_file_gives_the_same_links(texts: tuple[str, str], tmp_path: Path) -> None:
     path = tmp_path / "text.en.gz"
     path.write_bytes(gzip.compress(Path(texts[0]).read_bytes()))
@@ -106,7 +175,7 @@ def test_a_long_line_stays_empty_and_is_named(tmp_path: Path) -> None:
     german = write_lines(tmp_path / "de", [*GERMAN, "a"])
     out = tmp_path / "links"
     done = inside("align.py", english, german, "--max_words", "3", "--out", str(out), "--quiet")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == (
         "align.py: line 16 of the input stays empty: 4 words, and at most 3 are aligned\n"
     )
@@ -149,37 +218,22 @@ def test_a_file_is_written_or_refused_before_training(
     assert (done.returncode == 0) == out.is_file() == ("training step" in done.stderr)
 
 
-def align_without_output(words: tuple[str, str]) -> None:
-    """As Python begins where standard output is closed."""
-    os.close(1)
-    sys.stdout = None
-    sys.exit(program.main(words))
-
-
-def test_closed_standard_output_is_one_line_before_training(
-    texts: tuple[str, str], tmp_path: Path
-) -> None:
-    said = tmp_path / "said"
-    assert ended(fork_off(align_without_output, texts, said=said)) == 2
-    assert said.read_text() == "align.py: error: standard output is closed, and it is needed\n"
-
-
-@pytest.mark.parametrize("failing", ["keep", "scores", "links"])
+@pytest.mark.parametrize("failing", ["keep", "scores", "out"])
 def test_what_cannot_be_written_after_training_takes_nothing_else_along(
     failing: str, texts: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    name = {"keep": "save_aligner", "scores": "_write_scores", "links": "_write_links"}[failing]
+    name = {"keep": "save_aligner", "scores": "format_scores", "out": "format_links"}[failing]
     monkeypatch.setattr(program, name, fail)
-    files = {option: tmp_path / f"{option}-file" for option in ("keep", "scores")}
+    files = {option: tmp_path / f"{option}-file" for option in ("keep", "scores", "out")}
     words = [word for option, file in files.items() for word in (f"--{option}", str(file))]
     done = inside("align.py", *texts, *words, "--quiet")
     assert done.returncode == 1
-    assert done.stdout.split("\n") == ([""] if failing == "links" else [*LINKS, ""])
     assert {option for option, file in files.items() if file.exists()} == {*files} - {failing}
-    assert done.stderr == "align.py: error: [Errno 28] No space left on device\n"
+    assert done.stderr.startswith("align.py: error: ")
+    assert done.stderr.endswith("No space left on device\n")
 
 
 def test_a_link_to_a_file_stays_one(texts: tuple[str, str], tmp_path: Path) -> None:
@@ -222,11 +276,11 @@ def test_a_stopped_training_leaves_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("EN", "a line of one file must be 'source ||| target', got 0 separators"),
+        ("EN", "a line of one file must be 'source ||| target', or have a tab"),
         ("EN DE EN", "got 3 files"),
         ("EN NONE", "there is no file NONE"),
         ("EN EMPTY", "EMPTY is empty"),
-        ("EN SHORT", "has 15 lines and"),
+        ("EN SHORT", "SHORT ends after 14 lines"),
         ("BLANK BLANK", "no line has 1 to 200 words on both sides"),
         ("EN DE --threshold 1.5", "--threshold must lie in [0, 1], got 1.5"),
         ("EN DE --threshold .5 --symmetrize forward", "--threshold is for --symmetrize product"),
@@ -241,7 +295,6 @@ def test_a_stopped_training_leaves_no_file(tmp_path: Path) -> None:
         ("EN DE --aligner NONE --keep OUT", "--keep has no effect with --aligner"),
         ("EN DE --aligner NONE --runs A B", "--aligner and --runs both say what aligns"),
         ("EN DE --runs A B --guide tied", "--guide has no effect with --runs"),
-        ("EN DE --runs NONE NONE", "NONE"),
         ("EN DE --out NONE/links", "--out: cannot write"),
         ("EN DE --out OUT --scores OUT", "need a file each"),
     ],

@@ -285,7 +285,7 @@ def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
 
 ONE = "--seeds 0 --recipes coda"
 MISTAKES = [
-    ("--seeds 0,x", "--seeds.1 must be a whole number, got 'x'"),
+    ("--seeds 0,x", "--seeds must be a whole number, got 'x'"),
     (f"{ONE},codda", "unknown recipe 'codda'"),
     ("--seeds 0,0", "seeds must differ from each other, got 0,0"),
     ("--seeds=0 --verbose", "--verbose belongs to run.py"),

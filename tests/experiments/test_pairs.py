@@ -99,7 +99,7 @@ MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
         None,
         "--data corpsu",
         "data must be one of grammar, grammar-text, pairs, running-text, speech, hub, hub-text, "
-        "python-docs, in-memory, multi30k, iwslt14, iwslt17, wmt14, gigaword, cnn_dailymail, "
+        "python-docs, multi30k, iwslt14, iwslt17, wmt14, gigaword, cnn_dailymail, "
         "scitldr, wikitext-2, wikitext-103, or a folder; got 'corpsu'",
     ),
     (None, "--data corpus/train.en", "data must be an existing folder, got 'corpus/train"),

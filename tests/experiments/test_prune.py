@@ -279,7 +279,6 @@ def test_a_language_model_is_pruned_by_default_to_nothing(runs: Path, tmp_path: 
             "--by=magic",
             "--by: invalid choice: 'magic' (choose from 'gradient', 'posterior', 'gates', 'random'",
         ),
-        ("--checkpoint=newest", "has no checkpoint 'newest'"),
         ("--out={runs}/pruned", "holds a curve already: choose another --out or --overwrite"),
         ("--out={runs}/transformer", "is a run folder: choose another --out"),
     ],

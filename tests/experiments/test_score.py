@@ -164,8 +164,6 @@ MISTAKES = [
     ("text --references bytes", "bytes is UTF-16 or UTF-32: convert the file to UTF-8"),
     ("run --references text", "--tokenised, --lowercase and --recognised are for text files"),
     ("run --resamples 10", "resamples must be at least 40, got 10"),
-    ("run --seed -1", "seed must be at least 0, got -1"),
-    ("run --resample 50", "--resample is not an option"),
     ("run --resamples many", "argument --resamples: must be a whole number, got 'many'"),
     ("run --paper wmt17", "argument --paper: invalid choice: 'wmt17' (choose from"),
     ("run --likelihood", "run is not a run folder: it has no config.yaml"),

@@ -46,7 +46,7 @@ def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(tmp_path: Path) -> 
     [
         ("--head_numbers=3", "head_numbers must divide the width 8, got 3"),
         ("--recipes=coda+group --head_numbers=3", "must divide the width 8, got 3"),
-        ("--head_numbers=2,x", "--head_numbers.1 must be a whole number, got 'x'"),
+        ("--head_numbers=2,x", "--head_numbers must be a whole number, got 'x'"),
         ("--head_numbers=2,2", "head_numbers must differ from each other, got 2,2"),
         ("--network.heads=4", "--network.heads belongs to run.py: sweep.py takes --head_numbers"),
         ("--recipes=coda,codda", "unknown recipe 'codda'"),

@@ -218,7 +218,7 @@ MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (None, "de,fr --data.tasks.temperature 0", "--data.tasks.temperature must be above 0"),
     (None, "de,fr --data.tasks.distinguish_by family", "--data.tasks.distinguish_by must be on"),
     (None, "de,fr --data.tasks.sizes [9]", "--data.tasks.sizes must be one for each of the 2"),
-    (None, "de,fr --data.tasks.sizes [9,0]", "--data.tasks.sizes.1 must be at least 1, got 0"),
+    (None, "de,fr --data.tasks.sizes [9,0]", "--data.tasks.sizes must be at least 1, got 0"),
     (None, "de,fr --data.joint false --network.share all", "share all needs one joint voc"),
 ]
 OTHERS = [

@@ -269,7 +269,6 @@ MISTAKES = [
     ("--seed -1", "seed must be at least 0, got -1"),
     (f"--seed {2**64}", f"seed must be at least 0 and less than 2^63, got {2**64}"),
     ("--device tpu", "unknown device 'tpu': choose from cpu, cuda, auto"),
-    ("--nonsense 3", "--nonsense"),
 ]
 
 
@@ -278,17 +277,11 @@ def test_a_mistake_costs_one_line_and_status_two(run: Path, words: str, message:
     assert_refused("translate.py", str(run), *words.split(), says=message, text=text(LINES))
 
 
-def test_what_cannot_translate_is_refused(run: Path, tmp_path: Path) -> None:
+def test_what_cannot_translate_is_refused(tmp_path: Path) -> None:
     words = ["--data=grammar-text", "--data.sentences=20", "--data.held_out=4", "--train.steps=1"]
     train(tmp_path / "lm", *words)
-    best = shutil.copytree(run, tmp_path / "spoilt") / "checkpoints" / "best.safetensors"
-    best.write_bytes(best.read_bytes()[:-9])
-    for name, message in (
-        ("lm", "lm is a language model: it has no source to translate"),
-        ("spoilt", "best.safetensors is not a complete checkpoint"),
-        ("gone", "gone is not a run folder: it has no config.yaml"),
-    ):
-        assert_refused("translate.py", str(tmp_path / name), says=message)
+    says = "lm is a language model: it has no source to translate"
+    assert_refused("translate.py", str(tmp_path / "lm"), says=says)
 
 
 def test_a_full_disk_costs_one_line(

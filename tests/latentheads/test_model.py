@@ -86,6 +86,26 @@ def test_decoding_without_the_latent_that_runs_the_network_is_refused(kind: str)
         model.begin(batch_of(kind))
 
 
+class Counting(Latent):
+    """A latent that counts how often its heads are selected, and selects none."""
+
+    name = "counting"
+    passes = 0
+
+    def select_heads(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        self.passes += 1
+        return {}
+
+
+@every_kind
+def test_heads_are_selected_once_in_a_pass_where_none_is_chosen(kind: str) -> None:
+    for latents in ([], [CopyOptions()]):
+        model, counting = with_latents(*latents, kind=kind), Counting()
+        model.add_latents([counting])
+        model(batch_of(kind))
+        assert counting.passes == 1
+
+
 def batch_of(kind: str) -> Batch:
     batch = small_batch()
     return batch if kind == "translation" else Batch(batch.target, index=batch.index)

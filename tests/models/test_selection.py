@@ -215,7 +215,7 @@ def flops(model: Any, batch: Batch, guide: Any) -> int:
 @pytest.mark.parametrize("law", ["subset", "group"])
 def test_a_batch_of_one_task_costs_what_the_chosen_heads_cost(law: Strategy) -> None:
     model, batch = make(law), alone(two_tasks(), 0)
-    plain = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=()).double()
+    plain = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=[Logits()]).double()
     assert flops(model, batch, Tied(model)) == flops(plain, batch, None)
 
 

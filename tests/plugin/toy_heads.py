@@ -54,5 +54,5 @@ def main(arguments: Sequence[str]) -> int:
     from latentheads.runs.loading import load_run
 
     (folder,) = arguments
-    print(sum(block.block.heads for block in load_run(folder).model.latent_blocks))
+    print(sum(block.block.heads for block in load_run(folder).model.head_blocks))
     return 0

@@ -15,16 +15,19 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from latentheads.attention.latent import LatentAttention
-from latentheads.batch import EOS, SPECIALS, Batch
+from latentheads.batch import EOS, PAD, SPECIALS, Batch
 from latentheads.experiments.studies.benchmarks.plain_pytorch import PlainTransformer, take_weights
 from latentheads.families import Family
 from latentheads.guides import Cascaded, Tied
 from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.logits.latent import Logits
+from latentheads.layers.numeric import dropout, softmax
+from latentheads.layers.output import linear_log_prob
 from latentheads.models import Network, Translation, make_prior
 from latentheads.names import SENTENCES
 
 BASELINE = "by hand"
+SAME_KERNELS = "by hand, same kernels"
 RECIPES = {
     "transformer": ("delta", Tied),
     "coda": ("cascaded", Tied),
@@ -196,14 +199,27 @@ def without_latents(recipe: str, size: Size, setting: Setting, batch: Batch) -> 
     return under(Head_ELBO(), model, Tied(model), batch)
 
 
-def in_memory(recipe: str, size: Size, setting: Setting, batch: Batch) -> Made:
+def in_memory(recipe: str, size: Size, setting: Setting, batch: Batch, **kernels: Any) -> Made:
     """The latent network in plain PyTorch."""
     model, guide = make_pair(recipe, size, setting)
     weights = take_weights(model.state_dict(), guide.state_dict())
-    network = PlainTransformer(weights, recipe, size.heads, size.network.dropout)
+    network = PlainTransformer(weights, recipe, size.heads, size.network.dropout, **kernels)
     assert batch.source is not None
     source = batch.source
     return (lambda: network.loss(source, batch.target)), list(weights.values())
+
+
+def with_same_kernels(recipe: str, size: Size, setting: Setting, batch: Batch) -> Made:
+    """The same with the library's dropout, softmax and output layer."""
+
+    def drop(x: Tensor, probability: float) -> Tensor:
+        return dropout(x, probability, training=True)
+
+    def nll(states: Tensor, table: Tensor, labels: Tensor) -> Tensor:
+        valid = labels != PAD
+        return -linear_log_prob(states[valid], table, labels[valid]).sum()
+
+    return in_memory(recipe, size, setting, batch, drop=drop, softmax=softmax, nll=nll)
 
 
 def guide_then_replay(recipe: str, size: Size, setting: Setting, batch: Batch) -> Made:
@@ -225,6 +241,7 @@ def ours_stock(recipe: str, size: Size, setting: Setting, batch: Batch) -> Made:
 ROWS: dict[str, Callable[[str, Size, Setting, Batch], Made]] = {
     "no latents": without_latents,
     BASELINE: in_memory,
+    SAME_KERNELS: with_same_kernels,
     "guide, replay": guide_then_replay,
     "ours": ours,
     "ours, stock": ours_stock,

@@ -41,6 +41,17 @@ class Pairs:
         return cls(bias[:, None], latent, latent.sum())
 
 
+def cross_entropy(states: Tensor, table: Tensor, labels: Tensor) -> Tensor:
+    """The negative log-likelihood of labels, summed; padding does not count."""
+    logits = _wide(F.linear(states, table)).flatten(0, 1)
+    return F.cross_entropy(logits, labels.flatten(), ignore_index=PAD, reduction="sum")
+
+
+def softmax(x: Tensor) -> Tensor:
+    """Over the last dimension."""
+    return x.softmax(-1)
+
+
 @dataclass
 class PlainTransformer:
     """A step of the network: ``PlainTransformer(...).loss(source, target)``.
@@ -52,6 +63,9 @@ class PlainTransformer:
         dropout: Dropout of embeddings and residual steps.
         analytic: Closed-form KL; otherwise the log-ratio of the sample.
         noise: Samples standard normal noise shaped like a tensor.
+        drop: Dropout of a tensor, with a probability.
+        softmax: Over the last dimension.
+        nll: The summed negative log-likelihood of labels, given states and the table.
     """
 
     weights: Weights
@@ -60,6 +74,9 @@ class PlainTransformer:
     dropout: float = 0.0
     analytic: bool = True
     noise: Callable[[Tensor], Tensor] = torch.randn_like
+    drop: Callable[[Tensor, float], Tensor] = F.dropout
+    softmax: Callable[[Tensor], Tensor] = softmax
+    nll: Callable[[Tensor, Tensor, Tensor], Tensor] = cross_entropy
 
     def __post_init__(self) -> None:
         self.encoder = _layers(self.weights, "encoder", ("self",))
@@ -74,9 +91,7 @@ class PlainTransformer:
         fed = F.pad(target[:, :-1], (1, 0), value=BOS)
         memory = self.encode(source)
         states = self.decode(fed, memory, source != PAD, target != PAD)
-        logits = _wide(F.linear(states, self.table)).flatten(0, 1)
-        labels = target.flatten()
-        return self.kl + F.cross_entropy(logits, labels, ignore_index=PAD, reduction="sum")
+        return self.kl + self.nll(states, self.table, target)
 
     def encode(self, source: Tensor) -> Tensor:
         """Runs the encoder."""
@@ -110,11 +125,11 @@ class PlainTransformer:
         if tokens.shape[1] > len(self.positions):
             self.positions = _sinusoids(tokens.shape[1], self.table)
         x = F.embedding(tokens, table, padding_idx=PAD) * table.shape[1] ** 0.5
-        return F.dropout(x + self.positions[: tokens.shape[1]], self.dropout)
+        return self.drop(x + self.positions[: tokens.shape[1]], self.dropout)
 
     def leave(self, w: Weights, x: Tensor, update: Tensor) -> Tensor:
         """Closes a residual step with its layer norm."""
-        x = x + F.dropout(update, self.dropout)
+        x = x + self.drop(update, self.dropout)
         return F.layer_norm(x, x.shape[-1:], w["norm.weight"], w["norm.bias"])
 
     def feed_forward(self, w: Weights, x: Tensor) -> Tensor:
@@ -132,7 +147,7 @@ class PlainTransformer:
         else:
             scores = _wide((q * q.shape[-1] ** -0.5) @ k.mT)
             logits = self.sample(w, scores, below, pairs)
-            mixed = (logits + pairs.bias).softmax(-1).to(v.dtype) @ v
+            mixed = self.softmax(logits + pairs.bias).to(v.dtype) @ v
         joined = mixed.transpose(1, 2).flatten(2)
         return F.linear(joined, w["attention.out.weight"], w["attention.out.bias"]), logits
 

@@ -26,7 +26,9 @@ from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.latent import Latent
 from latentheads.latents.logits.latent import Logits
+from latentheads.latents.options import LatentOptions
 from latentheads.models import Translation, make_prior
 from latentheads.names import SENTENCES
 
@@ -60,11 +62,14 @@ class Agreement:
 def make_recipe(name: str, size: Size) -> tuple[Translation, ModelGuide]:
     """Model and guide of a recipe, with weights of a seed."""
     torch.manual_seed(0)
-    aligned = name == ALIGNED
-    prior, guide = ("delta", "cascaded") if aligned else RECIPES[name]
     words = size.vocabulary
-    latents = [AlignmentOptions(2, 1, "cascaded")] if aligned else []
-    model = Translation(words, words, size.network, latents=[Logits(make_prior(prior)), *latents])
+    latents: list[Latent | LatentOptions]
+    if name == ALIGNED:
+        latents, guide = [AlignmentOptions(2, 1, "cascaded")], "cascaded"
+    else:
+        prior, guide = RECIPES[name]
+        latents = [Logits(make_prior(prior))]
+    model = Translation(words, words, size.network, latents=latents)
     return model, GUIDES[guide](model)
 
 

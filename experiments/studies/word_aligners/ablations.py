@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 from unittest.mock import patch
 
@@ -15,14 +16,16 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from latentheads.contrib.align import aligner, lexicon, training
-from latentheads.contrib.align.aligner import WordAligner, train_aligner
-from latentheads.contrib.align.bitext import PairBatch
+from latentheads.contrib.align import aligner, bitext, lexicon, training
+from latentheads.contrib.align.aligner import train_aligner
+from latentheads.contrib.align.bitext import Bitext, PairBatch
+from latentheads.contrib.align.counts import CountTable
 from latentheads.contrib.align.lexicon import Lexicon, TranslationTable
 from latentheads.contrib.align.model import LinkModel
+from latentheads.contrib.align.spelling import Spelling, make_spelling
 from latentheads.contrib.align.symmetrization import LinkPosterior, select_links
 from latentheads.contrib.align.tokenization import TokenizedLine
-from latentheads.contrib.align.training import AlignerOptions
+from latentheads.contrib.align.training import AlignerOptions, Training
 from latentheads.contrib.align.vocabulary import Words
 from latentheads.experiments.studies.word_aligners.measures import Gold
 from latentheads.metrics.alignment import Links, count_links
@@ -35,7 +38,7 @@ from latentheads.metrics.resampling import (
     resample_indices,
 )
 
-METHODS = ("product", "grow-diag-final-and")
+METHODS = ("product", "grow", "grow-diag-final-and")
 """Symmetrizations whose error rates are written."""
 
 IBM1_PASSES = 5
@@ -61,24 +64,38 @@ class Ablation:
     agreed: bool = False
 
 
-def _uniform(prior: Lexicon) -> TranslationTable:
+def _uniform(prior: Lexicon, text: Bitext) -> TranslationTable:
     """A table whose words are all alike."""
     null = torch.full_like(prior.unigram, 1 / len(prior.unigram))
-    links = null.new_full((prior.bitext.entries,), 1 / len(null))
+    links = null.new_full((prior.pairs.entries,), 1 / len(null))
     return TranslationTable(torch.nn.functional.pad(links, (0, 1)), null)
 
 
-def _ibm1(prior: Lexicon) -> TranslationTable:
+def _ibm1(prior: Lexicon, text: Bitext) -> TranslationTable:
     """The table of IBM model 1 after some passes from uniform translations."""
-    table = _uniform(prior)
+    table = _uniform(prior, text)
+    pairs = text.pairs
+    spelling = make_spelling(
+        pairs.source.words, pairs.target.words, pairs.pair_source, pairs.pair_target
+    )
     for _ in range(IBM1_PASSES):
-        counts = prior.new_counts()
-        for batch in prior.bitext.batches:
-            linked, null = table.linked(batch), table.without_link(batch)
-            total = linked.sum(-1, keepdim=True) + null
-            counts.add(batch, linked / total, (null / total)[..., 0] * batch.target_mask)
-        table = prior.variational(counts)
+        links, null = torch.zeros_like(table.links), prior.new_null()
+        for batch in text.batches:
+            linked, without = table.linked(batch), table.without_link(batch)
+            total = linked.sum(-1, keepdim=True) + without
+            links.index_add_(0, batch.entries.flatten(), (linked / total).flatten())
+            unlinked = (without / total)[..., 0] * batch.target_mask
+            null.index_add_(0, batch.target.clamp(min=0).flatten(), unlinked.flatten())
+        table = prior.variational(CountTable(pairs, spelling, links), null)
     return table
+
+
+def _nothing_alike(
+    source: Sequence[str], target: Sequence[str], pair_source: Tensor, pair_target: Tensor
+) -> Spelling:
+    """No two words are spelt alike."""
+    numbers = (torch.zeros(len(side), dtype=torch.int32) for side in (source, target))
+    return Spelling(torch.zeros(len(pair_source), dtype=torch.bool), *numbers)
 
 
 def _product(forward: Tensor, backward: Tensor) -> Tensor:
@@ -86,7 +103,9 @@ def _product(forward: Tensor, backward: Tensor) -> Tensor:
     return forward * backward.mT
 
 
-def _start(table: Callable[[Lexicon], TranslationTable]) -> tuple[tuple[Any, str, Any], ...]:
+def _start(
+    table: Callable[[Lexicon, Bitext], TranslationTable],
+) -> tuple[tuple[Any, str, Any], ...]:
     return ((Lexicon, "associations", table),)
 
 
@@ -98,13 +117,24 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "start: IBM model 1": Ablation(replaced=_start(_ibm1)),
     "start: uniform translations": Ablation(replaced=_start(_uniform)),
-    "no back-off to prefixes": Ablation(replaced=((lexicon, "PREFIXES", ()),)),
-    "no prior for words spelt alike": Ablation(replaced=((lexicon, "SAME_SPELLING", 0.0),)),
+    "no line left out": Ablation({"leave_one_out": 0}),
+    "lines left out in the last E step alone": Ablation({"leave_one_out": 1}),
+    "lines left out in all passes": Ablation({"leave_one_out": 7}),
+    "no back-off to prefixes": Ablation(replaced=((bitext, "PREFIXES", (0,)),)),
+    "prefix classes of concentration 5": Ablation(
+        replaced=((lexicon, "CLASS_CONCENTRATION", 5.0),)
+    ),
+    "null of concentration 1,000": Ablation(replaced=((lexicon, "NULL_CONCENTRATION", 1000.0),)),
+    "no prior for words spelt alike": Ablation(
+        replaced=((training, "make_spelling", _nothing_alike),)
+    ),
     "mean of the Dirichlet, not its variational posterior": Ablation(
         replaced=((Lexicon, "variational", Lexicon.predictive),)
     ),
     "no word for the end of sentences": Ablation(replaced=((aligner, "mark_ends", list),)),
     "jumps independent of the word": Ablation({"jump_smoothing": 1e9}),
+    "jumps of each word smoothed by 60": Ablation({"jump_smoothing": 60.0}),
+    "prior probability of no link .1": Ablation({"null_probability": 0.1}),
     "4 passes": Ablation({"iterations": 4}),
     "8 passes": Ablation({"iterations": 8}),
     "10 passes": Ablation({"iterations": 10}),
@@ -114,40 +144,40 @@ ABLATIONS: dict[str, Ablation] = {
 
 
 def measure_ablations(
-    pairs: Pairs, evaluated: Pairs, gold: Gold, report: Callable[[str], None]
+    pairs: Pairs, part: slice, gold: Gold, report: Callable[[str], None]
 ) -> dict[str, Any]:
     """Error rates of every ablation, with paired bootstrap intervals over sentence pairs.
 
     Args:
         pairs: The words of the text to train on.
-        evaluated: The sentence pairs that have manual links.
+        part: Which of them have manual links.
         gold: Those links.
         report: Called with a line for each ablation.
     """
-    indices = resample_indices(len(evaluated), RESAMPLES, SEED)
+    indices = resample_indices(part.stop - part.start, RESAMPLES, SEED)
     first: dict[str, Counts] = {}
     rows: dict[str, Any] = {}
     for name, ablation in ABLATIONS.items():
-        posteriors = align_ablated(pairs, evaluated, ablation)
+        posteriors = align_ablated(pairs, part, ablation)
         links = {m: [select_links(p, m) for p in posteriors] for m in METHODS}
-        counts = {method: _count_lines(links[method], gold) for method in METHODS}
+        counts = {method: count_lines(links[method], gold) for method in METHODS}
         first = first or counts
         rows[name] = {m: compare(counts[m], first[m], indices) for m in METHODS}
         report(f"{name}: {rows[name]}")
     return rows
 
 
-def align_ablated(pairs: Pairs, evaluated: Pairs, ablation: Ablation) -> list[LinkPosterior]:
-    """Trains an aligner with a change, and aligns some sentence pairs."""
+def align_ablated(pairs: Pairs, part: slice, ablation: Ablation) -> list[LinkPosterior]:
+    """Trains an aligner with a change, and aligns some of its sentence pairs."""
     with ExitStack() as stack:
         for owner, name, value in ablation.replaced:
             stack.enter_context(patch.object(owner, name, value))
-        trained, _ = train_aligner(pairs, AlignerOptions(**ablation.options))
+        _, text = train_aligner(pairs, AlignerOptions(**ablation.options))
         if ablation.agreed:
-            return agreed_posteriors(trained, evaluated)
+            return agreed_posteriors(text.training, pairs)[part]
         of_words = TokenizedLine.of_words
-        lines = [(of_words(source), of_words(target)) for source, target in evaluated]
-        return trained.posteriors(trained.read(evaluated), lines)
+        lines = [(of_words(source), of_words(target)) for source, target in pairs]
+        return list(islice(text.posteriors(lines), part.start, part.stop))
 
 
 def compare(counts: Counts, first: Counts, indices: Resamples) -> dict[str, Any]:
@@ -165,7 +195,7 @@ def compare(counts: Counts, first: Counts, indices: Resamples) -> dict[str, Any]
     return {"aer": round(100 * value, 2), "difference": difference}
 
 
-def _count_lines(links: Sequence[Links], gold: Gold) -> Counts:
+def count_lines(links: Sequence[Links], gold: Gold) -> Counts:
     """Links that are sure and possible, and links that are written and sure, of each line."""
     lines = [
         count_links([line], [sure], [possible])
@@ -179,18 +209,16 @@ def _aer(counts: Float[ndarray, " count"]) -> float:
 
 
 @torch.no_grad()
-def agreed_posteriors(trained: WordAligner, pairs: Pairs) -> list[LinkPosterior]:
+def agreed_posteriors(training: Training, pairs: Pairs) -> list[LinkPosterior]:
     r"""The posteriors of both directions that agree on every link.
 
     Each direction's weights are multiplied by :math:`e^{\pm\lambda_{st}}`, and :math:`\lambda`
     maximises the dual of the smallest KL to both posteriors under the constraint that all link
     probabilities are equal (Ganchev et al. 2008, https://aclanthology.org/P08-1112).
     """
-    bitext = trained.read(pairs)
-    models = trained.models(bitext)
     posteriors = [LinkPosterior.unknown(len(left), len(right)) for left, right in pairs]
-    for batch in bitext.batches:
-        forward, backward = _agree(models, batch)
+    for number, batch in enumerate(training.bitext.batches):
+        forward, backward = _agree(training.models(number), batch)
         for row, index in enumerate(batch.indices):
             source, target = (len(words) for words in pairs[index])
             posteriors[index] = LinkPosterior(

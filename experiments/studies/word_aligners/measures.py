@@ -13,14 +13,15 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch.distributions import kl_divergence
 
-from latentheads.contrib.align.bitext import Bitext
-from latentheads.contrib.align.model import GUIDES, LinkModel
+from latentheads.contrib.align.aligner import WordAligner
+from latentheads.contrib.align.model import GUIDES
 from latentheads.contrib.align.symmetrization import (
     THRESHOLD,
     LinkPosterior,
     grow_diag_final_and,
     select_links,
 )
+from latentheads.contrib.align.vocabulary import Words
 from latentheads.contrib.uncertainty.calibration import Bins, equal_width_edges, sum_bins
 from latentheads.corpora.text import read_lines
 from latentheads.metrics.alignment import Link, Links, count_links
@@ -72,7 +73,7 @@ def measure_posteriors(
     posteriors: Sequence[LinkPosterior], gold: Gold, thresholds: Sequence[float]
 ) -> dict[str, dict[str, float]]:
     """The scores of every symmetrization, of product with each threshold."""
-    names = ("forward", "backward", "intersection", "grow-diag-final-and")
+    names = ("forward", "backward", "intersection", "grow-diag-final-and", "grow")
     scores = {
         name: measure_links([select_links(p, name) for p in posteriors], gold) for name in names
     }
@@ -218,12 +219,14 @@ def _precision_by_share(
 
 
 @torch.no_grad()
-def guide_gaps(models: Sequence[LinkModel], bitext: Bitext) -> dict[str, float]:
+def guide_gaps(aligner: WordAligner, pairs: Sequence[tuple[Words, Words]]) -> dict[str, float]:
     """KL(guide ‖ posterior) of every guide, in nats per target word, over both directions."""
     gaps = dict.fromkeys(GUIDES, 0.0)
     words = 0
-    for batch in bitext.batches:
-        for model, side in zip(models, (batch, batch.reverse()), strict=True):
+    lines = aligner.read(pairs)
+    for batch in lines.batches:
+        both = batch, batch.reverse()
+        for model, side in zip(aligner.models(lines, batch), both, strict=True):
             words += int(side.target_mask.sum())
             posterior = model.posterior(side)
             for name, guide in GUIDES.items():

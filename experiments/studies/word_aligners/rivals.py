@@ -10,7 +10,7 @@ from pathlib import Path
 
 from latentheads.metrics.alignment import Links, read_pharaoh
 
-RIVALS = ("eflomal", "fast_align", "hmm", "hmm+vb", "ibm4", "ibm4+vb")
+RIVALS = ("eflomal", "eflomal of sil-thot", "fast_align", "hmm", "hmm+vb", "ibm4", "ibm4+vb")
 """eflomal, and models of sil-thot; vb: its variational Bayes, which fast_align has by default."""
 
 Directions = tuple[list[Links], list[Links]]
@@ -22,6 +22,7 @@ import thot.alignment as ta
 kind, source, target, out = sys.argv[1:]
 kind, _, bayes = kind.partition("+")
 STAGES = {
+    "eflomal of sil-thot": [ta.EflomalAlignmentModel],
     "fast_align": [ta.FastAlignModel],
     "hmm": [ta.Ibm1AlignmentModel, ta.HmmAlignmentModel],
     "ibm4": [ta.Ibm1AlignmentModel, ta.HmmAlignmentModel, ta.Ibm3AlignmentModel,
@@ -38,7 +39,7 @@ def train(source, target):
             for pair in zip(source, target):
                 model.add_sentence_pair(*pair, 1)
         model.start_training()
-        for _ in range(5):
+        for _ in range(getattr(model, "scheduled_iterations", 5)):
             model.train()
         model.end_training()
     return model

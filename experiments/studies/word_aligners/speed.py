@@ -71,8 +71,8 @@ def _time_own(timer: _Timer, text: Text, new: Text) -> None:
     pairs = [(left.split(), right.split()) for left, right in zip(*text, strict=True)]
     of_words = TokenizedLine.of_words
     lines = [(of_words(left), of_words(right)) for left, right in pairs]
-    aligner, bitext = timer.time("training", lambda: train_aligner(pairs))
-    timer.time("aligning", lambda: [*map(select_links, aligner.posteriors(bitext, lines))])
+    aligner, trained = timer.time("training", lambda: train_aligner(pairs))
+    timer.time("aligning", lambda: [*map(select_links, trained.posteriors(lines))])
     timer.time("aligning new lines", lambda: align(*new, aligner=aligner).links)
 
 

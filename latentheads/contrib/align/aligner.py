@@ -1,10 +1,11 @@
-"""A trained word aligner: both directions, the posteriors of sentence pairs, its files."""
+"""A trained word aligner: both directions, and the posteriors of sentence pairs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -12,22 +13,41 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from torch import Tensor
 
-from latentheads.contrib.align.bitext import Bitext, PairBatch, make_bitext, mark_ends
+from latentheads.contrib.align.bitext import (
+    Bitext,
+    PairBatch,
+    group_lines,
+    make_bitext,
+    make_word_pairs,
+    mark_ends,
+    pad_batch,
+)
 from latentheads.contrib.align.chain import LinkChain
+from latentheads.contrib.align.counts import CountTable, NewCells
 from latentheads.contrib.align.jumps import Jumps
-from latentheads.contrib.align.lexicon import Lexicon, LexiconCounts
+from latentheads.contrib.align.lexicon import Lexicon
 from latentheads.contrib.align.model import LinkGuide, LinkModel
+from latentheads.contrib.align.spelling import make_spelling
 from latentheads.contrib.align.symmetrization import LinkPosterior
 from latentheads.contrib.align.tokenization import TokenizedLine, join_tokens
 from latentheads.contrib.align.training import (
     AlignerOptions,
+    DirectionStart,
+    Start,
     TrainedDirection,
+    Training,
+    tables_of,
     train_directions,
 )
 from latentheads.contrib.align.vocabulary import Vocabulary, Words
 
 LEAST_COUNT = 1e-3
 """Expected counts below this are not kept."""
+
+
+Visit = Callable[[int, LinkPosterior, Sequence[LinkChain], int], None]
+"""Called with the index of a line, its posterior, the links of both directions of its batch, and
+which line of the batch it is."""
 
 
 @dataclass(frozen=True)
@@ -39,27 +59,30 @@ class Direction:
         null: Expected counts of target words without a link.
         frequencies: How often each target word occurs.
         jumps: Weights of jumps.
+        alike: The probability that a word is translated by one that is spelt like it.
     """
 
     counts: Float[Tensor, " entry"]
     null: Float[Tensor, " word"]
     frequencies: Float[Tensor, " word"]
     jumps: Jumps
+    alike: float
 
-    def model(self, bitext: Bitext, entries: Int[Tensor, " entry"]) -> LinkModel:
-        """The model of a text whose vocabularies begin with those of training.
 
-        Args:
-            bitext: The text, seen in this direction.
-            entries: Where its table has the stored entries.
-        """
-        added = len(bitext.target) - len(self.frequencies)
-        pad = torch.nn.functional.pad
-        lexicon = Lexicon(bitext, pad(self.frequencies, (0, added)))
-        counts = lexicon.new_counts()
-        counts.links[entries] = self.counts
-        counts = LexiconCounts(counts.links, pad(self.null, (0, added)))
-        return LinkModel(lexicon.predictive(counts), self.jumps)
+@dataclass(frozen=True)
+class NewLines:
+    """Lines that are new to an aligner.
+
+    Attributes:
+        batches: Their batches; a line with an empty side is in none.
+        counts: The counts of both directions, of links of source to target words; one object if
+            they are the same.
+        size: Number of lines.
+    """
+
+    batches: Sequence[PairBatch]
+    counts: tuple[NewCells, NewCells]
+    size: int
 
 
 @dataclass(frozen=True)
@@ -69,12 +92,11 @@ class WordAligner:
     Attributes:
         source: The source vocabulary.
         target: The target vocabulary.
-        entries: The source and the target word of every stored count.
+        entries: The source and the target word of every stored count, sorted.
         forward: The direction that generates the target.
         backward: The direction that generates the source; its sources are target words.
         options: Options of training.
         split: What separates the units that are aligned.
-        guide: The guide that links are inferred by.
     """
 
     source: Vocabulary
@@ -84,46 +106,146 @@ class WordAligner:
     backward: Direction
     options: AlignerOptions
     split: str = "spaces"
-    guide: str = "exact"
 
-    def read(self, pairs: Sequence[tuple[Words, Words]]) -> Bitext:
-        """The batches of a text, with the entries of the translation table that it needs."""
-        return make_bitext(mark_ends(pairs), (self.source, self.target), self.entries)
+    @cached_property
+    def _tables(self) -> tuple[CountTable, CountTable]:
+        """The counts of both directions, of links of source to target words."""
+        first, second = self.entries
+        pairs = make_word_pairs(self.source, self.target, first, second)
+        spelling = make_spelling(self.source.words, self.target.words, first, second)
+        forward, backward = (
+            CountTable(pairs, spelling, torch.nn.functional.pad(direction.counts, (0, 1)))
+            for direction in (self.forward, self.backward)
+        )
+        return forward, forward if torch.equal(forward.links, backward.links) else backward
 
-    def models(self, bitext: Bitext) -> tuple[LinkModel, LinkModel]:
-        """The models of both directions for a text that :meth:`read` made."""
-        width = len(bitext.target)
-        keys = bitext.pair_source * width + bitext.pair_target
-        entries = torch.searchsorted(keys, self.entries[0] * width + self.entries[1])
-        backward = self.backward.model(bitext.reverse(), entries)
-        return self.forward.model(bitext, entries), backward
+    @cached_property
+    def _directions(self) -> tuple[TrainedDirection, TrainedDirection]:
+        tables = self._tables[0], self._tables[1].reverse()
+        forward, backward = (
+            TrainedDirection(
+                Lexicon(table.pairs, kept.frequencies, kept.alike), table, kept.null, kept.jumps
+            )
+            for table, kept in zip(tables, (self.forward, self.backward), strict=True)
+        )
+        return forward, backward
+
+    def read(self, pairs: Sequence[tuple[Words, Words]]) -> NewLines:
+        """The batches of lines, whose words may be new."""
+        marked = list(mark_ends(pairs))
+        sides = list(zip(*marked, strict=True)) or [(), ()]
+        vocabularies = self.source, self.target
+        new = [words.new_words(side) for words, side in zip(vocabularies, sides, strict=True)]
+        source, target = (
+            [np.array(words.encode_with(added, line), np.int32) for line in side]
+            for words, added, side in zip(vocabularies, new, sides, strict=True)
+        )
+        lines = list(zip(source, target, strict=True))
+        batches = [pad_batch(lines, group) for group in group_lines(lines)]
+        forward, backward = self._tables
+        first = NewCells(forward, *new)
+        return NewLines(
+            batches,
+            (first, first if forward is backward else NewCells(backward, *new)),
+            len(lines),
+        )
 
     @torch.no_grad()
+    def models(self, lines: NewLines, batch: PairBatch) -> tuple[LinkModel, LinkModel]:
+        """The models of both directions for a batch of lines that :meth:`read` made."""
+        forward, backward = lines.counts
+        cells = forward.cells(batch)
+        others = cells if forward is backward else backward.cells(batch)
+        tables = tables_of(self._directions, batch, (cells, others.reverse()), None)
+        jumps = (direction.jumps for direction in self._directions)
+        first, second = (LinkModel(*parts) for parts in zip(tables, jumps, strict=True))
+        return first, second
+
     def posteriors(
         self,
-        bitext: Bitext,
         lines: Sequence[tuple[TokenizedLine, TokenizedLine]],
+        guide: str = "exact",
         report: Callable[[int, int], None] = lambda done, total: None,
-    ) -> list[LinkPosterior]:
-        """The posterior of the links of the words of a text that :meth:`read` made.
+        visit: Visit = lambda index, posterior, chains, row: None,
+    ) -> Iterator[LinkPosterior]:
+        """Yields the posterior of the links of the words of each line.
 
         Args:
-            bitext: The text.
             lines: The tokens of both sides of each sentence pair, and their words.
+            guide: The guide that links are inferred by.
             report: Called with the number of batches that are done, and of all.
+            visit: Called with each line that is aligned.
 
         Raises:
             FloatingPointError: A line has no finite probability.
         """
-        posteriors = [LinkPosterior.unknown(left.length, right.length) for left, right in lines]
-        guides = [LinkGuide(model, self.guide) for model in self.models(bitext)]
-        for done, batch in enumerate(bitext.batches, 1):
+        new = self.read([(left.tokens, right.tokens) for left, right in lines])
+
+        def models_of(index: int) -> tuple[LinkModel, LinkModel]:
+            return self.models(new, new.batches[index])
+
+        return _posteriors(new.batches, models_of, lines, guide, report, visit)
+
+
+@dataclass(frozen=True)
+class TrainedText:
+    """The text that an aligner was trained on.
+
+    Attributes:
+        training: Its batches, and what was learned of them.
+    """
+
+    training: Training
+
+    def posteriors(
+        self,
+        lines: Sequence[tuple[TokenizedLine, TokenizedLine]],
+        guide: str = "exact",
+        report: Callable[[int, int], None] = lambda done, total: None,
+        visit: Visit = lambda index, posterior, chains, row: None,
+    ) -> Iterator[LinkPosterior]:
+        """Yields the posterior of each line, given all other lines; see `WordAligner`."""
+        batches = self.training.bitext.batches
+        return _posteriors(batches, self.training.models, lines, guide, report, visit)
+
+
+def _posteriors(
+    batches: Sequence[PairBatch],
+    models_of: Callable[[int], tuple[LinkModel, LinkModel]],
+    lines: Sequence[tuple[TokenizedLine, TokenizedLine]],
+    guide: str,
+    report: Callable[[int, int], None],
+    visit: Visit,
+) -> Iterator[LinkPosterior]:
+    """Yields the posteriors of lines in their order.
+
+    Batches of a block of lines come one after another, so that few wait for the lines before them.
+    """
+    waiting: dict[int, LinkPosterior] = {}
+    following = 0
+    for done, batch in enumerate(batches, 1):
+        with torch.no_grad():
             both = batch, batch.reverse()
-            chains = [guide.posterior(side) for guide, side in zip(guides, both, strict=True)]
-            for index, posterior in _split_batch(batch, chains, lines):
-                posteriors[index] = posterior
-            report(done, len(bitext.batches))
-        return posteriors
+            chains = [
+                LinkGuide(model, guide).posterior(side)
+                for model, side in zip(models_of(done - 1), both, strict=True)
+            ]
+            for row, (index, posterior) in enumerate(_split_batch(batch, chains, lines)):
+                visit(index, posterior, chains, row)
+                waiting[index] = posterior
+        while following < len(lines) and (following in waiting or _is_unaligned(lines[following])):
+            yield waiting.pop(following, None) or _unknown(lines[following])
+            following += 1
+        report(done, len(batches))
+    yield from (_unknown(lines[index]) for index in range(following, len(lines)))
+
+
+def _is_unaligned(line: tuple[TokenizedLine, TokenizedLine]) -> bool:
+    return not (line[0].tokens and line[1].tokens)
+
+
+def _unknown(line: tuple[TokenizedLine, TokenizedLine]) -> LinkPosterior:
+    return LinkPosterior.unknown(line[0].length, line[1].length)
 
 
 def _split_batch(
@@ -170,39 +292,76 @@ def _word_nulls(
 
 @torch.no_grad()
 def train_aligner(
-    pairs: Sequence[tuple[Words, Words]],
+    pairs: Iterable[tuple[Words, Words]],
     options: AlignerOptions | None = None,
     report: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[WordAligner, Bitext]:
+    start: WordAligner | None = None,
+) -> tuple[WordAligner, TrainedText]:
     """Trains an aligner.
 
     Args:
-        pairs: The words of both sides of every sentence pair.
+        pairs: The words of both sides of every sentence pair; each is read once.
         options: Options of training.
         report: Called with the number of batches that are done, and of all passes.
+        start: An aligner that is trained on: its counts are added to those of the text.
 
     Returns:
-        The aligner, and the text, for :meth:`WordAligner.posteriors`.
+        The aligner, and its text, which has the posteriors of these lines.
 
     Raises:
         ValueError: No sentence pair has words on both sides.
     """
     options = options or AlignerOptions()
-    bitext = make_bitext(mark_ends(pairs))
+    before = None if start is None else ((start.source, start.target), start.entries)
+    bitext = make_bitext(mark_ends(pairs), *(before or ()))
     if not bitext.batches:
         raise ValueError("no line has words on both sides: there is nothing to train on")
-    forward, backward = train_directions(bitext, options, report)
-    is_stored = torch.maximum(forward.counts.links, backward.counts.links)[:-1] > LEAST_COUNT
-    entries = torch.stack([bitext.pair_source[is_stored], bitext.pair_target[is_stored]])
+    begin = None if start is None else _begin(start, bitext)
+    training = train_directions(bitext, options, report, begin)
+    forward, backward = training.directions
+    links = forward.counts.links[:-1], backward.counts.links[:-1]
+    is_stored = torch.maximum(*links) > LEAST_COUNT
+    pairs_of_words = bitext.pairs
+    entries = torch.stack(
+        [pairs_of_words.pair_source[is_stored], pairs_of_words.pair_target[is_stored]]
+    )
     sides = _stored_direction(forward, is_stored), _stored_direction(backward, is_stored)
-    return WordAligner(bitext.source, bitext.target, entries, *sides, options), bitext
+    vocabularies = pairs_of_words.source, pairs_of_words.target
+    return WordAligner(*vocabularies, entries, *sides, options), TrainedText(training)
+
+
+def _begin(aligner: WordAligner, bitext: Bitext) -> Start:
+    """The counts of an aligner by the entries of a text that has those of the aligner too."""
+    pairs = bitext.pairs
+    keys, number = pairs.keys[0]
+    entries = torch.searchsorted(keys, aligner.entries[0].long() * number + aligner.entries[1])
+    forward, backward = aligner.forward, aligner.backward
+    links = forward.counts.new_zeros(pairs.entries + 1).index_copy_(0, entries, forward.counts)
+    other = torch.zeros_like(links).index_copy_(0, entries, backward.counts)
+    if torch.equal(links, other):
+        other = links
+    return (
+        _begin_direction(forward, links, len(pairs.source), len(pairs.target)),
+        _begin_direction(backward, other, len(pairs.target), len(pairs.source)),
+    )
+
+
+def _begin_direction(
+    kept: Direction, links: Float[Tensor, " padded_entry"], generating: int, generated: int
+) -> DirectionStart:
+    def extend(values: Tensor) -> Tensor:
+        return torch.nn.functional.pad(values, (0, generated - len(values)))
+
+    # a dictionary has seen no line, and knows nothing of jumps
+    jumps = kept.jumps.with_words(generating) if kept.frequencies.any() else None
+    return DirectionStart(links, extend(kept.null), extend(kept.frequencies), jumps, kept.alike)
 
 
 def _stored_direction(trained: TrainedDirection, is_stored: Tensor) -> Direction:
-    text = trained.lexicon.bitext
     return Direction(
         trained.counts.links[:-1][is_stored],
-        trained.counts.null,
-        text.target_counts.to(trained.counts.null.dtype),
+        trained.null,
+        trained.lexicon.frequencies,
         trained.jumps,
+        trained.lexicon.alike,
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from latentheads.checks import check_known, check_least
 from latentheads.contrib.align.aligner import WordAligner, train_aligner
+from latentheads.contrib.align.chain import LinkChain
 from latentheads.contrib.align.model import GUIDES
+from latentheads.contrib.align.projection import ProjectedSpan, Span, project_spans
 from latentheads.contrib.align.symmetrization import THRESHOLD, LinkPosterior, select_links
 from latentheads.contrib.align.tokenization import SPLITS, Line, TokenizedLine, tokenize_line
 from latentheads.contrib.align.training import AlignerOptions
@@ -20,6 +22,54 @@ MAX_WORDS = 200
 
 Report = Callable[[int, int], None]
 """Called with the number of batches that are done, and of all."""
+
+
+class TokenizedText(Sequence[tuple[TokenizedLine, TokenizedLine]]):
+    """The tokens of both sides of sentence pairs, made when they are read; none of a long line.
+
+    Args:
+        source: Lines in one language.
+        target: The translation of each.
+        split: What separates tokens.
+        max_words: Most tokens of a line.
+    """
+
+    def __init__(
+        self, source: Sequence[Line], target: Sequence[Line], split: str, max_words: int
+    ) -> None:
+        self._lines, self._split, self._max_words = (source, target), split, max_words
+        self.skipped: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._lines[0])
+
+    def __getitem__(self, index: int) -> tuple[TokenizedLine, TokenizedLine]:  # type: ignore[override]
+        if index >= len(self):
+            raise IndexError(index)
+        left, right = (tokenize_line(side[index], self._split) for side in self._lines)
+        longest = max(len(left.tokens), len(right.tokens))
+        if longest <= self._max_words:
+            return left, right
+        self.skipped[index] = f"{longest:,} words, and at most {self._max_words:,} are aligned"
+        return TokenizedLine((), (), left.length), TokenizedLine((), (), right.length)
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The links of a parallel text, line after line.
+
+    Attributes:
+        aligner: The trained aligner.
+        posteriors: Yields the posterior of the links of each line.
+        skipped: Why a line has no links, by its index; whole after the last posterior.
+        projected: The spans of a line as they are carried to the target, by its index; whole after
+            the last posterior.
+    """
+
+    aligner: WordAligner
+    posteriors: Iterator[LinkPosterior]
+    skipped: dict[int, str]
+    projected: dict[int, list[ProjectedSpan | None]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,8 +100,9 @@ class AlignedText:
         """The sorted links of each line, as indices of a source and of a target word.
 
         Args:
-            symmetrize: product, intersection, grow-diag-final-and, forward or backward.
-            threshold: The least probability of a link of ``product``.
+            symmetrize: product, grow, intersection, grow-diag-final-and, forward or backward.
+            threshold: The least probability of a link of ``product``, and of those that ``grow``
+                begins with.
 
         Raises:
             ValueError: There is no such way to join, or the threshold is no probability.
@@ -114,6 +165,91 @@ def _check_aligner(aligner: Any, options: Any, split: str | None) -> None:
         raise ValueError(f"the aligner was trained with split {aligner.split!r}, got {split!r}")
 
 
+def _check_all(
+    source: Any,
+    target: Any,
+    aligner: Any,
+    options: Any,
+    split: str | None,
+    guide: str,
+    max_words: int,
+    start: Any,
+) -> None:
+    """Checks what lines are aligned with."""
+    check_lines(source, target, words=True)
+    check_least({"max_words": max_words}, max_words=1)
+    check_known("guide", guide, GUIDES)
+    _check_aligner(aligner, options, split)
+    if start is not None:
+        _check_aligner(start, None, split)
+        if aligner is not None:
+            raise ValueError("aligner aligns without training, start is trained on: give one")
+
+
+def start_alignment(
+    source: Sequence[Line],
+    target: Sequence[Line],
+    *,
+    aligner: WordAligner | None = None,
+    options: AlignerOptions | None = None,
+    split: str | None = None,
+    guide: str = "exact",
+    max_words: int = MAX_WORDS,
+    report: Report = lambda done, total: None,
+    start: WordAligner | None = None,
+    spans: Sequence[Sequence[Span]] | None = None,
+) -> Alignment:
+    """Trains an aligner if none is given, and aligns lines as their posteriors are asked for.
+
+    It is :func:`align` for texts whose posteriors are too many to hold at once.
+
+    Args:
+        source: Lines in one language, each a text or a list of its words.
+        target: The translation of each.
+        aligner: A trained aligner; None trains one.
+        options: Options of training.
+        split: spaces (default): what stands between white space is aligned as it is. punctuation:
+            words and their punctuation are aligned separately, also those of a list of words; links
+            are those of words, without their punctuation. A trained aligner has its own.
+        guide: exact, filtered, lexical, viterbi or tied: what links are inferred by.
+        max_words: Most words of a line; a longer one has no links.
+        report: Called with the number of batches that are done, and of all.
+        start: A trained aligner that is trained on with these lines, so that old and new ones
+            count.
+
+        spans: Spans of source words of each line, which are carried to the target.
+
+    Raises:
+        ValueError: The texts have no lines, or differ in their number; a trained aligner was given
+            with options of training or another split; an option is out of range.
+    """
+    _check_all(source, target, aligner, options, split, guide, max_words, start)
+    if aligner is not None:
+        split = aligner.split
+    elif split is None:
+        split = SPLITS[0] if start is None else start.split
+    lines = TokenizedText(source, target, split, max_words)
+    projected: dict[int, list[ProjectedSpan | None]] = {}
+
+    def visit(index: int, posterior: LinkPosterior, chains: Sequence[LinkChain], row: int) -> None:
+        if spans is not None and spans[index]:
+            carried = project_spans(spans[index], posterior, chains, row, lines[index])
+            projected[index] = carried
+
+    if aligner is not None:
+        posteriors = aligner.posteriors(lines, guide, report, visit)
+        return Alignment(aligner, posteriors, lines.skipped, projected)
+    if not any(left.tokens and right.tokens for left, right in lines):
+        raise ValueError(
+            f"no line has 1 to {max_words:,} words on both sides: there is nothing to train on"
+        )
+    pairs = ((left.tokens, right.tokens) for left, right in lines)
+    trained, text = train_aligner(pairs, options, report, start)
+    aligner = replace(trained, split=split)
+    posteriors = text.posteriors(lines, guide, report, visit)
+    return Alignment(aligner, posteriors, lines.skipped, projected)
+
+
 def align(
     source: Sequence[Line],
     target: Sequence[Line],
@@ -124,6 +260,7 @@ def align(
     guide: str = "exact",
     max_words: int = MAX_WORDS,
     report: Report = lambda done, total: None,
+    start: WordAligner | None = None,
 ) -> AlignedText:
     """Aligns the words of lines with those of their translations.
 
@@ -145,48 +282,64 @@ def align(
         guide: exact, filtered, lexical, viterbi or tied: what links are inferred by.
         max_words: Most words of a line; a longer one has no links.
         report: Called with the number of batches that are done, and of all.
+        start: A trained aligner that is trained on with these lines, so that old and new ones
+            count.
 
     Raises:
         ValueError: The texts have no lines, or differ in their number; a trained aligner was given
             with options of training or another split; an option is out of range.
     """
+    _check_all(source, target, aligner, options, split, guide, max_words, start)
+    alignment = start_alignment(
+        source,
+        target,
+        aligner=aligner,
+        options=options,
+        split=split,
+        guide=guide,
+        max_words=max_words,
+        report=report,
+        start=start,
+    )
+    return AlignedText(list(alignment.posteriors), alignment.aligner, alignment.skipped)
+
+
+def project(
+    source: Sequence[Line],
+    target: Sequence[Line],
+    spans: Sequence[Sequence[Span]],
+    **options: Any,
+) -> list[list[ProjectedSpan | None]]:
+    """Carries spans of source words to the target.
+
+    >>> english, german = ["the house", "the book", "a book"], ["das haus", "das buch", "ein buch"]
+    >>> places = [[Span(1, 2, "THING")], [], []]
+    >>> project(english, german, places)[0][0].label
+    'THING'
+
+    Args:
+        source: Lines in one language, each a text or a list of its words.
+        target: The translation of each.
+        spans: The spans of each line.
+        **options: Those of :func:`align`.
+
+    Returns:
+        The spans of each line, each with the exact probability that it is right, or None where no
+        link leads from it.
+
+    Raises:
+        ValueError: As :func:`align`; or a span is none of its line.
+    """
     check_lines(source, target, words=True)
-    check_least({"max_words": max_words}, max_words=1)
-    check_known("guide", guide, GUIDES)
-    _check_aligner(aligner, options, split)
-    if aligner is not None:
-        split = aligner.split
-    elif split is None:
-        split = SPLITS[0]
-    lines = [
-        (tokenize_line(left, split), tokenize_line(right, split))
-        for left, right in zip(source, target, strict=True)
-    ]
-    skipped = _find_long(lines, max_words)
-    pairs = [
-        ((), ()) if index in skipped else (left.tokens, right.tokens)
-        for index, (left, right) in enumerate(lines)
-    ]
-    if aligner is None:
-        if not any(left and right for left, right in pairs):
-            raise ValueError(
-                f"no line has 1 to {max_words:,} words on both sides: there is nothing to train on"
-            )
-        trained, bitext = train_aligner(pairs, options, report)
-        aligner = replace(trained, split=split)
-    else:
-        bitext = aligner.read(pairs)
-    posteriors = replace(aligner, guide=guide).posteriors(bitext, lines, report)
-    return AlignedText(posteriors, aligner, skipped)
-
-
-def _find_long(
-    lines: Sequence[tuple[TokenizedLine, TokenizedLine]], max_words: int
-) -> dict[int, str]:
-    """Why lines are left out, by index."""
-    longest = [max(len(left.tokens), len(right.tokens)) for left, right in lines]
-    return {
-        index: f"{words:,} words, and at most {max_words:,} are aligned"
-        for index, words in enumerate(longest)
-        if words > max_words
-    }
+    if len(spans) != len(source):
+        raise ValueError(f"spans of {len(spans):,} lines were given for {len(source):,} lines")
+    for index, (line, given) in enumerate(zip(source, spans, strict=True)):
+        words = len(line.split() if isinstance(line, str) else line)
+        for span in given:
+            if not 0 <= span.start < span.end <= words:
+                raise ValueError(f"line {index + 1:,} has {words:,} words, and no {span}")
+    alignment = start_alignment(source, target, spans=spans, **options)
+    for _ in alignment.posteriors:
+        pass
+    projected = alignment.projected
+    return [projected.get(index, [None] * len(given)) for index, given in enumerate(spans)]

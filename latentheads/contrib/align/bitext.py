@@ -2,7 +2,8 @@
 
 The translation table of a text has one entry for each pair of words that occur in one sentence pair
 at least. Batches store the entry of every cell, so that a table is looked up by one gather, and
-expected counts are added by one scatter.
+expected counts are added by one scatter. Entries are also grouped by the classes of their words,
+those with the same first letters, from long prefixes to short ones.
 """
 
 from __future__ import annotations
@@ -10,23 +11,39 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
+from numpy import ndarray
 from torch import Tensor
 
-from latentheads.contrib.align.vocabulary import Vocabulary, Words
+from latentheads.contrib.align.vocabulary import PrefixClasses, Vocabulary, Words
 
 BATCH_CELLS = 60_000
 """Most cells of a batch: sentence pairs times source words times target words."""
 
+BLOCK_CELLS = 8_000_000
+"""Cells of consecutive lines after which a block ends: batches never mix lines of two blocks, so
+that posteriors leave memory block by block in the order of the text."""
+
 CHUNK = 8_000_000
-"""Cells whose distinct word pairs are found at once, which bounds memory."""
+"""Keys that are sorted at once, which bounds memory."""
+
+PREFIXES = (2, 3, 4, 5, 6)
+"""Numbers of first letters that words of a class share."""
 
 PADDING = -1
 
 END = "\n"
 """The word that ends a sentence; no line contains it."""
+
+Lines = Sequence[tuple[Int[ndarray, " source"], Int[ndarray, " target"]]]
+"""The ids of the words of both sides of sentence pairs."""
+
+EMPTY = np.zeros(0, np.int32), np.zeros(0, np.int32)
+"""A line that cannot be aligned."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +55,13 @@ class PairBatch:
         source: Ids of source words; -1 at padding.
         target: Ids of target words; -1 at padding.
         cells: The entry of each pair of words in the translation table; the last one at padding.
+            None: the lines are new to the table, whose entries are searched for.
     """
 
     indices: tuple[int, ...]
     source: Int[Tensor, "pair source"]
     target: Int[Tensor, "pair target"]
-    cells: Int[Tensor, "pair target source"]
+    cells: Int[Tensor, "pair target source"] | None = None
 
     @property
     def source_mask(self) -> Bool[Tensor, "pair source"]:
@@ -55,41 +73,58 @@ class PairBatch:
         """Whether a target position has a word."""
         return self.target != PADDING
 
+    @property
+    def entries(self) -> Int[Tensor, "pair target source"]:
+        """The entries of a batch of the text of the table."""
+        assert self.cells is not None
+        return self.cells
+
     def reverse(self) -> PairBatch:
         """The same pairs with source and target exchanged."""
-        return PairBatch(self.indices, self.target, self.source, self.cells.mT)
+        cells = None if self.cells is None else self.cells.mT
+        return PairBatch(self.indices, self.target, self.source, cells)
 
 
 @dataclass(frozen=True)
-class Bitext:
-    """A parallel text.
+class ClassLevel:
+    """Pairs of classes of words that share a number of first letters.
+
+    Attributes:
+        source: The class of each source word.
+        target: The class of each target word.
+        pair: The pair of classes of each pair of the next longer prefix, or of each entry.
+        pair_source: The class of source words of each pair of classes; sorted by it and the next.
+        pair_target: The class of target words of each pair of classes.
+    """
+
+    source: PrefixClasses
+    target: PrefixClasses
+    pair: Int[Tensor, " longer"]
+    pair_source: Int[Tensor, " classes"]
+    pair_target: Int[Tensor, " classes"]
+
+    def reverse(self) -> ClassLevel:
+        """The same classes with source and target exchanged; the pairs keep their order."""
+        return ClassLevel(self.target, self.source, self.pair, self.pair_target, self.pair_source)
+
+
+@dataclass(frozen=True)
+class WordPairs:
+    """The entries of a translation table, and the pairs of classes of their words.
 
     Attributes:
         source: The source vocabulary.
         target: The target vocabulary.
-        pair_source: The source word of every entry of the translation table.
+        pair_source: The source word of every entry; entries are sorted by it and the next.
         pair_target: The target word of every entry.
-        batches: The sentence pairs that can be aligned: no side is empty.
-        size: Number of sentence pairs, with those that cannot.
+        levels: Pairs of classes, from the longest prefix to the shortest.
     """
 
     source: Vocabulary
     target: Vocabulary
     pair_source: Int[Tensor, " entry"]
     pair_target: Int[Tensor, " entry"]
-    batches: Sequence[PairBatch]
-    size: int
-
-    def reverse(self) -> Bitext:
-        """The same text with source and target exchanged; the entries keep their order."""
-        return replace(
-            self,
-            source=self.target,
-            target=self.source,
-            pair_source=self.pair_target,
-            pair_target=self.pair_source,
-            batches=[batch.reverse() for batch in self.batches],
-        )
+    levels: tuple[ClassLevel, ...]
 
     @property
     def entries(self) -> int:
@@ -97,120 +132,227 @@ class Bitext:
         return len(self.pair_source)
 
     @cached_property
+    def keys(self) -> list[tuple[Int[Tensor, " pair"], int]]:
+        """The sorted keys of entries, and of pairs of classes, with the factor of the source."""
+        sides = [(self.pair_source, self.pair_target, len(self.target))]
+        sides += [
+            (level.pair_source, level.pair_target, len(level.target.ids)) for level in self.levels
+        ]
+        return [(source.long() * number + target, number) for source, target, number in sides]
+
+    def reverse(self) -> WordPairs:
+        """The same pairs with source and target exchanged; the entries keep their order."""
+        levels = tuple(level.reverse() for level in self.levels)
+        return WordPairs(self.target, self.source, self.pair_target, self.pair_source, levels)
+
+
+def make_word_pairs(
+    source: Vocabulary,
+    target: Vocabulary,
+    pair_source: Int[Tensor, " entry"],
+    pair_target: Int[Tensor, " entry"],
+) -> WordPairs:
+    """Groups the entries of a table, which are sorted, by the first letters of their words."""
+    levels: list[ClassLevel] = []
+    sources, targets = pair_source, pair_target
+    for letters in sorted(PREFIXES, reverse=True):
+        classes = PrefixClasses.of(source, letters), PrefixClasses.of(target, letters)
+        if levels:  # each pair of longer prefixes has one pair of shorter ones
+            sources, targets = (
+                side.shorten(ids, other)
+                for side, ids, other in (
+                    (levels[-1].source, levels[-1].pair_source, classes[0]),
+                    (levels[-1].target, levels[-1].pair_target, classes[1]),
+                )
+            )
+        else:
+            sources, targets = classes[0].of_word[sources], classes[1].of_word[targets]
+        number = max(len(classes[1].ids), 1)
+        keys, pair = torch.unique(sources.long() * number + targets, return_inverse=True)
+        pairs = (keys // number).int(), (keys % number).int()
+        levels.append(ClassLevel(*classes, pair.int(), *pairs))
+    return WordPairs(source, target, pair_source, pair_target, tuple(levels))
+
+
+@dataclass(frozen=True)
+class Bitext:
+    """A parallel text.
+
+    Attributes:
+        pairs: The word pairs that occur in it.
+        batches: The sentence pairs that can be aligned: no side is empty.
+        size: Number of sentence pairs, with those that cannot.
+    """
+
+    pairs: WordPairs
+    batches: Sequence[PairBatch]
+    size: int
+
+    def reverse(self) -> Bitext:
+        """The same text with source and target exchanged; the entries keep their order."""
+        return replace(self, pairs=self.pairs.reverse(), batches=_Reversed(self.batches))
+
+    @cached_property
     def target_counts(self) -> Int[Tensor, " word"]:
         """How often each target word occurs."""
-        counts = torch.zeros(len(self.target), dtype=torch.int64)
+        counts = torch.zeros(len(self.pairs.target), dtype=torch.int64)
         for batch in self.batches:
             counts += torch.bincount(batch.target[batch.target_mask], minlength=len(counts))
         return counts
 
 
-def mark_ends(pairs: Iterable[tuple[Words, Words]]) -> list[tuple[Words, Words]]:
+class _Reversed(Sequence[PairBatch]):
+    """Batches with source and target exchanged, made when they are read."""
+
+    def __init__(self, batches: Sequence[PairBatch]) -> None:
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getitem__(self, index: int) -> PairBatch:  # type: ignore[override]
+        return self._batches[index].reverse()
+
+
+def mark_ends(pairs: Iterable[tuple[Words, Words]]) -> Iterator[tuple[Words, Words]]:
     """Adds a word for the end to both sentences, so that the last jump has a probability.
 
-    A pair that cannot be aligned, because one side is empty, stays as it is.
+    A pair that cannot be aligned, because one side is empty, has no words: they are not those of
+    the text, and would move the probabilities of other pairs.
     """
-    return [
-        ((*left, END), (*right, END)) if left and right else (left, right) for left, right in pairs
-    ]
+    for left, right in pairs:
+        yield ((*left, END), (*right, END)) if left and right else ((), ())
 
 
 def make_bitext(
-    pairs: Sequence[tuple[Words, Words]],
+    pairs: Iterable[tuple[Words, Words]],
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     stored: Int[Tensor, "2 stored"] | None = None,
 ) -> Bitext:
     """Makes the batches of a parallel text.
 
-    A pair with an empty side cannot be aligned, and its words are not those of the text: they would
-    move the probabilities of other pairs.
-
     Args:
-        pairs: The words of both sides of every sentence pair.
+        pairs: The words of both sides of every sentence pair; each is read once.
         vocabularies: Vocabularies to extend, of source and target; None: new ones.
         stored: Entries that the translation table has besides those of the text.
     """
-    empty = Vocabulary(())
-    source, target = vocabularies or (empty, empty)
-    pairs = [pair if all(pair) else ((), ()) for pair in pairs]
-    source = source.extend(words for words, _ in pairs)
-    target = target.extend(words for _, words in pairs)
-    encoded = [(source.encode(left), target.encode(right)) for left, right in pairs]
-    groups = list(_group_by_length(encoded))
-    padded = [
-        tuple(_pad([encoded[index][side] for index in group]) for side in (0, 1))
-        for group in groups
+    known = [side.words for side in vocabularies] if vocabularies else [(), ()]
+    ids = [{word: index for index, word in enumerate(words)} for words in known]
+    lines = [
+        (_encode(ids[0], left), _encode(ids[1], right)) if left and right else EMPTY
+        for left, right in pairs
     ]
-    cell_keys = [_cell_keys(left, right, len(target)) for left, right in padded]
-    keys = _distinct_keys(
-        cell_keys, None if stored is None else stored[0] * len(target) + stored[1]
-    )
-    batches = [
-        PairBatch(tuple(group), left, right, _find_cells(keys, cells))
-        for group, (left, right), cells in zip(groups, padded, cell_keys, strict=True)
-    ]
-    return Bitext(
-        source,
-        target,
-        keys // max(len(target), 1),
-        keys % max(len(target), 1),
-        batches,
-        len(pairs),
-    )
+    source, target = (Vocabulary(tuple(known)) for known in ids)
+    groups = list(group_lines(lines))
+    batches = [pad_batch(lines, group) for group in groups]
+    number = max(len(target), 1)
+    others = [] if stored is None else [(stored[0].long() * number + stored[1]).numpy()]
+    keys = distinct_keys(chain(others, (_cell_keys(batch, number) for batch in batches)))
+    pair_source, pair_target = (torch.from_numpy(k.astype(np.int32)) for k in divmod(keys, number))
+    found = [replace(batch, cells=_find_cells(keys, batch, number)) for batch in batches]
+    size = len(lines)
+    del keys, lines, batches
+    return Bitext(make_word_pairs(source, target, pair_source, pair_target), found, size)
 
 
-def _group_by_length(pairs: Sequence[tuple[list[int], list[int]]]) -> Iterator[list[int]]:
-    """Yields groups of similar lengths; pairs with an empty side are left out."""
-    lengths = [(len(left), len(right)) for left, right in pairs]
+def _encode(ids: dict[str, int], words: Words) -> Int[ndarray, " word"]:
+    """The ids of words; new words get the next ones."""
+    return np.array([ids.setdefault(word, len(ids)) for word in words], np.int32)
+
+
+def group_lines(lines: Lines) -> Iterator[list[int]]:
+    """Yields groups of similar lengths, block after block; a line with an empty side has none."""
+    block: list[int] = []
+    cells = 0
+    for index, (left, right) in enumerate(lines):
+        if len(left) and len(right):
+            block.append(index)
+            cells += len(left) * len(right)
+        if cells > BLOCK_CELLS:
+            yield from _group_by_length(lines, block)
+            block, cells = [], 0
+    yield from _group_by_length(lines, block)
+
+
+def _group_by_length(lines: Lines, block: list[int]) -> Iterator[list[int]]:
+    """Yields groups of similar lengths of the lines of a block."""
     group: list[int] = []
     longest = (0, 0)
-    for index in sorted(range(len(pairs)), key=lengths.__getitem__):
-        if not all(lengths[index]):
-            continue
-        new = tuple(map(max, longest, lengths[index]))
+    for index in sorted(block, key=lambda index: tuple(map(len, lines[index]))):
+        lengths = len(lines[index][0]), len(lines[index][1])
+        new = max(longest[0], lengths[0]), max(longest[1], lengths[1])
         if group and new[0] * new[1] * (len(group) + 1) > BATCH_CELLS:
             yield group
-            group, new = [], lengths[index]
+            group, new = [], lengths
         group.append(index)
-        longest = new[0], new[1]
+        longest = new
     if group:
         yield group
 
 
-def _pad(sentences: Sequence[list[int]]) -> Int[Tensor, "sentence word"]:
+def pad_batch(lines: Lines, group: Sequence[int]) -> PairBatch:
+    """A batch of some lines, without the entries of their words."""
+    sides = (_pad([lines[index][side] for index in group]) for side in (0, 1))
+    return PairBatch(tuple(group), *sides)
+
+
+def _pad(sentences: Sequence[Int[ndarray, " word"]]) -> Int[Tensor, "sentence word"]:
     """Pads sentences to the length of the longest."""
-    return torch.nn.utils.rnn.pad_sequence(
-        [torch.tensor(sentence) for sentence in sentences], True, PADDING
-    )
+    padded = np.full((len(sentences), max(map(len, sentences))), PADDING, np.int32)
+    for row, sentence in enumerate(sentences):
+        padded[row, : len(sentence)] = sentence
+    return torch.from_numpy(padded)
 
 
-def _cell_keys(
-    source: Int[Tensor, "pair source"], target: Int[Tensor, "pair target"], targets: int
-) -> Int[Tensor, "pair target source"]:
-    """One number for every pair of words; -1 at padding."""
+def _cell_keys(batch: PairBatch, targets: int) -> Int[ndarray, " key"]:
+    """The distinct numbers of all pairs of words of a batch."""
+    source, target = batch.source.long(), batch.target.long()
     keys = source[:, None, :] * targets + target[:, :, None]
-    is_padding = (source == PADDING)[:, None, :] | (target == PADDING)[:, :, None]
-    return keys.masked_fill(is_padding, PADDING)
+    mask = batch.source_mask[:, None, :] & batch.target_mask[:, :, None]
+    return _distinct(keys[mask].numpy())
 
 
-def _distinct_keys(
-    cell_keys: Sequence[Int[Tensor, "pair target source"]], stored: Int[Tensor, " stored"] | None
-) -> Int[Tensor, " entry"]:
-    """The distinct keys of all cells and of stored entries, sorted."""
-    distinct = torch.zeros(0, dtype=torch.int64) if stored is None else stored
-    chunk, size = [distinct], 0
-    for keys in cell_keys:
-        chunk.append(keys.flatten())
-        size += keys.numel()
-        if size > CHUNK:
-            chunk, size = [torch.unique(torch.cat(chunk))], 0
-    distinct = torch.unique(torch.cat(chunk))
-    return distinct[distinct != PADDING]
+def _distinct(keys: Int[ndarray, " key"]) -> Int[ndarray, " distinct"]:
+    """The distinct keys, sorted; sorting is faster here than the hashes of `numpy.unique`."""
+    keys = np.sort(keys)
+    return keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
+
+
+def distinct_keys(parts: Iterable[Int[ndarray, " key"]]) -> Int[ndarray, " key"]:
+    """The distinct keys of all parts, sorted.
+
+    Parts are joined in runs of doubling size, as a merge sort does, so that each key is sorted a
+    few times only, and memory holds little more than the distinct ones.
+    """
+    runs: list[Int[ndarray, " key"]] = []
+    chunk: list[Int[ndarray, " key"]] = []
+
+    def close() -> None:
+        if chunk:
+            runs.append(_distinct(np.concatenate(chunk)))
+            chunk.clear()
+        while len(runs) > 1 and len(runs[-2]) < 2 * len(runs[-1]):
+            last = runs.pop()
+            runs[-1] = _distinct(np.concatenate([runs[-1], last]))
+
+    for part in parts:
+        chunk.append(part)
+        if sum(map(len, chunk)) > CHUNK:
+            close()
+    close()
+    return _distinct(np.concatenate([np.zeros(0, np.int64), *runs]))
 
 
 def _find_cells(
-    keys: Int[Tensor, " entry"], cells: Int[Tensor, "pair target source"]
+    keys: Int[ndarray, " entry"], batch: PairBatch, targets: int
 ) -> Int[Tensor, "pair target source"]:
     """The entry of each cell; the number of entries at padding."""
-    entries = torch.searchsorted(keys, cells).masked_fill_(cells == PADDING, len(keys))
-    return entries.int()
+    source, target = batch.source.long(), batch.target.long()
+    cells = source[:, None, :] * targets + target[:, :, None]
+    mask = batch.source_mask[:, None, :] & batch.target_mask[:, :, None]
+    # distinct keys are searched for in order, which is several times as fast in a large table
+    distinct, cell = torch.unique(cells[mask], return_inverse=True)
+    entries = torch.searchsorted(torch.from_numpy(keys), distinct)
+    return torch.full(cells.shape, len(keys), dtype=torch.int32).masked_scatter_(
+        mask, entries.int()[cell]
+    )

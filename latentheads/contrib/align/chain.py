@@ -151,6 +151,22 @@ class LinkChain(TorchDistribution):
             reached = (arriving + reached * null[pair, word]) / scales[word][pair]
         return float((reached * self._backward[max(words) + 1][pair]).sum().clamp(0, 1))
 
+    def constrained_probability(self, pair: int, allowed: Bool[Tensor, "target source"]) -> float:
+        """The probability that all links of a pair are allowed ones; no link always is.
+
+        Args:
+            pair: The sentence pair.
+            allowed: Whether each target word may be linked to each source word.
+        """
+        linked, null = (weights[pair] for weights in self.weights.padded)
+        linked = linked * torch.nn.functional.pad(allowed, (1, 0))
+        reached = torch.zeros_like(self.weights.moves[pair, 0])
+        reached[0] = 1
+        for word, scale in enumerate(self._forward[2]):
+            arriving = (reached @ self.weights.moves[pair]) * linked[word]
+            reached = (arriving + reached * null[word]) / scale[pair]
+        return float(reached.sum().clamp(0, 1))
+
     @cached_property
     def expected_moves(self) -> Float[Tensor, "pair before position"]:
         """Expected number of links to each position after each."""

@@ -82,6 +82,11 @@ class Jumps:
         exists = torch.nn.functional.pad(batch.source_mask, (1, 0), value=True)
         return moves * exists[..., None]
 
+    def with_words(self, words: int) -> Jumps:
+        """The same jumps with rows for more words, which are those of all words."""
+        new = self.weights[:1].expand(words - len(self.weights) + 2, -1)
+        return replace(self, weights=torch.cat([self.weights[:-1], new, self.weights[-1:]]))
+
     def new_counts(self) -> JumpCounts:
         """Counts of zero."""
         return JumpCounts(torch.zeros_like(self.weights), torch.zeros_like(self.weights))

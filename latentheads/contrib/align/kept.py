@@ -16,7 +16,7 @@ from latentheads.contrib.align.training import AlignerOptions
 from latentheads.contrib.align.vocabulary import Vocabulary
 from latentheads.training import checkpoints
 
-FORMAT = "word aligner 2"
+FORMAT = "word aligner 3"
 
 DIRECTIONS = ("forward", "backward")
 
@@ -49,6 +49,7 @@ def save_aligner(path: str | Path, aligner: WordAligner) -> None:
         "target": aligner.target.words,
         "options": vars(aligner.options),
         "split": aligner.split,
+        "alike": [getattr(aligner, name).alike for name in DIRECTIONS],
     }
     checkpoints.save(Path(path), tensors, facts)
 
@@ -83,18 +84,26 @@ def _read_aligner(tensors: dict[str, Tensor], facts: dict[str, Any]) -> WordAlig
     source, target = (_read_vocabulary(facts[side]) for side in ("source", "target"))
     entries = tensors["entries"]
     _check(split in SPLITS, "split")
-    _check(entries.dtype == torch.int64 and entries.dim() == 2 and len(entries) == 2, "entries")
+    _check(entries.dtype == torch.int32 and entries.dim() == 2 and len(entries) == 2, "entries")
     for row, vocabulary in zip(entries, (source, target), strict=True):
         _check(not row.numel() or 0 <= row.min() <= row.max() < len(vocabulary), "entries")
+    keys = entries[0].long() * len(target) + entries[1]
+    _check(bool((keys.diff() > 0).all()), "entries")
     _check_tables(tensors, (source, target), entries)
-    forward, backward = (_read_direction(tensors, name, options) for name in DIRECTIONS)
+    forward, backward = (
+        _read_direction(tensors, name, options, alike)
+        for name, alike in zip(DIRECTIONS, facts["alike"], strict=True)
+    )
     return WordAligner(source, target, entries, forward, backward, options, split)
 
 
-def _read_direction(tensors: dict[str, Tensor], name: str, options: AlignerOptions) -> Direction:
+def _read_direction(
+    tensors: dict[str, Tensor], name: str, options: AlignerOptions, alike: Any
+) -> Direction:
+    _check(isinstance(alike, float) and 0 <= alike <= ROUNDING, "alike")
     counts, null, frequencies, weights = (tensors[f"{name}.{key}"] for key in TABLES)
     jumps = Jumps(weights, options.null_probability, options.jump_smoothing)
-    return Direction(counts, null, frequencies, jumps)
+    return Direction(counts, null, frequencies, jumps, alike)
 
 
 def _read_vocabulary(words: Any) -> Vocabulary:

@@ -8,17 +8,20 @@ classes :math:`[e]_k, [f]_k` and the frequencies :math:`u` of target words,
           b_0(f \mid e) = u(f),
 
 where :math:`k'` is the next shorter prefix. The distribution of a word is Dirichlet with
-concentration :math:`\alpha` and the mean :math:`b` of the longest prefix, mixed with the word that
-is spelt like :math:`e`. Training takes the variational posterior of that Dirichlet,
+concentration :math:`\alpha` and the mean :math:`b` of the longest prefix, mixed with the words that
+are spelt like :math:`e`, all of one probability; their weight is learned. Training begins with the
+variational posterior of that Dirichlet,
 
 .. math:: t(f \mid e) = \exp\bigl(\psi(c(e, f) + \alpha\, b(f \mid e)) - \psi(c(e) + \alpha)\bigr)
 
-(Riley and Gildea 2012, https://aclanthology.org/P12-2060), a trained aligner its mean
-:math:`(c(e, f) + \alpha b(f \mid e)) / (c(e) + \alpha)`, which is normalised.
+(Riley and Gildea 2012, https://aclanthology.org/P12-2060). Its last passes and a trained aligner
+take its mean :math:`(c(e, f) + \alpha b(f \mid e)) / (c(e) + \alpha)`, which is normalised: by the
+counts of all other lines it is the predictive probability of a line's words given those lines.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,21 +29,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.contrib.align.bitext import Bitext, PairBatch
-
-PREFIXES = (2, 3, 4, 5, 6)
-"""Numbers of first letters that words of a class share."""
+from latentheads.contrib.align.bitext import Bitext, PairBatch, WordPairs
+from latentheads.contrib.align.counts import CellCounts, CountTable, look_up, same_class
 
 CONCENTRATION = 10.0
 """The concentration of a word's distribution."""
 
-CLASS_CONCENTRATION = 5.0
+CLASS_CONCENTRATION = 40.0
 """The concentration of a class's distribution."""
 
-SAME_SPELLING = 0.1
-"""The prior probability that a word is translated by the one that is spelt like it."""
+ALIKE = 0.1
+"""The probability that a word is translated by one that is spelt like it, before training."""
 
-NULL_CONCENTRATION = 1000.0
+NULL_CONCENTRATION = 100.0
 """The concentration of the distribution of words without a link."""
 
 UNSEEN = 0.5
@@ -49,28 +50,11 @@ UNSEEN = 0.5
 ASSOCIATION_POWER = 2.0
 """Exponent of the association of words that training starts from."""
 
+ALIKE_STEPS = 3
+"""Steps by which the weight of words that are spelt alike is learned after a pass."""
 
-@dataclass
-class LexiconCounts:
-    """Expected counts of links, and of words without one.
-
-    Attributes:
-        links: By entry of the translation table; the last one is that of padding.
-        null: By target word.
-    """
-
-    links: Float[Tensor, " entry"]
-    null: Float[Tensor, " word"]
-
-    def add(
-        self,
-        batch: PairBatch,
-        links: Float[Tensor, "pair target source"],
-        null: Float[Tensor, "pair target"],
-    ) -> None:
-        """Adds the posterior probabilities of a batch."""
-        self.links.index_add_(0, batch.cells.flatten(), links.flatten())
-        self.null.index_add_(0, batch.target.clamp(min=0).flatten(), null.flatten())
+CHUNK = 4_000_000
+"""Entries whose weights are computed at once, which bounds memory."""
 
 
 @dataclass(frozen=True)
@@ -87,137 +71,257 @@ class TranslationTable:
 
     def linked(self, batch: PairBatch) -> Float[Tensor, "pair target source"]:
         """The weights of all links of a batch."""
-        return self.links[batch.cells]
+        return self.links[batch.entries]
 
     def without_link(self, batch: PairBatch) -> Float[Tensor, "pair target 1"]:
         """The weights of target words without a link; 1 at padding."""
-        weights = self.null[batch.target.clamp(min=0)]
-        return torch.where(batch.target_mask, weights, weights.new_ones(()))[..., None]
+        return _at_words(self.null[batch.target.clamp(min=0)], batch)
 
 
 @dataclass(frozen=True)
-class _PrefixClasses:
-    """Pairs of classes of words that share their first letters.
+class BatchTable:
+    """Weights of the words of one batch.
 
     Attributes:
-        pair: The pair of classes of each entry.
-        source: The class of the source word of each pair of classes.
-        source_of: The class of the source word of each entry.
-        share: Of each entry, the share of its target word in the words of its class.
+        links: Weights of links; 0 at padding.
+        null: Weights of target words without a link; 1 at padding.
     """
 
-    pair: Int[Tensor, " entry"]
-    source: Int[Tensor, " classes"]
-    source_of: Int[Tensor, " entry"]
-    share: Float[Tensor, " entry"]
+    links: Float[Tensor, "pair target source"]
+    null: Float[Tensor, "pair target 1"]
 
-    def back_off(
-        self, counts: Float[Tensor, " entry"], mean: Float[Tensor, " entry"]
-    ) -> Float[Tensor, " entry"]:
-        """The distribution of words by the counts of their classes.
+    def linked(self, batch: PairBatch) -> Float[Tensor, "pair target source"]:
+        """The weights of all links of the batch."""
+        return self.links
 
-        Args:
-            counts: Expected counts of links.
-            mean: The distribution that these classes back off to.
-        """
-        pairs = counts.new_zeros(len(self.source)).index_add_(0, self.pair, counts)
-        totals = counts.new_zeros(int(self.source_of.max()) + 1 if len(self.source_of) else 0)
-        totals.index_add_(0, self.source, pairs)
-        smoothed = pairs[self.pair] + CLASS_CONCENTRATION * mean / self.share
-        return smoothed * self.share / (totals[self.source_of] + CLASS_CONCENTRATION)
+    def without_link(self, batch: PairBatch) -> Float[Tensor, "pair target 1"]:
+        """The weights of target words without a link."""
+        return self.null
+
+
+def _at_words(
+    weights: Float[Tensor, "pair target"], batch: PairBatch
+) -> Float[Tensor, "pair target 1"]:
+    """Weights of target words; 1 at padding."""
+    return torch.where(batch.target_mask, weights, weights.new_ones(()))[..., None]
 
 
 class Lexicon:
-    """The prior of the translation table of a text.
+    """The prior of the translations of one direction.
 
     Args:
-        bitext: The text, with all entries that have counts.
+        pairs: The entries of its table.
         frequencies: How often each target word occurs.
+        alike: The probability that a word is translated by one that is spelt like it.
     """
 
-    def __init__(self, bitext: Bitext, frequencies: Float[Tensor, " word"]) -> None:
-        self.bitext = bitext
-        smoothed = frequencies + UNSEEN
-        self.unigram = smoothed / smoothed.sum()
+    def __init__(
+        self, pairs: WordPairs, frequencies: Float[Tensor, " word"], alike: float = ALIKE
+    ) -> None:
+        self.pairs = pairs
+        self.frequencies = frequencies
+        self.alike = alike
 
     @cached_property
-    def _classes(self) -> list[_PrefixClasses]:
-        """The classes of words, from short prefixes to long ones."""
-        return [self._prefix_classes(letters) for letters in PREFIXES]
-
-    def _prefix_classes(self, letters: int) -> _PrefixClasses:
-        bitext = self.bitext
-        source = bitext.source.prefix_classes(letters)[bitext.pair_source]
-        target_class = bitext.target.prefix_classes(letters)
-        number = len(target_class)
-        frequency = self.unigram.new_zeros(number).index_add_(0, target_class, self.unigram)
-        share = self.unigram / frequency[target_class]
-        keys = source * number + target_class[bitext.pair_target]
-        distinct, pair = torch.unique(keys, return_inverse=True)
-        return _PrefixClasses(pair, distinct // max(number, 1), source, share[bitext.pair_target])
+    def unigram(self) -> Float[Tensor, " word"]:
+        """The frequencies u of target words, which sum to 1."""
+        smoothed = self.frequencies + UNSEEN
+        return smoothed / smoothed.sum()
 
     @cached_property
-    def _same_spelling(self) -> tuple[Tensor, Tensor]:
-        """Whether the words of each entry are spelt alike, and the prior weight of that."""
-        match = self.bitext.source.matches(self.bitext.target)[self.bitext.pair_source]
-        weight = SAME_SPELLING * (match >= 0).to(self.unigram.dtype)
-        return (match == self.bitext.pair_target).to(self.unigram.dtype), weight
+    def _class_frequencies(self) -> list[Float[Tensor, " class"]]:
+        """Smoothed frequencies of classes of target words, from the longest prefix."""
+        return [
+            self.frequencies.new_zeros(len(level.target.ids)).index_add_(
+                0, level.target.of_word, self.frequencies + UNSEEN
+            )
+            for level in self.pairs.levels
+        ]
 
-    def new_counts(self) -> LexiconCounts:
-        """Counts of zero."""
-        return LexiconCounts(
-            self.unigram.new_zeros(self.bitext.entries + 1), torch.zeros_like(self.unigram)
-        )
+    @cached_property
+    def _total(self) -> float:
+        """The sum of smoothed frequencies."""
+        return float((self.frequencies + UNSEEN).sum())
 
-    def mean(self, counts: Float[Tensor, " entry"]) -> Float[Tensor, " entry"]:
+    def new_null(self) -> Float[Tensor, " word"]:
+        """Counts of zero of target words without a link."""
+        return torch.zeros_like(self.frequencies)
+
+    def _densities(self, counts: CountTable) -> Float[Tensor, " classes"]:
+        """b(f | e) / u(f) for each pair of classes of the longest prefix."""
+        levels, frequencies = self.pairs.levels[::-1], self._class_frequencies[::-1]
+        density = self.frequencies.new_ones(len(levels[0].pair_source))
+        for index, (level, frequency) in enumerate(zip(levels, frequencies, strict=True)):
+            if index:
+                density = density[levels[index - 1].pair]
+            share = frequency[level.pair_target] / self._total
+            total = counts.source_sums[len(levels) - index][level.pair_source]
+            pairs = counts.classes[len(levels) - 1 - index]
+            density = (pairs / share + CLASS_CONCENTRATION * density) / (
+                total + CLASS_CONCENTRATION
+            )
+        return density
+
+    def _mean(
+        self,
+        counts: CountTable,
+        density: Float[Tensor, " classes"],
+        entries: Int[Tensor, " some"] | slice,
+    ) -> tuple[Float[Tensor, " some"], Float[Tensor, " some"]]:
+        """The prior mean b(f | e) of some entries, and its part of words that are spelt alike."""
+        pairs, spelling = self.pairs, counts.spelling
+        mean = density[pairs.levels[0].pair[entries]] * self.unigram[pairs.pair_target[entries]]
+        number = spelling.source[pairs.pair_source[entries]]
+        alike = self.alike * spelling.alike[entries].to(mean.dtype) / number.clamp(min=1)
+        return torch.where(number > 0, (1 - self.alike) * mean, mean) + alike, alike
+
+    def mean(self, counts: CountTable) -> Float[Tensor, " entry"]:
         """The prior mean b(f | e) of every entry, by the counts of classes."""
-        mean = self.unigram[self.bitext.pair_target]
-        for classes in self._classes:
-            mean = classes.back_off(counts, mean)
-        same, weight = self._same_spelling
-        return (1 - weight) * mean + weight * same
+        return self._mean(counts, self._densities(counts), slice(None))[0]
 
-    def _smoothed(self, counts: LexiconCounts) -> tuple[Tensor, Tensor, Tensor]:
-        """The parameters of the posterior Dirichlet of links, their sums, and null's mean."""
-        links = counts.links[:-1]
-        totals = links.new_zeros(len(self.bitext.source))
-        totals.index_add_(0, self.bitext.pair_source, links)
-        null = counts.null + NULL_CONCENTRATION * self.unigram
-        return (
-            links + CONCENTRATION * self.mean(links),
-            totals[self.bitext.pair_source] + CONCENTRATION,
-            null / null.sum(),
-        )
+    def _smoothed(
+        self, counts: CountTable
+    ) -> Iterator[tuple[slice, Float[Tensor, " some"], Float[Tensor, " some"]]]:
+        """Yields parameters of the posterior Dirichlet, and their sums, of some entries."""
+        density = self._densities(counts)
+        for begin in range(0, self.pairs.entries, CHUNK):
+            part = slice(begin, min(begin + CHUNK, self.pairs.entries))
+            mean, _ = self._mean(counts, density, part)
+            total = counts.source_sums[0][self.pairs.pair_source[part]]
+            yield part, counts.links[part] + CONCENTRATION * mean, total + CONCENTRATION
 
-    def variational(self, counts: LexiconCounts) -> TranslationTable:
+    def _null(self, null: Float[Tensor, " word"]) -> Float[Tensor, " word"]:
+        smoothed = null + NULL_CONCENTRATION * self.unigram
+        return smoothed / smoothed.sum()
+
+    def variational(self, counts: CountTable, null: Float[Tensor, " word"]) -> TranslationTable:
         """The table exp E log p(f | e) of a step of training."""
-        links, totals, null = self._smoothed(counts)
-        weights = (torch.digamma(links) - torch.digamma(totals)).exp()
-        return TranslationTable(torch.nn.functional.pad(weights, (0, 1)), null)
+        weights = torch.zeros_like(counts.links)
+        for part, parameters, total in self._smoothed(counts):
+            weights[part] = (torch.digamma(parameters) - torch.digamma(total)).exp()
+        return TranslationTable(weights, self._null(null))
 
-    def predictive(self, counts: LexiconCounts) -> TranslationTable:
+    def predictive(self, counts: CountTable, null: Float[Tensor, " word"]) -> TranslationTable:
         """The normalised table of a trained aligner."""
-        links, totals, null = self._smoothed(counts)
-        return TranslationTable(torch.nn.functional.pad(links / totals, (0, 1)), null)
+        weights = torch.zeros_like(counts.links)
+        for part, parameters, total in self._smoothed(counts):
+            weights[part] = parameters / total
+        return TranslationTable(weights, self._null(null))
 
-    def associations(self) -> TranslationTable:
+    def learn_alike(self, counts: CountTable) -> None:
+        """Sets the probability of words that are spelt alike to its maximum, step by step.
+
+        Each source word that has words spelt like it counts once: a word that was linked often
+        says as much of other words as one that was linked twice or so.
+        """
+        spelling, pairs = counts.spelling, self.pairs
+        entries = spelling.alike.nonzero()[:, 0]
+        total = counts.source_sums[0]
+        evidence = (total / (total + 1))[spelling.source > 0].sum()
+        if float(evidence) <= 0:
+            return
+        density = self._densities(counts)
+        share = counts.links[entries] / (total[pairs.pair_source[entries]] + 1)
+        for _ in range(ALIKE_STEPS):
+            mean, alike = self._mean(counts, density, entries)
+            self.alike = float((share * alike / mean).sum() / evidence)
+
+    def batch_table(
+        self,
+        cells: CellCounts,
+        null: Float[Tensor, " word"],
+        batch: PairBatch,
+        own_null: Float[Tensor, "pair target"] | None = None,
+    ) -> BatchTable:
+        """The predictive weights of a batch.
+
+        Args:
+            cells: The counts of its words and their classes.
+            null: Expected counts of target words without a link.
+            batch: The batch, whose target words may be new ones.
+            own_null: Probabilities of its words to have no link that are part of ``null``: they,
+                and the words, are taken out of the counts of each line. None: nothing is.
+        """
+        frequencies = self._frequencies_at(cells)
+        unigram, *classes = (
+            frequency / (self._total - self._own_words(cells, batch)) for frequency in frequencies
+        )
+        density = unigram.new_ones(())
+        levels = list(zip(cells.links[1:], cells.source.sums[1:], classes, strict=True))
+        for links, total, share in reversed(levels):
+            density = (links / share[..., None] + CLASS_CONCENTRATION * density) / (
+                total[:, None] + CLASS_CONCENTRATION
+            )
+        mean = density * unigram[..., None]
+        number = cells.source.alike[:, None] + (cells.alike & cells.is_new).int()
+        alike = self.alike * cells.alike.to(mean.dtype) / number.clamp(min=1)
+        mean = torch.where(number > 0, (1 - self.alike) * mean, mean) + alike
+        total = cells.source.sums[0][:, None] + CONCENTRATION
+        linked = (cells.links[0] + CONCENTRATION * mean) / total
+        mask = batch.source_mask[:, None] & batch.target_mask[..., None]
+        return BatchTable(linked * mask, self._batch_null(unigram, null, batch, own_null))
+
+    def _own_words(self, cells: CellCounts, batch: PairBatch) -> Float[Tensor, "pair 1"]:
+        """How many words are taken out of the frequencies of each line."""
+        is_out = (cells.target.own[0] > 0) & batch.target_mask
+        return is_out.sum(-1, keepdim=True).to(self.frequencies.dtype)
+
+    def _frequencies_at(self, cells: CellCounts) -> list[Float[Tensor, "pair target"]]:
+        """Smoothed frequencies of target words, and of their classes, without those taken out."""
+        ids, own = cells.target.ids, cells.target.own
+        is_new = ids[0] >= len(self.frequencies)
+        words = look_up(self.frequencies, ids[0]) + UNSEEN - own[0]
+        classes = [
+            look_up(frequency, index) + UNSEEN * is_new.to(count.dtype) - count
+            for frequency, index, count in zip(
+                self._class_frequencies, ids[1:], own[1:], strict=True
+            )
+        ]
+        return [frequency.clamp(min=UNSEEN) for frequency in (words, *classes)]
+
+    def _batch_null(
+        self,
+        unigram: Float[Tensor, "pair target"],
+        null: Float[Tensor, " word"],
+        batch: PairBatch,
+        own: Float[Tensor, "pair target"] | None,
+    ) -> Float[Tensor, "pair target 1"]:
+        """The weights of target words without a link."""
+        words = batch.target.clamp(min=0).long()
+        counts, total = look_up(null, words), null.sum() + NULL_CONCENTRATION
+        if own is not None:
+            same = same_class(words, batch.target_mask, own.dtype)
+            counts = (counts - (same @ own[..., None])[..., 0]).clamp(min=0)
+            total = total - own.sum(-1, keepdim=True)
+        return _at_words((counts + NULL_CONCENTRATION * unigram) / total, batch)
+
+    def associations(self, bitext: Bitext) -> TranslationTable:
         r"""The table that training starts from.
 
         With :math:`n(e, f)` the number of sentence pairs in which both words occur, each weighted
         by the inverse of its length, it is proportional to
         :math:`n(e, f) \bigl(n(e, f) / \sqrt{n(e)\, n(f)}\bigr)^2`.
+
+        Args:
+            bitext: The text, in this direction.
         """
-        bitext = self.bitext
-        counts = self.new_counts()
+        pairs = self.pairs
+        counts = self.frequencies.new_zeros(pairs.entries + 1)
         for batch in bitext.batches:
             lengths = torch.maximum(batch.source_mask.sum(-1), batch.target_mask.sum(-1))
-            weight = 1 / lengths.to(self.unigram.dtype)[:, None, None].expand(batch.cells.shape)
-            counts.links.index_add_(0, batch.cells.flatten(), weight.flatten())
-        both = counts.links[:-1]
-        source = both.new_zeros(len(bitext.source)).index_add_(0, bitext.pair_source, both)
-        target = both.new_zeros(len(bitext.target)).index_add_(0, bitext.pair_target, both)
-        chance = (source[bitext.pair_source] * target[bitext.pair_target]).sqrt()
-        score = both * (both / chance.clamp(min=1e-20)) ** ASSOCIATION_POWER
-        total = torch.zeros_like(source).index_add_(0, bitext.pair_source, score)
-        links = score / total[bitext.pair_source].clamp(min=1e-20)
-        return TranslationTable(torch.nn.functional.pad(links, (0, 1)), self.unigram)
+            weight = 1 / lengths.to(counts.dtype)[:, None, None].expand(batch.entries.shape)
+            counts.index_add_(0, batch.entries.flatten(), weight.flatten())
+        both = counts[:-1]
+        source = both.new_zeros(len(pairs.source)).index_add_(0, pairs.pair_source, both)
+        target = both.new_zeros(len(pairs.target)).index_add_(0, pairs.pair_target, both)
+        weights = torch.zeros_like(counts)
+        for begin in range(0, pairs.entries, CHUNK):
+            part = slice(begin, min(begin + CHUNK, pairs.entries))
+            chance = (source[pairs.pair_source[part]] * target[pairs.pair_target[part]]).sqrt()
+            share = both[part] / chance.clamp(min=1e-20)
+            weights[part] = both[part] * share**ASSOCIATION_POWER
+        total = source.zero_().index_add_(0, pairs.pair_source, weights[:-1])
+        for begin in range(0, pairs.entries, CHUNK):
+            part = slice(begin, min(begin + CHUNK, pairs.entries))
+            weights[part] /= total[pairs.pair_source[part]].clamp(min=1e-20)
+        return TranslationTable(weights, self.unigram)

@@ -17,7 +17,7 @@ from latentheads.checks import check_known
 from latentheads.contrib.align.bitext import PairBatch
 from latentheads.contrib.align.chain import ChainWeights, LinkChain
 from latentheads.contrib.align.jumps import Jumps
-from latentheads.contrib.align.lexicon import TranslationTable
+from latentheads.contrib.align.lexicon import BatchTable, TranslationTable
 
 
 class TargetWords(TorchDistribution):
@@ -55,11 +55,11 @@ class LinkModel:
     """p(links, target | source) of some sentence pairs; a Pyro model.
 
     Attributes:
-        table: The translation table of the text.
+        table: The translation table of the text, or of the batch that it is called with.
         jumps: The jumps of the source.
     """
 
-    table: TranslationTable
+    table: TranslationTable | BatchTable
     jumps: Jumps
 
     def __call__(self, batch: PairBatch) -> None:
@@ -71,7 +71,7 @@ class LinkModel:
 
     def prior(self, batch: PairBatch) -> LinkChain:
         """The prior of the links."""
-        linked = batch.source_mask[:, None, :].to(self.table.links.dtype)
+        linked = batch.source_mask[:, None, :].to(self.jumps.weights.dtype)
         linked = linked.expand(-1, batch.target.shape[1], -1)
         return self._chain(batch, linked, torch.ones_like(linked[..., :1]))
 

@@ -6,7 +6,10 @@ https://aclanthology.org/N03-1017). ``product`` thresholds the geometric mean of
 
 .. math:: \sqrt{r^{\to}_{st}\, r^{\leftarrow}_{st}} \ge \theta,
 
-after Liang et al. 2006, https://aclanthology.org/N06-1014.
+after Liang et al. 2006, https://aclanthology.org/N06-1014. ``grow`` starts from these links, and
+adds neighbours of links for words that have none, as growing does, but by their probability: a word
+that several words of the other language translate together has one link in the one direction and
+several in the other.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from latentheads.checks import check_known
@@ -23,6 +26,9 @@ from latentheads.metrics.alignment import Link, Links
 
 THRESHOLD = 0.4
 """The least probability of a link of ``product``."""
+
+GROWN = 0.6
+"""The least probability, in the direction that generates its word, of a link that ``grow`` adds."""
 
 NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
@@ -120,12 +126,37 @@ def grow_diag_final_and(forward: Links, backward: Links) -> Links:
 
 
 def _select_product(posterior: LinkPosterior, threshold: float) -> Links:
-    chosen = zip(*np.nonzero(posterior.product >= threshold), strict=True)
-    return frozenset((int(source), int(target)) for source, target in chosen)
+    return _as_links(posterior.product >= threshold)
+
+
+def _as_links(chosen: Bool[ndarray, "source target"]) -> Links:
+    return frozenset((int(s), int(t)) for s, t in zip(*chosen.nonzero(), strict=True))
+
+
+def _grow(posterior: LinkPosterior, threshold: float) -> Links:
+    """Adds likely neighbours of links, of words without a link, to those of ``product``."""
+    links = posterior.product >= threshold
+    from_source, from_target = posterior.backward >= GROWN, posterior.forward >= GROWN
+    while True:
+        padded = np.pad(links, 1)
+        shifted = (
+            padded[1 + i : 1 + i + links.shape[0], 1 + j : 1 + j + links.shape[1]]
+            for i, j in NEIGHBOURS
+        )
+        is_near = np.logical_or.reduce(list(shifted))
+        is_new_source, is_new_target = ~links.any(1)[:, None], ~links.any(0)
+        added = is_near & ((from_source & is_new_source) | (from_target & is_new_target))
+        if not added.any():
+            break
+        links = links | added
+    return frozenset(
+        (int(source), int(target)) for source, target in zip(*links.nonzero(), strict=True)
+    )
 
 
 SYMMETRIZATIONS: dict[str, Callable[[LinkPosterior, float], Links]] = {
     "product": _select_product,
+    "grow": _grow,
     "intersection": lambda posterior, _: forward_links(posterior) & backward_links(posterior),
     "grow-diag-final-and": lambda posterior, _: grow_diag_final_and(
         forward_links(posterior), backward_links(posterior)
@@ -144,7 +175,7 @@ def select_links(
     Args:
         posterior: The posterior of both directions.
         symmetrize: One of :data:`SYMMETRIZATIONS`.
-        threshold: The least probability of a link of ``product``.
+        threshold: The least probability of a link of ``product``; ``grow`` begins with these.
     """
     check_known("symmetrize", symmetrize, SYMMETRIZATIONS)
     return SYMMETRIZATIONS[symmetrize](posterior, threshold)

@@ -13,8 +13,9 @@ from numpy import ndarray
 
 from latentheads.checks import check_known
 
-SPLITS = ("spaces", "punctuation")
-"""What separates the units that are aligned: white space alone, or punctuation too."""
+SPLITS = ("spaces", "punctuation", "characters")
+"""What separates the units that are aligned: white space alone, or punctuation too; or nothing:
+each character but white space is one."""
 
 Line = str | Sequence[str]
 """A line of text, or its words."""
@@ -66,7 +67,11 @@ def tokenize_line(line: Line, split: str = "spaces") -> TokenizedLine:
     """
     check_known("split", split, SPLITS)
     words = [word.lower() for word in (line.split() if isinstance(line, str) else line)]
-    parts = [[word] if split == "spaces" else TOKEN.findall(word) for word in words]
+    if split == "characters":
+        return TokenizedLine.of_words([letter for word in words for letter in word])
+    if split == "spaces":
+        return TokenizedLine.of_words(words)
+    parts = [TOKEN.findall(word) for word in words]
     return TokenizedLine(
         tuple(token for tokens in parts for token in tokens),
         tuple(word for index, tokens in enumerate(parts) for word in _words_of(index, tokens)),

@@ -4,23 +4,34 @@ The E step computes the exact posterior of both directions. Counts are those of 
 direction's own posterior and of the geometric mean of both, after Liang et al. 2006
 (https://aclanthology.org/N06-1014), who multiply them. The M step is closed for the translation
 table and a step of iterative scaling for jumps; nothing is random.
+
+A pair of words that occurs once is explained by itself: its expected count makes the link certain.
+So the last passes, and the posteriors of the text, are those of each line given all others: the
+expected links of the line are taken out of the counts of its words and of their classes. What is
+left is the predictive distribution of the Dirichlet priors (a Polya urn). Jumps are parameters,
+shared by all lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.checks import check_least, check_most
 from latentheads.contrib.align.bitext import Bitext, PairBatch
 from latentheads.contrib.align.chain import LinkChain
+from latentheads.contrib.align.counts import CellCounts, CountTable
 from latentheads.contrib.align.jumps import JumpCounts, Jumps, initial_jumps
-from latentheads.contrib.align.lexicon import Lexicon, LexiconCounts
+from latentheads.contrib.align.lexicon import BatchTable, Lexicon, TranslationTable
 from latentheads.contrib.align.model import LinkModel
+from latentheads.contrib.align.spelling import make_spelling
+
+LEAST_LINK = 1e-3
+"""Least expected link in counts that lines are left out of: what is less need not be kept."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +44,20 @@ class AlignerOptions:
         agreement: Weight of the geometric mean of both directions' posteriors in expected counts; 0
             trains each direction alone.
         jump_smoothing: Jumps of all words that are added to those from each word.
+        leave_one_out: Last E steps in which a line is seen by the counts of all other lines: 1 is
+            that of the posteriors of the text alone, 0 none.
     """
 
     iterations: int = 6
     null_probability: float = 0.2
     agreement: float = 1.0
     jump_smoothing: float = 20.0
+    leave_one_out: int = 4
 
     def __post_init__(self) -> None:
         values = vars(self)
         check_least(values, iterations=1, null_probability=0.0, agreement=0.0, jump_smoothing=0.0)
+        check_least(values, leave_one_out=0)
         check_most(values, agreement=1.0)
         if not 0 < self.null_probability < 1:
             raise ValueError(
@@ -56,62 +71,297 @@ class TrainedDirection:
 
     Attributes:
         lexicon: The prior of the translation table.
-        counts: Expected counts of links.
+        counts: Expected counts of links, by this direction's source and target.
+        null: Expected counts of target words without a link.
         jumps: Weights of jumps.
         log_prob: log p of the text before the last M step, in nats, by the table of that step.
     """
 
     lexicon: Lexicon
-    counts: LexiconCounts
+    counts: CountTable
+    null: Float[Tensor, " word"]
     jumps: Jumps
     log_prob: float = float("-inf")
 
 
-@dataclass
-class _Expectations:
-    """Sums over a text of one direction: counts of links, of jumps, and log p."""
+@dataclass(frozen=True)
+class OwnLinks:
+    """The expected links of a batch that are part of the counts; those of 0 are not stored.
 
-    lexicon: LexiconCounts
-    jumps: JumpCounts
-    log_prob: float = 0.0
+    Attributes:
+        shape: The size of the batch.
+        index: Where links stand in it.
+        links: Their probabilities.
+    """
+
+    shape: torch.Size
+    index: Int[Tensor, " link"]
+    links: Float[Tensor, " link"]
+
+    @classmethod
+    def of(cls, links: Float[Tensor, "pair target source"]) -> OwnLinks:
+        """Keeps the links that are not 0."""
+        flat = links.flatten()
+        index = flat.nonzero()[:, 0]
+        return cls(links.shape, index.int(), flat[index])
+
+    def dense(self) -> Float[Tensor, "pair target source"]:
+        """All expected links."""
+        flat = self.links.new_zeros(self.shape.numel())
+        return flat.index_copy_(0, self.index.long(), self.links).view(self.shape)
+
+
+Own = tuple[OwnLinks, OwnLinks]
+"""Expected links of a batch by both directions, as targets by sources of the first."""
+
+
+@dataclass(frozen=True)
+class DirectionStart:
+    """Counts that training adds to, as if lines before the text had them.
+
+    Attributes:
+        links: Of each entry, and of padding.
+        null: Of target words without a link.
+        frequencies: How often target words occurred.
+        jumps: Weights of jumps, which stay as they are; None: they are learned.
+        alike: The probability that a word is translated by one that is spelt like it.
+    """
+
+    links: Float[Tensor, " padded_entry"]
+    null: Float[Tensor, " word"]
+    frequencies: Float[Tensor, " word"]
+    jumps: Jumps | None
+    alike: float
+
+
+Start = tuple[DirectionStart, DirectionStart]
+"""What both directions begin with."""
+
+
+@dataclass
+class Training:
+    """Both directions of a text in training.
+
+    Attributes:
+        bitext: The text.
+        options: Options of training.
+        directions: Both directions; the counts of the second are those of the reversed text.
+        own: The expected links of every batch that are part of the counts, in passes that leave
+            them out.
+        start: Counts that were there before; they stay in all sums.
+    """
+
+    bitext: Bitext
+    options: AlignerOptions
+    directions: tuple[TrainedDirection, TrainedDirection]
+    own: list[Own] = field(default_factory=list)
+    start: Start | None = None
+
+    def models(self, index: int) -> tuple[LinkModel, LinkModel]:
+        """The models of both directions for a batch, by the counts of all other lines.
+
+        They are by the counts of all lines where nothing is left out.
+        """
+        batch = self.bitext.batches[index]
+        own = tuple(links.dense() for links in self.own[index]) if self.own else None
+        if own is not None and self.own[index][0] is self.own[index][1]:
+            own = own[0], own[0]
+        tables = tables_of(self.directions, batch, self._cells(batch, own), own)
+        jumps = (direction.jumps for direction in self.directions)
+        first, second = (LinkModel(*parts) for parts in zip(tables, jumps, strict=True))
+        return first, second
+
+    def _cells(
+        self, batch: PairBatch, own: tuple[Tensor, Tensor] | None
+    ) -> tuple[CellCounts, CellCounts]:
+        """The counts of a batch in both directions, which are the same if directions agree."""
+        forward, backward = self.directions
+        first = forward.counts.cells(batch, None if own is None else own[0])
+        if backward.counts.links is forward.counts.links:
+            return first, first.reverse()
+        links = None if own is None else own[1].mT
+        return first, backward.counts.cells(batch.reverse(), links)
+
+
+def tables_of(
+    directions: Sequence[TrainedDirection],
+    batch: PairBatch,
+    cells: Sequence[CellCounts],
+    own: tuple[Tensor, Tensor] | None,
+) -> tuple[BatchTable, BatchTable]:
+    """The predictive weights of a batch in both directions."""
+    both = batch, batch.reverse()
+    nulls: tuple[Tensor | None, Tensor | None] = (None, None)
+    if own is not None:
+        nulls = _null(own[0], both[0]), _null(own[1].mT, both[1])
+    forward, backward = (
+        direction.lexicon.batch_table(counts, direction.null, side, null)
+        for direction, counts, side, null in zip(directions, cells, both, nulls, strict=True)
+    )
+    return forward, backward
+
+
+def _null(
+    links: Float[Tensor, "pair target source"], batch: PairBatch
+) -> Float[Tensor, "pair target"]:
+    """What links leave of the words that they are of."""
+    return (1 - links.sum(-1)).clamp(min=0) * batch.target_mask
+
+
+@dataclass
+class _Sums:
+    """Sums over a text: links of both directions, one object if they agree; null, jumps, log p."""
+
+    links: tuple[Tensor, Tensor]
+    null: tuple[Tensor, Tensor]
+    jumps: tuple[JumpCounts, JumpCounts]
+    log_prob: list[float]
 
 
 def train_directions(
     bitext: Bitext,
     options: AlignerOptions,
     report: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[TrainedDirection, TrainedDirection]:
+    start: Start | None = None,
+) -> Training:
     """Trains both directions of a text.
 
     Args:
         bitext: The text.
         options: Options of training.
         report: Called with the number of batches that are done, and of all passes.
+        start: Counts that both directions begin with; None: they begin with how often words occur
+            together.
     """
+    training = Training(bitext, options, _initial_directions(bitext, options), start=start)
+    if start is not None:
+        _begin_with(training, start)
+    total = options.iterations * len(bitext.batches)
     texts = bitext, bitext.reverse()
-    directions = [_initial_direction(text, options) for text in texts]
-    tables = [direction.lexicon.associations() for direction in directions]
+    tables: tuple[TranslationTable, ...] = tuple(
+        direction.lexicon.associations(text)
+        if start is None
+        else direction.lexicon.predictive(direction.counts, direction.null)
+        for direction, text in zip(training.directions, texts, strict=True)
+    )
+    first_kept = options.iterations - options.leave_one_out
     for iteration in range(options.iterations):
-        models = [LinkModel(table, d.jumps) for table, d in zip(tables, directions, strict=True)]
-        before, total = iteration * len(bitext.batches), options.iterations * len(bitext.batches)
-        sums = [_Expectations(d.lexicon.new_counts(), d.jumps.new_counts()) for d in directions]
-        for done, batches in enumerate(zip(*(text.batches for text in texts), strict=True), 1):
-            _expect_batch(sums, models, batches, options.agreement)
-            report(before + done, total)
-        for direction, expected in zip(directions, sums, strict=True):
-            direction.counts, direction.log_prob = expected.lexicon, expected.log_prob
-            direction.jumps = direction.jumps.update(expected.jumps)
-        tables = [direction.lexicon.variational(direction.counts) for direction in directions]
+        before = iteration * len(bitext.batches)
+        keeps = options.leave_one_out > 0 and iteration >= first_kept
+        _train_pass(training, tables, keeps, lambda done, start=before: report(start + done, total))
+        is_last = iteration == options.iterations - 1
+        if training.own or is_last:
+            tables = ()
+        else:
+            tables = tuple(d.lexicon.variational(d.counts, d.null) for d in training.directions)
+    return training
+
+
+def _begin_with(training: Training, start: Start) -> None:
+    """Adds the counts that were there before."""
+    forward, backward = training.directions
+    pairs, spelling = forward.counts.pairs, forward.counts.spelling
+    forward.counts = CountTable(pairs, spelling, start[0].links)
+    is_shared = start[0].links is start[1].links
+    other = forward.counts if is_shared else CountTable(pairs, spelling, start[1].links)
+    backward.counts = other.reverse()
+    for direction, before in zip(training.directions, start, strict=True):
+        frequencies = direction.lexicon.frequencies + before.frequencies
+        direction.lexicon = Lexicon(direction.lexicon.pairs, frequencies, before.alike)
+        direction.null = before.null
+        direction.jumps = before.jumps or direction.jumps
+
+
+def _initial_directions(
+    bitext: Bitext, options: AlignerOptions
+) -> tuple[TrainedDirection, TrainedDirection]:
+    """Both directions before training; numbers have at least 32 bits, whatever torch's default."""
+    dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
+    pairs = bitext.pairs
+    words = pairs.source.words, pairs.target.words
+    spelling = make_spelling(*words, pairs.pair_source, pairs.pair_target)
+    counts = CountTable(pairs, spelling, torch.zeros(pairs.entries + 1, dtype=dtype))
+    directions = [
+        _initial_direction(text, table, options)
+        for text, table in ((bitext, counts), (bitext.reverse(), counts.reverse()))
+    ]
     return directions[0], directions[1]
 
 
-def _initial_direction(text: Bitext, options: AlignerOptions) -> TrainedDirection:
-    """The direction before training; numbers have at least 32 bits, whatever torch's default."""
-    dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
-    lexicon = Lexicon(text, text.target_counts.to(dtype))
+def _initial_direction(
+    text: Bitext, counts: CountTable, options: AlignerOptions
+) -> TrainedDirection:
+    dtype = counts.links.dtype
+    lexicon = Lexicon(text.pairs, text.target_counts.to(dtype))
     settings = options.null_probability, options.jump_smoothing
-    jumps = initial_jumps(len(text.source), *settings, dtype)
-    return TrainedDirection(lexicon, lexicon.new_counts(), jumps)
+    jumps = initial_jumps(len(text.pairs.source), *settings, dtype)
+    return TrainedDirection(lexicon, counts, lexicon.new_null(), jumps)
+
+
+def _train_pass(
+    training: Training,
+    tables: tuple[TranslationTable, ...],
+    keeps: bool,
+    report: Callable[[int], None],
+) -> None:
+    """A pass over the text: the E step of every batch, then the M step.
+
+    Args:
+        training: What is trained.
+        tables: The tables of both directions; none: those of each line are by all other lines.
+        keeps: Whether to keep the expected links of every batch.
+        report: Called with the number of batches that are done.
+    """
+    directions = training.directions
+    sums = _new_sums(directions, training.options.agreement, training.start)
+    kept: list[Own] = []
+    for index, batch in enumerate(training.bitext.batches):
+        if tables:
+            models = [LinkModel(t, d.jumps) for t, d in zip(tables, directions, strict=True)]
+        else:
+            models = list(training.models(index))
+        own = _expect_batch(sums, models, batch, training.options.agreement, keeps)
+        if keeps:
+            kept.append(own)
+            if training.own:
+                training.own[index] = own  # the ones of the last pass are not needed any more
+        report(index + 1)
+    if keeps and not training.own:
+        training.own = kept
+    keeps_jumps = training.start is not None and training.start[0].jumps is not None
+    _maximise(directions, sums, keeps_jumps)
+
+
+def _new_sums(
+    directions: Sequence[TrainedDirection], agreement: float, start: Start | None
+) -> _Sums:
+    """Sums over no line, or what was there before."""
+    if start is None:
+        links = torch.zeros_like(directions[0].counts.links)
+        other = links if agreement == 1 else torch.zeros_like(links)
+        null = directions[0].lexicon.new_null(), directions[1].lexicon.new_null()
+    else:
+        links = start[0].links.clone()
+        is_shared = agreement == 1 and start[1].links is start[0].links
+        other = links if is_shared else start[1].links.clone()
+        null = start[0].null.clone(), start[1].null.clone()
+    jumps = directions[0].jumps.new_counts(), directions[1].jumps.new_counts()
+    return _Sums((links, other), null, jumps, [0.0, 0.0])
+
+
+def _maximise(directions: Sequence[TrainedDirection], sums: _Sums, keeps_jumps: bool) -> None:
+    """The M step of both directions."""
+    pairs, spelling = directions[0].counts.pairs, directions[0].counts.spelling
+    tables = [CountTable(pairs, spelling, links) for links in sums.links]
+    if sums.links[0] is sums.links[1]:
+        tables[1] = tables[0]
+    directions[0].counts, directions[1].counts = tables[0], tables[1].reverse()
+    for direction, null, jumps, log_prob in zip(
+        directions, sums.null, sums.jumps, sums.log_prob, strict=True
+    ):
+        direction.null, direction.log_prob = null, log_prob
+        direction.jumps = direction.jumps if keeps_jumps else direction.jumps.update(jumps)
+        direction.lexicon.learn_alike(direction.counts)
 
 
 def geometric_mean(
@@ -122,38 +372,43 @@ def geometric_mean(
 
 
 def _expect_batch(
-    sums: Sequence[_Expectations],
+    sums: _Sums,
     models: Sequence[LinkModel],
-    batches: Sequence[PairBatch],
-    agreement: float,
-) -> None:
-    """The E step of a batch, which is seen in both directions."""
-    chains = [model.posterior(batch) for model, batch in zip(models, batches, strict=True)]
-    joint = agreement * geometric_mean(*(chain.marginals for chain in chains))
-    for parts in zip(sums, chains, batches, models, (joint, joint.mT), strict=True):
-        _add_expectations(*parts, own=1 - agreement)
-
-
-def _add_expectations(
-    sums: _Expectations,
-    chain: LinkChain,
     batch: PairBatch,
-    model: LinkModel,
-    shared: Float[Tensor, "pair target source"],
-    own: float,
-) -> None:
-    """Adds the expected counts of a batch in one direction.
+    agreement: float,
+    keeps: bool,
+) -> Own | None:
+    """The E step of a batch, which is seen in both directions."""
+    both = batch, batch.reverse()
+    chains = [model.posterior(side) for model, side in zip(models, both, strict=True)]
+    links = _mixed_links(chains, agreement)
+    if keeps:
+        links = tuple(torch.where(x >= LEAST_LINK, x, x.new_zeros(())) for x in links)
+        links = (links[0], links[0]) if agreement == 1 else links
+    entries = batch.entries.flatten()
+    sums.links[0].index_add_(0, entries, links[0].flatten())
+    if sums.links[1] is not sums.links[0]:
+        sums.links[1].index_add_(0, entries, links[1].flatten())
+    for side, chain, model in zip((0, 1), chains, models, strict=True):
+        own = links[1].mT if side else links[0]
+        words = both[side].target.clamp(min=0).flatten()
+        sums.null[side].index_add_(0, words, _null(own, both[side]).flatten())
+        moves = chain.weights.moves, chain.expected_moves
+        model.jumps.add_counts(sums.jumps[side], both[side], *moves)
+        sums.log_prob[side] += float(chain.log_normaliser.sum())
+    if not keeps:
+        return None
+    first = OwnLinks.of(links[0])
+    return first, first if links[1] is links[0] else OwnLinks.of(links[1])
 
-    Args:
-        sums: The counts.
-        chain: The posterior of the direction.
-        batch: The sentence pairs.
-        model: The model of the direction.
-        shared: The weighted mean of both directions' posteriors.
-        own: The weight of the direction's own.
-    """
-    links = own * chain.marginals + shared
-    null = (1 - links.sum(-1)).clamp(min=0) * batch.target_mask
-    sums.lexicon.add(batch, links, null)
-    model.jumps.add_counts(sums.jumps, batch, chain.weights.moves, chain.expected_moves)
-    sums.log_prob += float(chain.log_normaliser.sum())
+
+def _mixed_links(chains: Sequence[LinkChain], agreement: float) -> tuple[Tensor, Tensor]:
+    """Expected links of both directions, as targets by sources of the first."""
+    shared = geometric_mean(chains[0].marginals, chains[1].marginals)
+    if agreement == 1:
+        return shared, shared
+    forward, backward = (
+        (1 - agreement) * own + agreement * shared
+        for own in (chains[0].marginals, chains[1].marginals.mT)
+    )
+    return forward, backward

@@ -41,14 +41,51 @@ class Vocabulary:
         """The id of every word of a sentence."""
         return [self._ids[word] for word in sentence]
 
-    def matches(self, other: Vocabulary) -> Int[Tensor, " word"]:
-        """The id that each word has in another vocabulary; -1 for a word that is not in it."""
-        return torch.tensor([other._ids.get(word, -1) for word in self.words], dtype=torch.int64)
+    def new_words(self, sentences: Iterable[Words]) -> dict[str, int]:
+        """The words of some sentences that are not in it, with ids that follow its own."""
+        new: dict[str, int] = {}
+        for sentence in sentences:
+            for word in sentence:
+                if word not in self._ids:
+                    new.setdefault(word, len(self._ids) + len(new))
+        return new
 
-    def prefix_classes(self, letters: int) -> Int[Tensor, " word"]:
-        """The class of each word: those with the same first letters share one."""
-        classes: dict[str, int] = {}
-        return torch.tensor(
-            [classes.setdefault(word[:letters], len(classes)) for word in self.words],
-            dtype=torch.int64,
+    def encode_with(self, new: dict[str, int], sentence: Words) -> list[int]:
+        """The id of every word of a sentence, which may be one of those of :meth:`new_words`."""
+        return [self._ids[word] if word in self._ids else new[word] for word in sentence]
+
+
+@dataclass(frozen=True)
+class PrefixClasses:
+    """Classes of words with the same first letters.
+
+    Attributes:
+        letters: How many letters they share.
+        of_word: The class of each word of a vocabulary.
+        ids: The class of each prefix.
+    """
+
+    letters: int
+    of_word: Int[Tensor, " word"]
+    ids: dict[str, int] = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, letters: int) -> PrefixClasses:
+        """The classes of the words of a vocabulary."""
+        ids: dict[str, int] = {}
+        words = [ids.setdefault(word[:letters], len(ids)) for word in vocabulary.words]
+        return cls(letters, torch.tensor(words, dtype=torch.int64), ids)
+
+    def shorten(
+        self, classes: Int[Tensor, " item"], shorter: PrefixClasses
+    ) -> Int[Tensor, " item"]:
+        """The class of a shorter prefix of each of some classes."""
+        of_class = torch.tensor(
+            [shorter.ids[prefix[: shorter.letters]] for prefix in self.ids], dtype=torch.int64
         )
+        return of_class[classes]
+
+    def with_words(self, words: Iterable[str]) -> Int[Tensor, " word"]:
+        """The class of each word, and of some new words after them: -1 if it is a new class."""
+        new = [self.ids.get(word[: self.letters], -1) for word in words]
+        return torch.cat([self.of_word, torch.tensor(new, dtype=torch.int64)])

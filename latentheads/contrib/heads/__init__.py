@@ -1,5 +1,11 @@
 """Analysis of heads: recording, measures, importance, relevance, roles and word alignment."""
 
+from latentheads.contrib.heads.alignment_heads import (
+    AlignmentHead,
+    AlignmentHeads,
+    BoundaryTimes,
+    fit_alignment_heads,
+)
 from latentheads.contrib.heads.alignments import (
     AlignmentDistributions,
     LinkScore,
@@ -10,9 +16,18 @@ from latentheads.contrib.heads.alignments import (
     score_best_attention,
 )
 from latentheads.contrib.heads.analysis import AnalysisOptions, analyse
+from latentheads.contrib.heads.boundary_fit import FitOptions
+from latentheads.contrib.heads.boundary_model import BoundaryModel
+from latentheads.contrib.heads.boundary_pyro import attention_model
 from latentheads.contrib.heads.conllu import ParsedSentence, encode_parsed, read_conllu
 from latentheads.contrib.heads.datatree import to_datatree
 from latentheads.contrib.heads.divergence import Divergence
+from latentheads.contrib.heads.head_exports import (
+    to_generation_config,
+    to_nllw,
+    to_openai,
+    to_whisper_cpp,
+)
 from latentheads.contrib.heads.head_report import HeadReport
 from latentheads.contrib.heads.importance import gradient_importance
 from latentheads.contrib.heads.interventions import (
@@ -48,18 +63,29 @@ from latentheads.contrib.heads.syntactic import (
 )
 from latentheads.contrib.heads.tokens import EXCLUDE, AttentionTokens, attention_tokens
 from latentheads.contrib.heads.word_alignment import align
+from latentheads.contrib.heads.word_attention import (
+    ForcedExample,
+    WordAttention,
+    record_word_attention,
+)
 
 __all__ = [
     "EXCLUDE",
     "RELATIONS",
     "AlignmentDistributions",
+    "AlignmentHead",
+    "AlignmentHeads",
     "AnalysisOptions",
     "AttentionTokens",
     "AttentionView",
+    "BoundaryModel",
+    "BoundaryTimes",
     "Counterfactual",
     "Detector",
     "DirectedRelation",
     "Divergence",
+    "FitOptions",
+    "ForcedExample",
     "HeadReport",
     "Heads",
     "Intervention",
@@ -81,13 +107,16 @@ __all__ = [
     "SyntacticDetector",
     "SyntacticHeads",
     "Window",
+    "WordAttention",
     "Zero",
     "align",
     "alignment_distributions",
     "analyse",
+    "attention_model",
     "attention_tokens",
     "detect",
     "encode_parsed",
+    "fit_alignment_heads",
     "frequency_ranks",
     "gradient_importance",
     "grammar_arcs",
@@ -107,6 +136,7 @@ __all__ = [
     "read_conllu",
     "record_heads",
     "record_prior_heads",
+    "record_word_attention",
     "relevance",
     "role_map",
     "sample_weights",
@@ -114,4 +144,8 @@ __all__ = [
     "score_attention",
     "score_best_attention",
     "to_datatree",
+    "to_generation_config",
+    "to_nllw",
+    "to_openai",
+    "to_whisper_cpp",
 ]

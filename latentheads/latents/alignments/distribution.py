@@ -12,7 +12,7 @@ through all blocks. Priors and posteriors both have this form; in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -70,6 +70,11 @@ class CategoricalParameters:
         """The same parameters, detached from their graph."""
         pairs = {pair: scores.detach() for pair, scores in self.pairs.items()}
         return replace(self, scores=self.scores.detach(), pairs=pairs)
+
+    def with_tensors(self, tensors: Iterator[Tensor]) -> CategoricalParameters:
+        """The same parameters of other numbers: the next scores, and those of each pair."""
+        scores = next(tensors)
+        return replace(self, scores=scores, pairs={pair: next(tensors) for pair in self.pairs})
 
     @property
     def initial_log_probs(self) -> Float[Tensor, "*batch key"]:

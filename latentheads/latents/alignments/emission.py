@@ -169,28 +169,30 @@ class _EmissionLogProbs(torch.autograd.Function):
         with torch.autocast(x.device.type, enabled=False):
             scores = _Scores([x, *vectors], w, tokens, smoothing)
             sums = Gradients(scores.slices) if request else None
-            tables, scales, lows, grads = [], [], [], []
+            shape = (*tokens.shape, *(vector.shape[1] for vector in vectors))
+            wide = full_precision(x).dtype
+            table, scales = (torch.empty(shape, dtype=wide, device=x.device) for _ in range(2))
+            low = torch.empty(shape, dtype=torch.bool, device=x.device)
+            grads = torch.empty_like(table) if request else None
             for rows, narrow in scores.slices:
                 for sentences, exponentials in scores.exponentials(
                     rows, narrow, put_back=request is not None
                 ):
                     normalisers = sum_products(*exponentials.values, buffers=scores.buffers)
-                    lows.append(normalisers < MIN_NORMALISER)
-                    scales.append(normalisers.clamp_min_(MIN_NORMALISER).reciprocal())
-                    tables.append(
-                        exponentials.token_scores - exponentials.maxima - normalisers.log()
-                    )
-                    if request:
-                        grads.append(request.gradient(sentences, tables[-1]))
-                        exponentials.write_normaliser_gradient(grads[-1] * scales[-1])
+                    low[sentences] = normalisers < MIN_NORMALISER
+                    scales[sentences] = normalisers.clamp_min_(MIN_NORMALISER).reciprocal()
+                    part = exponentials.token_scores - exponentials.maxima
+                    table[sentences] = part.sub_(normalisers.log_())
+                    if request and grads is not None:
+                        grads[sentences] = request.gradient(sentences, table[sentences])
+                        exponentials.write_normaliser_gradient(grads[sentences] * scales[sentences])
                 if sums:
                     sums.subtract_mean(rows, narrow)
-        cached = [torch.cat(grads), sums.states, sums.table] if sums else []
-        ctx.save_for_backward(states, weight, tokens, torch.cat(scales), *cached, *vectors)
+        cached = [grads, sums.states, sums.table] if sums else []
+        ctx.save_for_backward(states, weight, tokens, scales, *cached, *vectors)
         ctx.dtype, ctx.num_cached, ctx.smoothing = w.dtype, len(cached), smoothing
-        low = torch.cat(lows)
         ctx.mark_non_differentiable(low)
-        return torch.cat(tables), low
+        return table, low
 
     @staticmethod
     @forbid_second_derivative
@@ -221,7 +223,8 @@ def _factor_between(grad: Tensor, cached: Tensor) -> Tensor | None:
     """The ratio of two gradients, up to rounding; None if they are not proportional."""
     factor = grad.sum() / cached.sum()
     tolerance = 256 * torch.finfo(grad.dtype).eps * factor.abs()
-    return factor if ((grad - factor * cached).abs() <= tolerance).all() else None
+    difference = torch.addcmul(grad, cached, factor, value=-1)
+    return factor if (difference.abs_() <= tolerance).all() else None
 
 
 def _split_by_sentence(

@@ -14,7 +14,7 @@ and the bound of a guide is a sum too, without sampling:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,6 +23,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentheads.latents.alignments.distribution import CategoricalParameters
+from latentheads.latents.alignments.slices import sum_by_words
 from latentheads.layers.numeric import exp, log_softmax
 
 
@@ -139,7 +140,8 @@ class IndependentWords(ExactInference):
     @cached_property
     def word_log_evidence(self) -> Float[Tensor, "*batch target"]:
         """Exact log-probability of every token, 0 at padding."""
-        return self.log_joint.flatten(self._first).logsumexp(-1) * self.valid
+        tables = [self.emissions]
+        return terms_of_words(_evidence, [self.priors], tables, self.valid.shape)[0] * self.valid
 
     @cached_property
     def log_posterior(self) -> Float[Tensor, "*table"]:
@@ -164,30 +166,103 @@ class IndependentWords(ExactInference):
     def expected_log_likelihood(
         self, posterior: Sequence[CategoricalParameters]
     ) -> Float[Tensor, "*batch"]:
-        """E log p(y | z, x) of every sentence under a posterior."""
-        weights = exp(broadcast_sum(block_log_probs(posterior)))
-        return self._total(weights * self.emissions)
+        """E log p(y | z, x) of every sentence under a posterior; its KLs are kept for later."""
+        expected, *kls = self._by_words(_bound_terms, [posterior, self.priors], self.emissions)
+        self._kls[id(posterior), torch.is_grad_enabled()] = posterior, kls
+        return expected
+
+    @cached_property
+    def _kls(
+        self,
+    ) -> dict[tuple[int, bool], tuple[Sequence[CategoricalParameters], list[Tensor]]]:
+        """The KLs to the prior by the id of their posterior, which is kept alive."""
+        return {}
+
+    def kl(self, posterior: Sequence[CategoricalParameters]) -> list[Float[Tensor, "*batch"]]:
+        """The KL of every block from a posterior to the prior, in expectation over lower blocks."""
+        key = id(posterior), torch.is_grad_enabled()
+        return self._kls[key][1] if key in self._kls else super().kl(posterior)
 
     def _entropy(self, parameters: Sequence[CategoricalParameters]) -> Float[Tensor, "*batch"]:
-        log_probs = broadcast_sum(self._block_log_probs(parameters)).expand_as(self.emissions)
-        return -self._total(exp(log_probs) * log_probs)
+        return self._by_words(_entropies, [parameters])[0]
 
     def _kl(
         self, q: Sequence[CategoricalParameters], p: Sequence[CategoricalParameters]
     ) -> list[Float[Tensor, "*batch"]]:
-        log_q = self._block_log_probs(q)
-        weights = exp(broadcast_sum(log_q))
-        pairs = zip(log_q, self._block_log_probs(p), strict=True)
-        return [
-            self._total(weights * (block_log_q - block_log_p)) for block_log_q, block_log_p in pairs
-        ]
+        return self._by_words(_divergences, [q, p])
 
-    def _block_log_probs(
-        self, parameters: Sequence[CategoricalParameters]
-    ) -> list[Float[Tensor, "*table"]]:
-        """Log-probabilities of each block's alignments; those of the prior are cached."""
-        return self.log_priors if parameters is self.priors else block_log_probs(parameters)
+    def _by_words(
+        self,
+        compute: Callable[..., list[Tensor]],
+        parameters: Sequence[Sequence[CategoricalParameters]],
+        *tables: Float[Tensor, "*table"],
+    ) -> list[Float[Tensor, "*batch"]]:
+        """Terms of each word, summed over real tokens; no table of all words is made.
 
-    def _total(self, values: Float[Tensor, "*table"]) -> Float[Tensor, "*batch"]:
-        """Sum over positions and real tokens."""
-        return (values.flatten(self._first).sum(-1) * self.valid).sum(-1)
+        Args:
+            compute: Computes terms of some words, from parameters and tables.
+            parameters: The parameters that it is given, each of all blocks.
+            *tables: The tables that it is given.
+        """
+        words = terms_of_words(compute, parameters, tables, self.valid.shape)
+        return [*(words * self.valid).sum(-1)]
+
+
+def terms_of_words(
+    compute: Callable[..., list[Tensor]],
+    parameters: Sequence[Sequence[CategoricalParameters]],
+    tables: Sequence[Float[Tensor, "*table"]],
+    shape: Sequence[int],
+) -> Float[Tensor, term * words]:
+    """Terms of each word from parameters and tables, computed for a few words at a time."""
+    blocks = [block for part in parameters for block in part]
+    tensors = [t for block in blocks for t in (block.scores, *block.pairs.values())]
+
+    def compute_rows(rows: Sequence[Tensor]) -> Tensor:
+        remaining = iter(rows)
+        parts = [[block.with_tensors(remaining) for block in part] for part in parameters]
+        return torch.stack(compute(*parts, *remaining))
+
+    heads = sum(len(block.heads) for block in parameters[0])
+    cells = blocks[0].scores.shape[-1] ** heads
+    return sum_by_words(compute_rows, [*tensors, *tables], shape, cells)
+
+
+def _over_positions(values: Float[Tensor, "sentence target *keys"]) -> Tensor:
+    """The sum over the positions of all heads."""
+    return values.flatten(2).sum(-1)
+
+
+def _bound_terms(
+    q: Sequence[CategoricalParameters], p: Sequence[CategoricalParameters], emissions: Tensor
+) -> list[Tensor]:
+    """The expected log-likelihood of each word, and the KL of every block."""
+    log_q = block_log_probs(q)
+    weights = exp(broadcast_sum(log_q))
+    return [_over_positions(weights * emissions), *_divergences_under(weights, log_q, p)]
+
+
+def _divergences(
+    q: Sequence[CategoricalParameters], p: Sequence[CategoricalParameters]
+) -> list[Tensor]:
+    """The KL of every block, for each word."""
+    log_q = block_log_probs(q)
+    return _divergences_under(exp(broadcast_sum(log_q)), log_q, p)
+
+
+def _divergences_under(
+    weights: Tensor, log_q: Sequence[Tensor], p: Sequence[CategoricalParameters]
+) -> list[Tensor]:
+    pairs = zip(log_q, block_log_probs(p), strict=True)
+    return [_over_positions(weights * (log_q_of_block - log_p)) for log_q_of_block, log_p in pairs]
+
+
+def _entropies(q: Sequence[CategoricalParameters]) -> list[Tensor]:
+    """The joint entropy of each word's alignments."""
+    log_probs = broadcast_sum(block_log_probs(q))
+    return [-_over_positions(exp(log_probs) * log_probs)]
+
+
+def _evidence(p: Sequence[CategoricalParameters], emissions: Tensor) -> list[Tensor]:
+    """The log-probability of each token."""
+    return [(emissions + broadcast_sum(block_log_probs(p))).flatten(2).logsumexp(-1)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -25,7 +24,6 @@ from latentheads.latents.alignments.exact import (
     broadcast_sum,
 )
 from latentheads.latents.alignments.loss_terms import alignment_loss_terms
-from latentheads.latents.alignments.nearest_product import nearest_product
 from latentheads.latents.network import EncoderDecoderStates
 from latentheads.latents.summed_out import Enumeration, SummedOut
 from latentheads.layers.numeric import full_precision, softmax
@@ -56,11 +54,6 @@ class AlignmentPass:
     autocast: tuple[bool, torch.dtype]
     smoothing: float = 0.0
     cache: dict[Any, tuple[Tensor, ExactInference]] = field(default_factory=dict)
-
-    @cached_property
-    def product_scores(self) -> list[Float[Tensor, "*batch target head key"]]:
-        """The scores of every block in the product that is nearest to the prior; detached."""
-        return nearest_product(self.priors, self.valid)
 
     def aligned_states(
         self, alignments: Int[Tensor, "*sample target head"]

@@ -5,7 +5,7 @@ it is trained with: used as the prior it gives the same likelihood with a KL of 
 conditioned on the word itself can. As in Deng et al. 2018, https://arxiv.org/abs/1807.03756,
 section 3, this one encodes the whole target in both directions. It is initialised to the prior, or
 to the prior times the likelihood ratios of a head that has them. Where its structure leaves out a
-coupling of the prior, it starts at the product that is nearest to the prior instead of the prior.
+coupling of the prior, it starts at the prior's scores without it.
 Its inputs from the model are detached, so that the likelihood has a gradient in the guide through
 the alignments only. In a language model the states that a word may point at replace the source.
 """
@@ -76,7 +76,10 @@ class _PairScores(nn.Module):
                 if the posterior is not conditioned on the word.
         """
         both = self.word(word).unsqueeze(-2) * self.before(memory).unsqueeze(-3)
-        scores = full_precision(both @ self.own(memory).mT.unsqueeze(-3))
+        keys = memory.shape[-2]
+        # one product for all words: a product for each would copy the positions' states
+        products = both.flatten(-3, -2) @ self.own(memory).mT
+        scores = full_precision(products.unflatten(-2, (-1, keys)))
         if self.explained is not None:
             lower, own = evidence
             # explaining away: a head need not explain a word that the lower head explains
@@ -160,7 +163,9 @@ class AlignmentPosterior(LatentPosterior):
         heads = slice(prior.heads.start, prior.heads.stop)
         query = self.query(word_states).unflatten(-1, (-1, size))[..., heads, :]
         key = self.key(memory).unflatten(-1, (-1, size))[..., heads, :]
-        scores = self._initial_scores(context) + alignment_scores(
+        # where a coupling of the prior is left out, a product nearer to the prior is a worse start:
+        # it is sharper, so that gradients are too small to leave it
+        scores = prior.scores.detach() + alignment_scores(
             query, key, alignment_pass.hidden.attn_mask
         )
         evidence: list[Tensor] = []
@@ -190,20 +195,6 @@ class AlignmentPosterior(LatentPosterior):
         """Every head with every head that it is conditioned on."""
         pairs = (name.split("_") for name in self.pairs)
         return [(int(head), int(lower)) for head, lower in pairs]
-
-    def _initial_scores(self, context: AlignmentContext) -> Float[Tensor, "*batch target head key"]:
-        """The scores at the start: the prior's, or those of the product nearest to it.
-
-        In a chain that product depends on the scores of later words, and so on the word itself,
-        which only a posterior given the target may read: others start at the prior's marginals.
-        """
-        priors = context.alignment_pass.priors
-        coupled = {pair for block in priors for pair in block.pair_scores}
-        if coupled <= {*self._pairs}:
-            return context.prior.scores.detach()
-        if context.prior.chained and self.condition_on != "target":
-            return context.prior.marginals.detach().log().clamp_min(NOWHERE)
-        return context.alignment_pass.product_scores[context.index]
 
     def _scores_of_pair(
         self,

@@ -110,6 +110,15 @@ def test_words_lie_above_a_file_and_a_file_above_a_preset(tmp_path: Path) -> Non
     assert line.words == {"train": {"steps": "9"}}
 
 
+def test_a_beam_of_one_leaves_the_length_penalty_of_a_preset() -> None:
+    words = ["--preset", "wmt14", "--decode.beam"]
+    assert read_command_line([*words, "2"]).options["decode"]["length_penalty"] == 0.6
+    decode = read_command_line([*words, "1", "--decode.draws", "3"]).options["decode"]
+    assert decode == {"beam": "1", "draws": "3", "paper_bleu": True}
+    given = read_command_line([*words, "1", "--decode.length_penalty", "2"]).options["decode"]
+    assert given["length_penalty"] == "2"
+
+
 def test_a_recipe_and_what_a_program_has_not_are_replaced(tmp_path: Path) -> None:
     config = tmp_path / "some.yaml"
     config.write_text("recipe: coda\nseed: 3\nselection: {candidates: 5}\n")

@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -68,27 +67,6 @@ def test_a_program_ends_with_one_line(
         raise raised
     assert left.value.code == status
     assert capsys.readouterr() == ("", f"{line}\n")
-
-
-@pytest.mark.parametrize(
-    ("program", "stream", "said"),
-    [
-        ("translate", "stdin", "standard input is closed, and it is needed"),
-        ("translate", "stdout", "standard output is closed, and it is needed"),
-        ("generate", "stdout", "standard output is closed, and it is needed"),
-    ],
-)
-def test_a_program_whose_streams_are_closed_says_so(
-    program: str,
-    stream: str,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    main = import_module(f"latentheads.experiments.{program}").main
-    monkeypatch.setattr(sys, stream, None)  # as by <&-
-    assert status_of(main, "nowhere") == 2
-    assert capsys.readouterr().err == f"{program}.py: error: {said}\n"
 
 
 def test_a_reader_that_goes_away_ends_a_program_in_silence(

@@ -115,6 +115,8 @@ def test_the_printed_options_are_read_as_they_are(
         ("--recepie coda", "--recepie is not an option: did you mean --recipe?"),
         ("--overwirte", "--overwirte is not an option: did you mean --overwrite?"),
         ("--train.stpes 3", "--train.stpes is not an option: did you mean --train.steps?"),
+        ("--trian.steps 3", "--trian.steps is not an option: did you mean --train.steps?"),
+        ("--trian.qqq 3", "--trian is not an option: did you mean --train?"),
         ("--qqq 1", "--qqq is not an option: choose from guide, "),
         ("--out", "--out needs a value"),
         ("--config", "--config must be a text, got no value"),
@@ -128,6 +130,11 @@ def test_the_printed_options_are_read_as_they_are(
             "--train.accumulate?",
         ),
         ("--guide", "--guide must be one of tied, "),
+        (
+            "--guide null",
+            "--guide must be one of tied, mean-field, autoregressive, cascaded, exact, "
+            "or module:Class for your own; got 'null'",
+        ),
         ("--data --seed 3", "--data needs a value"),
         ("--latents", "--latents must be a name, got no value"),
         ("--train.optimizer", "--train.optimizer needs a value"),
@@ -170,7 +177,7 @@ def test_the_printed_options_are_read_as_they_are(
         ("--latents alignment", "unknown latent 'alignment': choose from alignments, copy, "),
         (
             "--recipe multi30k",
-            "--recipe 'multi30k' is a preset: use preset multi30k",
+            "--recipe 'multi30k' is a preset: did you mean --preset multi30k?",
         ),
         (
             "--train.optimizer adam",

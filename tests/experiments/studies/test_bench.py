@@ -100,7 +100,7 @@ def test_every_row_is_measured_and_written(tmp_path: Path, monkeypatch: pytest.M
     written = json.loads(file.read_text())
     assert {"torch", "pyro", "threads", "device", "plan", "memory"} <= set(written["metadata"])
     rows = {(row["precision"], row["row"]): row for row in written["rows"]}
-    assert len(rows) == 10
+    assert len(rows) == 12
     for precision in ("fp32", "bf16"):
         assert rows[precision, "by hand"]["ratio"] == 1.0
         two_passes, one = rows[precision, "guide, replay"], rows[precision, "ours"]

@@ -51,6 +51,7 @@ class Summary(HeadBlock):
         below: Tensor | None,
         cache: Any = None,
         choice: Any = None,
+        keeps_logits: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
         if not self.block.heads:
             return self.out.bias.expand(x.shape), below

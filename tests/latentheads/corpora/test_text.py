@@ -129,7 +129,9 @@ def test_what_is_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
 
 def test_a_missing_part_says_what_the_folder_has(tmp_path: Path) -> None:
     said = f"{tmp_path} has no train.de or train.de.gz; it has "
-    assert refused(find_file, tmp_path, "train", "de") == said + "no file"
+    assert refused(find_file, tmp_path, "train", "de") == (
+        f"{tmp_path} is empty: it must have train.de or train.de.gz"
+    )
     write(tmp_path, train_en="x", dev_de="x")
     assert refused(find_file, tmp_path, "train", "de") == said + "dev.de, train.en"
     write(tmp_path, **{f"x{n}": "x" for n in range(20)})

@@ -13,7 +13,12 @@ from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
 from latentheads.distributions import HeadContext, NormalHeads
-from latentheads.distributions.normal import log_of_scale, sum_broadcast_over_pairs
+from latentheads.distributions.normal import (
+    log_of_scale,
+    parts_of_kl,
+    stack_kls,
+    sum_broadcast_over_pairs,
+)
 from latentheads.mask import PairMask
 from tests.tiny import HEADS, context
 
@@ -54,6 +59,28 @@ def test_divergence_is_the_sum_of_normal_divergences_over_latent_pairs(
     pairs = kl_divergence(Normal(location, SCALES[scale]), Normal(c.scores, SCALES[prior]))
     assert torch.allclose(kl_divergence(q, p), over_latent(pairs, c))
     assert (kl_divergence(q, p) > 0).all()
+
+
+@pytest.mark.parametrize("particles", [(), (2,)])
+def test_divergences_of_blocks_at_once_are_those_of_each(particles: tuple[int, ...]) -> None:
+    c, pairs = context(), []
+    scales = [HEAD.clone().requires_grad_() for _ in range(3)]
+    for scale, prior, is_shifted in zip(scales, (1.0, 0.7, 1.0), (True, True, False), strict=True):
+        location = c.scores + torch.randn_like(c.scores) if is_shifted else c.scores
+        pair = NormalHeads(location, c, scale), NormalHeads(c.scores, c, prior)
+        pairs.append([law.expand([*particles, *law.batch_shape]) for law in pair])
+    parts = [part for q, p in pairs if (part := parts_of_kl(q, p)) is not None]
+    at_once, each = stack_kls(parts), torch.stack([kl_divergence(q, p) for q, p in pairs])
+    torch.testing.assert_close(at_once, each, rtol=1e-13, atol=1e-13)
+    found, wanted = (torch.autograd.grad(kl.square().sum(), scales) for kl in (at_once, each))
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", ["number", "scalar", "key", "sentence"])
+def test_a_scale_that_is_not_one_for_each_head_has_a_divergence_of_its_own(scale: str) -> None:
+    c = context()
+    assert parts_of_kl(NormalHeads(c.scores, c, SCALES[scale]), NormalHeads(c.scores, c)) is None
+    assert parts_of_kl(NormalHeads(c.scores, c, HEAD), NormalHeads(c.scores, c, HEAD)) is None
 
 
 @every_scale

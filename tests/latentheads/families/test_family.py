@@ -24,7 +24,7 @@ from latentheads.families import (
     RunningSum,
 )
 from latentheads.names import Block
-from tests.tiny import HEADS, context, jiggle
+from tests.tiny import HEADS, context, jiggle, small_batch
 
 FIRST, SECOND = Block("encoder-self", 0, HEADS), Block("encoder-self", 1, HEADS)
 
@@ -121,7 +121,7 @@ def test_families_wrap_location_and_scale() -> None:
 def test_divergence_from_the_scores_is_the_one_of_any_location(
     location: nn.Module, prior: float | torch.Tensor
 ) -> None:
-    c = context(below=True)
+    c = replace(context(below=True), batch=small_batch())  # as a guide is given it
     law = Gaussian(jiggle(location.double(), 0.2), HeadScale(HEADS, 0.6, learned=True).double())  # type: ignore[arg-type]
     q, p = law(c), NormalHeads(c.scores, c, prior)
     same = NormalHeads(q.location, c, q.scale)
@@ -130,5 +130,6 @@ def test_divergence_from_the_scores_is_the_one_of_any_location(
         for kl in (kl_divergence(q, p), kl_divergence(same, p))
     ]
     assert q.squares is not None
+    assert law(replace(c, batch=None)).squares is None  # a prior: nothing asks for them
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)

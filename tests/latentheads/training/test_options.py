@@ -106,7 +106,7 @@ def test_a_wrong_plan_is_refused_in_one_line(options: dict, message: str) -> Non
     ("name", "word", "message"),
     [
         ("loss", "foo", "loss must be one of Head_ELBO, .*, RenyiELBO; got 'foo'$"),
-        ("precision", None, "precision must be one of fp32, bf16, fp16; got None$"),
+        ("precision", None, "precision must be one of auto, fp32, bf16, fp16; got None$"),
     ],
 )
 def test_a_word_that_is_no_choice_is_refused(name: str, word: object, message: str) -> None:

@@ -75,6 +75,7 @@ def test_rows_are_written_beside_what_they_depend_on(tmp_path: Path) -> None:
         ("pretrained-cpu", "benchmarks.growth.Point"),
         ("selection-cpu", "bench_selection.Point"),
         ("trained-cpu", "bench_trained.Point"),
+        ("host-cpu", "bench_host.Point"),
     ],
 )
 def test_rows_that_are_kept_are_what_programs_write(file: str, row: str) -> None:

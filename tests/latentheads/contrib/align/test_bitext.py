@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from latentheads.contrib.align import bitext as module
-from latentheads.contrib.align.bitext import make_bitext
-from latentheads.contrib.align.vocabulary import Vocabulary
+from latentheads.contrib.align.bitext import PREFIXES, distinct_keys, make_bitext
+from latentheads.contrib.align.vocabulary import PrefixClasses, Vocabulary
 
 PAIRS = [(["b", "a"], ["x"]), ([], ["x"]), (["a"], ["y", "x"]), (["a"], [])]
 
 
-def test_every_cell_is_the_entry_of_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("blocks", "order"), [(1, [(0,), (2,)]), (99, [(2,), (0,)])])
+def test_every_cell_is_the_entry_of_its_words(
+    blocks: int, order: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "BATCH_CELLS", 2)
+    monkeypatch.setattr(module, "BLOCK_CELLS", blocks)
     monkeypatch.setattr(module, "CHUNK", 1)
     text = make_bitext(PAIRS)
-    assert (text.entries, text.size) == (3, 4)
-    assert [batch.indices for batch in text.batches] == [(2,), (0,)]
+    pairs = text.pairs
+    assert (pairs.entries, text.size) == (3, 4)
+    assert [batch.indices for batch in text.batches] == order
     for batch in text.batches:
         for row, index in enumerate(batch.indices):
             source, target = PAIRS[index]
-            entries = batch.cells[row, : len(target), : len(source)].long()
-            assert [text.source.words[i] for i in text.pair_source[entries[0]]] == source
-            assert [text.target.words[i] for i in text.pair_target[entries[:, 0]]] == target
+            entries = batch.entries[row, : len(target), : len(source)].long()
+            assert [pairs.source.words[i] for i in pairs.pair_source[entries[0]]] == source
+            assert [pairs.target.words[i] for i in pairs.pair_target[entries[:, 0]]] == target
 
 
 def test_padding_has_an_entry_of_its_own() -> None:
@@ -40,23 +46,44 @@ def test_padding_has_an_entry_of_its_own() -> None:
 def test_the_reverse_exchanges_both_sides() -> None:
     text = make_bitext(PAIRS)
     back = text.reverse()
-    assert (back.source, back.target) == (text.target, text.source)
-    torch.testing.assert_close(back.batches[0].cells, text.batches[0].cells.mT)
+    assert (back.pairs.source, back.pairs.target) == (text.pairs.target, text.pairs.source)
+    torch.testing.assert_close(back.batches[0].entries, text.batches[0].entries.mT)
     assert back.target_counts.tolist() == [1, 2]
     assert text.target_counts.tolist() == [2, 1]
 
 
-def test_a_text_may_have_stored_entries_and_a_vocabulary_to_extend() -> None:
-    vocabularies = Vocabulary(("q", "a")), Vocabulary(("y", "r"))
-    text = make_bitext(PAIRS, vocabularies, torch.tensor([[0, 1], [1, 0]]))
-    assert text.source.words == ("q", "a", "b")
-    assert text.target.words == ("y", "r", "x")
-    pairs = list(zip(text.pair_source.tolist(), text.pair_target.tolist(), strict=True))
-    assert pairs == [(0, 1), (1, 0), (1, 2), (2, 2)]
+def test_runs_of_keys_are_joined_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 3)
+    parts = [np.random.default_rng(seed).integers(0, 50, seed) for seed in range(1, 14)]
+    expected = np.unique(np.concatenate(parts))
+    np.testing.assert_array_equal(distinct_keys(iter(parts)), expected)
+    assert len(distinct_keys([])) == 0
 
 
 def test_words_of_a_class_share_their_first_letters() -> None:
     vocabulary = Vocabulary(("haus", "hausboot", "hand", "ha"))
-    assert vocabulary.prefix_classes(4).tolist() == [0, 0, 1, 2]
-    assert vocabulary.prefix_classes(2).tolist() == [0, 0, 0, 0]
-    assert vocabulary.matches(Vocabulary(("hand", "haus"))).tolist() == [1, -1, 0, -1]
+    four, two = (PrefixClasses.of(vocabulary, letters) for letters in (4, 2))
+    assert four.of_word.tolist() == [0, 0, 1, 2]
+    assert two.of_word.tolist() == [0, 0, 0, 0]
+    assert four.shorten(torch.tensor([2, 0]), two).tolist() == [0, 0]
+    assert four.with_words(["hausherr", "ufer"]).tolist() == [0, 0, 1, 2, 0, -1]
+
+
+def test_pairs_of_classes_are_those_of_the_words_of_their_entries() -> None:
+    text = make_bitext(
+        [(["haus", "hausboot", "rot"], ["house", "houses", "red"]), (["rot"], ["r"])]
+    )
+    entry = torch.arange(text.pairs.entries)
+    for level, letters in zip(text.pairs.levels, sorted(PREFIXES, reverse=True), strict=True):
+        entry = level.pair[entry]
+        sides = zip(text.pairs.pair_source.tolist(), text.pairs.pair_target.tolist(), strict=True)
+        prefixes = [
+            (text.pairs.source.words[s][:letters], text.pairs.target.words[t][:letters])
+            for s, t in sides
+        ]
+        names = [list(side.ids) for side in (level.source, level.target)]
+        found = [
+            (names[0][level.pair_source[pair]], names[1][level.pair_target[pair]]) for pair in entry
+        ]
+        assert found == prefixes
+        assert len(level.pair_source) == len(set(prefixes))

@@ -48,8 +48,8 @@ def test_the_gradient_of_log_p_is_the_expected_counts() -> None:
     links = torch.nn.functional.pad(logits.exp(), (0, 1))
     posterior = LinkModel(TranslationTable(links, model.table.null), model.jumps).posterior(batch)
     posterior.log_normaliser.sum().backward()
-    counts = torch.zeros(bitext.entries + 1)
-    counts.index_add_(0, batch.cells.flatten(), posterior.marginals.detach().flatten())
+    counts = torch.zeros(bitext.pairs.entries + 1)
+    counts.index_add_(0, batch.entries.flatten(), posterior.marginals.detach().flatten())
     assert logits.grad is not None
     torch.testing.assert_close(logits.grad, counts[:-1])
 

@@ -30,7 +30,7 @@ POSTERIOR = LinkPosterior(FORWARD, BACKWARD, (-1.0, -2.0))
 def test_links_of_a_pair_by_hand(symmetrize: str, links: set[tuple[int, int]]) -> None:
     assert select_links(POSTERIOR, symmetrize, 0.4) == links
     assert set(SYMMETRIZATIONS) == {
-        *("forward", "backward", "intersection", "product", "grow-diag-final-and")
+        *("forward", "backward", "intersection", "product", "grow", "grow-diag-final-and")
     }
 
 
@@ -67,3 +67,18 @@ def test_no_links_grow_from_none() -> None:
 def test_an_unknown_name_is_one_line() -> None:
     with pytest.raises(ValueError, match="unknown symmetrize 'union': choose from product"):
         select_links(POSTERIOR, "union")
+
+
+def test_growing_adds_likely_neighbours_of_words_without_a_link() -> None:
+    forward = np.array([[0.1, 0.0, 0.0], [0.8, 0.1, 0.0], [0.0, 0.3, 0.9], [0.0, 0.5, 0.1]])
+    backward = np.array([[0.7, 0.0, 0.0], [0.9, 0.0, 0.0], [0.0, 0.1, 0.7], [0.0, 0.4, 0.5]])
+    posterior = LinkPosterior(forward, backward, (0.0, 0.0))
+    product = {(1, 0), (2, 2), (3, 1)}
+    assert select_links(posterior, "product", 0.4) == product
+    # the first source word joins its neighbour; (0, 0) is no neighbour of a link without (1, 0)
+    assert select_links(posterior, "grow", 0.4) == product | {(0, 0)}
+    far = LinkPosterior(forward[[1, 3, 2, 0]], backward[[1, 3, 2, 0]], (0.0, 0.0))
+    assert (3, 0) not in select_links(far, "grow", 0.4)
+    # of words that are all free the neighbour of a neighbour follows
+    chain = LinkPosterior(np.array([[0.9, 0.7, 0.7]]), np.array([[0.9, 0.0, 0.0]]), (0.0, 0.0))
+    assert select_links(chain, "grow", 0.4) == {(0, 0), (0, 1), (0, 2)}

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
+from torch import Tensor
 
-from latentheads.contrib.align.bitext import make_bitext
+from latentheads.contrib.align.bitext import PairBatch, make_bitext
 from latentheads.contrib.align.jumps import Jumps, initial_jumps
-from latentheads.contrib.align.lexicon import TranslationTable
+from latentheads.contrib.align.lexicon import (
+    CLASS_CONCENTRATION,
+    CONCENTRATION,
+    NULL_CONCENTRATION,
+    UNSEEN,
+    BatchTable,
+    TranslationTable,
+)
 from latentheads.contrib.align.model import LinkModel
-from latentheads.contrib.align.training import AlignerOptions, train_directions
+from latentheads.contrib.align.spelling import spelled_alike
+from latentheads.contrib.align.training import AlignerOptions, Training, train_directions
 from tests.latentheads.contrib.align.tiny_chains import tiny_batch, tiny_bitext, tiny_model
 
 TEXT = [
@@ -65,37 +76,126 @@ def test_words_have_jumps_of_their_own_and_new_words_those_of_all() -> None:
 
 
 @pytest.mark.parametrize("agreement", [0.0, 0.5, 1.0])
-def test_training_finds_the_words_of_a_text(agreement: float) -> None:
+@pytest.mark.parametrize("leave_one_out", [0, 1, 9])
+def test_training_finds_the_words_of_a_text(agreement: float, leave_one_out: int) -> None:
     text = make_bitext(TEXT)
     done: list[tuple[int, int]] = []
-    options = AlignerOptions(iterations=5, agreement=agreement)
-    forward, backward = train_directions(text, options, lambda *step: done.append(step))
+    options = AlignerOptions(iterations=5, agreement=agreement, leave_one_out=leave_one_out)
+    training = train_directions(text, options, lambda *step: done.append(step))
     assert done == [(step, 5) for step in range(1, 6)]
-    for direction in (forward, backward):
-        table = direction.lexicon.predictive(direction.counts).links
-        source = direction.lexicon.bitext.source
-        entries = (
-            direction.lexicon.bitext.pair_source
-            == source.encode(["house" if "house" in source.words else "haus"])[0]
-        )
-        best = direction.lexicon.bitext.pair_target[entries][table[:-1][entries].argmax()]
-        assert direction.lexicon.bitext.target.words[best] in ("haus", "house")
+    for direction in training.directions:
+        table = direction.lexicon.predictive(direction.counts, direction.null).links
+        pairs = direction.lexicon.pairs
+        word = "house" if "house" in pairs.source.words else "haus"
+        entries = pairs.pair_source == pairs.source.encode([word])[0]
+        best = pairs.pair_target[entries][table[:-1][entries].argmax()]
+        assert pairs.target.words[best] in ("haus", "house")
 
 
 def test_expected_counts_are_those_of_the_posterior_of_the_last_step() -> None:
     text = make_bitext(TEXT)
-    forward, _ = train_directions(text, AlignerOptions(iterations=1, agreement=0.0))
-    lexicon = forward.lexicon
-    jumps = initial_jumps(len(text.source), 0.2, 20.0)
-    model = LinkModel(lexicon.associations(), jumps)
-    counts = lexicon.new_counts()
+    options = AlignerOptions(iterations=1, agreement=0.0, leave_one_out=0)
+    forward = train_directions(text, options).directions[0]
+    jumps = initial_jumps(len(text.pairs.source), 0.2, 20.0)
+    model = LinkModel(forward.lexicon.associations(text), jumps)
+    links, null = torch.zeros_like(forward.counts.links), torch.zeros_like(forward.null)
     for batch in text.batches:
         posterior = model.posterior(batch)
-        counts.add(batch, posterior.marginals, posterior.null_marginals)
-    torch.testing.assert_close(forward.counts.links, counts.links)
-    torch.testing.assert_close(forward.counts.null, counts.null)
-    total = float(counts.links.sum() + counts.null.sum())
-    assert total == pytest.approx(9.0)
+        links.index_add_(0, batch.entries.flatten(), posterior.marginals.flatten())
+        words = batch.target.clamp(min=0).flatten()
+        null.index_add_(0, words, posterior.null_marginals.flatten())
+    torch.testing.assert_close(forward.counts.links, links)
+    torch.testing.assert_close(forward.null, null)
+    assert float(links.sum() + null.sum()) == pytest.approx(9.0)
+
+
+SEVERAL = [*TEXT, (["a", "houseboat", "the", "house"], ["ein", "hausboot", "das", "haus", "das"])]
+
+
+class Without:
+    """Everything that both directions count, of all lines but one, added up line by line."""
+
+    def __init__(self, training: Training, left_out: int) -> None:
+        self.pairs = training.bitext.pairs
+        sizes = len(self.pairs.source), len(self.pairs.target)
+        self.links = [torch.zeros(sizes), torch.zeros(sizes)]
+        self.null = [torch.zeros(sizes[1]), torch.zeros(sizes[0])]
+        self.frequencies = [torch.zeros(sizes[1]), torch.zeros(sizes[0])]
+        for batch, own in zip(training.bitext.batches, training.own, strict=True):
+            for row, index in enumerate(batch.indices):
+                if index != left_out:
+                    source = batch.source[row][batch.source_mask[row]].long()
+                    target = batch.target[row][batch.target_mask[row]].long()
+                    links = [x.dense()[row, : len(target), : len(source)] for x in own]
+                    self._add(links, source, target)
+
+    def _add(self, links: list[Tensor], source: Tensor, target: Tensor) -> None:
+        for direction, (own, words) in enumerate(((links[0], target), (links[1].mT, source))):
+            for row, word in enumerate(words):
+                self.frequencies[direction][word] += 1
+                self.null[direction][word] += (1 - own[row].sum()).clamp(min=0)
+        for direction in (0, 1):
+            for s, t in product(range(len(source)), range(len(target))):
+                self.links[direction][source[s], target[t]] += links[direction][t, s]
+
+    def table(self, direction: int, alike: float) -> tuple[Tensor, Tensor]:
+        """p(f | e) of all words, from the definition, and p(f) without a link."""
+        sides = [self.pairs.source.words, self.pairs.target.words]
+        counts = self.links[direction]
+        generating, generated = sides if direction == 0 else sides[::-1]
+        counts = counts if direction == 0 else counts.mT
+        u = self.frequencies[direction] + UNSEEN
+        u = u / u.sum()
+        mean = u.expand(counts.shape)
+        for letters in (2, 3, 4, 5, 6):
+            same = [
+                torch.tensor([[a[:letters] == b[:letters] for b in words] for a in words]).double()
+                for words in (generating, generated)
+            ]
+            classes = same[1] @ u
+            total = (same[0] @ counts).sum(1, keepdim=True)
+            pairs = same[0] @ counts @ same[1]
+            smoothed = pairs + CLASS_CONCENTRATION * mean * classes / u
+            mean = smoothed / (total + CLASS_CONCENTRATION) * u / classes
+        is_alike = torch.zeros_like(mean)
+        is_alike[spelled_alike(generating, generated)] = 1
+        is_alike *= self._together(direction)
+        number = is_alike.sum(1, keepdim=True)
+        weight = alike * (number > 0)
+        mean = (1 - weight) * mean + weight * is_alike / number.clamp(min=1)
+        table = (counts + CONCENTRATION * mean) / (counts.sum(1, keepdim=True) + CONCENTRATION)
+        null = self.null[direction] + NULL_CONCENTRATION * u
+        return table, null / null.sum()
+
+    def _together(self, direction: int) -> Tensor:
+        """Whether two words stand in one line of the text."""
+        together = torch.zeros(len(self.pairs.source), len(self.pairs.target))
+        together[self.pairs.pair_source, self.pairs.pair_target] = 1
+        return together if direction == 0 else together.mT
+
+
+@pytest.mark.parametrize("agreement", [0.5, 1.0])
+def test_posteriors_of_a_line_are_those_by_the_counts_of_all_other_lines(agreement: float) -> None:
+    text = make_bitext(SEVERAL)
+    training = train_directions(text, AlignerOptions(iterations=3, agreement=agreement))
+    worst = 0.0
+    for index, batch in enumerate(text.batches):
+        for row, line in enumerate(batch.indices):
+            without = Without(training, line)
+            for side, (direction, model) in enumerate(
+                zip(training.directions, training.models(index), strict=True)
+            ):
+                both = batch.reverse() if side else batch
+                source, target = both.source[row], both.target[row]
+                table, null = without.table(side, direction.lexicon.alike)
+                is_word = both.source_mask[row] & both.target_mask[row][:, None]
+                linked = table[source.clamp(min=0), target.clamp(min=0)[:, None]] * is_word
+                left_out = BatchTable(linked[None], null[target.clamp(min=0)][None, :, None])
+                alone = PairBatch((0,), source[None], target[None])
+                expected = LinkModel(left_out, direction.jumps).posterior(alone).marginals[0]
+                difference = model.posterior(both).marginals[row] - expected
+                worst = max(worst, float(difference.abs().max()))
+    assert worst < 1e-10
 
 
 def test_null_is_likelier_by_its_weight() -> None:

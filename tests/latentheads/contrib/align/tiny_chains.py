@@ -35,9 +35,9 @@ def tiny_jumps(words: int) -> Jumps:
 def tiny_model(bitext: Bitext | None = None) -> LinkModel:
     """A model with random weights, without a gradient."""
     bitext = bitext or tiny_bitext()
-    links = torch.nn.functional.pad(0.1 + torch.rand(bitext.entries), (0, 1))
-    null = 0.1 + torch.rand(len(bitext.target))
-    return LinkModel(TranslationTable(links, null), tiny_jumps(len(bitext.source)))
+    links = torch.nn.functional.pad(0.1 + torch.rand(bitext.pairs.entries), (0, 1))
+    null = 0.1 + torch.rand(len(bitext.pairs.target))
+    return LinkModel(TranslationTable(links, null), tiny_jumps(len(bitext.pairs.source)))
 
 
 def paths(chain: LinkChain, row: int) -> Iterator[tuple[list[int], float]]:

@@ -46,7 +46,7 @@ def test_of_bernoulli_heads_it_is_the_derivative_of_the_sum_over_subsets(gibibyt
     model = bernoulli.build("decoder.0.cross", "autoregressive", options=options)
     batch, step = small_batch(), 1e-5
     importance = gradient_importance(model, [batch], normalise=False)
-    assert set(importance) == {block.name for block in model.blocks}
+    assert set(importance) == {module.block.name for module in model.head_blocks}
     for name, values in importance.items():
         for head in range(HEADS):
             up, down = (scaled_loss(model, name, head, 1 + s, batch) for s in (step, -step))

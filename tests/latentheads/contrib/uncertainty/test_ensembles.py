@@ -29,6 +29,7 @@ from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.exact import block_log_probs, broadcast_sum
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.handlers import WithSelection
+from latentheads.latents.logits.latent import Logits
 from latentheads.latents.output_heads import OutputState
 from latentheads.models import Translation
 from latentheads.noise import fixed_noise
@@ -252,7 +253,7 @@ def test_a_model_that_does_not_decode_is_refused(kind: type[Ensemble]) -> None:
 def choosing(surely: float = 1.0) -> tuple[Any, Any]:
     """A network, and a guide that leaves one head of three open in every block, if surely."""
     gates = Gating(3)
-    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(heads=3), latents=[gates])
+    model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(heads=3), latents=[Logits(), gates])
     model = jiggle(model, 0.4).double().eval()
     guide = Tied(model).double().eval()
     with torch.no_grad():

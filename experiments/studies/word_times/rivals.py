@@ -1,0 +1,64 @@
+"""How others get word times from attention: averaged heads, and dynamic time warping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from latentheads.contrib.heads.dtw import dtw_starts
+from latentheads.contrib.heads.word_attention import Head
+from latentheads.contrib.speech.forced import STEP
+from latentheads.experiments.studies.word_times.cache import CachedUtterance
+
+HEADS: list[Head] = [(layer, head) for layer in range(4) for head in range(6)]
+"""The heads of Whisper tiny.en."""
+
+OPENAI: list[Head] = [(1, 0), (2, 0), (2, 5), (3, 0), (3, 1), (3, 2), (3, 3), (3, 4)]
+"""Its alignment heads, chosen by hand (Radford et al. 2022)."""
+
+
+def all_heads(utterance: CachedUtterance) -> list[int]:
+    """The upper half of the heads, which ``transformers`` takes where none are named."""
+    return list(range(len(HEADS) // 2, len(HEADS)))
+
+
+def openai_heads(utterance: CachedUtterance) -> list[int]:
+    """OpenAI's alignment heads."""
+    return [HEADS.index(head) for head in OPENAI]
+
+
+def norm_heads(utterance: CachedUtterance, number: int = 8) -> list[int]:
+    """The heads with the most concentrated attention in this utterance, by its L2 norm."""
+    norms = _rows(utterance).norm(dim=-1).mean(-1)
+    return norms.topk(number).indices.tolist()
+
+
+CHOICES: dict[str, Callable[[CachedUtterance], list[int]]] = {
+    "openai": openai_heads,
+    "upper": all_heads,
+    "norm": norm_heads,
+}
+"""How heads are chosen."""
+
+
+def warped_times(
+    utterance: CachedUtterance, choice: Callable[[CachedUtterance], Sequence[int]]
+) -> tuple[list[float], list[float]]:
+    """Seconds at which words start and end: a word ends where the next one starts.
+
+    Args:
+        utterance: The utterance.
+        choice: Returns the heads that are averaged.
+    """
+    starts = dtw_starts(_rows(utterance)[list(choice(utterance))]) * STEP
+    offset = utterance.spans[0][0]
+    return (
+        [float(starts[first - offset]) for first, _ in utterance.spans],
+        [float(starts[behind - offset]) for _, behind in utterance.spans],
+    )
+
+
+def _rows(utterance: CachedUtterance) -> Tensor:
+    """The rows that OpenAI warps: those that predict a token of the text, or its end."""
+    return utterance.weights[:, utterance.spans[0][0] - 1 :].float()

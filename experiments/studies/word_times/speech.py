@@ -1,0 +1,129 @@
+"""The sets of the study: which words are spoken, by whom, with which noise, and when.
+
+No set shares a caption with another. Profiles are learned from ``pool``, options were chosen on
+``dev``, and everything else is a test.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.io import wavfile
+from scipy.signal import resample_poly
+
+from latentheads.experiments.studies.word_times.espeak import RATE, speak
+
+VOICES = ("en-us+m3", "en-us+f2", "en+m7", "en+f4", "en-gb-scotland+m1", "en-gb-scotland+f3")
+DEV_VOICES = ("en-us+m1", "en-us+f5", "en+m4", "en-gb-x-rp+f1")
+OTHER_VOICES = ("en-029+m2", "en-gb-x-gbclan+f1", "en-us+m6", "en-gb-x-gbcwmd+m5", "en-us+f3")
+NOISES = (20, 10, 5)
+"""Decibels by which the speech is louder than white noise."""
+
+SPEAKERS = {"pool": ("george", "jackson"), "test": ("lucas", "nicolas", "theo", "yweweler")}
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """Words that are spoken.
+
+    Attributes:
+        name: Its set, and its index in it.
+        words: The words.
+        samples: 16,000 a second.
+        starts: Seconds at which words start; not a number where none is known.
+        ends: Seconds at which words end; None if they are not known.
+    """
+
+    name: str
+    words: list[str]
+    samples: NDArray[np.float32]
+    starts: list[float]
+    ends: list[float] | None = None
+
+
+def sentences(multi30k: Path) -> Iterator[Utterance]:
+    """All spoken captions."""
+    captions = {
+        part: _captions(multi30k / f"{stem}.en")
+        for part, stem in (("train", "train"), ("val", "val"), ("test", "test_2016_flickr"))
+    }
+    sets = {
+        "pool": (captions["train"][:40], VOICES, (130, 190)),
+        "dev": (captions["val"][:40], DEV_VOICES, (130, 190)),
+        "test": (captions["test"][:40], VOICES, (130, 190)),
+        "other": (captions["test"][40:80], OTHER_VOICES, (110, 230)),
+    }
+    for name, (texts, voices, speeds) in sets.items():
+        for index, words in enumerate(texts):
+            utterance = _speak(f"{name}/{index}", words, voices, speeds)
+            yield utterance
+            if name == "test":
+                for noise in NOISES:
+                    yield _add_noise(utterance, f"noise{noise}/{index}", noise)
+            if name == "dev" and index < 20:
+                yield _add_noise(utterance, f"dev10/{index}", 10)
+
+
+def digit_strings(fsdd: Path) -> Iterator[Utterance]:
+    """All joined digits: 40 strings of two speakers, 60 of four others."""
+    for part, number in (("pool", 40), ("test", 60)):
+        for index in range(number):
+            name = f"digits-{part}/{index}"
+            random = _random(name)
+            speaker = SPEAKERS[part][index % len(SPEAKERS[part])]
+            yield _join(name, fsdd, speaker, random)
+
+
+def _random(name: str) -> np.random.Generator:
+    return np.random.default_rng(list(name.encode()))
+
+
+def _captions(path: Path) -> list[list[str]]:
+    """Captions of plain words alone."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    plain = (line.strip().rstrip(".").split() for line in lines)
+    whole = re.compile(r"[A-Za-z'-]*[A-Za-z][A-Za-z'-]*,?")
+    return [words for words in plain if 5 <= len(words) <= 16 and all(map(whole.fullmatch, words))]
+
+
+def _speak(
+    name: str, words: list[str], voices: tuple[str, ...], speeds: tuple[int, int]
+) -> Utterance:
+    random = _random(name)
+    voice = voices[int(name.rpartition("/")[2]) % len(voices)]
+    speed, pitch = int(random.integers(*speeds)), int(random.integers(30, 70))
+    sound, starts = speak(words, voice, speed, pitch)
+    before, after = random.uniform(0.2, 0.6, 2)
+    samples = np.pad(sound, (int(before * RATE), int(after * RATE)))
+    before = int(before * RATE) / RATE
+    return Utterance(name, words, samples, [start + before for start in starts])
+
+
+def _add_noise(utterance: Utterance, name: str, decibels: int) -> Utterance:
+    power = np.square(utterance.samples[utterance.samples != 0]).mean()
+    deviation = np.sqrt(power / 10 ** (decibels / 10))
+    noise = deviation * _random(name).standard_normal(len(utterance.samples))
+    samples = (utterance.samples + noise).astype(np.float32)
+    return Utterance(name, utterance.words, samples, utterance.starts)
+
+
+def _join(name: str, fsdd: Path, speaker: str, random: np.random.Generator) -> Utterance:
+    digits = random.integers(10, size=random.integers(4, 9))
+    parts: list[NDArray[np.float32]] = [np.zeros(int(random.uniform(0.2, 0.6) * RATE), np.float32)]
+    starts, ends = [], []
+    for digit in digits:
+        path = fsdd / "wav" / f"{digit}_{speaker}_{random.integers(50)}.wav"
+        rate, sound = wavfile.read(path)
+        parts.append(resample_poly(sound / 2**15, RATE // rate, 1).astype(np.float32))
+        ends.append(sum(map(len, parts)) / RATE)
+        starts.append(ends[-1] - len(parts[-1]) / RATE)
+        parts.append(np.zeros(int(random.uniform(0, 0.3) * RATE), np.float32))
+    parts.append(np.zeros(int(0.3 * RATE), np.float32))
+    words = [DIGITS[digit] for digit in digits]
+    return Utterance(name, words, np.concatenate(parts), starts, ends)

@@ -1,0 +1,90 @@
+"""How much a set of heads depends on which examples it was found on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+
+from latentheads.contrib.heads.alignment_heads import AlignmentHeads
+from latentheads.contrib.heads.boundary_fit import (
+    FitOptions,
+    learn,
+    make_model,
+    view_information,
+)
+from latentheads.contrib.heads.word_attention import Head
+from latentheads.contrib.speech.forced import STEP
+from latentheads.experiments.studies.word_times.cache import CachedUtterance
+from latentheads.experiments.studies.word_times.rivals import HEADS
+
+SIZES = (5, 20, 100)
+"""Examples of a resample."""
+
+THRESHOLD = 0.1
+"""Score from which AlignAtt's tools call a head one of alignment."""
+
+
+def attention_scores(utterances: Sequence[CachedUtterance]) -> dict[Head, float]:
+    """Share of words whose likeliest position lies between their start and the next one's."""
+    hits = torch.zeros(len(HEADS))
+    words = 0
+    for utterance in utterances:
+        attention = utterance.attention(labelled=True)
+        starts = attention.starts
+        behind = torch.cat([starts[1:], torch.tensor([float(attention.positions)])])
+        peaks = attention.weights[: len(HEADS)].argmax(-1)
+        is_known = starts.isfinite() & behind.isfinite()
+        is_inside = (starts.floor() <= peaks) & (peaks < behind)
+        hits += is_inside[:, is_known].sum(-1)
+        words += int(is_known.sum())
+    return dict(zip(HEADS, (hits / words).tolist()))
+
+
+def find_sets(utterances: Sequence[CachedUtterance]) -> dict[str, set[Head]]:
+    """The set of heads that each method finds, given labelled utterances."""
+    attentions = [utterance.attention(labelled=True) for utterance in utterances]
+    options = FitOptions(rounds=2)
+    model = make_model(attentions, options)
+    marginals = [model.marginals(model.posterior(attention)) for attention in attentions]
+    model = learn(model, attentions, attentions, marginals, options)
+    marginals = [model.marginals(model.posterior(attention)) for attention in attentions]
+    information = view_information(model, attentions, marginals)
+    heads = AlignmentHeads(model, HEADS, information, attentions, STEP)
+    scores = attention_scores(utterances)
+    best = sorted(scores, key=lambda head: -scores[head])
+    return {
+        "probability above .5": {h for h, p in heads.probabilities.items() if p > 0.5},
+        "probability above .95": {h for h, p in heads.probabilities.items() if p > 0.95},
+        "six most informative": {row.head for row in heads.table()[:6]},
+        f"score above {THRESHOLD}": {h for h, score in scores.items() if score > THRESHOLD},
+        "six highest scores": set(best[:6]),
+    }
+
+
+def measure_stability(
+    utterances: Sequence[CachedUtterance], resamples: int = 4
+) -> dict[str, dict[str, Any]]:
+    """Mean intersection over union of the sets of pairs of resamples."""
+    random = np.random.default_rng(0)
+    results = {}
+    for size in SIZES:
+        sets = [
+            find_sets([utterances[i] for i in random.integers(len(utterances), size=size)])
+            for _ in range(resamples)
+        ]
+        results[str(size)] = {
+            method: {
+                "jaccard": round(float(np.mean(_overlaps([s[method] for s in sets]))), 3),
+                "heads": [len(s[method]) for s in sets],
+            }
+            for method in sets[0]
+        }
+    return results
+
+
+def _overlaps(sets: Sequence[set[Head]]) -> list[float]:
+    return [len(one & other) / max(1, len(one | other)) for one, other in combinations(sets, 2)]

@@ -1,0 +1,116 @@
+"""Writes when each word of sound files starts, with an interval, from the attention of Whisper.
+
+python experiments/word_times.py whisper-tiny a.wav b.flac
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import latentheads.experiments.cli.startup  # noqa: F401
+
+import numpy as np
+from numpy.typing import NDArray
+
+from latentheads.contrib.heads.alignment_heads import fit_alignment_heads
+from latentheads.contrib.heads.word_attention import get_cross_heads, record_word_attention
+from latentheads.contrib.speech.forced import STEP, make_forced_example
+from latentheads.contrib.speech.waveform import read_waveform
+from latentheads.contrib.speech.word_times import (
+    FORMATS,
+    resample,
+    to_word_times,
+    transcribe_words,
+)
+from latentheads.corpora.text import read_lines
+from latentheads.experiments.cli.errors import error_handling
+from latentheads.experiments.cli.outputs import check_distinct_files
+from latentheads.experiments.cli.parser import Parser
+from latentheads.files import write_text
+from latentheads.packages import import_optional
+
+DESCRIPTION = (
+    "Writes when each word of sound files starts, with an interval, from the attention of "
+    "Whisper.\n\n"
+    "    python experiments/word_times.py data/whisper-tiny a.wav b.flac --format srt\n\n"
+    "NETWORK is a folder that WhisperForConditionalGeneration.from_pretrained opens. What is said "
+    "in a.wav stands in a.txt beside it; if there is none, Whisper transcribes it. Which heads "
+    "show the words, and how far they lag, is learned from all files together, without labels: "
+    "some twenty sentences are better than one. The words of a.wav are written to a.json."
+)
+GROUPS = {"output": ("format", "level", "help")}
+
+
+def make_parser() -> Parser:
+    """Makes the parser."""
+    parser = Parser("word_times.py", DESCRIPTION, GROUPS, "[options] NETWORK FILE [FILE ...]")
+    parser.add_argument("network", help="folder of Whisper")
+    parser.add_argument("files", nargs="+", help="sound of at most 30 seconds each")
+    parser.add_argument(
+        "--format", choices=tuple(FORMATS), default="json", help="what is written (default: json)"
+    )
+    parser.add_argument(
+        "--level", type=float, default=0.9, help="probability of each interval (default: 0.9)"
+    )
+    return parser
+
+
+def _load(folder: str) -> tuple[Any, Any]:
+    """Whisper, and what prepares sound and text for it."""
+    transformers = import_optional("transformers")
+    if not Path(folder).is_dir():  # transformers would ask its hub for it
+        raise ValueError(f"there is no folder {folder}")
+    network = transformers.WhisperForConditionalGeneration.from_pretrained(folder)
+    return network.eval(), transformers.WhisperProcessor.from_pretrained(folder)
+
+
+def _read_words(
+    path: Path, network: Any, processor: Any, samples: NDArray[np.float32]
+) -> list[str]:
+    """The words of a sound: those beside it, or else a transcript."""
+    beside = path.with_suffix(".txt")
+    if beside.is_file():
+        words = " ".join(read_lines(beside)).split()
+    else:
+        words = transcribe_words(network, processor, samples)
+    if not words:
+        raise ValueError(f"{path} has no words")
+    return words
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    if not 0 < options.level < 1:
+        parser.error(f"--level must be between 0 and 1, got {options.level}")
+    with error_handling("word_times.py", on_interrupt="nothing was written"):
+        paths = [Path(file) for file in options.files]
+        outputs = [path.with_suffix(f".{options.format}") for path in paths]
+        check_distinct_files([("the output", output) for output in outputs], options.files)
+        network, processor = _load(options.network)
+        rate = processor.feature_extractor.sampling_rate
+        sounds = [resample(read_waveform(path), rate) for path in paths]
+        words = [
+            _read_words(path, network, processor, samples)
+            for path, samples in zip(paths, sounds, strict=True)
+        ]
+        attentions = [
+            record_word_attention(network, make_forced_example(processor, samples, said))
+            for samples, said in zip(sounds, words, strict=True)
+        ]
+        heads = fit_alignment_heads(get_cross_heads(network), attentions, step=STEP)
+        for output, samples, said, attention in zip(
+            outputs, sounds, words, attentions, strict=True
+        ):
+            duration = len(samples) / rate
+            timed = to_word_times(said, heads.times(attention, options.level), duration)
+            write_text(output, FORMATS[options.format](timed, duration))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

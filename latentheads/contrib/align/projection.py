@@ -1,0 +1,166 @@
+"""Labels of spans carried from one language to the other, each with its exact probability.
+
+A span of the source is carried to the words from the first to the last that is linked to it. It is
+right if these two are linked into the span, no word between them is linked to another, and no other
+word is linked into it. Each direction gives that event a probability, by one forward pass with all
+other links left out, divided by the sum over all links; both are joined by their geometric mean, as
+those of links.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from latentheads.contrib.align.chain import LinkChain
+from latentheads.contrib.align.symmetrization import THRESHOLD, LinkPosterior
+from latentheads.contrib.align.tokenization import TokenizedLine
+
+
+@dataclass(frozen=True)
+class Span:
+    """Some words in a row.
+
+    Attributes:
+        start: The first word, from 0.
+        end: The word after the last.
+        label: What they are.
+    """
+
+    start: int
+    end: int
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class ProjectedSpan(Span):
+    """A span of the target.
+
+    Attributes:
+        probability: That it is the one.
+    """
+
+    probability: float = math.nan
+
+
+def project_spans(
+    spans: Sequence[Span],
+    posterior: LinkPosterior,
+    chains: Sequence[LinkChain],
+    row: int,
+    lines: tuple[TokenizedLine, TokenizedLine],
+) -> list[ProjectedSpan | None]:
+    """Carries spans of a line to the target; None for one that no link leads from.
+
+    Args:
+        spans: The spans.
+        posterior: The posterior of its links.
+        chains: The links of both directions of its batch.
+        row: Which of the batch it is.
+        lines: The tokens of both sides.
+    """
+    source, target = lines
+    projected: list[ProjectedSpan | None] = []
+    for span in spans:
+        linked = (posterior.product[span.start : span.end] >= THRESHOLD).any(0).nonzero()[0]
+        if not len(linked):
+            projected.append(None)
+            continue
+        start, end = int(linked[0]), int(linked[-1]) + 1
+        inside = (
+            _tokens(source, range(span.start, span.end)),
+            _tokens(target, range(start, end)),
+        )
+        ends = [_tokens(target, [word]) for word in (start, end - 1)]
+        forward = _probability(chains[0], row, inside[1], inside[0], lines[::-1], ends)
+        backward = _probability(chains[1], row, inside[0], inside[1], lines, [])
+        projected.append(ProjectedSpan(start, end, span.label, math.sqrt(forward * backward)))
+    return projected
+
+
+def _tokens(line: TokenizedLine, words: Sequence[int]) -> list[int]:
+    return [token for word in words for token in line.tokens_by_word[word]]
+
+
+def _probability(
+    chain: LinkChain,
+    row: int,
+    generated: Sequence[int],
+    generating: Sequence[int],
+    lines: tuple[TokenizedLine, TokenizedLine],
+    ends: Sequence[Sequence[int]],
+) -> float:
+    """The probability that some tokens, and no others, are linked to some tokens or to none.
+
+    Args:
+        chain: The links of a batch.
+        row: The line.
+        generated: Tokens of the span in the language that the chain generates.
+        generating: Those of the span in the other language.
+        lines: The line of the language that is generated, and the other.
+        ends: Words, by their tokens, of which one at least must have a link.
+    """
+    words, positions = chain.weights.linked.shape[1:]
+    in_span = torch.zeros(positions, dtype=torch.bool)
+    in_span[list(generating)] = True
+    # what belongs to no word, as punctuation, may be linked to anything
+    is_word = [_is_word(line, size) for line, size in zip(lines, (words, positions), strict=True)]
+    allowed = torch.ones(words, positions, dtype=torch.bool)
+    inside = torch.zeros(words, dtype=torch.bool)
+    inside[list(generated)] = True
+    allowed[inside] = in_span | ~is_word[1]
+    allowed[~inside & is_word[0]] = ~in_span
+    total = chain.constrained_probability(row, allowed)
+    # one end without a link, minus both: what must not be is taken out of what may be
+    for number, unlinked in enumerate(_subsets(ends)):
+        if number:
+            less = allowed.clone()
+            less[[token for word in unlinked for token in word]] = False
+            total += (-1) ** len(unlinked) * chain.constrained_probability(row, less)
+    return min(max(total, 0.0), 1.0)
+
+
+def _is_word(line: TokenizedLine, size: int) -> torch.Tensor:
+    """Whether tokens belong to a word; the end of the line does."""
+    is_word = torch.ones(size, dtype=torch.bool)
+    is_word[[token for token, word in enumerate(line.words) if word is None]] = False
+    return is_word
+
+
+def _subsets(ends: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
+    """Yields the sets of ends, the empty one first; one end that is both is one."""
+    distinct = list(ends[:1]) if len(ends) == 2 and ends[0] == ends[1] else list(ends)
+    for mask in range(2 ** len(distinct)):
+        yield [end for index, end in enumerate(distinct) if mask >> index & 1]
+
+
+def spans_of_tags(tags: Sequence[str]) -> list[Span]:
+    """The spans of BIO tags; a tag I- that follows no span of its label begins one."""
+    spans: list[Span] = []
+    for index, tag in enumerate(tags):
+        prefix, _, label = tag.partition("-")
+        if prefix == "O" and not label:
+            continue
+        if prefix not in ("B", "I"):
+            raise ValueError(f"a tag must be O, B-LABEL or I-LABEL, got {tag!r}")
+        last = spans[-1] if spans else None
+        if prefix == "I" and last is not None and (last.end, last.label) == (index, label):
+            spans[-1] = Span(last.start, index + 1, label)
+        else:
+            spans.append(Span(index, index + 1, label))
+    return spans
+
+
+def tags_of_spans(spans: Sequence[Span], words: int) -> list[str]:
+    """BIO tags of spans, of which a later one takes no word of an earlier one."""
+    tags = ["O"] * words
+    for span in spans:
+        for index in range(span.start, span.end):
+            if tags[index] == "O":
+                begins = index == span.start or tags[index - 1] != f"I-{span.label}"
+                begins = begins and (index == span.start or tags[index - 1] != f"B-{span.label}")
+                tags[index] = f"{'B' if begins else 'I'}-{span.label}"
+    return tags

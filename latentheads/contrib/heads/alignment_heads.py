@@ -1,0 +1,292 @@
+"""Alignment heads of any network with cross-attention, each with a probability.
+
+Which heads show where a word is, how far they lag behind it, and when each word starts, with an
+interval: from a few examples, labelled or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from latentheads.contrib.heads.boundary_chain import noisy_quantiles
+from latentheads.contrib.heads.boundary_fit import (
+    FitOptions,
+    fit_boundary_model,
+    view_information,
+)
+from latentheads.contrib.heads.boundary_model import BoundaryModel
+from latentheads.contrib.heads.switch import label_head
+from latentheads.contrib.heads.word_attention import (
+    ForcedExample,
+    Head,
+    WordAttention,
+    get_cross_heads,
+    record_word_attention,
+)
+
+Teacher = Callable[[ForcedExample], Sequence[float]]
+"""Returns the position at which each word of an example starts."""
+
+LEAST_INFORMATION = 1.0
+"""Nats that an alignment head tells, on average, of where a word starts."""
+
+RESAMPLES = 2000
+"""Weights of examples that intervals over examples are made of."""
+
+SUFFICIENT = 0.25
+"""Nats a boundary that the smallest sufficient set may lose against all chosen heads."""
+
+
+@dataclass(frozen=True)
+class AlignmentHead:
+    """What examples show of a head.
+
+    Attributes:
+        head: Its layer and index.
+        probability: The probability that it is an alignment head: that it tells at least a nat
+            of where a word starts, in the mean over examples like these.
+        information: Nats that it tells, and a 90 % interval over examples.
+        lag: Median of its attention, less the start of the word, in seconds or positions.
+        width: Width of the interval around the lag that has half of its attention.
+        background: Share of its attention that does not depend on the word.
+        follows: Share of words that it follows.
+        reads: Whether it shows a word when it has been read, else when it is predicted.
+    """
+
+    head: Head
+    probability: float
+    information: tuple[float, float, float]
+    lag: float
+    width: float
+    background: float
+    follows: float
+    reads: bool
+
+    def __repr__(self) -> str:
+        return (
+            f"{label_head(*self.head)}: P = {self.probability:.2f}, "
+            f"{self.information[0]:.1f} nats, lag {self.lag:+.2f}"
+        )
+
+
+@dataclass(frozen=True)
+class BoundaryTimes:
+    """When words start, or end: medians, and intervals.
+
+    Attributes:
+        median: The median of each boundary, in seconds or positions.
+        low: The lower end of its interval.
+        high: The upper end of its interval.
+    """
+
+    median: Float[Tensor, " word"]
+    low: Float[Tensor, " word"]
+    high: Float[Tensor, " word"]
+
+
+@dataclass(frozen=True)
+class AlignmentHeads:
+    """Alignment heads of a network, learned from examples.
+
+    Attributes:
+        model: Profiles, prior and error of boundaries.
+        heads: The heads of cross-attention, in the order of the first half of the views.
+        information: Nats that each view tells of the boundaries of each example.
+        attentions: The attention of the examples.
+        step: Seconds of a position; 1 for positions of text.
+    """
+
+    model: BoundaryModel
+    heads: Sequence[Head]
+    information: Float[Tensor, "example kind view"]
+    attentions: Sequence[WordAttention]
+    step: float
+
+    def __repr__(self) -> str:
+        listed = ", ".join(label_head(*head) for head in self.chosen)
+        return f"AlignmentHeads({listed}; {len(self.attentions)} examples)"
+
+    @property
+    def chosen(self) -> list[Head]:
+        """The heads that boundaries are computed from, best first."""
+        views = self.model.chosen.any(0).unflatten(0, (2, -1)).any(0)
+        scores = self._by_head().mean(0)
+        order = scores.argsort(descending=True).tolist()
+        return [self.heads[index] for index in order if views[index]]
+
+    @property
+    def probabilities(self) -> dict[Head, float]:
+        """The probability that each head is an alignment head."""
+        return {row.head: row.probability for row in self.table()}
+
+    def _by_head(self) -> Float[Tensor, "example head"]:
+        """Nats that each head tells of starts, in its better view."""
+        views = self.information[:, 0].unflatten(-1, (2, -1))
+        best = views.mean(0).argmax(0)
+        return views.gather(1, best.expand(len(views), 1, -1))[:, 0]
+
+    def table(self, least: float = LEAST_INFORMATION) -> list[AlignmentHead]:
+        """All heads, the most informative first.
+
+        Args:
+            least: Nats that an alignment head tells of where a word starts.
+        """
+        by_head = self._by_head()
+        # the Bayesian bootstrap: the mean over a population of which these are a sample
+        concentration = torch.ones(len(by_head), dtype=torch.float64)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            weights = torch.distributions.Dirichlet(concentration).sample((RESAMPLES,))
+        means = weights @ by_head
+        levels = torch.tensor([0.05, 0.95], dtype=torch.float64)
+        low, high = means.quantile(levels, 0)
+        rows = [
+            self._describe(
+                index,
+                float((means[:, index] >= least).double().mean()),
+                (float(by_head[:, index].mean()), float(low[index]), float(high[index])),
+            )
+            for index in range(len(self.heads))
+        ]
+        return sorted(rows, key=lambda row: -row.information[0])
+
+    def _describe(
+        self, index: int, probability: float, information: tuple[float, float, float]
+    ) -> AlignmentHead:
+        views = self.information[:, 0].mean(0).unflatten(0, (2, -1))[:, index]
+        reads = bool(views[1] > views[0])
+        view = index + len(self.heads) * reads
+        profiles = self.model.profiles
+        below = profiles.densities[0, view].cumsum(0)
+        quartiles = [int((below < level).sum()) - profiles.reach for level in (0.25, 0.5, 0.75)]
+        shift = float(self.model.shift[0])
+        return AlignmentHead(
+            self.heads[index],
+            probability,
+            information,
+            (quartiles[1] - shift) * self.step,
+            (quartiles[2] - quartiles[0]) * self.step,
+            float(profiles.background[0, view]),
+            float(profiles.follows[0, view]),
+            reads,
+        )
+
+    def sufficient(self, loss: float = SUFFICIENT) -> list[Head]:
+        """The smallest set of chosen heads, by information, that locates words as all of them do.
+
+        Args:
+            loss: Nats a boundary that it may lose: the KL from the posterior of the starts given
+                all chosen heads to that given the set.
+        """
+        full = [self.model.posterior(example, False).marginals for example in self.attentions]
+        chosen = self.chosen
+        for number in range(1, len(chosen)):
+            some = self._restrict(chosen[:number])
+            lost = [
+                (p * ((p + 1e-12).log() - (some.posterior(e, False).marginals + 1e-12).log()))
+                for p, e in zip(full, self.attentions, strict=True)
+            ]
+            if float(torch.cat([kl.sum(-1) for kl in lost]).mean()) <= loss:
+                return chosen[:number]
+        return chosen
+
+    def _restrict(self, heads: Sequence[Head]) -> BoundaryModel:
+        """The model with the chosen views of some heads alone."""
+        is_kept = torch.tensor([head in heads for head in self.heads] * 2)
+        return replace(self.model, chosen=self.model.chosen & is_kept)
+
+    def times(self, attention: WordAttention, level: float = 0.9) -> dict[str, BoundaryTimes]:
+        """When the words of an example start, and end if ends were learned.
+
+        Args:
+            attention: Its attention.
+            level: Probability of each interval.
+        """
+        posterior = self.model.posterior(attention, with_labels=False)
+        marginals = self.model.marginals(posterior)
+        levels = torch.tensor([(1 - level) / 2, 0.5, (1 + level) / 2], dtype=torch.float64)
+        times = {}
+        for kind, marginal in enumerate(marginals):
+            quantiles = noisy_quantiles(marginal, float(self.model.error[kind]), levels)
+            low, median, high = (quantiles + self.model.shift[kind]) * self.step
+            times[("starts", "ends")[kind]] = BoundaryTimes(median, low, high)
+        return times
+
+    def align(
+        self, network: Any, example: ForcedExample, level: float = 0.9
+    ) -> dict[str, BoundaryTimes]:
+        """When the words of a new example start, and end if ends were learned.
+
+        Args:
+            network: The network.
+            example: Source and target.
+            level: Probability of each interval.
+        """
+        return self.times(record_word_attention(network, example), level)
+
+
+def alignment_heads(
+    network: Any,
+    examples: Sequence[ForcedExample],
+    teacher: Teacher | None = None,
+    *,
+    step: float = 1.0,
+    options: FitOptions | None = None,
+) -> AlignmentHeads:
+    """Learns which heads of a network show where words are.
+
+    Args:
+        network: An encoder-decoder of ``transformers``.
+        examples: Sources with their targets. Five with labels suffice; without labels some twenty,
+            with the energy of the sound.
+        teacher: Gives the starts of the words of examples that have none.
+        step: Seconds of a position: .02 for Whisper.
+        options: How profiles are learned; None: starts alone, or starts and ends if any example
+            has ends.
+
+    Example:
+        >>> heads = lh.alignment_heads(whisper, examples, step=0.02)
+        >>> heads.table()[:2]
+        [L2H4: P = 1.00, 2.2 nats, lag +0.04, L2H1: P = 1.00, 2.1 nats, lag -0.02]
+        >>> heads.align(whisper, example)["starts"].median
+    """
+    if not examples:
+        raise ValueError("examples must not be empty")
+    heads = get_cross_heads(network)
+    if teacher is not None:
+        examples = [
+            example if example.starts is not None else replace(example, starts=teacher(example))
+            for example in examples
+        ]
+    attentions = [record_word_attention(network, example) for example in examples]
+    return fit_alignment_heads(heads, attentions, step=step, options=options)
+
+
+def fit_alignment_heads(
+    heads: Sequence[Head],
+    attentions: Sequence[WordAttention],
+    *,
+    step: float = 1.0,
+    options: FitOptions | None = None,
+) -> AlignmentHeads:
+    """Learns alignment heads from attention that is recorded already.
+
+    Args:
+        heads: The heads.
+        attentions: The attention of examples.
+        step: Seconds of a position.
+        options: How profiles are learned, as :func:`alignment_heads` takes them.
+    """
+    if options is None:
+        has_ends = any(bool(attention.ends.isfinite().any()) for attention in attentions)
+        options = FitOptions(kinds=2 if has_ends else 1)
+    model = fit_boundary_model(attentions, options)
+    marginals = [model.marginals(model.posterior(attention)) for attention in attentions]
+    information = view_information(model, attentions, marginals)
+    return AlignmentHeads(model, list(heads), information, list(attentions), step)

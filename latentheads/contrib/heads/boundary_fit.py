@@ -1,0 +1,248 @@
+"""Profiles, heads and the error of boundaries from examples: labelled, unlabelled or both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from latentheads.contrib.heads.boundary_anchor import anchor_shift
+from latentheads.contrib.heads.boundary_chain import BoundaryChain, monotone_chain
+from latentheads.contrib.heads.boundary_model import (
+    LEAST_ERROR,
+    BoundaryModel,
+    em_step,
+    label_distances,
+    maximise,
+)
+from latentheads.contrib.heads.dtw import dtw_starts
+from latentheads.contrib.heads.profiles import make_profiles
+from latentheads.contrib.heads.word_attention import WordAttention
+
+DURATION, PAUSE = 0.6, 0.25
+"""Median duration of a word and of a pause, as shares of the positions of a word."""
+
+START = 0.8
+"""Median positions from one start to the next, likewise."""
+
+UNLABELLED_ERRORS = (0.04, 0.06)
+"""Scale of the error of starts and ends where no label shows it, likewise.
+
+They, and the number of views, were chosen on the development sets of the study of word times.
+"""
+
+ERRORS = torch.logspace(-0.3, 1, 27, dtype=torch.float64)
+"""Scales of the error among which labels that are left out choose, in positions."""
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How profiles are learned.
+
+    Attributes:
+        kinds: 1: starts of words; 2: starts and ends.
+        views: Views that are chosen for each kind of boundary.
+        rounds: How often they are chosen anew.
+        steps: Steps of expectation-maximisation in each round.
+        reach: Largest lag of a profile, in positions.
+        width: Standard deviation of the bumps that make a profile, in positions.
+        counts: Draws that the attention of one word counts as.
+        prior: Observations that the prior of each parameter counts as.
+    """
+
+    kinds: int = 1
+    views: int = 6
+    rounds: int = 4
+    steps: int = 3
+    reach: int = 60
+    width: float = 1.5
+    counts: float = 1.0
+    prior: float = 1.0
+
+
+def fit_boundary_model(
+    examples: Sequence[WordAttention],
+    options: FitOptions,
+    chain: BoundaryChain | None = None,
+) -> BoundaryModel:
+    """Learns profiles from labelled examples where there are any, and from all others.
+
+    Without labels the first boundaries are those of dynamic time warping of the upper half of the
+    heads, and a shift is anchored in the energy of the sound.
+
+    Args:
+        examples: Examples.
+        options: How.
+        chain: The prior of boundaries; None: words that follow each other.
+    """
+    labelled = [example for example in examples if example.is_labelled]
+    model = make_model(examples, options, chain)
+    if labelled:
+        marginals = [model.marginals(model.posterior(example)) for example in labelled]
+    else:
+        marginals = [warp_boundaries(example, options.kinds) for example in examples]
+    model = learn(model, examples, labelled or examples, marginals, options)
+    if labelled:
+        return replace(model, error=left_out_error(model, labelled, examples, options))
+    final = [model.marginals(model.posterior(example)) for example in examples]
+    shifts = [anchor_shift(examples, final, kind) for kind in range(options.kinds)]
+    return replace(
+        model,
+        shift=torch.tensor(shifts, dtype=torch.float64),
+        error=make_model(examples, options, chain).error,
+    )
+
+
+def make_model(
+    examples: Sequence[WordAttention], options: FitOptions, chain: BoundaryChain | None = None
+) -> BoundaryModel:
+    """A model without heads: the prior of boundaries, and flat profiles."""
+    words = sum(len(example.starts) for example in examples)
+    mean = sum(example.positions for example in examples) / words
+    medians = [START * mean] if options.kinds == 1 else [DURATION * mean, PAUSE * mean]
+    views = len(examples[0].weights)
+    return BoundaryModel(
+        make_profiles(options.kinds, views, options.reach, options.width, options.counts),
+        chain or monotone_chain(medians),
+        torch.zeros(options.kinds, views, dtype=torch.bool),
+        torch.tensor(UNLABELLED_ERRORS[: options.kinds], dtype=torch.float64) * mean,
+        torch.zeros(options.kinds, dtype=torch.float64),
+    )
+
+
+def warp_boundaries(example: WordAttention, kinds: int) -> Float[Tensor, "kind word position"]:
+    """Boundaries of dynamic time warping; a word ends where the next one starts."""
+    heads = len(example.weights) // 2
+    starts = dtw_starts(example.weights[heads // 2 : heads])
+    ends = [*starts[1:], example.positions - 1]
+    marginals = torch.zeros(kinds, *example.weights.shape[1:], dtype=torch.float64)
+    for marginal, boundaries in zip(marginals, (starts, ends)):
+        marginal[torch.arange(len(starts)), torch.tensor(boundaries).long()] = 1.0
+    return marginals
+
+
+def learn(
+    model: BoundaryModel,
+    examples: Sequence[WordAttention],
+    first: Sequence[WordAttention],
+    marginals: Sequence[Float[Tensor, "kind word position"]],
+    options: FitOptions,
+) -> BoundaryModel:
+    """Learns profiles, choosing the most informative views anew in each round.
+
+    Args:
+        model: The model before.
+        examples: All examples.
+        first: The examples whose first boundaries are given.
+        marginals: The first boundaries of these.
+        options: How.
+    """
+    for _ in range(options.rounds):
+        model = _settle(model, first, marginals, options)
+        information = view_information(model, first, marginals).mean(0)
+        model = replace(model, chosen=choose_views(information, options.views))
+        views = model.chosen.any(0)  # only these are worth a step each time
+        climbed, some = model.restrict(views), [example.restrict(views) for example in examples]
+        for _ in range(options.steps):
+            step = em_step(climbed, some, options.prior)
+            climbed, marginals = step.model, step.marginals
+        first = examples
+        model = replace(model, chain=climbed.chain, error=climbed.error)
+    return _settle(model, first, marginals, options)
+
+
+def _settle(
+    model: BoundaryModel,
+    examples: Sequence[WordAttention],
+    marginals: Sequence[Float[Tensor, "kind word position"]],
+    options: FitOptions,
+) -> BoundaryModel:
+    """Profiles of all views given the boundaries, from flat ones.
+
+    The bumps of a profile share its draws, so that one step is not the optimum.
+    """
+    flat = make_model(examples, options, model.chain).profiles
+    model = replace(model, profiles=flat)
+    for _ in range(6):
+        model = maximise(model, examples, marginals, None, options.prior)
+    return model
+
+
+def view_information(
+    model: BoundaryModel,
+    examples: Sequence[WordAttention],
+    marginals: Sequence[Float[Tensor, "kind word position"]],
+) -> Float[Tensor, "example kind view"]:
+    """Nats that each view alone tells of a boundary, averaged over the words of each example."""
+    return torch.stack(
+        [
+            model.profiles.head_information(example, marginal).mean(-1)
+            for example, marginal in zip(examples, marginals, strict=True)
+        ]
+    )
+
+
+def choose_views(information: Float[Tensor, "kind view"], number: int) -> Bool[Tensor, "kind view"]:
+    """The most informative views of each kind of boundary."""
+    best = information.topk(min(number, information.shape[-1])).indices
+    return torch.zeros_like(information, dtype=torch.bool).scatter_(-1, best, True)
+
+
+def left_out_error(
+    model: BoundaryModel,
+    labelled: Sequence[WordAttention],
+    examples: Sequence[WordAttention],
+    options: FitOptions,
+    folds: int = 5,
+) -> Float[Tensor, " kind"]:
+    """The error under which labels are likeliest that profiles were not learned from.
+
+    Args:
+        model: The model that was learned from all examples.
+        labelled: The labelled examples.
+        examples: All examples.
+        options: How profiles are learned.
+        folds: Parts of the labelled examples that are left out in turn.
+    """
+    if len(labelled) < 2:
+        return make_model(examples, options, model.chain).error
+    views = model.chosen.any(0)
+    model, labelled = model.restrict(views), [example.restrict(views) for example in labelled]
+    unlabelled = [example.restrict(views) for example in examples if not example.is_labelled]
+    scores = torch.zeros(len(ERRORS), options.kinds, dtype=torch.float64)
+    for fold in range(min(folds, len(labelled))):
+        left_out = labelled[fold::folds]
+        kept = [example for i, example in enumerate(labelled) if i % folds != fold]
+        fitted = _refit(model, kept, [*kept, *unlabelled], options)
+        for example in left_out:
+            marginals = fitted.marginals(fitted.posterior(example, with_labels=False))
+            scores += _label_scores(fitted, example, marginals)
+    return ERRORS[scores.argmax(0)].clamp(min=LEAST_ERROR)
+
+
+def _refit(
+    model: BoundaryModel,
+    kept: Sequence[WordAttention],
+    examples: Sequence[WordAttention],
+    options: FitOptions,
+) -> BoundaryModel:
+    """The model from fewer examples: the same views, profiles learned anew."""
+    flat = make_model(examples, options, replace(model.chain, jumps=model.chain.base))
+    marginals = [flat.marginals(flat.posterior(example)) for example in kept]
+    flat = replace(_settle(flat, kept, marginals, options), chosen=model.chosen)
+    for _ in range(2 * options.steps):
+        flat = em_step(flat, examples, options.prior).model
+    return flat
+
+
+def _label_scores(
+    model: BoundaryModel, example: WordAttention, marginals: Float[Tensor, "kind word position"]
+) -> Float[Tensor, "error kind"]:
+    """Log-density of the labels of an example for each scale of their error."""
+    distance = label_distances(model, example).abs()
+    errors = ERRORS[:, None, None, None]
+    densities = (marginals * (-distance / errors - (2 * errors).log()).exp()).sum(-1)
+    return densities.log().nansum(-1)

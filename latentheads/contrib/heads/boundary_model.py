@@ -1,0 +1,189 @@
+r"""The joint model of attention, boundaries and labels, and its expectation-maximisation.
+
+Boundaries :math:`b` are a Markov chain; the attention of every head that is in the model is given
+by its profile around them (:mod:`~latentheads.contrib.heads.profiles`). What a labeller calls the
+start of a word is :math:`y_w = b_w + s + \epsilon_w`: a shift that all words share, and a Laplace
+error, which no number of heads can make smaller since they all look at one network's boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from latentheads.contrib.heads.boundary_chain import BoundaryChain, ChainPosterior, chain_posterior
+from latentheads.contrib.heads.profiles import Profiles, empty_counts, fit_profiles
+from latentheads.contrib.heads.word_attention import WordAttention
+
+LEAST_ERROR = 0.5
+"""Smallest scale of the error of labels, in positions: boundaries are whole positions."""
+
+JUMPS = 50.0
+"""Jumps that the prior of their distribution counts as."""
+
+
+@dataclass(frozen=True)
+class BoundaryModel:
+    """p(attention, boundaries, labels) of an example.
+
+    Attributes:
+        profiles: The profile of each head.
+        chain: The prior of boundaries.
+        chosen: The heads whose attention is in the model, for each kind of boundary.
+        error: Scale of the Laplace error of labels, for each kind of boundary.
+        shift: Labels less boundaries, in positions, for each kind of boundary.
+    """
+
+    profiles: Profiles
+    chain: BoundaryChain
+    chosen: Bool[Tensor, "kind head"]
+    error: Float[Tensor, " kind"]
+    shift: Float[Tensor, " kind"]
+
+    def emissions(
+        self, attention: WordAttention, with_labels: bool = True
+    ) -> Float[Tensor, "boundary position"]:
+        """Log-likelihood of attention and labels for each boundary at each position.
+
+        Args:
+            attention: Attention of an example.
+            with_labels: Whether its labels are observed.
+        """
+        scores = attention.weights.new_zeros(self.chain.kinds, *attention.weights.shape[1:])
+        for kind, chosen in enumerate(self.chosen):
+            if chosen.any():  # no Fourier transform of nothing
+                seen = replace(attention, weights=attention.weights[chosen])
+                scores[kind] = self.profiles.select(kind, chosen).emissions(seen)[0].sum(0)
+        if with_labels:
+            scores = scores + self.label_log_probs(attention)
+        return scores.transpose(0, 1).flatten(0, 1)
+
+    def label_log_probs(self, attention: WordAttention) -> Float[Tensor, "kind word position"]:
+        """Log-density of each label for a boundary anywhere; 0 where there is none."""
+        distance = label_distances(self, attention)
+        error = self.error[:, None, None]
+        return (-distance.abs() / error - (2 * error).log()).nan_to_num(0.0)
+
+    def posterior(self, attention: WordAttention, with_labels: bool = True) -> ChainPosterior:
+        """The exact posterior of the boundaries of an example."""
+        return chain_posterior(self.chain, self.emissions(attention, with_labels))
+
+    def restrict(self, views: Bool[Tensor, " head"]) -> BoundaryModel:
+        """The model of some heads alone."""
+        profiles = replace(
+            self.profiles,
+            weights=self.profiles.weights[:, views],
+            background=self.profiles.background[:, views],
+            follows=self.profiles.follows[:, views],
+        )
+        return replace(self, profiles=profiles, chosen=self.chosen[:, views])
+
+    def marginals(self, posterior: ChainPosterior) -> Float[Tensor, "kind word position"]:
+        """The posterior of boundaries by kind and word."""
+        return posterior.marginals.unflatten(0, (-1, self.chain.kinds)).transpose(0, 1)
+
+
+def label_distances(
+    model: BoundaryModel, attention: WordAttention
+) -> Float[Tensor, "kind word position"]:
+    """Labels less shifted boundaries; not a number where there is no label."""
+    labels = torch.stack([attention.starts, attention.ends])[: model.chain.kinds]
+    positions = torch.arange(attention.positions) + 0.5  # a boundary is somewhere in its position
+    return labels[..., None] - positions - model.shift[:, None, None]
+
+
+@dataclass(frozen=True)
+class EmStep:
+    """A step of expectation-maximisation.
+
+    Attributes:
+        model: The model after it.
+        log_joint: Log evidence of all examples plus log prior of the parameters, before it.
+        marginals: The posterior of the boundaries of each example before it.
+    """
+
+    model: BoundaryModel
+    log_joint: Tensor
+    marginals: Sequence[Float[Tensor, "kind word position"]]
+
+
+def em_step(model: BoundaryModel, examples: Sequence[WordAttention], prior: float = 1.0) -> EmStep:
+    """One step of expectation-maximisation; ``log_joint`` never falls.
+
+    Args:
+        model: The model before.
+        examples: Examples, with or without labels.
+        prior: Observations that the prior of each parameter counts as.
+    """
+    posteriors = [model.posterior(example) for example in examples]
+    marginals = [model.marginals(posterior) for posterior in posteriors]
+    evidence = torch.stack([posterior.log_evidence for posterior in posteriors]).sum()
+    jumps = torch.stack([posterior.jumps for posterior in posteriors]).sum(0)
+    updated = maximise(model, examples, marginals, jumps, prior)
+    return EmStep(updated, evidence + log_prior(model, prior), marginals)
+
+
+def maximise(
+    model: BoundaryModel,
+    examples: Sequence[WordAttention],
+    marginals: Sequence[Float[Tensor, "kind word position"]],
+    jumps: Float[Tensor, "kind jump"] | None = None,
+    prior: float = 1.0,
+) -> BoundaryModel:
+    """The model of the highest expected log joint.
+
+    Args:
+        model: The model before.
+        examples: Examples.
+        marginals: Posterior of the boundaries of each.
+        jumps: Expected jumps; None: their distribution stays.
+        prior: Observations that the prior of each parameter counts as.
+    """
+    counts = empty_counts(model.profiles)
+    for example, marginal in zip(examples, marginals, strict=True):
+        counts.add(model.profiles, example, marginal)
+    chain = model.chain
+    if jumps is not None:
+        observed = jumps + JUMPS * prior * chain.base.exp()
+        chain = replace(chain, jumps=(observed / observed.sum(-1, keepdim=True)).log())
+    error = _fit_error(model, examples, marginals, prior)
+    return replace(
+        model, profiles=fit_profiles(model.profiles, counts, prior), chain=chain, error=error
+    )
+
+
+def _fit_error(
+    model: BoundaryModel,
+    examples: Sequence[WordAttention],
+    marginals: Sequence[Tensor],
+    prior: float,
+) -> Float[Tensor, " kind"]:
+    """The scale of the error of labels."""
+    total = torch.full_like(model.error, prior)
+    number = torch.full_like(model.error, prior)
+    for example, marginal in zip(examples, marginals, strict=True):
+        distance = label_distances(model, example).abs()
+        total = total + (marginal * distance).nansum((1, 2))
+        number = number + distance[..., 0].isfinite().sum(1)
+    return (total / number).clamp(min=LEAST_ERROR)
+
+
+def log_prior(model: BoundaryModel, prior: float = 1.0) -> Float[Tensor, ""]:
+    """Log prior of the parameters, up to a constant; expectation-maximisation climbs with it.
+
+    Args:
+        model: The model.
+        prior: Observations that the prior of each parameter counts as.
+    """
+    profiles = model.profiles
+    shares = (profiles.background, profiles.follows)
+    return prior * (
+        profiles.weights.log().mean(-1).sum()
+        + JUMPS * (model.chain.base.exp() * model.chain.jumps).sum()
+        + sum((share.log() + (-share).log1p()).sum() for share in shares)
+        - (model.error.log() + 1 / model.error).sum()
+    )

@@ -1,0 +1,70 @@
+"""Lists of alignment heads in the formats of programs that take them."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from latentheads.contrib.heads.word_attention import Head
+
+
+def to_generation_config(heads: Sequence[Head]) -> list[list[int]]:
+    """``generation_config.alignment_heads`` of ``transformers``.
+
+    CTranslate2 (faster-whisper) has the same list under ``alignment_heads`` in its ``config.json``.
+
+    Args:
+        heads: Layer and index of each head.
+    """
+    return [[layer, head] for layer, head in sorted(heads)]
+
+
+def to_whisper_cpp(heads: Sequence[Head], name: str = "custom") -> str:
+    """The list that whisper.cpp has for each network, to give as ``WHISPER_AHEADS_CUSTOM``.
+
+    Args:
+        heads: Layer and index of each head.
+        name: What ends the name of the list.
+    """
+    pairs = ", ".join(f"{{{layer}, {head}}}" for layer, head in sorted(heads))
+    return f"static const whisper_ahead g_aheads_{name}[] = {{ {pairs} }};"
+
+
+def to_openai(heads: Sequence[Head], shape: tuple[int, int]) -> bytes:
+    """What ``set_alignment_heads`` of OpenAI's Whisper takes.
+
+    Args:
+        heads: Layer and index of each head.
+        shape: Layers, and heads of each.
+    """
+    mask = np.zeros(shape, bool)
+    mask[tuple(zip(*heads))] = True
+    return base64.b85encode(gzip.compress(mask.tobytes(), mtime=0))
+
+
+def to_nllw(
+    scores: Mapping[Head, float], shape: tuple[int, int], model: str, direction: str
+) -> dict[str, Any]:
+    """The JSON of NoLanguageLeftWaiting (AlignAtt), best head first.
+
+    Args:
+        scores: The score of each head that is listed, here its probability.
+        shape: Layers, and heads of each.
+        model: The name of the network.
+        direction: Source and target, as ``en-de``.
+    """
+    ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+    return {
+        "model": model,
+        "language_pair": direction,
+        "direction": direction,
+        "num_layers": shape[0],
+        "num_heads": shape[1],
+        "token_alignment_heads": [
+            {"layer": layer, "head": head, "ts": round(score, 4)} for (layer, head), score in ranked
+        ],
+    }

@@ -1,0 +1,176 @@
+"""How the heads of cross-attention attend while each word of a forced target is predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from latentheads.contrib.hf.addresses import find_heads
+
+Head = tuple[int, int]
+"""The layer and the index of a head, both from 0."""
+
+
+@dataclass(frozen=True)
+class ForcedExample:
+    """A source, and the target that the decoder is forced to produce.
+
+    Attributes:
+        inputs: Tensors that the encoder is called with, of one sequence: ``input_features`` of
+            speech, ``input_ids`` and ``attention_mask`` of text.
+        tokens: Decoder tokens, from the start token to the end token.
+        words: For each word the index of its first token, and that behind its last one.
+        length: Positions of the encoder that are no padding; None: all.
+        starts: Position at which each word starts; None, or not a number for a word, where
+            it is not known. It need not be whole: .5 is the middle of the first position.
+        ends: Position at which each word ends.
+        energy: Energy of a sound at each position, on any scale that grows with it; without labels
+            it shows where words start.
+    """
+
+    inputs: Mapping[str, Tensor]
+    tokens: Sequence[int]
+    words: Sequence[tuple[int, int]]
+    length: int | None = None
+    starts: Sequence[float] | None = None
+    ends: Sequence[float] | None = None
+    energy: Float[Tensor, " position"] | None = None
+
+
+@dataclass(frozen=True)
+class WordAttention:
+    """Attention at every word of an example, in several views.
+
+    Attributes:
+        weights: A view is a head and a query: all heads by the query that predicts the word's first
+            token, then all heads by the query whose input is its last token.
+        starts: Position at which each word starts; not a number where it is not known.
+        ends: Position at which each word ends.
+        energy: Energy of a sound at each position.
+    """
+
+    weights: Float[Tensor, "view word position"]
+    starts: Float[Tensor, " word"]
+    ends: Float[Tensor, " word"]
+    energy: Float[Tensor, " position"] | None = None
+
+    @property
+    def positions(self) -> int:
+        """Number of positions."""
+        return self.weights.shape[-1]
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether any boundary is known."""
+        return bool(torch.cat([self.starts, self.ends]).isfinite().any())
+
+    def without_labels(self) -> WordAttention:
+        """The same with no boundary known."""
+        unknown = torch.full_like(self.starts, torch.nan)
+        return replace(self, starts=unknown, ends=unknown)
+
+    def restrict(self, views: Bool[Tensor, " view"]) -> WordAttention:
+        """The same in some views alone."""
+        return replace(self, weights=self.weights[views])
+
+
+def get_cross_heads(network: Any) -> list[Head]:
+    """The heads of cross-attention, in the order of :func:`record_cross_attention`."""
+    blocks = [a.block for a in find_heads(network) if a.block.attention_type == "decoder-cross"]
+    if not blocks:
+        raise ValueError(f"{type(network).__name__} has no cross-attention")
+    return [(block.layer, head) for block in blocks for head in range(block.heads)]
+
+
+@torch.no_grad()
+def record_cross_attention(
+    network: Any, example: ForcedExample
+) -> Float[Tensor, "head token position"]:
+    """Attention weights of the query that predicts each token but the first.
+
+    Args:
+        network: An encoder-decoder of ``transformers``.
+        example: Source and target.
+    """
+    device = network.device
+    tokens = torch.tensor([list(example.tokens)], device=device)
+    inputs = {name: value.to(device) for name, value in example.inputs.items()}
+    mask = {name: inputs[name] for name in ("attention_mask",) if name in inputs}
+    encoded = network.get_encoder()(**inputs)
+    with _eager_attention(network):
+        output = network(
+            encoder_outputs=encoded,
+            decoder_input_ids=tokens[:, :-1],
+            output_attentions=True,
+            use_cache=False,
+            return_dict=True,
+            **mask,
+        )
+    weights = torch.cat([layer[0] for layer in output.cross_attentions])
+    return weights[..., : example.length]
+
+
+def to_word_attention(
+    weights: Float[Tensor, "head token position"], example: ForcedExample
+) -> WordAttention:
+    """The attention of words, given that of tokens.
+
+    Args:
+        weights: What :func:`record_cross_attention` returns.
+        example: Its example.
+    """
+    # row i has token i as its input, and predicts token i + 1
+    predicts = [weights[:, first - 1] for first, _ in example.words]
+    reads = [weights[:, min(behind, weights.shape[1]) - 1] for _, behind in example.words]
+    views = torch.cat([torch.stack(predicts, 1), torch.stack(reads, 1)]).double()
+    starts, ends = (_to_labels(given, len(predicts)) for given in (example.starts, example.ends))
+    energy = None if example.energy is None else torch.as_tensor(example.energy).double()
+    return WordAttention(views, starts, ends, energy)
+
+
+def _to_labels(given: Sequence[float] | None, words: int) -> Float[Tensor, " word"]:
+    return torch.tensor([torch.nan] * words if given is None else given, dtype=torch.float64)
+
+
+def record_word_attention(network: Any, example: ForcedExample) -> WordAttention:
+    """Attention of every head of cross-attention at every word of an example."""
+    check_example(example)
+    return to_word_attention(record_cross_attention(network, example), example)
+
+
+def check_example(example: ForcedExample) -> None:
+    """Raises a ValueError if words are no spans of tokens in order, or have too few labels."""
+    last = 1
+    for index, (first, behind) in enumerate(example.words):
+        if not last <= first < behind <= len(example.tokens):
+            raise ValueError(
+                f"word {index} must be a span of tokens from {last} to {len(example.tokens)}, in "
+                f"order, got ({first}, {behind})"
+            )
+        last = behind
+    if not example.words:
+        raise ValueError("an example must have words")
+    for name in ("starts", "ends"):
+        labels = getattr(example, name)
+        if labels is not None and len(labels) != len(example.words):
+            raise ValueError(
+                f"{name} must have a position for each of {len(example.words)} words, got "
+                f"{len(labels)}"
+            )
+
+
+@contextmanager
+def _eager_attention(network: Any) -> Iterator[None]:
+    """Attention that returns its weights, which fused kernels do not."""
+    before = network.config._attn_implementation
+    network.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        network.set_attn_implementation(before)

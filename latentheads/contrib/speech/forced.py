@@ -1,0 +1,72 @@
+"""Sound and the words that are said in it, as Whisper is forced to say them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from latentheads.contrib.heads.word_attention import ForcedExample
+
+STEP = 0.02
+"""Seconds of a position of Whisper's encoder."""
+
+
+def make_forced_example(
+    processor: Any,
+    samples: Float[np.ndarray, " sample"],
+    words: Sequence[str],
+    starts: Sequence[float] | None = None,
+    ends: Sequence[float] | None = None,
+) -> ForcedExample:
+    """An example for :func:`latentheads.alignment_heads`, with ``step=0.02``.
+
+    Args:
+        processor: A ``WhisperProcessor``.
+        samples: At most 30 seconds of sound, at the processor's rate.
+        words: The words that are said, with their punctuation.
+        starts: Seconds at which words start, if they are known.
+        ends: Seconds at which words end, if they are known.
+
+    Raises:
+        ValueError: There is too much sound, or no word.
+    """
+    tokenizer, extractor = processor.tokenizer, processor.feature_extractor
+    rate = extractor.sampling_rate
+    seconds = len(samples) / rate
+    if seconds > extractor.chunk_length:
+        raise ValueError(
+            f"sound must have at most {extractor.chunk_length} seconds, got {seconds:.1f}"
+        )
+    if not words:
+        raise ValueError("words must not be empty")
+    prompt = [token for token in tokenizer("")["input_ids"] if token != tokenizer.eos_token_id]
+    tokens, spans = list(prompt), []
+    for word in words:
+        first = len(tokens)
+        tokens += tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
+        spans.append((first, len(tokens)))
+    features = extractor(samples, sampling_rate=rate, return_tensors="pt").input_features
+    length = math.ceil(seconds / STEP)
+    return ForcedExample(
+        {"input_features": features},
+        [*tokens, tokenizer.eos_token_id],
+        spans,
+        length,
+        _to_positions(starts),
+        _to_positions(ends),
+        _energy(features, length),
+    )
+
+
+def _to_positions(seconds: Sequence[float] | None) -> list[float] | None:
+    return None if seconds is None else [value / STEP for value in seconds]
+
+
+def _energy(features: Float[Tensor, "1 band frame"], length: int) -> Float[Tensor, " position"]:
+    """The mean of the log of the bands, of the two frames of each position."""
+    return features[0].double().mean(0).unflatten(0, (-1, 2)).mean(1)[:length]

@@ -1,0 +1,145 @@
+"""Words of a sound with their times and intervals: as JSON, subtitles, or a TextGrid of Praat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.signal import resample_poly
+
+from latentheads.contrib.heads.alignment_heads import BoundaryTimes
+from latentheads.contrib.speech.waveform import Waveform
+
+
+@dataclass(frozen=True)
+class WordTime:
+    """A word with its times, in seconds.
+
+    Attributes:
+        word: The word.
+        start: When it starts.
+        low: Lower end of the interval of its start.
+        high: Upper end of it.
+        end: When it ends: where the next one starts, unless ends were learned.
+    """
+
+    word: str
+    start: float
+    low: float
+    high: float
+    end: float
+
+
+def to_word_times(
+    words: Sequence[str], times: dict[str, BoundaryTimes], duration: float
+) -> list[WordTime]:
+    """The words of a sound with the times that alignment heads gave them.
+
+    Args:
+        words: The words.
+        times: What :meth:`~latentheads.contrib.heads.AlignmentHeads.times` returns.
+        duration: Seconds of the sound.
+    """
+    starts = times["starts"]
+    # intervals may reach beyond the sound, and times of a word may not go back
+    start = np.maximum.accumulate(starts.median.clamp(0, duration).numpy())
+    ends = times["ends"].median.numpy() if "ends" in times else np.append(start[1:], duration)
+    ends = np.clip(ends, start, np.append(start[1:], duration))
+    columns = (start, starts.low.clamp(min=0), starts.high.clamp(max=duration), ends)
+    rows = np.round(np.stack([np.asarray(column) for column in columns], 1), 3).tolist()
+    return [WordTime(word, *row) for word, row in zip(words, rows, strict=True)]
+
+
+def to_json(words: Sequence[WordTime], duration: float) -> str:
+    """A list of objects with word, start, low, high and end."""
+    return json.dumps([asdict(word) for word in words], ensure_ascii=False, indent=1) + "\n"
+
+
+def to_srt(words: Sequence[WordTime], duration: float) -> str:
+    """Subtitles, one for each word."""
+    entries = (
+        f"{index}\n{_clock(word.start)} --> {_clock(word.end)}\n{word.word}\n"
+        for index, word in enumerate(words, 1)
+    )
+    return "\n".join(entries)
+
+
+def _clock(seconds: float) -> str:
+    minutes, milliseconds = divmod(round(1000 * seconds), 60_000)
+    hours, minutes = divmod(minutes, 60)
+    whole, rest = divmod(milliseconds, 1000)
+    return f"{hours:02}:{minutes:02}:{whole:02},{rest:03}"
+
+
+def to_textgrid(words: Sequence[WordTime], duration: float) -> str:
+    """A tier of words, and a tier of points at their starts, each with its interval."""
+    spans: list[tuple[float, float, str]] = []
+    last = 0.0
+    for word in words:
+        if word.end > word.start:  # an interval of Praat has a length
+            spans += [(last, word.start, "")] if word.start > last else []
+            spans.append((word.start, word.end, word.word))
+            last = word.end
+    spans += [(last, duration, "")] if duration > last else []
+    lines = [
+        'File type = "ooTextFile"\nObject class = "TextGrid"\n',
+        f"xmin = 0\nxmax = {duration}\ntiers? <exists>\nsize = 2\nitem []:",
+        f'    item [1]:\n        class = "IntervalTier"\n        name = "words"\n'
+        f"        xmin = 0\n        xmax = {duration}\n        intervals: size = {len(spans)}",
+    ]
+    lines += [
+        f"        intervals [{index}]:\n            xmin = {first}\n            xmax = {behind}\n"
+        f"            text = {_quote(text)}"
+        for index, (first, behind, text) in enumerate(spans, 1)
+    ]
+    lines.append(
+        f'    item [2]:\n        class = "TextTier"\n        name = "starts"\n'
+        f"        xmin = 0\n        xmax = {duration}\n        points: size = {len(words)}"
+    )
+    lines += [
+        f"        points [{index}]:\n            number = {word.start}\n"
+        f"            mark = {_quote(f'{word.low} to {word.high}')}"
+        for index, word in enumerate(words, 1)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+FORMATS: dict[str, Callable[[Sequence[WordTime], float], str]] = {
+    "json": to_json,
+    "srt": to_srt,
+    "TextGrid": to_textgrid,
+}
+"""How words with times are written, by the ending of the file."""
+
+
+def resample(sound: Waveform, rate: int) -> Float[np.ndarray, " sample"]:
+    """The samples of a sound at another rate, the loudest of size 1 at most."""
+    common = np.gcd(rate, sound.sample_rate)
+    samples = resample_poly(sound.samples, rate // common, sound.sample_rate // common)
+    return (samples / max(1.0, float(np.abs(samples).max(initial=0)))).astype(np.float32)
+
+
+def transcribe_words(
+    network: Any, processor: Any, samples: Float[np.ndarray, " sample"]
+) -> list[str]:
+    """The words that Whisper hears.
+
+    Args:
+        network: A ``WhisperForConditionalGeneration``.
+        processor: Its ``WhisperProcessor``.
+        samples: At most 30 seconds of sound, at the processor's rate.
+    """
+    extractor = processor.feature_extractor
+    features = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="pt")
+    with torch.no_grad():
+        tokens = network.generate(features.input_features.to(network.dtype))
+    return processor.batch_decode(tokens, skip_special_tokens=True)[0].split()

@@ -1,0 +1,128 @@
+"""Sound files in, words with times out: a tiny Whisper of a folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from scipy.io import wavfile
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from latentheads.contrib.speech.forced import STEP, make_forced_example
+from tests.experiments.programs import assert_one_line, inside
+
+SECONDS = 2
+
+
+def _save_processor(folder: Path) -> Any:
+    vocabulary = {"<|end|>": 0, "<|start|>": 1, "Ġa": 2, "Ġb": 3, "<|none|>": 4, "Ġc": 5}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, "<|none|>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    ends = [("<|start|>", 1), ("<|end|>", 0)]
+    tokenizer.post_processor = processors.TemplateProcessing("<|start|> $A <|end|>", None, ends)
+    tokens = {"eos_token": "<|end|>", "pad_token": "<|end|>", "unk_token": "<|none|>"}
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens)
+    fast.save_pretrained(folder)
+    options = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(options | {"tokenizer_class": "PreTrainedTokenizerFast"})
+    )
+    extractor = transformers.WhisperFeatureExtractor(feature_size=5, chunk_length=SECONDS)
+    extractor.save_pretrained(folder)
+    return transformers.WhisperProcessor.from_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def whisper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whisper")
+    sizes = {"d_model": 6, "encoder_layers": 1, "decoder_layers": 2, "num_mel_bins": 5}
+    heads = {"encoder_attention_heads": 1, "decoder_attention_heads": 2}
+    places = {"max_source_positions": 50 * SECONDS, "max_target_positions": 16}
+    ends = {f"{name}_token_id": 0 for name in ("pad", "bos", "eos")}
+    torch.manual_seed(0)
+    config = transformers.WhisperConfig(
+        vocab_size=6, encoder_ffn_dim=5, decoder_ffn_dim=5, **sizes, **heads, **places, **ends
+    )
+    config.decoder_start_token_id = 1
+    transformers.WhisperForConditionalGeneration(config).save_pretrained(folder)
+    _save_processor(folder)
+    return folder
+
+
+@pytest.fixture
+def sounds(tmp_path: Path) -> list[str]:
+    random = np.random.default_rng(0)
+    for name in ("one", "two"):
+        samples = random.standard_normal(12000) * np.linspace(0, 3000, 12000)
+        wavfile.write(tmp_path / f"{name}.wav", 8000, samples.astype(np.int16))
+        (tmp_path / f"{name}.txt").write_text("a b\nc")
+    return [str(tmp_path / "one.wav"), str(tmp_path / "two.wav")]
+
+
+def test_words_have_times_in_order(whisper: Path, sounds: list[str]) -> None:
+    done = inside("word_times.py", str(whisper), *sounds)
+    assert (done.returncode, done.stdout) == (0, "")
+    for sound in sounds:
+        words = json.loads(Path(sound).with_suffix(".json").read_text())
+        assert [word["word"] for word in words] == ["a", "b", "c"]
+        times = [time for word in words for time in (word["start"], word["end"])]
+        assert times == sorted(times)
+        assert times[0] >= 0
+        assert times[-1] <= 1.5
+        assert all(word["low"] <= word["start"] <= word["high"] for word in words)
+
+
+def test_subtitles_and_tiers_hold_the_words(whisper: Path, sounds: list[str]) -> None:
+    for ending in ("srt", "TextGrid"):
+        assert inside("word_times.py", str(whisper), sounds[0], "--format", ending).returncode == 0
+    subtitles = Path(sounds[0]).with_suffix(".srt").read_text()
+    assert re.match(r"1\n00:00:0\d,\d{3} --> 00:00:0\d,\d{3}\na\n\n2\n", subtitles)
+    grid = Path(sounds[0]).with_suffix(".TextGrid").read_text()
+    assert re.findall(r'text = "(\w)"', grid) == ["a", "b", "c"]
+    bounds = [float(value) for value in re.findall(r"^ {12}xm(?:in|ax) = (\S+)", grid, re.M)]
+    assert bounds[0] == 0  # intervals leave no gap
+    assert bounds[-1] == 1.5
+    assert bounds[1:-1:2] == bounds[2:-1:2]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("gone", "one.wav"), "there is no folder gone"),
+        (("{whisper}", "one.wav", "--level", "2"), "--level must be between 0 and 1, got 2"),
+        (("{whisper}", "one.wav", "one.wav"), "one.json"),
+    ],
+)
+def test_what_cannot_be_timed_is_one_line(
+    whisper: Path,
+    sounds: list[str],
+    words: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(Path(sounds[0]).parent)
+    done = inside("word_times.py", *(word.format(whisper=whisper) for word in words))
+    assert_one_line(done, "word_times.py")
+    assert message in done.stderr
+    assert not list(Path().glob("*.json"))
+
+
+@pytest.mark.usefixtures("as_the_programs_do")
+def test_an_example_has_the_prompt_the_words_and_the_end(whisper: Path) -> None:
+    processor = transformers.WhisperProcessor.from_pretrained(whisper)
+    samples = np.linspace(-1, 1, 16000, dtype=np.float32)
+    example = make_forced_example(processor, samples, ["a", "b"], [0.1, 0.5])
+    assert example.tokens == [1, 2, 3, 0]
+    assert example.words == [(1, 2), (2, 3)]
+    assert example.length == 1 / STEP
+    assert example.starts == pytest.approx([5, 25])
+    assert example.energy is not None
+    assert len(example.energy) == 50
+    with pytest.raises(ValueError, match=r"at most 2 seconds, got 3\.0"):
+        make_forced_example(processor, np.tile(samples, 3), ["a"])

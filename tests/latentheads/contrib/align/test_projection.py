@@ -1,0 +1,84 @@
+"""Spans that are carried to the other language, and their probability by enumeration."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from latentheads.contrib.align.api import align, project
+from latentheads.contrib.align.projection import Span, spans_of_tags, tags_of_spans
+from tests.latentheads.contrib.align.tiny_chains import paths
+
+SOURCE = ["the red house", "the house", "a red book", "the book"]
+TARGET = ["das rote haus", "das haus", "ein rotes buch", "das buch"]
+
+
+def test_the_probability_of_a_span_is_the_share_of_links_that_stay_in_it() -> None:
+    aligner = align(SOURCE, TARGET).aligner
+    assert aligner is not None
+    spans = [[Span(1, 3, "THING")], [], [Span(0, 1), Span(1, 2)], []]
+    carried = project(SOURCE, TARGET, spans, aligner=aligner)
+    assert [len(line) for line in carried] == [1, 0, 2, 0]
+    new = aligner.read([(s.split(), t.split()) for s, t in zip(SOURCE, TARGET, strict=True)])
+    checked = 0
+    for batch in new.batches:
+        models = aligner.models(new, batch)
+        chains = models[0].posterior(batch), models[1].posterior(batch.reverse())
+        for row, index in enumerate(batch.indices):
+            for span, other in zip(spans[index], carried[index], strict=True):
+                assert other is not None
+                forward = share(chains[0], row, other, span, ends=True)
+                backward = share(chains[1], row, span, other, ends=False)
+                assert other.probability == pytest.approx((forward * backward) ** 0.5, abs=1e-12)
+                checked += 1
+    assert checked == 3
+    assert [(s.start, s.end, s.label) for s in carried[0] if s] == [(1, 3, "THING")]
+
+
+def share(chain: object, row: int, generated: Span, generating: Span, ends: bool) -> float:
+    """The share of all links in which a span is linked into another, and nothing else is."""
+    total = right = 0.0
+    for states, weight in paths(chain, row):  # type: ignore[arg-type]
+        total += weight
+        positions = chain.positions  # type: ignore[attr-defined]
+        links = [state - 1 if state < positions else None for state in states]
+        inside = range(generating.start, generating.end)
+        is_right = all(
+            link is None or (link in inside) == (generated.start <= word < generated.end)
+            for word, link in enumerate(links)
+        )
+        if ends:
+            both = links[generated.start], links[generated.end - 1]
+            is_right = is_right and None not in both
+        right += weight * is_right
+    return right / total
+
+
+def test_a_span_that_no_link_leads_from_is_none_and_a_wrong_one_is_named() -> None:
+    source, target = [*SOURCE, "house"], [*TARGET, ""]
+    assert project(source, target, [[]] * 4 + [[Span(0, 1)]]) == [[]] * 4 + [[None]]
+    with pytest.raises(ValueError, match=r"^line 1 has 3 words, and no Span\(start=1, end=4"):
+        project(SOURCE, TARGET, [[Span(1, 4)], [], [], []])
+    with pytest.raises(ValueError, match=r"^spans of 1 lines were given for 4 lines"):
+        project(SOURCE, TARGET, [[]])
+
+
+def test_tags_are_spans_and_spans_are_tags() -> None:
+    tags = ["O", "B-LOC", "I-LOC", "B-LOC", "I-PER", "O", "I-PER"]
+    spans = [Span(1, 3, "LOC"), Span(3, 4, "LOC"), Span(4, 5, "PER"), Span(6, 7, "PER")]
+    assert spans_of_tags(tags) == spans
+    assert tags_of_spans(spans, 7) == ["O", "B-LOC", "I-LOC", "B-LOC", "B-PER", "O", "B-PER"]
+    with pytest.raises(ValueError, match=r"^a tag must be O, B-LABEL or I-LABEL, got 'X-LOC'"):
+        spans_of_tags(["X-LOC"])
+
+
+def test_what_may_be_linked_to_anything_is_certain() -> None:
+    aligner = align(SOURCE, TARGET).aligner
+    assert aligner is not None
+    new = aligner.read([(SOURCE[0].split(), TARGET[0].split())])
+    (batch,) = new.batches
+    chain = aligner.models(new, batch)[0].posterior(batch)
+    everything = torch.ones(batch.target.shape[1], batch.source.shape[1], dtype=torch.bool)
+    assert chain.constrained_probability(0, everything) == pytest.approx(1)
+    nothing = chain.constrained_probability(0, ~everything)
+    assert nothing == pytest.approx(chain.unlinked_probability(0, range(4), range(1, 5)), abs=1e-12)

@@ -1,0 +1,97 @@
+"""Alignment heads of networks of transformers: the attention that is recorded, and the door."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import latentheads as lh
+from latentheads.contrib.heads.boundary_fit import FitOptions
+from latentheads.contrib.heads.word_attention import (
+    ForcedExample,
+    get_cross_heads,
+    record_cross_attention,
+    record_word_attention,
+)
+from tests.latentheads.contrib.hf.networks import FRAMES, bart, gpt2, whisper
+from tests.tiny import jiggle
+
+EXAMPLE = ForcedExample({"input_features": FRAMES[:1].double()}, [1, 3, 5, 7, 1], [(1, 3), (3, 4)])
+
+
+@pytest.fixture
+def network() -> Any:
+    return jiggle(whisper(), 0.3).double().eval()
+
+
+def test_recorded_attention_is_that_of_the_network(network: Any) -> None:
+    weights = record_cross_attention(network, EXAMPLE)
+    network.set_attn_implementation("eager")
+    tokens = torch.tensor([list(EXAMPLE.tokens)[:-1]])
+    output = network(
+        input_features=FRAMES[:1].double(), decoder_input_ids=tokens, output_attentions=True
+    )
+    expected = torch.cat([layer[0] for layer in output.cross_attentions])
+    torch.testing.assert_close(weights, expected)
+    assert get_cross_heads(network) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert len(weights) == 4
+    cut = record_cross_attention(network, replace(EXAMPLE, length=4))
+    torch.testing.assert_close(cut, expected[..., :4])
+
+
+def test_a_view_is_a_head_and_a_query(network: Any) -> None:
+    weights = record_cross_attention(network, EXAMPLE)
+    views = record_word_attention(network, EXAMPLE).weights
+    # tokens 1, 2 are the first word: query 0 predicts its first token, query 2 reads its last
+    torch.testing.assert_close(views[:4], weights[:, [0, 2]])
+    torch.testing.assert_close(views[4:], weights[:, [2, 3]])
+
+
+def test_text_has_attention_too() -> None:
+    inputs = {"input_ids": torch.tensor([[5, 6, 7]]), "attention_mask": torch.ones(1, 3).long()}
+    text = replace(EXAMPLE, inputs=inputs)
+    assert record_cross_attention(bart().eval(), text).shape[-1] == 3
+
+
+def test_a_teacher_gives_the_starts_that_are_not_known(network: Any) -> None:
+    options = FitOptions(views=1, rounds=1, steps=1, reach=2)
+    asked = []
+
+    def teach(example: ForcedExample) -> list[float]:
+        asked.append(example)
+        return [0.5, 3.5]
+
+    known = replace(EXAMPLE, starts=[0.5, 2.5])
+    heads = lh.alignment_heads(network, [EXAMPLE, known], teach, options=options)
+    assert len(asked) == 1
+    assert [a.starts.tolist() for a in heads.attentions] == [[0.5, 3.5], [0.5, 2.5]]
+    assert set(heads.align(network, EXAMPLE)) == {"starts"}
+    assert heads.probabilities.keys() == {(0, 0), (0, 1), (1, 0), (1, 1)}
+
+
+def test_ends_are_learned_where_one_is_known(network: Any) -> None:
+    known = replace(EXAMPLE, starts=[0.5, 2.5], ends=[2.0, torch.nan])
+    heads = lh.alignment_heads(network, [known])
+    assert set(heads.align(network, EXAMPLE)) == {"starts", "ends"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"words": [(2, 4), (3, 4)]}, r"word 1 must be a span of tokens from 4 to 5, in order"),
+        ({"words": [(0, 2)]}, r"word 0 must be a span of tokens from 1"),
+        ({"words": []}, "an example must have words"),
+        ({"starts": [1.0]}, "starts must have a position for each of 2 words, got 1"),
+    ],
+)
+def test_wrong_examples_are_refused(network: Any, changes: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        lh.alignment_heads(network, [replace(EXAMPLE, **changes)])
+
+
+def test_a_network_without_cross_attention_is_refused() -> None:
+    with pytest.raises(ValueError, match="GPT2LMHeadModel has no cross-attention"):
+        lh.alignment_heads(gpt2(), [EXAMPLE])

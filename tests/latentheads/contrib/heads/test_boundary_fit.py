@@ -1,0 +1,105 @@
+"""Planted heads are recovered, with their lags, with and without labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
+from latentheads.contrib.heads.boundary_anchor import anchor_shift, sound_onset
+from latentheads.contrib.heads.boundary_chain import noisy_quantiles, quantiles
+from latentheads.contrib.heads.boundary_fit import FitOptions
+from latentheads.contrib.heads.word_attention import WordAttention
+
+HEADS = [(0, 0), (0, 1), (1, 0), (1, 1)]
+LAGS = {1: -2, 3: 3}
+"""Planted lags of two heads; others attend anywhere."""
+
+OPTIONS = FitOptions(views=2, rounds=2, steps=2, reach=7, width=0.8)
+
+
+def _plant(seed: int, words: int = 5, positions: int = 53) -> WordAttention:
+    """Attention around the true starts of words; the energy rises where words start."""
+    random = torch.Generator().manual_seed(seed)
+    jumps = torch.randint(6, 11, (words,), generator=random)
+    starts = jumps.cumsum(0)
+    weights = 0.2 * torch.rand(8, words, positions, generator=random).double()
+    for head, lag in LAGS.items():
+        weights[head, range(words), starts + lag] += 20.0
+    sound = torch.zeros(positions, dtype=torch.float64)
+    for start in starts.tolist():
+        sound[start : start + 4] += torch.tensor([1.0, 2.0, 2.0, 1.0])
+    weights = weights / weights.sum(-1, keepdim=True)
+    return WordAttention(weights, starts + 0.25, torch.full((words,), torch.nan).double(), sound)
+
+
+def _fit(labelled: int, number: int = 6) -> AlignmentHeads:
+    examples = [_plant(seed) for seed in range(number)]
+    given = [e if i < labelled else e.without_labels() for i, e in enumerate(examples)]
+    return fit_alignment_heads(HEADS, given, step=0.5, options=OPTIONS)
+
+
+@pytest.mark.parametrize("labelled", [0, 1, 3])
+def test_planted_heads_and_lags_are_found(labelled: int) -> None:
+    heads = _fit(labelled)
+    tolerance = 0.4 if labelled else 0.7  # energy shows a shift up to a position
+    assert {h for h, p in heads.probabilities.items() if p > 0.5} == {(0, 1), (1, 1)}
+    rows = {row.head: row for row in heads.table()}
+    for index, lag in LAGS.items():
+        assert rows[HEADS[index]].lag == pytest.approx(0.5 * lag, abs=tolerance)
+        assert not rows[HEADS[index]].reads
+        low, high = rows[HEADS[index]].information[1:]
+        assert low <= rows[HEADS[index]].information[0] <= high
+    new = _plant(99)
+    times = heads.times(new.without_labels())["starts"]
+    torch.testing.assert_close(times.median, 0.5 * new.starts, atol=tolerance, rtol=0)
+    assert ((times.low < times.median) & (times.median < times.high)).all()
+    assert len(heads.sufficient()) == 1
+
+
+def test_a_wider_level_has_wider_intervals() -> None:
+    heads, new = _fit(3), _plant(98).without_labels()
+    narrow, wide = (heads.times(new, level)["starts"] for level in (0.5, 0.95))
+    assert (wide.low < narrow.low).all()
+    assert (narrow.high < wide.high).all()
+    torch.testing.assert_close(wide.median, narrow.median)
+
+
+def test_energy_anchors_starts_and_ends() -> None:
+    example = _plant(3)
+    marginals = torch.zeros(2, *example.weights.shape[1:], dtype=torch.float64)
+    index = torch.arange(len(example.starts))
+    starts = example.starts.long()
+    marginals[0, index, starts - 2] = 1.0
+    marginals[1, index, starts + 4 + 3] = 1.0  # sound has ended at + 4
+    assert anchor_shift([example], [marginals], 0) == pytest.approx(1.5, abs=1)
+    assert anchor_shift([example], [marginals], 1) == pytest.approx(-3.5, abs=1)
+    silent = replace(example, energy=None)
+    assert anchor_shift([silent], [marginals], 0) == 0.0
+    assert example.energy is not None
+    assert sound_onset(example.energy) == starts[0]
+
+
+def _uniform(positions: int) -> Tensor:
+    return torch.full((1, positions), 1 / positions, dtype=torch.float64)
+
+
+def test_quantiles_lie_within_positions() -> None:
+    levels = torch.tensor([0.05, 0.5, 0.95]).double()
+    torch.testing.assert_close(quantiles(_uniform(7), levels)[:, 0], 7 * levels)
+    point = torch.tensor([[0.0, 1.0, 0.0]]).double()
+    torch.testing.assert_close(quantiles(point, levels)[:, 0], 1 + levels)
+
+
+def test_an_error_is_that_of_laplace() -> None:
+    point = torch.zeros(1, 21, dtype=torch.float64)
+    point[0, 10] = 1.0
+    levels = torch.tensor([0.05, 0.5, 0.95]).double()
+    low, median, high = noisy_quantiles(point, 2.0, levels)[:, 0]
+    assert median == pytest.approx(10.5, abs=0.05)
+    # a Laplace error of scale 2 has its 5 % quantile at -2 log 10; the position adds little
+    assert median - low == pytest.approx(2 * torch.tensor(10.0).log().item(), abs=0.1)
+    assert high - median == pytest.approx(float(median - low), abs=0.01)

@@ -1,0 +1,66 @@
+"""Expectation-maximisation of profiles: exact, so that it climbs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Laplace
+
+from latentheads.contrib.heads.boundary_model import em_step
+from latentheads.contrib.heads.profiles import Profiles
+from tests.latentheads.contrib.heads.boundaries import make_attention, make_model
+
+
+def _draw_probs(profiles: Profiles, head: int, kind: int, boundary: int, positions: int) -> Tensor:
+    """The distribution of a draw of a head that follows, bump by bump."""
+    share = profiles.background[kind, head]
+    probs = torch.zeros(positions, dtype=torch.float64)
+    for lag, density in zip(
+        range(-profiles.reach, profiles.reach + 1), profiles.densities[kind, head]
+    ):
+        if 0 <= boundary + lag < positions:
+            probs[boundary + lag] += (1 - share) * density
+    return probs + share / positions
+
+
+def test_emissions_are_the_likelihood_of_the_draws() -> None:
+    model, attention = make_model(), make_attention()
+    profiles, positions = model.profiles, attention.positions
+    emissions = profiles.emissions(attention)
+    uniform = torch.tensor(1 / positions).double().log()
+    for kind, head, word, boundary in torch.cartesian_prod(*map(torch.arange, emissions.shape)):
+        draws = profiles.counts * attention.weights[head, word]
+        log_probs = _draw_probs(profiles, head, kind, int(boundary), positions).log()
+        rho = profiles.follows[kind, head]
+        ratio = (draws * (log_probs - uniform)).sum()
+        expected = (rho * ratio.exp() + 1 - rho).log()
+        torch.testing.assert_close(emissions[kind, head, word, boundary], expected)
+
+
+def test_labels_have_a_shifted_laplace_error() -> None:
+    model, attention = make_model(), make_attention()
+    log_probs = model.label_log_probs(attention)
+    expected = Laplace(2.5 + model.shift[0], model.error[0]).log_prob(attention.starts[0])
+    torch.testing.assert_close(log_probs[0, 0, 2], expected)
+    assert (log_probs[0, 1] == 0).all()  # no label
+
+
+@pytest.mark.parametrize("kinds", [1, 2])
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_step_never_lowers_the_log_joint(kinds: int, labelled: bool) -> None:
+    examples = [make_attention(seed, words, 7) for seed, words in ((2, 2), (3, 3))]
+    if not labelled:
+        unknown = torch.full_like
+        examples = [replace(e, starts=unknown(e.starts, torch.nan)) for e in examples]
+    model = make_model(kinds)
+    values = []
+    for _ in range(12):
+        step = em_step(model, examples, prior=0.3)
+        values.append(step.log_joint)
+        model = step.model
+    increases = torch.stack(values).diff()
+    assert (increases > -1e-9).all()
+    assert increases[0] > 1e-3

@@ -1,0 +1,33 @@
+"""Dynamic time warping is that of Whisper's own code."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from transformers.generation.utils import GenerateEncoderDecoderOutput
+from transformers.models.whisper import generation_whisper
+
+from latentheads.contrib.heads.dtw import dtw_starts, median_filter
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_starts_are_those_of_whisper(seed: int) -> None:
+    torch.manual_seed(seed)
+    heads, prompt, tokens, positions = [(0, 1), (2, 0)], 2, 5, 31
+    cross = tuple(torch.rand(1, 2, prompt + tokens, positions).softmax(-1) for _ in range(3))
+    whisper = SimpleNamespace(config=SimpleNamespace(decoder_layers=3, median_filter_width=7))
+    sequences = torch.zeros(1, prompt + tokens + 1).long()
+    outputs = GenerateEncoderDecoderOutput(cross_attentions=[cross], sequences=sequences)
+    times = generation_whisper.WhisperGenerationMixin._extract_token_timestamps(
+        whisper, outputs, heads, num_input_ids=prompt
+    )
+    weights = torch.stack([cross[layer][0, head, prompt:] for layer, head in heads])
+    np.testing.assert_allclose(dtw_starts(weights) * 0.02, times[0, prompt:-1], atol=1e-6)
+
+
+def test_few_positions_are_not_filtered() -> None:
+    values = torch.tensor([[3.0, 1.0, 2.0]])
+    assert torch.equal(median_filter(values, 7), values)
