@@ -66,7 +66,7 @@ def test_heads_of_two_layers_have_the_table_of_a_network() -> None:
 
 
 def test_the_temperature_makes_probabilities_frequencies() -> None:
-    """Spread 1: the mean of 10 benefits exceeds the penalty as a normal of spread 1/sqrt(10)."""
+    """Benefits with spread 1: the mean of 10 is normal, of spread 1/sqrt(10)."""
     torch.manual_seed(0)
     benefit = [
         0.1 + 0.3 * torch.randn(3) + torch.randn(400, 3, dtype=torch.float64) for _ in range(6)
