@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from inspect import signature
+from inspect import signature, unwrap
 from threading import local
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, get_args
@@ -56,7 +56,7 @@ def check(thing: Any) -> Any:
 
 def unchecked(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function as users call it: it says itself what is wrong with an argument."""
-    return _plain.get(function, function)
+    return _plain.get(unwrap(function), function)
 
 
 def begin_test(name: str) -> None:
