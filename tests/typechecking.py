@@ -56,7 +56,7 @@ def check(thing: Any) -> Any:
 
 def unchecked(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function as users call it: it says itself what is wrong with an argument."""
-    return _plain.get(unwrap(function), function)
+    return _plain.get(unwrap(getattr(function, "__func__", function)), function)
 
 
 def begin_test(name: str) -> None:
