@@ -25,8 +25,8 @@ OTHERS = {
 
 
 def results(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-    return found
+    record: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return record
 
 
 def own(size: int = 50_000, samples: range = SAMPLES) -> list[dict[str, Any]]:
@@ -34,8 +34,8 @@ def own(size: int = 50_000, samples: range = SAMPLES) -> list[dict[str, Any]]:
 
 
 def section(page: Page, heading: str) -> list[list[str]]:
-    (found,) = [part for part in page.sections if part.startswith(f"## {heading}")]
-    return rows_of(found)
+    (actual,) = [part for part in page.sections if part.startswith(f"## {heading}")]
+    return rows_of(actual)
 
 
 def percent(values: list[float]) -> str:

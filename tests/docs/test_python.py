@@ -84,7 +84,7 @@ def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     assert len(names["losses"]) == 3
     assert set(names["bound"].how.values()) == {"analytic"}
     assert "analytic" in capsys.readouterr().out
-    before = [each.clone() for each in names["guide"].parameters()]
+    before = [parameter.clone() for parameter in names["guide"].parameters()]
     run(loss, names)
     assert not all(map(torch.equal, before, names["guide"].parameters()))
     run(reading, names)
@@ -165,9 +165,9 @@ def test_a_latent_of_ones_own_is_summed_out_trained_and_decoded(
     assert len([line for line in code if not line.startswith(("import", "from"))]) <= 50
     names: dict[str, Any] = {}
     run(latent, names)
-    for said, here in (("sentences=500", "sentences=60, held_out=5"), ("steps=20", "steps=2")):
-        assert said in training
-        training = training.replace(said, here)
+    for text, here in (("sentences=500", "sentences=60, held_out=5"), ("steps=20", "steps=2")):
+        assert text in training
+        training = training.replace(text, here)
     run(training.replace("warmup_steps=5", "warmup_steps=1, quiet=True"), names)
     assert "exact log p" in capsys.readouterr().out
     model, batch = names["model"].double(), names["batch"]
@@ -223,9 +223,9 @@ def test_pairs_of_ones_own_are_trained_on_and_translated() -> None:
 
 
 def test_a_law_of_ones_own_is_a_prior_with_any_guide() -> None:
-    *_, law, _ = snippets("docs/guides.md")
+    *_, distribution, _ = snippets("docs/guides.md")
     names: dict[str, Any] = {}
-    run(law, names)
+    run(distribution, names)
     network, batch = Network(width=4, feed_forward=3, heads=2, layers=2), small_batch()
     model = Translation(13, 11, network, latents=[Logits(names["HeavyPrior"]())]).eval()
     torch.manual_seed(0)
@@ -262,13 +262,13 @@ def test_a_notebook_trains_opens_and_reads_a_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (script,) = README.blocks("python")
-    for said, here in (
+    for text, here in (
         ("sentences=5000", "sentences=60, held_out=5"),
         ("steps=500", "steps=2, samples=2"),
         ("width=64", "width=8"),
     ):
-        assert said in script
-        script = script.replace(said, here)
+        assert text in script
+        script = script.replace(text, here)
     run(script, {})
     assert "exact log p" in capsys.readouterr().out
     assert (tmp_path / "runs" / "mine" / "results.json").is_file()
@@ -276,10 +276,10 @@ def test_a_notebook_trains_opens_and_reads_a_run(
     names: dict[str, Any] = {"lh": lh}
     assert 'f"runs/{name}-seed0"' in every_way
     run(every_way.replace('f"runs/{name}-seed0"', '"runs/mine"'), names)
-    assert [each.name for each in names["reports"]] == ["mine", "mine"]
-    for said, here in (("head", "mine"), ("53", "3"), ("400", "2"), ("row=2", "row=1")):
-        assert said in heads
-        heads = heads.replace(said, here, 1)
+    assert [report.name for report in names["reports"]] == ["mine", "mine"]
+    for text, here in (("head", "mine"), ("53", "3"), ("400", "2"), ("row=2", "row=1")):
+        assert text in heads
+        heads = heads.replace(text, here, 1)
     run(heads, names)
     assert "decoder.1.cross, 2 samples" in names["figure"].get_suptitle()
 
@@ -342,8 +342,8 @@ def test_links_of_own_text_are_scored(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "test.links").write_text("0-0 1-2\n\n0-1\n")
-    found = [{(0, 0), (1, 1)}, set(), {(0, 1)}]
-    monkeypatch.setattr(lh.contrib.heads, "align", lambda run, sentences, translations: found)
+    actual = [{(0, 0), (1, 1)}, set(), {(0, 1)}]
+    monkeypatch.setattr(lh.contrib.heads, "align", lambda run, sentences, translations: actual)
     *_, script = snippets("docs/alignments.md")
     run(script, {"run": None, "sentences": ["a b", "", "c"], "translations": ["a b c", "", "d"]})
     assert capsys.readouterr().out == "AER 0.333, precision 0.667, recall 0.667\n"
