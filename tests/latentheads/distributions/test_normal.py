@@ -68,12 +68,16 @@ def test_divergences_of_blocks_at_once_are_those_of_each(particles: tuple[int, .
     for scale, prior, is_shifted in zip(scales, (1.0, 0.7, 1.0), (True, True, False), strict=True):
         location = c.scores + torch.randn_like(c.scores) if is_shifted else c.scores
         pair = NormalHeads(location, c, scale), NormalHeads(c.scores, c, prior)
-        pairs.append([law.expand([*particles, *law.batch_shape]) for law in pair])
+        pairs.append(
+            [distribution.expand([*particles, *distribution.batch_shape]) for distribution in pair]
+        )
     parts = [part for q, p in pairs if (part := parts_of_kl(q, p)) is not None]
-    at_once, each = stack_kls(parts), torch.stack([kl_divergence(q, p) for q, p in pairs])
-    torch.testing.assert_close(at_once, each, rtol=1e-13, atol=1e-13)
-    found, wanted = (torch.autograd.grad(kl.square().sum(), scales) for kl in (at_once, each))
-    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    at_once, stacked = stack_kls(parts), torch.stack([kl_divergence(q, p) for q, p in pairs])
+    torch.testing.assert_close(at_once, stacked, rtol=1e-13, atol=1e-13)
+    gradients, wanted = (
+        torch.autograd.grad(kl.square().sum(), scales) for kl in (at_once, stacked)
+    )
+    torch.testing.assert_close(gradients, wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", ["number", "scalar", "key", "sentence"])

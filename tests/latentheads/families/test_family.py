@@ -135,6 +135,6 @@ def test_divergence_from_the_scores_is_the_one_of_any_location(
         for kl in (kl_divergence(q, p), kl_divergence(same, p))
     ]
     assert q.squares is not None
-    assert law(replace(c, batch=None)).squares is None  # a prior: nothing asks for them
+    assert gaussian(replace(c, batch=None)).squares is None  # a prior: nothing asks for them
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
