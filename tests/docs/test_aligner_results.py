@@ -18,8 +18,8 @@ COLUMNS = (
 )
 SAMPLES = range(1)
 TEXTS = {
-    "English-Swedish": ("en-sv-0",),
-    "English-Romanian": ("en-ro-0",),
+    "English-Swedish": ("en-sv-0", "en-sv-3843"),
+    "English-Romanian": ("en-ro-0", "en-ro-4553"),
     "Hansards, test": ("hansards-5000",),
 }
 OTHERS = {
