@@ -35,7 +35,7 @@ from tests.tiny import sizes, small_batch
 
 SHOWN = {
     "README.md": 1,
-    "docs/align.md": 1,
+    "docs/align.md": 2,
     "docs/alignments.md": 3,
     "docs/api.md": 1,
     "docs/architecture.md": 1,
@@ -76,6 +76,13 @@ def test_two_texts_are_aligned() -> None:
     run(snippets("docs/align.md")[0], names)
     assert names["aligned"].links == [[(0, 0), (1, 1)]] * 3
     assert names["more"].links == [[(0, 0), (1, 1)]]
+
+
+@pytest.mark.usefixtures("as_the_programs_do")
+def test_spans_are_carried() -> None:
+    names: dict[str, Any] = {}
+    run(snippets("docs/align.md")[1], names)
+    assert 0 < names["carried"][0][0].probability <= 1
 
 
 def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(

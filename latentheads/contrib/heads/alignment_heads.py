@@ -250,11 +250,11 @@ def alignment_heads(
         options: How profiles are learned; None: starts alone, or starts and ends if any example
             has ends.
 
-    Example:
-        >>> heads = lh.alignment_heads(whisper, examples, step=0.02)
-        >>> heads.table()[:2]
-        [L2H4: P = 1.00, 2.2 nats, lag +0.04, L2H1: P = 1.00, 2.1 nats, lag -0.02]
-        >>> heads.align(whisper, example)["starts"].median
+    ::
+
+        heads = lh.alignment_heads(whisper, examples, step=0.02)
+        heads.table()[:2]  # [L2H1: P = 1.00, 3.3 nats, lag +0.08, L2H4: ...]
+        heads.align(whisper, example)["starts"].median
     """
     if not examples:
         raise ValueError("examples must not be empty")
