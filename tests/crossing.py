@@ -17,9 +17,9 @@ def cover_pairs(columns: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
     missing = {pair for row in crossings for pair in _pairs(row)}
     rows = []
     while missing:
-        row = max(crossings, key=lambda each: len(missing & _pairs(each)))
+        row = max(crossings, key=lambda crossing: len(missing & _pairs(crossing)))
         missing -= _pairs(row)
-        rows.append(tuple(column[place] for column, place in zip(columns, row, strict=True)))
+        rows.append(tuple(column[index] for column, index in zip(columns, row, strict=True)))
     return rows
 
 

@@ -28,14 +28,14 @@ def lowest(project: dict[str, Any]) -> dict[str, str]:
         ValueError: A package has no floor, or two.
     """
     extras = project.get("optional-dependencies", {}).values()
-    found: dict[str, str] = {}
-    for declared in [*project["dependencies"], *(each for extra in extras for each in extra)]:
-        said = FLOOR.fullmatch(declared)
-        if said is None:
+    actual: dict[str, str] = {}
+    for declared in [*project["dependencies"], *(item for extra in extras for item in extra)]:
+        match = FLOOR.fullmatch(declared)
+        if match is None:
             raise ValueError(f"{declared} must be a name, >= and a version")
-        if found.setdefault(said["name"], said["version"]) != said["version"]:
-            raise ValueError(f"{said['name']} has two floors")
-    return found
+        if actual.setdefault(match["name"], match["version"]) != match["version"]:
+            raise ValueError(f"{match['name']} has two floors")
+    return actual
 
 
 def read_project() -> dict[str, Any]:

@@ -47,9 +47,9 @@ class FarTensor(Tensor):
 
     @staticmethod
     def __new__(cls: type[FarTensor], near: Tensor) -> FarTensor:
-        place = {"strides": near.stride(), "storage_offset": near.storage_offset()}
+        index = {"strides": near.stride(), "storage_offset": near.storage_offset()}
         shape, kind = near.shape, near.dtype
-        return Tensor._make_wrapper_subclass(cls, shape, dtype=kind, device=NAME, **place)
+        return Tensor._make_wrapper_subclass(cls, shape, dtype=kind, device=NAME, **index)
 
     def __init__(self, near: Tensor) -> None:
         self.near = near
@@ -83,7 +83,7 @@ class SecondDevice(TorchDispatchMode):
     ) -> Any:
         options = dict(kwargs or {})
         given = list(_tensors((*args, *options.values())))
-        far = any(isinstance(each, FarTensor) for each in given)
+        far = any(isinstance(item, FarTensor) for item in given)
         if options.get("device") is not None:
             far = torch.device(options["device"]).type == NAME
             options["device"] = "cpu"
@@ -94,16 +94,16 @@ class SecondDevice(TorchDispatchMode):
             self._note_copy(given[1], far, len(args) > 2 and args[2])
         else:
             _check_devices(func, given)
-            if any(isinstance(each, FarTensor) for each in given) and _reads(func, given[1:]):
+            if any(isinstance(item, FarTensor) for item in given) and _reads(func, given[1:]):
                 self.waits.append(func.overloadpacket.__name__)
-        found = func(*map(near, args), **{name: near(each) for name, each in options.items()})
+        output = func(*map(near, args), **{name: near(option) for name, option in options.items()})
         if not far:
-            return found
-        found = _moved(found)
+            return output
+        output = _moved(output)
         return (
-            return_and_correct_aliasing(func, args, kwargs or {}, found)
+            return_and_correct_aliasing(func, args, kwargs or {}, output)
             if _aliases(func)
-            else found
+            else output
         )
 
     def forget(self) -> None:
@@ -126,11 +126,11 @@ class SecondDevice(TorchDispatchMode):
 
 def _tensors(given: Iterable[Any]) -> Iterator[Tensor]:
     """All tensors, also those in lists."""
-    for each in given:
-        if isinstance(each, Tensor):
-            yield each
-        elif isinstance(each, list | tuple):
-            yield from _tensors(each)
+    for item in given:
+        if isinstance(item, Tensor):
+            yield item
+        elif isinstance(item, list | tuple):
+            yield from _tensors(item)
 
 
 def near(value: Any) -> Any:
@@ -140,31 +140,31 @@ def near(value: Any) -> Any:
     return value.near if isinstance(value, FarTensor) else value
 
 
-def _moved(found: Any) -> Any:
+def _moved(actual: Any) -> Any:
     """What an operation gives, on the device."""
-    if isinstance(found, list | tuple):
-        return type(found)(map(_moved, found))
-    return FarTensor(found) if isinstance(found, Tensor) else found
+    if isinstance(actual, list | tuple):
+        return type(actual)(map(_moved, actual))
+    return FarTensor(actual) if isinstance(actual, Tensor) else actual
 
 
 @cache
 def _aliases(func: Any) -> bool:
     """Whether an operation changes what it is given, or gives a view of it."""
-    return any(each.alias_info is not None for each in func._schema.arguments)
+    return any(argument.alias_info is not None for argument in func._schema.arguments)
 
 
 def _check_devices(func: Any, given: list[Tensor]) -> None:
     """Refuses tensors of both devices, but for single numbers, as a GPU does."""
-    if any(each.device.type == NAME and not isinstance(each, FarTensor) for each in given):
+    if any(item.device.type == NAME and not isinstance(item, FarTensor) for item in given):
         raise RuntimeError(f"{func}: numbers of the CPU were written on the device, and waited for")
-    if len({each.device.type for each in given if each.ndim}) > 1:
-        shapes = [(each.device.type, tuple(each.shape)) for each in given]
+    if len({item.device.type for item in given if item.ndim}) > 1:
+        shapes = [(tensor.device.type, tuple(tensor.shape)) for tensor in given]
         raise RuntimeError(f"{func}: tensors of two devices, {shapes}")
 
 
 def _reads(func: Any, further: list[Tensor]) -> bool:
     """Whether an operation asks for a number, or for how many there are."""
-    chosen = func is aten.index.Tensor and any(each.dtype == torch.bool for each in further)
+    chosen = func is aten.index.Tensor and any(item.dtype == torch.bool for item in further)
     return chosen or func.overloadpacket in READS
 
 
@@ -196,8 +196,8 @@ class Gpu:
 
     name = "cuda"
 
-    def __init__(self, told: list[warnings.WarningMessage]) -> None:
-        self.told = told
+    def __init__(self, warning_messages: list[warnings.WarningMessage]) -> None:
+        self.told = warning_messages
 
     def forget(self) -> None:
         """Begins to note anew."""
@@ -205,7 +205,7 @@ class Gpu:
 
     def assert_waited(self, names: Sequence[str]) -> None:
         """The CPU has waited, if it should; for how much one operation waits is PyTorch's own."""
-        waits = [str(each.message) for each in self.told if "synchroniz" in str(each.message)]
+        waits = [str(item.message) for item in self.told if "synchroniz" in str(item.message)]
         assert bool(waits) == bool(names)
 
 
@@ -223,10 +223,10 @@ class _NoiseOfCPU(TorchDispatchMode):
         if "device" in options:
             options["device"] = "cpu"
         given = args if like is None else (torch.empty_like(like, device="cpu"), *args[1:])
-        found = func(*given, **options)
+        output = func(*given, **options)
         if like is not None and func.overloadpacket.__name__.endswith("_"):
-            return like.copy_(found, non_blocking=True)
-        return found.to(device, non_blocking=True)
+            return like.copy_(output, non_blocking=True)
+        return output.to(device, non_blocking=True)
 
 
 @contextmanager
@@ -238,10 +238,10 @@ def gpu(own_noise: bool = False) -> Iterator[Gpu]:
     """
     before = torch.cuda.get_sync_debug_mode()
     noise = nullcontext() if own_noise else _NoiseOfCPU()
-    with warnings.catch_warnings(record=True) as told, noise:
+    with warnings.catch_warnings(record=True) as caught, noise:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
-            yield Gpu(told)
+            yield Gpu(caught)
         finally:
             torch.cuda.set_sync_debug_mode(before)

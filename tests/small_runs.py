@@ -92,16 +92,16 @@ def describe(out: Path) -> dict[str, Any]:
 
 def train_all(folder: Path) -> dict[str, Any]:
     """Trains every run in a process of its own."""
-    speech, found = write_speech(folder / "speech-corpus"), {}
+    speech, actual = write_speech(folder / "speech-corpus"), {}
     for name, options in RUNS.items():
         out = folder / name
         words = f"{options} {SIZES}".replace("SPEECH", str(speech)).split()
         command = [sys.executable, str(HERE / "experiments" / "run.py"), *words, "--out", str(out)]
         environment = os.environ | {"PYTHONPATH": str(HERE)}  # this tree, not an installed one
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
-        found[name] = describe(out)
-        print(f"{name:18} test ELBO {found[name]['elbo']!r}", flush=True)
-    return found
+        actual[name] = describe(out)
+        print(f"{name:18} test ELBO {actual[name]['elbo']!r}", flush=True)
+    return actual
 
 
 def main() -> int:
@@ -111,17 +111,17 @@ def main() -> int:
     parser.add_argument("--compare", type=Path, help="a file that was written before")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = train_all(Path(folder))
+        figures = train_all(Path(folder))
     if options.write:
-        options.write.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-    before = json.loads(options.compare.read_text("utf-8")) if options.compare else found
+        options.write.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
+    before = json.loads(options.compare.read_text("utf-8")) if options.compare else figures
     changed = [
         f"{name}: {what}"
-        for name, values in found.items()
+        for name, values in figures.items()
         for what in values
         if before[name][what] != values[what]
     ]
-    print("\n".join(["changed:", *changed]) if changed else f"{len(found)} runs, all equal")
+    print("\n".join(["changed:", *changed]) if changed else f"{len(figures)} runs, all equal")
     return int(bool(changed))
 
 

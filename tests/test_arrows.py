@@ -16,13 +16,13 @@ MODULES = [
 
 def imported(path: Path) -> list[str]:
     """Every module that a file names in an import, wherever in it that stands."""
-    found: list[str] = []
+    lines: list[str] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            lines += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
-    return found
+            lines += [f"{node.module}.{alias.name}" for alias in node.names]
+    return lines
 
 
 def test_every_module_of_the_library_is_looked_at() -> None:
@@ -32,8 +32,8 @@ def test_every_module_of_the_library_is_looked_at() -> None:
 
 def test_no_module_of_the_library_imports_a_program_or_its_parser() -> None:
     outside = ("latentheads.experiments", "experiments", "jsonargparse", "argparse")
-    found = {path: [n for n in imported(path) if n.startswith(outside)] for path in MODULES}
-    assert not {path: names for path, names in found.items() if names}
+    actual = {path: [n for n in imported(path) if n.startswith(outside)] for path in MODULES}
+    assert not {path: names for path, names in actual.items() if names}
 
 
 def test_nothing_that_the_wheel_holds_imports_a_study() -> None:

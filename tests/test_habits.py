@@ -35,7 +35,9 @@ def test_every_file_is_yaml(path: Any) -> None:
 def test_every_python_that_is_declared_is_tested() -> None:
     pattern = re.compile(r"Programming Language :: Python :: (3\.\d+)")
     declared = [
-        found[1] for each in read_project()["classifiers"] if (found := pattern.match(each))
+        match[1]
+        for classifier in read_project()["classifiers"]
+        if (match := pattern.match(classifier))
     ]
     tested = load("ci.yml")["jobs"]["test"]["strategy"]["matrix"]["python"]
     assert tested == declared
@@ -45,7 +47,7 @@ def test_every_python_that_is_declared_is_tested() -> None:
 def test_every_target_that_a_workflow_makes_is_there() -> None:
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     made = {
-        found[1] for line in commands_of(load("ci.yml")) if (found := re.match(r"make (\w+)", line))
+        match[1] for line in commands_of(load("ci.yml")) if (match := re.match(r"make (\w+)", line))
     }
     assert made == {"test", "lowest", "docs"}
     assert made <= targets

@@ -39,8 +39,8 @@ def test_neither_the_library_nor_a_program_loads_what_it_may_not_need() -> None:
 
 def test_no_file_of_tests_is_imported_by_another() -> None:
     for file in (ROOT / "tests").rglob("*.py"):
-        found = re.search(r"^from tests[\w.]*\.test_\w+", file.read_text("utf-8"), re.MULTILINE)
-        assert found is None, f"{file}: {found}"
+        match = re.search(r"^from tests[\w.]*\.test_\w+", file.read_text("utf-8"), re.MULTILINE)
+        assert match is None, f"{file}: {match}"
 
 
 @pytest.mark.parametrize("name", ["models", "models.translation", "guides.cascaded", "experiments"])

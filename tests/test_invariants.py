@@ -89,8 +89,8 @@ def test_1_point_prior_is_the_transformer_encoder_layer(norm: Any) -> None:
         getattr(theirs, name).load_state_dict(module.state_dict())
     x = torch.randn(2, KEYS, WIDTH)
     valid = torch.arange(KEYS) < torch.tensor([7, 4])[:, None]
-    found, _ = ours(x, AttentionMask(valid, valid, dtype=torch.float64), (None, None))
-    assert torch.allclose(found, theirs(x, src_key_padding_mask=~valid), atol=1e-12)
+    actual, _ = ours(x, AttentionMask(valid, valid, dtype=torch.float64), (None, None))
+    assert torch.allclose(actual, theirs(x, src_key_padding_mask=~valid), atol=1e-12)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -115,9 +115,9 @@ def test_1_point_prior_is_the_transformer_decoder_layer(norm: Any) -> None:
     valid = torch.arange(KEYS) < torch.tensor([7, 4])[:, None]
     earlier = AttentionMask(torch.ones(2, QUERIES).bool(), dtype=torch.float64)
     memory_mask = full_mask(valid[:, None].expand(2, QUERIES, KEYS))
-    found, _ = ours(x, earlier, (None, None), memory, memory_mask)
+    actual, _ = ours(x, earlier, (None, None), memory, memory_mask)
     expected = theirs(x, memory, tgt_mask=~causal(QUERIES), memory_key_padding_mask=~valid)
-    assert torch.allclose(found, expected, atol=1e-12)
+    assert torch.allclose(actual, expected, atol=1e-12)
 
 
 @pairwise(form=FORMS, objective=["Trace_ELBO", "Head_ELBO", "terms"], validation=[True, False])
@@ -170,7 +170,7 @@ def test_4_each_divergence_is_its_closed_form_at_every_pair(
     guide = attach(form, model)
     model_trace, guide_trace = traces(model, guide, batch)
     tape.rewind()
-    found = terms(model, guide, batch).kl
+    kl = terms(model, guide, batch).kl
     for block in model.blocks:
         q, p = (trace.nodes[block.site()]["fn"] for trace in (guide_trace, model_trace))
         factor = q.factor if form == "cholesky" else torch.as_tensor(q.scale).flatten().diag()
@@ -179,7 +179,7 @@ def test_4_each_divergence_is_its_closed_form_at_every_pair(
             MultivariateNormal(p.location.movedim(1, -1), scale_tril=0.8 * torch.eye(HEADS)),
         )
         expected = torch.where(p.context.mask.latent.bool(), pairs, 0.0).sum((-1, -2))
-        assert torch.allclose(found[block.site()], expected)
+        assert torch.allclose(kl[block.site()], expected)
         assert (expected >= 0).all()
 
 
@@ -193,9 +193,9 @@ def test_5_padding_a_batch_changes_no_sentence(
     padding = torch.zeros(3, 2, dtype=torch.long)
     wider = Batch(torch.cat([batch.target, padding], 1), torch.cat([batch.source, padding], 1))
     tape.rewind()
-    found = terms(model, guide, wider)
-    assert torch.allclose(found.elbo, whole.elbo, atol=1e-10)
-    assert torch.allclose(found.log_weight, whole.log_weight, atol=1e-10)
+    bound_terms = terms(model, guide, wider)
+    assert torch.allclose(bound_terms.elbo, whole.elbo, atol=1e-10)
+    assert torch.allclose(bound_terms.log_weight, whole.log_weight, atol=1e-10)
 
 
 @every_kind
@@ -261,12 +261,12 @@ def test_8_incremental_decoding_is_the_full_sequence(
         expected = model.predict(model.states(full))
         tape.rewind()
         state = model.begin(full)
-        encoded, start, found = tape.site, 0, []
+        encoded, start, steps = tape.site, 0, []
         for size in chunks:
             tape.rewind(site=encoded, query=start)
-            found.append(model.step(full.decoder_input[:, start : start + size], state))
+            steps.append(model.step(full.decoder_input[:, start : start + size], state))
             start += size
-    assert torch.allclose(torch.cat(found, 1), expected, atol=1e-10)
+    assert torch.allclose(torch.cat(steps, 1), expected, atol=1e-10)
 
 
 def test_9_published_networks_have_their_published_sizes() -> None:

@@ -131,15 +131,15 @@ def test_exact_bound_is_evidence_less_the_divergence_to_the_posterior(
 
 
 def test_sampled_terms_average_to_the_exact_bound(enumerated: Enumerated) -> None:
-    found = terms(enumerated.model, enumerated.guide, copies(enumerated.batch, COPIES))
+    bound_terms = terms(enumerated.model, enumerated.guide, copies(enumerated.batch, COPIES))
     gates = {b.site("gate") for b in enumerated.model.blocks}
-    assert {found.how[site] for site in gates} == {"analytic"}
-    assert torch.allclose(found.total_kl, enumerated.exact_kl.expand(COPIES))
-    for estimate in (found.elbo, found.log_weight):
+    assert {bound_terms.how[site] for site in gates} == {"analytic"}
+    assert torch.allclose(bound_terms.total_kl, enumerated.exact_kl.expand(COPIES))
+    for estimate in (bound_terms.elbo, bound_terms.log_weight):
         error = (estimate.std() / math.sqrt(COPIES)).item()
         assert estimate.mean().item() == pytest.approx(enumerated.iwae(1), abs=4 * error)
     exact = set(enumerated.log_likelihood.round(decimals=9).tolist())
-    assert set(found.log_likelihood.round(decimals=9).tolist()) <= exact
+    assert set(bound_terms.log_likelihood.round(decimals=9).tolist()) <= exact
 
 
 def test_sampled_weights_average_to_the_evidence(enumerated: Enumerated) -> None:
@@ -215,8 +215,8 @@ def test_gaussian_bound_from_closed_terms_is_that_from_sampled_ones(
     form: str, gaussian: Gaussian
 ) -> None:
     guide = attach(form, gaussian.model, AWAY.get(form, 0.4))
-    found = terms(gaussian.model, guide, copies(gaussian.batch, COPIES))
-    difference = found.elbo - found.log_weight
+    bound_terms = terms(gaussian.model, guide, copies(gaussian.batch, COPIES))
+    difference = bound_terms.elbo - bound_terms.log_weight
     error = (difference.std() / math.sqrt(COPIES)).item()
     assert difference.mean().item() == pytest.approx(0, abs=4 * error + 1e-12)
-    assert found.elbo.mean().item() < gaussian.log_evidence()
+    assert bound_terms.elbo.mean().item() < gaussian.log_evidence()

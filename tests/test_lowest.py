@@ -28,13 +28,13 @@ def test_extras_of_a_package_are_no_part_of_its_constraint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("declared", "said"),
+    ("declared", "message"),
     [
         (["a"], "a must be a name, >= and a version"),
         (["a>=1,<2"], "a>=1,<2 must be a name, >= and a version"),
         (["a>=1", "a>=2"], "a has two floors"),
     ],
 )
-def test_a_package_without_one_floor_is_refused(declared: list[str], said: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+def test_a_package_without_one_floor_is_refused(declared: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         lowest({"dependencies": declared})

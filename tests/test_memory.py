@@ -50,9 +50,9 @@ def held_pairs(recipe: str, layers: int, half: bool, dropout: float) -> int:
         torch.autocast("cpu", torch.bfloat16, enabled=half),
     ):
         _graph = objective(Batch(torch.randint(4, 13, (1, LENGTH))))
-    for found in gc.get_objects():
-        if issubclass(type(found), Tensor):
-            note(found)
+    for computed_object in gc.get_objects():
+        if issubclass(type(computed_object), Tensor):
+            note(computed_object)
     gc.unfreeze()
     return sum(size for size in storages.values() if size >= HEADS * LENGTH**2)
 

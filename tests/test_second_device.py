@@ -90,11 +90,11 @@ def gradients(loss: nn.Module, batch: Batch) -> tuple[Tensor, list[Tensor]]:
     """The loss of one draw, and its gradients; None where a parameter has no part in it."""
     torch.manual_seed(1)
     loss.zero_grad(set_to_none=True)
-    found = loss(batch)
-    found.backward()
+    value = loss(batch)
+    value.backward()
     nn.utils.clip_grad_norm_(loss.parameters(), 1e9)
     # moving a module moves its gradients in place
-    return found.detach(), [p.grad.clone() for p in loss.parameters() if p.grad is not None]
+    return value.detach(), [p.grad.clone() for p in loss.parameters() if p.grad is not None]
 
 
 def home(values: Sequence[Tensor]) -> list[Tensor]:
@@ -104,7 +104,7 @@ def home(values: Sequence[Tensor]) -> list[Tensor]:
 
 def tensors_of(batch: Batch) -> list[Tensor]:
     """All that a batch holds."""
-    return [each for each in vars(batch).values() if isinstance(each, Tensor)]
+    return [value for value in vars(batch).values() if isinstance(value, Tensor)]
 
 
 close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
@@ -127,9 +127,9 @@ def assert_same_there(
         guide.to(device.name)
         moved = batch.to(device.name)
         device.forget()
-        value, found = gradients(loss, moved)
+        value, actual = gradients(loss, moved)
         device.assert_waited(waits)
-        close(home([value, *found]), [here, *slopes])
+        close(home([value, *actual]), [here, *slopes])
 
 
 @in_turn(recipe=RECIPES, kind=KINDS)
@@ -218,8 +218,10 @@ def test_windows_of_alignments_are_waited_for_one_by_one(
 
 
 def selecting(selector: Any) -> Any:
-    law, network = make_prior("independent"), sizes(heads=2, layers=1)
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=[Logits(law), selector])
+    logit_prior, network = make_prior("independent"), sizes(heads=2, layers=1)
+    model = Translation(
+        SOURCE_TYPES, TARGET_TYPES, network, latents=[Logits(logit_prior), selector]
+    )
     return jiggle(model, 0.4).double()
 
 
@@ -230,13 +232,13 @@ def of_tasks(batch: Batch, one: bool) -> Batch:
     return replace(batch, **ids, one_task=one)
 
 
-@pairwise(law=STRATEGIES, gradient=GRADIENTS, one=[False, True])
+@pairwise(strategy=STRATEGIES, gradient=GRADIENTS, one=[False, True])
 def test_no_selection_waits(
-    law: Strategy, gradient: str, one: bool, batch: Batch, there: There
+    strategy: Strategy, gradient: str, one: bool, batch: Batch, there: There
 ) -> None:
-    how: dict[str, Any] = {"target_sets": (0, 1, 1)} if law == "static" else {}
-    number = {"static": 0, "group": 4}.get(law, 3)
-    model = selecting(make_selector(law, 2, number, ("decoder-self",), 2, 3, **how))
+    how: dict[str, Any] = {"target_sets": (0, 1, 1)} if strategy == "static" else {}
+    number = {"static": 0, "group": 4}.get(strategy, 3)
+    model = selecting(make_selector(strategy, 2, number, ("decoder-self",), 2, 3, **how))
     guide = attach("cascaded", model, 0.1)
     for family in guide.posteriors.values():
         family.temperature = 1.0 if gradient == "straight-through" else None
@@ -246,9 +248,13 @@ def test_no_selection_waits(
 
 @pytest.mark.parametrize("one", [False, True])
 def test_no_adapter_waits(one: bool, batch: Batch, there: There) -> None:
-    law, network = make_prior("cascaded"), sizes(layers=2)
+    logit_prior, network = make_prior("cascaded"), sizes(layers=2)
     model = Translation(
-        SOURCE_TYPES, TARGET_TYPES, network, latents=[Logits(law)], adapters=Adapters(5, 3, 3)
+        SOURCE_TYPES,
+        TARGET_TYPES,
+        network,
+        latents=[Logits(logit_prior)],
+        adapters=Adapters(5, 3, 3),
     )
     guide = attach("cascaded", jiggle(model, 0.4).double(), 0.1)
     assert_same_there(there, Head_ELBO(), model, guide, of_tasks(batch, one), [])
@@ -303,18 +309,18 @@ def test_an_update_waits_for_nothing(options: dict[str, Any], tmp_path: Path, th
         update(engine, 2)
         device.assert_waited([])
         checkpoints.save(path, *engine.state())
-        found = home(update(engine, 2))
+        weights = home(update(engine, 2))
         again = make_engine(device.name, **options)
         tensors, facts = checkpoints.load(path)
         again.check(tensors, facts)
         checkpoints.restore(path, tensors, model=again.model, guide=again.guide)
         again.restore(tensors, facts)
         gone_on = home(update(again, 2))
-        close(gone_on, found)
+        close(gone_on, weights)
     if device.name == NAME:  # a GPU adds in any order, and has noise of its own
-        assert all(map(torch.equal, gone_on, found))
+        assert all(map(torch.equal, gone_on, weights))
         if "precision" not in options:  # a CPU makes the gradient beside the value
-            close(update(make_engine("cpu", **options), 5), found)
+            close(update(make_engine("cpu", **options), 5), weights)
 
 
 def test_a_report_is_the_same_there(batch: Batch, there: There) -> None:
@@ -326,10 +332,10 @@ def test_a_report_is_the_same_there(batch: Batch, there: There) -> None:
     with there() as device:
         model.to(device.name)
         guide.to(device.name)
-        for own in (parts, [each.to(device.name) for each in parts]):
-            found = evaluate(model, guide, own, samples=2, truth=truth)
-            assert found.kl_by_site == pytest.approx(here.kl_by_site, abs=1e-9)
-            assert dict(found.scores()) == pytest.approx(dict(here.scores()), abs=1e-9)
+        for own in (parts, [one_part.to(device.name) for one_part in parts]):
+            report = evaluate(model, guide, own, samples=2, truth=truth)
+            assert report.kl_by_site == pytest.approx(here.kl_by_site, abs=1e-9)
+            assert dict(report.scores()) == pytest.approx(dict(here.scores()), abs=1e-9)
 
 
 def test_a_batch_that_comes_back_is_waited_for(batch: Batch, there: There) -> None:
@@ -351,8 +357,8 @@ def test_words_are_the_same_there(shape: str | None, batch: Batch, there: There)
 
     def write(device: str) -> tuple[Any, Any]:
         torch.manual_seed(1)
-        found = beam_search(model.to(device), batch.to(device), 2, no_repeat=2, min_tokens=2)
-        tokens = [[each.tokens for each in every] for every in found]
+        hypotheses = beam_search(model.to(device), batch.to(device), 2, no_repeat=2, min_tokens=2)
+        tokens = [[hypothesis.tokens for hypothesis in every] for every in hypotheses]
         return tokens, sample_text(writer.to(device), [[4], [5, 6]], 3, top_k=5, sample_heads=True)
 
     here = write("cpu")

@@ -80,19 +80,19 @@ def main(words):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the wheel is unpacked; it is built of a copy, for a build leaves files behind."""
-    place = tmp_path_factory.mktemp("wheel")
+    folder = tmp_path_factory.mktemp("wheel")
     for name in PARTS:
         skipped = shutil.ignore_patterns("__pycache__", *LEFT_OUT)
-        shutil.copytree(ROOT / name, place / "source" / name, symlinks=True, ignore=skipped)
+        shutil.copytree(ROOT / name, folder / "source" / name, symlinks=True, ignore=skipped)
     for name in FILES:
-        shutil.copy(ROOT / name, place / "source" / name)
-    words = ("--no-build-isolation", "--no-deps", "--quiet", "--wheel-dir", str(place))
+        shutil.copy(ROOT / name, folder / "source" / name)
+    words = ("--no-build-isolation", "--no-deps", "--quiet", "--wheel-dir", str(folder))
     pip = (sys.executable, "-m", "pip", "wheel", "--disable-pip-version-check", *words)
-    subprocess.run([*pip, str(place / "source")], check=True, capture_output=True)
-    (wheel,) = place.glob("*.whl")
+    subprocess.run([*pip, str(folder / "source")], check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(place / "site")
-    return place / "site"
+        packed.extractall(folder / "site")
+    return folder / "site"
 
 
 def test_it_holds_one_package_and_a_command(site: Path) -> None:
@@ -104,7 +104,7 @@ def test_it_holds_one_package_and_a_command(site: Path) -> None:
     here = {
         Path("latentheads", *(() if name == "latentheads" else (name,)), *path.parts)
         for name in PARTS
-        for path in (each.relative_to(ROOT / name) for each in (ROOT / name).rglob("*.py"))
+        for path in (one_path.relative_to(ROOT / name) for one_path in (ROOT / name).rglob("*.py"))
         if not {*LEFT_OUT} & {*path.parts}
     }
     assert modules == here

@@ -37,21 +37,21 @@ ADAPTIVE = {"adaptive": {"cutoffs": (5, 9), "div_value": 2}}
 NOISY = sorted(name for name in PRIORS if not getattr(PRIORS[name], "deterministic", False))
 
 
-def _with(model: Any, name: str, said: dict[str, Any], **more: Any) -> Any:
+def _with(model: Any, name: str, options: dict[str, Any], **more: Any) -> Any:
     """A guide with options, which are not said where the model draws nothing that they act on."""
     kind = GUIDES[name]
-    return kind(model, **({} if kind.unused_options(model, said) else said), **more)
+    return kind(model, **({} if kind.unused_options(model, options) else options), **more)
 
 
 FORMS: dict[str, Callable[..., Any]] = {
     # "exact" is of alignments, which these models have not: see tests/guides/test_alignments.py
     **{name: guide for name, guide in GUIDES.items() if name not in ("autoregressive", "exact")},
     **{
-        form: partial(_with, name="autoregressive", said={"form": form})
+        form: partial(_with, name="autoregressive", options={"form": form})
         for form in ("cholesky", "inverse", "masked")
     },
     **{
-        f"{name} of target": partial(_with, name=name, said={"condition_on": "target"})
+        f"{name} of target": partial(_with, name=name, options={"condition_on": "target"})
         for name in ("mean-field", "cascaded")
     },
 }
@@ -102,26 +102,26 @@ def kept_of(model: Any, kept: Mapping[str, Sequence[int]]) -> dict[str, Sequence
     return {name: heads for name, heads in kept.items() if name in all_heads(model)}
 
 
-def add_gates(model: nn.Module, law: Callable[[HeadContext], Any]) -> None:
+def add_gates(model: nn.Module, distribution: Callable[[HeadContext], Any]) -> None:
     """Adds a latent that the library knows nothing of: gates, for every sentence and block.
 
     A block draws them behind its heads, at ``<block>.gate``, and multiplies what the heads say.
 
     Args:
         model: Changed in place.
-        law: Of the gates of a block, event ``head``; a module is trained with the model.
+        distribution: Of the gates of a block, event ``head``; a module is trained with the model.
     """
     for module in attentions_of(model):
-        _add_gate(module, law)
+        _add_gate(module, distribution)
 
 
-def _add_gate(module: LatentAttention, law: Callable[[HeadContext], Any]) -> None:
+def _add_gate(module: LatentAttention, distribution: Callable[[HeadContext], Any]) -> None:
     draw_heads, drawn = module._sample_heads, []
-    module.gate = law  # type: ignore[assignment]
+    module.gate = distribution  # type: ignore[assignment]
 
-    def draw(known: HeadContext) -> Tensor:
-        logits = draw_heads(known)
-        drawn.append(pyro.sample(module.block.site("gate"), law(known)))
+    def draw(given_context: HeadContext) -> Tensor:
+        logits = draw_heads(given_context)
+        drawn.append(pyro.sample(module.block.site("gate"), distribution(given_context)))
         return logits
 
     def close(_: nn.Module, inputs: tuple[Tensor]) -> Tensor:
@@ -209,9 +209,11 @@ def context(
 
 
 def bernoulli_gate(probability: float = 0.7) -> Callable[[HeadContext], Any]:
-    def law(known: HeadContext) -> Any:
-        shape = known.scores.shape[:-2]
-        return dist.Bernoulli(known.scores.new_tensor(probability)).expand(shape).to_event(1)
+    def law(given_context: HeadContext) -> Any:
+        shape = given_context.scores.shape[:-2]
+        return (
+            dist.Bernoulli(given_context.scores.new_tensor(probability)).expand(shape).to_event(1)
+        )
 
     return law
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from inspect import signature
+from inspect import signature, unwrap
 from threading import local
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, get_args
@@ -56,7 +56,7 @@ def check(thing: Any) -> Any:
 
 def unchecked(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function as users call it: it says itself what is wrong with an argument."""
-    return _plain.get(function, function)
+    return _plain.get(unwrap(getattr(function, "__func__", function)), function)
 
 
 def begin_test(name: str) -> None:
@@ -119,9 +119,11 @@ def _code_that_calls(call: Callable[..., Any], own: CodeType) -> CodeType:
 
 def _make_checked(function: FunctionType) -> Callable[..., Any]:
     names = _Names(vars(builtins) | function.__globals__)
-    hints = {name: _read_hint(said, names) for name, said in function.__annotations__.items()}
-    found: Callable[..., Any] = CHECKED(_copy_with(function, hints))
-    return _with_sizes(found) if any(map(_has_size, hints.values())) else found
+    hints = {
+        name: _read_hint(annotation, names) for name, annotation in function.__annotations__.items()
+    }
+    checked: Callable[..., Any] = CHECKED(_copy_with(function, hints))
+    return _with_sizes(checked) if any(map(_has_size, hints.values())) else checked
 
 
 class _Names(dict[str, Any]):
@@ -133,10 +135,10 @@ class _Names(dict[str, Any]):
         raise KeyError(name)
 
 
-def _read_hint(said: Any, names: _Names) -> Any:
+def _read_hint(message: Any, names: _Names) -> Any:
     """What an annotation means; anything, where it is for the type checker alone."""
     try:
-        return eval(said, {}, names) if isinstance(said, str) else said
+        return eval(message, {}, names) if isinstance(message, str) else message
     except (NameError, AttributeError, TypeError):
         return Any
 
@@ -198,7 +200,7 @@ class _Scope:
     def explain(self, hint: Any, tensor: Tensor) -> str:
         """Lets jaxtyping look at the call's tensors once more, and then at another."""
         with jaxtyped("context"):
-            assert not any(EXPLAIN(*each) for each in self.seen)
+            assert not any(EXPLAIN(*item) for item in self.seen)
             return EXPLAIN(hint, tensor)
 
 

@@ -10,8 +10,8 @@ median over rounds in which all rows take turns, as a ratio to ``nn.Transformer`
     nn.Transformer          PyTorch's own network, without latents
     no latents              the library's
     RECIPE                  the library's with latent heads
-    RECIPE, by hand         the same in plain PyTorch
-    RECIPE, same kernels    by hand with the library's dropout, softmax and output layer
+    RECIPE, plain PyTorch   the same in plain PyTorch
+    RECIPE, same kernels    plain PyTorch with the library's dropout, softmax and output layer
     cascaded+alignments     two blocks of alignments above a network without latent logits
 """
 
@@ -134,7 +134,7 @@ def make_rows() -> dict[str, tuple[Callable[[str, Size, Setting, Batch], Made], 
         if recipe != "transformer":
             rows |= {
                 recipe: (ours, recipe),
-                f"{recipe}, by hand": (in_memory, recipe),
+                f"{recipe}, plain PyTorch": (in_memory, recipe),
                 f"{recipe}, same kernels": (with_same_kernels, recipe),
             }
     return rows | {ALIGNED: (alignments, "")}

@@ -63,14 +63,14 @@ class AlignmentSamples:
 
 
 def score_bound(
-    samples: AlignmentSamples, baseline: Float[Tensor, "*batch target"]
+    samples: AlignmentSamples, baseline: Float[Tensor, "*shared target"]
 ) -> Float[Tensor, "*batch"]:
     """The mean of log p(y | z, x) over the samples, with a score-function gradient in the guide.
 
     Args:
         samples: The samples.
         baseline: Subtracted from the log-likelihood of every word: lowers the variance of the
-            gradient without changing its mean.
+            gradient without changing its mean. Particles may share it.
     """
     credit = (samples.log_likelihood - baseline).detach()
     if samples.chained:  # an alignment affects its own word and all later ones

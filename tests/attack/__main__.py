@@ -66,8 +66,8 @@ class Verdict:
 def make_parser() -> argparse.ArgumentParser:
     """Builds the command line."""
     parser = argparse.ArgumentParser("python -m tests.attack", description=__doc__)
-    known = ",".join(KINDS)
-    parser.add_argument("--only", default=known, metavar="KIND", help=f"some of {known}")
+    text = ",".join(KINDS)
+    parser.add_argument("--only", default=text, metavar="KIND", help=f"some of {text}")
     parser.add_argument(
         "--tries", type=int, metavar="N", help=f"of each kind; default: all, of kills {KILLS}"
     )
@@ -99,10 +99,10 @@ def choose_trials(
     chosen: list[Trial] = []
     for kind in kinds:
         named = (trial for trial in KINDS[kind](arena) if case in trial.name)
-        found = list(islice(named, tries or KILLS)) if kind == "kills" else list(named)
+        actual = list(islice(named, tries or KILLS)) if kind == "kills" else list(named)
         if kind != "kills":
-            Random(seed).shuffle(found)
-        chosen += found[:tries]
+            Random(seed).shuffle(actual)
+        chosen += actual[:tries]
     return chosen
 
 
@@ -148,8 +148,8 @@ def attempt_all(arena: Arena, trials: Sequence[Trial], seed: int, jobs: int) -> 
 TRIALS: list[Callable[[], Verdict]] = []
 
 
-def _attempt_one(place: int) -> Verdict:
-    return TRIALS[place]()
+def _attempt_one(index: int) -> Verdict:
+    return TRIALS[index]()
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
@@ -181,9 +181,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trials = choose_quick(arena, QUICK)
     else:
         trials = choose_trials(arena, kinds, given.tries, given.seed, given.case)
-    known = _read_verdicts(path)
-    verdicts = [known[each] for trial in trials if (each := (trial.kind, trial.name)) in known]
-    waiting = [trial for trial in trials if (trial.kind, trial.name) not in known]
+    given_verdicts = _read_verdicts(path)
+    verdicts = [
+        given_verdicts[item]
+        for trial in trials
+        if (item := (trial.kind, trial.name)) in given_verdicts
+    ]
+    waiting = [trial for trial in trials if (trial.kind, trial.name) not in given_verdicts]
     print(f"seed {given.seed}: {len(trials):,} trials, {len(verdicts):,} done before", flush=True)
     for old in verdicts:
         _tell(old, given.seed)
@@ -208,8 +212,8 @@ def _tell(verdict: Verdict, seed: int) -> None:
 def _read_verdicts(path: Path) -> dict[tuple[str, str], Verdict]:
     """What is known from before; a line that was cut short is not."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    known = [Verdict(**json.loads(line)) for line in lines if line.endswith("}")]
-    return {(verdict.kind, verdict.name): verdict for verdict in known}
+    verdicts = [Verdict(**json.loads(line)) for line in lines if line.endswith("}")]
+    return {(verdict.kind, verdict.name): verdict for verdict in verdicts}
 
 
 def _forget_other_code(top: Path) -> None:

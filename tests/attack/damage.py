@@ -136,15 +136,15 @@ IN_THE_WAY: dict[str, Change] = {
 def _spoil_json(path: Path, rng: Random) -> None:
     """Gives one value, however deep, a wrong type; of a file of lines, in one of them."""
     lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
-    place = rng.randrange(len(lines))
-    lines[place] = json.dumps(_spoilt(json.loads(lines[place]), rng))
+    index = rng.randrange(len(lines))
+    lines[index] = json.dumps(_spoilt(json.loads(lines[index]), rng))
     path.write_text("\n".join(lines) + "\n")
 
 
 def _spoil_yaml(path: Path, rng: Random) -> None:
     lines = path.read_text().splitlines()
-    place = rng.randrange(len(lines))
-    lines[place] = f"{lines[place].partition(':')[0]}: {json.dumps(rng.choice(WRONG))}"
+    index = rng.randrange(len(lines))
+    lines[index] = f"{lines[index].partition(':')[0]}: {json.dumps(rng.choice(WRONG))}"
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -152,12 +152,12 @@ def _spoilt(value: Any, rng: Random) -> Any:
     """JSON with one value of a wrong type."""
     if isinstance(value, dict) and value and rng.random() < 0.8:
         name = rng.choice(sorted(value))
-        rest = {key: each for key, each in value.items() if key != name}
+        rest = {key: item for key, item in value.items() if key != name}
         return rest if rng.random() < 0.2 else {**value, name: _spoilt(value[name], rng)}
     if isinstance(value, list) and value and rng.random() < 0.8:
-        place = rng.randrange(len(value))
-        return [_spoilt(each, rng) if at == place else each for at, each in enumerate(value)]
-    return rng.choice([each for each in WRONG if type(each) is not type(value)])
+        index = rng.randrange(len(value))
+        return [_spoilt(item, rng) if at == index else item for at, item in enumerate(value)]
+    return rng.choice([item for item in WRONG if type(item) is not type(value)])
 
 
 def _forge(path: Path, rng: Random, change: Forgery) -> None:
@@ -224,8 +224,8 @@ def _damage(
     arena: Arena,
     rng: Random,
 ) -> None:
-    with arena.scratch() as place:
-        run = arena.copy(ground, place / "run")
+    with arena.scratch() as folder:
+        run = arena.copy(ground, folder / "run")
         change(run / file, rng)
         use(arena, ground, run, file, damage in CONTENTS)
 
@@ -296,7 +296,7 @@ def _read(program: str, arena: Arena, ground: str, run: Path, file: Path, conten
     """Another program: it refuses, or does what it does with the undamaged folder."""
     done = check(use_run(program, arena, ground, run))
     if done.status == 0 and file.suffix == ".safetensors" and program in ("translate", "generate"):
-        with arena.scratch() as place:
-            expected = use_run(program, arena, ground, arena.copy(ground, place / "run"))
+        with arena.scratch() as folder:
+            expected = use_run(program, arena, ground, arena.copy(ground, folder / "run"))
         if done.out != expected.out:
             raise TrialError("lost training", f"{program} writes something else, with status 0")

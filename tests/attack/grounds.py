@@ -83,27 +83,27 @@ def make_ground(top: Path, name: str) -> Ground:
         top: The folder of the attack.
         name: That of a plan, or ``half`` for one that was killed half-way.
     """
-    place, facts = top / "grounds" / name, top / "grounds" / f"{name}.json"
-    place.parent.mkdir(parents=True, exist_ok=True)
+    index, facts = top / "grounds" / name, top / "grounds" / f"{name}.json"
+    index.parent.mkdir(parents=True, exist_ok=True)
     plan = PLANS["finished" if name == "half" else name]
     few = () if plan[0] == "--data=pairs" else GRAMMAR
     words = tuple(word.format(text=top / "text") for word in (*TINY, *few, *plan))
-    with place.with_suffix(".lock").open("w") as held:  # trials at a time make it once
+    with index.with_suffix(".lock").open("w") as held:  # trials at a time make it once
         fcntl.flock(held, fcntl.LOCK_EX)
         if not facts.exists():
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(index, ignore_errors=True)
             whole = make_ground(top, "finished") if name == "half" else None
-            facts.write_text(json.dumps(_train(place, words, whole)))
-    return Ground(place, words, **json.loads(facts.read_text()))
+            facts.write_text(json.dumps(_train(index, words, whole)))
+    return Ground(index, words, **json.loads(facts.read_text()))
 
 
-def _train(place: Path, words: tuple[str, ...], whole: Ground | None) -> dict[str, Any]:
+def _train(scratch: Path, words: tuple[str, ...], whole: Ground | None) -> dict[str, Any]:
     """Trains a run, to its end or until it is half of another."""
     moment = None if whole is None else Moment(act=round(0.55 * whole.acts))
-    words = (*words, f"--out={place}")
-    ended = start("run", *words, folder=place.parent, watched=place, moment=moment)
+    words = (*words, f"--out={scratch}")
+    ended = start("run", *words, folder=scratch.parent, watched=scratch, moment=moment)
     check(ended, 0 if whole is None else -9)
-    names = {path.name for path in place.rglob("*.*")}
+    names = {path.name for path in scratch.rglob("*.*")}
     assert whole is None or ("best.safetensors" in names and "results.json" not in names), names
     return {"seconds": ended.seconds, "acts": ended.acts}
 
@@ -167,4 +167,4 @@ def _without_clocks(value: Any) -> Any:
         return {k: _without_clocks(v) for k, v in value.items() if k not in CLOCKS}
     if isinstance(value, list):  # a score is a row with a name
         value = [row for row in value if not (isinstance(row, dict) and row.get("name") in CLOCKS)]
-    return [_without_clocks(each) for each in value] if isinstance(value, list) else value
+    return [_without_clocks(item) for item in value] if isinstance(value, list) else value

@@ -77,11 +77,11 @@ def _trial(name: str, run: Callable[..., None], *given: Any) -> Trial:
 
 def _guard(run: Callable[[Arena, Path, Random], None], arena: Arena, rng: Random) -> None:
     """Does a trial beside a canary."""
-    with arena.scratch() as place:
-        canary = place / "canary"
+    with arena.scratch() as folder:
+        canary = folder / "canary"
         canary.write_text("alive")
         try:
-            run(arena, place, rng)
+            run(arena, folder, rng)
         finally:
             if not canary.exists():
                 raise TrialError("planted code", "it ran")
@@ -90,8 +90,8 @@ def _guard(run: Callable[[Arena, Path, Random], None], arena: Arena, rng: Random
 def _bounded(ended: Ended) -> Ended:
     check(ended)
     if ended.memory > MOST:
-        said = f"{ended.program} held {ended.memory / 1e9:.1f} GB"
-        raise TrialError("other", said)
+        message = f"{ended.program} held {ended.memory / 1e9:.1f} GB"
+        raise TrialError("other", message)
     return ended
 
 
@@ -131,25 +131,27 @@ CLASSES: dict[str, dict[str, Any]] = {
 
 
 def _plant_class(
-    said: Mapping[str, Any], program: str, arena: Arena, place: Path, rng: Random
+    options: Mapping[str, Any], program: str, arena: Arena, scratch: Path, rng: Random
 ) -> None:
     """A class for config.yaml to name, in a module that could be imported."""
-    run = arena.copy("finished", place / "run")
-    module = MODULE.format(canary=str(place / "canary"))
-    for folder in (run, place):
+    run = arena.copy("finished", scratch / "run")
+    module = MODULE.format(canary=str(scratch / "canary"))
+    for folder in (run, scratch):
         (folder / "planted.py").write_text(module)
-    _edit(run, said if "planted" in str(said) else _arm(said, _command(place / "canary")))
-    modules = rng.choice([run, place])
+    _edit(
+        run, options if "planted" in str(options) else _arm(options, _command(scratch / "canary"))
+    )
+    modules = rng.choice([run, scratch])
     ended = use_run(program, arena, "finished", run, modules=modules, limits=BOUNDS)
     _refused(ended, "the class")
 
 
-def _arm(said: Any, commands: Mapping[str, Any]) -> Any:
+def _arm(message: Any, commands: Mapping[str, Any]) -> Any:
     """Gives classes options that do harm to who calls them."""
-    if not isinstance(said, Mapping):
-        return said
-    more = commands if "class" in said else {}
-    return {**more, **{name: _arm(value, commands) for name, value in said.items()}}
+    if not isinstance(message, Mapping):
+        return message
+    more = commands if "class" in message else {}
+    return {**more, **{name: _arm(value, commands) for name, value in message.items()}}
 
 
 def _edit(run: Path, changed: Mapping[str, Any]) -> None:
@@ -158,19 +160,19 @@ def _edit(run: Path, changed: Mapping[str, Any]) -> None:
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | dict(changed)))
 
 
-def _plant_shadows(program: str, arena: Arena, place: Path, rng: Random) -> None:
+def _plant_shadows(program: str, arena: Arena, scratch: Path, rng: Random) -> None:
     """Modules that bear the names of what the programs import, where one is started."""
-    run = arena.copy("finished", place / "run")
+    run = arena.copy("finished", scratch / "run")
     for name in SHADOWS:
-        (run / f"{name}.py").write_text(MODULE.format(canary=str(place / "canary")))
+        (run / f"{name}.py").write_text(MODULE.format(canary=str(scratch / "canary")))
     ended = use_run(program, arena, "finished", run, folder=run, limits=BOUNDS, fresh=True)
     if _bounded(ended).status:
         raise TrialError("other", f"{program} fails beside foreign files: {ended.error[-300:]}")
 
 
-def _keep_folder(program: str, arena: Arena, place: Path, rng: Random) -> None:
+def _keep_folder(program: str, arena: Arena, scratch: Path, rng: Random) -> None:
     """Reading is not writing."""
-    run = arena.copy("finished", place / "run")
+    run = arena.copy("finished", scratch / "run")
     before = _stamps(run)
     if _bounded(use_run(program, arena, "finished", run, limits=BOUNDS)).status:
         raise TrialError("other", f"{program} refuses an undamaged folder")
@@ -201,14 +203,14 @@ KEYS = {
 """Lines of a configuration that run something or read another file."""
 
 
-def _plant_text(text: str, arena: Arena, place: Path, rng: Random) -> None:
-    run = arena.copy("finished", place / "run")
-    for folder in (run, place):
-        (folder / "planted.py").write_text(MODULE.format(canary=str(place / "canary")))
-    (place / "other.yaml").write_text(f"{SECRET}: [{SECRET}]\n")
-    said = yaml.safe_load((run / "config.yaml").read_text())
-    said.pop(text.partition(":")[0], None)
-    (run / "config.yaml").write_text(yaml.safe_dump(said) + text)
+def _plant_text(text: str, arena: Arena, scratch: Path, rng: Random) -> None:
+    run = arena.copy("finished", scratch / "run")
+    for folder in (run, scratch):
+        (folder / "planted.py").write_text(MODULE.format(canary=str(scratch / "canary")))
+    (scratch / "other.yaml").write_text(f"{SECRET}: [{SECRET}]\n")
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config.pop(text.partition(":")[0], None)
+    (run / "config.yaml").write_text(yaml.safe_dump(config) + text)
     ended = use_run("translate", arena, "finished", run, limits=BOUNDS)
     _refused(ended, text.strip())
     if SECRET in ended.out + ended.error:
@@ -263,11 +265,16 @@ JSON_READERS = {
 
 
 def _bomb(
-    file: str, make: Callable[[], str | bytes], program: str, arena: Arena, place: Path, rng: Random
+    file: str,
+    make: Callable[[], str | bytes],
+    program: str,
+    arena: Arena,
+    scratch: Path,
+    rng: Random,
 ) -> None:
     """Puts a bomb in the place of a file."""
     ground = "half" if program == "run" and file != "results.json" else "finished"
-    run, bomb = arena.copy(ground, place / "run"), make()
+    run, bomb = arena.copy(ground, scratch / "run"), make()
     (run / file).write_bytes(bomb if isinstance(bomb, bytes) else bomb.encode())
     _bounded(use_run(program, arena, ground, run, limits=BOUNDS))
 
@@ -276,11 +283,11 @@ def _bomb(
 
 
 def _set(*path: str, to: Any) -> Callable[[dict[str, Any]], None]:
-    def change(said: dict[str, Any]) -> None:
+    def change(options: dict[str, Any]) -> None:
         *above, last = path
         for name in above:
-            said = said[name]
-        said[last] = to
+            options = options[name]
+        options[last] = to
 
     return change
 
@@ -302,42 +309,44 @@ VOCABULARIES: dict[str, Callable[[dict[str, Any]], None]] = {
     "wrong merges": _set("tokenizer", "model", "merges", to=[["x", "y"]] * 9),
     "a place of 1e9": _set("tokenizer", "model", "vocab", "zzz", to=10**9),
     "a place below 0": _set("tokenizer", "model", "vocab", "zzz", to=-1),
-    "a million types": lambda said: _set("tokenizer", "model", "vocab", to=_types(10**6))(said),
-    "100 vocabularies inside": lambda said: said.update(_nested(100)),
-    "10,000 vocabularies inside": lambda said: said.update(_nested(10_000)),
+    "a million types": lambda message: _set("tokenizer", "model", "vocab", to=_types(10**6))(
+        message
+    ),
+    "100 vocabularies inside": lambda message: message.update(_nested(100)),
+    "10,000 vocabularies inside": lambda message: message.update(_nested(10_000)),
 }
 
 
 def _types(number: int) -> dict[str, int]:
-    return {f"w{place}": place for place in range(number)}
+    return {f"w{index}": index for index in range(number)}
 
 
 def _nested(levels: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"kind": "words", "words": ["a"]}
+    options: dict[str, Any] = {"kind": "words", "words": ["a"]}
     for _ in range(levels):
-        found = {"kind": "tagged", "tags": [], "plain": found}
-    return found
+        options = {"kind": "tagged", "tags": [], "plain": options}
+    return options
 
 
 def _bend_vocabulary(
-    change: Callable[[dict[str, Any]], None], arena: Arena, place: Path, rng: Random
+    change: Callable[[dict[str, Any]], None], arena: Arena, scratch: Path, rng: Random
 ) -> None:
     """Changes the vocabulary of a run on text: it translates as before, or refuses."""
-    run = arena.copy("subwords", place / "run")
+    run = arena.copy("subwords", scratch / "run")
     text = b"a" * 40 + b"c\nthe old dog\n"
     given: dict[str, Any] = {"text": text, "limits": BOUNDS}
     expected = _bounded(use_run("translate", arena, "subwords", run, **given))
-    said = json.loads((run / "vocabulary.json").read_text())
-    change(said["joint"])
-    (run / "vocabulary.json").write_text(_dumps(said))
+    record = json.loads((run / "vocabulary.json").read_text())
+    change(record["joint"])
+    (run / "vocabulary.json").write_text(_dumps(record))
     ended = _bounded(use_run("translate", arena, "subwords", run, **given))
     if ended.status == 0 and ended.out != expected.out:
         raise TrialError("other", "translates in another way, without a word")
 
 
-def _dumps(said: dict[str, Any]) -> str:
+def _dumps(options: dict[str, Any]) -> str:
     """JSON of any depth."""
-    depth, inner = 0, said["joint"]
+    depth, inner = 0, options["joint"]
     while isinstance(inner, dict) and inner.get("kind") == "tagged":
         depth, inner = depth + 1, inner["plain"]
     begin, end = '{"kind": "tagged", "tags": [], "plain": ', "}"
@@ -383,11 +392,11 @@ WEIGHTS: dict[str, Callable[[Path], object]] = {
 
 
 def _forge_weights(
-    forge: Callable[[Path], object], program: str, arena: Arena, place: Path, rng: Random
+    forge: Callable[[Path], object], program: str, arena: Arena, scratch: Path, rng: Random
 ) -> None:
     """Weights that no run has written are refused."""
     ground = "half" if program == "run" else "finished"
-    run = arena.copy(ground, place / "run")
+    run = arena.copy(ground, scratch / "run")
     for path in (run / "checkpoints").iterdir():
         forge(path)
     _refused(use_run(program, arena, ground, run, folder=run, limits=BOUNDS), "the weights")

@@ -49,14 +49,14 @@ def _kill(plan: str, ends: signal.Signals, arena: Arena, rng: Random) -> None:
         rng: Chooses the moments.
     """
     whole = arena.ground(plan)
-    with arena.scratch() as place:
-        out = place / "run"
+    with arena.scratch() as folder:
+        out = folder / "run"
         words = (*whole.words, f"--out={out}")
         for _ in range(rng.randint(1, 4)):
             moment = _choose_moment(whole, ends, rng)
-            ended = start("run", *words, folder=place, watched=out, moment=moment)
+            ended = start("run", *words, folder=folder, watched=out, moment=moment)
             check(ended, 0, _status_of(ends))
-        done = check(start("run", *words, folder=place))
+        done = check(start("run", *words, folder=folder))
         if done.status:
             raise TrialError("lost training", f"it does not go on: {done.error.strip()[-300:]}")
         check_same_end(whole, out)
@@ -65,24 +65,24 @@ def _kill(plan: str, ends: signal.Signals, arena: Arena, rng: Random) -> None:
 
 def _kill_prune(ends: signal.Signals, arena: Arena, rng: Random) -> None:
     """Kills a pruning while its networks move, and lets the same command go on to its end."""
-    with arena.scratch() as place:
-        run, out = arena.copy("finished", place / "run"), place / "out"
+    with arena.scratch() as folder:
+        run, out = arena.copy("finished", folder / "run"), folder / "out"
         words = (str(run), f"--out={out}", "--keep_heads=4,2", "--sentences=4", "--timed=2")
         words += ("--rounds=1", "--overwrite")
-        whole = check(start("prune", *words, folder=place, watched=out), 0)
+        whole = check(start("prune", *words, folder=folder, watched=out), 0)
         again = words if rng.random() < 0.5 else words[:-1]
         if again != words:
             shutil.rmtree(out)
         moment = Moment(act=whole.acts - rng.randrange(MOVES), signal=ends)
-        ended = start("prune", *again, folder=place, watched=out, moment=moment)
+        ended = start("prune", *again, folder=folder, watched=out, moment=moment)
         check(ended, 0, _status_of(ends))
         if (out / "curve.json").exists():  # that of before, or it was killed at its very end
             again = words
-        done = check(start("prune", *again, folder=place))
+        done = check(start("prune", *again, folder=folder))
         if done.status:
             raise TrialError("lost training", f"it does not go on: {done.error.strip()[-300:]}")
         for heads in (4, 2):
-            check(start("translate", str(out / f"heads-{heads}"), folder=place, text=b"the\n"), 0)
+            check(start("translate", str(out / f"heads-{heads}"), folder=folder, text=b"the\n"), 0)
         _check_nothing_left(out)
 
 

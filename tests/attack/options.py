@@ -90,11 +90,11 @@ TRAINING = ("run", "compare", "sweep")
 
 def options(arena: Arena) -> Iterator[Trial]:
     """Every option of every program: with every value, or with some where run.py has it too."""
-    known: set[str] = set()
+    names: set[str] = set()
     for context, (program, words) in _contexts().items():
         for option in _options_of(arena, program, words):
-            again = program in TRAINING and option in known
-            known.add(option)
+            again = program in TRAINING and option in names
+            names.add(option)
             for value in Random(f"{context} {option}").sample([*ABSURD], 2) if again else ABSURD:
                 name = f"{context} {option} {value}"
                 yield Trial("options", name, partial(_try, program, words, option, value))
@@ -146,34 +146,38 @@ def _beside(guide: str) -> tuple[str, ...]:
 def _options_of(arena: Arena, program: str, words: tuple[str, ...]) -> list[str]:
     """The options of a program; those of the guide or the prior alone where words end in one."""
     for kind, table in (("guide", GUIDES), ("logits.prior", PRIORS)):
-        for name, found in table.items():
+        for name, actual in table.items():
             if words[-1] == f"--{kind}={name}":
-                own = [each for each in inspect.signature(found).parameters if each != "model"]
-                return [f"--{kind}.{each}" for each in own]
+                own = [
+                    parameter
+                    for parameter in inspect.signature(actual).parameters
+                    if parameter != "model"
+                ]
+                return [f"--{kind}.{item}" for item in own]
     return _read_help(arena.top, program)
 
 
 @cache
 def _read_help(top: Path, program: str) -> list[str]:
     word = "--help=all" if program in TRAINING else "--help"
-    said = check(start(program, word, folder=top), 0).out
-    return [name for name in dict.fromkeys(NAME.findall(said)) if name not in NO_VALUES]
+    message = check(start(program, word, folder=top), 0).out
+    return [name for name in dict.fromkeys(NAME.findall(message)) if name not in NO_VALUES]
 
 
 def _try(
     program: str, words: tuple[str, ...], option: str, value: str, arena: Arena, rng: Random
 ) -> None:
-    with arena.scratch() as place:
-        (place / "file").write_text("mine\n")
-        (place / "folder").mkdir()
-        given = _fill(ABSURD[value], arena, place)
-        said = [option, given] if given and not given.startswith("-") else [f"{option}={given}"]
+    with arena.scratch() as folder:
+        (folder / "file").write_text("mine\n")
+        (folder / "folder").mkdir()
+        given = _fill(ABSURD[value], arena, folder)
+        messages = [option, given] if given and not given.startswith("-") else [f"{option}={given}"]
         endless = value in WORK and option.rpartition(".")[2].lstrip("-") in AMOUNTS
         ended = start(
             program,
-            *(_fill(word, arena, place) for word in words),
-            *said,
-            folder=place,
+            *(_fill(word, arena, folder) for word in words),
+            *messages,
+            folder=folder,
             text=b"the dog\n",
             limits=BOUNDS,
             moment=Moment(seconds=PATIENCE, signal=signal.SIGINT) if endless else None,
@@ -181,10 +185,10 @@ def _try(
         check(ended, 0, 1, 2, *([130] if endless else []))
 
 
-def _fill(word: str, arena: Arena, place: Path) -> str:
+def _fill(word: str, arena: Arena, scratch: Path) -> str:
     """Puts paths in the places that a word keeps for them."""
     for name in ("folder", "file"):
-        word = word.replace(f"{{{name}}}", str(place / name))
+        word = word.replace(f"{{{name}}}", str(scratch / name))
     for name in ("finished", "prose"):
         word = word.replace(f"{{{name}}}", str(arena.ground(name).path)) if name in word else word
     return word.replace("{text}", str(arena.top / "text"))

@@ -151,8 +151,8 @@ def _wait_for(child: int, limits: Limits, moment: Moment | None) -> tuple[int, i
     worked, since = 0, began
     try:
         while True:
-            found, status, used = os.wait4(child, os.WNOHANG)
-            if found:
+            actual, status, used = os.wait4(child, os.WNOHANG)
+            if actual:
                 code = os.waitstatus_to_exitcode(status)
                 return code, used.ru_maxrss * 1024, late or code == -signal.SIGXCPU
             now = time.monotonic()
@@ -177,10 +177,10 @@ def _look_at(child: int) -> tuple[bool, int]:
     Where the system does not say, it counts as running.
     """
     try:
-        said = Path(f"/proc/{child}/stat").read_bytes().rpartition(b")")[2].split()
+        words = Path(f"/proc/{child}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return True, 0
-    return said[0] in (b"R", b"D"), int(said[11]) + int(said[12])
+    return words[0] in (b"R", b"D"), int(words[11]) + int(words[12])
 
 
 def _text(file: IO[bytes]) -> str:
@@ -203,8 +203,8 @@ def _leaving() -> Iterator[None]:
 def _enter(folder: Path, files: Sequence[IO[bytes]], limits: Limits) -> None:
     """Makes the child a process of its own: its files, its folder, its limits, its signals."""
     os.setsid()
-    for place, file in enumerate(files):
-        os.dup2(file.fileno(), place)
+    for index, file in enumerate(files):
+        os.dup2(file.fileno(), index)
     os.chdir(folder)
     for kind, most in (
         (resource.RLIMIT_AS, limits.memory),
@@ -213,8 +213,8 @@ def _enter(folder: Path, files: Sequence[IO[bytes]], limits: Limits) -> None:
     ):
         resource.setrlimit(kind, (most, most))
     resource.setrlimit(resource.RLIMIT_CPU, (limits.work, limits.work + 5))  # SIGXCPU, not SIGKILL
-    for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU):
-        signal.signal(each, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU):
+        signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -257,7 +257,7 @@ def _watch_acts(folder: str, acts: memoryview, moment: Moment | None) -> None:
     def see(event: str, given: tuple[object, ...]) -> None:
         if event != "open" and not event.startswith(("os.", "shutil.", "tempfile.")):
             return
-        if any(_lies_in(each, folder) for each in given):
+        if any(_lies_in(item, folder) for item in given):
             acts[0] += 1
             if moment is not None and acts[0] == moment.act:
                 os.kill(os.getpid(), moment.signal)

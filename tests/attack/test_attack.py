@@ -154,7 +154,7 @@ def test_an_unknown_name_is_refused(arena: Arena) -> None:
 
 def test_the_table_counts_by_kind() -> None:
     faults = (None, "hang", None, "lost training")
-    rows = [Verdict("kills", str(place), fault) for place, fault in enumerate(faults)]
+    rows = [Verdict("kills", str(index), fault) for index, fault in enumerate(faults)]
     head, kills = (line.split() for line in table(rows).splitlines())
     assert head[:4] == ["kind", "tries", "passed", "tracebacks"]
     assert kills == ["kills", "4", "2", "0", "1", "1", "0", "0"]

@@ -34,8 +34,8 @@ class TrialError(Exception):
         said: What there is to see of it.
     """
 
-    def __init__(self, fault: Fault, said: str) -> None:
-        super().__init__(said)
+    def __init__(self, fault: Fault, message: str) -> None:
+        super().__init__(message)
         self.fault = fault
 
 
@@ -118,10 +118,10 @@ def check(ended: Ended, *statuses: int) -> Ended:
     if ended.status not in (statuses or (0, 1, 2)):
         fault: Fault = "traceback" if ended.status < 0 else "other"
         raise TrialError(fault, f"{ended.program} ended with status {ended.status}: {last}")
-    said = [line for line in lines if not (PROGRESS.fullmatch(line) or line.startswith(NOTE))]
-    own = [line for line in said if line.startswith(f"{ended.program}.py: ")]
-    if len(own) < len(said):
-        foreign = next(line for line in said if line not in own)
+    messages = [line for line in lines if not (PROGRESS.fullmatch(line) or line.startswith(NOTE))]
+    own = [line for line in messages if line.startswith(f"{ended.program}.py: ")]
+    if len(own) < len(messages):
+        foreign = next(line for line in messages if line not in own)
         raise TrialError("other", f"{ended.program}, on standard error: {foreign[:300]}")
     if ended.status > 0 and len(own) != 1:
         raise TrialError("other", f"{ended.program} failed in {len(own)} lines: {last}")

@@ -50,11 +50,11 @@ def holds_zero(statement: str) -> list[str]:
 
 def claims(text: str) -> list[tuple[str, list[str]]]:
     """Statements with a direction and an interval that holds 0, without a word that it does."""
-    found = []
+    actual = []
     for statement in statements(text):
         undecided = holds_zero(statement)
         words = re.sub(r"`[^`]*`|\]\([^)]*\)", "", statement)
         directed = DIRECTION.search(words)
         if undecided and directed and not UNDECIDED.search(words):
-            found.append((statement, undecided))
-    return found
+            actual.append((statement, undecided))
+    return actual

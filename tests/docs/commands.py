@@ -39,14 +39,14 @@ def commands(page: Page) -> list[list[str]]:
     """The command lines of a page: a program's name and its words."""
     blocks = "".join(page.blocks("bash")).replace("\\\n", " ").splitlines()
     codes = [code for code in page.inline if code.startswith("python experiments/")]
-    found = []
+    actual = []
     for line in [*blocks, *codes]:
         program = re.search(r"experiments/(?:studies/)?(\w+)\.py(?= |$)(.*)", line)
         if program and not program[1].isupper():
             words = shlex.split(program[2], comments=True)
             end = next((i for i, word in enumerate(words) if word in ("<", ">")), len(words))
-            found.append([program[1], *words[:end]])
-    return found
+            actual.append([program[1], *words[:end]])
+    return actual
 
 
 class _Accepted(BaseException):
@@ -81,9 +81,9 @@ def known_options(program: str) -> frozenset[str]:
     return frozenset(f"--{name}" for name in (*OTHERS, *groups))
 
 
-def _paths(known: type, prefix: str) -> Iterator[str]:
+def _paths(reference: type, prefix: str) -> Iterator[str]:
     """The options of a class, those of the groups within it too, and the help of each group."""
-    for name, option in options_of(known).items():
+    for name, option in options_of(reference).items():
         path, kind = f"{prefix}{name}", inner_kind(option.kind)
         yield path
         for inner in _classes(kind):

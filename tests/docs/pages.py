@@ -36,8 +36,8 @@ class Page:
 
     def blocks(self, language: str) -> list[str]:
         """What is fenced off as code of a language, without its margin."""
-        found = [text for said, text in FENCE.findall(self.text) if said == language]
-        return [re.sub(rf"^{re.match(' *', text)[0]}", "", text, flags=re.M) for text in found]
+        texts = [text for message, text in FENCE.findall(self.text) if message == language]
+        return [re.sub(rf"^{re.match(' *', text)[0]}", "", text, flags=re.M) for text in texts]
 
     @property
     def inline(self) -> list[str]:
@@ -70,9 +70,9 @@ def rows_of(text: str) -> list[list[str]]:
     """The cells of every row of the tables in a text, heads left out."""
     lines = re.findall(r"^\|(.*)\|$", text, re.MULTILINE)
     rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)] for line in lines]
-    rules = [place for place, row in enumerate(rows) if all(set(cell) <= {*"-:"} for cell in row)]
-    heads = {*rules, *(place - 1 for place in rules)}
-    return [row for place, row in enumerate(rows) if place not in heads]
+    rules = [index for index, row in enumerate(rows) if all(set(cell) <= {*"-:"} for cell in row)]
+    heads = {*rules, *(rule - 1 for rule in rules)}
+    return [row for index, row in enumerate(rows) if index not in heads]
 
 
 README = Page(ROOT / "README.md")

@@ -87,7 +87,7 @@ def mean_length(page: Page) -> float:
 def avoided_words(page: Page) -> list[str]:
     """The avoided words of a page, tables and headings included, code left out."""
     text = LINK.sub(r"[\1]", INLINE.sub("code", FENCE.sub("", page.text)))
-    return [found[0] for found in AVOIDED_PATTERN.finditer(text)]
+    return [match[0] for match in AVOIDED_PATTERN.finditer(text)]
 
 
 def chosen_pages() -> list[Page]:
@@ -99,11 +99,11 @@ def main(names: list[str]) -> None:
     """Prints mean sentence length, longest sentences and avoided words of pages."""
     pages = [Page(Path(name).resolve()) for name in names] or chosen_pages()
     for page in pages:
-        found = avoided_words(page)
-        print(f"{mean_length(page):5.1f}  {len(sentences(page)):4d}  {page.path.name}  {found}")
+        words = avoided_words(page)
+        print(f"{mean_length(page):5.1f}  {len(sentences(page)):4d}  {page.path.name}  {words}")
         if names:
-            longest = sorted(sentences(page), key=lambda each: -len(WORD.findall(each)))[:8]
-            print(*(f"    {len(WORD.findall(each))}: {each}" for each in longest), sep="\n")
+            longest = sorted(sentences(page), key=lambda sentence: -len(WORD.findall(sentence)))[:8]
+            print(*(f"    {len(WORD.findall(item))}: {item}" for item in longest), sep="\n")
 
 
 if __name__ == "__main__":

@@ -22,16 +22,16 @@ CHOSEN: dict[str, type] = {"optimizer": Optimizer, "schedule": Schedule}
 
 def signature_of(name: str) -> str:
     """A signature without annotations and without the instance."""
-    place: Any = {
+    index: Any = {
         "Translation": Translation,
         "LanguageModel": LanguageModel,
         "Corpus": lh.data.Corpus,
     }
     first, _, method = name.partition(".")
-    called = place.get(first) or getattr(lh, first)
+    called = index.get(first) or getattr(lh, first)
     parameters = inspect.signature(getattr(called, method) if method else called).parameters
-    bare = [each.replace(annotation=each.empty) for each in parameters.values()]
-    shown = [each for each in bare if each.name != "self"]
+    bare = [parameter.replace(annotation=parameter.empty) for parameter in parameters.values()]
+    shown = [item for item in bare if item.name != "self"]
     return name + str(inspect.Signature(shown))
 
 

@@ -13,7 +13,7 @@ from tests.docs.pages import ROOT
 
 RESULTS = ROOT / "experiments" / "results" / "circuits"
 PAGE = ROOT / "docs" / "circuits.md"
-PRICE = 0.003
+PENALTY = 0.003
 
 
 @cache
@@ -28,11 +28,17 @@ def bounds(values: Sequence[float], places: int = 3) -> str:
     return f"{mean} [{low}, {high}]"
 
 
+def difference(values: Sequence[float], places: int = 3) -> str:
+    """A mean and its interval, and whether this holds 0."""
+    holds_0 = values[1] <= 0 <= values[2] and any(values)
+    return bounds(values, places) + " n.s." * holds_0
+
+
 def heads_lines() -> list[str]:
     """Heads with a probability of .2 or more, and those that fresh prompts need."""
     lines = []
     for row in read("inclusion"):
-        if row["price"] != PRICE or row["intervention"] != "counterfactual":
+        if row["penalty"] != PENALTY or row["intervention"] != "counterfactual":
             continue
         columns = zip(row["labels"], row["inclusion"], row["low"], row["high"], strict=True)
         heads = [f"{label} {bounds(x, 2)}" for label, *x in columns if x[0] >= 0.2]
@@ -45,7 +51,7 @@ def heads_lines() -> list[str]:
 
 def intervention_lines() -> list[str]:
     """Probabilities of layers with several interventions."""
-    rows = [row for row in read("inclusion") if row["price"] == PRICE]
+    rows = [row for row in read("inclusion") if row["penalty"] == PENALTY]
     several = {
         (row["task"], row["layer"]) for row in rows if row["intervention"] != "counterfactual"
     }
@@ -71,10 +77,10 @@ def calibration_lines() -> list[str]:
         cells = [
             f"{row['calibration_error']:.3f}",
             bounds(row["log_score"], 2),
-            bounds(row["less_given_prompts"], 2),
+            difference(row["less_given_prompts"], 2),
             *shares,
         ]
-        lines.append(f"| {row['price']:g} | {row['tau']} | {' | '.join(cells)} |")
+        lines.append(f"| {row['penalty']:g} | {row['tau']} | {' | '.join(cells)} |")
     return lines
 
 
@@ -85,7 +91,7 @@ def stability_lines() -> list[str]:
     for method, overlap in summary["jaccard"].items():
         cells = [
             bounds(overlap["mean"], 2),
-            bounds(overlap["less_posterior"], 2),
+            difference(overlap["less_posterior"], 2),
             f"{summary['size'][method]['mean'][0]:.1f}",
             bounds(summary["fresh_loss"][method]["mean"], 2),
         ]
@@ -100,7 +106,7 @@ def interaction_lines() -> list[str]:
         if row["order"] == 3 and row["context"] == "whole":
             signs = f"{row['significantly_negative']} | {row['significantly_positive']}"
             where = f"{row['task']} | {row['layer']} | {row['value']}"
-            lines.append(f"| {where} | {bounds(row['sum'])} | {signs} |")
+            lines.append(f"| {where} | {difference(row['sum'])} | {signs} |")
     return lines
 
 
@@ -110,7 +116,7 @@ def pair_lines() -> list[str]:
     for row in read("interactions"):
         if row["order"] == 2 and row["context"] == "whole" and row["value"] == "divergence":
             pair = row["largest"][0]
-            size = bounds([pair["mean"], pair["low"], pair["high"]])
+            size = difference([pair["mean"], pair["low"], pair["high"]])
             lines.append(f"| {row['task']} | {' '.join(pair['heads'])} | {size} |")
     return lines
 

@@ -9,8 +9,8 @@ from tests.lowest import read_project
 
 
 def test_it_names_the_version_and_the_licence_of_the_project() -> None:
-    said = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    config = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     project = read_project()
-    assert said["version"] == project["version"]
-    assert said["license"] == project["license"]["text"]
-    assert {"cff-version", "message", "title", "authors"} <= set(said)
+    assert config["version"] == project["version"]
+    assert config["license"] == project["license"]["text"]
+    assert {"cff-version", "message", "title", "authors"} <= set(config)

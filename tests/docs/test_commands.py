@@ -61,10 +61,10 @@ def test_enough_commands_are_found() -> None:
 def test_every_option_of_a_reports_commands_is_known() -> None:
     """Their figures are of older revisions, but whoever repeats them has this one."""
     text = "".join(page.text for page in REPORTS).replace("\\\n", " ")
-    found = re.findall(r"experiments/(?:studies/)?(\w+)\.py (--.*|\w.* --.*)", text)
-    assert len(found) > 30
-    for program, said in found:
-        assert {*OPTION.findall(said)} <= known_options(program), said
+    matches = re.findall(r"experiments/(?:studies/)?(\w+)\.py (--.*|\w.* --.*)", text)
+    assert len(matches) > 30
+    for program, message in matches:
+        assert {*OPTION.findall(message)} <= known_options(program), message
 
 
 @pytest.mark.parametrize("page", [*PAGES, *REPORTS, CHANGES], ids=str)
@@ -73,10 +73,10 @@ def test_every_option_within_a_sentence_is_known(page: Page) -> None:
     any_program = frozenset().union(*map(known_options, [*PROGRAMS, *STUDIES])) | OUTSIDE
     for code in page.inline:
         program = re.match(r"(?:python experiments/)?(?:studies/)?(\w+)\.py ", code)
-        known = any_program if program is None else known_options(program[1]) | OUTSIDE
+        expected = any_program if program is None else known_options(program[1]) | OUTSIDE
         if not code.startswith(OTHERS) and "-m pip" not in code:
             for option in OPTION.findall(code):
-                assert option in known, code
+                assert option in expected, code
 
 
 @pytest.mark.usefixtures("reader")

@@ -16,10 +16,10 @@ from latentheads.training.callbacks import Callback
 from tests.docs.pages import ROOT, Page
 
 PUBLIC = {
-    name: getattr(place, name)
-    for place in (lh, data, models, guides, latents, inference)
-    for name in place.__all__
-    if inspect.isclass(getattr(place, name)) or inspect.isfunction(getattr(place, name))
+    name: getattr(index, name)
+    for index in (lh, data, models, guides, latents, inference)
+    for name in index.__all__
+    if inspect.isclass(getattr(index, name)) or inspect.isfunction(getattr(index, name))
 } | {"Callback": Callback, "Settings": Settings}
 FOUND = [
     example
@@ -42,9 +42,9 @@ def begin() -> dict[str, Any]:
 @pytest.mark.parametrize("example", FOUND, ids=lambda example: example.name)
 def test_an_example_does_what_it_says(example: doctest.DocTest) -> None:
     example.globs = begin() | {"Callback": Callback, "Settings": Settings}
-    said: list[str] = []
-    doctest.DocTestRunner(verbose=False).run(example, out=said.append)
-    assert not said, "".join(said)
+    lines: list[str] = []
+    doctest.DocTestRunner(verbose=False).run(example, out=lines.append)
+    assert not lines, "".join(lines)
 
 
 def test_every_guide_that_runs_and_every_kind_of_model_has_an_example() -> None:

@@ -131,8 +131,8 @@ def test_figures_of_the_text_are_those_of_the_output(page: Page, section: str) -
     sources = [output_of(section), output_of(SECTIONS[0][1])]
     if page is MINIATURES:
         sources[1] = ROOT / "docs" / "papers.md"
-    found = [numbers(path.read_text("utf-8")) for path in sources if path.is_file()]
-    figures = [abs(float(text)) for text in chain.from_iterable(found)]
+    computed_figures = [numbers(path.read_text("utf-8")) for path in sources if path.is_file()]
+    figures = [abs(float(text)) for text in chain.from_iterable(computed_figures)]
     for text in numbers(prose):
         assert among(text.removeprefix("-"), figures), text
 

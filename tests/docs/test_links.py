@@ -32,20 +32,22 @@ def page(name: str) -> Page:
     return Page(ROOT / "docs" / f"{name}.md")
 
 
-@pytest.mark.parametrize("said", [*PAGES, *REPORTS, NOTEBOOKS, CHANGES, CONTRIBUTING], ids=str)
-def test_every_link_leads_to_a_file_and_a_heading(said: Page) -> None:
-    for link in said.links:
+@pytest.mark.parametrize(
+    "given_page", [*PAGES, *REPORTS, NOTEBOOKS, CHANGES, CONTRIBUTING], ids=str
+)
+def test_every_link_leads_to_a_file_and_a_heading(given_page: Page) -> None:
+    for link in given_page.links:
         if link.startswith(ELSEWHERE):
             continue
         name, _, anchor = link.partition("#")
-        found = (said.path.parent / name).resolve() if name else said.path
-        assert found.is_file(), link
-        assert not anchor or anchor in Page(found).anchors, link
+        path = (given_page.path.parent / name).resolve() if name else given_page.path
+        assert path.is_file(), link
+        assert not anchor or anchor in Page(path).anchors, link
 
 
-@pytest.mark.parametrize("said", [*PAGES, CHANGES, CONTRIBUTING], ids=str)
-def test_every_file_that_is_named_is_there(said: Page) -> None:
-    for code in said.inline:
+@pytest.mark.parametrize("given_page", [*PAGES, CHANGES, CONTRIBUTING], ids=str)
+def test_every_file_that_is_named_is_there(given_page: Page) -> None:
+    for code in given_page.inline:
         path = re.fullmatch(rf"(?:{'|'.join(TOP)})/[\w./-]*", code)
         if path and not re.search(r"\b[A-Z]{2,}\b", code):
             assert (ROOT / code).exists(), code
@@ -54,12 +56,12 @@ def test_every_file_that_is_named_is_there(said: Page) -> None:
 def test_every_page_stands_in_the_contents_and_nothing_else_does() -> None:
     contents = "".join(page("index").blocks("{toctree}"))
     named = set(re.findall(r"^(?:.*<)?([a-z-]+)>?(?:\*\*)?$", contents, re.MULTILINE))
-    assert named - {"self"} == {each.path.stem for each in PAGES[1:]} - {"index"}
+    assert named - {"self"} == {one_page.path.stem for one_page in PAGES[1:]} - {"index"}
 
 
 def test_every_program_shows_its_help() -> None:
-    found = re.findall(r"^```{program-help} (\w+)$", page("programs").text, re.MULTILINE)
-    assert found == list(PROGRAMS)
+    matches = re.findall(r"^```{program-help} (\w+)$", page("programs").text, re.MULTILINE)
+    assert matches == list(PROGRAMS)
     assert {*PROGRAMS} <= page("programs").anchors
     studies = page("programs").sections[-1]
     assert {f"{name}.py" for name in STUDIES} == {row[0].strip("`") for row in rows_of(studies)}
@@ -82,7 +84,7 @@ def test_every_preset_is_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "names"),
+    ("location", "names"),
     [
         ("latentheads", {*lh.__all__} - {*lh.FOLDERS}),
         ("latentheads.data", {*data.__all__}),
@@ -99,7 +101,7 @@ def test_every_preset_is_listed() -> None:
         ("latentheads.contrib.uncertainty", {*uncertainty.__all__}),
     ],
 )
-def test_every_public_name_stands_on_the_page_of_the_api(place: str, names: set[str]) -> None:
+def test_every_public_name_stands_on_the_page_of_the_api(location: str, names: set[str]) -> None:
     listed: dict[str, set[str]] = {}
     where = ""
     for line in "".join(page("api").blocks("{eval-rst}")).splitlines():
@@ -107,7 +109,7 @@ def test_every_public_name_stands_on_the_page_of_the_api(place: str, names: set[
             where = line.split()[-1]
         elif re.fullmatch(r"   \w+", line):
             listed.setdefault(where, set()).add(line.strip())
-    assert listed[place] == names, f"list each name under {place} in docs/api.md"
+    assert listed[location] == names, f"list each name under {location} in docs/api.md"
 
 
 def test_the_first_page_is_short() -> None:

@@ -48,12 +48,12 @@ def known(study: str) -> tuple[list[list[float]], dict[str, list[float]]]:
     for path in sorted((RESULTS / study).glob("*.csv")):
         with path.open(encoding="utf-8", newline="") as file:
             rows += list(csv.reader(file))
-    found, labelled = [], defaultdict(list)
+    computed_figures, labelled = [], defaultdict(list)
     for row in rows:
         figures = [float(text) for cell in row for text in numbers(cell)]
-        found.append(figures)
+        computed_figures.append(figures)
         labelled[label(row[0])] += figures
-    return found, labelled
+    return computed_figures, labelled
 
 
 def alternatives(row: list[str]) -> list[list[str]]:
@@ -97,8 +97,8 @@ def test_every_figure_between_the_tables_is_one_of_the_results_too(heading: str)
     pages = [RESULTS / study / "README.md" for study in STUDY.findall(section)]
     pages += [ROOT / "docs" / "cost.md"] if "(docs/cost.md)" in section else []
     rows = chain.from_iterable(known(study)[0] for study in STUDY.findall(section))
-    said = [float(text) for path in pages for text in numbers(path.read_text(encoding="utf-8"))]
-    sizes = [abs(figure) for figure in chain(said, *rows)]
+    values = [float(text) for path in pages for text in numbers(path.read_text(encoding="utf-8"))]
+    sizes = [abs(figure) for figure in chain(values, *rows)]
     prose = re.sub(r"^\|.*$|`[^`]*`|\]\([^)]*\)", "", section, flags=re.MULTILINE)
     for text in numbers(prose):
         assert among(text.removeprefix("-"), sizes), text
@@ -107,18 +107,18 @@ def test_every_figure_between_the_tables_is_one_of_the_results_too(heading: str)
 def test_a_wrong_figure_would_be_found() -> None:
     row = ["`coda`", "-.0709 [-.0757, -.0660]", "0", "-.0676", "95.1"]
     assert is_made_of(row, "grammar-velu")
-    for place, wrong in ((1, "-.0708 [-.0757, -.0660]"), (3, "-.0675"), (4, "95.2")):
-        assert not is_made_of([*row[:place], wrong, *row[place + 1 :]], "grammar-velu")
+    for number, wrong in ((1, "-.0708 [-.0757, -.0660]"), (3, "-.0675"), (4, "95.2")):
+        assert not is_made_of([*row[:number], wrong, *row[number + 1 :]], "grammar-velu")
 
 
 def below_heading(page: Page, anchor: str) -> str:
     """The part of a page from a heading to the next of its level; without an anchor all of it."""
     if not anchor:
         return page.text
-    headings = [(found, found[1].count("#")) for found in HEADING.finditer(page.prose)]
-    first = next(i for i, (found, _) in enumerate(headings) if slug(found[2]) == anchor)
+    headings = [(match, match[1].count("#")) for match in HEADING.finditer(page.prose)]
+    first = next(i for i, (actual, _) in enumerate(headings) if slug(actual[2]) == anchor)
     start, level = headings[first]
-    ends = (found.start() for found, depth in headings[first + 1 :] if depth <= level)
+    ends = (actual.start() for actual, depth in headings[first + 1 :] if depth <= level)
     return page.prose[start.start() : next(ends, None)]
 
 
@@ -197,7 +197,7 @@ def test_hours_of_what_was_not_run_are_those_of_presets_and_timed_passes() -> No
         hours = train["steps"] * train["accumulate"] * ms / 3.6e6
         assert float(cells[3].removeprefix("at least ")) == pytest.approx(hours, abs=0.0501)
         listed.add(cells[3])
-    assert {found for row in PAPER_ROWS for found in NOT_RUN.findall(row[2])} == listed
+    assert {match for row in PAPER_ROWS for match in NOT_RUN.findall(row[2])} == listed
 
 
 def test_the_prose_of_the_results_has_no_figures_of_its_own() -> None:
@@ -214,10 +214,10 @@ def test_the_table_of_recipes_on_the_grammar_is_that_of_its_runs() -> None:
         run = runs[label(recipe)]
         for cell, name in zip(cells, names, strict=True):
             figures = [float(run[f"{name}{end}"]) for end in ("", "_low", "_high")]
-            said = numbers(cell)
-            pairs = zip(said, figures, strict=False)
+            given_figures = numbers(cell)
+            pairs = zip(given_figures, figures, strict=False)
             assert all(among(text, [figure]) for text, figure in pairs), (recipe, cell)
-            assert len(said) in (0, 1, 3)
+            assert len(given_figures) in (0, 1, 3)
 
 
 def test_differences_of_bounds_on_the_grammar_are_those_of_its_runs() -> None:
@@ -232,9 +232,9 @@ def test_differences_of_bounds_on_the_grammar_are_those_of_its_runs() -> None:
     for name, cell in zip(names.split(" | "), cells, strict=True):
         check_spread(cell, figures[name.strip("`"), "iwae"], plain)
     (significance,) = re.findall(r"[*] [*][*]Significance.[*][*] (.*?)\n[*]", text, re.DOTALL)
-    said = dict(re.findall(r"`([\w-]+)`\s\((-.*?\])\)", significance, re.DOTALL))
-    assert set(said) == {"mean-field", "cascaded"}
-    for name, cell in said.items():
+    values = dict(re.findall(r"`([\w-]+)`\s\((-.*?\])\)", significance, re.DOTALL))
+    assert set(values) == {"mean-field", "cascaded"}
+    for name, cell in values.items():
         check_spread(cell, figures[name, "elbo"], plain)
 
 
@@ -259,9 +259,9 @@ def test_the_table_of_a_step_is_that_of_its_rows() -> None:
     }
     cost = Page(ROOT / "docs" / "cost.md")
     (step,) = [section for section in cost.sections if section.startswith("## A step")]
-    said = {row[0].strip("*"): row[1:] for row in rows_of(step)}
+    options = {row[0].strip("*"): row[1:] for row in rows_of(step)}
     for name, ours in names.items():
-        for cell, column in zip(said[name], columns, strict=True):
+        for cell, column in zip(options[name], columns, strict=True):
             row = measured[*column, ours]
             figures = [row["ratio"], row["ratio_low"], row["ratio_high"]]
             pairs = zip(numbers(cell), figures, strict=True)
@@ -296,17 +296,19 @@ def test_what_a_step_costs_beside_its_arithmetic_is_that_of_the_rows() -> None:
 
 
 def test_what_sampling_costs_is_that_of_the_rows() -> None:
-    said = rows_of_cost("## With length")
+    given_rows = rows_of_cost("## With length")
     rows = measured("growth")["growth"]["length"]
     plain = {row["size"]["length"]: row for row in rows if row["row"] == "no latents"}
-    for cell, length in zip(said["no latents"], (512, 1024), strict=True):
+    for cell, length in zip(given_rows["no latents"], (512, 1024), strict=True):
         figures = [plain[length][key] for key in ("ratio", "ratio_low", "ratio_high")]
         pairs = zip(numbers(cell), figures, strict=True)
         assert all(among(text, [figure]) for text, figure in pairs)
-    points = {(each["row"], each["length"]): each["ms"] for each in measured("length")["points"]}
+    points = {
+        (point["row"], point["length"]): point["ms"] for point in measured("length")["points"]
+    }
     for length in (512, 1024):
         ours, plains = points["cascaded", length], points["transformer", length]
-        *times, ratio = said[f"{length:,}"]
+        *times, ratio = given_rows[f"{length:,}"]
         assert among(ratio, [ours / plains])
         assert [float(time) for time in times] == [round(ours), round(plains)]
 
@@ -319,19 +321,19 @@ def test_the_speed_of_decoding_is_that_of_the_rows() -> None:
 
 
 def test_what_alignments_cost_in_a_language_model_is_that_of_the_rows() -> None:
-    ratios = {each["row"]: each["ratio"] for each in measured("alignments-lm")["points"]}
-    said = re.findall(r"^\| (.*?) \|.*? ([\d.]+) times \|", ALIGNMENTS.read_text(), re.MULTILINE)
-    assert len(said) == len(ratios) - 1  # without the plain network
-    for row, figure in said:
+    ratios = {point["row"]: point["ratio"] for point in measured("alignments-lm")["points"]}
+    matches = re.findall(r"^\| (.*?) \|.*? ([\d.]+) times \|", ALIGNMENTS.read_text(), re.MULTILINE)
+    assert len(matches) == len(ratios) - 1  # without the plain network
+    for row, figure in matches:
         (ratio,) = (ratio for name, ratio in ratios.items() if name in row.replace("`", ""))
         assert among(figure, [ratio]), (row, ratio)
 
 
 def test_likelihoods_by_step_are_those_of_their_rows() -> None:
-    said = section("multi30k-end", "## By step")
-    (head,) = re.findall(r"^\| log p of validation after \| (.*) \|$", said, re.MULTILINE)
+    given_section = section("multi30k-end", "## By step")
+    (head,) = re.findall(r"^\| log p of validation after \| (.*) \|$", given_section, re.MULTILINE)
     steps = [int(step.replace(",", "")) for step in head.split(" | ")]
-    rows = [row for row in rows_of(said) if len(row) == 1 + len(steps)]
+    rows = [row for row in rows_of(given_section) if len(row) == 1 + len(steps)]
     assert len(rows) == 7
     for name, *cells in rows:
         (file,) = re.findall(r"\((.*\.csv)\)", name)
@@ -353,13 +355,13 @@ TWICE_AS_LONG = {
 
 
 def test_what_twice_the_steps_gain_is_in_its_rows() -> None:
-    said = section("multi30k-end", "Trained twice as long")
-    rows = {row[0]: row[1:] for row in rows_of(said)}
+    given_section = section("multi30k-end", "Trained twice as long")
+    rows = {row[0]: row[1:] for row in rows_of(given_section)}
     for recipe, runs in TWICE_AS_LONG.items():
         sides = [list(map(results_in, names)) for names in zip(*runs, strict=True)]
-        for place, figure in enumerate(("plug_in", "bleu", "chrf")):
+        for index, figure in enumerate(("plug_in", "bleu", "chrf")):
             long, short = ([run[figure] for run in side] for side in sides)
-            mean, gain = rows[recipe][2 * place : 2 * place + 2]
+            mean, gain = rows[recipe][2 * index : 2 * index + 2]
             check_spread(mean, [spread(long).mean])
             check_spread(gain, long, short)
 
@@ -393,10 +395,10 @@ def check_spread(cell: str, values: Sequence[float], *less: Sequence[float]) -> 
 
     Its interval follows where there are several seeds; a whole 0 is exact.
     """
-    found = spread(one - sum(others) for one, *others in zip(values, *less, strict=True))
-    figures = [figure for figure in found if not math.isnan(figure)]
+    spread_of_seeds = spread(one - sum(others) for one, *others in zip(values, *less, strict=True))
+    figures = [figure for figure in spread_of_seeds if not math.isnan(figure)]
     for text, figure in zip(numbers(cell) or ["0e-9"], figures, strict=True):
-        assert among(text, [figure]), (cell, found)
+        assert among(text, [figure]), (cell, spread_of_seeds)
 
 
 FIGURES = (("valid", "plug_in"), ("test", "plug_in"), ("test", "bleu"), ("test", "chrf"))
@@ -408,14 +410,14 @@ KINDS |= {"bound": "elbo", "target": "elbo", "": "exact"}
 """The files of a row of alignments, by the first of these words that the row's name has."""
 
 
-def kind_of(said: str) -> str:
+def kind_of(message: str) -> str:
     """The word of the files of a row of alignments."""
-    return next(kind for word, kind in KINDS.items() if word in said)
+    return next(kind for word, kind in KINDS.items() if word in message)
 
 
-def runs_of(said: str, files: str) -> dict[int, list[float]]:
+def runs_of(message: str, files: str) -> dict[int, list[float]]:
     """The figures of the runs that a row of alignments is of, by seed."""
-    paths = (RESULTS / "alignments").glob(files.format(kind_of(said)))
+    paths = (RESULTS / "alignments").glob(files.format(kind_of(message)))
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     return {run["seed"]: [run[part][figure] for part, figure in FIGURES] for run in runs}
 
@@ -438,10 +440,10 @@ def test_figures_of_alignments_are_those_of_their_runs(heading: str, files: str)
     rows = rows_of(section("alignments", heading))
     assert rows
     for name, *cells in rows:
-        sides = [runs_of(said, files) for said in name.split(" less ")]
+        sides = [runs_of(word, files) for word in name.split(" less ")]
         seeds = set.intersection(*map(set, sides))
-        for place, cell in enumerate(cells[: len(FIGURES)]):
-            check_spread(cell, *([side[seed][place] for seed in seeds] for side in sides))
+        for index, cell in enumerate(cells[: len(FIGURES)]):
+            check_spread(cell, *([side[seed][index] for seed in seeds] for side in sides))
 
 
 def test_entropies_and_gaps_of_alignments_are_those_of_their_runs() -> None:
@@ -453,8 +455,8 @@ def test_entropies_and_gaps_of_alignments_are_those_of_their_runs() -> None:
         runs = [json.loads(path.read_text(encoding="utf-8"))["test"] for path in paths]
         columns = ("prior_entropy", "posterior_entropy", "information", "gap", "kl")
         for cell, column in zip(cells, columns, strict=True):
-            said = numbers(cell) or ["0.000"] * len(runs)
-            for text, run in zip(said, runs, strict=True):
+            message = numbers(cell) or ["0.000"] * len(runs)
+            for text, run in zip(message, runs, strict=True):
                 assert among(text, [run[column]]), (name, column)
 
 
@@ -479,8 +481,8 @@ def test_gaps_of_guides_are_those_of_their_runs(heading: str, file: str) -> None
         bound, _, gap = (float([*numbers(cell), "0"][0]) for cell in cells)
         assert bound + gap == pytest.approx(float(numbers(model)[0]), abs=1.5e-4)
     assert set(runs) <= set(rows)
-    for guide, found in runs.items():
-        for cell, values in zip(rows[guide], zip(*found, strict=True), strict=True):
+    for guide, computed_run in runs.items():
+        for cell, values in zip(rows[guide], zip(*computed_run, strict=True), strict=True):
             check_spread(cell, values)
     ahead = re.findall(r"(\w+)`? is (?:not )?ahead of [^.]*?(-?\.\d+ \[[^]]*\])", text)
     assert len(ahead) == 2
@@ -488,7 +490,7 @@ def test_gaps_of_guides_are_those_of_their_runs(heading: str, file: str) -> None
         (model,) = (
             of for of, guide, condition_on in runs if (guide, condition_on) == (name, "target")
         )
-        gaps = ([run[2] for run in runs[model, each, "target"]] for each in ("mean-field", name))
+        gaps = ([run[2] for run in runs[model, item, "target"]] for item in ("mean-field", name))
         check_spread(cell, *gaps)
 
 
@@ -500,12 +502,12 @@ def test_means_and_intervals_of_inflection_are_those_of_its_rows() -> None:
             values[run["system"], column, run["language"]].append(float(run[column]))
     rows = rows_of(section("sigmorphon", "## German and Turkish"))
     assert len(rows) == 4 + 4 + 6
-    for place, (system, *cells, _) in enumerate(rows[:8]):
+    for index, (system, *cells, _) in enumerate(rows[:8]):
         for cell, column in zip(cells, columns, strict=True):
-            check_spread(cell, values[system, column, languages[place // 4]])
+            check_spread(cell, values[system, column, languages[index // 4]])
     for pair, *cells in rows[8:]:
-        for cell, place in zip(cells, product(columns[1:], languages), strict=True):
-            check_spread(cell, *(values[system, *place] for system in pair.split(" less ")))
+        for cell, index in zip(cells, product(columns[1:], languages), strict=True):
+            check_spread(cell, *(values[system, *index] for system in pair.split(" less ")))
 
 
 def test_gains_of_short_windows_are_those_of_their_rows() -> None:
@@ -516,8 +518,8 @@ def test_gains_of_short_windows_are_those_of_their_rows() -> None:
     rows = rows_of(section("sigmorphon", "## Short windows of the decoder"))
     assert len(rows) == 6 + 2
     for window, *cells in rows[:6]:
-        for place, column in enumerate(("test", "accuracy")):
-            plain, *aligned = cells[3 * place : 3 * place + 3]
+        for index, column in enumerate(("test", "accuracy")):
+            plain, *aligned = cells[3 * index : 3 * index + 3]
             check_spread(plain, values[window, column, "plain"])
             for cell, system in zip(aligned, ("independent", "chain"), strict=True):
                 check_spread(cell, values[window, column, system], values[window, column, "plain"])
@@ -533,10 +535,14 @@ def test_bounds_of_a_frozen_noisy_model_are_those_of_their_rows() -> None:
     figures = [list(map(float, list(run.values())[1:])) for run in runs]
     rows = rows_of(section("grammar-velu", "## Mean-field guide of a frozen noisy model"))
     assert [[float(cell.strip("*")) for cell in cells] for _, *cells in rows] == figures
-    said = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8").replace("\N{MINUS SIGN}", "-")
-    (bounds,) = re.findall(r"ends at (\S+) nats .* at (\S+), and the prior itself at (\S+)\n", said)
-    for text, place in zip(bounds, (3, 4, 0), strict=True):
-        assert among(text, [figures[place][0]]), text
+    statement = (
+        (ROOT / "docs" / "faq.md").read_text(encoding="utf-8").replace("\N{MINUS SIGN}", "-")
+    )
+    (bounds,) = re.findall(
+        r"ends at (\S+) nats .* at (\S+), and the prior itself at (\S+)\n", statement
+    )
+    for text, number in zip(bounds, (3, 4, 0), strict=True):
+        assert among(text, [figures[number][0]]), text
 
 
 def test_what_bounds_lose_is_that_of_the_runs_that_are_stored() -> None:
@@ -550,12 +556,12 @@ def test_what_bounds_lose_is_that_of_the_runs_that_are_stored() -> None:
         seeds = re.findall(r"\b[012]\b", name)
         stored = {path.stem[-1] for path in (RESULTS / "multi30k-end").glob(f"{file}-seed*.json")}
         assert stored == set(seeds)
-        for place, seed in enumerate(seeds):
+        for index, seed in enumerate(seeds):
             run, plain = (results_in(f"{of}-seed{seed}") for of in (file, "transformer"))
             figures = [run["elbo"], run["iwae"], run["iwae"] - run["elbo"]]
             figures.append(run["iwae"] - plain["plug_in"])
             for cell, figure in zip(cells, figures, strict=True):
-                assert among(numbers(cell)[place], [figure]), (name, seed)
+                assert among(numbers(cell)[index], [figure]), (name, seed)
 
 
 STARTS = "### Where a guide starts that leaves out a coupling"

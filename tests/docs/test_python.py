@@ -14,6 +14,8 @@ import torch
 from pyro import poutine
 
 import latentheads as lh
+from latentheads.contrib.circuits import circuit_posterior
+from latentheads.contrib.heads.word_attention import ForcedExample
 from latentheads.corpora import batches
 from latentheads.distributions import NormalHeads
 from latentheads.families import Gaussian, HeadScale, Identity
@@ -27,16 +29,18 @@ from latentheads.metrics.scores import Scores
 from latentheads.models import Network, Translation, make_prior
 from latentheads.runs.results import Results
 from tests.docs.pages import PAGES, README, ROOT, Page
+from tests.latentheads.contrib.hf.networks import FRAMES, whisper
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import sizes, small_batch
 
 SHOWN = {
     "README.md": 1,
-    "docs/align.md": 1,
+    "docs/align.md": 2,
     "docs/alignments.md": 3,
     "docs/api.md": 1,
     "docs/architecture.md": 1,
     "docs/bernoulli-heads.md": 3,
+    "docs/circuits.md": 3,
     "docs/comparing.md": 1,
     "docs/copy.md": 1,
     "docs/first-hour.md": 3,
@@ -47,6 +51,7 @@ SHOWN = {
     "docs/papers-in-miniature.md": 1,
     "docs/pretrained.md": 6,
     "docs/analysis.md": 3,
+    "docs/alignment-heads.md": 1,
     "docs/report.md": 1,
 }
 """Blocks of Python on every page; each is run below, or with the examples or the first hour."""
@@ -73,6 +78,13 @@ def test_two_texts_are_aligned() -> None:
     assert names["more"].links == [[(0, 0), (1, 1)]]
 
 
+@pytest.mark.usefixtures("as_the_programs_do")
+def test_spans_are_carried() -> None:
+    names: dict[str, Any] = {}
+    run(snippets("docs/align.md")[1], names)
+    assert 0 < names["carried"][0][0].probability <= 1
+
+
 def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -84,7 +96,7 @@ def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     assert len(names["losses"]) == 3
     assert set(names["bound"].how.values()) == {"analytic"}
     assert "analytic" in capsys.readouterr().out
-    before = [each.clone() for each in names["guide"].parameters()]
+    before = [parameter.clone() for parameter in names["guide"].parameters()]
     run(loss, names)
     assert not all(map(torch.equal, before, names["guide"].parameters()))
     run(reading, names)
@@ -128,6 +140,18 @@ def test_a_copy_head_has_a_posterior_with_generate_in_front() -> None:
     assert bounds[0] < bounds[1] < exact
 
 
+@pytest.mark.usefixtures("as_the_programs_do")
+def test_circuits_have_a_posterior(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for snippet in snippets("docs/circuits.md"):
+        run(snippet, names)
+    assert names["posterior"].labels == ["L0H2", "L1H0", "L1H1", "L1H2"]
+    exact = circuit_posterior(names["scorer"], penalty=0.003, tau=0.01)
+    torch.testing.assert_close(names["samples"].inclusion, exact.inclusion, rtol=0, atol=0.25)
+    assert names["importances"].scores.keys() == {(0, 2), (1, 0), (1, 1), (1, 2)}
+
+
 def test_subsets_of_heads_have_a_posterior() -> None:
     snippet, own_guide, of_corpus = snippets("docs/bernoulli-heads.md")
     small = {"latents=": "heads=2, width=8, latents=", "sentences=500": "sentences=40, held_out=5"}
@@ -165,9 +189,9 @@ def test_a_latent_of_ones_own_is_summed_out_trained_and_decoded(
     assert len([line for line in code if not line.startswith(("import", "from"))]) <= 50
     names: dict[str, Any] = {}
     run(latent, names)
-    for said, here in (("sentences=500", "sentences=60, held_out=5"), ("steps=20", "steps=2")):
-        assert said in training
-        training = training.replace(said, here)
+    for text, here in (("sentences=500", "sentences=60, held_out=5"), ("steps=20", "steps=2")):
+        assert text in training
+        training = training.replace(text, here)
     run(training.replace("warmup_steps=5", "warmup_steps=1, quiet=True"), names)
     assert "exact log p" in capsys.readouterr().out
     model, batch = names["model"].double(), names["batch"]
@@ -223,9 +247,9 @@ def test_pairs_of_ones_own_are_trained_on_and_translated() -> None:
 
 
 def test_a_law_of_ones_own_is_a_prior_with_any_guide() -> None:
-    *_, law, _ = snippets("docs/guides.md")
+    *_, distribution, _ = snippets("docs/guides.md")
     names: dict[str, Any] = {}
-    run(law, names)
+    run(distribution, names)
     network, batch = Network(width=4, feed_forward=3, heads=2, layers=2), small_batch()
     model = Translation(13, 11, network, latents=[Logits(names["HeavyPrior"]())]).eval()
     torch.manual_seed(0)
@@ -262,13 +286,13 @@ def test_a_notebook_trains_opens_and_reads_a_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (script,) = README.blocks("python")
-    for said, here in (
+    for text, here in (
         ("sentences=5000", "sentences=60, held_out=5"),
         ("steps=500", "steps=2, samples=2"),
         ("width=64", "width=8"),
     ):
-        assert said in script
-        script = script.replace(said, here)
+        assert text in script
+        script = script.replace(text, here)
     run(script, {})
     assert "exact log p" in capsys.readouterr().out
     assert (tmp_path / "runs" / "mine" / "results.json").is_file()
@@ -276,10 +300,10 @@ def test_a_notebook_trains_opens_and_reads_a_run(
     names: dict[str, Any] = {"lh": lh}
     assert 'f"runs/{name}-seed0"' in every_way
     run(every_way.replace('f"runs/{name}-seed0"', '"runs/mine"'), names)
-    assert [each.name for each in names["reports"]] == ["mine", "mine"]
-    for said, here in (("head", "mine"), ("53", "3"), ("400", "2"), ("row=2", "row=1")):
-        assert said in heads
-        heads = heads.replace(said, here, 1)
+    assert [report.name for report in names["reports"]] == ["mine", "mine"]
+    for text, here in (("head", "mine"), ("53", "3"), ("400", "2"), ("row=2", "row=1")):
+        assert text in heads
+        heads = heads.replace(text, here, 1)
     run(heads, names)
     assert "decoder.1.cross, 2 samples" in names["figure"].get_suptitle()
 
@@ -342,8 +366,8 @@ def test_links_of_own_text_are_scored(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "test.links").write_text("0-0 1-2\n\n0-1\n")
-    found = [{(0, 0), (1, 1)}, set(), {(0, 1)}]
-    monkeypatch.setattr(lh.contrib.heads, "align", lambda run, sentences, translations: found)
+    actual = [{(0, 0), (1, 1)}, set(), {(0, 1)}]
+    monkeypatch.setattr(lh.contrib.heads, "align", lambda run, sentences, translations: actual)
     *_, script = snippets("docs/alignments.md")
     run(script, {"run": None, "sentences": ["a b", "", "c"], "translations": ["a b c", "", "d"]})
     assert capsys.readouterr().out == "AER 0.333, precision 0.667, recall 0.667\n"
@@ -384,6 +408,14 @@ def test_heads_are_switched_off_and_scaled() -> None:
     assert not torch.equal(names["without"], network(input_ids=tokens).logits)
     assert names["text"].shape == (1, 7)
     assert names["factor"].grad.abs() > 0
+
+
+def test_alignment_heads_are_learned_from_an_example() -> None:
+    (snippet,) = snippets("docs/alignment-heads.md")
+    inputs = {"input_features": FRAMES[:1].double()}
+    example = ForcedExample(inputs, [1, 3, 5, 7, 1], [(1, 3), (3, 4)], starts=[0.5, 2.5])
+    names: dict[str, Any] = {"whisper": whisper().double().eval()}
+    run(snippet, names | {"examples": [example], "example": example})
 
 
 def test_a_pretrained_network_is_latent_trained_and_plain_again(

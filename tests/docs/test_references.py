@@ -33,9 +33,9 @@ def test_every_reference_of_a_docstring_leads_somewhere() -> None:
         assert resolve_name(name) is not None, name
 
 
-@pytest.mark.parametrize("said", [*PAGES, *REPORTS, NOTEBOOKS, CHANGES], ids=str)
-def test_every_name_of_the_library_on_a_page_is_known(said: Page) -> None:
-    for code in said.inline:
+@pytest.mark.parametrize("given_page", [*PAGES, *REPORTS, NOTEBOOKS, CHANGES], ids=str)
+def test_every_name_of_the_library_on_a_page_is_known(given_page: Page) -> None:
+    for code in given_page.inline:
         if name := NAME.match(code):
             assert resolve_name(re.sub(r"^lh\b", "latentheads", name[0])), code
 

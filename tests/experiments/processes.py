@@ -29,16 +29,16 @@ CONTEXT.set_forkserver_preload(
 )
 
 
-def fork_off(function: Callable[..., object], *arguments: object, said: Path) -> ForkServerProcess:
+def fork_off(function: Callable[..., object], *arguments: object, path: Path) -> ForkServerProcess:
     """Starts a function in a process of its own, which writes all that it says to a file."""
-    process = CONTEXT.Process(target=_call, args=(function, arguments, said))
+    process = CONTEXT.Process(target=_call, args=(function, arguments, path))
     process.start()
     return process
 
 
-def start(name: str, *words: str, said: Path, ranks: int = 1) -> ForkServerProcess:
+def start(name: str, *words: str, path: Path, ranks: int = 1) -> ForkServerProcess:
     """Starts a program that writes all that it says to a file; many ranks as torchrun does."""
-    return fork_off(_run_program, name, words, ranks, said=said)
+    return fork_off(_run_program, name, words, ranks, path=path)
 
 
 @dataclass
@@ -59,17 +59,17 @@ class Talk:
 
 
 @contextmanager
-def talking(name: str, *words: str, said: Path) -> Iterator[Talk]:
+def talking(name: str, *words: str, path: Path) -> Iterator[Talk]:
     """Starts a program that is given text, and says text, while it runs."""
     (theirs, given), (out, written) = CONTEXT.Pipe(duplex=False), CONTEXT.Pipe(duplex=False)
-    process = CONTEXT.Process(target=_talk, args=(name, words, said, theirs, written))
+    process = CONTEXT.Process(target=_talk, args=(name, words, path, theirs, written))
     process.start()
     stopper = Timer(120, process.kill)  # who reads it then reads no more, and the test fails
     stopper.start()
     for end in (theirs, written):
         end.close()
     with _file_of(given, "wb") as text, _file_of(out, "rb") as answers:
-        yield Talk(process, text, answers, said)
+        yield Talk(process, text, answers, path)
     stopper.cancel()
 
 
@@ -80,14 +80,14 @@ def _file_of(end: Connection, mode: str) -> BinaryIO:
 
 
 def _talk(
-    name: str, words: tuple[str, ...], said: Path, given: Connection, out: Connection
+    name: str, words: tuple[str, ...], path: Path, given: Connection, out: Connection
 ) -> None:
     heed_signals()
     for descriptor, end in enumerate((given, out)):
         os.dup2(end.fileno(), descriptor)
         end.close()
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
-    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     main = import_module(f"latentheads.experiments.{name.removesuffix('.py')}").main
     sys.exit(main(words))
 
@@ -115,10 +115,10 @@ def ended(process: ForkServerProcess, seconds: int = 120) -> int | None:
     return process.exitcode
 
 
-def _call(function: Callable[..., object], arguments: tuple[object, ...], said: Path) -> None:
+def _call(function: Callable[..., object], arguments: tuple[object, ...], path: Path) -> None:
     heed_signals()
     os.environ["OMP_NUM_THREADS"] = "1"
-    file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)
     function(*arguments)

@@ -141,22 +141,22 @@ def inside(name: str, *words: str, text: str | bytes = b"") -> subprocess.Comple
     finally:
         torch.set_default_dtype(before)
         sys.stdin = stdin
-    said = out.buffer.getvalue().decode()
-    return subprocess.CompletedProcess([*words], status, said, error.getvalue())
+    statement = out.buffer.getvalue().decode()
+    return subprocess.CompletedProcess([*words], status, statement, error.getvalue())
 
 
 def results_of(out: Path) -> dict[str, Any]:
     """The content of ``results.json``, with the scores of each part and task by their names."""
-    found: dict[str, Any] = json.loads((out / "results.json").read_text("utf-8"))
-    parts = {name: Scores.read(found[name]) for name in ("valid", "test", "average")}
-    return found | parts | {"tasks": {n: Scores.read(rows) for n, rows in found["tasks"].items()}}
+    record: dict[str, Any] = json.loads((out / "results.json").read_text("utf-8"))
+    parts = {name: Scores.read(record[name]) for name in ("valid", "test", "average")}
+    return record | parts | {"tasks": {n: Scores.read(rows) for n, rows in record["tasks"].items()}}
 
 
 def timeless_results_of(out: Path) -> dict[str, Any]:
     """All that a run has found, but how fast it was."""
-    found = results_of(out)
-    test = {name: x for name, x in found["test"].items() if name != "sentences_per_second"}
-    return {n: x for n, x in found.items() if n != "tokens_per_second"} | {"test": test}
+    results = results_of(out)
+    test = {name: x for name, x in results["test"].items() if name != "sentences_per_second"}
+    return {n: x for n, x in results.items() if n != "tokens_per_second"} | {"test": test}
 
 
 def report_of(out: Path) -> Results:

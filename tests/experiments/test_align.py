@@ -259,17 +259,17 @@ def test_one_line_is_aligned(tmp_path: Path) -> None:
 def test_a_stopped_training_leaves_no_file(tmp_path: Path) -> None:
     english = write_lines(tmp_path / "en", ENGLISH * 300)
     german = write_lines(tmp_path / "de", GERMAN * 300)
-    out, said = tmp_path / "links", tmp_path / "said"
+    out, given_path = tmp_path / "links", tmp_path / "said"
     options = ("--iterations", "100000", "--out", str(out), "--keep", str(tmp_path / "kept"))
-    process = start("align.py", english, german, *options, said=said)
+    process = start("align.py", english, german, *options, path=given_path)
     deadline = time.monotonic() + 120
-    while not said.exists() or "training step" not in said.read_text():
+    while not given_path.exists() or "training step" not in given_path.read_text():
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGINT)
     assert ended(process) == 130
-    assert said.read_text().splitlines()[-1] == "align.py: stopped"
+    assert given_path.read_text().splitlines()[-1] == "align.py: stopped"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["de", "en", "said"]
 
 

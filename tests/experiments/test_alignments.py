@@ -152,12 +152,12 @@ def test_translations_are_linked_with_their_lines(base: Path, buffer: int, tmp_p
     words = (f"--alignments={file}", f"--buffer={buffer}", "--beam=2", "--max_tokens=6")
     done = succeed("translate.py", str(base), *words, text="\n".join(lines))
     written = done.stdout.split("\n")[:-1]
-    found = file.read_text().split("\n")
-    assert found.pop() == ""
-    assert [bool(line) for line in found] == [bool(line) for line in written]
-    assert not found[1]
+    computed_words = file.read_text().split("\n")
+    assert computed_words.pop() == ""
+    assert [bool(line) for line in computed_words] == [bool(line) for line in written]
+    assert not computed_words[1]
     run = load_run(base)
-    assert [sorted(read_pharaoh(line)) for line in found] == align(run, lines, written)
+    assert [sorted(read_pharaoh(line)) for line in computed_words] == align(run, lines, written)
 
 
 def test_links_of_words_without_punctuation_are_written_on_request(
@@ -168,8 +168,8 @@ def test_links_of_words_without_punctuation_are_written_on_request(
     done = succeed("translate.py", str(base), f"--alignments={file}", *words, text=f"{line}\n")
     (links,) = align(load_run(base), [line], done.stdout.splitlines(), split_punctuation=True)
     assert file.read_text() == f"{write_pharaoh(links)}\n"
-    said = "--split_punctuation is for --alignments FILE"
-    assert_refused("translate.py", str(base), *words, says=said, text="the cat\n")
+    message = "--split_punctuation is for --alignments FILE"
+    assert_refused("translate.py", str(base), *words, says=message, text="the cat\n")
 
 
 @pytest.fixture(scope="module")
@@ -190,12 +190,12 @@ def test_links_are_scored_beside_those_of_the_best_attention(
     aligned, other = json.loads((out / "analysis.json").read_text())["runs"]
     heads = ["decoder.0.alignment head 0", "decoder.1.alignment head 0", "all heads"]
     rows = [(row["links"], row["head"]) for row in aligned["links"]]
-    assert rows[:9] == [(law, h) for law in ("prior", "guide", "posterior") for h in heads]
+    assert rows[:9] == [(name, h) for name in ("prior", "guide", "posterior") for h in heads]
     best = ["attention before", "attention after"]
     assert [row["links"] for row in aligned["links"][9:]] == best
     assert [row["links"] for row in other["links"]] == best
     run = load_run(base)
-    part, valid = (each.first(5) for each in (run.corpus.test, run.corpus.valid))
+    part, valid = (item.first(5) for item in (run.corpus.test, run.corpus.valid))
     wanted = [
         *score_alignments(run.model, run.guide, part),
         *score_best_attention(run.model, valid, part),
@@ -207,8 +207,11 @@ def test_links_are_scored_beside_those_of_the_best_attention(
     shuffled = aligned["shuffled_target"]
     assert shuffled["fall"] == shuffled["elbo"] - shuffled["shuffled"] > 0
     assert other["shuffled_target"] is None
-    for said in ("| `plain` | attention after | decoder.0.cross head", "the guide of base has a"):
-        assert said in done.stdout
+    for message in (
+        "| `plain` | attention after | decoder.0.cross head",
+        "the guide of base has a",
+    ):
+        assert message in done.stdout
 
 
 def test_only_a_run_with_alignments_links(base: Path, plain: Path, tmp_path: Path) -> None:

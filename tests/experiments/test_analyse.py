@@ -69,8 +69,8 @@ def text_of(run: str) -> Any:
     return texts(make_parser().parse_args([run, "--sentences", str(SENTENCES)]))[0]
 
 
-def close(found: Any, expected: torch.Tensor) -> bool:
-    mine = torch.as_tensor(found, dtype=torch.float64)
+def close(actual: Any, expected: torch.Tensor) -> bool:
+    mine = torch.as_tensor(actual, dtype=torch.float64)
     return torch.allclose(mine, expected.double(), rtol=1e-3, atol=1e-5)
 
 
@@ -99,13 +99,13 @@ def test_everything_is_written(analysed: Path) -> None:
     assert [run["summary"]["run"] for run in written["runs"]] == list(NAMES)
 
 
-@pytest.mark.parametrize("place", range(2))
-def test_the_numbers_are_the_librarys(runs: list[str], analysed: Path, place: int) -> None:
-    text = text_of(runs[place])
+@pytest.mark.parametrize("index", range(2))
+def test_the_numbers_are_the_librarys(runs: list[str], analysed: Path, index: int) -> None:
+    text = text_of(runs[index])
     model, corpus = text.run.model, text.corpus
     parts = list(batches(text.part, 4096, shuffle=False))
     assert sorted(parts[0].sentences.tolist()) == list(range(SENTENCES))
-    written = json.loads((analysed / "analysis.json").read_text())["runs"][place]
+    written = json.loads((analysed / "analysis.json").read_text())["runs"][index]
     blocks = {block["block"]: block for block in written["blocks"]}
     apart, measures = divergence(model, parts), measure(model, parts)
     importance, propagated = gradient_importance(model, parts), relevance(model, parts)
@@ -122,8 +122,8 @@ def test_the_numbers_are_the_librarys(runs: list[str], analysed: Path, place: in
             assert close(blocks[name]["two_rarest"], rare.two[name])
             assert blocks[name]["rare_queries"] == rare.count[name].tolist()
             assert (rare.count[name] > 0).all()
-    found = positions.result()
-    assert set(blocks) == set(found.share) == set(measures.entropy)
+    result = positions.result()
+    assert set(blocks) == set(result.share) == set(measures.entropy)
     for name, block in blocks.items():
         assert close(block["divergence"], apart.summed[f"{name}.logits"])
         assert close(block["divergence_per_query"], apart.normalised[f"{name}.logits"])
@@ -133,29 +133,29 @@ def test_the_numbers_are_the_librarys(runs: list[str], analysed: Path, place: in
         assert close(block["cosine"], measures.cosine[name])
         assert close(block["importance"], importance[name])
         assert close(block["relevance"], propagated.shares[name])
-        assert close(block["offset_share"], found.share[name])
+        assert close(block["offset_share"], result.share[name])
     summary = written["summary"]
     assert summary["jsd"] == pytest.approx(apart.average(), rel=1e-4)
     assert summary["jsd decoder-cross"] == pytest.approx(apart.average("decoder-cross"), rel=1e-4)
     assert summary["jsd_per_query"] < summary["jsd"]
     entropies = torch.cat(list(measures.entropy.values()))
     assert summary["entropy"] == pytest.approx(float(entropies.mean()), rel=1e-4)
-    assert summary["positional"] == len({(role.block, role.head) for role in found.roles})
+    assert summary["positional"] == len({(role.block, role.head) for role in result.roles})
     assert written["tokens"]["target"] == sum(map(len, text.part.targets))
 
 
 def test_dependencies_of_the_grammar_are_known(runs: list[str], analysed: Path) -> None:
     text = text_of(runs[0])
-    known = [row for row in text.part.sources if UNK not in row]
-    lines = [text.corpus.source.decode(row.tolist()) for row in known]
-    assert 0 < len(known) == len(text.parses.part)
+    sources = [row for row in text.part.sources if UNK not in row]
+    lines = [text.corpus.source.decode(row.tolist()) for row in sources]
+    assert 0 < len(sources) == len(text.parses.part)
     relations = SyntacticDetector(grammar_arcs(lines))
-    shown = batches(Part(Rows.of([[EOS]] * len(known)), Rows.of(known)), 4096, shuffle=False)
+    shown = batches(Part(Rows.of([[EOS]] * len(sources)), Rows.of(sources)), 4096, shuffle=False)
     detect(text.run.model, shown, [relations], "encoder-self")
     written = json.loads((analysed / "analysis.json").read_text())["runs"][0]["syntactic"]
-    assert (written["origin"], written["sentences"]) == ("the grammar", len(known))
-    for name, each in relations.result().accuracy.items():
-        assert close(written["accuracy"][name], each)
+    assert (written["origin"], written["sentences"]) == ("the grammar", len(sources))
+    for name, item in relations.result().accuracy.items():
+        assert close(written["accuracy"][name], item)
     cases = relations.result().cases
     assert [case["baseline"] for case in written["cases"]] == [case.baseline for case in cases]
 
@@ -184,9 +184,9 @@ def test_every_pair_of_heads_counts_alike_whatever_its_block() -> None:
     head_report = make_head_report(chains=ATTENTION_TYPES[:1])
     small, large = symmetric(2), symmetric(5)
     large[1], large[:, 1] = torch.nan, torch.nan
-    for block, each in zip(head_report.blocks, (small, large), strict=True):
-        head_report.measures.cosine[block.name] = each
-        head_report.divergence.summed[block.site()] = each
+    for block, item in zip(head_report.blocks, (small, large), strict=True):
+        head_report.measures.cosine[block.name] = item
+        head_report.divergence.summed[block.site()] = item
     text: Any = SimpleNamespace(
         name="a",
         run=SimpleNamespace(settings=SimpleNamespace(recipe="tied")),
@@ -204,9 +204,9 @@ def conllu(path: Path, *sentences: str) -> Path:
     """Every word depends on the one before it, as its object."""
     lines = []
     for sentence in sentences:
-        for place, word in enumerate(sentence.split(), 1):
-            relation = "obj" if place > 1 else "root"
-            row = [str(place), word, "_", "_", "_", "_", str(place - 1), relation, "_", "_"]
+        for index, word in enumerate(sentence.split(), 1):
+            relation = "obj" if index > 1 else "root"
+            row = [str(index), word, "_", "_", "_", "_", str(index - 1), relation, "_", "_"]
             lines.append("\t".join(row))
         lines.append("")
     path.write_text("\n".join(lines), encoding="utf-8")

@@ -66,10 +66,10 @@ def test_a_run_is_loaded_and_translates(base: Path, tmp_path: Path) -> None:
 
 
 def test_a_process_of_its_own_goes_on_with_a_run(tmp_path: Path) -> None:
-    out, said = tmp_path / "process", tmp_path / "said"
+    out, path = tmp_path / "process", tmp_path / "said"
     for _ in range(2):
-        process = start("run.py", *QUICK, *GATES, "--loss=marginal", f"--out={out}", said=said)
-        assert ended(process) == 0, said.read_text()
+        process = start("run.py", *QUICK, *GATES, "--loss=marginal", f"--out={out}", path=path)
+        assert ended(process) == 0, path.read_text()
     assert results_of(out)["test"]["exact"] < 0
 
 

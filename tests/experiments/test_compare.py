@@ -50,9 +50,9 @@ def copied(compared: Path, tmp_path: Path) -> Path:
 
 
 def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(compared: Path) -> None:
-    said = (compared / "said").read_text()
-    assert re.search(r"^cascaded +2 ", said, re.MULTILINE)
-    assert max(map(len, said[said.index("Test part") :].splitlines())) <= 100
+    text = (compared / "said").read_text()
+    assert re.search(r"^cascaded +2 ", text, re.MULTILINE)
+    assert max(map(len, text[text.index("Test part") :].splitlines())) <= 100
     names = {"table.csv", "table.md", "runs.csv", "elbos.png", "curves.png"}
     assert names <= {p.name for p in compared.iterdir()}
     assert not (compared / "gaps.png").exists()
@@ -110,8 +110,8 @@ def test_finished_runs_are_given_no_more_updates(copied: Path) -> None:
 def test_runs_of_text_that_has_changed_are_not_compared(copied: Path, words: list[str]) -> None:
     """Before another run is trained, and where all are finished."""
     texts = copied / "cascaded-seed1" / "corpus.json"
-    said = json.loads(texts.read_text())
-    texts.write_text(json.dumps(said | {"train": "0"}))
+    record = json.loads(texts.read_text())
+    texts.write_text(json.dumps(record | {"train": "0"}))
     done = inside("compare.py", *words, *WORDS[2:], "--out", str(copied))
     assert done.returncode == 2
     assert re.search("cascaded-seed1 (is of another|are of different) text", done.stderr)
@@ -151,8 +151,8 @@ def test_one_seed_has_no_interval(copied: Path) -> None:
     succeed("compare.py", "--recipes=coda-cs", "--seeds=1", *BRIEF, "--out", str(copied))
     (row,) = rows_of(copied / "table.csv")
     assert row["elbo_low"] == "" or math.isnan(float(row["elbo_low"]))
-    assert "[" not in (said := (copied / "table.md").read_text())
-    assert "less first row" not in said  # there is but one
+    assert "[" not in (text := (copied / "table.md").read_text())
+    assert "less first row" not in text  # there is but one
 
 
 def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> None:
@@ -165,12 +165,12 @@ def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> 
     assert plain["exact"] == plain["elbo"]  # it has no latents
     apart = float(aligned["exact"]) - float(plain["exact"])
     assert float(aligned["difference_exact"]) == pytest.approx(apart)
-    said = (tmp_path / "table.md").read_text()
+    text = (tmp_path / "table.md").read_text()
     for title in ("ELBO", "exact log p", "BLEU", "chrF"):
-        assert f"| {title} less first row |" in said
-    assert f"{apart:.4f} |" in said
+        assert f"| {title} less first row |" in text
+    assert f"{apart:.4f} |" in text
     assert (tmp_path / "gaps.png").is_file()
-    assert "| exact log p | gap |" in said
+    assert "| exact log p | gap |" in text
 
 
 def test_a_lone_head_has_no_divergence(tmp_path: Path) -> None:
@@ -379,10 +379,10 @@ def test_one_after_the_other_a_run_that_fails_keeps_no_later_one_from_running(
     trained[4] = ValueError("b")
     done = inside("compare.py", *words)
     lines = ["0: a", "1: no longer finite", "3: out of memory: 2.00 GiB asked for at once", "4: b"]
-    said = [f"transformer-seed{line}" for line in lines]
+    messages = [f"transformer-seed{line}" for line in lines]
     assert (done.returncode, trained) == (1, {})
-    assert f"4 of 5 runs failed: {'; '.join(said)}; the same command goes on" in done.stderr
-    assert [line for line in done.stdout.splitlines() if line in said] == said
+    assert f"4 of 5 runs failed: {'; '.join(messages)}; the same command goes on" in done.stderr
+    assert [line for line in done.stdout.splitlines() if line in messages] == messages
 
 
 def test_what_the_first_run_cannot_be_made_with_is_told_at_once(
@@ -456,8 +456,8 @@ def test_values_are_rows_and_each_is_trained_on_its_own_corpus(tmp_path: Path) -
     assert "parameters; corpus" not in again.stdout
     rows = rows_of(tmp_path / "table.csv")
     assert [row["recipe"] for row in rows] == [f"coda data.language={name}" for name in languages]
-    said = " ".join(first.stdout.split())
-    assert "figures are not comparable with its: coda data.language=tamir." in said
+    text = " ".join(first.stdout.split())
+    assert "figures are not comparable with its: coda data.language=tamir." in text
     assert not any(name.startswith("difference") and rows[1][name] for name in rows[1])
     tests = rows_of(tmp_path / "significance.csv")
     assert [row["metric"] for row in tests] == ["bleu", "chrf"] * 2

@@ -55,8 +55,8 @@ def halted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with stopped_in(5):
         done = again(out, "--train.steps=6")
     assert done.returncode == 130
-    said = f"run.py: stopped after step 5: {out / LAST} is of step 4; the same command goes on"
-    assert done.stderr.splitlines()[-1] == said
+    message = f"run.py: stopped after step 5: {out / LAST} is of step 4; the same command goes on"
+    assert done.stderr.splitlines()[-1] == message
     return out
 
 
@@ -94,10 +94,10 @@ def taken_up(out: Path, *words: str) -> Any:
 
 def trained_again(out: Path, *words: str) -> Any:
     """The run after training, with the weights that it would report on."""
-    found = taken_up(out, *words)
-    found.train(quiet=True)
-    found.folder.release()
-    return found
+    trainer = taken_up(out, *words)
+    trainer.train(quiet=True)
+    trainer.folder.release()
+    return trainer
 
 
 def shorten(path: Path) -> None:
@@ -157,17 +157,17 @@ LOST: list[tuple[Callable[[Path], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("spoil", "said"), LOST)
+@pytest.mark.parametrize(("spoil", "message"), LOST)
 def test_where_the_best_weights_are_lost_the_last_are_reported(
-    trained: Path, spoil: Callable[[Path], object], said: str, capsys: pytest.CaptureFixture[str]
+    trained: Path, spoil: Callable[[Path], object], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = checkpoints.load(trained / LAST)[0]
     spoil(trained / BEST)
     run = trained_again(trained)
-    told = capsys.readouterr().err
-    assert said in told
-    assert "; the last weights are reported on\n" in told
-    assert told.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert message in stderr
+    assert "; the last weights are reported on\n" in stderr
+    assert stderr.count("\n") == 1
     assert run.reported == 3
     kept, facts = checkpoints.load(trained / BEST)
     assert facts == {"step": 3}
@@ -231,7 +231,11 @@ def hold(**changes: torch.Tensor | None) -> Callable[[Path], object]:
     def change(out: Path) -> None:
         tensors, facts = checkpoints.load(out / LAST)
         for start, tensor in changes.items():
-            name = next(each for each in tensors if each.startswith(start.replace("_", ".", 1)))
+            name = next(
+                one_tensor
+                for one_tensor in tensors
+                if one_tensor.startswith(start.replace("_", ".", 1))
+            )
             del tensors[name]
             if tensor is not None:
                 tensors[name] = tensor
@@ -277,15 +281,15 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("spoil", "said"), REFUSED)
+@pytest.mark.parametrize(("spoil", "message"), REFUSED)
 def test_what_cannot_be_gone_on_from_costs_one_line(
-    halted: Path, spoil: Callable[[Path], object], said: str
+    halted: Path, spoil: Callable[[Path], object], message: str
 ) -> None:
     spoil(halted)
     before = {path: path.lstat().st_mtime_ns for path in halted.rglob("*")}
     with pytest.raises(ValueError) as caught:
         taken_up(halted, "--train.steps=6")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert before == {path: path.lstat().st_mtime_ns for path in halted.rglob("*")}
 
@@ -315,8 +319,10 @@ def test_a_stop_before_the_first_checkpoint_says_so(
 ) -> None:
     monkeypatch.setattr(CheckpointManager, "on_save", mock.Mock(side_effect=KeyboardInterrupt))
     done = again(tmp_path / "run")
-    said = f"stopped after step 0: {tmp_path / 'run'} has no checkpoint yet; the same command goes"
-    assert said in done.stderr
+    message = (
+        f"stopped after step 0: {tmp_path / 'run'} has no checkpoint yet; the same command goes"
+    )
+    assert message in done.stderr
 
 
 def remove(path: Path) -> None:
@@ -324,7 +330,7 @@ def remove(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "status", "said"),
+    ("name", "status", "message"),
     [
         ("", 1, "run/metrics.jsonl: No such file or directory; what is finished is in"),
         ("metrics.jsonl", 1, "run/metrics.jsonl: No such file or directory; what is"),
@@ -333,20 +339,20 @@ def remove(path: Path) -> None:
     ],
 )
 def test_what_is_removed_while_it_trains_is_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, status: int, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, status: int, message: str
 ) -> None:
     show_step = ProgressBar.on_step_end
 
     def lose(self: ProgressBar, step: int) -> None:
         show_step(self, step)
         if step == 1:
-            for each in name.split(" "):
-                remove(tmp_path / "run" / each)
+            for word in name.split(" "):
+                remove(tmp_path / "run" / word)
 
     monkeypatch.setattr(ProgressBar, "on_step_end", lose)
     done = again(tmp_path / "run")
     assert done.returncode == status
-    assert said in (done.stderr if status == 0 else done.stderr.splitlines()[-1])
+    assert message in (done.stderr if status == 0 else done.stderr.splitlines()[-1])
     if status == 0:
         succeed("translate.py", str(tmp_path / "run"), text="the dog\n")
 

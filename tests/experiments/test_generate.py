@@ -59,21 +59,21 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     from latentheads.experiments import generate
     from latentheads.runs.loading import load_run
 
-    found = load_run(run)
+    computed_run = load_run(run)
     data = PythonDocs(block=6, context=2)
-    processor = data.processor(found.target, found.source)
-    settings = replace(found.settings, data=data)
-    loaded = replace(found, settings=settings, processor=processor)
+    processor = data.processor(computed_run.target, computed_run.source)
+    settings = replace(computed_run.settings, data=data)
+    loaded = replace(computed_run, settings=settings, processor=processor)
     monkeypatch.setattr(generate, "open_run", lambda *_: loaded)
     seen: dict[str, Any] = {"vocabulary": loaded.target}
     draw = generation.sample_text
 
     def noted(model: Any, prompts: Any, **options: Any) -> Any:
         seen.update(options, prompts=prompts)
-        found = draw(model, prompts, **options)
-        for text in found:
+        actual = draw(model, prompts, **options)
+        for text in actual:
             text[3] = EOS
-        return found
+        return actual
 
     monkeypatch.setattr(generation, "sample_text", noted)
     return seen
@@ -95,7 +95,7 @@ def test_text_comes_while_prompts_are_read_and_a_closed_pipe_ends_it(
 ) -> None:
     """A process of its own says the same."""
     expected = say("the\nold men\n", "--length=5")[1]
-    with talking("generate.py", str(run), "--length=5", said=tmp_path / "said") as talk:
+    with talking("generate.py", str(run), "--length=5", path=tmp_path / "said") as talk:
         for prompt, line in zip((b"the", b"old men"), expected, strict=True):
             talk.given.write(prompt + b"\n")
             assert talk.out.readline().decode() == f"{line}\n"
@@ -120,8 +120,8 @@ def test_every_prompt_begins_its_texts_as_it_was_typed(say: Say) -> None:
     status, lines, _ = say("ignored\n", *(f"--prompt={p}" for p in prompts), "--number=2")
     assert status == 0
     assert len(lines) == 2 * len(prompts)
-    for place, line in enumerate(lines):
-        assert line.startswith(prompts[place // 2])
+    for index, line in enumerate(lines):
+        assert line.startswith(prompts[index // 2])
         assert not line.endswith(" ") or line == " the [1,2] "
 
 
@@ -177,9 +177,9 @@ def test_prompts_around_one_that_is_too_long_are_continued(say: Say) -> None:
     """One by its tokens; one by its characters alone."""
     short = "the", "a"
     given = "".join(f"{line}\n" for line in (short[0], "the " * 1024, short[1], "a" * 10**6))
-    status, found, error = say(given, "--number=2", "--length=3")
+    status, printed, error = say(given, "--number=2", "--length=3")
     assert status == 1
-    assert [bool(line) for line in found] == [True, True, False, False, True, True, False, False]
+    assert [bool(line) for line in printed] == [True, True, False, False, True, True, False, False]
     stays = "of the input stays empty"
     assert error == (
         f"generate.py: prompt 2 {stays}: 1,025 tokens, more than max_line 1,024\n"
@@ -199,8 +199,8 @@ def test_a_prompt_that_memory_does_not_suffice_for_stays_empty(
         return draw(model, prompts, **options)
 
     monkeypatch.setattr(generation, "sample_text", narrow)
-    status, found, error = say("the\nthe the the\nthe\n", "--length=2")
-    assert (status, len(found), found[1]) == (1, 3, "")
+    status, printed, error = say("the\nthe the the\nthe\n", "--length=2")
+    assert (status, len(printed), printed[1]) == (1, 3, "")
     assert error == "generate.py: prompt 2 of the input stays empty: out of memory\n"
 
 

@@ -118,12 +118,12 @@ CONFIGURATIONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "message"), CONFIGURATIONS)
+@pytest.mark.parametrize(("options", "message"), CONFIGURATIONS)
 def test_no_key_of_a_configuration_imports_or_reads_anything(
-    tiny_run: Path, tmp_path: Path, planted: Path, said: dict[str, Any], message: str
+    tiny_run: Path, tmp_path: Path, planted: Path, options: dict[str, Any], message: str
 ) -> None:
     run = copied(tiny_run, tmp_path)
-    say(run, **said)
+    say(run, **options)
     (run / "other.yaml").write_text("guide: planted:Sharper\n")
     shutil.copy(tmp_path / "planted.py", run)
     done = inside("translate.py", str(run))
@@ -177,7 +177,7 @@ def test_the_guide_of_a_new_run_is_trusted_in_the_one_it_starts_with(
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("options", "message"),
     [
         ({"class": "planted:Other"}, "guide 'planted:Other' is none of this library's"),
         ({"class": "os:system"}, "guide 'os:system' is none of this library's"),
@@ -186,10 +186,10 @@ def test_the_guide_of_a_new_run_is_trusted_in_the_one_it_starts_with(
     ],
 )
 def test_to_trust_a_class_is_to_trust_no_other(
-    own_run: Path, tmp_path: Path, planted: Path, said: dict[str, Any], message: str
+    own_run: Path, tmp_path: Path, planted: Path, options: dict[str, Any], message: str
 ) -> None:
     run = copied(own_run, tmp_path)
-    say(run, guide=said)
+    say(run, guide=options)
     assert_refused("translate.py", str(run), "--trust", "planted:Sharper", says=message)
 
 
@@ -245,7 +245,7 @@ def test_weights_that_nobody_trained_are_refused(tiny_run: Path, tmp_path: Path)
     path = run / "checkpoints" / "best.safetensors"
     tensors, facts = checkpoints.load(path)
     name = "model.source_embedding.table.weight"
-    said = json.dumps(facts)
+    statement = json.dumps(facts)
     for value, message in (
         (torch.full_like(tensors[name], torch.nan), f"'{name}' is not finite"),
         (tensors[name].long(), f"{name} is torch.int64, not torch.float32"),
@@ -253,16 +253,18 @@ def test_weights_that_nobody_trained_are_refused(tiny_run: Path, tmp_path: Path)
         (tensors[name].to(torch.complex64), f"'{name}' is torch.complex64"),
     ):
         spoilt = {**tensors, name: value}
-        checksum = checkpoints._checksum(spoilt, said)
-        save_file(spoilt, path, {"format": checkpoints.FORMAT, "facts": said, "checksum": checksum})
+        checksum = checkpoints._checksum(spoilt, statement)
+        save_file(
+            spoilt, path, {"format": checkpoints.FORMAT, "facts": statement, "checksum": checksum}
+        )
         assert_refused("translate.py", str(run), says=message, text="the dog\n")
 
 
 def test_nothing_is_written_where_a_folder_says(tmp_path: Path) -> None:
     """A run's cache is read by those who only look at the run, and not made by them."""
-    place = tmp_path / "cache"
-    PythonDocs(cache=str(place)).load(keep=False)
-    assert not place.exists()
+    path = tmp_path / "cache"
+    PythonDocs(cache=str(path)).load(keep=False)
+    assert not path.exists()
 
 
 def test_a_loader_that_unpickles_is_refused() -> None:

@@ -26,8 +26,8 @@ SIZES = ["--network.layers=3", "--network.windows", "encoder=2,3,5", "--network.
 
 
 def kinds(stack: Any) -> list[tuple[type, int]]:
-    found = [layer.inner for layer in stack.layers]
-    return [(type(one), one.band.window if one.band else 0) for one in found]
+    actual = [layer.inner for layer in stack.layers]
+    return [(type(one), one.band.window if one.band else 0) for one in actual]
 
 
 def test_a_hybrid_comes_back_from_its_folder(tmp_path: Path) -> None:
@@ -36,8 +36,8 @@ def test_a_hybrid_comes_back_from_its_folder(tmp_path: Path) -> None:
     words += ["--network.ngram_width=decoder=7", "--network.ngram_context=true"]
     run = train(out, *words, "--decode.beam=2", "--decode.max_tokens=8")
     run.finish()
-    known = yaml.safe_load((out / "config.yaml").read_text())
-    assert known["network"]["mixers"] == "encoder=ngram,local,attention decoder=ngram*2,attention"
+    config = yaml.safe_load((out / "config.yaml").read_text())
+    assert config["network"]["mixers"] == "encoder=ngram,local,attention decoder=ngram*2,attention"
     loaded = load_run(out)
     encoder = [(NGram, 2), (SelfAttention, 3), (SelfAttention, 0)]
     assert kinds(loaded.model.encoder) == encoder
@@ -84,18 +84,18 @@ def test_heads_of_ngrams_are_drawn_gated_and_removed(tmp_path: Path) -> None:
 
 
 def test_ngram_heads_are_read_beside_those_that_attend(tmp_path: Path) -> None:
-    out, told = tmp_path / "run", tmp_path / "told"
+    out, path = tmp_path / "run", tmp_path / "told"
     words = [*FEW, "--network.layers=1", "--network.windows=2", "--network.mixers=encoder=ngram"]
     train(out, *words, "--network.ngram_noise=0.3", "--recipe=mean-field").finish()
-    succeed("analyse.py", str(out), "--sentences=4", "--draws=1", "--out", str(told))
-    (run,) = json.loads((told / "analysis.json").read_text())["runs"]
+    succeed("analyse.py", str(out), "--sentences=4", "--draws=1", "--out", str(path))
+    (run,) = json.loads((path / "analysis.json").read_text())["runs"]
     assert [block["block"] for block in run["blocks"]] == ["decoder.0.self", "decoder.0.cross"]
     (block,) = run["ngrams"]
     heads = block["heads"]
     assert block["block"] == "encoder.0.self"
     assert run["syntactic"] is None
-    assert "no head attends within the source" in (told / "table.md").read_text()
-    assert "parsed by" not in (told / "table.md").read_text()
+    assert "no head attends within the source" in (path / "table.md").read_text()
+    assert "parsed by" not in (path / "table.md").read_text()
     assert torch.tensor(block["cosine"]).shape == (heads, heads)
     assert len(block["importance"]) == len(block["relevance"]) == heads
 

@@ -79,15 +79,15 @@ def test_what_is_shown_was_run_in_full_and_names_no_machine(script: Path) -> Non
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
     outputs = [output for cell in code for output in cell["outputs"]]
     assert any("image/png" in output.get("data", {}) for output in outputs)
-    assert not [each for each in outputs if each["output_type"] == "error"]
-    assert not [each for each in outputs if each.get("name") == "stderr"]
+    assert not [output for output in outputs if output["output_type"] == "error"]
+    assert not [output for output in outputs if output.get("name") == "stderr"]
     texts = json.dumps([drop_pictures(output) for output in outputs])
     assert not re.findall(r"/(?:home|root|tmp|usr|work|Users)/", texts)
     assert path.stat().st_size < MOST
 
 
 def drop_pictures(output: dict[str, Any]) -> dict[str, Any]:
-    kept = {kind: said for kind, said in output.get("data", {}).items() if kind != "image/png"}
+    kept = {kind: datum for kind, datum in output.get("data", {}).items() if kind != "image/png"}
     return {**output, "data": kept}
 
 
@@ -101,9 +101,9 @@ def test_its_commands_are_ones_that_the_programs_accept(
         exec(compile(text, "my_guides.py", "exec"), guides.__dict__)
     monkeypatch.setitem(sys.modules, "my_guides", guides)
     (tmp_path / "first.md").write_text(first, encoding="utf-8")
-    found = commands(Page(tmp_path / "first.md"))
-    assert found
-    for program, *words in found:
+    page_commands = commands(Page(tmp_path / "first.md"))
+    assert page_commands
+    for program, *words in page_commands:
         accept(program, words)
 
 

@@ -125,19 +125,19 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
 
 
 def test_a_joint_vocabulary_may_share_every_table(folder: Path, settings: Any) -> None:
-    found, _ = load_pairs(folder)
+    corpus, _ = load_pairs(folder)
     made = settings("--data", str(folder), *LANGUAGES, *SMALL, "--network.share=all")
-    model = make_model(made, found.target, found.source)
+    model = make_model(made, corpus.target, corpus.source)
     assert model.source_embedding.table is model.target_embedding.table
 
 
 def test_separate_vocabularies_of_one_size_share_no_table(folder: Path, settings: Any) -> None:
-    found, _ = load_pairs(folder, joint=False, vocab_size=265)
-    assert found.source is not None
-    assert len(found.source) == len(found.target)
+    corpus, _ = load_pairs(folder, joint=False, vocab_size=265)
+    assert corpus.source is not None
+    assert len(corpus.source) == len(corpus.target)
     made = settings("--data", str(folder), *LANGUAGES, *SMALL, "--network.share=all")
     with pytest.raises(ValueError, match="share all needs one joint vocabulary"):
-        make_model(made, found.target, found.source)
+        make_model(made, corpus.target, corpus.source)
 
 
 @pytest.mark.parametrize("program", ["run.py", "compare.py"])

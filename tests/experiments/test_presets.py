@@ -27,7 +27,7 @@ FUSION = {4: 24 * 16 + 9 * 4, 8: 24 * 64 + 9 * 8}
 
 def words(size: int) -> Words:
     """A vocabulary of some size."""
-    return Words([str(place) for place in range(size - len(SPECIALS))])
+    return Words([str(index) for index in range(size - len(SPECIALS))])
 
 
 def size(settings: Settings, target: int, source: int | None = None) -> int:
@@ -77,8 +77,8 @@ def test_the_language_model_of_wikitext_103_is_as_large_as_the_published_one(
 ) -> None:
     """With the vocabulary of the papers; as above, one fusion of theirs is never used."""
     plan = settings("--preset", "wikitext103", "--recipe", recipe)
-    found = size(plan, 267_744)
-    assert f"{(found + unused) / 1e6:.2f}" == f"{found / 1e6:.2f}" == published
+    parameters = size(plan, 267_744)
+    assert f"{(parameters + unused) / 1e6:.2f}" == f"{parameters / 1e6:.2f}" == published
 
 
 def test_a_small_language_model_fits_two_cores(settings: Any) -> None:
@@ -101,7 +101,7 @@ def test_networks_that_hear_are_as_large_as_the_published_ones(
     plan = settings(*first_command(preset))
     with torch.device("meta"):
         model = make_model(plan, words(types), Positions(plan.data.audio_options.filterbank))
-    assert sum(each.numel() for each in model.parameters()) == parameters
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
 
 
 @pytest.mark.parametrize("preset", ["librispeech", "librispeech-100"])

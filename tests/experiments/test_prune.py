@@ -82,8 +82,8 @@ def curve(path: Path) -> Any:
 
 def test_the_curve_holds_every_number_of_heads(runs: Path) -> None:
     whole, *others = curve(runs / "pruned")
-    said = json.loads((runs / "pruned" / "curve.json").read_text())
-    assert said["checkpoint"] == "reported"
+    record = json.loads((runs / "pruned" / "curve.json").read_text())
+    assert record["checkpoint"] == "reported"
     assert [point["heads"] for point in (whole, *others)] == [12, 7, 3, 0]
     assert whole["speed"] == 1
     reported = results_of(runs / "transformer")
@@ -114,8 +114,8 @@ def test_what_is_written_stands_beside_the_run(
 ) -> None:
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "run")
-    for said in (".", "./", "checkpoints/..", "../run/", str(tmp_path / "run")):
-        out = _make_folder(make_parser().parse_args([said]))
+    for message in (".", "./", "checkpoints/..", "../run/", str(tmp_path / "run")):
+        out = _make_folder(make_parser().parse_args([message]))
         assert out.resolve() == tmp_path / "run-pruned"
     monkeypatch.chdir(tmp_path)
     assert _make_folder(make_parser().parse_args(["run"])) == Path("run-pruned")
@@ -132,8 +132,10 @@ def test_nothing_is_told_of_the_whole_network_as_of_the_smaller_one(
     by_task = {"tasks": {"velu": rows}, "average": rows}
     (folder / "results.json").write_text(json.dumps(whole | by_task | {"averaged": 9}))
     run = load(folder)
-    found = make_pruned(run, {name: heads[:1] for name, heads in all_heads(run.model).items()})
-    write_run(found, run, run.corpus, tmp_path / "small", "random")
+    computed_pruned = make_pruned(
+        run, {name: heads[:1] for name, heads in all_heads(run.model).items()}
+    )
+    write_run(computed_pruned, run, run.corpus, tmp_path / "small", "random")
     results = results_of(tmp_path / "small")
     assert results["gap_by_site"].keys() == whole["gap_by_site"].keys()
     assert results["gap_by_site"] != whole["gap_by_site"]
@@ -324,8 +326,8 @@ def test_only_pruned_networks_are_replaced(runs: Path, tmp_path: Path) -> None:
     for heads in (1, 3):
         (out / f"heads-{heads}" / "notes.txt").write_text("mine")
     pruned(run, "--keep_heads=2,1", f"--out={out}", "--overwrite")
-    found = sorted(path.parent.name for path in out.glob("heads-*/config.yaml"))
-    assert found == ["heads-1", "heads-2"]
+    names = sorted(path.parent.name for path in out.glob("heads-*/config.yaml"))
+    assert names == ["heads-1", "heads-2"]
     assert [path.name for path in (out / "heads-3").iterdir()] == ["notes.txt"]
     assert (out / "heads-1" / "notes.txt").read_text() == "mine"
 

@@ -26,9 +26,9 @@ def test_a_page_of_a_finished_run(tiny_run: Path, tmp_path: Path) -> None:
     words = ["--shown=2", "--draws=2", "--sentences=5", f"--out={out}"]
     done = succeed("report.py", str(tiny_run), *words)
     assert done.stdout == f"written to {out}: {out.stat().st_size:,} bytes\n"
-    said = out.read_text(encoding="utf-8")
-    assert '"alignments":[{"name":"decoder-alignment"' in said
-    assert said.count('"hypothesis":') == 2
+    text = out.read_text(encoding="utf-8")
+    assert '"alignments":[{"name":"decoder-alignment"' in text
+    assert text.count('"hypothesis":') == 2
 
 
 def test_a_reader_that_goes_away_loses_no_page(

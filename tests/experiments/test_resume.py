@@ -46,7 +46,7 @@ def stamp(out: Path) -> int:
 def killed(words: list[str], out: Path, wait: int) -> None:
     """Starts a run and kills it so many steps after where it goes on."""
     before, seen = reached(out), stamp(out)
-    process = start("run.py", *words, "--out", str(out), said=out.with_suffix(".said"))
+    process = start("run.py", *words, "--out", str(out), path=out.with_suffix(".said"))
     deadline = time.monotonic() + 120
     while process.is_alive():
         assert time.monotonic() < deadline
@@ -91,8 +91,8 @@ def test_a_run_killed_again_and_again_ends_as_if_never_killed(
 def test_a_run_that_is_told_to_end_names_its_checkpoint(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    out, said = tmp_path / "run", tmp_path / "said"
-    process = start("run.py", *WORDS, "--train.steps=9999", f"--out={out}", said=said)
+    out, given_path = tmp_path / "run", tmp_path / "said"
+    process = start("run.py", *WORDS, "--train.steps=9999", f"--out={out}", path=given_path)
     deadline = time.monotonic() + 120
     while reached(out) < 2:
         assert time.monotonic() < deadline
@@ -101,7 +101,7 @@ def test_a_run_that_is_told_to_end_names_its_checkpoint(
     os.kill(process.pid, number)
     assert ended(process) == 128 + number
     last = re.escape(str(out / "checkpoints" / "last.safetensors"))
-    line = said.read_text().splitlines()[-1]
+    line = given_path.read_text().splitlines()[-1]
     stopped = re.fullmatch(rf"run.py: stopped after step (\d+): {last} is of step (\d+); .*", line)
     assert stopped is not None, line
     assert reached(out) == int(stopped[2]) <= int(stopped[1])
@@ -110,11 +110,11 @@ def test_a_run_that_is_told_to_end_names_its_checkpoint(
 
 def shared(words: list[str], out: Path) -> str:
     """Runs in two processes, as torchrun starts them; gives what they printed."""
-    said = out.with_suffix(".said")
-    process = start("run.py", *words, "--device=cpu", "--out", str(out), said=said, ranks=2)
-    assert ended(process) == 0, said.read_text()
-    assert said.read_text().count("bound (ELBO)") == 1, "the first process alone prints"
-    return said.read_text()
+    suffix = out.with_suffix(".said")
+    process = start("run.py", *words, "--device=cpu", "--out", str(out), path=suffix, ranks=2)
+    assert ended(process) == 0, suffix.read_text()
+    assert suffix.read_text().count("bound (ELBO)") == 1, "the first process alone prints"
+    return suffix.read_text()
 
 
 PLAIN = ["--recipe=transformer", "--trackers=tensorboard"]
@@ -163,8 +163,8 @@ def test_a_folder_in_use_is_refused(half: Path) -> None:
 
 def test_resuming_beside_another_validation_text_is_refused(half: Path) -> None:
     texts = half / "corpus.json"
-    known = json.loads(texts.read_text(encoding="utf-8"))
-    texts.write_text(json.dumps({**known, "valid": "another"}), encoding="utf-8")
+    record = json.loads(texts.read_text(encoding="utf-8"))
+    texts.write_text(json.dumps({**record, "valid": "another"}), encoding="utf-8")
     says = "was watched on another text: that of valid has changed since;"
     assert_refused("run.py", *WORDS, "--out", str(half), says=says, quiet=False)
     assert json.loads(texts.read_text(encoding="utf-8"))["valid"] == "another"
@@ -172,8 +172,8 @@ def test_resuming_beside_another_validation_text_is_refused(half: Path) -> None:
 
 def test_another_vocabulary_is_named_and_not_the_parts_that_it_changes(half: Path) -> None:
     texts, vocabulary = half / "corpus.json", half / "vocabulary.json"
-    known = json.loads(texts.read_text(encoding="utf-8"))
-    texts.write_text(json.dumps(dict.fromkeys(known, "another")), encoding="utf-8")
+    record = json.loads(texts.read_text(encoding="utf-8"))
+    texts.write_text(json.dumps(dict.fromkeys(record, "another")), encoding="utf-8")
     vocabulary.write_text(vocabulary.read_text(encoding="utf-8") + " ", encoding="utf-8")
     says = "was trained with another vocabulary: that of the training text has changed since;"
     assert_refused("run.py", *WORDS, "--out", str(half), says=says, quiet=False)

@@ -48,17 +48,17 @@ def train_unheard(words: list[str]) -> None:
 
 def test_a_reader_that_goes_away_and_a_closed_error_end_no_training(tmp_path: Path) -> None:
     words = ["--guide=cascaded", *TINY, *SHORT, "--out", str(tmp_path / "run")]
-    ended(fork_off(train_unheard, words, said=tmp_path / "said"))
+    ended(fork_off(train_unheard, words, path=tmp_path / "said"))
     check_results(results_of(tmp_path / "run"))
 
 
 def test_a_run_fills_its_folder_and_prints_one_table(tiny_run: Path, tmp_path: Path) -> None:
     """A process of its own has the numbers of the run that the other tests share."""
-    out, said = tmp_path / "run", tmp_path / "said"
+    out, given_path = tmp_path / "run", tmp_path / "said"
     words = ["--guide", "cascaded", *TINY, *SHORT]
-    assert ended(start("run.py", *words, "--out", str(out), "--verbose", said=said)) == 0
-    assert "bound (ELBO)" in said.read_text()
-    assert "decoder.1.cross.logits" in said.read_text()
+    assert ended(start("run.py", *words, "--out", str(out), "--verbose", path=given_path)) == 0
+    assert "bound (ELBO)" in given_path.read_text()
+    assert "decoder.1.cross.logits" in given_path.read_text()
     names = {path.name for path in out.iterdir()}
     assert {"config.yaml", "metrics.jsonl", "results.json", "bound.png", "kl.png"} <= names
     assert {"divergence.png", "vocabulary.json", "test.translations.txt", "checkpoints"} <= names
@@ -172,8 +172,8 @@ def test_so_is_a_data_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     short = [word for word in (*TINY, *SHORT) if not word.startswith("--data")]
     succeed("run.py", *words, *short, "--latents=none")
     assert results_of(tmp_path / "run")["corpus"] == "counting"
-    said = "--data 'my_counting:Other' cannot be imported: "
-    assert_refused("run.py", "--data", "my_counting:Other", says=said)
+    message = "--data 'my_counting:Other' cannot be imported: "
+    assert_refused("run.py", "--data", "my_counting:Other", says=message)
 
 
 MISTAKEN = """
@@ -202,14 +202,14 @@ class MistakenGuide(Guide):
 
 
 @pytest.mark.parametrize(
-    ("mistake", "said"),
+    ("mistake", "message"),
     [
         ("shape", "of heads, queries and keys of shape (2, "),
         ("point", "a point posterior under a NormalHeads prior has no bound"),
     ],
 )
 def test_a_guide_without_a_bound_is_refused_before_training(
-    mistake: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mistake: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mistaken_guides.py").write_text(MISTAKEN)
     monkeypatch.syspath_prepend(tmp_path)
@@ -217,7 +217,7 @@ def test_a_guide_without_a_bound_is_refused_before_training(
     done = inside("run.py", *words, "--latents=logits", "--out", str(tmp_path / "run"))
     assert_one_line(done, "run.py")
     assert "site 'encoder.0.self.logits': " in done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_a_printed_configuration_repeats_the_run(tmp_path: Path) -> None:

@@ -36,10 +36,10 @@ def test_a_text_in_blocks_runs_from_end_to_end(
     results = results_of(tmp_path / "run")
     assert "bleu" not in results["test"]
     modes = ["blocks of 7", "windows of 7, 3 before each token"]
-    found = results["perplexity"]
+    perplexity = results["perplexity"]
     wanted = [(mode, part) for mode in modes for part in ("valid", "test")]
-    assert [(one["mode"], one["part"]) for one in found] == wanted
-    for one in found:
+    assert [(one["mode"], one["part"]) for one in perplexity] == wanted
+    for one in perplexity:
         assert f"by {one['mode']}" in printed
         part = getattr(corpus, one["part"])
         assert (one["tokens"], one["iwae_k"]) == (part.tokens, 2)
@@ -54,7 +54,7 @@ def test_a_text_in_blocks_runs_from_end_to_end(
         plain = one["token"]["plug_in"] == one["token"]["elbo"]
         assert plain == (recipe == "transformer")
         assert (one["word"] == one["token"]) == (unit == "word")
-    assert found[0]["token"] != found[2]["token"]
+    assert perplexity[0]["token"] != perplexity[2]["token"]
     has_noise, times = recipe != "transformer", 1 if unit == "word" else 2
     for title in (", plug-in" if has_noise else ", exact", " from the bound"):
         assert printed.count(f"perplexity{title}") == 2 * times
@@ -65,9 +65,9 @@ def test_a_text_in_blocks_runs_from_end_to_end(
 def test_a_text_of_lines_has_a_perplexity_by_sentences(texts: Path, tmp_path: Path) -> None:
     words = ["--data", str(texts), *SMALL, *BRIEF, "--recipe=coda", "--out", str(tmp_path / "run")]
     assert "corpus novel, 40 sentences" in succeed("run.py", *words).stdout
-    found = results_of(tmp_path / "run")["perplexity"]
+    perplexity = results_of(tmp_path / "run")["perplexity"]
     modes = [("sentences", "valid"), ("sentences", "test")]
-    assert [(one["mode"], one["part"]) for one in found] == modes
+    assert [(one["mode"], one["part"]) for one in perplexity] == modes
     again = succeed("run.py", *words).stdout
     assert "is finished; --overwrite trains it anew" in again
     assert "  by sentences" in again

@@ -78,8 +78,8 @@ def test_a_single_sentence_has_scores_and_neither_intervals_nor_tests(tmp_path: 
     words = ("--references", files[0], "--recognised", "--json", str(out))
     rows = succeed("score.py", *files, *words).stdout.splitlines()[1:3]
     assert [line.split()[1:] for line in rows] == [["0.00", "0.00"], ["33.33", "20.00"]]
-    said = json.loads(out.read_text("utf-8"), parse_constant=pytest.fail)["systems"][1]["wer"]
-    assert (said["low"], said["high"], said["p"]) == (None, None, None)
+    wer = json.loads(out.read_text("utf-8"), parse_constant=pytest.fail)["systems"][1]["wer"]
+    assert (wer["low"], wer["high"], wer["p"]) == (None, None, None)
 
 
 def test_whole_answers_are_scored_where_a_run_or_the_option_says_so(tmp_path: Path) -> None:
@@ -128,16 +128,16 @@ def test_log_p_is_compared_exact_where_it_is_known(
     assert signature == "12 sentences of test, nats per token|bs:50|seed:12345|p:two-sided"
     assert note.endswith("mean over 2 samples of the latents")
     tests = [results_of(run)["test"] for run in runs]
-    known = [tests[0]["elbo"], tests[1]["exact"], tests[2]["elbo"]]
-    said = json.loads(out.read_text("utf-8"))
-    assert (said["sentences"], said["unit"]) == (12, "token")
-    for system, figure, test in zip(said["systems"], known, tests, strict=True):
+    expected = [tests[0]["elbo"], tests[1]["exact"], tests[2]["elbo"]]
+    record = json.loads(out.read_text("utf-8"))
+    assert (record["sentences"], record["unit"]) == (12, "token")
+    for system, figure, test in zip(record["systems"], expected, tests, strict=True):
         assert system["nats"]["score"] == pytest.approx(figure, abs=1e-6)
         assert system["tokens"] == test["tokens"]
         if system["difference"] is not None:
-            assert system["difference"]["score"] == pytest.approx(figure - known[0], abs=1e-6)
-    assert [system["draws"] for system in said["systems"]] == [None, None, 2]
-    assert said["systems"][0]["difference"] is None
+            assert system["difference"]["score"] == pytest.approx(figure - expected[0], abs=1e-6)
+    assert [system["draws"] for system in record["systems"]] == [None, None, 2]
+    assert record["systems"][0]["difference"] is None
 
 
 def test_log_p_of_another_text_or_of_a_direction_is_refused(beside: tuple[Path, ...]) -> None:

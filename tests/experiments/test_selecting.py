@@ -41,15 +41,15 @@ def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
     out = str(tmp_path)
     with made() if latent == "analytic" else nullcontext():
         done = succeed("run.py", *words.split(), *TINY, *SHORT, "--out", out, "--verbose")
-    found = results_of(tmp_path)
-    assert found["recipe"] == recipe
-    assert found["select"] == recipe.partition("+")[2]
-    ends = {site.rsplit(".", 1)[1]: how for site, how in found["kl_how"].items()}
+    results = results_of(tmp_path)
+    assert results["recipe"] == recipe
+    assert results["select"] == recipe.partition("+")[2]
+    ends = {site.rsplit(".", 1)[1]: how for site, how in results["kl_how"].items()}
     assert ends == {"selection": "analytic"} | ({"logits": latent} if latent else {})
     assert {"selection.png"} <= {path.name for path in tmp_path.glob("*.png")} <= {*REPORT_FILES}
-    selected = {s for s in found["kl_by_site"] if s.endswith("selection")}
+    selected = {s for s in results["kl_by_site"] if s.endswith("selection")}
     assert len(selected) == 4
-    assert all(found["kl_by_site"][site] > 0 for site in selected)
+    assert all(results["kl_by_site"][site] > 0 for site in selected)
     assert "encoder.0.self.selection" in done.stdout
     if latent is None:
         again = succeed("run.py", "--config", str(tmp_path / "config.yaml"), "--out", out)
@@ -62,8 +62,8 @@ def test_a_small_network_learns_from_all_choices(tmp_path: Path) -> None:
     words = ["--recipe=group", "--selection.strategy.gradient=enumerate", *TINY, *SHORT]
     few = ["--network.layers=1", "--selection.blocks=decoder-self", "--out", str(tmp_path / "few")]
     succeed("run.py", *words, *few)
-    found = results_of(tmp_path / "few")["selection"]["decoder-self"]["probabilities"]
-    assert found["decoder.0.self"][0] != [0.5] * 4
+    probabilities = results_of(tmp_path / "few")["selection"]["decoder-self"]["probabilities"]
+    assert probabilities["decoder.0.self"][0] != [0.5] * 4
     many = ["--network.layers=2", "--selection.blocks=all", "--out", str(tmp_path / "many")]
     says = "at most 64, not 4096; score takes any number\n"
     assert_refused("run.py", *words, *many, says=says, quiet=False)
@@ -79,9 +79,12 @@ def test_a_file_may_name_the_law(tmp_path: Path) -> None:
     for text in ("latents: selection\nselection: {strategy: group}\n", "recipe: group\n"):
         (tmp_path / "some.yaml").write_text(text)
         words = ["--config", str(tmp_path / "some.yaml"), "--print_config", *TINY]
-        said = yaml.safe_load(succeed("run.py", *words).stdout)
-        assert (said["latents"], said["selection"]["strategy"]["class"]) == ("selection", "group")
-        assert said["guide"] == {"class": "tied"}
+        config = yaml.safe_load(succeed("run.py", *words).stdout)
+        assert (config["latents"], config["selection"]["strategy"]["class"]) == (
+            "selection",
+            "group",
+        )
+        assert config["guide"] == {"class": "tied"}
 
 
 ENGLISH = "--recipe coda+static --data.tasks"
@@ -165,9 +168,9 @@ def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
     succeed("compare.py", *words, "--out", str(tmp_path / "all"))
     strategies = [plan.settings.strategy for plan in plans_of(tmp_path, *words)]
     assert strategies == ["none", "static", "group"]
-    found = results_of(tmp_path / "all" / "transformer+group-seed0")
-    assert found["select"] == "group"
-    tables = found["selection"]["decoder-self"]
+    results = results_of(tmp_path / "all" / "transformer+group-seed0")
+    assert results["select"] == "group"
+    tables = results["selection"]["decoder-self"]
     assert len(tables["probabilities"]["decoder.0.self"][0]) == 6
 
 
@@ -175,9 +178,9 @@ def test_gates_are_one_for_all_tasks(tmp_path: Path) -> None:
     words = ["--recipe=transformer+gates", "--data.tasks.names=velu,tamir", *TINY, *SHORT]
     words += ["--network.layers=1", "--data.tasks.one_task=true", "--gates.start=-4"]
     printed = succeed("run.py", *words, "--out", str(tmp_path)).stdout
-    found = results_of(tmp_path)
-    assert set(found["tasks"]) == {"en-velu", "en-tamir"}
-    assert (found["latents"]["gates"]["open"], found["head_divergence"]) == (0, None), (
+    results = results_of(tmp_path)
+    assert set(results["tasks"]) == {"en-velu", "en-tamir"}
+    assert (results["latents"]["gates"]["open"], results["head_divergence"]) == (0, None), (
         "nobody speaks"
     )
     assert "KL(guide, prior)" in printed

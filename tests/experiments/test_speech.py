@@ -66,7 +66,7 @@ def test_files_are_transcribed_in_their_order(run: Path, folder: Path, tmp_path:
     long = write_sound(tmp_path / "long.wav", make_noise(30.1))
     sound = folder / "sound" / "test-1.wav"
     times = tmp_path / "times.txt"
-    files = [str(each) for each in (sound, silent, tmp_path / "gone.wav", long, sound)]
+    files = [str(item) for item in (sound, silent, tmp_path / "gone.wav", long, sound)]
     done = inside("transcribe.py", str(run), *files, "--alignments", str(times))
     assert done.returncode == 1
     first, *empty, last = done.stdout.split("\n")[:-1]
@@ -101,7 +101,7 @@ def test_a_number_of_transcripts_needs_something_that_is_drawn(run: Path, folder
 
 
 def test_every_transcript_of_a_number_has_its_line(folder: Path, tmp_path: Path) -> None:
-    files = [str(folder / "sound" / f"test-{place}.wav") for place in (0, 1)]
+    files = [str(folder / "sound" / f"test-{index}.wav") for index in (0, 1)]
     out, times = str(tmp_path / "drawn"), tmp_path / "times.txt"
     words = ["--data", str(folder), *HEARD, *SMALL, *SHORT, "--latents=alignments+logits"]
     words += ["--train.warmup_steps=200"]  # hardly trained: no two transcripts are nearly as likely
@@ -109,10 +109,10 @@ def test_every_transcript_of_a_number_has_its_line(folder: Path, tmp_path: Path)
     done = succeed("transcribe.py", out, *files, "--number=3", "--alignments", str(times))
     expected = transcribe(lh.load_run(out), files, 3)
     lines = done.stdout.split("\n")[:-1]
-    assert lines == [line for each in expected for line in each]
+    assert lines == [line for item in expected for line in item]
     timed = times.read_text("utf-8").split("\n")[:-1]
-    found = [[word.rpartition("@")[0] for word in line.split()] for line in timed]
-    assert found == [line.split() for line in lines]
+    actual = [[word.rpartition("@")[0] for word in line.split()] for line in timed]
+    assert actual == [line.split() for line in lines]
 
 
 def test_a_file_is_drawn_above_its_attention(run: Path, folder: Path) -> None:
@@ -120,9 +120,9 @@ def test_a_file_is_drawn_above_its_attention(run: Path, folder: Path) -> None:
     with unpainted():
         figure = lh.plot.audio(opened, file, draws=2, target="two")
         heads = lh.plot.heads(opened, str(file), draws=2, target="two")
-        law = lh.plot.alignments(opened, str(file), target="two")
+        alignments = lh.plot.alignments(opened, str(file), target="two")
     assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == [*"two", "<eos>"]
-    for other in (heads, law):
+    for other in (heads, alignments):
         shown = [label.get_text() for axis in other.axes for label in axis.get_xticklabels()]
         assert "0.24 s" in shown
     with pytest.raises(ValueError, match="has no audio input"):
@@ -171,7 +171,7 @@ def test_what_is_heard_is_translated_by_an_encoder_that_recognised(
     assert 0 <= test["bleu"] <= test["chrf"] <= 100
     assert "tok:13a" in test.row("bleu").signature
     assert "wer" not in test
-    before, after = (lh.load_run(each).model.encoder.state_dict() for each in (run, out))
+    before, after = (lh.load_run(item).model.encoder.state_dict() for item in (run, out))
     assert all(torch.equal(before[name], after[name]) for name in before)
     done = succeed("transcribe.py", str(out), str(folder / "sound" / "test-1.wav"))
     written = (out / "test.translations.txt").read_text("utf-8").split("\n")
@@ -183,11 +183,11 @@ def test_text_and_speech_are_not_taken_for_each_other(run: Path) -> None:
     done = inside("translate.py", str(run), text="text\n")
     assert done.returncode == 1
     assert "the source of this run is speech, not text" in done.stderr
-    for source, said in (
+    for source, text in (
         (None, "is a language model"),
         (Words([]), "has text input: use translate$"),
     ):
         trained = lh.load_run(run).trained_model
         processor = replace(trained.processor, source=source)
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=text):
             check_is_speech(replace(trained, processor=processor))

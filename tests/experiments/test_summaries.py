@@ -31,9 +31,9 @@ def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> No
     assert (out / "test.alternatives.tsv").read_bytes() == (folder / "test.refs").read_bytes()
     right = [line.split("\t") for line in (folder / "test.refs").read_text().split("\n")[:-1]]
     written = (out / "test.translations.txt").read_text().split("\n")[:-1]
-    found = rouge(written, right)
+    rouge_scores = rouge(written, right)
     assert (test["rouge1"], test["rouge2"], test["rouge_l"]) == pytest.approx(
-        (found.rouge1, found.rouge2, found.rouge_l)
+        (rouge_scores.rouge1, rouge_scores.rouge2, rouge_scores.rouge_l)
     )
     sources = run.corpus.test.sources
     first = [first_sentence(run.corpus.source.decode(row.tolist())) for row in sources]

@@ -22,9 +22,9 @@ FEW += ["--network.width=8", "--network.feed_forward=8"]
 def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(tmp_path: Path) -> None:
     words = ["--recipes", "transformer,coda-released", "--seeds=0", *FEW, "--train.steps=1"]
     words += ["--decode.max_tokens=4", "--network.layers=2", "--out", str(tmp_path)]
-    said = succeed("sweep.py", *words, "--head_numbers", "2,4").stdout
-    assert said.count("parameters; corpus") == 4
-    assert re.search(r"^coda-released +4 ", said, re.MULTILINE)
+    stdout = succeed("sweep.py", *words, "--head_numbers", "2,4").stdout
+    assert stdout.count("parameters; corpus") == 4
+    assert re.search(r"^coda-released +4 ", stdout, re.MULTILINE)
     with (tmp_path / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
     named = [(row["recipe"], row["heads"]) for row in rows]
@@ -60,8 +60,10 @@ def test_a_mistake_costs_one_line_and_status_two(words: str, message: str, tmp_p
 def test_who_stops_it_is_told_what_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "train_all", mock.Mock(side_effect=KeyboardInterrupt))
     done = inside("sweep.py", "--head_numbers=2", *FEW, f"--out={tmp_path}", "--overwrite")
-    said = "sweep.py: stopped; without --overwrite the same command goes on; what is finished is in"
-    assert (done.returncode, done.stderr) == (130, f"{said} {tmp_path}\n")
+    message = (
+        "sweep.py: stopped; without --overwrite the same command goes on; what is finished is in"
+    )
+    assert (done.returncode, done.stderr) == (130, f"{message} {tmp_path}\n")
 
 
 def test_a_file_may_say_the_numbers_of_heads(tmp_path: Path) -> None:
@@ -69,6 +71,6 @@ def test_a_file_may_say_the_numbers_of_heads(tmp_path: Path) -> None:
     config.write_text("head_numbers: [2, 3]\nrecipes: [transformer]\nnetwork: {heads: 8}\n")
     done = inside("sweep.py", "--config", str(config), *FEW, f"--out={tmp_path}")
     note = "note: network.heads of a file is left out: sweep.py takes --head_numbers"
-    said = f"{config}: head_numbers must divide the width 8, got 3"
+    message = f"{config}: head_numbers must divide the width 8, got 3"
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"sweep.py: {note}\nsweep.py: error: {said}\n"
+    assert done.stderr == f"sweep.py: {note}\nsweep.py: error: {message}\n"

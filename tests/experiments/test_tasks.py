@@ -72,7 +72,7 @@ def test_the_scores_of_a_task_are_those_of_its_lines_alone(finished: Path) -> No
     assert list(results["tasks"]) == list(dict.fromkeys(tasks)) == NAMES
     assert len(set(written)) > len(NAMES)
     for name, figures in results["tasks"].items():
-        mine = [place for place, task in enumerate(tasks) if task == name]
+        mine = [index for index, task in enumerate(tasks) if task == name]
         references = lines_of(folder_of(finished, name) / f"test.{name[-2:]}")
         assert [right[line] for line in mine] == references
         alone = score([written[line] for line in mine], references)
@@ -269,10 +269,10 @@ def test_a_comparison_has_a_column_for_each_task_and_the_averages(tmp_path: Path
     assert "| BLEU, average of tasks |" in (tmp_path / "table.md").read_text(encoding="utf-8")
     with (tmp_path / "table.csv").open() as file:
         (base,) = csv.DictReader(file)
-    found = results_of(tmp_path / "transformer-seed0")
-    assert list(found["tasks"]) == ["en-velu", "news:en-korin"]
-    assert float(base["average_bleu"]) == pytest.approx(found["average"]["bleu"])
-    for name, figures in found["tasks"].items():
+    results = results_of(tmp_path / "transformer-seed0")
+    assert list(results["tasks"]) == ["en-velu", "news:en-korin"]
+    assert float(base["average_bleu"]) == pytest.approx(results["average"]["bleu"])
+    for name, figures in results["tasks"].items():
         for figure in ("bleu", "elbo", "exact"):
             assert math.isfinite(figures[figure])
             assert float(base[f"task {name}: {figure}"]) == pytest.approx(figures[figure])

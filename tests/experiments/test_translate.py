@@ -39,10 +39,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("translate")
     data, out = write_corpus(top / "corpus"), top / "run"
     words = ["--data", str(data), *LANGUAGES, "--recipe=coda", "--train.steps=3", "--decode.beam=2"]
-    found = train(out, *words)
+    trained = train(out, *words)
     shutil.rmtree(data)
     torch.manual_seed(0)
-    best = checkpoints.weights(model=jiggle(found.model, 0.7), guide=found.guide)
+    best = checkpoints.weights(model=jiggle(trained.model, 0.7), guide=trained.guide)
     checkpoints.save(out / "checkpoints" / "best.safetensors", best, {"step": 3})
     return out
 
@@ -99,8 +99,8 @@ def test_several_runs_write_together(
 ) -> None:
     other = shutil.copytree(run, tmp_path / "other")
     best = other / "checkpoints" / "best.safetensors"
-    tensors, told = checkpoints.load(best)
-    checkpoints.save(best, {name: -each for name, each in tensors.items()}, told)
+    tensors, messages = checkpoints.load(best)
+    checkpoints.save(best, {name: -tensor for name, tensor in tensors.items()}, messages)
     assert say(text(LINES), str(run)) == (0, expected, "")
     status, together, error = say(text(LINES), str(other))
     assert (status, error) == (0, "")
@@ -127,11 +127,11 @@ def test_characters_that_look_like_line_ends_split_no_line(say: Say) -> None:
 
 
 def test_a_line_longer_than_any_in_training_is_translated(say: Say, expected: list[str]) -> None:
-    status, found, error = say(text([LINES[0], " ".join(["ça"] * 30), LINES[1]]), "--beam=1")
-    assert (status, len(found), error) == (0, 3, "")
-    assert len(found[1]) > 60
+    status, printed, error = say(text([LINES[0], " ".join(["ça"] * 30), LINES[1]]), "--beam=1")
+    assert (status, len(printed), error) == (0, 3, "")
+    assert len(printed[1]) > 60
     again = say(text(LINES[:2]), "--beam=1")[1]
-    assert [found[0], found[2]] == again
+    assert [printed[0], printed[2]] == again
 
 
 def test_a_newline_that_the_model_writes_splits_no_line(
@@ -149,8 +149,8 @@ def test_lines_around_one_that_is_too_long_are_translated(
 ) -> None:
     """One by its tokens; one by its characters alone, which are a megabyte."""
     tokens, letters = "gap " * 1025, "漢" * 350_000
-    status, found, error = say(text([*LINES[:2], letters, "", tokens, *LINES[2:]]), *words)
-    assert (status, found) == (1, [*expected[:2], "", "", "", *expected[2:]])
+    status, printed, error = say(text([*LINES[:2], letters, "", tokens, *LINES[2:]]), *words)
+    assert (status, printed) == (1, [*expected[:2], "", "", "", *expected[2:]])
     first, second = error.splitlines()
     stays = "of the input stays empty"
     assert first == (
@@ -180,8 +180,8 @@ def test_a_batch_too_large_for_memory_is_cut_until_it_fits(
         return translate(model, guide, target, batch, how)
 
     monkeypatch.setattr(generation, "translate", narrow)
-    status, found, error = say(text([*LINES[:4], "ça " * 50, *LINES[4:]]))
-    assert (status, found) == (1, [*expected[:4], "", *expected[4:]])
+    status, printed, error = say(text([*LINES[:4], "ça " * 50, *LINES[4:]]))
+    assert (status, printed) == (1, [*expected[:4], "", *expected[4:]])
     why = "out of memory: 9 bytes asked for at once"
     assert error == f"translate.py: line 5 of the input stays empty: {why}\n"
     assert max(sizes) == 7
@@ -204,8 +204,8 @@ def test_broken_text_ends_the_output_at_its_line(
     say: Say, expected: list[str], words: tuple[str, ...]
 ) -> None:
     data = text(LINES[:3]).encode() + b"gap \xff\n" + text(LINES).encode()
-    status, found, error = say(data, *words)
-    assert (status, found) == (1, expected[:3])
+    status, printed, error = say(data, *words)
+    assert (status, printed) == (1, expected[:3])
     assert error == "translate.py: error: line 4 of the input is not UTF-8\n"
     assert say(b"\xff\n", *words)[:2] == (1, [])
 
@@ -237,8 +237,8 @@ def test_options_reach_the_search(say: Say, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("latentheads.runs.generation.translate", note)
     say("a")
     say("a", "--beam=3", "--length_penalty=0.5", "--draws=4")
-    found = [(d.beam, d.length_penalty, d.draws) for d in seen]
-    assert found == [(2, 1.0, 0), (3, 0.5, 4)]
+    actual = [(d.beam, d.length_penalty, d.draws) for d in seen]
+    assert actual == [(2, 1.0, 0), (3, 0.5, 4)]
 
 
 def test_draws_are_repeated_by_their_seed(say: Say) -> None:
@@ -251,9 +251,9 @@ def test_draws_are_repeated_by_their_seed(say: Say) -> None:
 
 def test_a_checkpoint_is_chosen_by_name(say: Say, expected: list[str]) -> None:
     assert say(text(LINES), "--checkpoint=best")[1] == expected
-    status, found, _ = say(text(LINES), "--checkpoint=last", "--beam=1")
-    assert (status, len(found)) == (0, len(LINES))
-    assert found != expected
+    status, printed, _ = say(text(LINES), "--checkpoint=last", "--beam=1")
+    assert (status, len(printed)) == (0, len(LINES))
+    assert printed != expected
 
 
 MISTAKES = [
@@ -300,7 +300,7 @@ def test_a_full_disk_costs_one_line(
 def test_output_comes_while_input_is_read_and_a_closed_pipe_ends_it(
     run: Path, expected: list[str], tmp_path: Path
 ) -> None:
-    with talking("translate.py", str(run), "--buffer=2", said=tmp_path / "said") as talk:
+    with talking("translate.py", str(run), "--buffer=2", path=tmp_path / "said") as talk:
         for start in (0, 2):
             talk.given.write(text(LINES[start : start + 2]).encode())
             answers = [talk.out.readline().decode() for _ in range(2)]
@@ -316,10 +316,10 @@ def test_words_that_the_run_does_not_know_are_told_once(tmp_path: Path) -> None:
     """A run on the grammar has words for tokens."""
     out = tmp_path / "run"
     train(out, "--data=grammar", "--recipe=transformer", "--data.sentences=40", "--data.held_out=5")
-    told = "translate.py: not in the vocabulary: "
+    message = "translate.py: not in the vocabulary: "
     for given, warned in (
         ("the\n", ""),
-        ("the zork\nzork quux\n", f"{told}zork\n{told}quux\n"),
+        ("the zork\nzork quux\n", f"{message}zork\n{message}quux\n"),
     ):
         words = (str(out), "--checkpoint=last", "--buffer=1")
         done = succeed("translate.py", *words, text=given)

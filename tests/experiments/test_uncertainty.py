@@ -54,20 +54,20 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
     assert done.stdout.endswith(f"written to {out}\n")
     assert max(map(len, done.stdout.splitlines()[:-1])) <= 100
     names = ["tiny", "tiny, noise 0.5", "tiny, 2 seeds"]  # it was trained without dropout
-    said = json.loads((out / "uncertainty.json").read_text("utf-8"), parse_constant=pytest.fail)
-    systems = {system["system"]: system for system in said["systems"]}
+    record = json.loads((out / "uncertainty.json").read_text("utf-8"), parse_constant=pytest.fail)
+    systems = {system["system"]: system for system in record["systems"]}
     assert list(systems) == names
-    assert said["sentences"] == {"test": 6, "permuted": 6, "verse": 2}
-    assert said["options"]["checkpoint"] == "reported"
-    assert said["options"]["others"] == [f"verse={file}"]
+    assert record["sentences"] == {"test": 6, "permuted": 6, "verse": 2}
+    assert record["options"]["checkpoint"] == "reported"
+    assert record["options"]["others"] == [f"verse={file}"]
     assert [systems[name]["passes"] for name in names] == [1, 2, 2]
     assert [len(systems[name]["temperatures"]) for name in names] == [2, 2, 1]
     assert systems["tiny"]["figures"]["nll"]["p"] is None
     assert "roc_verse_unlike" in systems["tiny, noise 0.5"]["figures"]
     table = pd.read_csv(out / "uncertainty.csv")
     (row,) = table[(table.system == "tiny") & (table.figure == "nll")].to_dict("records")
-    each = [float(word) for word in row["each"].split()]
-    assert row["score"] == pytest.approx(np.mean(each), rel=1e-4)
+    values = [float(word) for word in row["each"].split()]
+    assert row["score"] == pytest.approx(np.mean(values), rel=1e-4)
     pictures = {path.stem for path in out.glob("*.png")}
     assert pictures == {"reliability", "rejection", "calibration", "quality", "others"}
 
@@ -120,8 +120,8 @@ def test_runs_of_different_settings_are_groups_of_their_own(tmp_path: Path) -> N
     groups = group_runs(runs)
     assert [(group.name, len(group.runs)) for group in groups] == [("plain", 2), ("other", 1)]
     systems = make_systems(groups, [*KINDS], 3, 1.0)
-    found = [(system.name, system.kind, len(system.ensembles)) for system in systems]
-    assert found == [
+    actual = [(system.name, system.kind, len(system.ensembles)) for system in systems]
+    assert actual == [
         ("plain", "alone", 2),
         ("plain, heads", "heads", 2),
         ("plain, 2 seeds", "ensemble", 1),
@@ -139,8 +139,8 @@ def test_runs_of_different_settings_are_groups_of_their_own(tmp_path: Path) -> N
 
 def test_systems_with_dropout_are_of_networks_that_have_it(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", small_corpus(), network=sizes(attention_dropout=0.3))
-    found = make_systems(group_runs([run]), [*KINDS], 3, 0.0)
-    assert [system.kind for system in found] == ["alone", "dropout", "heads", "both"]
+    systems = make_systems(group_runs([run]), [*KINDS], 3, 0.0)
+    assert [system.kind for system in systems] == ["alone", "dropout", "heads", "both"]
 
 
 def test_a_system_alone_is_held_against_no_other() -> None:
@@ -148,24 +148,24 @@ def test_a_system_alone_is_held_against_no_other() -> None:
     texts: Any = SimpleNamespace(others={})
     figures = {"nll": Figure(2.0, 1.0, 3.0, 0.0, 0.0, 0.0, None, [2.0])}
     one = EvaluationResults([System("mine", "alone", [], [])], [[evaluation]], [figures], texts)
-    said = write_tables(one)
-    assert "mine    2.000" in said
-    assert "Less the first system's" not in said
+    tables = write_tables(one)
+    assert "mine    2.000" in tables
+    assert "Less the first system's" not in tables
 
 
 def test_of_a_difference_as_much_is_told_as_is_known() -> None:
     evaluation: Any = SimpleNamespace(temperature=1.0, seconds=0.5, members=3)
     texts: Any = SimpleNamespace(others={})
     nan = float("nan")
-    known = Figure(2.0, 1.0, 3.0, 0.5, 0.25, 0.75, 0.5, [2.0])
+    figure = Figure(2.0, 1.0, 3.0, 0.5, 0.25, 0.75, 0.5, [2.0])
     figures = {
-        "nll_scaled": known,
+        "nll_scaled": figure,
         "ece_scaled": Figure(2.0, nan, nan, 0.5, nan, nan, None, [2.0]),
         "prr_log_prob": Figure(nan, nan, nan, nan, nan, nan, None, [nan]),
     }
     systems = [System(name, "alone", [], []) for name in ("one", "two")]
-    said = write_tables(EvaluationResults(systems, [[evaluation]] * 2, [figures] * 2, texts))
-    assert said.splitlines()[-1].split() == ["two", "+0.500", "[+0.250,", "+0.750]", "+0.500"]
+    tables = write_tables(EvaluationResults(systems, [[evaluation]] * 2, [figures] * 2, texts))
+    assert tables.splitlines()[-1].split() == ["two", "+0.500", "[+0.250,", "+0.750]", "+0.500"]
 
 
 def test_a_run_that_writes_nothing_costs_no_other_figure(tiny_run: Path, tmp_path: Path) -> None:
@@ -218,9 +218,9 @@ def test_translations_come_with_how_sure_the_run_is(tiny_run: Path, tmp_path: Pa
     assert done.returncode == 0, done.stderr
     lines = file.read_text(encoding="utf-8").split("\n")
     assert (lines[1], lines[3], len(lines)) == ("", "", 4)
-    for place, written in enumerate(done.stdout.splitlines()):
+    for index, written in enumerate(done.stdout.splitlines()):
         if written:
-            score, marked = lines[place].split("\t")
+            score, marked = lines[index].split("\t")
             assert 0 < float(score) < 1
             assert marked == " ".join(f"[{word}]" for word in written.split())
     assert len(links.read_text(encoding="utf-8").splitlines()) == 3
@@ -257,8 +257,10 @@ def test_a_file_is_read_until_there_are_enough_lines(tmp_path: Path) -> None:
 
 def test_a_temperature_at_the_end_of_its_range_is_noted() -> None:
     temperatures = {"cold": [1.0, MIN_TEMPERATURE], "warm": [1.2, 2.9], "hot": [MAX_TEMPERATURE]}
-    evaluations = [[mock.Mock(temperature=t) for t in each] for each in temperatures.values()]
+    evaluations = [
+        [mock.Mock(temperature=t) for t in temperature] for temperature in temperatures.values()
+    ]
     results = mock.Mock(names=list(temperatures), evaluations=evaluations)
     end = "T is at a limit of its range, 0.33 to 3.00"
-    found = [*unchecked(_note_temperature_limits)(results)]
-    assert found == [f"cold: {end}", f"hot: {end}"]
+    actual = [*unchecked(_note_temperature_limits)(results)]
+    assert actual == [f"cold: {end}", f"hot: {end}"]

@@ -41,20 +41,20 @@ def main(words: list[str] | None = None) -> int:
     asked, start = make_parser().parse_args(words), time.perf_counter()
     torch.set_default_dtype(torch.float64)
     model = TinyModel()
-    known = model.weigh_prior(asked.weighed)
+    weights = model.weigh_prior(asked.weighed)
     chains = torch.stack(
         [run_chain(model, asked.draws, asked.warmup, seed) for seed in range(asked.chains)]
     )
-    moves = known.spread > LEAST
+    moves = weights.spread > LEAST
     chains = chains[..., moves]
     spread = split_gelman_rubin(chains).max().item()
     draws = effective_sample_size(chains)
-    error = (chains.flatten(0, 1).var(0) / draws + known.error[moves].square()).sqrt()
-    apart = ((chains.flatten(0, 1).mean(0) - known.posterior[moves]) / error).abs().max().item()
-    moved = ((known.posterior - known.prior)[moves] / error).abs().max().item()
+    error = (chains.flatten(0, 1).var(0) / draws + weights.error[moves].square()).sqrt()
+    apart = ((chains.flatten(0, 1).mean(0) - weights.posterior[moves]) / error).abs().max().item()
+    moved = ((weights.posterior - weights.prior)[moves] / error).abs().max().item()
     print(f"quantities {chains.shape[-1]}, seconds {time.perf_counter() - start:.0f}")
     print(f"largest split R-hat {spread:.3f}, smallest effective draws {draws.min():.0f}")
-    print(f"effective draws of the prior {known.effective:.0f} of {asked.weighed}")
+    print(f"effective draws of the prior {weights.effective:.0f} of {asked.weighed}")
     print(f"farthest from the prior {moved:.1f} standard errors, chains from weights {apart:.1f}")
     return int(apart > LARGEST)
 

@@ -67,21 +67,21 @@ class TinyModel:
             mask.latent[0].bool().expand(shape) for mask, shape in zip(masks, shapes, strict=True)
         ]
         self.bias = [mask.bias[0] for mask in masks]
-        self.size = sum(int(each.sum()) for each in self.latent)
+        self.size = sum(int(tensor.sum()) for tensor in self.latent)
 
     def _trace(self, copies: int, noise: dict[str, Tensor]) -> Any:
-        target, source = (torch.tensor(each).expand(copies, -1) for each in (WORDS, SOURCE))
+        target, source = (torch.tensor(item).expand(copies, -1) for item in (WORDS, SOURCE))
         with pyro.validation_enabled(False), FromNoise(noise):
             return poutine.trace(self.model).get_trace(Batch(target, source))
 
     def unpack(self, noise: Tensor) -> dict[str, Tensor]:
         """The noise of every site; pairs that carry no latent have none, and nobody reads them."""
-        parts = noise.split([int(each.sum()) for each in self.latent], -1)
-        found = {}
+        parts = noise.split([int(tensor.sum()) for tensor in self.latent], -1)
+        actual = {}
         for site, latent, part in zip(self.sites, self.latent, parts, strict=True):
             whole = noise.new_zeros(*noise.shape[:-1], *latent.shape)
-            found[site] = whole.masked_scatter(latent, part)
-        return found
+            actual[site] = whole.masked_scatter(latent, part)
+        return actual
 
     def potential(self, params: dict[str, Tensor]) -> Tensor:
         """Negative log p(y, noise | x), but for a constant."""
@@ -97,11 +97,11 @@ class TinyModel:
 
     def identified(self, values: dict[str, Tensor]) -> Tensor:
         """Weights of attention and their squares, at the pairs that carry a latent."""
-        found = []
+        computed_weights = []
         for site, latent, bias in zip(self.sites, self.latent, self.bias, strict=True):
             weights = (values[site] + bias).softmax(-1)
-            found.append(weights[..., latent])
-        flat = torch.cat(found, -1)
+            computed_weights.append(weights[..., latent])
+        flat = torch.cat(computed_weights, -1)
         return torch.cat([flat, flat.square()], -1)
 
     @torch.no_grad()
@@ -113,11 +113,11 @@ class TinyModel:
             values.append(self.identified({site: nodes[site]["value"] for site in self.sites}))
             log_weights.append(nodes[TARGET]["fn"].log_prob(nodes[TARGET]["value"]))
             draws -= size
-        found, shares = torch.cat(values), torch.cat(log_weights).softmax(0)
-        posterior = shares @ found
-        squares = (found - posterior).square()
+        joined, shares = torch.cat(values), torch.cat(log_weights).softmax(0)
+        posterior = shares @ joined
+        squares = (joined - posterior).square()
         error, spread = (shares.square() @ squares).sqrt(), (shares @ squares).sqrt()
-        return Means(found.mean(0), posterior, error, spread, 1 / shares.square().sum().item())
+        return Means(joined.mean(0), posterior, error, spread, 1 / shares.square().sum().item())
 
 
 def run_chain(model: TinyModel, draws: int, warmup: int, seed: int) -> Tensor:

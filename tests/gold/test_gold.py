@@ -17,19 +17,21 @@ def test_what_is_compared_is_what_the_model_reads() -> None:
     noise = torch.randn(model.size)
     nodes = model._trace(1, model.unpack(noise[None])).nodes
     values = {site: nodes[site]["value"] for site in model.sites}
-    said = nodes["target"]["fn"].log_prob(nodes["target"]["value"]).item()
+    log_probability = nodes["target"]["fn"].log_prob(nodes["target"]["value"]).item()
     prior = sum(nodes[site]["fn"].log_prob(value).item() for site, value in values.items())
     constant = model.size * math.log(2 * math.pi) / 2
-    assert model.potential({"noise": noise}).item() == pytest.approx(-said - prior - constant)
+    assert model.potential({"noise": noise}).item() == pytest.approx(
+        -log_probability - prior - constant
+    )
     shifted = {site: value + 3 for site, value in values.items()}
     assert torch.allclose(model.identified(values), model.identified(shifted))
     assert torch.equal(model.identified(values), model.read_noise(noise[None]))
 
 
 def test_weighed_draws_know_the_target() -> None:
-    known = TinyModel().weigh_prior(2000)
-    assert known.effective > 300
-    assert ((known.posterior - known.prior) / known.error).abs().max() > 8
+    weights = TinyModel().weigh_prior(2000)
+    assert weights.effective > 300
+    assert ((weights.posterior - weights.prior) / weights.error).abs().max() > 8
 
 
 def test_a_chain_takes_its_first_steps(capsys: pytest.CaptureFixture[str]) -> None:

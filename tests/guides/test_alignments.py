@@ -60,16 +60,16 @@ def test_a_bound_lacks_its_gap_of_the_exact_log_p(
 ) -> None:
     model = aligned(SHAPES[shape], kind=kind)
     guide = attach(name, model, condition_on)
-    found = terms(model, guide, batch)
-    assert found.enumeration is not None
-    exact, gap = found.enumeration.log_evidence, sum(found.enumeration.gap().values())
+    bound_terms = terms(model, guide, batch)
+    assert bound_terms.enumeration is not None
+    exact, gap = bound_terms.enumeration.log_evidence, sum(bound_terms.enumeration.gap().values())
     assert torch.allclose(exact, plug_in_log_likelihood(model, batch), rtol=1e-12, atol=0)
-    assert torch.allclose(found.elbo, exact - gap, rtol=0, atol=1e-10)
-    assert (found.elbo <= exact + 1e-10).all()
+    assert torch.allclose(bound_terms.elbo, exact - gap, rtol=0, atol=1e-10)
+    assert (bound_terms.elbo <= exact + 1e-10).all()
     tied, best = name == "tied", name == "exact"
     assert bool((gap.abs() < 1e-10).all()) == best
-    assert all((kl == 0).all() == tied for kl in found.kl.values())
-    assert set(found.how.values()) == {"tied" if tied else "enumerated"}
+    assert all((kl == 0).all() == tied for kl in bound_terms.kl.values())
+    assert set(bound_terms.how.values()) == {"tied" if tied else "enumerated"}
 
 
 @pytest.mark.parametrize(
@@ -120,20 +120,22 @@ def test_training_moves_all_that_a_guide_has(
     model = aligned(SHAPES[shape])
     guide = attach(name, model, condition_on)
     Head_ELBO(objective=objective).differentiable_loss(model, guide, batch).backward()
-    assert not [name for name, each in guide.named_parameters() if each.grad is None]
+    assert not [name for name, tensor in guide.named_parameters() if tensor.grad is None]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_drawn_alignments_have_the_enumerated_bound_as_their_mean(shape: str, batch: Batch) -> None:
     model = aligned(SHAPES[shape])
     guide = attach("cascaded", model)
-    known = terms(model, guide, batch)
+    bound_terms = terms(model, guide, batch)
     draws = torch.stack([terms(model, guide, batch).log_weight for _ in range(30)])
     error = draws.std(0) / math.sqrt(len(draws))
-    assert ((draws.mean(0) - known.elbo).abs() < 5 * error).all()
+    assert ((draws.mean(0) - bound_terms.elbo).abs() < 5 * error).all()
     iwae = draws.logsumexp(0) - math.log(len(draws))
-    assert known.enumeration is not None
-    assert ((known.elbo - 3 * error < iwae) & (iwae < known.enumeration.log_evidence + 0.5)).all()
+    assert bound_terms.enumeration is not None
+    assert (
+        (bound_terms.elbo - 3 * error < iwae) & (iwae < bound_terms.enumeration.log_evidence + 0.5)
+    ).all()
 
 
 @every_kind
@@ -163,8 +165,8 @@ def test_a_guide_starts_at_the_prior_without_the_coupling_that_it_leaves_out(
 def test_padding_is_nothing_to_a_guide(name: str, kind: str, batch: Batch) -> None:
     model = aligned(SHAPES["two heads" if name == "autoregressive" else "two blocks"], kind=kind)
     guide = attach(name, model)
-    found, more = (terms(model, guide, each).elbo for each in (batch, padded(batch, 2, 3)))
-    assert torch.allclose(found, more, rtol=0, atol=1e-12)
+    elbo, more = (terms(model, guide, item).elbo for item in (batch, padded(batch, 2, 3)))
+    assert torch.allclose(elbo, more, rtol=0, atol=1e-12)
 
 
 @every_kind
@@ -177,10 +179,10 @@ def test_what_a_guide_may_read(condition_on: str, kind: str, batch: Batch) -> No
 
     def law(given: Batch) -> torch.Tensor:
         guide(given)
-        found: torch.Tensor = guide.trace.nodes["decoder.0.alignment.choice"][
+        scores: torch.Tensor = guide.trace.nodes["decoder.0.alignment.choice"][
             "fn"
         ].parameters.scores
-        return found.log_softmax(-1).exp()
+        return scores.log_softmax(-1).exp()
 
     later = batch.target.clone()
     later[0, 2] = 9
@@ -204,23 +206,23 @@ def test_every_parameter_is_trained(shape: str, marginal: bool, kind: str, batch
     loss = objective.differentiable_loss(model, guide, batch)
     loss.backward()
     assert all(p.grad is not None for p in (*model.parameters(), *guide.parameters()))
-    known = terms(model, guide, batch)
-    assert known.enumeration is not None
-    wanted = known.enumeration.log_evidence if marginal else known.elbo
+    bound_terms = terms(model, guide, batch)
+    assert bound_terms.enumeration is not None
+    wanted = bound_terms.enumeration.log_evidence if marginal else bound_terms.elbo
     assert loss.item() == pytest.approx(-wanted.sum().item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, "mixture"])
 def test_the_marginal_has_the_gradient_of_the_exact_guide(shape: str, batch: Batch) -> None:
     model = aligned({**SHAPES, **MIXTURE}[shape])
-    found = []
+    computed_gradients = []
     for name, marginal in (("exact", False), ("exact", True), ("tied", True)):
         model.zero_grad()
         guide = attach(name, model)
         objective = Head_ELBO(analytic=True, objective="marginal" if marginal else "bound")
         objective.differentiable_loss(model, guide, batch).backward()
-        found.append([p.grad.clone() for p in model.parameters()])
-    for one, *others in zip(*found, strict=True):
+        computed_gradients.append([p.grad.clone() for p in model.parameters()])
+    for one, *others in zip(*computed_gradients, strict=True):
         for other in others:
             assert torch.allclose(one, other, rtol=1e-9, atol=1e-10)
 
@@ -253,16 +255,16 @@ def test_the_model_is_not_reached_through_the_guide(
 ) -> None:
     model = aligned(SHAPES[shape], kind=kind)
     guide = attach(name, model)
-    found = gradients(model, guide, "bound", batch)
+    grads = gradients(model, guide, "bound", batch)
     own = guide.latent_posterior
     guide.latent_posterior = lambda name, prior: with_parameters(
         prior, own(name, prior).parameters.detached()
     )
-    torch.testing.assert_close(found, gradients(model, guide, "bound", batch))
+    torch.testing.assert_close(grads, gradients(model, guide, "bound", batch))
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (
             lambda own: CategoricalParameters(own.scores),
@@ -298,11 +300,13 @@ def test_the_model_is_not_reached_through_the_guide(
         ),
     ],
 )
-def test_parameters_of_no_law_of_the_block_are_refused(wrong: Any, said: str, batch: Batch) -> None:
+def test_parameters_of_no_law_of_the_block_are_refused(
+    wrong: Any, message: str, batch: Batch
+) -> None:
     model = aligned(SHAPES["two blocks"])
     guide = attach("tied", model)
     guide.get_posterior = lambda name, prior: with_parameters(prior, wrong(prior.parameters))
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         terms(model, guide, batch)
 
 
@@ -327,15 +331,17 @@ def test_labels_are_smoothed_at_each_position_in_training_alone(
     again = terms(model, guide, batch)
     assert torch.equal(exact.elbo, again.elbo)
     model.training = True  # of the whole alone: nothing is dropped
-    law = model.token_distribution(batch)
-    words, summed = batch.scored, law.exact_inference(batch.scored)
-    every = [law.exact_inference(torch.full_like(words, v)).emissions for v in range(TARGET_TYPES)]
+    tokens = model.token_distribution(batch)
+    words, summed = batch.scored, tokens.exact_inference(batch.scored)
+    every = [
+        tokens.exact_inference(torch.full_like(words, v)).emissions for v in range(TARGET_TYPES)
+    ]
     model.training = False
     plain = model.token_distribution(batch)
-    known = [
+    emissions = [
         plain.exact_inference(torch.full_like(words, v)).emissions for v in range(TARGET_TYPES)
     ]
-    mean = torch.stack(known).mean(0)
+    mean = torch.stack(emissions).mean(0)
     wanted = 0.7 * plain.exact_inference(words).emissions + 0.3 * mean
     assert torch.allclose(summed.emissions, wanted, rtol=1e-12, atol=1e-12)
     assert torch.allclose(torch.stack(every).mean(0), mean, rtol=1e-12, atol=1e-12)
@@ -343,18 +349,18 @@ def test_labels_are_smoothed_at_each_position_in_training_alone(
 
 @pytest.mark.parametrize(
     ("shape", "objective"),
-    [*(("one head", each) for each in OBJECTIVES), ("soft", "bound")],
+    [*(("one head", objective) for objective in OBJECTIVES), ("soft", "bound")],
 )
 def test_every_objective_is_trained_with_smoothed_labels(
     shape: str, objective: str, batch: Batch
 ) -> None:
-    model, found = aligned({**SHAPES, **SOFT}[shape]), []
+    model, loss_values = aligned({**SHAPES, **SOFT}[shape]), []
     model.training = True
     for model.label_smoothing in (0.0, 0.3):
         torch.manual_seed(0)
         elbo = Head_ELBO(analytic=True, objective=objective)
-        found.append(elbo.differentiable_loss(model, attach("tied", model), batch).item())
-    assert found[0] != found[1]
+        loss_values.append(elbo.differentiable_loss(model, attach("tied", model), batch).item())
+    assert loss_values[0] != loss_values[1]
 
 
 @pytest.mark.parametrize("objective", ["marginal", "iwae", "rws"])
@@ -362,12 +368,12 @@ def test_free_bits_are_not_taken_of_a_kl_that_is_in_the_weights(
     objective: str, batch: Batch
 ) -> None:
     model = aligned(SHAPES["one head"])
-    guide, found = attach("mean-field", model), []
+    guide, loss_values = attach("mean-field", model), []
     for free_bits in (0.0, 9.0):
         torch.manual_seed(0)
         elbo = Head_ELBO(analytic=True, free_bits=free_bits, objective=objective)
-        found.append(elbo.differentiable_loss(model, guide, batch).item())
-    assert found[0] == found[1]
+        loss_values.append(elbo.differentiable_loss(model, guide, batch).item())
+    assert loss_values[0] == loss_values[1]
 
 
 def tiny(batch: Batch) -> Batch:
@@ -386,8 +392,10 @@ def on_its_own(guide: Any) -> Any:
         with pyro.plate("sentences", len(batch)):
             for name, site in guide.trace.nodes.items():
                 if isinstance(site["fn"], Alignments):
-                    law = site["fn"]
-                    value = pyro.sample(name, Alignments(law.parameters, law.valid, drawn))
+                    distribution = site["fn"]
+                    value = pyro.sample(
+                        name, Alignments(distribution.parameters, distribution.valid, drawn)
+                    )
                     both = (value,) if drawn is None else torch.broadcast_tensors(drawn, value)
                     drawn = torch.cat(both, -1)
 
@@ -407,22 +415,22 @@ def test_pyro_enumerates_a_guide_to_the_same_bound_and_gradient(
     batch, model = tiny(batch), aligned(SHAPES[shape])
     guide = attach(name, model)
     wanted = Head_ELBO().differentiable_loss(model, guide, batch)
-    known = torch.autograd.grad(wanted, [*model.parameters(), *guide.parameters()])
+    given_gradients = torch.autograd.grad(wanted, [*model.parameters(), *guide.parameters()])
     elbo = TraceEnum_ELBO(max_plate_nesting=1)
-    found = elbo.differentiable_loss(model, on_its_own(guide), batch)
-    assert found.item() == pytest.approx(wanted.item(), rel=1e-9)
-    own = torch.autograd.grad(found, [*model.parameters(), *guide.parameters()])
-    torch.testing.assert_close(own, known, rtol=1e-8, atol=1e-10)
+    loss_value = elbo.differentiable_loss(model, on_its_own(guide), batch)
+    assert loss_value.item() == pytest.approx(wanted.item(), rel=1e-9)
+    own = torch.autograd.grad(loss_value, [*model.parameters(), *guide.parameters()])
+    torch.testing.assert_close(own, given_gradients, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_pyro_enumerates_a_model_and_trains_it_by_the_exact_log_p(shape: str, batch: Batch) -> None:
     batch, model = tiny(batch), aligned(SHAPES[shape])
-    known = gradients(model, attach("exact", model), "marginal", batch)
+    grads = gradients(model, attach("exact", model), "marginal", batch)
     model.zero_grad()
     elbo, nobody = TraceEnum_ELBO(max_plate_nesting=1), lambda batch: None
     elbo.differentiable_loss(config_enumerate(model), nobody, batch).backward()
-    torch.testing.assert_close([p.grad for p in model.parameters()], known, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close([p.grad for p in model.parameters()], grads, rtol=1e-8, atol=1e-10)
     model.zero_grad()
     svi = SVI(config_enumerate(model), nobody, pyro.optim.Adam({"lr": 0.05}), elbo)
     before = plug_in_log_likelihood(model, batch).sum().item()
@@ -486,20 +494,22 @@ def test_a_report_says_what_is_exact(batch: Batch) -> None:
 def test_alignments_are_drawn_anew_without_a_pass(shape: str, batch: Batch) -> None:
     """Weights of the guide's own draws: their mean is the bound, that of their powers log p."""
     model = aligned(SHAPES[shape])
-    found = terms(model, attach("cascaded", model, size=0.05), batch)  # near the prior: light tails
-    assert found.enumeration is not None
-    weights = found.enumeration.log_weights(3000)
+    bound_terms = terms(
+        model, attach("cascaded", model, size=0.05), batch
+    )  # near the prior: light tails
+    assert bound_terms.enumeration is not None
+    weights = bound_terms.enumeration.log_weights(3000)
     error = weights.std(0) / math.sqrt(len(weights))
-    assert ((weights.mean(0) - found.elbo).abs() < 5 * error + 1e-9).all()
-    ratios = (weights - found.enumeration.log_evidence).exp()
+    assert ((weights.mean(0) - bound_terms.elbo).abs() < 5 * error + 1e-9).all()
+    ratios = (weights - bound_terms.enumeration.log_evidence).exp()
     assert ((ratios.mean(0) - 1).abs() < 5 * ratios.std(0) / math.sqrt(len(ratios)) + 1e-9).all()
 
 
 def test_a_guide_that_leaves_alignments_out_keeps_their_prior(batch: Batch) -> None:
     model = aligned(SHAPES["two blocks"])
-    found = terms(model, lambda batch: None, batch)
+    bound_terms = terms(model, lambda batch: None, batch)
     tied = terms(model, attach("tied", model), batch)
-    assert torch.allclose(found.elbo, tied.elbo, rtol=1e-12, atol=0)
+    assert torch.allclose(bound_terms.elbo, tied.elbo, rtol=1e-12, atol=0)
 
 
 def test_a_posterior_of_another_kind_is_refused_by_its_site(batch: Batch) -> None:
@@ -508,8 +518,8 @@ def test_a_posterior_of_another_kind_is_refused_by_its_site(batch: Batch) -> Non
 
     def guide(batch: Batch) -> None:
         with pyro.plate("sentences", len(batch)):
-            law = pyro.distributions.Categorical(torch.ones(*shape, 1, 2)).to_event(2)
-            pyro.sample("decoder.0.alignment.choice", law)
+            categorical = pyro.distributions.Categorical(torch.ones(*shape, 1, 2)).to_event(2)
+            pyro.sample("decoder.0.alignment.choice", categorical)
 
     with pytest.raises(ValueError, match=r"decoder.0.alignment.choice.*got Independent"):
         terms(model, guide, batch)
@@ -570,7 +580,7 @@ def test_a_posterior_points_where_its_prior_may_whatever_its_scores(
     scores = torch.randn_like(
         model.token_distribution(batch).exact_inference(batch.scored).priors[0].scores
     )
-    posterior, found = scores.requires_grad_(), []
+    posterior, actual = scores.requires_grad_(), []
     for other in (NOWHERE, outside):
 
         def own(name: str, prior: Any, other: float = other) -> Any:
@@ -581,10 +591,10 @@ def test_a_posterior_points_where_its_prior_may_whatever_its_scores(
 
         guide.get_posterior = own
         loss = Head_ELBO().differentiable_loss(model, guide, batch)
-        found.append((loss, *torch.autograd.grad(loss, [posterior])))
-    assert torch.equal(found[0][0], found[1][0])
-    assert torch.equal(found[0][1], found[1][1])
-    assert found[0][1].isfinite().all()
+        actual.append((loss, *torch.autograd.grad(loss, [posterior])))
+    assert torch.equal(actual[0][0], actual[1][0])
+    assert torch.equal(actual[0][1], actual[1][1])
+    assert actual[0][1].isfinite().all()
 
 
 def test_a_posterior_of_half_precision_is_widened(batch: Batch) -> None:
@@ -606,9 +616,9 @@ def test_a_posterior_may_leave_out_by_minus_infinity_what_its_prior_does_not(bat
         return with_parameters(prior, CategoricalParameters(scores))
 
     guide.get_posterior = first
-    found = terms(model, guide, batch)
-    assert found.elbo.isfinite().all()
-    assert (found.elbo <= plug_in_log_likelihood(model, batch)).all()
+    bound_terms = terms(model, guide, batch)
+    assert bound_terms.elbo.isfinite().all()
+    assert (bound_terms.elbo <= plug_in_log_likelihood(model, batch)).all()
 
 
 def test_a_posterior_that_leaves_a_word_no_position_is_refused(batch: Batch) -> None:
@@ -636,19 +646,21 @@ def test_given_what_it_reads_each_word_must_keep_a_position(
     guide = attach("tied", model)
 
     def answer(name: str, prior: Any) -> Any:
-        law = prior.parameters
-        keys = law.scores.shape[-1]
+        parameters = prior.parameters
+        keys = parameters.scores.shape[-1]
         back = torch.ones(keys, keys).tril(-1 if stays else 0).bool()
-        read = torch.zeros(1, keys, keys, dtype=law.scores.dtype).masked_fill(back, NOWHERE)
+        read = torch.zeros(1, keys, keys, dtype=parameters.scores.dtype).masked_fill(back, NOWHERE)
         if shape == "chain":
-            return with_parameters(prior, ChainParameters(law.scores, transition_scores=read))
-        read = read.expand(*law.scores.shape[:-3], -1, -1, -1)
-        return with_parameters(prior, CategoricalParameters(law.scores, {(1, 0): read}))
+            return with_parameters(
+                prior, ChainParameters(parameters.scores, transition_scores=read)
+            )
+        read = read.expand(*parameters.scores.shape[:-3], -1, -1, -1)
+        return with_parameters(prior, CategoricalParameters(parameters.scores, {(1, 0): read}))
 
     guide.get_posterior = answer
     if stays:
-        found = terms(model, guide, batch)
-        assert (found.elbo > -1e4).all()
+        bound_terms = terms(model, guide, batch)
+        assert (bound_terms.elbo > -1e4).all()
     else:
         with pytest.raises(ValueError, match="mask all positions of a word"):
             terms(model, guide, batch)
@@ -658,9 +670,9 @@ def test_a_chain_that_masks_nothing_is_checked_without_all_pairs_of_positions(ba
     prior = (
         aligned(SHAPES["chain"]).token_distribution(batch).exact_inference(batch.scored).priors[0]
     )
-    law = Alignments(prior, batch.scored_mask)
+    alignments = Alignments(prior, batch.scored_mask)
     with Largest() as made:
-        with_parameters(law, replace(prior, scores=prior.scores + 1))
+        with_parameters(alignments, replace(prior, scores=prior.scores + 1))
     assert made.size == prior.scores.numel()
 
 
@@ -670,21 +682,25 @@ def test_what_is_read_of_another_is_masked_by_a_finite_number(shape: str, batch:
     guide = attach("tied" if shape == "chain" else "cascaded", model)
 
     def answer(name: str, prior: Any, outside: float) -> Any:
-        law = prior.parameters
-        keys = law.scores.shape[-1]
-        read = torch.linspace(-1, 1, keys**2, dtype=law.scores.dtype).view(1, keys, keys)
+        parameters = prior.parameters
+        keys = parameters.scores.shape[-1]
+        read = torch.linspace(-1, 1, keys**2, dtype=parameters.scores.dtype).view(1, keys, keys)
         read = read.masked_fill(torch.ones(keys, keys).triu(2).bool(), outside)
         if shape == "chain":
-            return with_parameters(prior, ChainParameters(law.scores, transition_scores=read))
-        read = read.expand(*law.scores.shape[:-3], -1, -1, -1)
-        pairs = {(head, lower): read for head in law.heads for lower in range(head)}
-        return with_parameters(prior, CategoricalParameters(law.scores, pairs, law.first_head))
+            return with_parameters(
+                prior, ChainParameters(parameters.scores, transition_scores=read)
+            )
+        read = read.expand(*parameters.scores.shape[:-3], -1, -1, -1)
+        pairs = {(head, lower): read for head in parameters.heads for lower in range(head)}
+        return with_parameters(
+            prior, CategoricalParameters(parameters.scores, pairs, parameters.first_head)
+        )
 
     guide.get_posterior = partial(answer, outside=NOWHERE)
-    found = terms(model, guide, batch)
-    assert found.enumeration is not None
-    assert (found.elbo <= found.enumeration.log_evidence).all()
-    assert found.elbo.isfinite().all()
+    bound_terms = terms(model, guide, batch)
+    assert bound_terms.enumeration is not None
+    assert (bound_terms.elbo <= bound_terms.enumeration.log_evidence).all()
+    assert bound_terms.elbo.isfinite().all()
     guide.get_posterior = partial(answer, outside=-math.inf)
     with pytest.raises(ValueError, match="must be finite: mask them by NOWHERE, -1e"):
         terms(model, guide, batch)
@@ -727,7 +743,7 @@ def test_a_block_that_a_plain_guide_leaves_out_keeps_its_prior(
     objective: str, batch: Batch
 ) -> None:
     """A function of Pyro that draws no block is the guide tied, whatever trains it."""
-    model, found = aligned(SHAPES["two blocks"]), []
+    model, values = aligned(SHAPES["two blocks"]), []
 
     def empty(batch: Batch) -> None:
         pass
@@ -737,13 +753,13 @@ def test_a_block_that_a_plain_guide_leaves_out_keeps_its_prior(
         elbo = Head_ELBO(objective=objective, num_samples=3)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Found vars in model but not guide")
-            found.append(elbo.loss(model, guide, batch))
-    assert found[0] == pytest.approx(found[1], rel=1e-12)
+            values.append(elbo.loss(model, guide, batch))
+    assert values[0] == pytest.approx(values[1], rel=1e-12)
 
 
 def test_a_report_is_made_in_inference_mode(batch: Batch) -> None:
     model = aligned(SHAPES["one head"])
     guide = attach("cascaded", model)
     with torch.inference_mode():
-        found = evaluate(model, guide, [batch])
-    assert found.exact == pytest.approx(evaluate(model, guide, [batch]).exact, rel=1e-12)
+        report = evaluate(model, guide, [batch])
+    assert report.exact == pytest.approx(evaluate(model, guide, [batch]).exact, rel=1e-12)

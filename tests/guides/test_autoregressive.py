@@ -24,8 +24,8 @@ every_form = pytest.mark.parametrize("form", STRATEGIES)
 @every_form
 def test_form_names_its_law(form: str, batch: Batch) -> None:
     model = build()
-    _, found = traces(model, attach(form, model), batch)
-    assert {type(found.nodes[b.site()]["fn"]) for b in model.blocks} == {STRATEGIES[form]}
+    _, model_trace = traces(model, attach(form, model), batch)
+    assert {type(model_trace.nodes[b.site()]["fn"]) for b in model.blocks} == {STRATEGIES[form]}
 
 
 def test_an_unknown_form_is_refused() -> None:
@@ -39,18 +39,20 @@ def test_an_unknown_form_is_refused() -> None:
 @every_form
 def test_it_starts_at_an_independent_prior(form: str, batch: Batch) -> None:
     model = build().eval()
-    found = terms(model, Autoregressive(model, form=form).double(), batch)  # type: ignore[arg-type]
-    assert torch.allclose(found.log_ratio, torch.zeros(3), atol=1e-10)
+    bound_terms = terms(model, Autoregressive(model, form=form).double(), batch)  # type: ignore[arg-type]
+    assert torch.allclose(bound_terms.log_ratio, torch.zeros(3), atol=1e-10)
 
 
 @every_form
 def test_starting_scale_is_the_one_asked_for(form: str, batch: Batch) -> None:
     model = build("language-model").eval()
     guide = Autoregressive(model, form=form, scale=0.5).double()  # type: ignore[arg-type]
-    _, found = traces(model, guide, batch)
-    law = found.nodes["decoder.0.self.logits"]["fn"]
-    noise = torch.randn_like(law.location)
-    assert torch.allclose(law._from_noise(noise), law.location + 0.5 * noise, atol=1e-7)
+    _, model_trace = traces(model, guide, batch)
+    distribution = model_trace.nodes["decoder.0.self.logits"]["fn"]
+    noise = torch.randn_like(distribution.location)
+    assert torch.allclose(
+        distribution._from_noise(noise), distribution.location + 0.5 * noise, atol=1e-7
+    )
 
 
 def warm(module: Any, noise_factor: float) -> None:
@@ -65,8 +67,8 @@ def test_the_noise_of_a_guide_grows_with_that_of_its_prior(form: str, batch: Bat
     guide = Autoregressive(model, form=form).double()  # type: ignore[arg-type]
     for module in (model, guide):
         warm(module, 0.01)
-    found = terms(model, guide, batch)
-    assert torch.allclose(found.log_ratio, torch.zeros(3), atol=1e-9)
+    bound_terms = terms(model, guide, batch)
+    assert torch.allclose(bound_terms.log_ratio, torch.zeros(3), atol=1e-9)
 
 
 @every_form
@@ -77,16 +79,20 @@ def test_noise_that_has_not_grown_moves_no_head_far(form: str, of: str, batch: B
     family = guide.families["decoder_0_self"]
     if of == "prior":
         family = jiggle(model.decoder.layers[0].inner.prior, 0.4)
-    _, found = traces(model, guide, batch)
-    known = found.nodes["decoder.0.self.logits"]["fn"].context
-    noise = torch.randn_like(known.scores)
+    _, model_trace = traces(model, guide, batch)
+    context = model_trace.nodes["decoder.0.self.logits"]["fn"].context
+    noise = torch.randn_like(context.scores)
     moved = []
     for noise_factor in (1.0, 0.001):
         warm(family, noise_factor)
-        law = family(known)
-        moved.append((law._from_noise(noise) - law._from_noise(0 * noise)).abs().amax())
-        value = law.rsample()
-        assert torch.allclose(law.log_prob(value), law.log_prob(value.clone()), atol=1e-6)
+        this_family = family(context)
+        moved.append(
+            (this_family._from_noise(noise) - this_family._from_noise(0 * noise)).abs().amax()
+        )
+        value = this_family.rsample()
+        assert torch.allclose(
+            this_family.log_prob(value), this_family.log_prob(value.clone()), atol=1e-6
+        )
     assert moved[1] < 0.05 < moved[0]
 
 
@@ -105,14 +111,14 @@ def test_noise_that_has_not_grown_is_read_as_small_as_it_is(form: str) -> None:
 @every_form
 def test_a_head_is_moved_by_the_heads_before_it_alone(form: str, batch: Batch) -> None:
     model = build("language-model")
-    _, found = traces(model, attach(form, model, 0.4), batch)
-    law = found.nodes["decoder.0.self.logits"]["fn"]
-    noise = torch.randn_like(law.location)
-    plain = law._from_noise(noise)
+    _, model_trace = traces(model, attach(form, model, 0.4), batch)
+    distribution = model_trace.nodes["decoder.0.self.logits"]["fn"]
+    noise = torch.randn_like(distribution.location)
+    plain = distribution._from_noise(noise)
     for head in range(HEADS):
         changed = noise.clone()
         changed[:, head] += 1
-        moved = (law._from_noise(changed) - plain).abs().amax((0, 2, 3)) > 1e-9
+        moved = (distribution._from_noise(changed) - plain).abs().amax((0, 2, 3)) > 1e-9
         assert moved.tolist() == [other >= head for other in range(HEADS)]
 
 

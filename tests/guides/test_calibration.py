@@ -70,9 +70,9 @@ class Cases(NamedTuple):
         ties = (guide * ((own - other).abs() < 1e-9)).sum(-1)
         below = (guide * (other < own - 1e-9)).sum(-1)
         even = torch.linspace(0, 1, 101)[:, None, None]
-        found = (self.share * ((even - below) / ties).clamp(0, 1)).sum((-1, -2))
+        total = (self.share * ((even - below) / ties).clamp(0, 1)).sum((-1, -2))
         mean = (self.share * (below + ties / 2)).sum().item()
-        return (found - even.flatten()).abs().max().item(), mean
+        return (total - even.flatten()).abs().max().item(), mean
 
 
 STATISTICS: dict[str, Callable[[Cases], Tensor]] = {
@@ -100,9 +100,9 @@ def go_through(shape: str, model: Any, guide: Any) -> Cases:
     number = len(rows), len(places)
     batch = batch_of(rows.repeat_interleave(len(places), 0))
     value = places.repeat(len(rows), 1, 1)
-    each = SHAPES[shape].heads
+    one_heads = SHAPES[shape].heads
     sites = [block.site("choice") for block in model.alignments.addresses]
-    with SharedSamples(dict(zip(sites, value.split(each, -1), strict=True))):
+    with SharedSamples(dict(zip(sites, value.split(one_heads, -1), strict=True))):
         of_model, of_guide = traces(model, guide, batch)
     log_prior, log_guide = (
         sum(trace.nodes[s]["fn"].log_prob(trace.nodes[s]["value"]) for s in sites).view(number)
@@ -143,8 +143,8 @@ def test_ranks_are_no_more_uneven_than_the_gap_lets_them(shape: str, name: str) 
     """Pinsker: laws whose KL is d differ by no more than the root of d / 2 in any event."""
     model = telling(shape)
     cases = go_through(shape, model, attach(name, model))
-    found = [cases.law_of_rank(read(cases))[0] for read in STATISTICS.values()]
-    assert 0.05 < max(found) <= math.sqrt(cases.gap / 2)
+    actual = [cases.law_of_rank(read(cases))[0] for read in STATISTICS.values()]
+    assert 0.05 < max(actual) <= math.sqrt(cases.gap / 2)
 
 
 def test_a_guide_that_reads_the_word_is_more_even_than_one_that_does_not() -> None:

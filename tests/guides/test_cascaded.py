@@ -12,33 +12,33 @@ from tests.tiny import NoiseTape, attach, build
 
 def test_it_starts_at_an_independent_prior(batch: Batch) -> None:
     model = build().eval()
-    found = terms(model, Cascaded(model).double(), batch)
-    assert torch.equal(found.total_kl, torch.zeros(3))
+    bound_terms = terms(model, Cascaded(model).double(), batch)
+    assert torch.equal(bound_terms.total_kl, torch.zeros(3))
 
 
 def test_it_reads_its_own_chain_one_block_down(batch: Batch) -> None:
     model = build().eval()
     guide = attach("cascaded", model)
-    _, found = traces(model, guide, batch)
+    _, model_trace = traces(model, guide, batch)
     for block in model.blocks:
-        law = found.nodes[block.site()]["fn"]
-        c, family = law.context, guide.families[block.key]
+        distribution = model_trace.nodes[block.site()]["fn"]
+        c, family = distribution.context, guide.families[block.key]
         if block.is_lowest:
-            assert law.location is c.scores
+            assert distribution.location is c.scores
             continue
         stack, _, kind = block.name.split(".")
-        below = found.nodes[f"{stack}.{block.layer - 1}.{kind}.logits"]["value"]
+        below = model_trace.nodes[f"{stack}.{block.layer - 1}.{kind}.logits"]["value"]
         assert c.below is below
-        assert torch.allclose(law.location, c.scores + family.location.fusion(below))
+        assert torch.allclose(distribution.location, c.scores + family.location.fusion(below))
 
 
 def test_the_link_costs_half_the_squared_logits_below(batch: Batch, tape: NoiseTape) -> None:
     model = build("language-model").eval()
     guide = Cascaded(model, link=True).double()
-    _, found = traces(model, guide, batch)
+    _, model_trace = traces(model, guide, batch)
     tape.rewind()
     kl = terms(model, guide, batch).kl["decoder.1.self.logits"]
-    context = found.nodes["decoder.1.self.logits"]["fn"].context
+    context = model_trace.nodes["decoder.1.self.logits"]["fn"].context
     below = context.below.square().sum(1) * context.mask.latent
     assert torch.allclose(kl, 0.5 * below.sum((-1, -2)))
 
@@ -59,9 +59,9 @@ def test_against_the_paper_prior_the_cascade_is_free(batch: Batch, tape: NoiseTa
     fusion = guide.families["decoder_1_self"].location.fusion
     prior = next(m.prior for m in model.modules() if getattr(m, "block", None) == model.blocks[1])
     fusion.load_state_dict(prior.location.fusion.state_dict())
-    found, _ = traces(model, guide, batch)
+    guide_trace, _ = traces(model, guide, batch)
     kl = terms(model, guide, batch).kl
     for name, value in kl.items():
-        pairs = found.nodes[name]["fn"].context.mask.pairs
+        pairs = guide_trace.nodes[name]["fn"].context.mask.pairs
         price = 0.5 * (0.25 - 1) - torch.tensor(0.5).log()
         assert torch.allclose(value, 3 * pairs * price)

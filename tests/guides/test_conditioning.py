@@ -30,10 +30,10 @@ every_kind = pytest.mark.parametrize("kind", TOP)
 
 
 def told_part(guide: Any) -> Any:
-    (found,) = (
+    (actual,) = (
         family for family in guide.families.values() if isinstance(family, TargetConditioned)
     )
-    return found.scores
+    return actual.scores
 
 
 def law(model: Any, guide: Any, batch: Batch, block: str) -> tuple[Any, Any]:
@@ -56,21 +56,25 @@ def test_the_uppermost_block_alone_is_told_and_begins_untold(
 ) -> None:
     model = build(kind).eval()
     guides = []
-    for each in ("source", condition_on):
+    for item in ("source", condition_on):
         torch.manual_seed(3)
-        guides.append(GUIDES[name](model, condition_on=each).double())
+        guides.append(GUIDES[name](model, condition_on=item).double())
     source, guide = guides
     for key, family in source.families.items():  # all but what is told begins alike
         own = guide.families[key]
         inner = own.family if isinstance(own, TargetConditioned) else own
         inner.load_state_dict(family.state_dict())
-    (key,) = (key for key, each in guide.families.items() if isinstance(each, TargetConditioned))
+    (key,) = (
+        key
+        for key, one_family in guide.families.items()
+        if isinstance(one_family, TargetConditioned)
+    )
     assert key == TOP[kind].replace(".", "_")
     tape.rewind()
     expected = terms(model, source, batch)
     tape.rewind()
-    found = terms(model, guide, batch)
-    torch.testing.assert_close(found.elbo, expected.elbo, rtol=0, atol=1e-12)
+    bound_terms = terms(model, guide, batch)
+    torch.testing.assert_close(bound_terms.elbo, expected.elbo, rtol=0, atol=1e-12)
     jiggle(told_part(guide), 0.3)
     tape.rewind()
     moved = terms(model, guide, batch)
@@ -87,7 +91,7 @@ def test_rows_are_moved_by_nothing_on_average_and_by_what_the_target_says(
     guide = GUIDES[name](model, condition_on="target").double()
     part = jiggle(told_part(guide), 0.3)
     seen: list[torch.Tensor] = []
-    part.register_forward_hook(lambda _, __, found: seen.append(found))
+    part.register_forward_hook(lambda _, __, actual: seen.append(actual))
     prior, _ = law(model, guide, batch, TOP[kind])
     latent = prior.context.mask.latent.unsqueeze(-3)
     (moved,) = seen
@@ -123,8 +127,8 @@ def test_the_words_before_are_read_from_the_states_alone(
 def test_the_kl_is_that_of_the_laws(name: str, batch: Batch) -> None:
     model = build().eval()
     guide = jiggle(GUIDES[name](model, condition_on="target").double(), 0.2)
-    found = terms(model, guide, batch)
-    assert found.how["decoder.1.cross.logits"] == "analytic"
+    bound_terms = terms(model, guide, batch)
+    assert bound_terms.how["decoder.1.cross.logits"] == "analytic"
     torch.manual_seed(0)
     prior, posterior = law(model, guide, batch, TOP["translation"])
     drawn = posterior.rsample(torch.Size([20000]))
@@ -147,7 +151,7 @@ def test_what_it_takes_of_the_model_is_detached(name: str, batch: Batch) -> None
     model = build().eval()
     guide = GUIDES[name](model, condition_on="target").double()
     part, seen = jiggle(told_part(guide), 0.3), []
-    part.register_forward_hook(lambda _, __, found: seen.append(found))
+    part.register_forward_hook(lambda _, __, actual: seen.append(actual))
     traces(model, guide, batch)
     seen[0].square().sum().backward()
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -164,10 +168,10 @@ def test_auto_is_the_target_of_alignments_and_the_source_of_logits() -> None:
     both = lh.models.Translation(
         11, 13, sizes(), latents=[lh.latents.LogitsOptions(), lh.latents.AlignmentOptions(1)]
     )
-    auto, told = Cascaded(both), Cascaded(both, condition_on="target")
-    assert (auto.condition_on, told.condition_on) == ("target", "target")
+    auto, cascaded = Cascaded(both), Cascaded(both, condition_on="target")
+    assert (auto.condition_on, cascaded.condition_on) == ("target", "target")
     assert not any(isinstance(family, TargetConditioned) for family in auto.families.values())
-    assert told_part(told).target is not None
+    assert told_part(cascaded).target is not None
 
 
 def test_a_class_with_posteriors_of_its_own_says_what_they_are_conditioned_on() -> None:
@@ -183,11 +187,11 @@ def test_a_class_with_posteriors_of_its_own_says_what_they_are_conditioned_on() 
 
 
 def test_what_cannot_be_told_is_refused() -> None:
-    said = (
+    message = (
         r"^guide\.condition_on applies only to discrete latents and, where words have rows, to log"
     )
     for model in (build(blocks="encoder-self"), build("language-model", prior="delta")):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             Cascaded(model, condition_on="target")
     with pytest.raises((ValueError, TypeError), match="condition_on"):
         Cascaded(build(), condition_on="everything")
@@ -211,7 +215,7 @@ def test_heads_that_are_removed_leave_what_is_told_the_others(
     model = build(blocks="decoder-cross", layers=1).eval()
     guide = jiggle(Plainly(model).double(), 0.3)
     part, seen = told_part(guide), list[torch.Tensor]()
-    part.register_forward_hook(lambda _, __, found: seen.append(found))
+    part.register_forward_hook(lambda _, __, actual: seen.append(actual))
     law(model, guide, batch, "decoder.0.cross")
     remove_heads(model, {"decoder.0.cross": kept}, guide)
     law(model, guide, batch, "decoder.0.cross")

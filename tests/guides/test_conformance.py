@@ -78,12 +78,14 @@ def test_a_guide_starts_at_the_scale_and_with_the_hidden_units_it_is_told(
 ) -> None:
     model = build("language-model").eval()
     needs_options(form, model, "hidden", "scale")
-    guide, wider = (FORMS[form](model, hidden=each, scale=0.7).double() for each in (2, 3))
-    law = traces(model, guide, batch)[1].nodes["decoder.0.self.logits"]["fn"]
+    guide, wider = (FORMS[form](model, hidden=number, scale=0.7).double() for number in (2, 3))
+    distribution = traces(model, guide, batch)[1].nodes["decoder.0.self.logits"]["fn"]
     peak = -math.log(0.7) - 0.5 * math.log(2 * math.pi)
-    found = law.log_prob(law.context.scores.clone())
-    assert torch.allclose(found, 3 * law.context.mask.pairs * peak)
-    sizes = [sum(parameter.numel() for parameter in each.parameters()) for each in (guide, wider)]
+    log_probability = distribution.log_prob(distribution.context.scores.clone())
+    assert torch.allclose(log_probability, 3 * distribution.context.mask.pairs * peak)
+    sizes = [
+        sum(parameter.numel() for parameter in module.parameters()) for module in (guide, wider)
+    ]
     assert sizes[0] < sizes[1]
 
 
@@ -140,11 +142,11 @@ def test_padding_order_and_splitting_change_no_sentence(
 
     def same(changed: Batch, order: list[int]) -> None:
         tape.rewind(order)
-        found = terms(model, guide, changed)
+        bound_terms = terms(model, guide, changed)
         for ours, theirs in (
-            (found.log_likelihood, whole.log_likelihood),
-            (found.log_ratio, whole.log_ratio),
-            *((found.kl[site], whole.kl[site]) for site in whole.kl),
+            (bound_terms.log_likelihood, whole.log_likelihood),
+            (bound_terms.log_ratio, whole.log_ratio),
+            *((bound_terms.kl[site], whole.kl[site]) for site in whole.kl),
         ):
             assert torch.allclose(ours, theirs[order], atol=1e-10)
 
@@ -210,9 +212,9 @@ def test_bfloat16_moves_the_bound_by_no_more_than_its_rounding(
 
     def per_token() -> tuple[Any, Any]:
         tape.rewind()
-        found = terms(model, guide, batch)
-        tokens = found.tokens.sum()
-        return found.elbo.sum() / tokens, found.log_weight.sum() / tokens
+        bound_terms = terms(model, guide, batch)
+        tokens = bound_terms.tokens.sum()
+        return bound_terms.elbo.sum() / tokens, bound_terms.log_weight.sum() / tokens
 
     expected = per_token()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -231,8 +233,8 @@ def test_a_guide_may_be_of_another_type_than_its_model(
     expected = terms(model, guide, batch).elbo
     for dtype, near in ((torch.float32, 1e-6), (torch.bfloat16, 2**-6)):
         tape.rewind()
-        found = terms(model, guide.to(dtype), batch).elbo
-        assert torch.allclose(found, expected, rtol=near)
+        elbo = terms(model, guide.to(dtype), batch).elbo
+        assert torch.allclose(elbo, expected, rtol=near)
 
 
 @every_form
@@ -254,8 +256,8 @@ def test_bfloat16_is_within_a_thousandth_of_a_nat_a_token(form: str, kind: str) 
 
     def per_token() -> float:
         with fixed_noise(1, torch.device("cpu")):
-            found = terms(model, guide, batch)
-        return float(found.elbo.sum() / found.tokens.sum())
+            bound_terms = terms(model, guide, batch)
+        return float(bound_terms.elbo.sum() / bound_terms.tokens.sum())
 
     expected = per_token()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -297,12 +299,12 @@ def test_densities_are_float32_under_autocast(form: str, batch: Batch) -> None:
 def test_same_seed_same_weights_and_bounds(form: str, batch: Batch) -> None:
     model = build().eval()
     guide = attach(form, model)
-    found = []
+    log_weights = []
     for _ in range(2):
         torch.manual_seed(9)
-        found.append(importance(model, guide, batch, samples=2).log_weights)
-    assert torch.equal(*found)
-    assert not torch.equal(found[0][0], found[0][1])
+        log_weights.append(importance(model, guide, batch, samples=2).log_weights)
+    assert torch.equal(*log_weights)
+    assert not torch.equal(log_weights[0][0], log_weights[0][1])
 
 
 @every_form
@@ -338,10 +340,10 @@ def test_a_sentence_without_a_choice_of_key_has_no_latent(form: str, kind: str) 
     model = build(kind).eval()
     guide = attach(form, model)
     single = Batch.of([[2]], [[2]])
-    found = terms(model, guide, single)
-    assert torch.equal(found.total_kl, torch.zeros(1))
-    assert torch.allclose(found.log_ratio, torch.zeros(1))
-    assert torch.allclose(found.elbo, terms(model, guide, single).elbo, atol=1e-12)
+    bound_terms = terms(model, guide, single)
+    assert torch.equal(bound_terms.total_kl, torch.zeros(1))
+    assert torch.allclose(bound_terms.log_ratio, torch.zeros(1))
+    assert torch.allclose(bound_terms.elbo, terms(model, guide, single).elbo, atol=1e-12)
     loss = Head_ELBO()(model, guide)(single)
     loss.backward()
     both = [*model.parameters(), *guide.parameters()]
@@ -391,8 +393,10 @@ def test_heads_without_a_choice_and_those_of_a_context_are_drawn_from_the_prior(
         tape.rewind(site=site)
         assert torch.equal(value[drawn], q.rsample()[drawn])
         other = torch.where(drawn, value, value + torch.randn_like(value))
-        for law in (p, q):
-            assert torch.allclose(law.log_prob(other), law.log_prob(value.clone()), atol=1e-9)
+        for distribution in (p, q):
+            assert torch.allclose(
+                distribution.log_prob(other), distribution.log_prob(value.clone()), atol=1e-9
+            )
 
 
 @every_form
@@ -401,13 +405,13 @@ def test_a_context_of_everything_leaves_only_the_source_to_count(
     form: str, kind: str, batch: Batch
 ) -> None:
     model = build(kind).eval()
-    found = terms(model, attach(form, model), replace(batch, context=4))
-    for name, kl in found.kl.items():
+    bound_terms = terms(model, attach(form, model), replace(batch, context=4))
+    for name, kl in bound_terms.kl.items():
         assert name.startswith("encoder") or torch.equal(kl, torch.zeros(3))
-    assert torch.equal(found.log_likelihood, torch.zeros(3))
-    assert torch.equal(found.tokens, torch.zeros(3))
+    assert torch.equal(bound_terms.log_likelihood, torch.zeros(3))
+    assert torch.equal(bound_terms.tokens, torch.zeros(3))
     if kind == "language-model":
-        assert torch.allclose(found.log_ratio, torch.zeros(3), atol=1e-12)
+        assert torch.allclose(bound_terms.log_ratio, torch.zeros(3), atol=1e-12)
 
 
 @pytest.mark.parametrize("prior", ["delta", "residual"])
@@ -435,9 +439,9 @@ def test_padding_and_order_change_no_window(form: str, batch: Batch, tape: Noise
     other = replace(batch, target=batch.target[order], before=batch.before[order])
     for changed, rows_of in ((wider, [0, 1, 2]), (other, order)):
         tape.rewind(rows_of)
-        found = terms(model, guide, changed)
-        assert torch.allclose(found.elbo, whole.elbo[rows_of], atol=1e-10)
-        assert torch.allclose(found.log_weight, whole.log_weight[rows_of], atol=1e-10)
+        bound_terms = terms(model, guide, changed)
+        assert torch.allclose(bound_terms.elbo, whole.elbo[rows_of], atol=1e-10)
+        assert torch.allclose(bound_terms.log_weight, whole.log_weight[rows_of], atol=1e-10)
 
 
 @every_form

@@ -30,8 +30,8 @@ def explained(word: str, shape: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A model whose prior points anywhere, and whose word is one of logic."""
     model = aligned(SHAPES[shape]).requires_grad_(False)
     for block in model.alignments.blocks:
-        for each in (block.query, block.prior):
-            for parameter in each.parameters():
+        for module in (block.query, block.prior):
+            for parameter in module.parameters():
                 parameter.zero_()
     monkeypatch.setattr(AlignmentPass, "emission_log_probs", lambda *_: table(word))
     return model
@@ -50,14 +50,14 @@ def trained(model: Any, name: str) -> tuple[float, float]:
         return loss
 
     search.step(lost)
-    known = terms(model, guide, batch)
-    assert known.enumeration is not None
-    exact = known.enumeration.log_evidence.item()
-    return exact - known.elbo.item(), exact
+    bound_terms = terms(model, guide, batch)
+    assert bound_terms.enumeration is not None
+    exact = bound_terms.enumeration.log_evidence.item()
+    return exact - bound_terms.elbo.item(), exact
 
 
 READERS = [("two heads", "autoregressive"), ("two blocks", "cascaded")]
-PRODUCTS = [each for each in product(("two heads", "two blocks"), LEARNED) if each not in READERS]
+PRODUCTS = [row for row in product(("two heads", "two blocks"), LEARNED) if row not in READERS]
 
 
 @pytest.mark.parametrize(("shape", "name"), PRODUCTS)
@@ -78,12 +78,12 @@ def test_a_guide_whose_heads_read_each_other_ends_at_the_posterior(
 
 def assert_ends(model: Any, word: str, name: str, wanted: float) -> None:
     """A guide of the form reaches what it may lack at its best, and none lacks less."""
-    found = []
+    gaps = []
     for _ in range(STARTS):
         gap, log_evidence = trained(model, name)
-        found.append(gap)
+        gaps.append(gap)
         assert log_evidence == pytest.approx(WORDS[word][1], abs=5e-5)
         assert gap > wanted - 1e-3, "no law of this form lacks less"
         if gap < wanted + 1e-3:
             return
-    pytest.fail(f"lacks {min(found):.4f} at best, and its form lets it reach {wanted}")
+    pytest.fail(f"lacks {min(gaps):.4f} at best, and its form lets it reach {wanted}")

@@ -33,8 +33,8 @@ from tests.tiny import (
 
 
 def posteriors(model: Any, guide: Any, batch: Batch) -> list[NormalHeads]:
-    _, found = traces(model, guide, batch)
-    return [found.nodes[block.site()]["fn"] for block in model.blocks]
+    _, model_trace = traces(model, guide, batch)
+    return [model_trace.nodes[block.site()]["fn"] for block in model.blocks]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -71,14 +71,14 @@ def test_other_guides_do_read_sampled_heads(batch: Batch) -> None:
 def test_locations_are_the_corrected_scores_of_the_plain_network(batch: Batch) -> None:
     model = build(prior="cascaded").eval()
     guide = attach("mean-field", model)
-    found = posteriors(model, guide, batch)
+    by_site = posteriors(model, guide, batch)
     with PlugIn():
         model_trace, _ = traces(model, lambda _: None, batch)
-    for block, law in zip(model.blocks, found, strict=True):
+    for block, distribution in zip(model.blocks, by_site, strict=True):
         scores = model_trace.nodes[block.site()]["fn"].context.scores
         family = guide.families[block.key]
-        assert torch.allclose(law.location, scores + family.location.fusion(scores))
-        assert torch.allclose(torch.as_tensor(law.scale), family.scale())
+        assert torch.allclose(distribution.location, scores + family.location.fusion(scores))
+        assert torch.allclose(torch.as_tensor(distribution.scale), family.scale())
 
 
 def test_divergence_of_the_first_block_is_zero_at_the_start(batch: Batch) -> None:
@@ -98,8 +98,8 @@ def test_what_has_no_noise_keeps_its_prior(prior: str, batch: Batch) -> None:
 
 def test_gates_keep_their_prior(batch: Batch) -> None:
     model = build(gate=bernoulli_gate()).eval()
-    found = terms(model, attach("mean-field", model), batch)
-    assert {found.how[b.site("gate")] for b in model.blocks} == {"tied"}
+    bound_terms = terms(model, attach("mean-field", model), batch)
+    assert {bound_terms.how[b.site("gate")] for b in model.blocks} == {"tied"}
 
 
 def test_the_plain_pass_takes_no_noise(batch: Batch, tape: NoiseTape) -> None:
@@ -126,5 +126,5 @@ def test_who_watches_sees_the_pass_of_the_model_alone(batch: Batch) -> None:
 
 def test_a_network_without_latents_needs_no_posterior(batch: Batch) -> None:
     model = build(blocks="none").eval()
-    found = terms(model, MeanField(model).eval(), batch)
-    assert found.kl == {}
+    bound_terms = terms(model, MeanField(model).eval(), batch)
+    assert bound_terms.kl == {}

@@ -17,13 +17,13 @@ from tests.tiny import KINDS, bernoulli_gate, build
 @pytest.mark.parametrize("prior", PRIORS)
 def test_every_divergence_is_zero(kind: str, prior: str, batch: Batch) -> None:
     model = build(kind, prior=prior, gate=bernoulli_gate()).eval()
-    found = terms(model, Tied(model), batch)
+    bound_terms = terms(model, Tied(model), batch)
     noise = {"fixed"} if PRIORS[prior].deterministic else {"tied"}
-    assert {found.how[block.site()] for block in model.blocks} == noise
-    assert set(found.how.values()) <= {"tied", "fixed"}
-    assert torch.equal(found.log_ratio, torch.zeros(3))
-    assert torch.equal(found.total_kl, torch.zeros(3))
-    assert torch.equal(found.elbo, found.log_likelihood)
+    assert {bound_terms.how[block.site()] for block in model.blocks} == noise
+    assert set(bound_terms.how.values()) <= {"tied", "fixed"}
+    assert torch.equal(bound_terms.log_ratio, torch.zeros(3))
+    assert torch.equal(bound_terms.total_kl, torch.zeros(3))
+    assert torch.equal(bound_terms.elbo, bound_terms.log_likelihood)
 
 
 @pytest.mark.parametrize("prior", PRIORS)

@@ -41,7 +41,7 @@ def test_places_and_size_stand_for_the_corpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"corpus_size": -4}, "corpus_size must be 0, or at least the 3 sentences of the batch"),
         ({"corpus_size": 2}, "corpus_size must be 0, or at least the 3 sentences of the batch"),
@@ -54,9 +54,9 @@ def test_places_and_size_stand_for_the_corpus() -> None:
         ({"target": [[1, 2]]}, r"target must be a tensor of sentences and tokens, got \[\[1, 2"),
     ],
 )
-def test_what_does_not_fit_the_sentences_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_what_does_not_fit_the_sentences_is_refused(changes: dict[str, Any], message: str) -> None:
     given = {"target": small_batch().target} | changes
-    with pytest.raises(ValueError, match=f"^{said}"):
+    with pytest.raises(ValueError, match=f"^{message}"):
         unchecked(Batch.__init__)(object.__new__(Batch), **given)
 
 
@@ -157,7 +157,7 @@ def test_an_id_beyond_the_vocabulary_is_named(kind: str, name: str, bad: int) ->
     ids = getattr(batch, name).clone()
     ids[0, 1] = bad
     types = TARGET_TYPES if name == "target" else SOURCE_TYPES
-    said = f"^{name} has the token id {bad}, and the model's vocabulary has the ids 0 to "
-    said += f"{types - 1}$"
-    with pytest.raises(ValueError, match=said):
+    message = f"^{name} has the token id {bad}, and the model's vocabulary has the ids 0 to "
+    message += f"{types - 1}$"
+    with pytest.raises(ValueError, match=message):
         model(replace(batch, **{name: ids}))

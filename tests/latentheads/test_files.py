@@ -115,7 +115,9 @@ def test_what_fails_leaves_the_older_file_and_nothing_else(tmp_path: Path) -> No
             write(mistake)
     with pytest.raises(OSError, match=rf"^cannot write {path}: No space left$"):
         write(OSError(28, "No space left"))
-    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("file", "older")]
+    assert [(one_path.name, one_path.read_text()) for one_path in tmp_path.iterdir()] == [
+        ("file", "older")
+    ]
 
 
 def test_a_pipe_is_written_to_and_read_and_stays_one(tmp_path: Path) -> None:
@@ -155,7 +157,7 @@ def test_a_folder_is_kept_for_one_and_free_again_when_it_is_let_go(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("said", "line"),
+    ("message", "line"),
     [
         (b"first\nlast\n\n", "last"),
         (b"", ""),
@@ -165,9 +167,9 @@ def test_a_folder_is_kept_for_one_and_free_again_when_it_is_let_go(tmp_path: Pat
     ],
 )
 def test_the_last_line_of_a_log_is_the_last_that_says_something(
-    said: bytes, line: str, tmp_path: Path
+    message: bytes, line: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "log.txt").write_bytes(said)
+    (tmp_path / "log.txt").write_bytes(message)
     assert files.last_line(tmp_path / "log.txt") == line
     assert files.last_line(tmp_path / "none.txt") == ""
 

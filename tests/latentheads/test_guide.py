@@ -176,9 +176,9 @@ ANSWERS: dict[str, tuple[Callable[[Any], Any], str]] = {
 @pytest.mark.parametrize("shape", ["logits", "alignments"])
 def test_a_guide_that_answers_with_no_law_is_named(answer: str, shape: str, batch: Batch) -> None:
     model = aligned(SHAPES["one head"]) if shape == "alignments" else build("language-model")
-    given, said = ANSWERS[answer]
+    given, message = ANSWERS[answer]
     guide = Answering(model.eval(), given)
-    with pytest.raises(ValueError, match=rf"^site '.*': get_posterior must return a {said}$"):
+    with pytest.raises(ValueError, match=rf"^site '.*': get_posterior must return a {message}$"):
         terms(model, guide, batch)
 
 
@@ -192,8 +192,10 @@ def test_a_guide_asks_a_law_of_another_library_for_nothing(form: str, batch: Bat
     model = build("language-model").eval()
     model.decoder.layers[0].inner.prior = ForeignPrior().eval()
     assert terms(model, attach("tied", model), batch).elbo.isfinite().all()
-    said = "^site 'decoder.0.self.logits': a prior .* must be a HeadVariable, .*; got Independent$"
-    with pytest.raises(ValueError, match=said):
+    message = (
+        "^site 'decoder.0.self.logits': a prior .* must be a HeadVariable, .*; got Independent$"
+    )
+    with pytest.raises(ValueError, match=message):
         terms(model, attach(form, model), batch)
 
 
@@ -248,10 +250,10 @@ def test_families_are_made_when_every_constructor_is_through(
 ) -> None:
     model = build("language-model")
     guide = made(model)
-    for each in (guide, copy.copy(guide), copy.deepcopy(guide), pickle.loads(pickle.dumps(guide))):
-        found = each.families[model.blocks[0].key].scale().flatten()
-        assert torch.allclose(found, torch.full((HEADS,), scale))
-        assert each.config == options
+    for item in (guide, copy.copy(guide), copy.deepcopy(guide), pickle.loads(pickle.dumps(guide))):
+        computed_scale = item.families[model.blocks[0].key].scale().flatten()
+        assert torch.allclose(computed_scale, torch.full((HEADS,), scale))
+        assert item.config == options
 
 
 OF_LOGITS = {
@@ -260,7 +262,11 @@ OF_LOGITS = {
     "autoregressive": {"form": "masked", "hidden": 7, "scale": 0.1},
 }
 CHANGES = [
-    *((name, "logits", *each) for name, options in OF_LOGITS.items() for each in options.items()),
+    *(
+        (name, "logits", *option)
+        for name, options in OF_LOGITS.items()
+        for option in options.items()
+    ),
     *((name, OF_TEXT, "condition_on", "prefix") for name in OF_LOGITS),
 ]
 
@@ -272,8 +278,8 @@ def test_an_option_that_acts_on_nothing_is_refused(
     pointing = aligned(SHAPES["two blocks"])
     model = pointing if what == "logits" else build(blocks="encoder-self")
     kind = GUIDES[name]
-    said = f"^guide.{option} applies only to {what}, and this model has none$"
-    with pytest.raises(ValueError, match=said):
+    message = f"^guide.{option} applies only to {what}, and this model has none$"
+    with pytest.raises(ValueError, match=message):
         kind(model, **{option: value})
     default = signature(kind).parameters[option].default
     assert kind(model, **{option: default}).config == {option: default}
@@ -336,12 +342,12 @@ def test_a_posterior_reads_the_states_of_its_block(kind: str, batch: Batch) -> N
     guide = jiggle(Amortised(model).double(), 0.3)
     assert "reader.weight" in dict(guide.named_parameters())
     assert not guide.config
-    found = terms(model, guide, batch)
+    bound_terms = terms(model, guide, batch)
     for block in model.blocks:
         context = guide.seen[block.name]
         assert context.block == block
         assert context.batch is batch
-        pairs = found.kl[block.site()]
+        pairs = bound_terms.kl[block.site()]
         assert (pairs > 0).any()
     for objective in (Head_ELBO(), Head_ELBO(analytic=True)):
         guide.zero_grad()
@@ -365,8 +371,8 @@ def test_states_are_let_go_when_the_heads_are_drawn(batch: Batch) -> None:
     guide = Amortised(model).double()
     guide(batch)
     for name in ("query", "key"):
-        said = rf"^the {name} states of decoder.0.self are not available"
-        with pytest.raises(ValueError, match=said):
+        message = rf"^the {name} states of decoder.0.self are not available"
+        with pytest.raises(ValueError, match=message):
             getattr(guide.seen["decoder.0.self"], name)
 
 
@@ -382,7 +388,7 @@ def test_a_prior_is_told_its_block_but_no_target(batch: Batch) -> None:
     model = build("language-model").eval()
     model.decoder.layers[1].inner.prior = Curious().eval()
     terms(model, attach("cascaded", model), batch)
-    assert [known.block.site() for known in seen] == ["decoder.1.self.logits"]
+    assert [expected.block.site() for expected in seen] == ["decoder.1.self.logits"]
     assert seen[0].batch is None
 
 
@@ -408,8 +414,8 @@ def test_while_decoding_a_memory_alone_is_told_as_keys(mixers: str, batch: Batch
 
 
 def test_a_guide_of_no_model_is_refused_in_one_line() -> None:
-    said = r"^model must be one of heads, as Translation or lh.latent\(network\), got NoneType$"
-    with pytest.raises(ValueError, match=said):
+    message = r"^model must be one of heads, as Translation or lh.latent\(network\), got NoneType$"
+    with pytest.raises(ValueError, match=message):
         unchecked(ModelGuide.__init__)(Tied.__new__(Tied), None)
 
 
@@ -428,8 +434,8 @@ def test_heads_that_are_given_are_scored_by_the_prior(
         plain = Trace_ELBO()(model, guide)(batch)
     with given:
         expected = poutine.trace(model).get_trace(batch).log_prob_sum()
-    for found in (loss, plain):
-        assert found.item() == pytest.approx(-expected.item())
+    for actual in (loss, plain):
+        assert actual.item() == pytest.approx(-expected.item())
 
 
 @pytest.mark.parametrize("traced", ["guide", "model"])
@@ -440,12 +446,12 @@ def test_values_that_are_replayed_are_held_against_the_prior_of_this_pass(
     """A trace brings what was known of its sites in the pass that it is of, the prior too."""
     model = build("language-model").eval()
     guide = attach("cascaded", model).eval()
-    known = poutine.trace(guide if traced == "guide" else model).get_trace(batch)
+    trace = poutine.trace(guide if traced == "guide" else model).get_trace(batch)
     jiggle(model, 0.2), jiggle(guide, 0.2)
     objective = Head_ELBO(**options)(model, guide)
-    with SharedSamples({n: known.nodes[n]["value"] for n in known.stochastic_nodes}):
+    with SharedSamples({n: trace.nodes[n]["value"] for n in trace.stochastic_nodes}):
         expected, bound = objective(batch), terms(model, guide, batch)
-    with poutine.replay(trace=known):
+    with poutine.replay(trace=trace):
         assert objective(batch).item() == pytest.approx(expected.item())
         assert terms(model, guide, batch).elbo.tolist() == pytest.approx(bound.elbo.tolist())
 
@@ -459,17 +465,19 @@ def test_what_a_handler_draws_in_place_of_the_guide_has_no_bound(
     site = "decoder.0.self.logits"
     given = {"data": {site: torch.randn(3, HEADS, 4, 4)}} if handler is poutine.do else {}
     taken = site if given else "target"
-    said = rf"^site '{taken}' was sampled by a handler such as poutine.do or .* poutine.replay$"
+    message = rf"^site '{taken}' was sampled by a handler such as poutine.do or .* poutine.replay$"
     handled = handler(guide, **given)
     assert handled(batch)["target"].shape == batch.target.shape
     for bound in (terms, Head_ELBO().loss, Head_ELBO(analytic=True).loss, Trace_ELBO().loss):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             bound(model, handled, batch)
 
 
 def test_what_is_wrapped_around_the_model_alone_is_told_to_stand_around_both(batch: Batch) -> None:
     model = build("language-model")
     guide = attach("cascaded", model)
-    said = r"^the guide runs the model itself, not the DataParallel around it: .*\(model, guide\)$"
-    with pytest.raises(ValueError, match=said):
+    message = (
+        r"^the guide runs the model itself, not the DataParallel around it: .*\(model, guide\)$"
+    )
+    with pytest.raises(ValueError, match=message):
         Head_ELBO().differentiable_loss(nn.DataParallel(model), guide, batch)

@@ -25,21 +25,21 @@ def test_plug_in_sets_every_latent_to_its_prior_location(prior: str, batch: Batc
     model = build(prior=prior)
     with PlugIn():
         assert torch.equal(model.states(batch), model.states(batch))
-    with poutine.trace() as found, PlugIn():
+    with poutine.trace() as trace, PlugIn():
         model(batch)
     assert not torch.equal(model.states(batch), model.states(batch))
     for block in model.blocks:
-        site = found.trace.nodes[block.site()]
+        site = trace.trace.nodes[block.site()]
         assert torch.equal(site["value"], site["fn"].location)
-    assert torch.equal(found.trace.nodes["target"]["value"], batch.target)
+    assert torch.equal(trace.trace.nodes["target"]["value"], batch.target)
 
 
 @pytest.mark.parametrize(("probability", "value"), [(0.7, 1.0), (0.3, 0.0)])
 def test_plug_in_gate_is_its_likelier_value(probability: float, value: float, batch: Batch) -> None:
     model = build("language-model", gate=bernoulli_gate(probability))
-    with poutine.trace() as found, PlugIn():
+    with poutine.trace() as trace, PlugIn():
         model(batch)
-    gate = found.trace.nodes["decoder.0.self.gate"]["value"]
+    gate = trace.trace.nodes["decoder.0.self.gate"]["value"]
     assert torch.equal(gate, torch.full_like(gate, value))
 
 
@@ -54,27 +54,27 @@ LIKELIEST = {
 }
 
 
-@pytest.mark.parametrize("law", LIKELIEST)
-def test_plug_in_of_what_is_discrete_is_its_likeliest_value(law: str) -> None:
-    plain, likeliest = LIKELIEST[law]
+@pytest.mark.parametrize("name", LIKELIEST)
+def test_plug_in_of_what_is_discrete_is_its_likeliest_value(name: str) -> None:
+    plain, likeliest = LIKELIEST[name]
     mask = torch.ones(2, dtype=torch.bool)
     for same in (plain, plain.mask(mask), plain.to_event(1), plain.mask(mask).to_event(1)):
-        found = plug_in_value(same)
-        assert found.tolist() == likeliest
-        assert found.dtype == plain.sample().dtype
-        assert plain.support.check(found).all()
+        value = plug_in_value(same)
+        assert value.tolist() == likeliest
+        assert value.dtype == plain.sample().dtype
+        assert plain.support.check(value).all()
 
 
 @pytest.mark.parametrize(
-    ("law", "name"),
+    ("distribution", "name"),
     [
         (dist.Multinomial(3, PROBABLE).mask(False), "Multinomial"),
         (dist.RelaxedBernoulli(torch.tensor(0.5), probs=PROBABLE).to_event(1), "RelaxedBernoulli"),
     ],
 )
-def test_a_law_without_a_plug_in_value_is_named_in_one_line(law: Any, name: str) -> None:
+def test_a_law_without_a_plug_in_value_is_named_in_one_line(distribution: Any, name: str) -> None:
     with pytest.raises(ValueError, match=f"the mean of others: {name} implements neither$"):
-        plug_in_value(law)
+        plug_in_value(distribution)
     relaxed = dist.Beta(2.0, 6.0).expand([3]).to_event(1)
     assert torch.allclose(plug_in_value(relaxed), torch.full((3,), 0.25))
 
@@ -89,9 +89,9 @@ def test_plug_in_leaves_an_unobserved_target_to_be_drawn(batch: Batch) -> None:
 def told(param_only: bool) -> dict[str, Any]:
     module = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
     module[0].bias.requires_grad_(False)
-    with poutine.trace(param_only=param_only) as found:
+    with poutine.trace(param_only=param_only) as trace:
         register_parameters("m", module)
-    return {name: site["value"] for name, site in found.trace.nodes.items()}
+    return {name: site["value"] for name, site in trace.trace.nodes.items()}
 
 
 def test_whoever_captures_parameters_is_told_of_all_that_train_and_others_of_one() -> None:

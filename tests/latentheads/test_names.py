@@ -10,8 +10,8 @@ from latentheads.names import ALIGNMENT, ATTENTION_TYPES, Block, check_attention
 @pytest.mark.parametrize("chain", [*ATTENTION_TYPES, ALIGNMENT])
 def test_a_chain_and_its_sites_are_of_one_side(chain: str) -> None:
     block = Block(chain, 2, 4)
-    found = {side_of(name) for name in (chain, block.name, block.site(), block.site("selection"))}
-    assert found == {chain.split("-")[0]}
+    sides = {side_of(name) for name in (chain, block.name, block.site(), block.site("selection"))}
+    assert sides == {chain.split("-")[0]}
 
 
 def test_a_text_is_no_list_of_chains() -> None:

@@ -17,14 +17,14 @@ def expected(seed: int, number: int) -> torch.Tensor:
 
 
 def test_numbers_go_on_from_stretch_to_stretch_whatever_is_drawn_between() -> None:
-    stream, found = NoiseStream(CPU, 3), []
+    stream, values = NoiseStream(CPU, 3), []
     for _ in range(2):
         before = torch.get_rng_state()
         with stream.active():
-            found.append(torch.rand(5))
+            values.append(torch.rand(5))
         assert torch.equal(torch.get_rng_state(), before)
         torch.rand(7)
-    assert torch.equal(torch.cat(found), expected(3, 10))
+    assert torch.equal(torch.cat(values), expected(3, 10))
 
 
 def test_where_it_stands_is_told_within_and_between() -> None:

@@ -16,8 +16,8 @@ def test_a_package_that_is_not_there_is_named_with_its_extra(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    said = rf"^[\w ]+ needs {name.replace('_', '-')}: pip install 'latentheads\[\w+\]'$"
-    with pytest.raises(ImportError, match=said) as caught:
+    message = rf"^[\w ]+ needs {name.replace('_', '-')}: pip install 'latentheads\[\w+\]'$"
+    with pytest.raises(ImportError, match=message) as caught:
         import_optional(name)
     assert isinstance(caught.value, ValueError)
 

@@ -72,9 +72,9 @@ def test_threads_find_what_each_finds_alone(work: str) -> None:
 
     with ThreadPoolExecutor(THREADS) as pool:
         together = list(pool.map(run, pairs))
-    for found, wanted in zip(together, alone, strict=True):
-        for each in found:
-            torch.testing.assert_close(each, wanted, rtol=0, atol=0)
+    for actual, wanted in zip(together, alone, strict=True):
+        for item in actual:
+            torch.testing.assert_close(item, wanted, rtol=0, atol=0)
 
 
 def free() -> bool:
@@ -96,9 +96,9 @@ def test_a_forked_process_waits_for_no_thread_of_its_parent() -> None:
         held.wait(30)
         fork = multiprocessing.get_context("fork")
         with ProcessPoolExecutor(1, mp_context=fork) as child:
-            found = child.submit(free).result(timeout=20)
+            result = child.submit(free).result(timeout=20)
         end.set()
-    assert found
+    assert result
 
 
 def halve() -> float:
@@ -290,7 +290,7 @@ class DenormalFactors(TorchDispatchMode):
         name = func.name().removeprefix("aten::").split(".")[0]
         if name in PRODUCTS:
             self.products += 1
-            if any(has_denormals(each) for each in args if isinstance(each, Tensor)):
+            if any(has_denormals(arg) for arg in args if isinstance(arg, Tensor)):
                 self.slow.append(name)
         return func(*args, **(kwargs or {}))
 

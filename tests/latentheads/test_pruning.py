@@ -66,9 +66,11 @@ def test_removal_equals_silence(kind: str, prior: str, batch: Batch) -> None:
     model = build(kind, prior, options=options(prior), layers=3).eval()
     kept = kept_of(model, KEPT)
     small, reference = removed(model, kept), silenced(model, kept)
-    found = plug_in_log_likelihood(small, batch)
-    assert torch.allclose(found, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12)
-    assert not torch.allclose(found, plug_in_log_likelihood(model, batch), atol=1e-6)
+    log_likelihoods = plug_in_log_likelihood(small, batch)
+    assert torch.allclose(
+        log_likelihoods, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12
+    )
+    assert not torch.allclose(log_likelihoods, plug_in_log_likelihood(model, batch), atol=1e-6)
     one, other = (beam_search(m, batch, beam=3, max_tokens=6) for m in (small, reference))
     for mine, theirs in zip(one, other, strict=True):
         assert [h.tokens for h in mine] == [h.tokens for h in theirs]
@@ -85,10 +87,15 @@ def test_a_chain_that_begins_late_and_changes_its_layout_loses_heads_too(
     model = build(prior=prior, **MIXED).eval()
     kept = {"encoder.1.self": [1], "encoder.2.self": [0, 2], "decoder.1.self": []}
     small, reference = removed(model, kept), silenced(model, kept)
-    found = plug_in_log_likelihood(small, batch)
-    assert torch.allclose(found, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12)
+    log_likelihoods = plug_in_log_likelihood(small, batch)
+    assert torch.allclose(
+        log_likelihoods, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12
+    )
     one, other = (
-        [[h.tokens for h in each] for each in beam_search(m, batch, beam=2, max_tokens=6)]
+        [
+            [h.tokens for h in hypothesis]
+            for hypothesis in beam_search(m, batch, beam=2, max_tokens=6)
+        ]
         for m in (small, reference)
     )
     assert one == other
@@ -105,13 +112,13 @@ def test_a_chain_that_begins_late_and_changes_its_layout_loses_heads_too(
 def test_what_is_drawn_is_what_something_reads(prior: str, drawn: dict[str, list[int]]) -> None:
     model = build(prior=prior, layers=3)
     remove_heads(model, {**KEPT, "decoder.2.cross": [0, 1]})
-    found = {kind: [] for kind in drawn}
+    actual = {kind: [] for kind in drawn}
     for module in attentions_of(model):
-        for kind, heads in found.items():
+        for kind, heads in actual.items():
             if kind in module.block.name:
                 heads.append(module.block.heads)
-    assert found["encoder"] == drawn["encoder"]
-    assert found["cross"] == [3 if prior != "independent" else h for h in drawn["cross"]]
+    assert actual["encoder"] == drawn["encoder"]
+    assert actual["cross"] == [3 if prior != "independent" else h for h in drawn["cross"]]
 
 
 def test_a_running_sum_keeps_a_head_along_its_chain_and_no_further() -> None:
@@ -129,11 +136,15 @@ def test_bound_and_guide_of_every_form_survive(form: str, batch: Batch) -> None:
     model = build(prior="independent", options=LEARNED).eval()
     guide = attach(form, model)
     small, cut = removed(model, kept_of(model, KEPT), guide)
-    found = terms(small, cut, batch)
-    assert found.elbo.isfinite().all()
-    assert set(found.kl) == {block.site() for block in small.blocks}
+    bound_terms = terms(small, cut, batch)
+    assert bound_terms.elbo.isfinite().all()
+    assert set(bound_terms.kl) == {block.site() for block in small.blocks}
     assert len(small.blocks) < len(model.blocks)
-    assert all((kl >= 0).all() for site, kl in found.kl.items() if found.how[site] == "analytic")
+    assert all(
+        (kl >= 0).all()
+        for site, kl in bound_terms.kl.items()
+        if bound_terms.how[site] == "analytic"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,8 +152,8 @@ def test_a_guide_of_alignments_alone_lets_heads_below_them_go(kind: str, batch: 
     model = aligned(SHAPES["two blocks"], kind=kind, blocks="all")
     kept = kept_of(model, KEPT)
     small, guide = removed(model, kept, Cascaded(model))
-    found = terms(small, guide, batch)
-    assert found.elbo.isfinite().all()
+    bound_terms = terms(small, guide, batch)
+    assert bound_terms.elbo.isfinite().all()
     close = {"rtol": 0, "atol": 1e-12}
     silent = plug_in_log_likelihood(silenced(model, kept), batch)
     assert torch.allclose(plug_in_log_likelihood(small, batch), silent, **close)
@@ -215,9 +226,9 @@ def test_heads_of_the_smaller_network_can_be_read(batch: Batch) -> None:
     model = build(prior="cascaded").eval()
     whole = gradient_importance(silenced(model, KEPT), [batch], normalise=False)
     remove_heads(model, KEPT)
-    found = gradient_importance(model, [batch], normalise=False)
-    assert found.keys() == whole.keys() - {"encoder.1.self", "decoder.0.cross"}
-    for name, values in found.items():
+    importances = gradient_importance(model, [batch], normalise=False)
+    assert importances.keys() == whole.keys() - {"encoder.1.self", "decoder.0.cross"}
+    for name, values in importances.items():
         assert torch.allclose(values, whole[name][list(KEPT.get(name, range(3)))], atol=1e-12)
     with Recording(model) as heads, PlugIn():
         model.states(batch)
@@ -248,8 +259,10 @@ def test_a_new_guide_that_reads_another_number_of_heads_below_is_refused(
 ) -> None:
     model = build("language-model").eval()
     remove_heads(model, {"decoder.0.self": kept})
-    said = f"^block 'decoder.1.self' has 3 heads, the one below {len(kept)}: a prior or guide that"
-    with pytest.raises(ValueError, match=said):
+    message = (
+        f"^block 'decoder.1.self' has 3 heads, the one below {len(kept)}: a prior or guide that"
+    )
+    with pytest.raises(ValueError, match=message):
         terms(model, attach("cascaded", model), batch)
     assert terms(model, attach("mean-field", model), batch).elbo.isfinite().all()
 
@@ -290,8 +303,8 @@ def test_heads_that_are_left_may_be_rewarded_for_differing(batch: Batch) -> None
     model = build(prior="cascaded")
     remove_heads(model, kept_of(model, KEPT))
     model.disagreement = Disagreement(("output", "subspace", "position"), diagonal=False)
-    with poutine.trace() as found:
+    with poutine.trace() as trace:
         model.train()(batch)
-    factors = {name: n["fn"].log_factor for name, n in found.trace.nodes.items() if "agree" in name}
+    factors = {name: n["fn"].log_factor for name, n in trace.trace.nodes.items() if "agree" in name}
     assert set(factors) == {"decoder.0.self.disagreement", "decoder.1.cross.disagreement"}
     assert all(value.isfinite().all() for value in factors.values())

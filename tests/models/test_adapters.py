@@ -35,11 +35,11 @@ def test_an_adapter_starts_as_the_identity_and_learns_one_task_at_a_time() -> No
     task = SentenceTasks(torch.tensor([2, 0]))
     assert torch.equal(adapter(x, task), x)
     jiggle(adapter, 0.5)
-    found = adapter(x, task)
-    for place, number in enumerate((2, 0)):
-        one = adapter(x[place], SentenceTasks(torch.tensor([number]), common=True))
-        torch.testing.assert_close(found[place], one)
-    found.square().sum().backward()
+    adapted = adapter(x, task)
+    for index, number in enumerate((2, 0)):
+        one = adapter(x[index], SentenceTasks(torch.tensor([number]), common=True))
+        torch.testing.assert_close(adapted[index], one)
+    adapted.square().sum().backward()
     for parameter in adapter.parameters():
         assert (parameter.grad[[0, 2]] != 0).any(-1).any(-1).all() if parameter.ndim > 1 else True
         assert (parameter.grad[1] == 0).all()
@@ -57,9 +57,9 @@ def test_a_batch_of_several_tasks_equals_its_sentences_alone() -> None:
     model, batch = jiggle(make(Adapters(5, 2, 3)), 0.3), tasked()
     with PlugIn():
         mixed = model.states(batch)
-        for place in range(len(batch)):
+        for index in range(len(batch)):
             assert batch.source is not None
-            keep = slice(place, place + 1)
+            keep = slice(index, index + 1)
             one = Batch(
                 batch.target[keep],
                 batch.source[keep],
@@ -67,23 +67,25 @@ def test_a_batch_of_several_tasks_equals_its_sentences_alone() -> None:
                 target_task=TASKS[1][keep],
                 one_task=True,
             )
-            torch.testing.assert_close(model.states(one)[0], mixed[place], rtol=1e-9, atol=1e-10)
+            torch.testing.assert_close(model.states(one)[0], mixed[index], rtol=1e-9, atol=1e-10)
 
 
 def test_decoding_goes_on_with_the_task_of_each_sentence() -> None:
     model, batch = jiggle(make(Adapters(5, 2, 3)), 0.4), tasked()
-    for place, hypotheses in enumerate(beam_search(model, batch, beam=3)):
+    for index, hypotheses in enumerate(beam_search(model, batch, beam=3)):
         for hypothesis in hypotheses:
             assert batch.source is not None
             tokens = torch.tensor([hypothesis.tokens])
-            tasks = (t[place, None] for t in TASKS)
+            tasks = (t[index, None] for t in TASKS)
             source_task, target_task = tasks
             one = Batch(
-                tokens, batch.source[place, None], source_task=source_task, target_task=target_task
+                tokens, batch.source[index, None], source_task=source_task, target_task=target_task
             )
             with PlugIn():
-                law = model.likelihood(model.states(one), one)
-            assert hypothesis.log_prob == pytest.approx(law.log_prob(tokens).item(), abs=1e-9)
+                likelihood = model.likelihood(model.states(one), one)
+            assert hypothesis.log_prob == pytest.approx(
+                likelihood.log_prob(tokens).item(), abs=1e-9
+            )
 
 
 def test_a_width_of_nothing_is_refused() -> None:

@@ -41,8 +41,8 @@ def test_at_its_start_it_is_the_plain_network(kind: str, shape: str, batch: Batc
     plain = aligned(None, size=0.0, kind=kind)
     own = {n: v for n, v in model.state_dict().items() if not n.startswith("alignments.")}
     plain.load_state_dict(own)
-    found, wanted = (plug_in_log_likelihood(each, batch) for each in (model, plain))
-    assert torch.allclose(found, wanted, rtol=1e-13, atol=0)
+    log_likelihoods, wanted = (plug_in_log_likelihood(item, batch) for item in (model, plain))
+    assert torch.allclose(log_likelihoods, wanted, rtol=1e-13, atol=0)
 
 
 def test_soft_heads_add_the_mean_word_vector_under_their_scores(batch: Batch) -> None:
@@ -51,8 +51,10 @@ def test_soft_heads_add_the_mean_word_vector_under_their_scores(batch: Batch) ->
     memory = block.norm(hidden.memory)
     scores = block.query(hidden.states) @ block.key(memory).mT / math.sqrt(block.size)
     weights = scores.masked_fill(~hidden.attn_mask, -math.inf).softmax(-1)
-    law = model.output(hidden.states + weights @ block.lexicon(memory)).log_softmax(-1)
-    wanted = law.gather(-1, batch.target[..., None])[..., 0] * batch.target_valid
+    log_probabilities = model.output(hidden.states + weights @ block.lexicon(memory)).log_softmax(
+        -1
+    )
+    wanted = log_probabilities.gather(-1, batch.target[..., None])[..., 0] * batch.target_valid
     assert torch.allclose(model.token_distribution(batch).log_prob(batch.scored), wanted.sum(-1))
 
 
@@ -63,8 +65,8 @@ def test_word_by_word_it_has_the_law_of_whole_sentences(
     kind: str, shape: str, hypotheses: int, batch: Batch
 ) -> None:
     model = aligned(ALL[shape], kind=kind)
-    found = word_by_word(model, batch, hypotheses)
-    assert torch.allclose(found, plug_in_log_likelihood(model, batch), rtol=1e-12, atol=0)
+    log_probs = word_by_word(model, batch, hypotheses)
+    assert torch.allclose(log_probs, plug_in_log_likelihood(model, batch), rtol=1e-12, atol=0)
 
 
 NETWORKS = {
@@ -85,27 +87,29 @@ def test_whatever_lies_below_it_has_the_law_of_whole_sentences(
     choice = {"source_types": TARGET_TYPES, **NETWORKS[network]}
     model = aligned(SHAPES[shape], blocks="all", **choice)
     with PlugIn():
-        found = word_by_word(model, batch)
-    assert torch.allclose(found, plug_in_log_likelihood(model, batch), rtol=1e-12, atol=0)
-    known = terms(model, attach("cascaded", model), batch)
-    assert known.enumeration is not None
-    of_logits = sum(kl for site, kl in known.kl.items() if not site.endswith("choice"))
-    gap = sum(known.enumeration.gap().values())
-    assert torch.allclose(known.elbo, known.enumeration.log_evidence - gap - of_logits, atol=1e-10)
+        log_probs = word_by_word(model, batch)
+    assert torch.allclose(log_probs, plug_in_log_likelihood(model, batch), rtol=1e-12, atol=0)
+    bound_terms = terms(model, attach("cascaded", model), batch)
+    assert bound_terms.enumeration is not None
+    of_logits = sum(kl for site, kl in bound_terms.kl.items() if not site.endswith("choice"))
+    gap = sum(bound_terms.enumeration.gap().values())
+    assert torch.allclose(
+        bound_terms.elbo, bound_terms.enumeration.log_evidence - gap - of_logits, atol=1e-10
+    )
 
 
 def word_by_word(model: Any, batch: Batch, hypotheses: int = 0) -> Tensor:
     """Log p of every sentence, each word by the state of decoding."""
     state = model.begin(batch)
-    found = torch.zeros(len(batch))
-    for place in range(batch.target.shape[1]):
-        fed = batch.decoder_input[:, place, None]
+    zeros = torch.zeros(len(batch))
+    for index in range(batch.target.shape[1]):
+        fed = batch.decoder_input[:, index, None]
         fed = fed[:, None].expand(-1, hypotheses, -1) if hypotheses else fed
         scores = model.step(fed, state).log_softmax(-1)[..., 0, :]
         scores = scores[:, -1] if hypotheses else scores
-        said = scores.gather(-1, batch.target[:, place, None])[:, 0]
-        found += said * batch.target_valid[:, place]
-    return found
+        message = scores.gather(-1, batch.target[:, index, None])[:, 0]
+        zeros += message * batch.target_valid[:, index]
+    return zeros
 
 
 @every_kind
@@ -122,7 +126,7 @@ def test_a_prefix_may_be_fed_at_once(kind: str, shape: str, batch: Batch) -> Non
 @every_shape
 def test_padding_and_neighbours_change_nothing(kind: str, shape: str, batch: Batch) -> None:
     model = aligned(ALL[shape], kind=kind)
-    alone = [plug_in_log_likelihood(model, rows(batch, [place])) for place in range(len(batch))]
+    alone = [plug_in_log_likelihood(model, rows(batch, [index])) for index in range(len(batch))]
     wide = plug_in_log_likelihood(model, padded(batch, 2, 3))
     assert torch.allclose(torch.cat(alone), wide, rtol=1e-12, atol=0)
 
@@ -132,10 +136,10 @@ def test_no_word_reads_a_later_one(shape: str, batch: Batch) -> None:
     model = aligned(ALL[shape])
 
     def words(given: Batch) -> Tensor:
-        law = model.token_distribution(given)
-        if isinstance(law, AlignedTokens):
-            return law.exact_inference(given.scored).word_log_evidence
-        return law.token_log_prob(given.scored)
+        tokens = model.token_distribution(given)
+        if isinstance(tokens, AlignedTokens):
+            return tokens.exact_inference(given.scored).word_log_evidence
+        return tokens.token_log_prob(given.scored)
 
     changed = batch.target.clone()
     changed[:, 1:][batch.target_valid[:, 1:]] = 4
@@ -148,12 +152,12 @@ def test_no_word_reads_a_later_one(shape: str, batch: Batch) -> None:
 @pytest.mark.parametrize("shape", ["two heads", "two blocks", "chain"])
 def test_a_beam_scores_what_it_finds_by_the_exact_sum(kind: str, shape: str, batch: Batch) -> None:
     model = aligned(SHAPES[shape], size=0.8, kind=kind)
-    for place, found in enumerate(beam_search(model, batch, beam=3, max_tokens=6)):
-        for each in found:
-            own = rows(batch, [place])
-            told = Batch(torch.tensor([each.tokens]), own.source)
-            exact = plug_in_log_likelihood(model, told)
-            assert exact.item() == pytest.approx(each.log_prob, rel=1e-10)
+    for index, hypothesis in enumerate(beam_search(model, batch, beam=3, max_tokens=6)):
+        for one_hypothesis in hypothesis:
+            own = rows(batch, [index])
+            one_batch = Batch(torch.tensor([one_hypothesis.tokens]), own.source)
+            exact = plug_in_log_likelihood(model, one_batch)
+            assert exact.item() == pytest.approx(one_hypothesis.log_prob, rel=1e-10)
 
 
 def test_a_language_model_of_a_corpus_takes_them_too() -> None:

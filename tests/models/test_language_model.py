@@ -52,9 +52,9 @@ def test_probabilities_of_all_short_sentences_sum_to_one() -> None:
     model = build("language-model", prior="delta").eval()
     every = torch.cartesian_prod(torch.arange(13), torch.arange(13))
     every = every[(every != 0).all(1)]
-    law = poutine.trace(model).get_trace(Batch(every)).nodes["target"]["fn"]
-    probabilities = law.logits.softmax(-1)
-    total = law.log_prob(every).exp().sum()
+    distribution = poutine.trace(model).get_trace(Batch(every)).nodes["target"]["fn"]
+    probabilities = distribution.logits.softmax(-1)
+    total = distribution.log_prob(every).exp().sum()
     lost_first = probabilities[0, 0, 0]
     first = [int((every[:, 0] == token).nonzero()[0]) for token in range(1, 13)]
     lost_second = sum(probabilities[r, 0, every[r, 0]] * probabilities[r, 1, 0] for r in first)
@@ -82,14 +82,14 @@ def test_an_adaptive_softmax_changes_no_seam(batch: Batch) -> None:
     model = build("language-model", width=6, adaptive=bands).eval()
     assert model.output.dropout_rate == 0.3
     guide = attach("cascaded", model)
-    found = terms(model, guide, batch)
+    bound_terms = terms(model, guide, batch)
     with PlugIn():
         states = model.states(batch)
     logits = model.predict(states)
     assert torch.allclose(logits.exp().sum(-1), torch.ones(logits.shape[:-1]))
     chosen = logits.gather(-1, batch.target[..., None]).squeeze(-1) * batch.target_valid
     assert torch.allclose(plug_in_log_likelihood(model, batch), chosen.sum(-1))
-    assert torch.isfinite(found.elbo).all()
+    assert torch.isfinite(bound_terms.elbo).all()
     assert all(best.tokens for (best,) in beam_search(model, batch, beam=1))
     with pytest.raises(ValueError, match=r"^adaptive ties .*: share none is impossible$"):
         Network(adaptive=bands, share="none")

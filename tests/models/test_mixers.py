@@ -144,7 +144,7 @@ def test_an_ngram_follows_its_equation(causal: bool, slices: bool, context: bool
     module = ngram(n, causal, slices=slices, context=context)
     read = WIDTH // HEADS if slices else WIDTH
     zero, after = torch.zeros(WIDTH), 0 if causal else n - 1
-    found = module(x[None], reach_of(causal))[0]
+    actual = module(x[None], reach_of(causal))[0]
     for t in range(LENGTH):
         heads = []
         for k in range(HEADS):
@@ -155,7 +155,7 @@ def test_an_ngram_follows_its_equation(causal: bool, slices: bool, context: bool
             if module.context is not None:
                 hidden = hidden + module.context[k] @ x.amax(0)[mine]
             heads.append(F.relu(hidden))
-        assert torch.allclose(found[t], module.out(torch.cat(heads)), atol=1e-12)
+        assert torch.allclose(actual[t], module.out(torch.cat(heads)), atol=1e-12)
 
 
 @both_ways
@@ -177,9 +177,9 @@ def test_a_window_as_long_as_the_sentence_is_attention(kind: str, prior: str) ->
     local = build(kind, prior=prior, mixers="local", windows="5").eval()
     local.load_state_dict(whole.state_dict())
     with PlugIn():
-        found, expected = local.states(batch), whole.states(batch)
+        states, expected = local.states(batch), whole.states(batch)
     valid = batch.target_valid
-    assert torch.allclose(found[valid], expected[valid], atol=1e-12)
+    assert torch.allclose(states[valid], expected[valid], atol=1e-12)
 
 
 def test_dropout_of_local_attention_and_of_ngrams_acts_while_training_alone() -> None:
@@ -227,8 +227,8 @@ def test_without_a_width_a_layer_is_as_large_as_attention(
 ) -> None:
     d, band = 256, Band(n, causal=False)
     module = NGram(Block("encoder-self", 0, heads), d, 0, band, slices, context)
-    found, attends = sum(p.numel() for p in module.parameters()), 4 * d**2 + 4 * d
-    assert found == pytest.approx(attends, rel=0.05)
+    total, attends = sum(p.numel() for p in module.parameters()), 4 * d**2 + 4 * d
+    assert total == pytest.approx(attends, rel=0.05)
 
 
 def test_local_attention_has_the_parameters_of_attention() -> None:
@@ -241,8 +241,8 @@ def test_local_attention_has_the_parameters_of_attention() -> None:
 
 def test_a_network_says_heads_and_width_of_its_ngrams() -> None:
     model = build(mixers="encoder=ngram", windows="2,3", ngram_heads=2, ngram_width="5,7")
-    found = [layer.inner for layer in model.encoder.layers]
-    assert [(m.block.heads, m.weight.shape[1], m.band.window) for m in found] == [
+    actual = [layer.inner for layer in model.encoder.layers]
+    assert [(m.block.heads, m.weight.shape[1], m.band.window) for m in actual] == [
         (2, 5, 2),
         (2, 7, 3),
     ]
@@ -296,13 +296,13 @@ def test_hypotheses_go_on_with_their_own_past(kind: str, choice: str, batch: Bat
         state.select(None, torch.zeros(3, 2, dtype=torch.long))
         model.step(first, state)
         state.select(sentences, hypotheses)
-        found = model.step(second, state).squeeze(-2)
-        for place, sentence in enumerate(sentences):
-            before = first[sentence, hypotheses[place]]
-            target = torch.cat([before, second[place], torch.full((3, 1), 11)], 1)
+        step = model.step(second, state).squeeze(-2)
+        for index, sentence in enumerate(sentences):
+            before = first[sentence, hypotheses[index]]
+            target = torch.cat([before, second[index], torch.full((3, 1), 11)], 1)
             source = batch.source[sentence].expand(3, -1)
             expected = model.predict(model.states(Batch(target, source)))[:, -1]
-            assert torch.allclose(found[place], expected, atol=1e-10)
+            assert torch.allclose(step[index], expected, atol=1e-10)
 
 
 @every_choice
@@ -322,13 +322,15 @@ def test_a_cache_holds_no_more_than_the_window(choice: str, batch: Batch) -> Non
 @every_kind
 def test_a_beam_of_mixed_layers_scores_as_the_whole(kind: str, batch: Batch) -> None:
     model = build(kind, **CHOICES["mixed"]).eval()
-    for place, found in enumerate(beam_search(model, batch, beam=2, max_tokens=5)):
-        for hypothesis in found:
-            source = None if batch.source is None else batch.source[place : place + 1]
+    for index, computed_hypothesis in enumerate(beam_search(model, batch, beam=2, max_tokens=5)):
+        for hypothesis in computed_hypothesis:
+            source = None if batch.source is None else batch.source[index : index + 1]
             one = Batch(torch.tensor([hypothesis.tokens]), source)
             with PlugIn():
-                law = model.likelihood(model.states(one), one)
-            assert hypothesis.log_prob == pytest.approx(law.log_prob(one.target).item(), abs=1e-10)
+                likelihood = model.likelihood(model.states(one), one)
+            assert hypothesis.log_prob == pytest.approx(
+                likelihood.log_prob(one.target).item(), abs=1e-10
+            )
 
 
 # Latents.
@@ -364,33 +366,37 @@ class Chained:
 
 
 def test_a_chain_passes_by_ngrams(batch: Batch) -> None:
-    found = Chained(build(prior="residual", mixers="attention,ngram,attention", layers=3), batch)
-    assert found.context[0].below is None
-    assert torch.equal(found.context[2].below, found.drawn[0])
+    chained = Chained(build(prior="residual", mixers="attention,ngram,attention", layers=3), batch)
+    assert chained.context[0].below is None
+    assert torch.equal(chained.context[2].below, chained.drawn[0])
 
 
 def test_a_chain_changes_its_layout(batch: Batch) -> None:
     options = {"mixers": "local,local,attention", "windows": "2,3,5", "layers": 3}
-    found = Chained(build(prior="independent", **options), batch)
-    narrow, wide, below = found.drawn[0], found.drawn[1], found.context[1].below
+    chained = Chained(build(prior="independent", **options), batch)
+    narrow, wide, below = chained.drawn[0], chained.drawn[1], chained.context[1].below
     assert (narrow.shape[-1], wide.shape[-1]) == (3, 5)
     assert torch.equal(below[..., 1:-1], narrow)
     assert not below[..., [0, -1]].any()
-    every, _ = found.context[1].mask.to_dense(wide)
-    assert torch.equal(found.context[2].below, every)
-    found = Chained(build(mixers="attention,local,ngram", windows="2", layers=3), batch)
-    expected = Band(2, causal=False).from_dense(found.drawn[0])
-    assert torch.equal(found.context[1].below, expected)
+    every, _ = chained.context[1].mask.to_dense(wide)
+    assert torch.equal(chained.context[2].below, every)
+    chained = Chained(build(mixers="attention,local,ngram", windows="2", layers=3), batch)
+    expected = Band(2, causal=False).from_dense(chained.drawn[0])
+    assert torch.equal(chained.context[1].below, expected)
 
 
 @pairwise(kind=KINDS, form=FORMS, choice=CHOICES)
 def test_every_guide_bounds_every_mixture(kind: str, form: str, choice: str, batch: Batch) -> None:
     model = build(kind, **CHOICES[choice])
     guide = attach(form, model)
-    found = terms(model.eval(), guide.eval(), batch)
-    assert torch.isfinite(found.elbo).all()
-    assert set(found.kl) == {block.site() for block in model.blocks}
-    assert all((kl > -1e-9).all() for name, kl in found.kl.items() if found.how[name] != "sampled")
+    bound_terms = terms(model.eval(), guide.eval(), batch)
+    assert torch.isfinite(bound_terms.elbo).all()
+    assert set(bound_terms.kl) == {block.site() for block in model.blocks}
+    assert all(
+        (kl > -1e-9).all()
+        for name, kl in bound_terms.kl.items()
+        if bound_terms.how[name] != "sampled"
+    )
 
 
 @pairwise(kind=KINDS, choice=CHOICES, form=["tied", "mean-field", "cascaded"])
@@ -399,11 +405,11 @@ def test_padding_changes_no_bound(
 ) -> None:
     model = build(kind, prior="cascaded", **CHOICES[choice]).eval()
     guide = attach(form, model).eval()
-    found = []
+    elbos = []
     for one in (batch, padded(batch, 2, 3)):
         tape.rewind()
-        found.append(terms(model, guide, one).elbo)
-    assert torch.allclose(*found, atol=1e-10)
+        elbos.append(terms(model, guide, one).elbo)
+    assert torch.allclose(*elbos, atol=1e-10)
 
 
 @pytest.mark.parametrize("prior", NOISY)
@@ -422,14 +428,14 @@ def test_the_band_is_the_event(prior: str, batch: Batch) -> None:
 def test_recordings_show_a_band_among_all_keys(batch: Batch) -> None:
     whole, local = build(prior="delta"), build(prior="delta", mixers="local", windows="5")
     local.load_state_dict(whole.state_dict())
-    with Recording(whole) as expected, Recording(local) as found:
+    with Recording(whole) as expected, Recording(local) as recording:
         whole.states(batch)
         local.states(batch)
     for name, valid in (
         ("encoder.0.self", batch.source_valid),
         ("decoder.1.self", batch.target_valid),
     ):
-        seen, right = found[name].weights, expected[name].weights
+        seen, right = recording[name].weights, expected[name].weights
         real = valid[:, None, :, None].expand_as(right)
         assert torch.allclose(seen[real], right[real], atol=1e-12)
 
@@ -441,10 +447,10 @@ def test_heads_of_a_band_can_be_compared(choice: str, batch: Batch) -> None:
     assert average is not None
     assert average > 0
     term = Disagreement(tuple(KINDS_OF_DISAGREEMENT), 1.0, None, True)
-    with term.record_agreement(model) as found:
+    with term.record_agreement(model) as recorded:
         model.states(batch)
-    assert "encoder.1.self" in found
-    assert all(torch.isfinite(value).all() for value in found.values())
+    assert "encoder.1.self" in recorded
+    assert all(torch.isfinite(value).all() for value in recorded.values())
 
 
 def test_disagreement_of_a_full_band_is_that_of_attention(batch: Batch) -> None:
@@ -453,9 +459,9 @@ def test_disagreement_of_a_full_band_is_that_of_attention(batch: Batch) -> None:
     term = Disagreement(tuple(KINDS_OF_DISAGREEMENT), 1.0, None, True)
     values: list[dict[str, Tensor]] = []
     for model in (whole, local):
-        with term.record_agreement(model) as found:
+        with term.record_agreement(model) as recorded:
             model.states(batch)
-        values.append(found)
+        values.append(recorded)
     for name, value in values[0].items():
         assert torch.allclose(values[1][name], value, atol=1e-10)
 
@@ -468,11 +474,14 @@ def test_no_block_runs_where_ngrams_stand(batch: Batch) -> None:
     assert divergence(model, [batch]).average() is None
 
 
-@pytest.mark.parametrize("law", STRATEGIES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_band_of_selected_heads_is_attention_where_it_holds_all(
-    law: Strategy, batch: Batch
+    strategy: Strategy, batch: Batch
 ) -> None:
-    chooses, found = make_selector(law, HEADS, 2 * HEADS, ("encoder-self", "decoder-self")), []
+    chooses, actual = (
+        make_selector(strategy, HEADS, 2 * HEADS, ("encoder-self", "decoder-self")),
+        [],
+    )
     for mixers in ("attention", "local"):
         network, prior = sizes(mixers=mixers, windows="" if mixers == "attention" else "5"), "delta"
         model = (
@@ -480,9 +489,9 @@ def test_a_band_of_selected_heads_is_attention_where_it_holds_all(
             .double()
             .eval()
         )
-        if found:
-            model.load_state_dict(found[0][0].state_dict())
+        if actual:
+            model.load_state_dict(actual[0][0].state_dict())
         torch.manual_seed(1)
-        found.append((model, poutine.block(model.states)(batch)))
+        actual.append((model, poutine.block(model.states)(batch)))
     valid = batch.target_valid
-    assert torch.allclose(found[0][1][valid], found[1][1][valid], atol=1e-12)
+    assert torch.allclose(actual[0][1][valid], actual[1][1][valid], atol=1e-12)

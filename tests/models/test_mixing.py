@@ -35,15 +35,15 @@ def test_words_are_dealt_to_layers(text: str, expected: tuple[str, ...]) -> None
 
 
 def test_the_papers_hybrids() -> None:
-    said = "encoder=ngram*3,attention*3 decoder=ngram"
-    assert parse_mixers(said, "", "", "encoder", 6) == (N,) * 3 + (A,) * 3
-    assert parse_mixers(said, "", "", "decoder", 6) == (N,) * 6
+    message = "encoder=ngram*3,attention*3 decoder=ngram"
+    assert parse_mixers(message, "", "", "encoder", 6) == (N,) * 3 + (A,) * 3
+    assert parse_mixers(message, "", "", "decoder", 6) == (N,) * 6
     assert parse_mixers("", "", "", "decoder", 2) == (A,) * 2
 
 
 def test_windows_and_widths_go_to_the_layers_that_have_them() -> None:
-    found = parse_mixers("attention,local,ngram", "2,3,7", "11", "encoder", 3)
-    assert found == (A, MixerConfig("local", 3), MixerConfig("ngram", 7, 11))
+    mixers = parse_mixers("attention,local,ngram", "2,3,7", "11", "encoder", 3)
+    assert mixers == (A, MixerConfig("local", 3), MixerConfig("ngram", 7, 11))
 
 
 def test_a_number_is_the_word_for_it() -> None:

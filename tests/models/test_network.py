@@ -41,10 +41,10 @@ def test_embedding_is_the_scaled_table_and_positions() -> None:
     assert not embedding.table.weight[PAD].any()
 
 
-@pytest.mark.parametrize(("wrong", "said"), [(7, "2 to 7"), (-3, "-3 to 5")])
-def test_a_token_of_another_vocabulary_is_refused(wrong: int, said: str) -> None:
+@pytest.mark.parametrize(("wrong", "statement"), [(7, "2 to 7"), (-3, "-3 to 5")])
+def test_a_token_of_another_vocabulary_is_refused(wrong: int, statement: str) -> None:
     embed = Embedding(Embedding.new_table(7, 4), 0.0)
-    message = rf"^token ids must lie between 0 and 6, those of the vocabulary, got {said}$"
+    message = rf"^token ids must lie between 0 and 6, those of the vocabulary, got {statement}$"
     with pytest.raises(ValueError, match=message):
         embed(torch.tensor([[5, wrong, 2]]))
 
@@ -70,8 +70,8 @@ def test_positions_are_seldom_made_while_a_text_grows(monkeypatch: pytest.Monkey
         "sinusoidal_positions",
         lambda n, *of: made.append(n) or sinusoidal_positions(n, *of),
     )
-    for place in range(600):
-        embedding(torch.tensor([[3]]), start=place)
+    for index in range(600):
+        embedding(torch.tensor([[3]]), start=index)
     assert len(made) < 5
 
 
@@ -91,7 +91,7 @@ def test_residual_norms_after_or_before(norm: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         ({"width": "wide"}, "width must be a whole number, got 'wide'"),
         ({"layers": 1.5}, "layers must be a whole number, got 1.5"),
@@ -99,8 +99,8 @@ def test_residual_norms_after_or_before(norm: Any) -> None:
         ({"dropout": "no"}, "dropout must be a number, got 'no'"),
     ],
 )
-def test_what_is_no_number_is_refused_by_its_name(option: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=f"^{said}$"):
+def test_what_is_no_number_is_refused_by_its_name(option: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
         unchecked(Network.__init__)(object.__new__(Network), **option)
 
 

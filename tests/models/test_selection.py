@@ -46,21 +46,23 @@ from tests.tiny import (
 )
 
 HEADS, CANDIDATES = 3, 6
-every_law = pytest.mark.parametrize("law", [law for law in STRATEGIES if law != "static"])
+every_law = pytest.mark.parametrize(
+    "strategy", [strategy for strategy in STRATEGIES if strategy != "static"]
+)
 
 
-def selector(law: Strategy, **changes: Any) -> Selector:
+def selector(strategy: Strategy, **changes: Any) -> Selector:
     chains = ("encoder-self", "decoder-self")
     plain = {"attention_types": chains, "sources": 2, "targets": 3}
-    return make_selector(law, HEADS, CANDIDATES, **{**plain, **changes})
+    return make_selector(strategy, HEADS, CANDIDATES, **{**plain, **changes})
 
 
-def make(law: Strategy, prior: str = "delta", layers: int = 2, **changes: Any) -> Any:
+def make(strategy: Strategy, prior: str = "delta", layers: int = 2, **changes: Any) -> Any:
     model = Translation(
         SOURCE_TYPES,
         TARGET_TYPES,
         sizes(layers=layers),
-        latents=[Logits(make_prior(prior)), selector(law, **changes)],
+        latents=[Logits(make_prior(prior)), selector(strategy, **changes)],
     )
     return jiggle(model, 0.4).double().eval()
 
@@ -70,37 +72,37 @@ def two_tasks() -> Batch:
     return replace(Batch.of(TARGETS, SOURCES), source_task=tasks[0], target_task=tasks[1])
 
 
-def alone(batch: Batch, place: int) -> Batch:
+def alone(batch: Batch, index: int) -> Batch:
     """One sentence, with its padding."""
     assert batch.source is not None
     assert batch.source_task is not None
     assert batch.target_task is not None
-    keep = slice(place, place + 1)
+    keep = slice(index, index + 1)
     tasks = batch.source_task[keep], batch.target_task[keep]
     return Batch(batch.target[keep], batch.source[keep], None, 0, None, 0, *tasks, True)
 
 
-def choices(law: Strategy, heads: int, candidates: int) -> list[list[float]]:
+def choices(strategy: Strategy, heads: int, candidates: int) -> list[list[float]]:
     every = [list(c) for c in product((0.0, 1.0), repeat=candidates)]
-    if law == "bernoulli":
+    if strategy == "bernoulli":
         return every
-    if law == "subset":
+    if strategy == "subset":
         return [c for c in every if sum(c) == heads]
     return [c for c in every if all(sum(c[g::heads]) == 1 for g in range(heads))]
 
 
 def held(values: dict[str, Tensor]) -> SharedSamples:
-    found = SharedSamples()
-    found.values = values
-    return found
+    shared_samples = SharedSamples()
+    shared_samples.values = values
+    return shared_samples
 
 
 @every_law
-def test_bounds_stay_below_the_exact_likelihood_of_all_choices(law: Strategy) -> None:
+def test_bounds_stay_below_the_exact_likelihood_of_all_choices(strategy: Strategy) -> None:
     """Two tasks, one block: log p(D) sums the choices of both, drawn once for all sentences."""
     torch.manual_seed(1)
-    number = 4 if law == "group" else 3
-    small = make_selector(law, 2, number, ("encoder-self",), 2, 1)
+    number = 4 if strategy == "group" else 3
+    small = make_selector(strategy, 2, number, ("encoder-self",), 2, 1)
     network = sizes(heads=2, layers=1)
     prior = make_prior("delta")
     model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=[Logits(prior), small])
@@ -110,16 +112,16 @@ def test_bounds_stay_below_the_exact_likelihood_of_all_choices(law: Strategy) ->
     (site,) = guide.shared_posteriors
     log_p, log_q, log_likelihood, bounds = [], [], [], []
     q, p = guide.selections["encoder_0_self"](), small.prior("encoder-self", torch.ones(1).double())
-    for pair in product(choices(law, 2, number), repeat=2):
+    for pair in product(choices(strategy, 2, number), repeat=2):
         value = torch.tensor(pair, dtype=torch.float64)
         with held({site: value}):
-            found = terms(model, guide, batch)
+            bound_terms = terms(model, guide, batch)
         log_p.append(p.log_prob(value).sum())
         log_q.append(q.log_prob(value).sum())
-        log_likelihood.append(found.log_likelihood.sum())
-        bounds.append(found.bound)
-        assert found.how[site] == "analytic"
-        torch.testing.assert_close(found.shared_log_ratio, log_p[-1] - log_q[-1])
+        log_likelihood.append(bound_terms.log_likelihood.sum())
+        bounds.append(bound_terms.bound)
+        assert bound_terms.how[site] == "analytic"
+        torch.testing.assert_close(bound_terms.shared_log_ratio, log_p[-1] - log_q[-1])
     lp, lq, ll = map(torch.stack, (log_p, log_q, log_likelihood))
     weights = lp + ll - lq
     exact = (lp + ll).logsumexp(0)
@@ -134,7 +136,7 @@ def test_bounds_stay_below_the_exact_likelihood_of_all_choices(law: Strategy) ->
     assert draws.mean() == pytest.approx(iwae.item(), abs=4 * draws.std().item() / math.sqrt(20))
 
 
-def cut(model: Any, batch: Batch, picked: dict[str, Choice], place: int) -> Tensor:
+def cut(model: Any, batch: Batch, picked: dict[str, Choice], index: int) -> Tensor:
     """The states of one sentence in a network that has only its chosen heads, weights copied."""
     plain = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=())
     plain = plain.double().eval()
@@ -142,27 +144,29 @@ def cut(model: Any, batch: Batch, picked: dict[str, Choice], place: int) -> Tens
     for module in model.selecting_blocks:
         choice = picked[module.block.name]
         assert choice.index is not None
-        rows = choice.index if choice.common else choice.index[place]
+        rows = choice.index if choice.common else choice.index[index]
         for name in ("in_weight", "in_bias"):
             key = next(k for k, m in model.named_modules() if m is module) + f".attention.{name}"
             parts = values[key].unflatten(0, (3, CANDIDATES, -1))
             values[key] = parts[:, rows].flatten(0, 2)
     plain.load_state_dict(values)
-    one = alone(batch, place)
+    one = alone(batch, index)
     with PlugIn():
         return plain.states(replace(one, source_task=None, target_task=None))
 
 
-@pytest.mark.parametrize("law", ["subset", "group"])
-def test_a_mixed_batch_its_sentences_alone_and_a_network_of_the_chosen_agree(law: Strategy) -> None:
-    model, batch = make(law), two_tasks()
+@pytest.mark.parametrize("strategy", ["subset", "group"])
+def test_a_mixed_batch_its_sentences_alone_and_a_network_of_the_chosen_agree(
+    strategy: Strategy,
+) -> None:
+    model, batch = make(strategy), two_tasks()
     with PlugIn(), WithSelection(jiggle(Tied(model).double(), 1.0)):
         picked = model.select_heads(batch)
         mixed = model.states(batch)
-        separate = [model.states(alone(batch, place)) for place in range(len(batch))]
-    for place, single in enumerate(separate):
-        torch.testing.assert_close(mixed[place], single[0], rtol=1e-10, atol=1e-12)
-        in_memory = cut(model, batch, picked, place)
+        separate = [model.states(alone(batch, position)) for position in range(len(batch))]
+    for index, single in enumerate(separate):
+        torch.testing.assert_close(mixed[index], single[0], rtol=1e-10, atol=1e-12)
+        in_memory = cut(model, batch, picked, index)
         torch.testing.assert_close(single, in_memory, rtol=1e-10, atol=1e-12)
 
 
@@ -183,17 +187,21 @@ def test_candidates_that_do_not_speak_are_not_computed_and_change_nothing() -> N
 
 def test_a_candidate_that_is_not_computed_is_told_as_silent() -> None:
     model, batch = make("bernoulli"), alone(two_tasks(), 1)
-    guide, term, told = jiggle(Tied(model).double(), 1.0), Disagreement(KINDS, diagonal=False), []
+    guide, term, messages = (
+        jiggle(Tied(model).double(), 1.0),
+        Disagreement(KINDS, diagonal=False),
+        [],
+    )
     for chosen in (batch, replace(batch, one_task=False)):
         with (
             PlugIn(),
             WithSelection(guide),
             Recording(model) as heads,
-            term.record_agreement(model) as found,
+            term.record_agreement(model) as recorded,
         ):
             model.states(chosen)
-        told.append((heads, found))
-    (fast, agreed), (slow, expected) = told
+        messages.append((heads, recorded))
+    (fast, agreed), (slow, expected) = messages
     torch.testing.assert_close(agreed, expected)
     for module in model.selecting_blocks:
         mine, whole = (heads[module.block.name] for heads in (fast, slow))
@@ -212,9 +220,9 @@ def flops(model: Any, batch: Batch, guide: Any) -> int:
     return counter.get_total_flops()
 
 
-@pytest.mark.parametrize("law", ["subset", "group"])
-def test_a_batch_of_one_task_costs_what_the_chosen_heads_cost(law: Strategy) -> None:
-    model, batch = make(law), alone(two_tasks(), 0)
+@pytest.mark.parametrize("strategy", ["subset", "group"])
+def test_a_batch_of_one_task_costs_what_the_chosen_heads_cost(strategy: Strategy) -> None:
+    model, batch = make(strategy), alone(two_tasks(), 0)
     plain = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=[Logits()]).double()
     assert flops(model, batch, Tied(model)) == flops(plain, batch, None)
 
@@ -234,8 +242,8 @@ def test_a_candidate_more_that_speaks_costs_as_much_as_every_other() -> None:
 
 
 @every_law
-def test_all_logits_get_a_gradient_and_the_selection_counts_once(law: Strategy) -> None:
-    model = make(law)
+def test_all_logits_get_a_gradient_and_the_selection_counts_once(strategy: Strategy) -> None:
+    model = make(strategy)
     guide = jiggle(Tied(model).double(), 0.4)
     batch = two_tasks()
     losses = []
@@ -245,10 +253,10 @@ def test_all_logits_get_a_gradient_and_the_selection_counts_once(law: Strategy) 
         with pyro.validation_enabled(False):
             losses.append(Head_ELBO(analytic=True)(model, guide)(whole))
     torch.manual_seed(2)
-    found = terms(model, guide, batch)
-    shared = sum(kl.sum() for kl in found.shared_kl.values())
-    torch.testing.assert_close(losses[0].detach(), shared - found.log_likelihood.sum())
-    torch.testing.assert_close(losses[1].detach(), shared - 10 * found.log_likelihood.sum())
+    bound_terms = terms(model, guide, batch)
+    shared = sum(kl.sum() for kl in bound_terms.shared_kl.values())
+    torch.testing.assert_close(losses[0].detach(), shared - bound_terms.log_likelihood.sum())
+    torch.testing.assert_close(losses[1].detach(), shared - 10 * bound_terms.log_likelihood.sum())
     (losses[1] - losses[0]).backward()  # what the selection costs is in both
     for family in guide.selections.values():
         assert (family.weight.grad != 0).all()
@@ -267,34 +275,34 @@ def test_candidates_that_are_silent_get_a_gradient_in_evaluation_too() -> None:
         assert (family.weight.grad[0 if name.startswith("encoder") else 2] != 0).all()
 
 
-@in_turn(law=[law for law in STRATEGIES if law != "static"], form=FORMS)
-def test_every_guide_learns_logits_and_selection_together(law: Strategy, form: str) -> None:
-    model = make(law, "independent")
+@in_turn(strategy=[strategy for strategy in STRATEGIES if strategy != "static"], form=FORMS)
+def test_every_guide_learns_logits_and_selection_together(strategy: Strategy, form: str) -> None:
+    model = make(strategy, "independent")
     guide = attach(form, model, 0.05)
-    found = terms(model, guide, two_tasks())
-    kinds = {site.rsplit(".", 1)[1] for site in found.how}
+    bound_terms = terms(model, guide, two_tasks())
+    kinds = {site.rsplit(".", 1)[1] for site in bound_terms.how}
     assert kinds == {"logits", "selection"}
-    assert len(found.shared_kl) == len(model.selecting_blocks) == 4
+    assert len(bound_terms.shared_kl) == len(model.selecting_blocks) == 4
     report = evaluate(model, guide, [two_tasks(), two_tasks()], samples=3)
     assert math.isfinite(report.elbo + report.iwae)
     assert report.kl == pytest.approx(sum(report.kl_by_site.values()))
-    assert report.kl_by_site.keys() == found.how.keys()
+    assert report.kl_by_site.keys() == bound_terms.how.keys()
     one = evaluate(model, guide, [two_tasks()], samples=1)
-    shared = sum(one.kl_by_site[site] for site in found.shared_kl)
-    again = sum(report.kl_by_site[site] for site in found.shared_kl)
+    shared = sum(one.kl_by_site[site] for site in bound_terms.shared_kl)
+    again = sum(report.kl_by_site[site] for site in bound_terms.shared_kl)
     assert again == pytest.approx(shared / 2)
 
 
-@pytest.mark.parametrize("law", ["subset", "group"])
-def test_a_mean_field_posterior_stands_at_the_heads_that_were_drawn(law: Strategy) -> None:
+@pytest.mark.parametrize("strategy", ["subset", "group"])
+def test_a_mean_field_posterior_stands_at_the_heads_that_were_drawn(strategy: Strategy) -> None:
     torch.manual_seed(2)
-    model = make(law, "independent")
+    model = make(strategy, "independent")
     guide = MeanField(model, learned_scale=False).double()
     with torch.no_grad():
         for family in guide.selections.values():
             family.weight[:] = 3 * (torch.arange(CANDIDATES) >= HEADS).double()
-    found = terms(model, guide, two_tasks())
-    first = found.kl["encoder.0.self.logits"]
+    bound_terms = terms(model, guide, two_tasks())
+    first = bound_terms.kl["encoder.0.self.logits"]
     torch.testing.assert_close(first, torch.zeros_like(first), rtol=0, atol=1e-9)
 
 
@@ -334,27 +342,27 @@ def test_a_network_without_noise_that_selects_is_run_for_every_draw() -> None:
     assert single.effective_sample_size == pytest.approx(1)
 
 
-@in_turn(law=STRATEGIES, kind=["translation", "language-model"])
-def test_decoding_keeps_the_likeliest_heads_at_every_step(law: Strategy, kind: str) -> None:
+@in_turn(strategy=STRATEGIES, kind=["translation", "language-model"])
+def test_decoding_keeps_the_likeliest_heads_at_every_step(strategy: Strategy, kind: str) -> None:
     torch.manual_seed(3)
-    model, batch = make(law), two_tasks()
+    model, batch = make(strategy), two_tasks()
     if kind == "language-model":
         network = sizes(norm="pre")
-        model = LanguageModel(TARGET_TYPES, network, latents=[selector(law)])
+        model = LanguageModel(TARGET_TYPES, network, latents=[selector(strategy)])
         model = jiggle(model, 0.4).double().eval()
     guide = jiggle(Tied(model).double(), 1.0)
     with WithSelection(guide):
-        found = beam_search(model, batch, beam=3)
+        computed_hypotheses = beam_search(model, batch, beam=3)
         again = beam_search(model, batch, beam=3)
-    assert found == again
-    for place, hypotheses in enumerate(found):
+    assert computed_hypotheses == again
+    for index, hypotheses in enumerate(computed_hypotheses):
         assert batch.source is not None
         assert batch.source_task is not None
         assert batch.target_task is not None
         for hypothesis in hypotheses:
             tokens = torch.tensor([hypothesis.tokens])
-            tasks = batch.source_task[place, None], batch.target_task[place, None]
-            one = Batch(tokens, batch.source[place, None], None, 0, None, 0, *tasks)
+            tasks = batch.source_task[index, None], batch.target_task[index, None]
+            one = Batch(tokens, batch.source[index, None], None, 0, None, 0, *tasks)
             with PlugIn(), WithSelection(guide):
                 law_of_tokens = model.likelihood(model.states(one), one)
             expected = law_of_tokens.log_prob(tokens).item()
@@ -384,25 +392,27 @@ class Recorder(Messenger):
 
 @every_law
 @pytest.mark.parametrize("tasks", [True, False])
-def test_decoding_with_draws_averages_over_selections(law: Strategy, tasks: bool) -> None:
+def test_decoding_with_draws_averages_over_selections(strategy: Strategy, tasks: bool) -> None:
     torch.manual_seed(3)
-    model = make(law) if tasks else make(law, sources=1, targets=1)
+    model = make(strategy) if tasks else make(strategy, sources=1, targets=1)
     batch = two_tasks() if tasks else Batch.of(TARGETS, SOURCES)
     guide = jiggle(Tied(model).double(), 0.1)
     with Recorder() as seen, PlugIn(), WithSelection(guide, 3):
-        found = beam_search(model, batch, beam=2, draws=3)
+        computed_hypotheses = beam_search(model, batch, beam=2, draws=3)
     assert len(seen.values) == 4
     for name, value in seen.values.items():
-        each = value.unflatten(0, (3, -1))
+        one_value = value.unflatten(0, (3, -1))
         assert value.shape[0] == 3 * model.selector.num_tasks(name[:7])
-        assert not torch.equal(each[0], each[1]) or not torch.equal(each[1], each[2])
-    for place, hypotheses in enumerate(found):
+        assert not torch.equal(one_value[0], one_value[1]) or not torch.equal(
+            one_value[1], one_value[2]
+        )
+    for index, hypotheses in enumerate(computed_hypotheses):
         assert batch.source is not None
         tokens = torch.tensor([hypotheses[0].tokens])
         own = (
-            None if t is None else t[place, None] for t in (batch.source_task, batch.target_task)
+            None if t is None else t[index, None] for t in (batch.source_task, batch.target_task)
         )
-        one = Batch(tokens, batch.source[place, None], None, 0, None, 0, *own)
+        one = Batch(tokens, batch.source[index, None], None, 0, None, 0, *own)
         terms_of = []
         for draw in range(3):
             values = {n: v.unflatten(0, (3, -1))[draw] for n, v in seen.values.items()}
@@ -413,8 +423,8 @@ def test_decoding_with_draws_averages_over_selections(law: Strategy, tasks: bool
 
 
 @every_law
-def test_every_task_has_heads_of_its_own_law_in_every_draw(law: Strategy) -> None:
-    model = make(law)
+def test_every_task_has_heads_of_its_own_law_in_every_draw(strategy: Strategy) -> None:
+    model = make(strategy)
     guide = Tied(model).double()
     for family in guide.selections.values():
         tasks = torch.arange(len(family.weight))[:, None]
@@ -426,7 +436,7 @@ def test_every_task_has_heads_of_its_own_law_in_every_draw(law: Strategy) -> Non
     for site, value in seen.values.items():
         sure = guide.shared_posteriors[site]().mode
         assert not torch.equal(sure[0], sure[1])
-        assert all(torch.equal(each, sure) for each in value.unflatten(0, (3, -1)))
+        assert all(torch.equal(item, sure) for item in value.unflatten(0, (3, -1)))
 
 
 def test_draws_of_which_the_batch_does_not_know_are_refused() -> None:

@@ -100,8 +100,8 @@ def test_smoothing_must_lie_in_the_unit_interval(smoothing: float) -> None:
 def test_random_network_is_near_uniform_at_the_start(batch: Batch) -> None:
     torch.manual_seed(0)
     model = Translation(11, 13, sizes(width=60), latents=()).double().eval()
-    found = poutine.trace(model).get_trace(batch).nodes["target"]
-    mean = found["fn"].token_log_prob(batch.target).sum() / batch.target_valid.sum()
+    target = poutine.trace(model).get_trace(batch).nodes["target"]
+    mean = target["fn"].token_log_prob(batch.target).sum() / batch.target_valid.sum()
     assert mean.item() == pytest.approx(-math.log(13), abs=1.5)
 
 
@@ -131,18 +131,18 @@ def test_a_pass_with_other_weights_is_scored_with_them(
     kind: str, shape: str | None, batch: Batch
 ) -> None:
     model = aligned({**SHAPES, **SOFT}[shape] if shape else None, kind=kind)
-    twice = {name: 2 * each.detach() for name, each in model.named_parameters()}
+    twice = {name: 2 * tensor.detach() for name, tensor in model.named_parameters()}
     with PlugIn(), poutine.trace() as lent:
         # torch restores the table, which stands at two places, once a name
         functional_call(model, twice, (batch,), tie_weights=False)
     with torch.no_grad():
-        for each in model.parameters():
-            each.mul_(2)
+        for parameter in model.parameters():
+            parameter.mul_(2)
     with PlugIn():
         own = poutine.trace(model).get_trace(batch)
-    found = lent.trace.nodes["target"]
+    target = lent.trace.nodes["target"]
     assert torch.equal(
-        found["fn"].log_prob(found["value"]),
+        target["fn"].log_prob(target["value"]),
         own.nodes["target"]["fn"].log_prob(own.nodes["target"]["value"]),
     )
 
@@ -171,13 +171,13 @@ def test_selecting_hypotheses_continues_each(kind: str, prior: str, batch: Batch
         state.select(None, torch.zeros(3, 2, dtype=torch.long))
         model.step(first, state)
         state.select(sentences, hypotheses)
-        found = model.step(second, state).squeeze(-2)
-        for place, sentence in enumerate(sentences):
-            before = first[sentence, hypotheses[place]]
-            target = torch.cat([before, second[place], torch.full((3, 1), 11)], 1)
+        step = model.step(second, state).squeeze(-2)
+        for index, sentence in enumerate(sentences):
+            before = first[sentence, hypotheses[index]]
+            target = torch.cat([before, second[index], torch.full((3, 1), 11)], 1)
             source = batch.source[sentence].expand(3, -1)
             expected = model.predict(model.states(Batch(target, source)))[:, -1]
-            assert torch.allclose(found[place], expected, atol=1e-12)
+            assert torch.allclose(step[index], expected, atol=1e-12)
 
 
 def test_the_memory_is_not_copied_for_hypotheses(batch: Batch) -> None:
@@ -212,8 +212,8 @@ def test_a_model_of_a_corpus_is_what_it_is_told(kind: Any, other: Any) -> None:
     corpus = pets() if other is story else story()
     options = AlignmentOptions(1, 1, "soft", 5)
     logits = LogitsOptions("cascaded", "decoder-self")
-    told = {"label_smoothing": 0.1, "latents": [logits, options], "width": 6, "heads": 3}
-    model = kind.of(corpus, **told)
+    messages = {"label_smoothing": 0.1, "latents": [logits, options], "width": 6, "heads": 3}
+    model = kind.of(corpus, **messages)
     assert model.output.weight.shape == (len(corpus.target), 6)
     assert model.label_smoothing == 0.1
     assert model.config["latents"] == [logits, options]

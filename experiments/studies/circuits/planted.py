@@ -93,13 +93,13 @@ def accuracy(network: Any, off: list[tuple[int, int]]) -> float:
     return float((predicted == answers).double().mean())
 
 
-def planted_circuit(seed: int, steps: int = 600, price: float = 0.01) -> dict[str, Any]:
+def planted_circuit(seed: int, steps: int = 600, penalty: float = 0.01) -> dict[str, Any]:
     """Trains a network with six of eight heads off, and infers which were on.
 
     Args:
         seed: The seed.
         steps: Steps of training.
-        price: The price of a head.
+        penalty: The penalty of a head.
     """
     network = make_network(seed)
     every = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
@@ -116,7 +116,7 @@ def planted_circuit(seed: int, steps: int = 600, price: float = 0.01) -> dict[st
     wrong = [[int(x)] for x in answer(moved[:, :LENGTH], places)]
     own, other = (Prompts.of(rows.tolist(), right, wrong) for rows in (tokens, moved))
     scorer = SubsetScorer(network, own, every, Mean(network, own.inputs))
-    posterior = circuit_posterior(scorer, price)
+    posterior = circuit_posterior(scorer, penalty)
     half = torch.arange(PROMPTS // 2)
     tau = calibrate([posterior.on(half)], PROMPTS // 4, resamples=20)
     given = replace(posterior.on(half), tau=tau)
@@ -142,7 +142,7 @@ def planted_circuit(seed: int, steps: int = 600, price: float = 0.01) -> dict[st
     return {
         "seed": seed,
         "steps": steps,
-        "price": price,
+        "penalty": penalty,
         "tau": tau,
         "accuracy": solved,
         "accuracy_without_each": without,

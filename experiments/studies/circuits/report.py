@@ -28,8 +28,8 @@ from latentheads.contrib.circuits import (
 from latentheads.experiments.studies.circuits.tables import load_posterior
 from latentheads.latents.bernoulli_heads.subsets import subset_index
 
-PRICES = (0.003, 0.01)
-"""Prices of a head, in nats of divergence a prompt."""
+PENALTIES = (0.003, 0.01)
+"""Penalties of a head, in nats of divergence a prompt."""
 
 GIVEN = 16
 """Prompts that a posterior is given; the other 16 decide."""
@@ -83,13 +83,13 @@ def calibration(posteriors: Mapping[Key, CircuitPosterior]) -> list[dict[str, An
     """
     rows = []
     tasks = sorted({task for task, _, _ in posteriors})
-    for price in PRICES:
-        priced = {key: p.with_price(price) for key, p in posteriors.items()}
+    for penalty in PENALTIES:
+        penalised = {key: p.with_penalty(penalty) for key, p in posteriors.items()}
         parts: dict[str, list[Decisions]] = {}
         taus = {}
         for task in tasks:
-            own = [p for (t, _, _), p in priced.items() if t == task]
-            other = [p for (t, _, _), p in priced.items() if t != task]
+            own = [p for (t, _, _), p in penalised.items() if t == task]
+            other = [p for (t, _, _), p in penalised.items() if t != task]
             taus[task] = calibrate(other, GIVEN, resamples=RESAMPLES)
             for name, tau in (("other tasks", taus[task]), ("tau 1", 1.0), ("tau 1/100", 0.01)):
                 parts.setdefault(name, []).extend(
@@ -108,7 +108,7 @@ def calibration(posteriors: Mapping[Key, CircuitPosterior]) -> list[dict[str, An
         for name, decisions in parts.items():
             difference = interval(_scores(decisions) - reference)
             figures = {"less_given_prompts": difference, **_reliability(decisions)}
-            rows.append({"price": price, "tau": name, "taus": taus, **figures})
+            rows.append({"penalty": penalty, "tau": name, "taus": taus, **figures})
     return rows
 
 
@@ -176,15 +176,15 @@ def _reliability(parts: Sequence[Decisions]) -> dict[str, Any]:
 
 
 def inclusion(
-    posteriors: Mapping[Key, CircuitPosterior], taus: Mapping[str, float], price: float
+    posteriors: Mapping[Key, CircuitPosterior], taus: Mapping[str, float], penalty: float
 ) -> list[dict[str, Any]]:
     """The probability of every head on the given prompts, with intervals over prompts."""
     rows = []
     for (task, layer, intervention), posterior in posteriors.items():
-        given = posterior.with_price(price).on(torch.arange(GIVEN))
+        given = posterior.with_penalty(penalty).on(torch.arange(GIVEN))
         given = replace(given, tau=taus[task])
         intervals = given.bootstrap(1000)
-        fresh = posterior.with_price(price).on(torch.arange(GIVEN, len(posterior.tokens)))
+        fresh = posterior.with_penalty(penalty).on(torch.arange(GIVEN, len(posterior.tokens)))
         whole = posterior.log_likelihoods.mean(0)
         singles = [-float(whole[-1 - 2**head]) for head in range(len(given.labels))]
         rows.append(
@@ -193,7 +193,7 @@ def inclusion(
                 "layer": layer,
                 "intervention": intervention,
                 "tau": taus[task],
-                "price": price,
+                "penalty": penalty,
                 "labels": list(given.labels),
                 "inclusion": given.inclusion.tolist(),
                 "low": intervals.low.tolist(),
@@ -210,10 +210,10 @@ def stability(
     posteriors: Mapping[Key, CircuitPosterior],
     attributions: Mapping[str, Mapping[str, Tensor]],
     tau: float,
-    price: float,
+    penalty: float,
 ) -> dict[str, Any]:
     """Sets of equal faithfulness from resamples of prompts: overlap, size, and loss on the rest."""
-    layers = []
+    layers: list[dict[str, Any]] = []
     for (task, layer, _), posterior in posteriors.items():
         loss = -posterior.log_likelihoods
         allowed = FAITHFUL * float(loss[:, 0].mean())
@@ -224,7 +224,7 @@ def stability(
             order = torch.randperm(len(loss), generator=generator)
             rows, rest = order[:GIVEN], order[GIVEN:]
             own = {name: x[rows, layer] for name, x in attributions[task].items()}
-            given = replace(posterior.on(rows), price=price, tau=tau)
+            given = replace(posterior.on(rows), penalty=penalty, tau=tau)
             for method in METHODS:
                 chosen = _choose(method, given, own, allowed, generator)
                 sets[method].append(chosen)
@@ -250,7 +250,7 @@ def stability(
             }
             for m in METHODS
         }
-    return {"layers": layers, "summary": summary, "tau": tau, "price": price}
+    return {"layers": layers, "summary": summary, "tau": tau, "penalty": penalty}
 
 
 def _choose(
@@ -287,8 +287,8 @@ def _choose(
 
 
 def fit_gates(given: CircuitPosterior, steps: int = 60, learning_rate: float = 0.3) -> Tensor:
-    """Logits of independent gates with the least expected divergence and price of heads."""
-    loss = -given.log_likelihoods.mean(0) + given.price * given.subsets.sum(-1)
+    """Logits of independent gates with the least expected divergence and penalty of heads."""
+    loss = -given.log_likelihoods.mean(0) + given.penalty * given.subsets.sum(-1)
     loss = loss / loss.max()
     logits = torch.zeros(len(given.labels), dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.Adam([logits], learning_rate)
@@ -358,12 +358,12 @@ def _interval_of_columns(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def bounds(
-    posteriors: Mapping[Key, CircuitPosterior], taus: Mapping[str, float], price: float
+    posteriors: Mapping[Key, CircuitPosterior], taus: Mapping[str, float], penalty: float
 ) -> list[dict[str, Any]]:
     """The exact gap of each guide, and the error of samplers, on every table."""
     rows = []
     for (task, layer, intervention), posterior in posteriors.items():
-        given = replace(posterior.on(torch.arange(GIVEN)), price=price, tau=taus[task])
+        given = replace(posterior.on(torch.arange(GIVEN)), penalty=penalty, tau=taus[task])
         log_density = given.log_prior + given.log_likelihoods.sum(0) / given.tau
         row: dict[str, Any] = {"task": task, "layer": layer, "intervention": intervention}
         for structure in ("mean-field", "autoregressive"):
@@ -393,8 +393,8 @@ def make_report(folder: Path) -> dict[str, Any]:
     every = read_tables(folder)
     main = {key: p for key, p in every.items() if key[2] == "counterfactual"}
     reliability = calibration(main)
-    price = PRICES[0]
-    taus = next(row["taus"] for row in reliability if row["price"] == price)
+    penalty = PENALTIES[0]
+    taus = next(row["taus"] for row in reliability if row["penalty"] == penalty)
     tau = sorted(taus.values())[len(taus) // 2]
     attributions = {}
     for path in folder.glob("*-attributions.json"):
@@ -405,10 +405,10 @@ def make_report(folder: Path) -> dict[str, Any]:
     main = {key: p for key, p in main.items() if key[0] in attributions}
     return {
         "calibration": reliability,
-        "inclusion": [row for p in PRICES for row in inclusion(every, taus, p)],
-        "stability": stability(main, attributions, tau, price),
+        "inclusion": [row for p in PENALTIES for row in inclusion(every, taus, p)],
+        "stability": stability(main, attributions, tau, penalty),
         "interactions": interaction_table(folder),
-        "bounds": bounds(every, taus, price),
+        "bounds": bounds(every, taus, penalty),
         "planted": planted(folder),
     }
 

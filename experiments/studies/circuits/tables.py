@@ -85,13 +85,13 @@ def write_table(path: Path, table: dict[str, Any]) -> None:
     write_text(path, json.dumps(table) + "\n")
 
 
-def load_posterior(path: Path, likelihood: str = "kl", price: float = 0.0) -> CircuitPosterior:
+def load_posterior(path: Path, likelihood: str = "kl", penalty: float = 0.0) -> CircuitPosterior:
     """The posterior of a table, of all its prompts, at temperature 1.
 
     Args:
         path: The file.
         likelihood: kl or logit-difference, whose spread is that of the first half of the prompts.
-        price: Log-likelihood of a prompt that a head has to bring.
+        penalty: Log-likelihood of a prompt that a head has to bring.
     """
     table = json.loads(path.read_text("utf-8"))
     rows = torch.tensor(table["divergence"], dtype=torch.float64).mT
@@ -107,7 +107,7 @@ def load_posterior(path: Path, likelihood: str = "kl", price: float = 0.0) -> Ci
         torch.ones(len(rows), dtype=torch.float64),
         chosen=[(name, head) for head, name in enumerate(names)],
         labels=table["labels"],
-        price=price,
+        penalty=penalty,
         intervention=table["intervention"],
         likelihood=likelihood,
     )

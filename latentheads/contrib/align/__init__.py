@@ -9,16 +9,28 @@ from latentheads.lazy import lazy_names
 if TYPE_CHECKING:
     from latentheads.contrib.align.aligner import WordAligner as WordAligner
     from latentheads.contrib.align.api import AlignedText as AlignedText
+    from latentheads.contrib.align.api import project as project
+    from latentheads.contrib.align.dictionary import read_dictionary as read_dictionary
     from latentheads.contrib.align.kept import load_aligner as load_aligner
     from latentheads.contrib.align.kept import save_aligner as save_aligner
+    from latentheads.contrib.align.projection import ProjectedSpan as ProjectedSpan
+    from latentheads.contrib.align.projection import Span as Span
+    from latentheads.contrib.align.projection import spans_of_tags as spans_of_tags
+    from latentheads.contrib.align.projection import tags_of_spans as tags_of_spans
     from latentheads.contrib.align.training import AlignerOptions as AlignerOptions
 
 PLACES = {
     "AlignedText": "contrib.align.api",
     "AlignerOptions": "contrib.align.training",
+    "ProjectedSpan": "contrib.align.projection",
+    "Span": "contrib.align.projection",
     "WordAligner": "contrib.align.aligner",
     "load_aligner": "contrib.align.kept",
+    "project": "contrib.align.api",
+    "read_dictionary": "contrib.align.dictionary",
     "save_aligner": "contrib.align.kept",
+    "spans_of_tags": "contrib.align.projection",
+    "tags_of_spans": "contrib.align.projection",
 }
 """The module of every public name."""
 

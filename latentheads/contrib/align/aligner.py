@@ -234,7 +234,8 @@ def _posteriors(
                 visit(index, posterior, chains, row)
                 waiting[index] = posterior
         while following < len(lines) and (following in waiting or _is_unaligned(lines[following])):
-            yield waiting.pop(following, None) or _unknown(lines[following])
+            known = waiting.pop(following) if following in waiting else None
+            yield known or _unknown(lines[following])
             following += 1
         report(done, len(batches))
     yield from (_unknown(lines[index]) for index in range(following, len(lines)))

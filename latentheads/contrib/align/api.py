@@ -313,8 +313,8 @@ def project(
     """Carries spans of source words to the target.
 
     >>> english, german = ["the house", "the book", "a book"], ["das haus", "das buch", "ein buch"]
-    >>> places = [[Span(1, 2, "THING")], [], []]
-    >>> project(english, german, places)[0][0].label
+    >>> places = [[lh.contrib.align.Span(1, 2, "THING")], [], []]
+    >>> lh.contrib.align.project(english, german, places)[0][0].label
     'THING'
 
     Args:

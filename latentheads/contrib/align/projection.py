@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from latentheads.contrib.align.chain import LinkChain
@@ -65,7 +66,8 @@ def project_spans(
     source, target = lines
     projected: list[ProjectedSpan | None] = []
     for span in spans:
-        linked = (posterior.product[span.start : span.end] >= THRESHOLD).any(0).nonzero()[0]
+        is_linked = posterior.product[span.start : span.end] >= THRESHOLD
+        linked = np.flatnonzero(is_linked.any(0))
         if not len(linked):
             projected.append(None)
             continue

@@ -135,23 +135,19 @@ def _as_links(chosen: Bool[ndarray, "source target"]) -> Links:
 
 def _grow(posterior: LinkPosterior, threshold: float) -> Links:
     """Adds likely neighbours of links, of words without a link, to those of ``product``."""
-    links = posterior.product >= threshold
+    links: Bool[ndarray, "source target"] = np.array(posterior.product >= threshold)
     from_source, from_target = posterior.backward >= GROWN, posterior.forward >= GROWN
     while True:
-        padded = np.pad(links, 1)
-        shifted = (
-            padded[1 + i : 1 + i + links.shape[0], 1 + j : 1 + j + links.shape[1]]
-            for i, j in NEIGHBOURS
-        )
-        is_near = np.logical_or.reduce(list(shifted))
-        is_new_source, is_new_target = ~links.any(1)[:, None], ~links.any(0)
+        padded: Bool[ndarray, "row column"] = np.pad(links, 1)
+        is_near = np.zeros_like(links)
+        for i, j in NEIGHBOURS:
+            is_near |= padded[1 + i : 1 + i + len(links), 1 + j : 1 + j + links.shape[1]]
+        is_new_source, is_new_target = (links.sum(1) == 0)[:, None], links.sum(0) == 0
         added = is_near & ((from_source & is_new_source) | (from_target & is_new_target))
         if not added.any():
             break
-        links = links | added
-    return frozenset(
-        (int(source), int(target)) for source, target in zip(*links.nonzero(), strict=True)
-    )
+        links |= added
+    return _as_links(links)
 
 
 SYMMETRIZATIONS: dict[str, Callable[[LinkPosterior, float], Links]] = {

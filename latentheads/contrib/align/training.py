@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -163,9 +164,11 @@ class Training:
         They are by the counts of all lines where nothing is left out.
         """
         batch = self.bitext.batches[index]
-        own = tuple(links.dense() for links in self.own[index]) if self.own else None
-        if own is not None and self.own[index][0] is self.own[index][1]:
-            own = own[0], own[0]
+        own: tuple[Tensor, Tensor] | None = None
+        if self.own:
+            first_links, second_links = self.own[index]
+            dense = first_links.dense()
+            own = dense, dense if second_links is first_links else second_links.dense()
         tables = tables_of(self.directions, batch, self._cells(batch, own), own)
         jumps = (direction.jumps for direction in self.directions)
         first, second = (LinkModel(*parts) for parts in zip(tables, jumps, strict=True))
@@ -246,15 +249,19 @@ def train_directions(
     )
     first_kept = options.iterations - options.leave_one_out
     for iteration in range(options.iterations):
-        before = iteration * len(bitext.batches)
         keeps = options.leave_one_out > 0 and iteration >= first_kept
-        _train_pass(training, tables, keeps, lambda done, start=before: report(start + done, total))
+        before = partial(_report_pass, report, iteration * len(bitext.batches), total)
+        _train_pass(training, tables, keeps, before)
         is_last = iteration == options.iterations - 1
         if training.own or is_last:
             tables = ()
         else:
             tables = tuple(d.lexicon.variational(d.counts, d.null) for d in training.directions)
     return training
+
+
+def _report_pass(report: Callable[[int, int], None], before: int, total: int, done: int) -> None:
+    report(before + done, total)
 
 
 def _begin_with(training: Training, start: Start) -> None:
@@ -321,10 +328,10 @@ def _train_pass(
         else:
             models = list(training.models(index))
         own = _expect_batch(sums, models, batch, training.options.agreement, keeps)
-        if keeps:
+        if own is not None and training.own:
+            training.own[index] = own  # those of the last pass are not needed any more
+        elif own is not None:
             kept.append(own)
-            if training.own:
-                training.own[index] = own  # the ones of the last pass are not needed any more
         report(index + 1)
     if keeps and not training.own:
         training.own = kept
@@ -383,8 +390,8 @@ def _expect_batch(
     chains = [model.posterior(side) for model, side in zip(models, both, strict=True)]
     links = _mixed_links(chains, agreement)
     if keeps:
-        links = tuple(torch.where(x >= LEAST_LINK, x, x.new_zeros(())) for x in links)
-        links = (links[0], links[0]) if agreement == 1 else links
+        likely = _likely(links[0])
+        links = likely, likely if links[1] is links[0] else _likely(links[1])
     entries = batch.entries.flatten()
     sums.links[0].index_add_(0, entries, links[0].flatten())
     if sums.links[1] is not sums.links[0]:
@@ -400,6 +407,11 @@ def _expect_batch(
         return None
     first = OwnLinks.of(links[0])
     return first, first if links[1] is links[0] else OwnLinks.of(links[1])
+
+
+def _likely(links: Float[Tensor, "pair target source"]) -> Float[Tensor, "pair target source"]:
+    """Expected links without the least ones."""
+    return torch.where(links >= LEAST_LINK, links, links.new_zeros(()))
 
 
 def _mixed_links(chains: Sequence[LinkChain], agreement: float) -> tuple[Tensor, Tensor]:

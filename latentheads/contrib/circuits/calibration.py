@@ -2,9 +2,9 @@ r"""The temperature of a posterior over subsets, chosen so that probabilities ar
 
 Prompts are split at random, many times: the posterior is that on some of them, and whether a head
 is needed is decided by the others: it is in the subset with the largest mean log-likelihood less
-the price of its heads there. The temperature is that with the largest mean log-probability of these
-decisions (as in temperature scaling, Guo et al. 2017, https://arxiv.org/abs/1706.04599). Prompts
-that a result is reported on must have no part in it.
+the penalty of its heads there. The temperature is that with the largest mean log-probability of
+these decisions (as in temperature scaling, Guo et al. 2017, https://arxiv.org/abs/1706.04599).
+Prompts that a result is reported on must have no part in it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ r"""The posterior over subsets of heads of a network on the prompts of a task.
               \sum_{i \in D} \bigl(\ell_i(b) - \lambda |b|\bigr)\Bigr)
 
 :math:`\ell_i(b)` is a log-likelihood of a prompt (:mod:`.likelihoods`). As it is largest with all
-heads, a head has a price :math:`\lambda`: on many prompts the posterior is the subset with the
+heads, a head has a penalty :math:`\lambda`: on many prompts the posterior is the subset with the
 largest :math:`\mathbb E\,\ell(b) - \lambda |b|`, which is the aim of ACDC's threshold. This is a
 Gibbs posterior (Bissiri et al. 2016, https://arxiv.org/abs/1306.6430): its temperature is no
 matter of taste, but chosen so that probabilities are frequencies (:mod:`.calibration`).
@@ -35,20 +35,20 @@ class CircuitPosterior(HeadPosterior):
     Attributes:
         chosen: The block and the index of every head.
         labels: Its label, such as L9H6.
-        price: Log-likelihood of a prompt that a head has to bring.
+        penalty: Log-likelihood of a prompt that a head has to bring.
         intervention: What stands in for a head that is off.
         likelihood: The name of the log-likelihood.
     """
 
     chosen: Sequence[tuple[str, int]] = ()
     labels: Sequence[str] = ()
-    price: float = 0.0
+    penalty: float = 0.0
     intervention: str = "zero"
     likelihood: str = "kl"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("price", self.price)
+        check_number("penalty", self.penalty)
 
     def __repr__(self) -> str:
         prompts, subsets = self.log_likelihoods.shape
@@ -58,7 +58,7 @@ class CircuitPosterior(HeadPosterior):
         )
         return (
             f"CircuitPosterior({subsets:,} subsets, {prompts:,} prompts, {self.likelihood}, "
-            f"{self.intervention}, price {self.price:g}, tau {self.tau:g}; {inclusion})"
+            f"{self.intervention}, penalty {self.penalty:g}, tau {self.tau:g}; {inclusion})"
         )
 
     @property
@@ -68,13 +68,17 @@ class CircuitPosterior(HeadPosterior):
 
     @property
     def log_prior(self) -> Float[Tensor, " subset"]:
-        """Log p(b), with the price of its heads on all prompts."""
-        cost = self.price * len(self.tokens) / self.tau
+        """Log p(b), with the penalty of its heads on all prompts."""
+        cost = self.penalty * len(self.tokens) / self.tau
         return super().log_prior - cost * self.subsets.sum(-1)
 
-    def with_price(self, price: float) -> CircuitPosterior:
-        """The posterior with another price of a head; no pass of the network is needed."""
-        return replace(self, price=price)
+    def with_temperature(self, tau: float) -> CircuitPosterior:
+        """The posterior at another temperature; no pass of the network is needed."""
+        return replace(self, tau=tau)
+
+    def with_penalty(self, penalty: float) -> CircuitPosterior:
+        """The posterior with another penalty of a head; no pass of the network is needed."""
+        return replace(self, penalty=penalty)
 
     def on(self, prompts: Tensor) -> CircuitPosterior:
         """The posterior on some of the prompts.
@@ -87,7 +91,7 @@ class CircuitPosterior(HeadPosterior):
 
     @property
     def best(self) -> Float[Tensor, " head"]:
-        """The gates of the subset with the largest mean log-likelihood less its price."""
+        """The gates of the subset with the largest mean log-likelihood less its penalty."""
         return self.best_on(torch.arange(len(self.tokens))[None])[0]
 
     def best_on(self, prompts: Int[Tensor, "resample prompt"]) -> Float[Tensor, "resample head"]:
@@ -97,7 +101,7 @@ class CircuitPosterior(HeadPosterior):
             prompts: Indices of prompts, which may repeat.
         """
         mean = self._resample_weights(prompts) @ self.log_likelihoods / prompts.shape[1]
-        return self.subsets[(mean - self.price * self.subsets.sum(-1)).argmax(-1)]
+        return self.subsets[(mean - self.penalty * self.subsets.sum(-1)).argmax(-1)]
 
     def log_odds_on(
         self, prompts: Int[Tensor, "resample prompt"]
@@ -114,13 +118,13 @@ class CircuitPosterior(HeadPosterior):
 
 
 def circuit_posterior(
-    scorer: SubsetScorer, price: float = 0.0, tau: float = 1.0, rate: float = 0.5
+    scorer: SubsetScorer, penalty: float = 0.0, tau: float = 1.0, rate: float = 0.5
 ) -> CircuitPosterior:
     """Compute the posterior over all subsets of at most 12 heads.
 
     Args:
         scorer: The network, prompts, heads, intervention and likelihood.
-        price: Log-likelihood of a prompt that a head has to bring.
+        penalty: Log-likelihood of a prompt that a head has to bring.
         tau: The temperature: so many prompts count as one; see :func:`.calibrate`.
         rate: The prior probability of a head.
 
@@ -131,7 +135,7 @@ def circuit_posterior(
         >>> circuits = lh.contrib.circuits
         >>> prompts = circuits.Prompts.of([[3, 4, 5], [6, 7, 8]])
         >>> scorer = circuits.SubsetScorer(gpt2, prompts, ["decoder.1.self"])
-        >>> posterior = circuits.circuit_posterior(scorer, price=1e-3)
+        >>> posterior = circuits.circuit_posterior(scorer, penalty=1e-3)
         >>> len(posterior.inclusion) == len(posterior.labels)
         True
     """
@@ -150,7 +154,7 @@ def circuit_posterior(
         rate,
         scorer.heads,
         scorer.labels,
-        price,
+        penalty,
         scorer.intervention.name,
         scorer.likelihood.name,
     )

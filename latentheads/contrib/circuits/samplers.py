@@ -38,20 +38,20 @@ class SubsetDensity:
 
     Attributes:
         scorer: The log-likelihood of every prompt with a subset.
-        price: Log-likelihood of a prompt that a head has to bring.
+        penalty: Log-likelihood of a prompt that a head has to bring.
         tau: The temperature.
         rate: The prior probability of a head.
     """
 
     scorer: SubsetScorer
-    price: float = 0.0
+    penalty: float = 0.0
     tau: float = 1.0
     rate: float = 0.5
 
     def __call__(self, gates: Float[Tensor, "subset head"]) -> Float[Tensor, " subset"]:
         """The log-density of subsets, up to a constant."""
         rows, sizes = self.scorer(gates), gates.double().sum(-1)
-        log_likelihood = rows.sum(-1) - self.price * rows.shape[1] * sizes
+        log_likelihood = rows.sum(-1) - self.penalty * rows.shape[1] * sizes
         prior = sizes * math.log(self.rate) + (gates.shape[1] - sizes) * math.log1p(-self.rate)
         return prior + log_likelihood / self.tau
 
@@ -188,7 +188,7 @@ def smc(
                     correction = start.block_log_prob(gates, number)
                     correction = correction - start.block_log_prob(proposal, number)
                 else:
-                    proposal, correction = _flip(gates, generator), 0.0
+                    proposal, correction = _flip(gates, generator), torch.zeros(())
                 new_target, new_initial = density(proposal), start(proposal)
                 change = power * (new_target - target) + (1 - power) * (new_initial - initial)
                 uniform = torch.rand(particles, generator=generator, dtype=torch.float64)

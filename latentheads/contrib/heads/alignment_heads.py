@@ -253,11 +253,11 @@ def alignment_heads(
         chain: The prior of boundaries; None: words that follow each other, as in speech. Words of
             text may go back: :func:`~latentheads.contrib.heads.boundary_chain.jump_chain`.
 
-    Example:
-        >>> heads = lh.alignment_heads(whisper, examples, step=0.02)
-        >>> heads.table()[:2]
-        [L2H4: P = 1.00, 2.2 nats, lag +0.04, L2H1: P = 1.00, 2.1 nats, lag -0.02]
-        >>> heads.align(whisper, example)["starts"].median
+    ::
+
+        heads = lh.alignment_heads(whisper, examples, step=0.02)
+        heads.table()[:2]  # [L2H1: P = 1.00, 3.3 nats, lag +0.08, L2H4: ...]
+        heads.align(whisper, example)["starts"].median
     """
     if not examples:
         raise ValueError("examples must not be empty")

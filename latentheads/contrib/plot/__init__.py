@@ -38,6 +38,7 @@ from latentheads.contrib.plot.style import STYLE, in_style
 from latentheads.contrib.plot.training import draw_bound, draw_curves, draw_kl, draw_kl_history
 from latentheads.contrib.plot.uncertainty import draw_metrics, draw_rejection, draw_reliability
 from latentheads.contrib.plot.word_links import draw_word_links
+from latentheads.contrib.plot.word_times import draw_word_times
 
 __all__ = [
     "STYLE",
@@ -71,6 +72,7 @@ __all__ = [
     "draw_sweep",
     "draw_weights",
     "draw_word_links",
+    "draw_word_times",
     "gates",
     "heads",
     "in_style",

@@ -92,9 +92,9 @@ def test_a_file_of_an_earlier_version_is_named(tmp_path: Path) -> None:
 
 def test_what_lacks_in_a_group_of_a_file_is_sought_in_the_file(tmp_path: Path) -> None:
     line = read_file(tmp_path, "data: {class: pairs}\ntrain: {3: 4}\n", "--network.width", "8")
-    found = {path: line.source_of(path) for path in ("data.folder", "train.3", "network.layers")}
+    actual = {path: line.source_of(path) for path in ("data.folder", "train.3", "network.layers")}
     file = str(tmp_path / "some.yaml")
-    assert found == {"data.folder": file, "train.3": file, "network.layers": ""}
+    assert actual == {"data.folder": file, "train.3": file, "network.layers": ""}
 
 
 def test_words_lie_above_a_file_and_a_file_above_a_preset(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_words_lie_above_a_file_and_a_file_above_a_preset(tmp_path: Path) -> Non
     assert line.options["train"] == {**line.options["train"], "steps": "9", "tokens": 5}
     assert line.options["network"]["width"] == 12
     assert [name for name, _ in line.sources] == ["preset grammar", str(config), ""]
-    found = {path: line.source_of(path) for path in ("train.steps", "train.tokens", "train.keep")}
-    assert found == {"train.steps": "", "train.tokens": str(config), "train.keep": ""}
+    actual = {path: line.source_of(path) for path in ("train.steps", "train.tokens", "train.keep")}
+    assert actual == {"train.steps": "", "train.tokens": str(config), "train.keep": ""}
     assert line.words == {"train": {"steps": "9"}}
 
 

@@ -141,7 +141,7 @@ def test_a_line_whose_reader_is_gone_ends_no_work() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("message", "meant"),
     [
         ("--stpes", "did you mean --steps?"),
         ("--hidden_size", "did you mean --width?"),
@@ -149,10 +149,12 @@ def test_a_line_whose_reader_is_gone_ends_no_work() -> None:
         ("--no_such", "see --help"),
     ],
 )
-def test_an_option_of_another_name_is_told(said: str, meant: str) -> None:
-    known = ["--steps", "--width", "--tokens", "--help"]
-    assert explain_word(said, known) == f"{said.partition('=')[0]} is not an option: {meant}"
-    assert explain_word("more", known) == "unexpected argument 'more'"
+def test_an_option_of_another_name_is_told(message: str, meant: str) -> None:
+    messages = ["--steps", "--width", "--tokens", "--help"]
+    assert (
+        explain_word(message, messages) == f"{message.partition('=')[0]} is not an option: {meant}"
+    )
+    assert explain_word("more", messages) == "unexpected argument 'more'"
 
 
 def test_an_option_of_the_library_is_spelled_as_on_the_command_line() -> None:
@@ -192,8 +194,8 @@ def test_what_is_no_number_and_a_fraction_of_what_is_counted_are_named(value: An
 
 @pytest.mark.parametrize("value", [HUGE, 1e30, math.inf])
 def test_what_is_too_large_is_not_called_too_small(value: float) -> None:
-    said = re.escape(f"length_penalty must be at least 0 and less than 2^63, got {value}")
-    with pytest.raises(ValueError, match=f"^{said}$"):
+    statement = re.escape(f"length_penalty must be at least 0 and less than 2^63, got {value}")
+    with pytest.raises(ValueError, match=f"^{statement}$"):
         check_least({"length_penalty": value}, length_penalty=0)
 
 
@@ -233,8 +235,8 @@ PROGRAMS = [
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_every_program_minds_ctrl_c_before_it_loads_anything(path: Path) -> None:
-    imports = [each for each in ast.parse(path.read_text()).body if isinstance(each, ast.Import)]
-    names = [alias.name for each in imports for alias in each.names]
+    imports = [item for item in ast.parse(path.read_text()).body if isinstance(item, ast.Import)]
+    names = [alias.name for node in imports for alias in node.names]
     outside = [n for n in names if n.partition(".")[0] not in sys.stdlib_module_names]
     assert outside[0] == BEGINNING
     froms = [e for e in ast.parse(path.read_text()).body if isinstance(e, ast.ImportFrom)]
@@ -269,10 +271,10 @@ def test_unknown_words_are_told_without_their_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     warn_unknown("some.py", ["a\x1b[31mb", "x" * 99, *map(str, range(9))])
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     cut = "x" * 39 + "…"
     named = ", ".join(map(str, range(8)))
-    assert said == f"some.py: not in the vocabulary: a\\x1b[31mb, {cut}, {named} and 1 more\n"
+    assert stderr == f"some.py: not in the vocabulary: a\\x1b[31mb, {cut}, {named} and 1 more\n"
 
 
 def stop_while_writing(number: signal.Signals, file: Path) -> None:
@@ -285,11 +287,14 @@ def stop_while_writing(number: signal.Signals, file: Path) -> None:
 def test_a_signal_while_a_file_is_written_leaves_nothing(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    folder, said = tmp_path / "folder", tmp_path / "said"
+    folder, given_path = tmp_path / "folder", tmp_path / "said"
     folder.mkdir()
     (folder / "file").write_text("older")
-    assert ended(fork_off(stop_while_writing, number, folder / "file", said=said)) == 128 + number
-    assert said.read_text() == "some.py: stopped; nothing is left\n"
+    assert (
+        ended(fork_off(stop_while_writing, number, folder / "file", path=given_path))
+        == 128 + number
+    )
+    assert given_path.read_text() == "some.py: stopped; nothing is left\n"
     assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("file", "older")]
 
 

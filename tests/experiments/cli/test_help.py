@@ -166,11 +166,11 @@ def test_help_of_what_is_no_group_costs_one_line(words: str, message: str) -> No
 
 @pytest.mark.parametrize(("name", "own"), [("compare", "seeds"), ("sweep", "head_numbers")])
 def test_help_of_many_runs_shows_no_option_of_a_single_one(name: str, own: str) -> None:
-    said = inside(f"{name}.py", "--help").stdout
-    shown = set(re.findall(r"^  --([\w.-]+)", said, re.MULTILINE))
+    stdout = inside(f"{name}.py", "--help").stdout
+    shown = set(re.findall(r"^  --([\w.-]+)", stdout, re.MULTILINE))
     single = {"recipe", "guide.", "latents", "seed", "trackers", "verbose"}
     assert not shown & single
     assert shown >= {"recipes", own, "network.", "logits."}
-    assert f"(default: runs/{name})" in said
-    assert "runs/RECIPE-seedSEED" not in said
-    assert (" feed_forward, heads, layers" in said) == (name == "compare")
+    assert f"(default: runs/{name})" in stdout
+    assert "runs/RECIPE-seedSEED" not in stdout
+    assert (" feed_forward, heads, layers" in stdout) == (name == "compare")

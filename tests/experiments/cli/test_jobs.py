@@ -57,13 +57,13 @@ def test_no_more_run_at_once_than_there_are_places(
     for number, job in enumerate(made):
         assert (job.folder / "configuration").read_text() == f"seed: {number}\n"
         assert (job.folder / "threads").read_text() == "3"
-        said = (job.folder / LOG_FILE).read_text()
-        assert re.fullmatch(r"begun 20.*\nfirst words\nlast words\n\n", said)
-    said = capsys.readouterr().out.splitlines()
-    assert [line for line in said if line.endswith("started")] == [
+        text = (job.folder / LOG_FILE).read_text()
+        assert re.fullmatch(r"begun 20.*\nfirst words\nlast words\n\n", text)
+    text = capsys.readouterr().out.splitlines()
+    assert [line for line in text if line.endswith("started")] == [
         f"run-{n}: started" for n in range(5)
     ]
-    assert re.fullmatch(r"\[5/5\] run-\d: done", said[-1])
+    assert re.fullmatch(r"\[5/5\] run-\d: done", text[-1])
 
 
 def test_one_that_fails_keeps_no_other_from_running(tmp_path: Path) -> None:
@@ -148,27 +148,27 @@ def test_gpus_take_turns_and_threads_are_shared_out(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(7))
     assert make_slots(3, "") == [{"OMP_NUM_THREADS": "2"}] * 3
     both = make_slots(1, "0,2")
-    assert [place["CUDA_VISIBLE_DEVICES"] for place in both] == ["0", "2"]
-    assert [place["CUDA_VISIBLE_DEVICES"] for place in make_slots(3, "0,2")] == ["0", "2", "0"]
+    assert [index["CUDA_VISIBLE_DEVICES"] for index in both] == ["0", "2"]
+    assert [slot["CUDA_VISIBLE_DEVICES"] for slot in make_slots(3, "0,2")] == ["0", "2", "0"]
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert make_slots(3, "") == [{"OMP_NUM_THREADS": "5"}] * 3
 
 
 @pytest.mark.parametrize(
-    ("number", "devices", "said"), [(0, "", "at least 1, got 0"), (1, "gpu", "numbers of GPUs")]
+    ("number", "devices", "message"), [(0, "", "at least 1, got 0"), (1, "gpu", "numbers of GPUs")]
 )
-def test_places_that_are_none_are_refused(number: int, devices: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_places_that_are_none_are_refused(number: int, devices: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         make_slots(number, devices)
 
 
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_the_work_as_ctrl_c_does(told: signal.Signals) -> None:
-    with heeded(told):
-        before = signal.getsignal(told)
+@pytest.mark.parametrize("signals", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_work_as_ctrl_c_does(signals: signal.Signals) -> None:
+    with heeded(signals):
+        before = signal.getsignal(signals)
         with pytest.raises(KeyboardInterrupt), interrupted_by_signals():
-            os.kill(os.getpid(), told)
-        assert signal.getsignal(told) is before
+            os.kill(os.getpid(), signals)
+        assert signal.getsignal(signals) is before
 
 
 def test_a_signal_that_is_ignored_stays_so() -> None:

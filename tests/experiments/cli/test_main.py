@@ -40,9 +40,9 @@ def test_help_lists_the_programs(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_unknown_program_costs_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("latentheads: error: unknown program 'train': choose from run, ")
-    assert said.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert stderr.startswith("latentheads: error: unknown program 'train': choose from run, ")
+    assert stderr.count("\n") == 1
 
 
 def test_a_reader_that_goes_away_costs_no_word() -> None:

@@ -21,9 +21,9 @@ def refusal_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """The one line that a mistake in these words costs."""
     with pytest.raises(SystemExit) as left:
         read_settings([*words], "run.py", "")
-    said = capsys.readouterr().err
-    assert (left.value.code, said.count("\n")) == (2, 1)
-    return said
+    stderr = capsys.readouterr().err
+    assert (left.value.code, stderr.count("\n")) == (2, 1)
+    return stderr
 
 
 def test_no_option_is_known_by_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,10 +55,10 @@ def test_an_option_that_is_true_or_false_may_stand_alone(words: list[str], token
 def test_so_may_an_option_of_a_prior(capsys: pytest.CaptureFixture[str]) -> None:
     latents = ["--latents=logits", "--logits.prior.zero", "--logits.prior=cascaded"]
     more = ["--logits.prior.link=false", "--logits.prior.learned_scale"]
-    said = read_settings([*latents, *more], "run.py", "")[0].prior.options
-    assert (said["zero"], said["link"], said["learned_scale"]) == (True, False, True)
-    said = refusal_of(capsys, latents[0], "--logits.prior.scale", "--verbose")
-    assert said == "run.py: error: --logits.prior.scale needs a value\n"
+    options = read_settings([*latents, *more], "run.py", "")[0].prior.options
+    assert (options["zero"], options["link"], options["learned_scale"]) == (True, False, True)
+    options = refusal_of(capsys, latents[0], "--logits.prior.scale", "--verbose")
+    assert options == "run.py: error: --logits.prior.scale needs a value\n"
 
 
 def test_importance_may_be_said_to_be_normalised() -> None:
@@ -81,8 +81,8 @@ def test_a_file_of_another_encoding_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "some.yaml").write_bytes("train: {steps: 9}\n".encode("utf-16"))
-    said = refusal_of(capsys, "--config", str(tmp_path / "some.yaml"))
-    assert said.startswith(f"run.py: error: --config {tmp_path / 'some.yaml'} cannot be read: ")
+    refusal = refusal_of(capsys, "--config", str(tmp_path / "some.yaml"))
+    assert refusal.startswith(f"run.py: error: --config {tmp_path / 'some.yaml'} cannot be read: ")
 
 
 def test_the_printed_options_are_read_as_they_are(
@@ -204,8 +204,8 @@ def test_a_folder_with_the_name_of_a_class_is_named_by_its_path(
     write_corpus(tmp_path / "pairs")
     monkeypatch.chdir(tmp_path)
     languages = ["--data.source", "en", "--data.target", "de"]
-    said = refusal_of(capsys, "--data", "pairs", *languages)
-    assert "--data 'pairs' is a class: for the folder here say ./pairs" in said
+    refusal = refusal_of(capsys, "--data", "pairs", *languages)
+    assert "--data 'pairs' is a class: for the folder here say ./pairs" in refusal
     for words in (["--data", "./pairs"], ["--data", "pairs", "--data.folder", "pairs"]):
         line = read_command_line([*words, *languages])
         assert line.options["data"]["folder"] == words[-1]
@@ -221,5 +221,5 @@ def test_a_mistake_in_a_file_is_named_as_the_file_writes_it(
         ("network: {width: 8, heads: 3}", "network.heads must divide the width 8, got 3"),
     ):
         path.write_text(text)
-        said = refusal_of(capsys, "--config", str(path))
-        assert said == f"run.py: error: {path}: {message}\n"
+        refusal = refusal_of(capsys, "--config", str(path))
+        assert refusal == f"run.py: error: {path}: {message}\n"

@@ -43,14 +43,14 @@ def test_an_output_is_opened_where_one_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stream", "said"), [("stdin", "input"), ("stdout", "output"), ("stderr", "error")]
+    ("stream", "message"), [("stdin", "input"), ("stdout", "output"), ("stderr", "error")]
 )
 def test_an_output_is_no_file_that_is_read_or_written_already(
-    stream: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stream: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = tmp_path / "text.en"
     text.write_text("a line\n")
-    refused = pytest.raises(ValueError, match=f"text.en: it is standard {said} too$")
+    refused = pytest.raises(ValueError, match=f"text.en: it is standard {message} too$")
     with text.open("a+") as already:
         monkeypatch.setattr(sys, stream, already)
         with refused, open_output("confidence", str(text)):
@@ -71,8 +71,8 @@ def test_a_full_disk_is_told_once_and_with_the_file() -> None:
                 file.flush()
             sys.exit(1)
 
-    said = "^--alignments: cannot write /dev/full: No space left on device$"
-    with pytest.raises(ValueError, match=said):
+    message = "^--alignments: cannot write /dev/full: No space left on device$"
+    with pytest.raises(ValueError, match=message):
         write(flush=True)
     with pytest.raises(SystemExit):  # what a program ends by is not hidden by closing the file
         write(flush=False)
@@ -116,11 +116,11 @@ def test_a_file_on_a_full_disk_is_refused_before_the_work(
 
 def test_a_file_is_written_where_a_link_leads(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
-    place = tmp_path / "there" / "page.html"
-    (tmp_path / "link").symlink_to(place)
-    assert check_output_file(tmp_path / "link") == place
-    place.write_text("of yesterday")
-    assert check_output_file(tmp_path / "link") == place
+    path = tmp_path / "there" / "page.html"
+    (tmp_path / "link").symlink_to(path)
+    assert check_output_file(tmp_path / "link") == path
+    path.write_text("of yesterday")
+    assert check_output_file(tmp_path / "link") == path
 
 
 def test_what_a_file_holds_is_lost_to_what_is_written_alone(tmp_path: Path) -> None:
@@ -134,11 +134,11 @@ def test_what_a_file_holds_is_lost_to_what_is_written_alone(tmp_path: Path) -> N
     with pytest.raises(ValueError, match="before the work"):
         fail()
     assert kept.read_text() == "of yesterday\n"
-    for said in ("0-0\n", ""):
+    for text in ("0-0\n", ""):
         with open_output("alignments", str(kept)) as file:
             assert file is not None
-            file.write(said)
-        assert kept.read_text() == said
+            file.write(text)
+        assert kept.read_text() == text
 
 
 def test_files_named_twice_are_refused_also_by_a_link(tmp_path: Path) -> None:

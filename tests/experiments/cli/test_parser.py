@@ -25,27 +25,27 @@ def own_groups(name: str) -> dict[str, list[str]]:
     parser = import_module(module_of(name)).make_parser()
     parser.format_help()
     shown = {group.title: group._group_actions for group in parser._action_groups}
-    return {title: [each.dest for each in found] for title, found in shown.items() if found}
+    return {title: [item.dest for item in actual] for title, actual in shown.items() if actual}
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_every_option_stands_in_one_group(name: str) -> None:
     groups = own_groups(name)
     positional = [groups.pop(title) for title in list(groups) if title == "positional arguments"]
-    known = (["run"], ["part", "runs"], ["runs"], ["run", "files"], ["corpus", "sources"])
-    known += (["texts"],)
-    assert all(each in known for each in positional)
+    accepted = (["run"], ["part", "runs"], ["runs"], ["run", "files"], ["corpus", "sources"])
+    accepted += (["texts"], ["network", "files"], ["part"])
+    assert all(names in accepted for names in positional)
     assert not {"options", "optional arguments"} & set(groups)
-    counts = Counter(option for found in groups.values() for option in found)
+    counts = Counter(option for group in groups.values() for option in group)
     assert set(counts.values()) == {1}
     assert "help" in counts
 
 
 def test_no_group_names_an_option_that_is_none() -> None:
-    known: set[str] = set()
+    names: set[str] = set()
     for name in READERS:
-        known.update(*own_groups(name).values())
-    assert {option for found in BENCH_GROUPS.values() for option in found} <= known
+        names.update(*own_groups(name).values())
+    assert {option for bench_group in BENCH_GROUPS.values() for option in bench_group} <= names
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

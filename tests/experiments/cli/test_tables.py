@@ -199,8 +199,8 @@ def test_no_perplexity_by_word_stands_where_nobody_counted_words() -> None:
 
 
 def test_an_exact_perplexity_stands_in_the_place_of_the_plug_ins_and_of_draws() -> None:
-    found = {"exact": 3.0, "elbo": 4.0, "iwae": 3.5, "plug_in": 3.0}
-    rows = told(perplexity=text(found, found))
+    actual = {"exact": 3.0, "elbo": 4.0, "iwae": 3.5, "plug_in": 3.0}
+    rows = told(perplexity=text(actual, actual))
     assert rows["perplexity, exact"] == ["3.00", "3.00"]
     assert rows["perplexity from the bound"] == ["4.00", "4.00"]
     assert "perplexity, plug-in" not in rows
@@ -260,11 +260,11 @@ def test_the_table_says_which_weights_it_is_of() -> None:
 
 
 def test_weights_that_are_not_to_be_trusted_are_a_share() -> None:
-    known, some, none = (
+    scores, some, none = (
         Scores.of(FIGURES | {"pareto_k": k, "pareto_unknown": share})
         for k, share in ((0.25, 0.0), (0.5, 0.1), (0.5, 0.0))
     )
-    assert told(valid=known, test=some)["Pareto k unknown"] == ["0%", "10%"]
-    rows = told(valid=known, test=none)
+    assert told(valid=scores, test=some)["Pareto k unknown"] == ["0%", "10%"]
+    rows = told(valid=scores, test=none)
     assert rows["Pareto k > 0.7"] == ["25%", "50%"]
     assert "Pareto k unknown" not in rows

@@ -39,10 +39,10 @@ def test_a_run_is_pruned_by_plain_arguments(tiny_run: Path, tmp_path: Path) -> N
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
     chance = rank_heads(run, run.corpus.valid, "random", seed=3)
     assert rank_heads(run, run.corpus.valid).keys() == chance.keys()
-    best = max((float(value), name) for name, each in chance.items() for value in each)[1]
+    best = max((float(value), name) for name, item in chance.items() for value in item)[1]
     (one,) = prune_to(run, run.corpus, chance, [1], tmp_path, by="random")
     assert (one.heads, len(one.kept[best])) == (1, 1)
     again = load_run(tmp_path / "heads-1")
     assert again.results is not None
     assert again.results.pruned == {"run": str(run.path), "by": "random", "heads": 1}
-    assert all(torch.equal(each, before[name]) for name, each in run.model.state_dict().items())
+    assert all(torch.equal(item, before[name]) for name, item in run.model.state_dict().items())

@@ -60,7 +60,7 @@ def test_both_rows_find_the_same_sentences_as_long_as_the_limit(
     assert len(kept.found) == len(batch)
     for hypotheses in kept.found:
         assert len(hypotheses) == beam
-        assert {found.tokens.index(EOS) for found in hypotheses} == {LIMIT - 1}
+        assert {hypothesis.tokens.index(EOS) for hypothesis in hypotheses} == {LIMIT - 1}
 
 
 def test_at_the_limit_eos_keeps_its_score(batch: Batch, bench_decoding: ModuleType) -> None:

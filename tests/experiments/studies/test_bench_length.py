@@ -60,7 +60,7 @@ def test_a_time_is_drawn_within_its_quartiles_and_memory_has_none() -> None:
 
 def test_a_group_costs_less_than_all_its_candidates(tmp_path: Path) -> None:
     file = tmp_path / "length.json"
-    recipes = [f"--recipe=transformer{law}" for law in ("", "+group", "+bernoulli")]
+    recipes = [f"--recipe=transformer{text}" for text in ("", "+group", "+bernoulli")]
     words = [*SMALL.split(), "--rounds=1", "--length=32", *recipes]
     succeed("bench_length.py", *words, "--json", str(file))
     points = json.loads(file.read_text())["points"]

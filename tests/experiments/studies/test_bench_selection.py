@@ -23,10 +23,10 @@ def test_only_the_chosen_are_multiplied(tmp_path: Path, capsys: pytest.CaptureFi
     written = json.loads(file.read_text())
     assert written["metadata"]["plan"]["rounds"] == 1
     for length in (8, 16):
-        found = {p["row"]: p["gflop"] for p in written["points"] if p["length"] == length}
-        assert list(found) == list(bench.ROWS)
-        assert found["heads"] == found["group"] == found["subset"]
-        assert found["heads"] <= found["bernoulli"] < found["masked"]
+        actual = {p["row"]: p["gflop"] for p in written["points"] if p["length"] == length}
+        assert list(actual) == list(bench.ROWS)
+        assert actual["heads"] == actual["group"] == actual["subset"]
+        assert actual["heads"] <= actual["bernoulli"] < actual["masked"]
     table = capsys.readouterr().out.splitlines()[1:]
     assert len(table) == 1 + 2 * len(bench.ROWS)
     assert [line.split()[-1] for line in table if "masked" in line] == ["1.00", "1.00"]

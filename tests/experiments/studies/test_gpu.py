@@ -22,15 +22,15 @@ from tests.experiments.programs import assert_one_line, assert_refused, inside, 
 
 def run_here(job: Job, log: Path, seconds: float) -> int:
     """Runs a job in this process, in float32 as a process of its own does."""
-    before, said = torch.get_default_dtype(), io.StringIO()
+    before, message = torch.get_default_dtype(), io.StringIO()
     torch.set_default_dtype(torch.float32)
     program, *words = job.words
     try:
-        with redirect_stdout(said), redirect_stderr(said):
+        with redirect_stdout(message), redirect_stderr(message):
             return status_of(import_module(program).main, *words)
     finally:
         torch.set_default_dtype(before)
-        log.write_text(said.getvalue())
+        log.write_text(message.getvalue())
 
 
 def refuse(job: Job, log: Path, seconds: float) -> Any:
@@ -49,7 +49,7 @@ def test_every_part_runs_in_miniature_once(
     assert main(words, run_here) == 0, capsys.readouterr().out
     jobs = json.loads((tmp_path / "jobs.json").read_text())
     assert list(jobs) == parts
-    assert {each["state"] for each in jobs.values()} == {"done"}
+    assert {job["state"] for job in jobs.values()} == {"done"}
     report = (tmp_path / "report.md").read_text()
     for title in ("Jobs", "Agreement", "Speed", "Training"):
         assert f"\n## {title}" in report
@@ -66,8 +66,8 @@ def test_every_part_runs_in_miniature_once(
     assert main(words, refuse) == 0
     with pytest.raises(SystemExit):
         main([words[0], words[2], "--parts=suite"], refuse)
-    said = capsys.readouterr().err
-    assert "agreement is done otherwise, see --small; choose another --out" in said
+    stderr = capsys.readouterr().err
+    assert "agreement is done otherwise, see --small; choose another --out" in stderr
 
 
 def test_a_folder_that_another_process_writes_is_left_alone(
@@ -79,11 +79,11 @@ def test_a_folder_that_another_process_writes_is_left_alone(
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(SystemExit, match="1"):
             main(words, refuse)
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "another process is writing it; choose another --out" in said
-    assert str(tmp_path) in said
-    assert sorted(each.name for each in tmp_path.iterdir()) == [".lock", "jobs.json"]
+    stderr = capsys.readouterr().err
+    assert stderr.count("\n") == 1
+    assert "another process is writing it; choose another --out" in stderr
+    assert str(tmp_path) in stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "jobs.json"]
     assert main(words, lambda job, log, seconds: 0) == 0
 
 
@@ -95,7 +95,7 @@ def test_a_gpu_that_is_not_there_costs_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--parts=suite,all"], "no part 'all': choose from suite, agreement, "),
         (["--data=nowhere"], "no folder 'nowhere'"),
@@ -112,10 +112,10 @@ def test_a_gpu_that_is_not_there_costs_one_line(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_done_costs_one_line(
-    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert_refused("gpu.py", *words, says=said)
+    assert_refused("gpu.py", *words, says=message)
     assert not [*tmp_path.iterdir()]
 
 

@@ -40,10 +40,10 @@ def test_starts_are_compared_by_language_and_seed(tmp_path: Path) -> None:
     sizes = ["--model_steps=1", "--guide_steps=1", "--sentences=40", "--held_out=4"]
     words = ["--languages=velu", "--training=frozen,joint", "--starts=scores,halved-marginals"]
     assert guide_starts.main([*words, *sizes, "--out", str(tmp_path / "a.json")]) == 0
-    found = json.loads((tmp_path / "a.json").read_text("utf-8"))
-    assert len(found["rows"]) == 4
-    assert found["rows"][0]["start gap"] < 1e-3 < found["rows"][1]["start gap"]
-    for row, line in zip(found["rows"], found["summary"], strict=True):
+    record = json.loads((tmp_path / "a.json").read_text("utf-8"))
+    assert len(record["rows"]) == 4
+    assert record["rows"][0]["start gap"] < 1e-3 < record["rows"][1]["start gap"]
+    for row, line in zip(record["rows"], record["summary"], strict=True):
         difference = row["bound"] - row["exact log p"] + row["gap"]
         assert difference == pytest.approx(0, abs=1e-4)
         assert (line["start"], line["n"]) == (row["start"], 1)

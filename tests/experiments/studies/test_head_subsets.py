@@ -45,9 +45,9 @@ def test_rankings_lose_nats(tiny_run: Path, tmp_path: Path) -> None:
 
 
 def test_sets_pairs_and_inclusion_of_every_attention_type(tiny_run: Path, tmp_path: Path) -> None:
-    found = call("sets", tiny_run, tmp_path / "sets.json", "--resamples=1")
-    assert len(found["structures"]) == 3
-    assert found["pairs"]
+    answer = call("sets", tiny_run, tmp_path / "sets.json", "--resamples=1")
+    assert len(answer["structures"]) == 3
+    assert answer["pairs"]
     rows = call("inclusion", tiny_run, tmp_path / "inclusion.json")["rows"]
     assert {row["tau"] for row in rows} == {1.0, 10.0, 100.0, 1000.0}
     assert all((tmp_path / f"{name}.png").exists() for name in ("sets", "inclusion"))

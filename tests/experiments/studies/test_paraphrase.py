@@ -39,7 +39,7 @@ def task(tmp_path: Path) -> list[str]:
     for part in (transformers.BertModel(config), tokenizer):
         part.save_pretrained(tmp_path / "network")
     places = {"network": "network", "english": "en", "german": "de", "out": "out"}
-    return [f"--{name}={tmp_path / place}" for name, place in places.items()]
+    return [f"--{name}={tmp_path / index}" for name, index in places.items()]
 
 
 def test_every_table_and_the_picture_are_written(task: list[str], tmp_path: Path) -> None:
@@ -106,24 +106,24 @@ def test_maps_are_kept_where_gates_fail(
 
     monkeypatch.setattr(measures, "learn_gates", fail)
     words = ["--test=4", "--steps=1", "--questions=3", "--alone=1", "--keep_heads=2", "--prices=.1"]
-    for wrong, said in (
+    for wrong, text in (
         ("gate_heads=6", "gate_heads must lie in 0 ... 5"),
         ("prior_scale=0", "prior_scale must be positive, got 0.0"),
     ):
         refused = inside("paraphrase.py", *task, *words, f"--{wrong}").stderr
-        assert refused.startswith(f"paraphrase.py: error: {said}")
+        assert refused.startswith(f"paraphrase.py: error: {text}")
         assert not (tmp_path / "out" / "noise.csv").exists()
     words.append("--gate_heads=2")
     assert inside("paraphrase.py", *task, *words).stderr == "paraphrase.py: error: no gate\n"
-    known = pd.read_csv(tmp_path / "out" / "heads.csv")
-    assert {"noise 0.1", "alone", "gradient"} < set(known)
+    expected = pd.read_csv(tmp_path / "out" / "heads.csv")
+    assert {"noise 0.1", "alone", "gradient"} < set(expected)
 
 
 def test_a_network_that_is_no_encoder_costs_one_line(task: list[str], tmp_path: Path) -> None:
     config = transformers.GPT2Config(vocab_size=20, n_embd=6, n_layer=1, n_head=3)
     transformers.GPT2Model(config).save_pretrained(tmp_path / "network")
-    said = "network must be an encoder alone, as BERT is, got blocks of decoder-self"
-    assert_refused("paraphrase.py", *task, "--test=4", "--keep_heads=2", says=said)
+    message = "network must be an encoder alone, as BERT is, got blocks of decoder-self"
+    assert_refused("paraphrase.py", *task, "--test=4", "--keep_heads=2", says=message)
 
 
 def test_a_pair_is_of_sentences_that_share_a_translation_in_other_words() -> None:
@@ -137,7 +137,7 @@ def test_a_pair_is_of_sentences_that_share_a_translation_in_other_words() -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--prices=0"], "prices must be positive numbers"),
         (["--keep_heads=4,4"], "keep_heads must differ"),
@@ -148,13 +148,13 @@ def test_a_pair_is_of_sentences_that_share_a_translation_in_other_words() -> Non
         (["--network=nowhere"], "no folder of a network: nowhere has no config.json"),
     ],
 )
-def test_a_mistake_costs_one_line(task: list[str], words: list[str], said: str) -> None:
-    assert_refused("paraphrase.py", *task, "--test=4", *words, says=said)
+def test_a_mistake_costs_one_line(task: list[str], words: list[str], message: str) -> None:
+    assert_refused("paraphrase.py", *task, "--test=4", *words, says=message)
 
 
 def test_a_package_that_is_not_there_costs_one_line(
     task: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    said = "needs transformers: pip install 'latentheads[transformers]'"
-    assert_refused("paraphrase.py", *task, "--test=4", says=said)
+    message = "needs transformers: pip install 'latentheads[transformers]'"
+    assert_refused("paraphrase.py", *task, "--test=4", says=message)

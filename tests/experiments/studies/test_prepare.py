@@ -49,7 +49,7 @@ def _speak_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("words", "."), "unknown corpus 'words': choose from digits, "),
         (("digits", ".", "."), "digits is made of one source, got 2"),
@@ -57,5 +57,5 @@ def _speak_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("spoken-multi30k", ".", "--sentences", "0"), "sentences must be at least 1, got 0"),
     ],
 )
-def test_what_cannot_be_prepared_is_refused(words: tuple[str, ...], said: str) -> None:
-    assert_refused("prepare.py", *words, says=said)
+def test_what_cannot_be_prepared_is_refused(words: tuple[str, ...], message: str) -> None:
+    assert_refused("prepare.py", *words, says=message)

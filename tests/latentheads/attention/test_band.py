@@ -26,8 +26,8 @@ def pairs_of(band: Band, queries: int, keys: int) -> Tensor:
 @every_length
 def test_products_are_those_of_all_pairs(band: Band, length: int) -> None:
     q, k = torch.randn(2, 3, length, 5), torch.randn(2, 3, length, 5)
-    found = band.to_dense(band.products(q, k))
-    assert torch.allclose(found, q @ k.mT * pairs_of(band, length, length), atol=1e-12)
+    dense = band.to_dense(band.products(q, k))
+    assert torch.allclose(dense, q @ k.mT * pairs_of(band, length, length), atol=1e-12)
 
 
 @every_band

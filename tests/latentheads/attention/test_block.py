@@ -55,8 +55,8 @@ class Summary(HeadBlock):
     ) -> tuple[Tensor, Tensor | None]:
         if not self.block.heads:
             return self.out.bias.expand(x.shape), below
-        said = self.read(x).unflatten(-1, (-1, SIZE)).transpose(-2, -3)
-        heads = self._sample_heads(HeadContext(said, None, reach.outputs(SIZE), self.block))
+        statement = self.read(x).unflatten(-1, (-1, SIZE)).transpose(-2, -3)
+        heads = self._sample_heads(HeadContext(statement, None, reach.outputs(SIZE), self.block))
         return self.out(heads.transpose(-2, -3).flatten(-2)), below
 
     def cache(self) -> BlockCache:
@@ -84,13 +84,13 @@ def test_every_guide_has_a_posterior_of_it_and_its_divergence_is_told(
 ) -> None:
     model = summing()
     guide = attach(form, model)
-    found = terms(model, guide, batch)
-    assert list(found.kl) == ["decoder.0.self.summary", "decoder.1.self.logits"]
+    bound_terms = terms(model, guide, batch)
+    assert list(bound_terms.kl) == ["decoder.0.self.summary", "decoder.1.self.logits"]
     tied = form == "tied"
-    assert found.how["decoder.0.self.summary"] == ("tied" if tied else "analytic")
-    assert (found.kl["decoder.0.self.summary"] > 0).all() != tied
+    assert bound_terms.how["decoder.0.self.summary"] == ("tied" if tied else "analytic")
+    assert (bound_terms.kl["decoder.0.self.summary"] > 0).all() != tied
     report = evaluate(model, guide, [batch], samples=2)
-    assert set(report.kl_by_site) == set(found.kl)
+    assert set(report.kl_by_site) == set(bound_terms.kl)
     model.train()
     loss = Head_ELBO(analytic=True)(model, guide)(batch)
     loss.backward()

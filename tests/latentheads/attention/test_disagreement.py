@@ -31,23 +31,23 @@ def test_the_agreement_is_the_mean_product_of_all_pairs(diagonal: bool) -> None:
 @pytest.mark.parametrize("diagonal", [True, False])
 def test_heads_that_are_silent_agree_with_nobody(diagonal: bool) -> None:
     x, speaking = torch.randn(2, 4, 5, 7), torch.tensor([[True, False, True, True], [False] * 4])
-    found = agreement(x, diagonal, speaking)
-    torch.testing.assert_close(found[0], agreement(x[:1, speaking[0]], diagonal)[0])
-    assert not found[1].any()
+    agreements = agreement(x, diagonal, speaking)
+    torch.testing.assert_close(agreements[0], agreement(x[:1, speaking[0]], diagonal)[0])
+    assert not agreements[1].any()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("diagonal", [True, False])
 def test_a_block_is_compared_token_by_token(kind: str, diagonal: bool) -> None:
-    known = context()
+    head_context = context()
     values = torch.randn(2, HEADS, 7, 3)
     term = Disagreement((kind,), diagonal=diagonal)
-    found = term.agreement_of_block(known.scores, values, known.mask)
-    weights = torch.softmax(known.scores + known.mask.bias, -1)
+    agreements = term.agreement_of_block(head_context.scores, values, head_context.mask)
+    weights = torch.softmax(head_context.scores + head_context.mask.bias, -1)
     of_kind = {"subspace": values, "position": weights, "output": weights @ values}[kind]
     side = -2 if kind == "subspace" else -1
     for sentence in range(2):
-        counted = known.mask.latent[sentence].amax(side).nonzero().flatten().tolist()
+        counted = head_context.mask.latent[sentence].amax(side).nonzero().flatten().tolist()
         total = 0.0
         for token in counted:
             vectors = [of_kind[sentence, head, token] for head in range(HEADS)]
@@ -60,8 +60,8 @@ def test_a_block_is_compared_token_by_token(kind: str, diagonal: bool) -> None:
                 if diagonal or i != j
             ]
             total += sum(products) / len(products)
-        assert float(found[sentence]) == pytest.approx(total / len(counted))
-    assert len(counted) < known.scores.shape[side + 1 if side == -2 else -2]
+        assert float(agreements[sentence]) == pytest.approx(total / len(counted))
+    assert len(counted) < head_context.scores.shape[side + 1 if side == -2 else -2]
 
 
 def made(**options: object) -> Disagreement:
@@ -85,11 +85,11 @@ def test_the_loss_grows_by_the_agreement_a_token_and_block(
         losses.append(Head_ELBO().loss(model, reader, batch))
     model.disagreement = None
     torch.manual_seed(3)
-    with made().record_agreement(model) as found:
+    with made().record_agreement(model) as recorded:
         reader(batch)
     tokens = batch.target_valid[:, unscored:].sum(-1)
-    assert len(found) == len(model.blocks)
-    expected = sum(float((0.7 * tokens * value.detach()).sum()) for value in found.values())
+    assert len(recorded) == len(model.blocks)
+    expected = sum(float((0.7 * tokens * value.detach()).sum()) for value in recorded.values())
     assert losses[1] - losses[0] == pytest.approx(expected)
 
 
@@ -130,9 +130,9 @@ def trained_with(term: Disagreement | None) -> HeadModel:
 
 
 def likeness(model: HeadModel, term: Disagreement) -> float:
-    with term.record_agreement(model) as found, torch.no_grad():
+    with term.record_agreement(model) as recorded, torch.no_grad():
         model.states(small_batch())
-    return float(sum(value.mean() for value in found.values()))
+    return float(sum(value.mean() for value in recorded.values()))
 
 
 def test_training_with_it_makes_heads_differ() -> None:
@@ -143,13 +143,13 @@ def test_training_with_it_makes_heads_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"kinds": ()}, "kinds must name one or more of subspace, position, output"),
         ({"kinds": ("outputs",)}, "kinds must be of subspace, position, output; got 'outputs'"),
         ({"attention_types": ("self",)}, "attention_types must be of encoder-self"),
     ],
 )
-def test_a_wrong_option_is_named(options: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_wrong_option_is_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         made(**options)

@@ -70,10 +70,10 @@ def test_initial_weights_have_the_reference_law() -> None:
 def test_logits_are_drawn_at_a_site_and_handed_up() -> None:
     block = LatentAttention(BLOCK, WIDTH, Gaussian(Identity(), HeadScale(HEADS)))
     x = torch.randn(2, QUERIES, WIDTH)
-    with poutine.trace() as found:
+    with poutine.trace() as trace:
         _, logits = block(x, None, everything(QUERIES, QUERIES))
-    assert list(found.trace.nodes) == ["decoder.0.self.logits"]
-    site = found.trace.nodes["decoder.0.self.logits"]
+    assert list(trace.trace.nodes) == ["decoder.0.self.logits"]
+    site = trace.trace.nodes["decoder.0.self.logits"]
     assert logits is site["value"]
     assert torch.equal(site["fn"].location, site["fn"].context.scores)
 

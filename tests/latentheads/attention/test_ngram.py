@@ -109,16 +109,25 @@ def test_every_ngram_of_a_latent_chain_has_a_site(kind: str, choice: str, batch:
 
 def test_the_prior_is_noise_around_what_a_head_computes(batch: Batch) -> None:
     model = noisy("language-model")
-    found = poutine.trace(model).get_trace(batch).nodes["decoder.0.self.outputs"]
+    decoder_0_self_outputs = poutine.trace(model).get_trace(batch).nodes["decoder.0.self.outputs"]
     module = model.decoder.layers[0].inner
     x, reach = model.embedding(batch.decoder_input), model.attention_mask(batch.target_latent)
-    assert torch.equal(found["fn"].location, module._compute_heads(x, reach, None, None))
-    law = Normal(found["fn"].location, NOISE)
-    each = law.log_prob(found["value"]).sum((-3, -1))
-    expected = (each * batch.target_valid).sum(-1)
-    assert torch.allclose(found["fn"].log_prob(found["value"]), expected, atol=1e-12)
-    states = module.out(found["value"].transpose(-2, -3).flatten(-2))
-    assert torch.equal(poutine.condition(module, {found["name"]: found["value"]})(x, reach), states)
+    assert torch.equal(
+        decoder_0_self_outputs["fn"].location, module._compute_heads(x, reach, None, None)
+    )
+    normal = Normal(decoder_0_self_outputs["fn"].location, NOISE)
+    total = normal.log_prob(decoder_0_self_outputs["value"]).sum((-3, -1))
+    expected = (total * batch.target_valid).sum(-1)
+    assert torch.allclose(
+        decoder_0_self_outputs["fn"].log_prob(decoder_0_self_outputs["value"]), expected, atol=1e-12
+    )
+    states = module.out(decoder_0_self_outputs["value"].transpose(-2, -3).flatten(-2))
+    assert torch.equal(
+        poutine.condition(
+            module, {decoder_0_self_outputs["name"]: decoder_0_self_outputs["value"]}
+        )(x, reach),
+        states,
+    )
 
 
 @pairwise(kind=KINDS, choice=CHOICES, form=[form for form in FORMS if form != "tied"])
@@ -127,7 +136,7 @@ def test_the_divergence_is_that_of_the_textbook(
 ) -> None:
     model = noisy(kind, choice, options={"learned_scale": True})
     guide = attach(form, model)
-    found = terms(model, guide, batch)
+    bound_terms = terms(model, guide, batch)
     for module in ngrams(model):
         family, site = guide.families[module.block.key], guide.trace.nodes[module.site]
         q, p = site["fn"], site["infer"]["prior"]
@@ -139,9 +148,9 @@ def test_the_divergence_is_that_of_the_textbook(
         textbook = torch.distributions.kl_divergence(*laws)
         real = batch.target_valid if "decoder" in module.site else batch.source_valid
         expected = (textbook.sum((-3, -1)) * real).sum(-1)
-        assert torch.allclose(found.kl[module.site], expected, atol=1e-10)
-        assert found.how[module.site] == "analytic"
-        assert (found.kl[module.site] > 0).all()
+        assert torch.allclose(bound_terms.kl[module.site], expected, atol=1e-10)
+        assert bound_terms.how[module.site] == "analytic"
+        assert (bound_terms.kl[module.site] > 0).all()
 
 
 @every_kind
@@ -150,10 +159,12 @@ def test_tied_costs_nothing_and_a_guide_starts_at_the_prior(
     kind: str, choice: str, batch: Batch
 ) -> None:
     model = noisy(kind, choice)
-    found = terms(model, FORMS["tied"](model).double().eval(), batch)
+    bound_terms = terms(model, FORMS["tied"](model).double().eval(), batch)
     sites = [module.site for module in ngrams(model)]
-    assert all(found.how[site] == "tied" and (found.kl[site] == 0).all() for site in sites)
-    assert (found.log_ratio == 0).all()
+    assert all(
+        bound_terms.how[site] == "tied" and (bound_terms.kl[site] == 0).all() for site in sites
+    )
+    assert (bound_terms.log_ratio == 0).all()
     if choice == "ngram":
         started = terms(model, FORMS["cascaded"](model).double().eval(), batch)
         assert all((started.kl[site].abs() < 1e-12).all() for site in sites)
@@ -165,13 +176,13 @@ def test_padding_carries_no_latent(
 ) -> None:
     model = noisy(kind, choice)
     guide = attach(form, model)
-    found = []
+    bound_terms = []
     for one in (batch, padded(batch, 2, 3)):
         tape.rewind()
-        found.append(terms(model, guide, one))
-    for name, kl in found[0].kl.items():
-        assert torch.allclose(kl, found[1].kl[name], atol=1e-10)
-    assert torch.allclose(found[0].log_weight, found[1].log_weight, atol=1e-10)
+        bound_terms.append(terms(model, guide, one))
+    for name, kl in bound_terms[0].kl.items():
+        assert torch.allclose(kl, bound_terms[1].kl[name], atol=1e-10)
+    assert torch.allclose(bound_terms[0].log_weight, bound_terms[1].log_weight, atol=1e-10)
 
 
 @pairwise(kind=KINDS, form=[form for form in FORMS if form != "tied"], choice=["ngram", "mixed"])
@@ -180,7 +191,7 @@ def test_a_context_is_drawn_from_the_prior_and_costs_nothing(
 ) -> None:
     model, behind = noisy(kind, choice), fed_twice(batch)
     guide = attach(form, model)
-    found = terms(model, guide, behind)
+    bound_terms = terms(model, guide, behind)
     sites = [name for name, node in guide.trace.nodes.items() if "prior" in node["infer"]]
     for module in (m for m in ngrams(model) if "decoder" in m.site):
         node = guide.trace.nodes[module.site]
@@ -194,8 +205,8 @@ def test_a_context_is_drawn_from_the_prior_and_costs_nothing(
         elsewhere[:, :, :2] += 1
         assert torch.allclose(q.log_prob(elsewhere), q.log_prob(value), atol=1e-10)
         counted = Normal(q.location, q.scale), Normal(p.location, NOISE)
-        each = torch.distributions.kl_divergence(*counted).sum((-3, -1)) * behind.target_latent
-        assert torch.allclose(found.kl[module.site], each.sum(-1), atol=1e-10)
+        tensor = torch.distributions.kl_divergence(*counted).sum((-3, -1)) * behind.target_latent
+        assert torch.allclose(bound_terms.kl[module.site], tensor.sum(-1), atol=1e-10)
 
 
 @every_form
@@ -213,7 +224,7 @@ def test_more_draws_make_a_tighter_bound(form: str, batch: Batch) -> None:
 def test_importance_weights_are_those_of_the_joint(batch: Batch) -> None:
     model = noisy("language-model", "mixed")
     guide = attach("cascaded", model)
-    found = terms(model, guide, batch)
+    bound_terms = terms(model, guide, batch)
     nodes = guide.trace.nodes
     sites = [name for name in nodes if name.endswith((".outputs", ".logits"))]
     ratios = [
@@ -222,7 +233,9 @@ def test_importance_weights_are_those_of_the_joint(batch: Batch) -> None:
         for s in sites
     ]
     assert len(sites) == 3
-    assert torch.allclose(found.log_weight, found.log_likelihood + sum(ratios), atol=1e-10)
+    assert torch.allclose(
+        bound_terms.log_weight, bound_terms.log_likelihood + sum(ratios), atol=1e-10
+    )
 
 
 def test_locations_of_a_strict_product_depend_on_no_draw(batch: Batch) -> None:
@@ -299,10 +312,10 @@ def test_token_by_token_is_the_whole(
 
 def test_hypotheses_share_a_sentence_and_not_its_draws(batch: Batch) -> None:
     model = noisy("language-model", "ngram")
-    with poutine.trace() as found:
+    with poutine.trace() as trace:
         state = model.begin(batch)
         model.step(torch.full((3, 2, 1), BOS), state)
-    value = found.trace.nodes["decoder.0.self.outputs"]["value"]
+    value = trace.trace.nodes["decoder.0.self.outputs"]["value"]
     assert value.shape == (3, 2, HEADS, 1, SIZE)
     assert not torch.equal(value[:, 0], value[:, 1])
 
@@ -310,11 +323,11 @@ def test_hypotheses_share_a_sentence_and_not_its_draws(batch: Batch) -> None:
 def test_what_heads_say_is_drawn_in_float32_at_least(batch: Batch) -> None:
     module = noisy("language-model").decoder.layers[0].inner.bfloat16()
     x = torch.randn(3, 4, 6, dtype=torch.bfloat16)
-    with poutine.trace() as found:
-        said = module(x, AttentionMask(batch.target_latent))
-    node = found.trace.nodes["decoder.0.self.outputs"]
+    with poutine.trace() as trace:
+        output = module(x, AttentionMask(batch.target_latent))
+    node = trace.trace.nodes["decoder.0.self.outputs"]
     assert node["fn"].context.scores.dtype == node["value"].dtype == torch.float32
-    assert said.dtype == torch.bfloat16
+    assert output.dtype == torch.bfloat16
 
 
 # Gated.
@@ -334,11 +347,11 @@ def gated(
 
 def made_with(kind: str, selector: Any, network: Any, prior: str = "independent") -> Any:
     """A model that selects its heads, or gates them."""
-    law = make_prior(prior)
+    logit_prior = make_prior(prior)
     if kind == "translation":
-        model: Any = Translation(11, 13, network, latents=[Logits(law), selector])
+        model: Any = Translation(11, 13, network, latents=[Logits(logit_prior), selector])
     else:
-        model = LanguageModel(13, network, latents=[Logits(law), selector])
+        model = LanguageModel(13, network, latents=[Logits(logit_prior), selector])
     return jiggle(model, 0.1).double().eval()
 
 
@@ -358,17 +371,17 @@ def spread(model: Any, form: str = "tied") -> Any:
 def test_every_head_has_one_gate_that_is_counted_once(kind: str, choice: str, batch: Batch) -> None:
     model = gated(kind, choice)
     guide = spread(model, "cascaded")
-    found = terms(model, guide, batch)
+    bound_terms = terms(model, guide, batch)
     sites = {f"{name}.selection": len(heads) for name, heads in all_heads(model).items()}
-    assert set(found.shared_kl) == set(sites)
+    assert set(bound_terms.shared_kl) == set(sites)
     for site, heads in sites.items():
         family = guide.selections[site.removesuffix(".selection").replace(".", "_")]
         assert family.logits.shape == (1, heads)
         q = family().open
         expected = (q * (2 * q).log() + (1 - q) * (2 - 2 * q).log()).sum()
-        assert float(found.shared_kl[site]) == pytest.approx(float(expected.detach()))
-    total = found.elbo.sum() - sum(kl.sum() for kl in found.shared_kl.values())
-    assert torch.allclose(found.bound, total)
+        assert float(bound_terms.shared_kl[site]) == pytest.approx(float(expected.detach()))
+    total = bound_terms.elbo.sum() - sum(kl.sum() for kl in bound_terms.shared_kl.values())
+    assert torch.allclose(bound_terms.bound, total)
 
 
 def test_the_penalty_is_one_for_all_blocks(batch: Batch) -> None:
@@ -400,8 +413,8 @@ def test_a_gate_multiplies_what_its_head_says(batch: Batch) -> None:
     heads = module._compute_heads(x, reach, None, None) * value[:, None, None]
     expected = module.out(heads.transpose(-2, -3).flatten(-2))
     with PlugIn(), WithSelection(guide):
-        found = module(x, reach, None, model.select_heads(batch)["decoder.0.self"])
-    assert torch.allclose(found, expected, atol=1e-12)
+        output = module(x, reach, None, model.select_heads(batch)["decoder.0.self"])
+    assert torch.allclose(output, expected, atol=1e-12)
     assert 0 < float(value[-1]) < 1
 
 
@@ -409,26 +422,29 @@ def test_heads_behind_closed_gates_are_not_compared(batch: Batch) -> None:
     model = gated("language-model", heads=4)
     guide, term = spread(model), Disagreement(("output",), diagonal=False)
     recording, record = Recording(model), term.record_agreement(model)
-    with PlugIn(), WithSelection(guide), recording as heads, record as found:
+    with PlugIn(), WithSelection(guide), recording as heads, record as computed_record:
         model.states(batch)
-    said = normalize(heads["decoder.0.self"].outputs[:, 1:], dim=-1)
-    each = agreement(said, diagonal=False) * batch.target_valid
-    expected = each.sum(-1) / batch.target_valid.sum(-1)
-    assert torch.allclose(found["decoder.0.self"], expected, atol=1e-12)
+    statement = normalize(heads["decoder.0.self"].outputs[:, 1:], dim=-1)
+    tensor = agreement(statement, diagonal=False) * batch.target_valid
+    expected = tensor.sum(-1) / batch.target_valid.sum(-1)
+    assert torch.allclose(computed_record["decoder.0.self"], expected, atol=1e-12)
 
 
 @pairwise(
-    kind=KINDS, choice=CHOICES, law=[("independent", 0.0), ("independent", NOISE), ("delta", 0.0)]
+    kind=KINDS, choice=CHOICES, lines=[("independent", 0.0), ("independent", NOISE), ("delta", 0.0)]
 )
 def test_closed_gates_are_removed_with_equal_outputs(
-    kind: str, choice: str, law: tuple[str, float], batch: Batch
+    kind: str, choice: str, lines: tuple[str, float], batch: Batch
 ) -> None:
-    prior, noise = law
+    prior, noise = lines
     model = gated(kind, choice, prior=prior, ngram_noise=noise)
     guide = spread(model, "cascaded")
     small, cut = copy.deepcopy((model, guide))
     laws = fold_selection(small, cut)
-    kept = {name: law.mode[0].nonzero().flatten().tolist() for name, law in laws.items()}
+    kept = {
+        name: distribution.mode[0].nonzero().flatten().tolist()
+        for name, distribution in laws.items()
+    }
     remove_heads(small, kept, cut)
     assert all_heads(small).keys() == all_heads(model).keys()
     assert all(len(h) == len(all_heads(model)[n]) - 1 for n, h in all_heads(small).items())
@@ -448,19 +464,19 @@ def test_behind_closed_gates_it_says_the_bias(kind: str, batch: Batch) -> None:
     model = build(kind, **NGRAMS).eval()
     module = model.decoder.layers[0].inner
     x, reach = torch.randn(3, 4, 6), model.attention_mask(batch.target_latent)
-    found = module(x, reach, choice=Choice(torch.zeros(HEADS)))
-    assert torch.allclose(found, module.out.bias)
+    output = module(x, reach, choice=Choice(torch.zeros(HEADS)))
+    assert torch.allclose(output, module.out.bias)
     assert not torch.allclose(module(x, reach), module.out.bias)
 
 
 # Chosen.
 
 
-@pairwise(kind=KINDS, choice=CHOICES, law=STRATEGIES)
+@pairwise(kind=KINDS, choice=CHOICES, strategy=STRATEGIES)
 def test_candidates_fill_the_places_of_every_task(
-    kind: str, choice: str, law: Strategy, batch: Batch
+    kind: str, choice: str, strategy: Strategy, batch: Batch
 ) -> None:
-    selector = make_selector(law, HEADS, 2 * HEADS, CHAIN[kind][:2], 2, 2)
+    selector = make_selector(strategy, HEADS, 2 * HEADS, CHAIN[kind][:2], 2, 2)
     model = made_with(kind, selector, sizes(**CHOICES[choice]))
     guide = FORMS["tied"](model).double().eval()
     own = torch.tensor([0, 1, 1])
@@ -472,24 +488,24 @@ def test_candidates_fill_the_places_of_every_task(
             one = replace(batch, source_task=tasks, target_task=tasks, one_task=True)
             alone = plug_in_log_likelihood(model, one, guide)
             assert torch.allclose(alone[row], together[row], atol=1e-10)
-    found = terms(model, guide, several)
+    bound_terms = terms(model, guide, several)
     selecting = {module.block.name for module in model.selecting_blocks}
     assert {module.block.name for module in ngrams(model)} <= selecting
-    expected = set() if law == "static" else {f"{name}.selection" for name in selecting}
-    assert set(found.shared_kl) == expected
+    expected = set() if strategy == "static" else {f"{name}.selection" for name in selecting}
+    assert set(bound_terms.shared_kl) == expected
 
 
 @pytest.mark.parametrize("form", ["mean-field", "cascaded"])
-@pytest.mark.parametrize("law", STRATEGIES)
-def test_what_chosen_candidates_say_is_drawn(form: str, law: Strategy, batch: Batch) -> None:
-    selector = make_selector(law, HEADS, 2 * HEADS, ATTENTION_TYPES[:2])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_chosen_candidates_say_is_drawn(form: str, strategy: Strategy, batch: Batch) -> None:
+    selector = make_selector(strategy, HEADS, 2 * HEADS, ATTENTION_TYPES[:2])
     model = made_with("translation", selector, sizes(**CHOICES["slices"], ngram_noise=NOISE))
-    found = terms(model, attach(form, model), batch)
-    places = 2 * HEADS if law == "bernoulli" else HEADS
+    bound_terms = terms(model, attach(form, model), batch)
+    places = 2 * HEADS if strategy == "bernoulli" else HEADS
     for module in ngrams(model):
         assert module.block.heads == places
-        assert (found.kl[module.site] > 0).all()
-    assert found.elbo.isfinite().all()
+        assert (bound_terms.kl[module.site] > 0).all()
+    assert bound_terms.elbo.isfinite().all()
 
 
 def test_a_chosen_candidate_reads_the_slice_of_its_place(batch: Batch) -> None:
@@ -503,8 +519,8 @@ def test_a_chosen_candidate_reads_the_slice_of_its_place(batch: Batch) -> None:
         tensor.copy_(picked)
     value = torch.zeros(1, 6).index_fill(1, chosen, 1.0)
     drawn = {f"decoder.{layer}.self.selection": value for layer in range(2)}
-    found = model.states(batch, model.select_heads(batch, drawn))
-    assert torch.allclose(found, plain.states(batch), atol=1e-12)
+    states = model.states(batch, model.select_heads(batch, drawn))
+    assert torch.allclose(states, plain.states(batch), atol=1e-12)
 
 
 def test_a_selection_of_other_numbers_of_heads_is_refused() -> None:
@@ -543,9 +559,11 @@ def test_removal_equals_silence(
     model = build(kind, prior, ngram_context=context, **CHOICES[choice]).eval()
     small, reference = copy.deepcopy(model), silenced(model)
     remove_heads(small, kept_of(model, KEPT))
-    found = plug_in_log_likelihood(small, batch)
-    assert torch.allclose(found, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12)
-    assert not torch.allclose(found, plug_in_log_likelihood(model, batch), atol=1e-6)
+    log_likelihoods = plug_in_log_likelihood(small, batch)
+    assert torch.allclose(
+        log_likelihoods, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12
+    )
+    assert not torch.allclose(log_likelihoods, plug_in_log_likelihood(model, batch), atol=1e-6)
     sizes_of = [sum(p.numel() for p in network.parameters()) for network in (small, model)]
     assert sizes_of[0] < sizes_of[1]
     one, other = (beam_search(m, batch, beam=2, max_tokens=6) for m in (small, reference))
@@ -578,14 +596,14 @@ def test_scales_and_moves_go_with_their_heads(form: str, choice: str, batch: Bat
     guide = attach(form, model)
     small, cut = copy.deepcopy((model, guide))
     remove_heads(small, kept_of(model, KEPT), cut)
-    found = terms(small, cut, batch)
-    assert {m.site for m in small.latent_outputs} <= set(found.kl)
-    assert found.elbo.isfinite().all()
+    bound_terms = terms(small, cut, batch)
+    assert {m.site for m in small.latent_outputs} <= set(bound_terms.kl)
+    assert bound_terms.elbo.isfinite().all()
     for module in ngrams(model):
         heads = KEPT.get(module.block.name, [0, 1, 2])
         rest = next(m for m in ngrams(small) if m.block.name == module.block.name)
         assert (rest.prior is None) == (not heads)
-        assert (module.site in found.kl) == bool(heads)
+        assert (module.site in bound_terms.kl) == bool(heads)
         if not heads:
             assert module.block.key not in getattr(cut, "families", {})
         elif form != "tied":
@@ -647,8 +665,8 @@ def test_the_smaller_network_is_saved_and_rebuilt(
 @every_choice
 def test_importance_is_the_gradient_of_a_mask(kind: str, choice: str, batch: Batch) -> None:
     model = noisy(kind, choice)
-    found = gradient_importance(model, [batch], normalise=False)
-    assert found.keys() == all_heads(model).keys()
+    importances = gradient_importance(model, [batch], normalise=False)
+    assert importances.keys() == all_heads(model).keys()
     module = ngrams(model)[0]
     expected = torch.zeros(HEADS)
     for sentence in range(3):
@@ -662,15 +680,15 @@ def test_importance_is_the_gradient_of_a_mask(kind: str, choice: str, batch: Bat
         loss = -plug_in_log_likelihood(model, batch)[sentence]
         expected += torch.autograd.grad(loss, mask)[0].abs() / 3
         handle.remove()
-    assert torch.allclose(found[module.block.name], expected, atol=1e-10)
+    assert torch.allclose(importances[module.block.name], expected, atol=1e-10)
 
 
 def test_a_recording_tells_what_was_said(batch: Batch) -> None:
     model = noisy(choice="mixed")
-    with Recording(model) as heads, poutine.trace() as found:
+    with Recording(model) as heads, poutine.trace() as trace:
         model.states(batch)
     site = "decoder.1.self.outputs"
-    assert torch.equal(heads[site].outputs, found.trace.nodes[site]["value"])
+    assert torch.equal(heads[site].outputs, trace.trace.nodes[site]["value"])
     names = [block.name for block in heads.attention_blocks]
     assert "decoder.1.self" in {block.name for block in heads.blocks} - set(names)
     with pytest.raises(ValueError, match=r"block 'decoder.1.self' has no weights"):
@@ -680,16 +698,16 @@ def test_a_recording_tells_what_was_said(batch: Batch) -> None:
 
 def test_similarity_takes_what_ngram_heads_say(batch: Batch) -> None:
     model = noisy(choice="mixed")
-    found = measure(model, [batch])
+    measures = measure(model, [batch])
     with Recording(model) as heads, PlugIn():
         model.states(batch)
-    said = heads["decoder.1.self"].outputs
-    unit = normalize(said, dim=-1)
-    each = torch.einsum("bitd,bjtd->bijt", unit, unit) * batch.target_valid[:, None, None]
-    expected = each.sum((0, -1)) / batch.target_valid.sum()
-    assert torch.allclose(found.cosine["decoder.1.self"], expected, atol=1e-12)
-    assert "decoder.1.self" not in found.entropy.keys() | found.confidence.keys()
-    assert "decoder.0.self" in found.entropy
+    outputs = heads["decoder.1.self"].outputs
+    unit = normalize(outputs, dim=-1)
+    tensor = torch.einsum("bitd,bjtd->bijt", unit, unit) * batch.target_valid[:, None, None]
+    expected = tensor.sum((0, -1)) / batch.target_valid.sum()
+    assert torch.allclose(measures.cosine["decoder.1.self"], expected, atol=1e-12)
+    assert "decoder.1.self" not in measures.entropy.keys() | measures.confidence.keys()
+    assert "decoder.0.self" in measures.entropy
     sites = divergence(model, [batch]).summed
     assert set(sites) == {block.site() for block in model.blocks}
 
@@ -697,12 +715,12 @@ def test_similarity_takes_what_ngram_heads_say(batch: Batch) -> None:
 def test_disagreement_takes_what_ngram_heads_say(batch: Batch) -> None:
     model = noisy("language-model")
     term = Disagreement(("output", "subspace"))
-    with term.record_agreement(model) as found, poutine.trace() as traced:
+    with term.record_agreement(model) as recorded, poutine.trace() as traced:
         model.states(batch)
-    said = traced.trace.nodes["decoder.0.self.outputs"]["value"]
-    each = agreement(normalize(said, dim=-1)) * batch.target_valid
-    expected = each.sum(-1) / batch.target_valid.sum(-1)
-    assert torch.allclose(found["decoder.0.self"], expected, atol=1e-12)
+    value = traced.trace.nodes["decoder.0.self.outputs"]["value"]
+    tensor = agreement(normalize(value, dim=-1)) * batch.target_valid
+    expected = tensor.sum(-1) / batch.target_valid.sum(-1)
+    assert torch.allclose(recorded["decoder.0.self"], expected, atol=1e-12)
     assert Disagreement(("position", "subspace")).blocks(model) == []
     model.disagreement = term
     nodes = poutine.trace(model.train()).get_trace(batch).nodes

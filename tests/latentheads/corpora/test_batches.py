@@ -33,8 +33,8 @@ def test_order_depends_on_seed_and_epoch_alone(part: Part) -> None:
 
 
 def test_padding_is_counted_on_both_sides(part: Part) -> None:
-    found = list(batches(part, 97, seed=3))
-    sides = [side for batch in found for side in (batch.target, batch.source)]
+    computed_batches = list(batches(part, 97, seed=3))
+    sides = [side for batch in computed_batches for side in (batch.target, batch.source)]
     held = sum(side.numel() for side in sides)
     empty = sum(int((side == PAD).sum()) for side in sides)
     assert padding_fraction(part, 97, 3) == pytest.approx(empty / held)
@@ -58,8 +58,8 @@ def test_sentences_of_equal_length_keep_their_order(lengths: list[int]) -> None:
 
 def test_a_batch_carries_its_sentences_and_the_size_of_the_corpus(part: Part) -> None:
     batch = next(iter(batches(part, 97, seed=1)))
-    for row, place in zip(batch.target.tolist(), batch.sentences.tolist(), strict=True):
-        expected = part.targets[place].tolist()
+    for row, sentence in zip(batch.target.tolist(), batch.sentences.tolist(), strict=True):
+        expected = part.targets[sentence].tolist()
         assert row[: len(expected)] == expected
     assert batch.size == 307
 
@@ -125,8 +125,8 @@ def test_blocks_that_are_taken_are_read_behind_the_token_that_stood_before_them(
 
 def test_the_first_blocks_have_windows_of_their_own() -> None:
     text = running(19, 7)
-    found = [batch.target[:, batch.context :] for batch in windows(text.first(2), 3, 99)]
-    scored = [token for rows in found for row in rows.tolist() for token in row]
+    targets = [batch.target[:, batch.context :] for batch in windows(text.first(2), 3, 99)]
+    scored = [token for rows in targets for row in rows.tolist() for token in row]
     assert scored == text.targets.tokens[:14].tolist()
 
 
@@ -140,7 +140,7 @@ def test_blocks_are_shuffled_without_losing_what_stands_before(part: Part) -> No
 
 def scored(part: Part, context: int, tokens: int) -> list[tuple[int, int]]:
     """Where each scored token stands, and how many stand before it in its window; in order."""
-    text, found = part.targets.tokens.tolist(), []
+    text, actual = part.targets.tokens.tolist(), []
     for batch in windows(part, context, tokens):
         assert batch.target.numel() <= max(tokens, part.block)
         assert (batch.target != PAD).all()
@@ -152,9 +152,9 @@ def scored(part: Part, context: int, tokens: int) -> list[tuple[int, int]]:
                 and before == (text[start - 1] if start else BOS)
             ]
             (start,) = places
-            found += [(start + place, place) for place in range(batch.context, len(row))]
+            actual += [(start + index, index) for index in range(batch.context, len(row))]
         assert batch.scored.tolist() == batch.target[:, batch.context :].tolist()
-    return found
+    return actual
 
 
 @pytest.mark.parametrize(("length", "block", "context"), TEXTS)
@@ -164,21 +164,25 @@ def test_windows_score_every_token_once_behind_enough_context(
 ) -> None:
     """A text of distinct tokens says of each window where it stands."""
     part = Part(Rows.in_blocks(np.arange(4, 4 + length, dtype=np.int32), block), None, block=block)
-    found = scored(part, context, tokens)
-    assert [place for place, _ in found] == list(range(length))
-    for place, before in found:
-        assert before == place if place < block else context <= before < block
+    computed_scored = scored(part, context, tokens)
+    assert [position for position, _ in computed_scored] == list(range(length))
+    for index, before in computed_scored:
+        assert before == index if index < block else context <= before < block
 
 
 @pytest.mark.parametrize("length", [4, 5, 10, 17])
 def test_windows_without_context_are_the_blocks(length: int) -> None:
     part = running(length, 5)
-    rows, places, found = part.targets, range(len(part.targets)), list(windows(part, 0, 11))
-    targets = [row.tolist() for batch in found for row in batch.target]
-    assert targets == [rows[place].tolist() for place in places]
-    before = [token for batch in found for token in batch.before.tolist()]
+    rows, places, computed_windows = (
+        part.targets,
+        range(len(part.targets)),
+        list(windows(part, 0, 11)),
+    )
+    targets = [row.tolist() for batch in computed_windows for row in batch.target]
+    assert targets == [rows[index].tolist() for index in places]
+    before = [token for batch in computed_windows for token in batch.before.tolist()]
     assert before == rows.previous_tokens(places).tolist()
-    assert {batch.context for batch in found} == {0}
+    assert {batch.context for batch in computed_windows} == {0}
 
 
 def test_a_window_for_every_token_is_possible() -> None:

@@ -23,8 +23,8 @@ def never() -> Corpus:
 
 
 def kept(folder: Path) -> Path:
-    (place,) = folder.iterdir()
-    return place
+    (path,) = folder.iterdir()
+    return path
 
 
 def alike(left: Corpus, right: Corpus) -> bool:
@@ -32,12 +32,12 @@ def alike(left: Corpus, right: Corpus) -> bool:
         parts = [corpus.train, corpus.valid, corpus.test]
         rows = [rows for p in parts for rows in (p.targets, p.sources) if rows is not None]
         arrays = [(a.dtype, a.tolist()) for r in rows for a in (r.tokens, r.ends)]
-        known = [
+        expected = [
             (list(p.references), list(p.alternatives), repr(p.true_log_probs), p.block, p.words)
             for p in parts
         ]
         sides = [side and side.to_json() for side in (corpus.target, corpus.source)]
-        return [corpus.name, arrays, known, sides]
+        return [corpus.name, arrays, expected, sides]
 
     return said(left) == said(right)
 
@@ -85,29 +85,29 @@ def test_keys_do_not_share_a_place(tmp_path: Path) -> None:
 
 
 def shorten(name: str, size: int) -> Callable[[Path], object]:
-    return lambda place: (place / name).write_bytes((place / name).read_bytes()[:size])
+    return lambda index: (index / name).write_bytes((index / name).read_bytes()[:size])
 
 
-def spoil(name: str, place: int) -> Callable[[Path], object]:
+def spoil(name: str, index: int) -> Callable[[Path], object]:
     """Changes a byte."""
 
     def change(folder: Path) -> None:
         data = bytearray((folder / name).read_bytes())
-        data[place] = ord("(")
+        data[index] = ord("(")
         (folder / name).write_bytes(data)
 
     return change
 
 
 def replace_array(name: str, array: np.ndarray) -> Callable[[Path], object]:
-    return lambda place: np.save(place / name, array)
+    return lambda index: np.save(index / name, array)
 
 
 def describe(**values: Any) -> Callable[[Path], object]:
-    def change(place: Path) -> None:
-        path = place / "corpus.json"
-        said = {**json.loads(path.read_text(encoding="utf-8")), **values}
-        path.write_text(json.dumps(said), encoding="utf-8")
+    def change(scratch: Path) -> None:
+        path = scratch / "corpus.json"
+        options = {**json.loads(path.read_text(encoding="utf-8")), **values}
+        path.write_text(json.dumps(options), encoding="utf-8")
 
     return change
 
@@ -123,9 +123,9 @@ ENDS = np.array([1, 2, 2 * 10**6])
         shorten("train.target.tokens.npy", 140),
         shorten("train.target.tokens.npy", 20),
         shorten("valid.source.ends.npy", 0),
-        *(spoil("valid.source.ends.npy", place) for place in (0, 8, 10, 30, 60)),
-        lambda place: (place / "test.source.ends.npy").unlink(),
-        lambda place: shutil.rmtree(place) or place.write_bytes(b"x"),
+        *(spoil("valid.source.ends.npy", index) for index in (0, 8, 10, 30, 60)),
+        lambda index: (index / "test.source.ends.npy").unlink(),
+        lambda index: shutil.rmtree(index) or index.write_bytes(b"x"),
         replace_array("test.target.tokens.npy", np.full(3, 10**6, np.int32)),
         replace_array("test.target.tokens.npy", np.zeros((3, 1), np.int32)),
         replace_array("test.target.tokens.npy", np.zeros(3)),
@@ -170,17 +170,17 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_work(tmp_path: Path)
 
 def test_what_a_killed_process_left_goes_when_it_is_old(tmp_path: Path) -> None:
     cached(tmp_path, "k", pets)
-    place = kept(tmp_path)
-    shutil.rmtree(place)
+    index = kept(tmp_path)
+    shutil.rmtree(index)
     old, young, other = (
-        place.parent / name for name in (f"{place.name}.a", f"{place.name}.b", "c")
+        index.parent / name for name in (f"{index.name}.a", f"{index.name}.b", "c")
     )
     for left in (old, young, other):
         (left / "whole").mkdir(parents=True)
     for left in (old, other):
         os.utime(left, (1e9, 1e9))
     cached(tmp_path, "k", pets)
-    assert {path.name for path in tmp_path.iterdir()} == {place.name, young.name, "c"}
+    assert {path.name for path in tmp_path.iterdir()} == {index.name, young.name, "c"}
 
 
 def test_another_process_may_be_first(tmp_path: Path) -> None:

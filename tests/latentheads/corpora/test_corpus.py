@@ -7,7 +7,7 @@ from tests.latentheads.corpora.texts import pets
 
 def test_the_first_sentences_keep_all_that_is_known_of_them() -> None:
     """A running text keeps what stands before them; else they are those that are taken."""
-    test = [(f"{place}", f"one {place}\tother {place}") for place in range(5)]
+    test = [(f"{index}", f"one {index}\tother {index}") for index in range(5)]
     part = pets(test=test, multiple_references=True).test
     some, taken = part.first(3), part.take(range(3))
     assert some.alternatives == taken.alternatives == [right.split("\t") for _, right in test[:3]]

@@ -42,12 +42,12 @@ def test_the_truth_of_a_sentence_with_an_unknown_word_is_not_known() -> None:
 
 def test_references_are_what_the_ids_say() -> None:
     corpus = sample_pairs(sentences=2003, held_out=5)
-    known = [place for place, row in enumerate(corpus.test.targets) if UNK not in row]
-    assert known
-    for place in known:
+    expected = [position for position, row in enumerate(corpus.test.targets) if UNK not in row]
+    assert expected
+    for index in expected:
         assert (
-            corpus.target.decode(corpus.test.targets[place].tolist())
-            == corpus.test.references[place]
+            corpus.target.decode(corpus.test.targets[index].tolist())
+            == corpus.test.references[index]
         )
 
 
@@ -66,8 +66,10 @@ def test_the_truth_of_a_language_model_mixes_the_domains() -> None:
     corpus = sample_text_corpus(sentences=2003, held_out=5)
     assert corpus.source is None
     for line, truth in zip(corpus.test.references, corpus.test.true_log_probs, strict=True):
-        known = log_p_sources(line.split()).values()
-        assert truth == pytest.approx(math.log(sum(math.exp(p) / 2 for p in known)), rel=1e-14)
+        given_log_p_sources = log_p_sources(line.split()).values()
+        assert truth == pytest.approx(
+            math.log(sum(math.exp(p) / 2 for p in given_log_p_sources)), rel=1e-14
+        )
 
 
 def test_an_empty_corpus_is_refused() -> None:
@@ -98,14 +100,14 @@ def test_links_of_every_direction_stand_behind_the_tag() -> None:
         for language in ("velu", "tamir", "korin")
     }
     by_target = {
-        language: {" ".join(s.target): s for s in found.values()}
-        for language, found in by_source.items()
+        language: {" ".join(s.target): s for s in result.values()}
+        for language, result in by_source.items()
     }
     part = drawn.test
     checked = set()
-    for place, (left, right) in enumerate(zip(part.sources, part.references, strict=True)):
-        task, words = drawn.tasks[part.task[place]], drawn.source.decode(left.tolist())
-        found = {(source - 1, target) for source, target in part.links[place]}
+    for index, (left, right) in enumerate(zip(part.sources, part.references, strict=True)):
+        task, words = drawn.tasks[part.task[index]], drawn.source.decode(left.tolist())
+        actual = {(source - 1, target) for source, target in part.links[index]}
         if "<unk>" in words:
             continue
         if task.source == "en":
@@ -116,8 +118,8 @@ def test_links_of_every_direction_stand_behind_the_tag() -> None:
             one = by_target[task.source][words]
             other = dict(by_source[task.target][" ".join(one.source)].alignment)
             wanted = {(b, other[a]) for a, b in one.alignment}
-        assert found == wanted
-        assert {target for _, target in found} == set(range(len(right.split())))
+        assert actual == wanted
+        assert {target for _, target in actual} == set(range(len(right.split())))
         checked.add(task.direction)
     assert len(checked) == 4
 
@@ -134,8 +136,8 @@ def test_sentences_of_the_grammar_are_of_their_task_and_none_is_tested_on_that_w
             domains[text[::-1]].add(sentence.domain)
     for name in PARTS:
         part = getattr(drawn, name)
-        for place, (left, right) in enumerate(pairs_of(drawn, part)):
-            task = drawn.tasks[part.task[place]]
+        for index, (left, right) in enumerate(pairs_of(drawn, part)):
+            task = drawn.tasks[part.task[index]]
             if "<unk>" in left or "<unk>" in right or "en" not in (task.source, task.target):
                 continue
             assert {"", *domains[left, right]} >= {task.domain}
@@ -148,34 +150,46 @@ def test_sentences_of_the_grammar_are_of_their_task_and_none_is_tested_on_that_w
 def test_the_truth_is_that_of_the_domain_where_the_model_may_know_it() -> None:
     text, sizes = "news:velu,talk:velu,news:tamir", [50, 50, 50]
     mixed = sample_tasks(mixture_of(text), sizes, 2)
-    told = sample_tasks(mixture_of(text, task_key="domain"), sizes, 2)
-    assert pairs_of(mixed, mixed.train) == pairs_of(told, told.train)
-    truths = [(part.true_log_probs, part.task) for part in (mixed.train, told.train)]
+    tasks = sample_tasks(mixture_of(text, task_key="domain"), sizes, 2)
+    assert pairs_of(mixed, mixed.train) == pairs_of(tasks, tasks.train)
+    truths = [(part.true_log_probs, part.task) for part in (mixed.train, tasks.train)]
     (one, task), (other, _) = truths
     assert [a for a, t in zip(one, task, strict=True) if t == 2] == [
         b for b, t in zip(other, task, strict=True) if t == 2
     ]
-    for place in range(2):
-        own = [(a, b) for a, b, t in zip(one, other, task, strict=True) if t == place]
+    for index in range(2):
+        own = [(a, b) for a, b, t in zip(one, other, task, strict=True) if t == index]
         assert any(a != b for a, b in own)
     assert sum(other) > sum(one)
 
 
 @pytest.mark.parametrize(
-    ("text", "known"),
+    ("text", "number"),
     [("velu,news:velu", 0), ("velu,news:velu,talk:velu", 3), ("velu,talk:tamir", 2)],
 )
-def test_the_truth_is_known_where_domains_are_mixed_equally(text: str, known: int) -> None:
+def test_the_truth_is_known_where_domains_are_mixed_equally(text: str, number: int) -> None:
     """Both domains mixed equally are no bound on a model that has seen more of one."""
     truth = sample_tasks(mixture_of(text), [5] * len(text.split(",")), 2).train.true_log_probs
-    assert sum(map(math.isfinite, truth)) == 5 * known
+    assert sum(map(math.isfinite, truth)) == 5 * number
 
 
 def test_the_truth_of_a_task_is_known_where_english_is_translated(drawn: Corpus) -> None:
     train = drawn.train
-    known = [train.take(train.indices_of_task(task)).true_log_probs for task in range(5)]
-    assert [all(map(math.isfinite, truth)) for truth in known] == [True, True, True, False, False]
-    assert [all(map(math.isnan, truth)) for truth in known] == [False, False, False, True, True]
+    true_log_probs = [train.take(train.indices_of_task(task)).true_log_probs for task in range(5)]
+    assert [all(map(math.isfinite, truth)) for truth in true_log_probs] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [all(map(math.isnan, truth)) for truth in true_log_probs] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,11 @@ def corpus(language: str = "velu", size: int = 500) -> tuple[Sentence, ...]:
 
 @cache
 def words() -> dict[str, list[Word]]:
-    found: dict[str, list[Word]] = {}
+    actual: dict[str, list[Word]] = {}
     for choice in LEXICON.values():
         for word in choice.options:
-            found.setdefault(word.form, []).append(word)
-    return found
+            actual.setdefault(word.form, []).append(word)
+    return actual
 
 
 def numbers(form: str) -> set[str]:
@@ -61,8 +61,8 @@ class Replay(Chooser):
     def __call__(self, choice: Choice[T], /) -> T:
         if len(choice.options) == 1:
             return choice.options[0]
-        place = len(self.made)
-        index = self.prefix[place] if place < len(self.prefix) else 0
+        size = len(self.made)
+        index = self.prefix[size] if size < len(self.prefix) else 0
         self.made.append((choice, index))
         return choice.options[index]
 
@@ -73,9 +73,9 @@ class Replay(Chooser):
     def deviations(self) -> Iterator[tuple[int, ...]]:
         """Prefixes that leave this run after its own prefix; together they reach every run."""
         taken = tuple(index for _, index in self.made)
-        for place in range(len(self.prefix), len(taken)):
-            for index in range(1, len(self.made[place][0].options)):
-                yield (*taken[:place], index)
+        for position in range(len(self.prefix), len(taken)):
+            for index in range(1, len(self.made[position][0].options)):
+                yield (*taken[:position], index)
 
 
 def outcomes(source: Words, language: str) -> Iterator[tuple[Words, Replay]]:
@@ -89,11 +89,11 @@ def outcomes(source: Words, language: str) -> Iterator[tuple[Words, Replay]]:
 
 def law_of(source: Words, language: str, domain: str) -> dict[Words, float]:
     """p(y | x, d) of every translation that has any, by going through all choices."""
-    law: dict[Words, float] = {}
+    distribution: dict[Words, float] = {}
     for target, replay in outcomes(source, language):
         if (p := replay.probability(domain)) > 0:
-            law[target] = law.get(target, 0.0) + p
-    return law
+            distribution[target] = distribution.get(target, 0.0) + p
+    return distribution
 
 
 def of_domain(domain: str, size: int, language: str = "velu", seed: int = 0) -> list[Sentence]:
@@ -109,7 +109,7 @@ def order(source: str, language: str) -> str:
     """The source words in the order of their usual translation."""
     _, alignment = rendered(source, language)
     places = sorted(alignment, key=lambda pair: pair[1])
-    return " ".join(split(source)[place] for place, _ in places)
+    return " ".join(split(source)[index] for index, _ in places)
 
 
 # The law of the sources
@@ -128,9 +128,9 @@ def test_every_source_has_exactly_one_tree() -> None:
 def test_the_tree_of_a_source_gives_back_its_probability() -> None:
     for seed in range(100):
         tree, source, log_probs = sample_tree(seed % len(DOMAINS), Random(seed))
-        again, known = parse(source)
+        again, expected = parse(source)
         assert again == tree
-        assert known == pytest.approx(log_probs, abs=1e-9)
+        assert expected == pytest.approx(log_probs, abs=1e-9)
 
 
 def test_p_of_a_short_source_is_its_product_by_hand() -> None:
@@ -151,12 +151,12 @@ def test_p_of_a_short_source_is_its_product_by_hand() -> None:
 
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_sampled_lengths_follow_their_generating_function(domain: str) -> None:
-    law = lengths("clause.0", DOMAINS.index(domain))
+    distribution = lengths("clause.0", DOMAINS.index(domain))
     drawn = of_domain(domain, 1200, seed=5)
-    kept, size = sum(law), len(drawn)
+    kept, size = sum(distribution), len(drawn)
     counts = Counter(len(s.source) for s in drawn)
     assert max(counts) <= MAX_WORDS
-    for length, mass in enumerate(law):
+    for length, mass in enumerate(distribution):
         p = mass / kept
         assert abs(counts[length] / size - p) <= 4 * math.sqrt(p * (1 - p) / size) + 1 / size
 
@@ -182,7 +182,7 @@ def test_what_the_grammar_does_not_generate_is_refused(source: str) -> None:
 
 def test_forms_belong_to_one_category_except_that_and_pronouns() -> None:
     shared = {
-        form for form, found in words().items() if len({(w.category, w.number) for w in found}) > 1
+        form for form, word in words().items() if len({(w.category, w.number) for w in word}) > 1
     }
     assert shared == {"the", "that"}
 
@@ -201,7 +201,7 @@ def test_forms_of_different_stems_differ(language: str) -> None:
         for paradigm in choice.options:
             for form in set(paradigm.values()) - {""}:
                 owners.setdefault(form, set()).add(id(paradigm))
-    assert all(len(found) == 1 for found in owners.values())
+    assert all(len(owner) == 1 for owner in owners.values())
 
 
 # The law of the translations
@@ -213,12 +213,12 @@ def test_targets_of_a_source_sum_to_one_and_have_their_enumerated_probability(
 ) -> None:
     for sentence in corpus(language)[:20]:
         laws = {domain: law_of(sentence.source, language, domain) for domain in DOMAINS}
-        for law in laws.values():
-            assert math.fsum(law.values()) == pytest.approx(1, abs=1e-12)
+        for distribution in laws.values():
+            assert math.fsum(distribution.values()) == pytest.approx(1, abs=1e-12)
         expected = laws[sentence.domain][sentence.target]
         assert math.exp(sentence.log_p_target) == pytest.approx(expected)
-        found = [target for target, _ in outcomes(sentence.source, language)]
-        assert len(set(found)) == len(found), "different choices give different targets"
+        targets = [target for target, _ in outcomes(sentence.source, language)]
+        assert len(set(targets)) == len(targets), "different choices give different targets"
 
 
 @every_language
@@ -297,13 +297,13 @@ def test_every_verb_has_one_subject_and_every_adjective_one_noun() -> None:
         categories = [words()[form][0].category for form in plain(sentence.source)]
         dependents = Counter((arc.relation, arc.dependent) for arc in sentence.arcs)
         heads = Counter((arc.relation, arc.head) for arc in sentence.arcs)
-        for place, category in enumerate(categories):
+        for index, category in enumerate(categories):
             if category == "verb":
-                assert heads["nsubj", place] == 1
+                assert heads["nsubj", index] == 1
             if category == "adjective":
-                assert dependents["amod", place] == 1
+                assert dependents["amod", index] == 1
             if category in ("adverb", "degree"):
-                assert dependents["advmod", place] == 1
+                assert dependents["advmod", index] == 1
 
 
 @every_language

@@ -51,10 +51,10 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def load(
-    file: Path, part: str = "train", languages: tuple[str, str] = ("de", "en"), **known: Any
+    file: Path, part: str = "train", languages: tuple[str, str] = ("de", "en"), **reference: Any
 ) -> list[tuple[str, str]]:
     """The pairs of a corpus of which the table knows where its one file is, and more."""
-    corpus = replace(HubCorpus("json", files=str(file)), **known)
+    corpus = replace(HubCorpus("json", files=str(file)), **reference)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(HUB, "mine", corpus)
         return list(load_pairs("mine", part, *languages))
@@ -105,8 +105,8 @@ def test_a_folder_may_lack_a_split(tmp_path: Path) -> None:
     for split in ("train", "test"):
         write(folder / f"{split}.jsonl", [{"de": split, "en": "x"}])
     assert list(load_pairs("multi30k", "test", "de", "en", folder)) == [("test", "x")]
-    said = refused(folder, "valid", path=str(folder), files=None, column="")
-    assert said.startswith(f"cannot read split 'validation' of {folder}: Unknown split")
+    refusal = refused(folder, "valid", path=str(folder), files=None, column="")
+    assert refusal.startswith(f"cannot read split 'validation' of {folder}: Unknown split")
 
 
 def test_sentences_are_joined_and_references_stand_between_tabs(tmp_path: Path) -> None:
@@ -144,8 +144,8 @@ def test_rows_come_while_they_are_read(
 
     monkeypatch.setattr(hub, "_load", rows)
     monkeypatch.setattr(hub, "CHUNK", 4)
-    found = ["".join(row) for row in islice(read(), 5)]
-    assert (found, len(numbers)) == (["0", "1", "2", "3", "4"], 8)
+    texts = ["".join(row) for row in islice(read(), 5)]
+    assert (texts, len(numbers)) == (["0", "1", "2", "3", "4"], 8)
     assert opened == [asked]
 
 
@@ -166,8 +166,8 @@ def test_an_unreachable_hub_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch)
         ("wmt/wmt14", partial(load_pairs, "wmt14", "train", "de", "en")),
         ("Salesforce/wikitext", lambda: list(load_lines("wikitext-103", "train"))),
     ):
-        said = rf"^cannot reach {name} on the hub: .*; give the path of a local copy$"
-        with pytest.raises(ValueError, match=said):
+        message = rf"^cannot reach {name} on the hub: .*; give the path of a local copy$"
+        with pytest.raises(ValueError, match=message):
             read()
 
 
@@ -176,8 +176,8 @@ def test_a_program_in_the_place_of_a_corpus_is_not_run(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "corpus.py").write_text(f"open({str(canary)!r}, 'w')")
     for path in (folder, folder / "corpus.py"):
-        said = refused(folder, path=str(path), files=None)
-        assert said.startswith(f"cannot read split 'train' of {path}: ")
+        refusal = refused(folder, path=str(path), files=None)
+        assert refusal.startswith(f"cannot read split 'train' of {path}: ")
     assert not canary.exists()
 
 
@@ -196,8 +196,8 @@ def test_without_the_library_the_way_out_is_said(
 
 
 def test_an_unknown_name_or_part_is_refused(nested: Path) -> None:
-    known = "multi30k, iwslt14, iwslt17, wmt14, gigaword, cnn_dailymail, scitldr"
-    expected = f"corpus must be one of {known}, or a path given; got 'wmt15'"
+    message = "multi30k, iwslt14, iwslt17, wmt14, gigaword, cnn_dailymail, scitldr"
+    expected = f"corpus must be one of {message}, or a path given; got 'wmt15'"
     with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
         load_pairs("wmt15", "train", "de", "en")
     assert refused(nested, "dev") == "part must be one of train, valid, test; got 'dev'"
@@ -211,9 +211,9 @@ def test_a_missing_column_is_refused_with_those_there_are(
     assert refused(nested, languages=("de", "fr"), **options) == "json has no 'fr'; it has de, en"
     expected = "json has no 'de'; it has translation"
     assert refused(nested, column="", **options) == expected
-    said = refused(flat, **options)
-    assert said.startswith("json has no column 'translation' with a sentence for each language;")
-    assert said.endswith("it has en, de")
+    refusal = refused(flat, **options)
+    assert refusal.startswith("json has no column 'translation' with a sentence for each language;")
+    assert refusal.endswith("it has en, de")
 
 
 @pytest.mark.parametrize(
@@ -227,8 +227,8 @@ def test_a_cell_without_text_is_named_by_its_row(
     tmp_path: Path, rows: list[dict[str, Any]], several: bool
 ) -> None:
     path = write(tmp_path / "a.json", rows[several:])
-    said = f"json, row {len(rows[several:])}: de and en must be text"
-    assert refused(path, column="", several=several) == said
+    message = f"json, row {len(rows[several:])}: de and en must be text"
+    assert refused(path, column="", several=several) == message
 
 
 @STREAMING
@@ -243,10 +243,10 @@ def test_a_row_may_not_lack_what_the_first_has(
 
 def test_files_of_ones_own_are_read_in_either_layout(nested: Path, flat: Path) -> None:
     for number, file in enumerate((nested, flat)):
-        place = file.parent / str(number)
-        place.mkdir()
-        file.rename(place / "train.json")
-        assert list(load_pairs("mine", "train", "de", "en", place)) == PAIRS
+        index = file.parent / str(number)
+        index.mkdir()
+        file.rename(index / "train.json")
+        assert list(load_pairs("mine", "train", "de", "en", index)) == PAIRS
 
 
 @STREAMING
@@ -261,10 +261,10 @@ def test_a_missing_or_broken_file_is_refused(tmp_path: Path, streaming: bool) ->
 def test_a_corpus_without_rows_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("de,en\n", encoding="utf-8")
     options = {"path": "csv", "column": ""}
-    said = refused(tmp_path / "a.csv", streaming=True, **options)
-    assert said == "split 'train' of csv has no row"
-    said = refused(tmp_path / "a.csv", **options)
-    assert said.startswith("cannot read split 'train' of csv: ")
+    refusal = refused(tmp_path / "a.csv", streaming=True, **options)
+    assert refusal == "split 'train' of csv has no row"
+    refusal = refused(tmp_path / "a.csv", **options)
+    assert refusal.startswith("cannot read split 'train' of csv: ")
 
 
 # Running text
@@ -316,8 +316,8 @@ def unread(*arguments: Any) -> str:
 
 
 def test_what_is_no_running_text_is_refused_in_one_line(tmp_path: Path) -> None:
-    known = "wikitext-2, wikitext-103"
-    expected = f"corpus must be one of {known}, or a path given; got 'multi30k'"
+    message = "wikitext-2, wikitext-103"
+    expected = f"corpus must be one of {message}, or a path given; got 'multi30k'"
     assert unread("multi30k", "train") == expected
     assert unread("wikitext-2", "dev") == "part must be one of train, valid, test; got 'dev'"
     folder = write_lines(tmp_path / "text", "jsonl", column="sentence")

@@ -16,8 +16,8 @@ LONG = "Hund " * 50
 SHORT_VALID = [("Der Hund", "The dog")]
 
 
-def where(part: str, side: str, place: int) -> str:
-    return f"{side} {place} of {part}"
+def where(part: str, side: str, index: int) -> str:
+    return f"{side} {index} of {part}"
 
 
 def lines(corpus: Corpus) -> list[tuple[str, str]]:
@@ -29,18 +29,18 @@ def lines(corpus: Corpus) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("long", [("Ein Hund", LONG), (LONG, "A dog")])
 def test_long_training_lines_are_left_out_and_the_first_is_named(long: tuple[str, str]) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     train = [*TRAIN[:3], long, *TRAIN[3:], long]
     corpus = pets(train=train, valid=SHORT_VALID)
     length = int(corpus.train.lengths[3])
-    found = corpus.without_long_lines(20, where, told.append)
+    kept_lines = corpus.without_long_lines(20, where, messages.append)
     side = "source" if long[0] == LONG else "target"
-    assert told == [
+    assert messages == [
         "2 of 12 training sentences left out, longer than max_line 20: "
         f"{side} 3 of train has {length} tokens"
     ]
-    assert lines(found) == TRAIN
-    assert (found.valid, found.test) == (corpus.valid, corpus.test)
+    assert lines(kept_lines) == TRAIN
+    assert (kept_lines.valid, kept_lines.test) == (corpus.valid, corpus.test)
 
 
 def test_a_line_may_have_as_many_tokens_as_the_limit_says() -> None:
@@ -56,11 +56,11 @@ def test_a_long_held_out_line_is_refused(part: str) -> None:
     parts = {"valid": SHORT_VALID, "test": TEST, part: [*TEST, ("Das Haus", LONG), (LONG, "A")]}
     corpus = pets(**parts)
     length = int(getattr(corpus, part).targets.lengths[1])
-    said = (
+    message = (
         f"target 1 of {part} has {length} tokens, more than max_line 20, the first of 2 such "
         "lines: nothing of valid and test is left out"
     )
-    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         corpus.without_long_lines(20, where)
 
 
@@ -75,8 +75,8 @@ def test_every_reference_of_a_line_counts() -> None:
 
 def test_lines_of_a_running_text_are_counted_too() -> None:
     corpus = story(train=["The dog sleeps .", "The dog " * 20], test=["A dog"])
-    found = corpus.without_long_lines(9, where)
-    assert [found.target.decode(row.tolist()) for row in found.train.targets] == [
+    kept_lines = corpus.without_long_lines(9, where)
+    assert [kept_lines.target.decode(row.tolist()) for row in kept_lines.train.targets] == [
         "The dog sleeps ."
     ]
     with pytest.raises(ValueError, match=r"^target 0 of test has 41 tokens"):
@@ -102,6 +102,6 @@ def test_a_task_without_a_short_line_is_refused() -> None:
 
     with pytest.raises(ValueError, match=r"^pets has nothing to train on in de-fr: source 10 of"):
         corpus(long).without_long_lines(20, where)
-    found = corpus({"en": TRAIN, "fr": [*TEST, *long["fr"]]}).without_long_lines(20, where)
-    assert found.train.task is not None
-    assert found.train.task.tolist() == [0] * len(TRAIN) + [1]
+    kept_lines = corpus({"en": TRAIN, "fr": [*TEST, *long["fr"]]}).without_long_lines(20, where)
+    assert kept_lines.train.task is not None
+    assert kept_lines.train.task.tolist() == [0] * len(TRAIN) + [1]

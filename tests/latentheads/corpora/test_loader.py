@@ -11,9 +11,9 @@ from tests.latentheads.corpora.texts import places_in, running, take
 
 
 def test_updates_are_the_batches_of_the_epochs(part: Part) -> None:
-    found = take(PartLoader(part, 97, seed=3), 90)
+    actual = take(PartLoader(part, 97, seed=3), 90)
     plan = itertools.chain.from_iterable(batches(part, 97, 3, epoch) for epoch in range(3))
-    for update, batch in zip(found, plan, strict=False):
+    for update, batch in zip(actual, plan, strict=False):
         assert places_in(update) == [batch.sentences.tolist()]
         assert update.tokens == int(batch.target_valid.sum())
 
@@ -55,8 +55,8 @@ def test_a_process_without_a_sentence_computes_along_for_nothing() -> None:
 def test_a_thread_prepares_the_same_updates_and_ends(part: Part) -> None:
     stream = PartLoader(part, 97, seed=3)
     ahead = stream.prefetch()
-    found = list(itertools.islice(ahead, 40))
-    assert [places_in(u) for u in found] == [places_in(u) for u in take(stream, 40)]
+    actual = list(itertools.islice(ahead, 40))
+    assert [places_in(u) for u in actual] == [places_in(u) for u in take(stream, 40)]
     ahead.close()
     assert not any(thread.name == "batches" for thread in threading.enumerate())
 
@@ -93,19 +93,19 @@ def test_two_processes_share_the_blocks_with_what_stands_before_each() -> None:
 
 
 def test_batches_of_ones_own_come_in_another_order_in_each_epoch(part: Part) -> None:
-    known = [Batch.of([[5, 2]] * n, [[6, 2]] * n, index=range(n)) for n in (1, 2, 3, 4)]
-    found = take(BatchLoader(known, seed=3, accumulate=2), 6)
-    sentences = [list(itertools.chain(*places_in(update))) for update in found]
+    given_batches = [Batch.of([[5, 2]] * n, [[6, 2]] * n, index=range(n)) for n in (1, 2, 3, 4)]
+    actual = take(BatchLoader(given_batches, seed=3, accumulate=2), 6)
+    sentences = [list(itertools.chain(*places_in(update))) for update in actual]
     epochs = [sentences[2 * n] + sentences[2 * n + 1] for n in range(3)]
     assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
     assert len(set(map(tuple, epochs))) > 1
-    assert {batch.size for update in found for batch, _ in update.micro_batches} == {10}
-    assert [update.tokens for update in found] == [2 * len(each) for each in sentences]
-    rest = take(BatchLoader(known, seed=3, accumulate=2), 3, found[2].next_state)
-    assert [places_in(u) for u in rest] == [places_in(u) for u in found[3:]]
+    assert {batch.size for update in actual for batch, _ in update.micro_batches} == {10}
+    assert [update.tokens for update in actual] == [2 * len(sentence) for sentence in sentences]
+    rest = take(BatchLoader(given_batches, seed=3, accumulate=2), 3, actual[2].next_state)
+    assert [places_in(u) for u in rest] == [places_in(u) for u in actual[3:]]
 
 
 def test_batches_that_know_their_corpus_stay_as_they_are() -> None:
-    known = [Batch.of([[5, 2]], index=[6], corpus_size=7)]
-    (update,) = take(BatchLoader(known), 1)
-    assert update.micro_batches[0][0] is known[0]
+    given_batches = [Batch.of([[5, 2]], index=[6], corpus_size=7)]
+    (update,) = take(BatchLoader(given_batches), 1)
+    assert update.micro_batches[0][0] is given_batches[0]

@@ -41,17 +41,19 @@ def test_every_part_holds_the_pairs_of_each_task_behind_its_tag(
     tags = corpus.train.mixture.tags
     assert (corpus.source is corpus.target) == options.get("joint", True)
     for name in MIXED_SIZES:
-        part, found, expected = getattr(corpus, name), [], []
-        for place, task in enumerate(corpus.tasks):
+        part, actual, expected = getattr(corpus, name), [], []
+        for index, task in enumerate(corpus.tasks):
             pairs = list(mixed_lines(name, task))[1 if name == "train" else 0 :]
-            found += [place] * len(pairs)
+            actual += [index] * len(pairs)
             expected += pairs
-        assert part.task.tolist() == found
+        assert part.task.tolist() == actual
         assert pairs_of(corpus, part) == expected
         assert list(part.references) == ([r for _, r in expected] if name != "train" else [])
         firsts = [int(row[0]) for row in part.sources]
         if tags:
-            assert firsts == [tag_of(corpus.source, corpus.tasks[place].target) for place in found]
+            assert firsts == [
+                tag_of(corpus.source, corpus.tasks[position].target) for position in actual
+            ]
         else:
             assert not isinstance(corpus.source, Tagged)
         assert all(int(row[-1]) == EOS for row in part.sources)
@@ -85,9 +87,9 @@ def test_a_malformed_vocabulary_with_tags_is_refused(changes: dict, message: str
 
 
 def test_cleaning_is_counted_for_each_task() -> None:
-    told: list[str] = []
-    mixed_pets("de,bible:fr", log=told.append)
-    counts = [line.partition(" training")[0] for line in told]
+    lines: list[str] = []
+    mixed_pets("de,bible:fr", log=lines.append)
+    counts = [line.partition(" training")[0] for line in lines]
     assert counts == ["en-de: 60 of 61", "bible:en-fr: 15 of 16"]
 
 
@@ -98,8 +100,8 @@ def test_a_task_without_text_is_named(name: str, left: list[SentencePair]) -> No
         return iter(left) if (part, task.target) == (name, "fr") else mixed_lines(part, task)
 
     lacks = f"no {'word in the targets of' if left else 'pair in'} {name} of"
-    said = "nothing to train on in" if name == "train" else lacks
-    with pytest.raises(ValueError, match=f"^pets has {said} en-fr"):
+    message = "nothing to train on in" if name == "train" else lacks
+    with pytest.raises(ValueError, match=f"^pets has {message} en-fr"):
         parallel_tasks("pets", mixture_of("de,fr"), without, PairOptions(vocab_size=300))
 
 
@@ -116,8 +118,8 @@ def test_batches_without_tasks_are_what_they_were() -> None:
     for options in ({"shuffle": False}, {"seed": 3}, {"seed": 3, "epoch": 2}):
         for batch in batches(part, 97, **options):
             assert (batch.source_task, batch.target_task, batch.one_task) == (None, None, False)
-            found = batch.sentences.tolist(), batch.source.tolist(), batch.target.tolist()
-            digest.update(repr(found).encode())
+            actual = batch.sentences.tolist(), batch.source.tolist(), batch.target.tolist()
+            digest.update(repr(actual).encode())
     assert digest.hexdigest()[:16] == "52c3b2109e1ca958"
 
 
@@ -135,10 +137,10 @@ def test_an_epoch_has_the_share_of_each_task(temperature: float, one_task: bool)
     sizes = np.bincount(part.task).tolist()
     assert sizes == [60, 15, 60]
     for epoch in range(3):
-        found = places_of(part, seed=3, epoch=epoch)
-        assert np.bincount(part.task[found]).tolist() == part.mixture.epoch_counts(sizes)
+        places = places_of(part, seed=3, epoch=epoch)
+        assert np.bincount(part.task[places]).tolist() == part.mixture.epoch_counts(sizes)
         if temperature == 1:
-            assert sorted(found) == list(range(len(part)))
+            assert sorted(places) == list(range(len(part)))
 
 
 @pytest.mark.parametrize("temperature", [0.5, 5.0, math.inf])
@@ -155,7 +157,7 @@ def test_over_epochs_the_sentences_of_a_task_come_equally_often(temperature: flo
 def test_a_batch_carries_the_tasks_of_its_sentences() -> None:
     part = mixed_pets("de,fr,cs-de").train
     for batch in batches(part, 97, seed=1):
-        tasks = [part.mixture.tasks[part.task[place]] for place in batch.sentences.tolist()]
+        tasks = [part.mixture.tasks[part.task[sentence]] for sentence in batch.sentences.tolist()]
         sides = zip(batch.source_task.tolist(), batch.target_task.tolist(), strict=True)
         named = [(part.mixture.sources[left], part.mixture.targets[right]) for left, right in sides]
         assert named == [(task.source, task.target) for task in tasks]
@@ -185,8 +187,8 @@ def test_a_stream_of_tasks_goes_on_from_any_place_in_any_number_of_processes(
         assert [places_in(u) for u in rest] == [places_in(u) for u in whole[number : number + 9]]
     shared = [take(PartLoader(part, 97, 3, 2, rank=rank, processes=2), 70) for rank in range(2)]
     for one, *two in zip(whole, *shared, strict=True):
-        for place, (batch, _) in enumerate(one.micro_batches):
-            halves = [share[0] for share in (u.micro_batches[place] for u in two) if share[1]]
+        for index, (batch, _) in enumerate(one.micro_batches):
+            halves = [share[0] for share in (u.micro_batches[index] for u in two) if share[1]]
             together = torch.cat([half.sentences for half in halves])
             tasks = torch.cat([half.target_task for half in halves])
             order, mine = together.argsort(stable=True), batch.sentences.argsort(stable=True)

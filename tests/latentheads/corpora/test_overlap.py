@@ -28,7 +28,7 @@ def test_the_count_is_that_of_comparing_every_pair(sides: int) -> None:
 
 def test_rows_alike_in_length_and_in_most_tokens_are_told_apart() -> None:
     row = list(range(4, 24))
-    others = [[*row[:place], 99, *row[place + 1 :]] for place in range(len(row))]
+    others = [[*row[:index], 99, *row[index + 1 :]] for index in range(len(row))]
     assert count_shared([Rows.of(others)], [Rows.of([row])]) == 0
     assert count_shared([Rows.of([*others, row])], [Rows.of([row, others[3], row])]) == 3
 

@@ -36,11 +36,11 @@ def test_every_part_holds_its_pairs() -> None:
 
 
 def test_only_training_is_cleaned_and_the_counts_are_told() -> None:
-    told: list[str] = []
-    corpus = pets(train=DIRTY, cleaning=Cleaning(max_ratio=1.5), log=told.append)
+    lines: list[str] = []
+    corpus = pets(train=DIRTY, cleaning=Cleaning(max_ratio=1.5), log=lines.append)
     assert text(corpus.train, corpus) == TRAIN
     assert len(corpus.valid) == len(VALID)
-    assert told == [
+    assert lines == [
         "10 of 12 training pairs kept; left out: 1 empty on a side, 0 too long, "
         "1 too unlike in length"
     ]

@@ -11,10 +11,10 @@ from latentheads.corpora import pydoc
 
 
 def test_paragraphs_are_many_single_lines_without_repetition() -> None:
-    found = pydoc.paragraphs()
-    assert len(found) > 500
-    assert len(set(found)) == len(found)
-    assert not any("\n" in text or "  " in text for text in found)
+    paragraphs = pydoc.paragraphs()
+    assert len(paragraphs) > 500
+    assert len(set(paragraphs)) == len(paragraphs)
+    assert not any("\n" in text or "  " in text for text in paragraphs)
 
 
 @pytest.mark.parametrize("noise", ["::=", ">>>", "***", "===", "+--", "Changed in version"])

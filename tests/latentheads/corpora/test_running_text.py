@@ -26,7 +26,7 @@ def test_words_are_tokens_and_every_line_ends(block: int) -> None:
     assert corpus.source is None
     for name, lines in STORY.items():
         part = getattr(corpus, name)
-        encoded = [place for line in lines for place in corpus.target.encode(line)]
+        encoded = [index for line in lines for index in corpus.target.encode(line)]
         assert part.targets.tokens.tolist() == encoded
         assert part.tokens == part.words == WORDS[name] == len(encoded)
         assert (part.targets.tokens == EOS).sum() == len(lines)
@@ -84,13 +84,13 @@ def test_lowercase_makes_no_difference_of_case(unit: Any) -> None:
 
 
 def test_rare_and_unseen_words_are_unknown_and_their_share_is_told() -> None:
-    told: list[str] = []
-    corpus = story(unit=WordUnit(min_count=2), log=told.append)
+    lines: list[str] = []
+    corpus = story(unit=WordUnit(min_count=2), log=lines.append)
     assert sorted(corpus.target.words[4:]) == [".", "The", "dog"]
     shares = [100 * float((getattr(corpus, part).targets.tokens == UNK).mean()) for part in PARTS]
     tokens = " / ".join(f"{WORDS[part]:,}" for part in PARTS)
     unknown = " / ".join(f"{share:.2g}" for share in shares)
-    assert told == [f"{tokens} tokens, vocabulary size 7, {unknown} % unknown"]
+    assert lines == [f"{tokens} tokens, vocabulary size 7, {unknown} % unknown"]
     assert shares[0] > 0
 
 

@@ -90,10 +90,10 @@ def assert_words(vocabulary: Subwords, ids: list[int], words: list[str]) -> None
     """The tokens of each word spell it."""
     places = vocabulary.word_ids(ids)
     assert len(places) == ids.index(EOS)
-    pieces = [(place, vocabulary._token_bytes[token]) for place, token in zip(places, ids)]
+    pieces = [(index, vocabulary._token_bytes[token]) for index, token in zip(places, ids)]
     spelled = [b"".join(b for p, b in pieces if p == n).decode() for n in range(len(words))]
     assert [word.strip() for word in spelled] == words
-    assert {place for place in places if place is not None} == set(range(len(words)))
+    assert {index for index in places if index is not None} == set(range(len(words)))
 
 
 @given(TEXT)
@@ -180,10 +180,10 @@ def without_a_type(vocabulary: Subwords) -> dict[str, Any]:
     return value
 
 
-def renamed(vocabulary: Subwords, place: int, name: str) -> dict[str, Any]:
+def renamed(vocabulary: Subwords, index: int, name: str) -> dict[str, Any]:
     value = remodelled(vocabulary, merges=[])
     types = value["tokenizer"]["model"]["vocab"]
-    types[name] = types.pop(vocabulary.tokenizer.id_to_token(place))
+    types[name] = types.pop(vocabulary.tokenizer.id_to_token(index))
     return value
 
 

@@ -59,11 +59,11 @@ def test_languages_or_domains_are_distinguished() -> None:
     by_language, by_domain = Mixture(given), Mixture(given, "domain")
     assert (by_language.sources, by_language.targets) == (("de", "fr", "en"), ("en", "de"))
     assert by_domain.sources == by_domain.targets == ("bible", "help")
-    told = by_language.task_ids(np.array([0, 1, 2, 3], np.int32))
-    assert told["source_task"].tolist() == [0, 1, 2, 0]
-    assert told["target_task"].tolist() == [0, 0, 1, 0]
-    told = by_domain.task_ids(np.array([3, 2, 1, 0], np.int32))
-    assert told["source_task"].tolist() == told["target_task"].tolist() == [1, 0, 1, 0]
+    task_ids = by_language.task_ids(np.array([0, 1, 2, 3], np.int32))
+    assert task_ids["source_task"].tolist() == [0, 1, 2, 0]
+    assert task_ids["target_task"].tolist() == [0, 0, 1, 0]
+    task_ids = by_domain.task_ids(np.array([3, 2, 1, 0], np.int32))
+    assert task_ids["source_task"].tolist() == task_ids["target_task"].tolist() == [1, 0, 1, 0]
 
 
 def test_a_batch_is_of_one_task_where_each_side_has_one() -> None:

@@ -115,25 +115,25 @@ def test_another_stem_is_used_alone(tmp_path: Path) -> None:
     write(tmp_path, test_2016_de="x", test_de="x")
     (tmp_path / "test.2016.de").rename(tmp_path / "test_2016.de")
     assert find_file(tmp_path, "test", "de", stem="test_2016") == tmp_path / "test_2016.de"
-    said = refused(find_file, tmp_path, "test", "de", stem="mt")
-    assert "has no mt.de or mt.de.gz; it has" in said
+    refusal = refused(find_file, tmp_path, "test", "de", stem="mt")
+    assert "has no mt.de or mt.de.gz; it has" in refusal
 
 
 def test_what_is_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.de").mkdir()
-    said = refused(find_file, tmp_path, "train", "de")
-    assert said == f"{tmp_path / 'train.de'} is a folder, not a file"
+    refusal = refused(find_file, tmp_path, "train", "de")
+    assert refusal == f"{tmp_path / 'train.de'} is a folder, not a file"
     (tmp_path / "test.de").symlink_to(tmp_path / "gone")
     assert "test.de is a link to nothing" in refused(find_file, tmp_path, "test", "de")
 
 
 def test_a_missing_part_says_what_the_folder_has(tmp_path: Path) -> None:
-    said = f"{tmp_path} has no train.de or train.de.gz; it has "
+    message = f"{tmp_path} has no train.de or train.de.gz; it has "
     assert refused(find_file, tmp_path, "train", "de") == (
         f"{tmp_path} is empty: it must have train.de or train.de.gz"
     )
     write(tmp_path, train_en="x", dev_de="x")
-    assert refused(find_file, tmp_path, "train", "de") == said + "dev.de, train.en"
+    assert refused(find_file, tmp_path, "train", "de") == message + "dev.de, train.en"
     write(tmp_path, **{f"x{n}": "x" for n in range(20)})
     assert refused(find_file, tmp_path, "train", "de").endswith("x16, x17 and 10 more")
 
@@ -154,8 +154,8 @@ def test_pairs_are_line_by_line(tmp_path: Path) -> None:
 
 def test_unequal_files_are_refused_with_both_counts(tmp_path: Path) -> None:
     write(tmp_path, train_de="ja\nnein\n", train_en="yes\n")
-    said = refused(read_pairs, tmp_path, "train", "de", "en")
-    assert said.startswith(f"{tmp_path}/train.de has 2 lines and {tmp_path}/train.en 1:")
+    refusal = refused(read_pairs, tmp_path, "train", "de", "en")
+    assert refusal.startswith(f"{tmp_path}/train.de has 2 lines and {tmp_path}/train.en 1:")
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_nothing_to_read_makes_an_empty_vocabulary() -> None:
 def test_a_file_of_words_may_leave_out_their_case() -> None:
     plain, lower = Words(["a"]), Words(["a"], lowercase=True)
     assert plain.to_json() == {"kind": "words", "words": ["a"]}
-    assert [vocabulary_from_json(each.to_json()).lowercase for each in (plain, lower)] == [0, 1]
+    assert [vocabulary_from_json(item.to_json()).lowercase for item in (plain, lower)] == [0, 1]
     assert (plain.encode("A"), lower.encode("A")) == ([UNK, EOS], [4, EOS])
     with pytest.raises(ValueError, match=r"lowercase of .* kind words is true or false"):
         vocabulary_from_json({**plain.to_json(), "lowercase": 1})
@@ -81,7 +81,7 @@ def text(lines: int, width: int) -> Iterator[str]:
     """Lines of words of 499 types, made while they are read."""
     places = itertools.cycle(range(499))
     for _ in range(lines):
-        yield " ".join(f"word{place}" for place in itertools.islice(places, width))
+        yield " ".join(f"word{index}" for index in itertools.islice(places, width))
 
 
 def test_a_token_costs_a_few_bytes_and_no_object() -> None:

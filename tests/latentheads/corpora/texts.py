@@ -33,7 +33,7 @@ VALID = [("Der  Hund", "The DOG "), ("", ""), ("a " * 300, "b")]
 TEST = [("Das Haus", "The house")]
 MIXED_SIZES = {"train": 60, "valid": 5, "test": 7}
 
-WRITTEN = [each.name for each in fields(PairOptions)]
+WRITTEN = [field.name for field in fields(PairOptions)]
 
 STORY = {
     "train": ["The dog sleeps .", "", " A dog\u2028barks ", "The dog <unk> the naïve Dog ."],
@@ -87,7 +87,9 @@ def pairs_of(corpus: Corpus, part: Part) -> list[SentencePair]:
 
 def places_of(part: Part, **options: Any) -> list[int]:
     """The sentences of a part in the order of an epoch."""
-    return [place for batch in batches(part, 97, **options) for place in batch.sentences.tolist()]
+    return [
+        sentence for batch in batches(part, 97, **options) for sentence in batch.sentences.tolist()
+    ]
 
 
 def take(stream: PartLoader, number: int, *start: LoaderState) -> list[Step]:

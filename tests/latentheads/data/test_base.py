@@ -111,4 +111,4 @@ def test_how_tasks_are_mixed_is_no_part_of_what_is_kept(tmp_path: Path) -> None:
     mixed = Pairs(folder, source="en", tasks=Tasks("de,fr", temperature=5, one_task=True))
     smaller = Pairs(folder, source="en", tasks=Tasks("de,fr", sizes=(3, 4)))
     assert key_of(several) == key_of(mixed)
-    assert len({key_of(each) for each in (alone, several, smaller)}) == 3
+    assert len({key_of(item) for item in (alone, several, smaller)}) == 3

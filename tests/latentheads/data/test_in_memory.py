@@ -14,10 +14,10 @@ def test_no_options_make_it_again() -> None:
 
 def test_its_task_says_what_its_source_is() -> None:
     kinds = ("translation", "language-model", "recognition", "speech-translation")
-    found = [InMemory(task=task) for task in kinds]
-    assert [data.is_language_model for data in found] == [False, True, False, False]
-    assert [data.is_speech for data in found] == [False, False, True, True]
-    assert [data.is_recognition for data in found] == [False, False, True, False]
+    actual = [InMemory(task=task) for task in kinds]
+    assert [data.is_language_model for data in actual] == [False, True, False, False]
+    assert [data.is_speech for data in actual] == [False, False, True, True]
+    assert [data.is_recognition for data in actual] == [False, False, True, False]
 
 
 def test_recognised_speech_has_the_language_of_its_target() -> None:

@@ -81,17 +81,17 @@ def test_the_parts_may_have_other_names(folder: Path) -> None:
     for part, other in (("valid", "dev"), ("test", "flickr_2016")):
         for language in ("en", "de"):
             (folder / f"{part}.{language}").rename(folder / f"{other}.{language}")
-    found, _ = load_pairs(folder, test_name="flickr_2016")
-    assert [len(found.train), len(found.valid), len(found.test)] == list(SIZES.values())
+    corpus, _ = load_pairs(folder, test_name="flickr_2016")
+    assert [len(corpus.train), len(corpus.valid), len(corpus.test)] == list(SIZES.values())
     with pytest.raises(ValueError, match=r"has no test\.en or test\.en\.gz; it has dev\.de"):
         load_pairs(folder)
 
 
 def test_the_first_pairs_and_the_limits_leave_held_out_text_alone(folder: Path) -> None:
-    found, logged = load_pairs(folder, max_train_samples=30, max_length=6, max_ratio=2.0)
-    assert logged[0].startswith(f"{len(found.train)} of 30 training pairs kept; left out: ")
-    assert len(found.train) < 30
-    assert [len(found.valid), len(found.test)] == [6, 7]
+    corpus, logged = load_pairs(folder, max_train_samples=30, max_length=6, max_ratio=2.0)
+    assert logged[0].startswith(f"{len(corpus.train)} of 30 training pairs kept; left out: ")
+    assert len(corpus.train) < 30
+    assert [len(corpus.valid), len(corpus.test)] == [6, 7]
 
 
 @pytest.mark.parametrize("whitespace", ["normalise", "keep"])
@@ -99,14 +99,14 @@ def test_white_space_is_normalised_unless_it_is_kept(folder: Path, whitespace: s
     for language, line in (("en", "\tthe \t gap\n"), ("de", " ein  Satz \n")):
         with (folder / f"train.{language}").open("a", encoding="utf-8") as file:
             file.write(line)
-    found, _ = load_pairs(folder, whitespace=whitespace)
+    corpus, _ = load_pairs(folder, whitespace=whitespace)
     for name in SIZES:
         pairs = read_pairs(folder, name, "en", "de")
         assert any("  " in line for pair in pairs for line in pair)
         if whitespace == "normalise":
             pairs = [tuple(map(normalise_whitespace, pair)) for pair in pairs]
-        assert pairs_of(found, getattr(found, name)) == pairs
-    assert list(found.test.references) == [right for _, right in pairs]
+        assert pairs_of(corpus, getattr(corpus, name)) == pairs
+    assert list(corpus.test.references) == [right for _, right in pairs]
 
 
 def test_references_of_a_line_are_normalised_one_by_one(folder: Path) -> None:
@@ -120,16 +120,16 @@ def test_references_of_a_line_are_normalised_one_by_one(folder: Path) -> None:
 
 
 def test_references_keep_their_case_where_the_model_has_none(folder: Path) -> None:
-    found, _ = load_pairs(folder, lowercase=True, whitespace="keep")
+    corpus, _ = load_pairs(folder, lowercase=True, whitespace="keep")
     lines = lines_of(folder / "test.de")
-    assert list(found.test.references) == lines
+    assert list(corpus.test.references) == lines
     assert any(line != line.lower() for line in lines)
 
 
 def test_of_a_line_of_training_with_a_tab_all_is_one_target(folder: Path) -> None:
-    place = with_references(folder) / "train.de"
-    first, *others = place.read_text("utf-8").split("\n")
-    place.write_text("\n".join([f"{first}\tof the gap", *others]), "utf-8")
+    path = with_references(folder) / "train.de"
+    first, *others = path.read_text("utf-8").split("\n")
+    path.write_text("\n".join([f"{first}\tof the gap", *others]), "utf-8")
     train = load_pairs(folder, references="refs")[0].train
     plain = load_pairs(folder)[0].train
     assert [row.tolist() for row in train.targets] == [row.tolist() for row in plain.targets]
@@ -310,18 +310,18 @@ def test_local_files_of_the_hub_are_a_corpus_and_kept_until_they_change(
     for split, rows in (("train", ROWS), ("validation", ROWS[:3]), ("test", ROWS[3:5])):
         write(hub / split, rows)
     options = {"cache": str(tmp_path / "cache"), "max_train_samples": 15, "whitespace": "keep"}
-    found, logged = load_hub(name, hub, **options)
+    corpus, logged = load_hub(name, hub, **options)
     assert logged == [
         "15 of 15 training pairs kept; left out: 0 empty on a side, 0 too long, "
         "0 too unlike in length",
         "3 of 3 sentences of valid and 2 of 2 of test stand in training too",
     ]
-    assert found.name == f"{name} en-de"
-    assert list(found.test.references) == [row["de"] for row in ROWS[3:5]]
-    assert found.source_texts(found.valid) == [row["en"] for row in ROWS[:3]]
+    assert corpus.name == f"{name} en-de"
+    assert list(corpus.test.references) == [row["de"] for row in ROWS[3:5]]
+    assert corpus.source_texts(corpus.valid) == [row["en"] for row in ROWS[:3]]
     kept, more = load_hub(name, hub, **options)
     assert more == logged[1:]
-    assert same(found, kept)
+    assert same(corpus, kept)
     write(hub / "test", ROWS[9:12])
     changed, more = load_hub(name, hub, **options)
     assert more[0] == logged[0]
@@ -333,10 +333,10 @@ def test_a_cache_may_lie_beside_local_files_of_the_hub(hub: Path, inside: str) -
     for split in ("train", "validation", "test"):
         write_jsonl(hub / split, ROWS)
     cache = str(hub / inside)
-    found, logged = load_hub("mine", hub, cache=cache)
+    corpus, logged = load_hub("mine", hub, cache=cache)
     kept, more = load_hub("mine", hub, cache=cache)
     assert len(logged) == len(more) + 1, "it is read once"
-    assert same(found, kept)
+    assert same(corpus, kept)
     write_jsonl(hub / "test", ROWS[:3])
     assert len(load_hub("mine", hub, cache=cache)[0].test) == 3
 
@@ -346,10 +346,10 @@ def test_of_a_list_of_targets_training_has_the_first(hub: Path) -> None:
     for split in ("train", "validation", "test"):
         text = "".join(f"{json.dumps(row)}\n" for row in rows)
         (hub / f"{split}.jsonl").write_text(text, "utf-8")
-    found, _ = load_hub("scitldr", hub)
+    corpus, _ = load_hub("scitldr", hub)
     first = [" ".join(row["de"].split()) for row in ROWS]
-    assert list(found.test.alternatives) == [[one, "gap"] for one in first]
-    assert [found.target.decode(ids.tolist()) for ids in found.train.targets] == first
+    assert list(corpus.test.alternatives) == [[one, "gap"] for one in first]
+    assert [corpus.target.decode(ids.tolist()) for ids in corpus.train.targets] == first
 
 
 @pytest.mark.parametrize(

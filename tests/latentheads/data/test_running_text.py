@@ -31,13 +31,13 @@ def words_in(path: Path) -> int:
 
 @pytest.mark.parametrize("block", [0, 7])
 def test_a_folder_of_text_is_a_corpus_for_a_language_model(texts: Path, block: int) -> None:
-    found, logged = load_text(texts, block=block)
-    assert found.name == "novel"
-    assert found.source is None
+    corpus, logged = load_text(texts, block=block)
+    assert corpus.name == "novel"
+    assert corpus.source is None
     assert len(logged) == (1 if block else 2)
-    assert f" tokens, vocabulary size {len(found.target)}, " in logged[0]
+    assert f" tokens, vocabulary size {len(corpus.target)}, " in logged[0]
     for name in SIZES:
-        part = getattr(found, name)
+        part = getattr(corpus, name)
         assert part.tokens == part.words == words_in(texts / f"{name}.txt")
         assert len(part) == (-(-part.tokens // block) if block else SIZES[name])
 
@@ -63,9 +63,9 @@ def test_white_space_is_normalised_unless_it_is_kept(texts: Path) -> None:
     (texts / "test.txt").write_text("\tthe  gap\t of \n\n", "utf-8")
     lines = {"normalise": ["the gap of", ""], "keep": ["\tthe  gap\t of ", ""]}
     for whitespace, expected in lines.items():
-        found, _ = load_text(texts, unit="subword", whitespace=whitespace)
-        assert [found.target.decode(row.tolist()) for row in found.test.targets] == expected
-        assert found.test.words == 5
+        corpus, _ = load_text(texts, unit="subword", whitespace=whitespace)
+        assert [corpus.target.decode(row.tolist()) for row in corpus.test.targets] == expected
+        assert corpus.test.words == 5
     words, _ = load_text(texts)
     assert [words.target.decode(row.tolist()) for row in words.test.targets] == lines["normalise"]
 
@@ -124,11 +124,11 @@ def test_local_files_of_the_hub_are_a_text_and_kept_until_they_change(
     write("validation", "a b\n")
     write("test", "c\n")
     data = HubText(name, path=str(tmp_path / "hub"), block=4, cache=str(tmp_path / "cache"))
-    found, logged = load(data)
+    actual, logged = load(data)
     assert logged
-    assert found.name == name
-    assert [p.words for p in (found.train, found.valid, found.test)] == [9, 3, 2]
-    assert found.train.targets.lengths.tolist() == [4, 4, 1]
+    assert actual.name == name
+    assert [p.words for p in (actual.train, actual.valid, actual.test)] == [9, 3, 2]
+    assert actual.train.targets.lengths.tolist() == [4, 4, 1]
     assert not load(data)[1]
     write("test", "c b a\n")
     changed, logged = load(data)

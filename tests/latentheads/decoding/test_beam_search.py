@@ -41,11 +41,11 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 def small(kind: str = "translation", prior: str = "cascaded") -> Any:
     """A model of few target types with an opinion about them."""
-    law = make_prior(prior)
+    logit_prior = make_prior(prior)
     model = (
-        Translation(SOURCE_TYPES, TYPES, sizes(), latents=[Logits(law)])
+        Translation(SOURCE_TYPES, TYPES, sizes(), latents=[Logits(logit_prior)])
         if kind == "translation"
-        else LanguageModel(TYPES, sizes(), latents=[Logits(law)])
+        else LanguageModel(TYPES, sizes(), latents=[Logits(logit_prior)])
     )
     return jiggle(model, 0.4).double().eval()
 
@@ -82,7 +82,7 @@ def naive(
         if len(ended) == beam:
             break
         alive = [tokens for _, tokens in scored if tokens[-1] != EOS][:beam]
-    return sorted(ended, key=lambda found: -found.score)
+    return sorted(ended, key=lambda hypothesis: -hypothesis.score)
 
 
 def exhaustive(
@@ -92,11 +92,11 @@ def exhaustive(
     lengths = range(least - 1, limit)
     every = [[*y, EOS] for length in lengths for y in product(words, repeat=length)]
     every = [y for y in every if not repeats(y, no_repeat)]
-    found = [
+    computed_hypothesis = [
         Hypothesis(y, score / len(y) ** penalty, score)
         for y, score in zip(every, log_prob(every).tolist(), strict=True)
     ]
-    return sorted(found, key=lambda hypothesis: -hypothesis.score)
+    return sorted(computed_hypothesis, key=lambda hypothesis: -hypothesis.score)
 
 
 @torch.no_grad()
@@ -106,8 +106,8 @@ def of_whole(model: Any, source: Tensor | None, sentences: Sentences) -> Tensor:
     return model.likelihood(model.states(batch), batch).log_prob(batch.target)
 
 
-def plugged(model: Any, batch: Batch, place: int) -> LogProb:
-    source = rows(batch, [place]).source
+def plugged(model: Any, batch: Batch, index: int) -> LogProb:
+    source = rows(batch, [index]).source
 
     def log_prob(sentences: Sentences) -> Tensor:
         with PlugIn():
@@ -116,9 +116,11 @@ def plugged(model: Any, batch: Batch, place: int) -> LogProb:
     return log_prob
 
 
-def agree(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
-    assert [each.tokens for each in found] == [each.tokens for each in expected]
-    for one, other in zip(found, expected, strict=True):
+def agree(hypothesis: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
+    assert [one_hypothesis.tokens for one_hypothesis in hypothesis] == [
+        one_hypothesis.tokens for one_hypothesis in expected
+    ]
+    for one, other in zip(hypothesis, expected, strict=True):
         assert one.score == pytest.approx(other.score, abs=1e-10)
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-10)
 
@@ -129,31 +131,31 @@ def agree(found: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
 @in_turn(kind=KINDS, prior=sorted(PRIORS), penalty=[0.0, 0.6, 1.0, 2.0])
 def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, penalty: float) -> None:
     model, batch = small(kind, prior), small_batch()
-    found = beam_search(model, batch, WIDE, penalty, max_tokens=4)
-    for place in range(len(batch)):
-        expected = exhaustive(plugged(model, batch, place), penalty, 4)
+    hypotheses = beam_search(model, batch, WIDE, penalty, max_tokens=4)
+    for index in range(len(batch)):
+        expected = exhaustive(plugged(model, batch, index), penalty, 4)
         assert len(expected) == 1 + 4 + 16 + 64
-        agree(found[place], expected)
+        agree(hypotheses[index], expected)
 
 
 @in_turn(kind=KINDS[::-1], prior=sorted(PRIORS), beam=[1, 2, 3, 4])
 def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
     torch.manual_seed(beam)
     model, batch = small(kind, prior), small_batch()
-    found = beam_search(model, batch, beam, 0.6, max_tokens=7)
-    for place in range(len(batch)):
-        agree(found[place], naive(plugged(model, batch, place), beam, 0.6, 7))
+    hypotheses = beam_search(model, batch, beam, 0.6, max_tokens=7)
+    for index in range(len(batch)):
+        agree(hypotheses[index], naive(plugged(model, batch, index), beam, 0.6, 7))
 
 
 @in_turn(kind=KINDS, prior=sorted(PRIORS))
 def test_a_beam_of_one_takes_the_likeliest_token(kind: str, prior: str) -> None:
     model, batch = small(kind, prior), small_batch()
-    found = [only.tokens for (only,) in beam_search(model, batch, beam=1, max_tokens=6)]
+    computed_tokens = [only.tokens for (only,) in beam_search(model, batch, beam=1, max_tokens=6)]
     words = [token for token in range(TYPES) if token not in (PAD, BOS)]
-    for place, tokens in enumerate(found):
+    for index, tokens in enumerate(computed_tokens):
         for length in range(min(5, len(tokens))):
             grown = [[*tokens[:length], word] for word in words]
-            likeliest = int(plugged(model, batch, place)(grown).argmax())
+            likeliest = int(plugged(model, batch, index)(grown).argmax())
             assert tokens[length] == words[likeliest]
         assert tokens.index(EOS) == len(tokens) - 1 <= 5
 
@@ -164,15 +166,15 @@ def test_the_batch_does_not_matter(kind: str) -> None:
     together = beam_search(model, batch, beam=3)
     for order in ([0], [1], [2], [2, 0], [1, 1, 0]):
         apart = beam_search(model, rows(batch, order), beam=3)
-        for found, place in zip(apart, order, strict=True):
-            agree(found, together[place])
+        for actual, index in zip(apart, order, strict=True):
+            agree(actual, together[index])
 
 
 def test_a_text_is_begun_anew_whatever_stood_before_it() -> None:
     model, batch = small("language-model"), small_batch()
     cut = replace(batch, before=torch.tensor([4, 5, 6]))
-    for found, expected in zip(*(beam_search(model, b, 2) for b in (cut, batch)), strict=True):
-        agree(found, expected)
+    for hypothesis, expected in zip(*(beam_search(model, b, 2) for b in (cut, batch)), strict=True):
+        agree(hypothesis, expected)
 
 
 class Watched:
@@ -214,29 +216,31 @@ def test_a_wide_beam_finds_all_sentences_that_keep_the_rules(
     kind: str, least: int, no_repeat: int
 ) -> None:
     model, batch = small(kind), small_batch()
-    found = beam_search(
+    hypotheses = beam_search(
         model, batch, WIDE, 0.6, max_tokens=4, min_tokens=least, no_repeat=no_repeat
     )
-    for place in range(len(batch)):
-        agree(found[place], exhaustive(plugged(model, batch, place), 0.6, 4, least, no_repeat))
+    for index in range(len(batch)):
+        agree(hypotheses[index], exhaustive(plugged(model, batch, index), 0.6, 4, least, no_repeat))
 
 
 @pairwise(kind=KINDS, beam=[1, 3], rules=[(5, 0), (1, 1), (3, 2), (7, 3), (7, 1)])
 def test_it_keeps_length_and_repeats_nothing(kind: str, beam: int, rules: tuple[int, int]) -> None:
     (least, no_repeat), model, batch = rules, small(kind), small_batch()
     kept = {"max_tokens": 9, "min_tokens": least, "no_repeat": no_repeat}
-    for place, found in enumerate(beam_search(model, batch, beam, 0.6, **kept)):
-        agree(found, naive(plugged(model, batch, place), beam, 0.6, 9, least, no_repeat))
-        assert not any(repeats(each.tokens, no_repeat) for each in found)
+    for index, hypothesis in enumerate(beam_search(model, batch, beam, 0.6, **kept)):
+        agree(hypothesis, naive(plugged(model, batch, index), beam, 0.6, 9, least, no_repeat))
+        assert not any(repeats(one_hypothesis.tokens, no_repeat) for one_hypothesis in hypothesis)
 
 
 @pairwise(draws=[0, 2], no_repeat=[0, 7])
 def test_a_limit_of_its_own_comes_before_the_least(draws: int, no_repeat: int) -> None:
     model, rules = small(), {"min_tokens": 17, "no_repeat": no_repeat}
-    found = beam_search(model, small_batch(), beam=2, draws=draws, **rules)
-    for row, source in zip(found, SOURCES, strict=True):
+    hypotheses = beam_search(model, small_batch(), beam=2, draws=draws, **rules)
+    for row, source in zip(hypotheses, SOURCES, strict=True):
         assert row
-        assert {len(each.tokens) for each in row} <= set(range(min(17, 10 + 2 * len(source)), 99))
+        assert {len(hypothesis.tokens) for hypothesis in row} <= set(
+            range(min(17, 10 + 2 * len(source)), 99)
+        )
 
 
 @pytest.mark.parametrize("draws", [0, 2])
@@ -252,30 +256,39 @@ def test_a_sentence_that_is_done_is_fed_no_more(draws: int) -> None:
 
 
 def test_a_sentence_ends_at_the_limit_of_its_own_source() -> None:
-    for found, source in zip(
+    for hypothesis, source in zip(
         beam_search(leaning(small(), -50), small_batch(), beam=3), SOURCES, strict=True
     ):
-        assert [len(each.tokens) for each in found] == [10 + 2 * len(source)] * 3
-        assert all(each.tokens.index(EOS) == len(each.tokens) - 1 for each in found)
-        assert all(each.log_prob < -50 for each in found)
+        assert [len(one_hypothesis.tokens) for one_hypothesis in hypothesis] == [
+            10 + 2 * len(source)
+        ] * 3
+        assert all(
+            one_hypothesis.tokens.index(EOS) == len(one_hypothesis.tokens) - 1
+            for one_hypothesis in hypothesis
+        )
+        assert all(item.log_prob < -50 for item in hypothesis)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_limit_of_one_leaves_the_empty_sentence(beam: int) -> None:
     model, batch = small(), small_batch()
-    for place, found in enumerate(beam_search(model, batch, beam, max_tokens=1)):
-        agree(found, exhaustive(plugged(model, batch, place), 1.0, 1))
+    for index, hypothesis in enumerate(beam_search(model, batch, beam, max_tokens=1)):
+        agree(hypothesis, exhaustive(plugged(model, batch, index), 1.0, 1))
 
 
 def test_half_precision_scores_in_float32() -> None:
     model, batch = small().float(), small_batch()
     with torch.autocast("cpu", torch.bfloat16):
         half = beam_search(model, batch, beam=WIDE, max_tokens=3)
-    for found, expected in zip(half, beam_search(model, batch, WIDE, max_tokens=3), strict=True):
-        exact = {tuple(each.tokens): each.score for each in expected}
-        assert {tuple(each.tokens) for each in found} == exact.keys()
-        assert all(abs(each.score - exact[tuple(each.tokens)]) < 0.1 for each in found)
-        mass = sum(math.exp(each.log_prob) for each in found if len(each.tokens) == 1)
+    for actual, expected in zip(half, beam_search(model, batch, WIDE, max_tokens=3), strict=True):
+        exact = {tuple(hypothesis.tokens): hypothesis.score for hypothesis in expected}
+        assert {tuple(hypothesis.tokens) for hypothesis in actual} == exact.keys()
+        assert all(
+            abs(hypothesis.score - exact[tuple(hypothesis.tokens)]) < 0.1 for hypothesis in actual
+        )
+        mass = sum(
+            math.exp(hypothesis.log_prob) for hypothesis in actual if len(hypothesis.tokens) == 1
+        )
         assert torch.tensor(mass) != torch.tensor(mass).bfloat16()
 
 
@@ -330,16 +343,16 @@ class Script(Messenger):
         self.before: list[list[tuple[int, ...]]] = []
 
     def _pyro_sample(self, msg: Any) -> None:
-        name, law = msg["name"], msg["fn"]
+        name, distribution = msg["name"], msg["fn"]
         if name.endswith(".logits"):
-            msg["value"] = law._from_noise(self._noise(name, law.location))
+            msg["value"] = distribution._from_noise(self._noise(name, distribution.location))
 
     def _noise(self, name: str, like: Tensor) -> Tensor:
         queries: Iterator[Sequence[object]] = iter(self.before)
         if name.startswith("encoder"):
             queries = iter([range(like.shape[-2])] * len(self.numbers))
-        known = zip(self.numbers, queries, strict=True)
-        drawn = torch.stack([torch.stack([noise(n, name, q) for q in row]) for n, row in known])
+        expected = zip(self.numbers, queries, strict=True)
+        drawn = torch.stack([torch.stack([noise(n, name, q) for q in row]) for n, row in expected])
         drawn = drawn[..., : like.shape[-1]]
         return drawn.unsqueeze(-2) if like.ndim == 5 else drawn.transpose(1, 2)
 
@@ -366,18 +379,18 @@ class Scripted(Watched):
         return super().step(tokens, state)
 
 
-def drawn(model: Any, batch: Batch, place: int, draws: int) -> LogProb:
-    source = rows(batch, [place]).source
+def drawn(model: Any, batch: Batch, index: int, draws: int) -> LogProb:
+    source = rows(batch, [index]).source
 
     def log_prob(sentences: Sentences) -> Tensor:
         longest = max(map(len, sentences))
-        each = []
+        item = []
         for draw in range(draws):
             with Script() as script:
-                script.numbers = [draw * len(batch) + place] * len(sentences)
+                script.numbers = [draw * len(batch) + index] * len(sentences)
                 script.before = [[tuple(y[:t]) for t in range(longest)] for y in sentences]
-                each.append(of_whole(model, source, sentences))
-        return torch.stack(each).exp().mean(0).log()
+                item.append(of_whole(model, source, sentences))
+        return torch.stack(item).exp().mean(0).log()
 
     return log_prob
 
@@ -387,13 +400,13 @@ def test_draws_are_kept_and_their_mean_is_scored(kind: str, prior: str, draws: i
     model, batch, script = small(kind, prior), small_batch(), Script()
     for beam, limit in ((WIDE, 3), (3, 5)):
         with script:
-            found = beam_search(Scripted(model, script), batch, beam, 0.6, draws, limit)
-        for place in range(len(batch)):
-            log_prob = drawn(model, batch, place, draws)
-            assert len(found[place]) == (21 if beam == WIDE else beam)
+            hypotheses = beam_search(Scripted(model, script), batch, beam, 0.6, draws, limit)
+        for index in range(len(batch)):
+            log_prob = drawn(model, batch, index, draws)
+            assert len(hypotheses[index]) == (21 if beam == WIDE else beam)
             if beam == WIDE:
-                agree(found[place], exhaustive(log_prob, 0.6, limit))
-            agree(found[place], naive(log_prob, beam, 0.6, limit))
+                agree(hypotheses[index], exhaustive(log_prob, 0.6, limit))
+            agree(hypotheses[index], naive(log_prob, beam, 0.6, limit))
 
 
 @every_kind
@@ -401,8 +414,8 @@ def test_draws_are_kept_and_their_mean_is_scored(kind: str, prior: str, draws: i
 def test_draws_without_noise_are_the_plug_in_network(kind: str, prior: str) -> None:
     model, batch = small(kind, prior), small_batch()
     plain = beam_search(model, batch, beam=3)
-    for found, expected in zip(beam_search(model, batch, 3, draws=3), plain, strict=True):
-        agree(found, expected)
+    for hypothesis, expected in zip(beam_search(model, batch, 3, draws=3), plain, strict=True):
+        agree(hypothesis, expected)
 
 
 @every_kind
@@ -435,5 +448,5 @@ def test_every_draw_and_hypothesis_has_noise_of_its_own() -> None:
 
 
 def test_unknown_words_may_come() -> None:
-    found = beam_search(small(), small_batch(), beam=WIDE, max_tokens=3)
-    assert all(any(UNK in each.tokens for each in row) for row in found)
+    hypotheses = beam_search(small(), small_batch(), beam=WIDE, max_tokens=3)
+    assert all(any(UNK in hypothesis.tokens for hypothesis in row) for row in hypotheses)

@@ -100,10 +100,10 @@ def anew(model: Any, tokens: Sequence[int]) -> Tensor:
 
 
 def likeliest(model: Any, prompt: Sequence[int], length: int, stop: bool) -> list[int]:
-    found: list[int] = []
-    while len(found) < length and not (stop and EOS in found):
-        found.append(int(without_specials(anew(model, [*prompt, *found])).argmax()))
-    return found
+    numbers: list[int] = []
+    while len(numbers) < length and not (stop and EOS in numbers):
+        numbers.append(int(without_specials(anew(model, [*prompt, *numbers])).argmax()))
+    return numbers
 
 
 @in_turn(prior=sorted(PRIORS), stop=[True, False, False, True], cutoffs=CUTOFFS)
@@ -111,8 +111,8 @@ def test_at_temperature_zero_it_takes_the_likeliest_token(
     prior: str, stop: bool, cutoffs: tuple[int, ...]
 ) -> None:
     model = small(prior, cutoffs=cutoffs)
-    found = sample_text(model, PROMPTS, 7, temperature=0, stop_at_eos=stop)
-    assert found == [likeliest(model, prompt, 7, stop) for prompt in PROMPTS]
+    texts = sample_text(model, PROMPTS, 7, temperature=0, stop_at_eos=stop)
+    assert texts == [likeliest(model, prompt, 7, stop) for prompt in PROMPTS]
 
 
 @in_turn(prior=sorted(PRIORS), cutoffs=CUTOFFS[::-1])
@@ -121,9 +121,11 @@ def test_the_law_of_every_token_is_that_of_a_whole_pass(
 ) -> None:
     watched = Watched(small(prior, cutoffs))
     prompts = [[5, 7], [4, 10], [9, 9]]
-    found = sample_text(watched, prompts, 8, temperature=3.0, stop_at_eos=False)
-    for place, logits in enumerate(watched.seen):
-        texts = [[*prompt, *new[:place]] for prompt, new in zip(prompts, found, strict=True)]
+    computed_texts = sample_text(watched, prompts, 8, temperature=3.0, stop_at_eos=False)
+    for index, logits in enumerate(watched.seen):
+        texts = [
+            [*prompt, *new[:index]] for prompt, new in zip(prompts, computed_texts, strict=True)
+        ]
         whole = torch.stack([anew(watched.model, text) for text in texts])
         assert torch.allclose(logits, whole, rtol=0, atol=1e-10)
 
@@ -134,12 +136,12 @@ def test_gates_stay_as_they_were_at_the_beginning() -> None:
     for family in guide.selections.values():
         family.weight.data = torch.tensor([[4.0, -4.0, 0.9]]) / Gating.gain
     with WithSelection(guide):
-        found = sample_text(model, PROMPTS, 7, temperature=0, stop_at_eos=False)
-        assert found == [likeliest(model, prompt, 7, False) for prompt in PROMPTS]
+        texts = sample_text(model, PROMPTS, 7, temperature=0, stop_at_eos=False)
+        assert texts == [likeliest(model, prompt, 7, False) for prompt in PROMPTS]
     for family in guide.selections.values():
         family.weight.data = family.weight.data.roll(1, -1)
     with WithSelection(guide):
-        assert found != sample_text(model, PROMPTS, 7, temperature=0, stop_at_eos=False)
+        assert texts != sample_text(model, PROMPTS, 7, temperature=0, stop_at_eos=False)
 
 
 @pytest.mark.parametrize("block", [0, 4])
@@ -195,12 +197,12 @@ def soft_states(logits: Tensor, temperature: float, top_k: int) -> Tensor:
     return weights / weights.sum()
 
 
-def agree(found: Sequence[Any], law: dict[Any, float]) -> float:
+def agree(actual: Sequence[Any], distribution: dict[Any, float]) -> float:
     """How probable counts this far from a law are; nothing that the law excludes may come."""
-    counts = Counter(found)
-    likely = {event: p for event, p in law.items() if p > 0}
+    counts = Counter(actual)
+    likely = {event: p for event, p in distribution.items() if p > 0}
     assert set(counts) <= set(likely)
-    expected = [p * len(found) for p in likely.values()]
+    expected = [p * len(actual) for p in likely.values()]
     return float(chisquare([counts[event] for event in likely], expected).pvalue)
 
 
@@ -209,18 +211,18 @@ def test_tokens_come_as_often_as_they_are_likely(
     temperature: float, top_k: int, cutoffs: tuple[int, ...]
 ) -> None:
     model = small(cutoffs=cutoffs)
-    found = sample_text(model, [[5, 7]] * DRAWS, 1, temperature, top_k)
-    law = soft_states(anew(model, [5, 7]), temperature, top_k if top_k < TYPES else 0)
-    assert agree([token for (token,) in found], dict(enumerate(law.tolist()))) > 1e-4
+    texts = sample_text(model, [[5, 7]] * DRAWS, 1, temperature, top_k)
+    states = soft_states(anew(model, [5, 7]), temperature, top_k if top_k < TYPES else 0)
+    assert agree([token for (token,) in texts], dict(enumerate(states.tolist()))) > 1e-4
 
 
 def test_a_token_depends_on_the_one_drawn_before_it() -> None:
     model = small()
-    found = sample_text(model, [[4]] * DRAWS, 2, 1.5, stop_at_eos=False)
+    texts = sample_text(model, [[4]] * DRAWS, 2, 1.5, stop_at_eos=False)
     first = soft_states(anew(model, [4]), 1.5, 0).tolist()
     second = [soft_states(anew(model, [4, token]), 1.5, 0).tolist() for token in range(TYPES)]
     pairs = product(range(TYPES), repeat=2)
-    assert agree([tuple(p) for p in found], {(a, b): first[a] * second[a][b] for a, b in pairs}) > (
+    assert agree([tuple(p) for p in texts], {(a, b): first[a] * second[a][b] for a, b in pairs}) > (
         1e-4
     )
 
@@ -228,13 +230,13 @@ def test_a_token_depends_on_the_one_drawn_before_it() -> None:
 @torch.no_grad()
 def test_drawn_heads_give_the_mean_of_their_laws() -> None:
     model = small("independent", scale=5.0)
-    found = [token for (token,) in sample_text(model, [[5, 7]] * DRAWS, 1, sample_heads=True)]
+    tokens = [token for (token,) in sample_text(model, [[5, 7]] * DRAWS, 1, sample_heads=True)]
     many = torch.tensor([[BOS, 5, 7]]).expand(10 * DRAWS, 3)
     logits = model.step(many, model.begin(small_batch()))[:, -1]
     mean = without_specials(logits).softmax(-1).mean(0)
     plugged = soft_states(anew(model, [5, 7]), 1.0, 0)
-    assert agree(found, dict(enumerate(mean.tolist()))) > 1e-4
-    assert agree(found, dict(enumerate(plugged.tolist()))) < 1e-8
+    assert agree(tokens, dict(enumerate(mean.tolist()))) > 1e-4
+    assert agree(tokens, dict(enumerate(plugged.tolist()))) < 1e-8
 
 
 def test_a_prior_without_noise_makes_no_difference_by_being_drawn() -> None:
@@ -259,9 +261,9 @@ def test_noise_comes_from_the_global_generator() -> None:
 
 
 def test_great_heat_makes_all_tokens_alike() -> None:
-    found = sample_text(Stub(five=50.0), [[]] * DRAWS, 1, temperature=1e300)
-    law = dict.fromkeys(range(EOS, TYPES), 1 / (TYPES - EOS))
-    assert agree([token for (token,) in found], law) > 1e-4
+    texts = sample_text(Stub(five=50.0), [[]] * DRAWS, 1, temperature=1e300)
+    distribution = dict.fromkeys(range(EOS, TYPES), 1 / (TYPES - EOS))
+    assert agree([token for (token,) in texts], distribution) > 1e-4
 
 
 # Where a text ends, and what never comes.
@@ -326,13 +328,13 @@ def test_a_full_block_is_begun_anew_from_its_context(
 ) -> None:
     (block, context), given = case
     watched = Watched(small(prior))
-    prompt = [4 + place % 5 for place in range(given)]
-    (found,) = sample_text(watched, [prompt], 12, block=block, context=context, stop_at_eos=False)
-    text = [BOS, *prompt, *found]
+    prompt = [4 + position % 5 for position in range(given)]
+    (actual,) = sample_text(watched, [prompt], 12, block=block, context=context, stop_at_eos=False)
+    text = [BOS, *prompt, *actual]
     assert len(watched.seen) == 12
     assert max(watched.positions) <= block
-    for place, logits in enumerate(watched.seen):
-        window = held(text[: 1 + given + place], block, context)
+    for index, logits in enumerate(watched.seen):
+        window = held(text[: 1 + given + index], block, context)
         assert torch.allclose(logits[0], behind(watched.model, window), rtol=0, atol=1e-10)
 
 
@@ -392,8 +394,8 @@ def test_a_text_may_begin_behind_another_token() -> None:
     with PlugIn():
         state = model.begin(Batch(torch.tensor([[5]])))
         logits = model.step(torch.tensor([[EOS, 5, 7]]), state)[0, -1]
-    (found,) = sample_text(model, [[5, 7]], 1, temperature=0, start_token=EOS)
-    assert found == [int(without_specials(logits).argmax())]
+    (text,) = sample_text(model, [[5, 7]], 1, temperature=0, start_token=EOS)
+    assert text == [int(without_specials(logits).argmax())]
 
 
 def test_the_unknown_word_comes_only_if_it_may() -> None:

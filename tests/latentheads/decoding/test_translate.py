@@ -40,6 +40,6 @@ def test_every_option_reaches_the_search_and_the_best_is_taken() -> None:
         fixed_noise(3, torch.device("cpu")),
         mock.patch.object(translate, "beam_search", autospec=True, side_effect=beam_search) as mine,
     ):
-        found = search(model, batch, decoding, 2)
+        match = search(model, batch, decoding, 2)
     mine.assert_called_once_with(model, batch, **options, **rules)
-    assert found == [best.tokens for best, *_ in expected]
+    assert match == [best.tokens for best, *_ in expected]

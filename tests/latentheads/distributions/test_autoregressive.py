@@ -20,25 +20,29 @@ autoregressive = pytest.mark.parametrize("form", ["cholesky", "inverse", "masked
 
 
 def full(queries: int = 2, keys: int = 2) -> HeadContext:
-    known = context(1, HEADS, queries, keys)
-    every = torch.ones_like(known.mask.latent)
-    mask = type(known.mask)(torch.zeros_like(known.mask.bias), every, every.sum((-1, -2)))
-    return HeadContext(known.scores, None, mask)
+    head_context = context(1, HEADS, queries, keys)
+    every = torch.ones_like(head_context.mask.latent)
+    mask = type(head_context.mask)(
+        torch.zeros_like(head_context.mask.bias), every, every.sum((-1, -2))
+    )
+    return HeadContext(head_context.scores, None, mask)
 
 
-def jacobian(law: HeadVariable, noise: Tensor) -> Tensor:
-    found = torch.autograd.functional.jacobian(law._from_noise, noise)
-    assert isinstance(found, Tensor)
-    return found.reshape(noise.numel(), noise.numel())
+def jacobian(head_variable: HeadVariable, noise: Tensor) -> Tensor:
+    computed_jacobian = torch.autograd.functional.jacobian(head_variable._from_noise, noise)
+    assert isinstance(computed_jacobian, Tensor)
+    return computed_jacobian.reshape(noise.numel(), noise.numel())
 
 
 @autoregressive
 def test_density_is_the_noise_density_over_the_volume_of_the_map(form: str) -> None:
-    law = FORMS[form](full())
+    distribution = FORMS[form](full())
     noise = torch.randn(1, HEADS, 2, 2)
     normal = torch.distributions.Normal(0.0, 1.0).log_prob(noise).sum()
-    expected = normal - torch.linalg.slogdet(jacobian(law, noise))[1]
-    assert torch.allclose(law.log_prob(law._from_noise(noise).clone())[0], expected, atol=1e-10)
+    expected = normal - torch.linalg.slogdet(jacobian(distribution, noise))[1]
+    assert torch.allclose(
+        distribution.log_prob(distribution._from_noise(noise).clone())[0], expected, atol=1e-10
+    )
 
 
 @autoregressive
@@ -55,10 +59,10 @@ def test_a_head_depends_on_the_noise_of_no_later_head_and_of_no_other_pair(form:
 
 def test_cholesky_is_the_multivariate_normal_at_every_latent_pair() -> None:
     c = context()
-    law, value = FORMS["cholesky"](c), torch.randn(2, HEADS, 5, 7)
-    at = MultivariateNormal(law.location.movedim(1, -1), scale_tril=factor())
+    distribution, value = FORMS["cholesky"](c), torch.randn(2, HEADS, 5, 7)
+    at = MultivariateNormal(distribution.location.movedim(1, -1), scale_tril=factor())
     expected = (at.log_prob(value.movedim(1, -1)) * c.mask.latent).sum((-1, -2))
-    assert torch.allclose(law.log_prob(value), expected)
+    assert torch.allclose(distribution.log_prob(value), expected)
 
 
 @pytest.mark.parametrize("scale", ["number", "head", "full"])
@@ -109,23 +113,23 @@ def test_cholesky_with_a_diagonal_factor_is_independent_heads() -> None:
 
 
 def test_cholesky_variance_is_that_of_the_draws() -> None:
-    law = FORMS["cholesky"](context())
-    draws = law.rsample(torch.Size([4000]))
-    assert (draws.var(0) / law.variance - 1).abs().max() < 6 * math.sqrt(2 / 4000)
+    distribution = FORMS["cholesky"](context())
+    draws = distribution.rsample(torch.Size([4000]))
+    assert (draws.var(0) / distribution.variance - 1).abs().max() < 6 * math.sqrt(2 / 4000)
 
 
 @non_linear
 def test_sequential_definition_gives_the_one_shot_draw(form: str) -> None:
     c = context()
-    law = FORMS[form](c)
+    distribution = FORMS[form](c)
     noise = torch.randn_like(c.scores)
     read = torch.zeros_like(noise)
     drawn = torch.zeros_like(noise)
     for head in range(HEADS):
-        shift, log_scale = law.conditioner(read)  # type: ignore[attr-defined]
+        shift, log_scale = distribution.conditioner(read)  # type: ignore[attr-defined]
         drawn[:, head] = shift[:, head] + log_scale[:, head].exp() * noise[:, head]
         read[:, head] = noise[:, head] if form == "inverse" else drawn[:, head]
-    assert torch.allclose(law._from_noise(noise), c.scores + drawn, atol=1e-12)
+    assert torch.allclose(distribution._from_noise(noise), c.scores + drawn, atol=1e-12)
 
 
 def test_masked_network_reads_only_the_heads_before() -> None:
@@ -145,8 +149,8 @@ def test_masked_network_reads_only_the_heads_before() -> None:
 
 def test_linear_draw_keeps_full_precision_under_autocast() -> None:
     c = context()
-    law = CholeskyHeads(c.scores.float(), c, factor().float())
+    cholesky_heads = CholeskyHeads(c.scores.float(), c, factor().float())
     noise = torch.randn(2, HEADS, 5, 7, dtype=torch.float32)
-    expected = law._from_noise(noise)
+    expected = cholesky_heads._from_noise(noise)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.allclose(law._from_noise(noise), expected, atol=1e-6)
+        assert torch.allclose(cholesky_heads._from_noise(noise), expected, atol=1e-6)

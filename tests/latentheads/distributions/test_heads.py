@@ -21,14 +21,17 @@ every_form = pytest.mark.parametrize("form", FORMS)
 
 @every_form
 def test_own_sample_has_the_gradient_a_foreign_value_has(form: str) -> None:
-    def gradient(known: bool) -> Tensor:
+    def gradient(reference: bool) -> Tensor:
         torch.manual_seed(1)
         c = context()
         c.scores.requires_grad_()
-        law = FORMS[form](c)
-        value = law.rsample()
+        distribution = FORMS[form](c)
+        value = distribution.rsample()
         weights = torch.tensor([1.0, -0.5])
-        (law.log_prob(value if known else value + 0) @ weights + value.square().sum()).backward()
+        (
+            distribution.log_prob(value if reference else value + 0) @ weights
+            + value.square().sum()
+        ).backward()
         assert c.scores.grad is not None
         return c.scores.grad
 
@@ -39,50 +42,50 @@ def test_own_sample_has_the_gradient_a_foreign_value_has(form: str) -> None:
 def test_value_drawn_without_a_graph_gets_the_score_function_gradient(form: str) -> None:
     c = context()
     c.scores.requires_grad_()
-    law = FORMS[form](c)
-    value = law.sample()
-    (reused,) = torch.autograd.grad(law.log_prob(value).sum(), c.scores, allow_unused=True)
-    (true,) = torch.autograd.grad(law.log_prob(value.clone()).sum(), c.scores)
+    distribution = FORMS[form](c)
+    value = distribution.sample()
+    (reused,) = torch.autograd.grad(distribution.log_prob(value).sum(), c.scores, allow_unused=True)
+    (true,) = torch.autograd.grad(distribution.log_prob(value.clone()).sum(), c.scores)
     assert reused is not None
     assert torch.allclose(reused, true, atol=1e-9)
 
 
 @every_form
 def test_one_value_is_scored_once(form: str) -> None:
-    law = FORMS[form](context())
-    value = law.rsample()
-    assert law.log_prob(value) is law.log_prob(value)
+    distribution = FORMS[form](context())
+    value = distribution.rsample()
+    assert distribution.log_prob(value) is distribution.log_prob(value)
 
 
 @every_form
 def test_a_score_made_without_a_graph_is_not_reused_in_one(form: str) -> None:
     c = context()
     c.scores.requires_grad_()
-    law = FORMS[form](c)
+    distribution = FORMS[form](c)
     value = torch.randn_like(c.scores)
     with torch.no_grad():
-        law.log_prob(value)
-    assert law.log_prob(value).requires_grad
+        distribution.log_prob(value)
+    assert distribution.log_prob(value).requires_grad
 
 
 @every_form
 @torch.no_grad()
 def test_only_the_last_draw_reuses_its_noise(form: str) -> None:
     c = context()
-    law, fresh = FORMS[form](c), FORMS[form](c)
-    first, second = law.rsample(), law.rsample()
+    distribution, fresh = FORMS[form](c), FORMS[form](c)
+    first, second = distribution.rsample(), distribution.rsample()
     for value in (first, second, first):
-        assert torch.allclose(law.log_prob(value), fresh.log_prob(value), atol=1e-10)
+        assert torch.allclose(distribution.log_prob(value), fresh.log_prob(value), atol=1e-10)
 
 
 @every_form
 def test_pairs_without_a_latent_change_no_density(form: str) -> None:
     c = context()
-    law = FORMS[form](c)
-    value = law.rsample()
+    distribution = FORMS[form](c)
+    value = distribution.rsample()
     changed = value + 100 * (1 - c.mask.latent).unsqueeze(-3)
     assert not torch.equal(changed, value)
-    assert torch.equal(law.log_prob(value.clone()), law.log_prob(changed))
+    assert torch.equal(distribution.log_prob(value.clone()), distribution.log_prob(changed))
 
 
 @every_form
@@ -97,15 +100,15 @@ def test_every_latent_pair_changes_the_density(form: str) -> None:
 
 @every_form
 def test_particles_in_front_are_each_their_own_draw(form: str) -> None:
-    law = FORMS[form](context())
-    wide = law.expand(torch.Size([3, 2]))
-    assert wide is law.expand(torch.Size([3, 2]))
-    assert law.expand(law.batch_shape) is law
+    distribution = FORMS[form](context())
+    wide = distribution.expand(torch.Size([3, 2]))
+    assert wide is distribution.expand(torch.Size([3, 2]))
+    assert distribution.expand(distribution.batch_shape) is distribution
     value = wide.rsample()
-    assert value.shape == (3, 2, *law.event_shape)
+    assert value.shape == (3, 2, *distribution.event_shape)
     assert not torch.equal(value[0], value[1])
-    each = torch.stack([law.log_prob(particle.clone()) for particle in value])
-    assert torch.allclose(wide.log_prob(value), each, atol=1e-10)
+    stacked = torch.stack([distribution.log_prob(particle.clone()) for particle in value])
+    assert torch.allclose(wide.log_prob(value), stacked, atol=1e-10)
 
 
 @every_form
@@ -113,17 +116,17 @@ def test_density_of_one_pair_integrates_to_one(form: str) -> None:
     one = torch.ones(1, 1, 1)
     mask = PairMask(torch.zeros(1, 1, 1, 1), one, one.sum((-1, -2)))
     c = HeadContext(torch.tensor([0.3, -0.4, 0.1]).reshape(1, HEADS, 1, 1), None, mask)
-    law = FORMS[form](c)
+    distribution = FORMS[form](c)
     axis = torch.linspace(-9, 9, 61)
     grid = torch.cartesian_prod(axis, axis, axis).reshape(-1, 1, HEADS, 1, 1)
-    mass = law.log_prob(grid).exp().sum() * (axis[1] - axis[0]) ** HEADS
+    mass = distribution.log_prob(grid).exp().sum() * (axis[1] - axis[0]) ** HEADS
     assert abs(mass.item() - 1) < 2e-3
 
 
 @every_form
 def test_divergence_from_itself_is_zero(form: str) -> None:
-    law = FORMS[form](context())
-    assert torch.equal(kl_divergence(law, law), torch.zeros(2))
+    distribution = FORMS[form](context())
+    assert torch.equal(kl_divergence(distribution, distribution), torch.zeros(2))
 
 
 @pytest.mark.parametrize("form", ["cholesky", "inverse", "masked"])
@@ -135,13 +138,13 @@ def test_forms_without_a_closed_divergence_say_so(form: str) -> None:
 
 def test_delta_scores_its_location_alone() -> None:
     c = context()
-    law = DeltaHeads(c.scores, c)
-    assert torch.equal(law.rsample(), c.scores)
-    assert torch.equal(law.log_prob(law.rsample()), torch.zeros(2))
-    assert torch.equal(law.variance, torch.zeros_like(c.scores))
+    delta_heads = DeltaHeads(c.scores, c)
+    assert torch.equal(delta_heads.rsample(), c.scores)
+    assert torch.equal(delta_heads.log_prob(delta_heads.rsample()), torch.zeros(2))
+    assert torch.equal(delta_heads.variance, torch.zeros_like(c.scores))
     elsewhere = c.scores.clone()
     elsewhere[1, 0, 0, 0] += 1
-    assert law.log_prob(elsewhere).tolist() == [0.0, -torch.inf]
+    assert delta_heads.log_prob(elsewhere).tolist() == [0.0, -torch.inf]
 
 
 def test_per_pair_sums_heads_and_latent_pairs_alone() -> None:

@@ -35,8 +35,8 @@ SCALES = {
 every_scale = pytest.mark.parametrize("scale", SCALES)
 
 
-def over_latent(elementwise: Tensor, known: HeadContext) -> Tensor:
-    latent = known.mask.latent.unsqueeze(-3).bool()
+def over_latent(elementwise: Tensor, given_context: HeadContext) -> Tensor:
+    latent = given_context.mask.latent.unsqueeze(-3).bool()
     return torch.where(latent, elementwise, 0.0).sum((-1, -2, -3))
 
 
@@ -68,12 +68,16 @@ def test_divergences_of_blocks_at_once_are_those_of_each(particles: tuple[int, .
     for scale, prior, is_shifted in zip(scales, (1.0, 0.7, 1.0), (True, True, False), strict=True):
         location = c.scores + torch.randn_like(c.scores) if is_shifted else c.scores
         pair = NormalHeads(location, c, scale), NormalHeads(c.scores, c, prior)
-        pairs.append([law.expand([*particles, *law.batch_shape]) for law in pair])
+        pairs.append(
+            [distribution.expand([*particles, *distribution.batch_shape]) for distribution in pair]
+        )
     parts = [part for q, p in pairs if (part := parts_of_kl(q, p)) is not None]
-    at_once, each = stack_kls(parts), torch.stack([kl_divergence(q, p) for q, p in pairs])
-    torch.testing.assert_close(at_once, each, rtol=1e-13, atol=1e-13)
-    found, wanted = (torch.autograd.grad(kl.square().sum(), scales) for kl in (at_once, each))
-    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    at_once, stacked = stack_kls(parts), torch.stack([kl_divergence(q, p) for q, p in pairs])
+    torch.testing.assert_close(at_once, stacked, rtol=1e-13, atol=1e-13)
+    gradients, wanted = (
+        torch.autograd.grad(kl.square().sum(), scales) for kl in (at_once, stacked)
+    )
+    torch.testing.assert_close(gradients, wanted, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", ["number", "scalar", "key", "sentence"])
@@ -97,10 +101,10 @@ def test_divergence_is_the_mean_log_ratio(scale: str) -> None:
 @every_scale
 def test_moments_are_those_of_the_draws(scale: str) -> None:
     c = context()
-    law = NormalHeads(c.scores, c, SCALES[scale])
-    draws = law.rsample(torch.Size([4000]))
-    assert torch.allclose(draws.mean(0), law.mean, atol=6 * 3.4 / math.sqrt(4000))
-    ratio = draws.var(0) / law.variance
+    normal_heads = NormalHeads(c.scores, c, SCALES[scale])
+    draws = normal_heads.rsample(torch.Size([4000]))
+    assert torch.allclose(draws.mean(0), normal_heads.mean, atol=6 * 3.4 / math.sqrt(4000))
+    ratio = draws.var(0) / normal_heads.variance
     assert ratio.shape == c.scores.shape
     assert (ratio - 1).abs().max() < 6 * math.sqrt(2 / 4000)
 
@@ -141,12 +145,12 @@ def test_every_particle_has_a_divergence_of_its_own(scale: str, prior: str, shif
     """The scores of an upper block have particles in front, of which its mask knows nothing."""
     c = context()
     scores = torch.randn(3, *c.scores.shape)
-    many, ones = (replace(c, scores=each) for each in (scores, scores[1]))
+    many, ones = (replace(c, scores=item) for item in (scores, scores[1]))
 
-    def divergence(known: HeadContext) -> Tensor:
-        location = known.scores + shift if shift else known.scores
-        q = NormalHeads(location, known, SCALES[scale])
-        return kl_divergence(q, NormalHeads(known.scores, known, SCALES[prior]))
+    def divergence(given_context: HeadContext) -> Tensor:
+        location = given_context.scores + shift if shift else given_context.scores
+        q = NormalHeads(location, given_context, SCALES[scale])
+        return kl_divergence(q, NormalHeads(given_context.scores, given_context, SCALES[prior]))
 
     assert torch.allclose(divergence(many), divergence(ones).expand(3, 2))
 

@@ -15,17 +15,17 @@ VALUE = torch.tensor([[4, 1, 2], [2, 0, 0]])
 def test_log_prob_is_the_sum_over_real_tokens() -> None:
     logits = torch.randn(2, 3, 5)
     tokens = Tokens(logits, VALID)
-    each = Categorical(logits=logits).log_prob(VALUE)
-    assert torch.allclose(tokens.token_log_prob(VALUE), each * VALID)
-    assert torch.allclose(tokens.log_prob(VALUE), (each * VALID).sum(-1))
+    log_probability = Categorical(logits=logits).log_prob(VALUE)
+    assert torch.allclose(tokens.token_log_prob(VALUE), log_probability * VALID)
+    assert torch.allclose(tokens.log_prob(VALUE), (log_probability * VALID).sum(-1))
     assert tokens.smoothing == 0
 
 
 def test_probabilities_of_all_sentences_sum_to_one() -> None:
     tokens = Tokens(torch.randn(1, 2, 5), torch.ones(1, 2, dtype=torch.bool))
     every = torch.cartesian_prod(torch.arange(5), torch.arange(5))[:, None]
-    found = tokens.expand(torch.Size([25, 1])).log_prob(every)
-    assert torch.allclose(found.exp().sum(), torch.ones(()))
+    log_probability = tokens.expand(torch.Size([25, 1])).log_prob(every)
+    assert torch.allclose(log_probability.exp().sum(), torch.ones(()))
 
 
 def test_smoothed_log_prob_is_its_formula() -> None:
@@ -38,10 +38,10 @@ def test_smoothed_log_prob_is_its_formula() -> None:
     assert not torch.allclose(smoothed.log_prob(VALUE), Tokens(logits, VALID).log_prob(VALUE))
 
 
-@pytest.mark.parametrize("law", [Tokens, SmoothedTokens])
-def test_particles_in_front(law: type[Tokens]) -> None:
+@pytest.mark.parametrize("distribution", [Tokens, SmoothedTokens])
+def test_particles_in_front(distribution: type[Tokens]) -> None:
     logits = torch.randn(2, 3, 5)
-    plain = law(logits, VALID)
+    plain = distribution(logits, VALID)
     wide = plain.expand(torch.Size([7, 2]))
     assert plain.expand(plain.batch_shape) is plain
     assert wide.smoothing == plain.smoothing

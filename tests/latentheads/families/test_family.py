@@ -63,8 +63,8 @@ def test_logits_of_another_number_of_heads_below_are_refused(
     c = context(below=True)
     assert c.lower is not None
     fewer = replace(c, lower=c.lower[:, :below], block=SECOND)
-    said = f"^block 'encoder.1.self' has 3 heads, the one below {below}: a prior or guide that"
-    with pytest.raises(ValueError, match=said):
+    message = f"^block 'encoder.1.self' has 3 heads, the one below {below}: a prior or guide that"
+    with pytest.raises(ValueError, match=message):
         location(fewer)
     assert Identity()(fewer) is c.scores
 
@@ -109,7 +109,10 @@ def test_families_wrap_location_and_scale() -> None:
     assert gaussian.scale == 0.7
     assert isinstance(point, DeltaHeads)
     assert isinstance(linear, CholeskyHeads)
-    assert all(law.location is c.scores and law.context is c for law in (gaussian, point, linear))
+    assert all(
+        distribution.location is c.scores and distribution.context is c
+        for distribution in (gaussian, point, linear)
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,14 +125,16 @@ def test_divergence_from_the_scores_is_the_one_of_any_location(
     location: nn.Module, prior: float | torch.Tensor
 ) -> None:
     c = replace(context(below=True), batch=small_batch())  # as a guide is given it
-    law = Gaussian(jiggle(location.double(), 0.2), HeadScale(HEADS, 0.6, learned=True).double())  # type: ignore[arg-type]
-    q, p = law(c), NormalHeads(c.scores, c, prior)
+    gaussian = Gaussian(
+        jiggle(location.double(), 0.2), HeadScale(HEADS, 0.6, learned=True).double()
+    )  # type: ignore[arg-type]
+    q, p = gaussian(c), NormalHeads(c.scores, c, prior)
     same = NormalHeads(q.location, c, q.scale)
     results = [
-        (kl, *torch.autograd.grad(kl.sum(), list(law.parameters()), retain_graph=True))
+        (kl, *torch.autograd.grad(kl.sum(), list(gaussian.parameters()), retain_graph=True))
         for kl in (kl_divergence(q, p), kl_divergence(same, p))
     ]
     assert q.squares is not None
-    assert law(replace(c, batch=None)).squares is None  # a prior: nothing asks for them
+    assert gaussian(replace(c, batch=None)).squares is None  # a prior: nothing asks for them
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)

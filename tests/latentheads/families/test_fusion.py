@@ -58,8 +58,8 @@ def test_fusion_is_an_mlp_over_the_heads_of_each_pair(
     z = torch.randn(*shape, HEADS, 5, 7, requires_grad=True)
     weights = torch.randn(*shape, HEADS, 5, 7), torch.randn(*shape, 5, 7)
     results = [
-        (*found, *gradients(found, weights, [z, *fusion.parameters()]))
-        for found in (fusion.forward_and_squares(z, link), naive(fusion, z, link))
+        (*actual, *gradients(actual, weights, [z, *fusion.parameters()]))
+        for actual in (fusion.forward_and_squares(z, link), naive(fusion, z, link))
     ]
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
@@ -103,8 +103,8 @@ def test_either_result_may_go_unused(layers: int, used: int) -> None:
     inputs = [z, *fusion.parameters()]
     ours = torch.autograd.grad(fusion.forward_and_squares(z)[used].square().sum(), inputs)
     theirs = torch.autograd.grad(naive(fusion, z)[used].square().sum(), inputs)
-    for found, expected in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+    for actual, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("frozen", [True, False], ids=["parameters", "input"])
@@ -114,8 +114,8 @@ def test_what_needs_no_gradient_gets_none(frozen: bool) -> None:
     inputs = [z] if frozen else list(fusion.parameters())
     ours = torch.autograd.grad(fusion(z).square().sum(), inputs)
     theirs = torch.autograd.grad(naive(fusion, z)[0].square().sum(), inputs)
-    for found, expected in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+    for actual, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-11, atol=1e-11)
     fusion(z).sum().backward()
     assert (z.grad is not None) == frozen
     assert all((p.grad is None) == frozen for p in fusion.parameters())
@@ -129,10 +129,10 @@ def test_one_layer_alone_may_be_learned() -> None:
     ours = [p.grad for p in fusion.parameters()]
     fusion.zero_grad()
     naive(fusion, z)[0].square().sum().backward()
-    for found, parameter in zip(ours, fusion.parameters(), strict=True):
-        assert (found is None) == (parameter.grad is None)
-        if found is not None:
-            torch.testing.assert_close(found, parameter.grad, rtol=1e-11, atol=1e-11)
+    for actual, parameter in zip(ours, fusion.parameters(), strict=True):
+        assert (actual is None) == (parameter.grad is None)
+        if actual is not None:
+            torch.testing.assert_close(actual, parameter.grad, rtol=1e-11, atol=1e-11)
 
 
 @every_depth
@@ -141,10 +141,10 @@ def test_without_gradients_it_computes_the_same(layers: int) -> None:
     z = torch.randn(2, HEADS, 5, 7)
     expected = fusion(z)
     with torch.no_grad():
-        found = fusion(z)
-    assert torch.equal(found, expected)
+        computed_fusion = fusion(z)
+    assert torch.equal(computed_fusion, expected)
     assert expected.requires_grad
-    assert not found.requires_grad
+    assert not computed_fusion.requires_grad
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,10 @@ def test_logits_need_not_lie_next_to_each_other(view: Callable[[Tensor], Tensor]
     z = torch.randn(2, HEADS, 5, 7, requires_grad=True)
     results = []
     for form in (fusion, lambda x: naive(fusion, x)[0]):
-        found = form(view(z))
-        results.append((found, *torch.autograd.grad(found.exp().sum(), [z, *fusion.parameters()])))
+        output = form(view(z))
+        results.append(
+            (output, *torch.autograd.grad(output.exp().sum(), [z, *fusion.parameters()]))
+        )
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
@@ -181,7 +183,9 @@ def test_it_keeps_full_precision_under_autocast(layers: int) -> None:
         gradient = torch.autograd.grad(inside.square().sum(), inputs)
     assert inside.dtype == torch.float32
     assert torch.equal(inside, outside)
-    assert all(torch.equal(found, wanted) for found, wanted in zip(gradient, expected, strict=True))
+    assert all(
+        torch.equal(actual, wanted) for actual, wanted in zip(gradient, expected, strict=True)
+    )
 
 
 def saved(fusion: Fusion, z: Tensor) -> int:
@@ -218,8 +222,13 @@ def test_keeping_the_activations_gives_the_same(layers: int, link: bool) -> None
     weights = torch.randn(2, HEADS, 5, 7), torch.randn(2, 5, 7)
     results = []
     for fusion.store_activations in (False, True):
-        found = fusion.forward_and_squares(z, link)
-        results.append((*found, *gradients(found, weights, [z, *fusion.parameters()])))
+        forward_and_squares = fusion.forward_and_squares(z, link)
+        results.append(
+            (
+                *forward_and_squares,
+                *gradients(forward_and_squares, weights, [z, *fusion.parameters()]),
+            )
+        )
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
 
@@ -227,9 +236,9 @@ def test_keeping_the_activations_gives_the_same(layers: int, link: bool) -> None
 def test_a_tensor_that_records_what_is_done_to_it_sees_the_fusion() -> None:
     fusion = small(2)
     z = torch.randn(2, HEADS, 5, 7)
-    found = fusion(track_provenance(z, frozenset({"below"})))
-    assert get_provenance(found) == frozenset({"below"})
-    torch.testing.assert_close(torch.as_tensor(found), fusion(z))
+    computed_fusion = fusion(track_provenance(z, frozenset({"below"})))
+    assert get_provenance(computed_fusion) == frozenset({"below"})
+    torch.testing.assert_close(torch.as_tensor(computed_fusion), fusion(z))
 
 
 @pytest.mark.parametrize(("heads", "parameters"), [(4, 420), (8, 1608), (16, 6288), (32, 24864)])

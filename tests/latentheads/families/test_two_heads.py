@@ -103,7 +103,7 @@ class InTwoBlocks(nn.ModuleList):
 
     def __init__(self) -> None:
         above = Cascade(Block("decoder-cross", 1, 1), HIDDEN, link=False)
-        first, second = (Gaussian(each, HeadScale(1, learned=True)) for each in (Identity(), above))
+        first, second = (Gaussian(item, HeadScale(1, learned=True)) for item in (Identity(), above))
         super().__init__([first, second])
 
 
@@ -196,8 +196,8 @@ class Posterior:
 
         def loss() -> Tensor:
             search.zero_grad()
-            found = self.draw(draws)
-            value = (found.kl.sum() - found.log_likelihood.sum()) / draws.shape[2]
+            actual = self.draw(draws)
+            value = (actual.kl.sum() - actual.log_likelihood.sum()) / draws.shape[2]
             value.backward()
             return value
 
@@ -211,17 +211,17 @@ class Posterior:
         blocks = list(self.family) if isinstance(self.family, nn.ModuleList) else [self.family]
         heads, values, below = HEADS // len(blocks), list[Tensor](), None
         kl = ratio = torch.zeros(shape[0])
-        for place, family in enumerate(blocks):
-            own = slice(place * heads, (place + 1) * heads)
+        for index, family in enumerate(blocks):
+            own = slice(index * heads, (index + 1) * heads)
             here = draws[:, own]
             self.patch.setattr(SOURCE, lambda *_, here=here: here)
             context = HeadContext(scores[:, own], below, mask)
-            law = family(context)
+            this_family = family(context)
             prior = NormalHeads(torch.zeros_like(context.scores), context, self.number.scale)
-            below = law.rsample()
+            below = this_family.rsample()
             values.append(below)
-            sampled = law.log_prob(below) - prior.log_prob(below)
-            exact = closed_form(law, prior)
+            sampled = this_family.log_prob(below) - prior.log_prob(below)
+            exact = closed_form(this_family, prior)
             kl, ratio = kl + (sampled if exact is None else exact), ratio - sampled
         first, second = said(torch.cat(values, 1)).unbind(1)
         return Draws(self.number.log_prob(first, second), kl, ratio, torch.stack([first, second]))
@@ -248,14 +248,14 @@ def test_what_a_family_lacks_at_its_best(
     evidence, posterior = table(number)[0], Posterior(number, family, monkeypatch)
     posterior.improve()
     with torch.no_grad():
-        found = posterior.draw(noise(8192, 1))
-    bound = (found.log_likelihood.mean() - found.kl.mean()).item()
+        pointing = posterior.draw(noise(8192, 1))
+    bound = (pointing.log_likelihood.mean() - pointing.kl.mean()).item()
     wanted, error = GAPS[number, family]
     assert evidence - bound == pytest.approx(wanted, abs=error)
-    weights = (found.log_likelihood.flatten() + found.log_ratio).view(32, -1)
+    weights = (pointing.log_likelihood.flatten() + pointing.log_ratio).view(32, -1)
     many = Importance(weights).bound.mean().item()
     assert bound < many < evidence + 0.01
     if number == "sum":  # the bound of 32 draws is near log p of all: it cannot tell them apart
         assert many > evidence - 0.05
-    both = torch.corrcoef(found.heads.flatten(1))[0, 1].item()
+    both = torch.corrcoef(pointing.heads.flatten(1))[0, 1].item()
     assert both == pytest.approx(CORRELATIONS[number, family], abs=0.05)

@@ -59,13 +59,15 @@ def test_every_site_says_how_its_divergence_was_computed(
     form: str, prior: str, batch: Batch
 ) -> None:
     model = build(prior=prior).eval()
-    found = terms(model, attach(form, model), batch)
-    assert list(found.kl) == list(found.how) == [b.site() for b in model.blocks]
+    bound_terms = terms(model, attach(form, model), batch)
+    assert list(bound_terms.kl) == list(bound_terms.how) == [b.site() for b in model.blocks]
     closed = form.removesuffix(" of target") in CLOSED and prior != "autoregressive"
     expected = "tied" if form == "tied" else "analytic" if closed else "sampled"
-    assert set(found.how.values()) == {expected}
-    assert repr(found).startswith(f"Terms of {len(found.tokens)} sentences, means in nats: elbo -")
-    assert repr(found).count(f"({expected})") == len(found.kl)
+    assert set(bound_terms.how.values()) == {expected}
+    assert repr(bound_terms).startswith(
+        f"Terms of {len(bound_terms.tokens)} sentences, means in nats: elbo -"
+    )
+    assert repr(bound_terms).count(f"({expected})") == len(bound_terms.kl)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,7 +76,7 @@ def test_bound_is_likelihood_less_every_divergence(form: str, kind: str, batch: 
     model = build(kind).eval()
     guide = attach(form, model)
     torch.manual_seed(3)
-    found = terms(model, guide, batch)
+    bound_terms = terms(model, guide, batch)
     torch.manual_seed(3)
     model_trace, guide_trace = traces(model, guide, batch)
     target = model_trace.nodes["target"]
@@ -85,11 +87,11 @@ def test_bound_is_likelihood_less_every_divergence(form: str, kind: str, batch: 
         - guide_trace.nodes[b.site()]["fn"].log_prob(guide_trace.nodes[b.site()]["value"].clone())
         for b in model.blocks
     )
-    assert torch.allclose(found.log_likelihood, likelihood, atol=1e-10)
-    assert torch.allclose(found.log_ratio, ratio, atol=1e-9)
-    assert torch.allclose(found.elbo, likelihood - sum(found.kl.values()), atol=1e-10)
-    assert torch.allclose(found.log_weight, likelihood + ratio, atol=1e-9)
-    assert found.tokens.tolist() == batch.target_valid.sum(-1).tolist()
+    assert torch.allclose(bound_terms.log_likelihood, likelihood, atol=1e-10)
+    assert torch.allclose(bound_terms.log_ratio, ratio, atol=1e-9)
+    assert torch.allclose(bound_terms.elbo, likelihood - sum(bound_terms.kl.values()), atol=1e-10)
+    assert torch.allclose(bound_terms.log_weight, likelihood + ratio, atol=1e-9)
+    assert bound_terms.tokens.tolist() == batch.target_valid.sum(-1).tolist()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,28 +102,28 @@ def test_cascaded_divergence_is_half_the_squared_cascade_and_the_price_of_the_sc
     guide = attach("cascaded", model)
     _, guide_trace = traces(model, guide, batch)
     tape.rewind()
-    found = terms(model, guide, batch)
+    bound_terms = terms(model, guide, batch)
     for block in model.blocks:
-        law = guide_trace.nodes[block.site()]["fn"]
+        distribution = guide_trace.nodes[block.site()]["fn"]
         family = guide.families[block.key]
         s = family.scale()
-        r = torch.zeros_like(law.location)
+        r = torch.zeros_like(distribution.location)
         if not block.is_lowest:
-            r = family.location.fusion(law.context.below)
+            r = family.location.fusion(distribution.context.below)
             assert r.abs().max() > 0.1
         pairs = 0.5 * (r**2 + s**2 - 1 - 2 * s.log())
-        latent = law.context.mask.latent.bool().unsqueeze(-3)
+        latent = distribution.context.mask.latent.bool().unsqueeze(-3)
         expected = torch.where(latent, pairs, 0.0).sum((-1, -2, -3))
-        assert torch.allclose(found.kl[block.site()], expected)
+        assert torch.allclose(bound_terms.kl[block.site()], expected)
 
 
 @every_form
 def test_closed_divergences_are_not_negative(form: str, batch: Batch) -> None:
     model = build().eval()
-    found = terms(model, attach(form, model), batch)
-    for name, kl in found.kl.items():
-        assert found.how[name] == "sampled" or (kl >= 0).all()
-        assert found.how[name] != "analytic" or (kl > 0).any()
+    bound_terms = terms(model, attach(form, model), batch)
+    for name, kl in bound_terms.kl.items():
+        assert bound_terms.how[name] == "sampled" or (kl >= 0).all()
+        assert bound_terms.how[name] != "analytic" or (kl > 0).any()
 
 
 class Pointed(Guide):
@@ -168,13 +170,13 @@ def test_a_function_around_a_guide_leaves_no_likelihood_out(batch: Batch) -> Non
     guide = attach("cascaded", model)
     hidden = poutine.block(guide, hide=["target"])
     for ask in (lambda *given: terms(*given).elbo, Head_ELBO().differentiable_loss):
-        said = r"^a function around a guide leaves the likelihood out: "
-        with pyro.validation_enabled(False), pytest.raises(ValueError, match=said):
-            ask(model, lambda each: guide(each), batch)
+        message = r"^a function around a guide leaves the likelihood out: "
+        with pyro.validation_enabled(False), pytest.raises(ValueError, match=message):
+            ask(model, lambda item: guide(item), batch)
         torch.manual_seed(3)
         expected = ask(model, guide, batch)
         torch.manual_seed(3)
-        assert torch.allclose(ask(model, lambda each: hidden(each), batch), expected)
+        assert torch.allclose(ask(model, lambda item: hidden(item), batch), expected)
 
 
 def test_a_handler_around_the_model_is_not_passed_over(batch: Batch) -> None:
@@ -189,9 +191,9 @@ def test_a_handler_around_the_model_is_not_passed_over(batch: Batch) -> None:
 @pytest.mark.parametrize("prior", ["delta", "residual"])
 def test_point_prior_bound_is_the_exact_likelihood(prior: str, batch: Batch) -> None:
     model = build(prior=prior).eval()
-    found = terms(model, Tied(model), batch)
-    assert torch.equal(found.elbo, found.log_likelihood)
-    assert torch.equal(found.elbo, terms(model, Tied(model), batch).elbo)
+    bound_terms = terms(model, Tied(model), batch)
+    assert torch.equal(bound_terms.elbo, bound_terms.log_likelihood)
+    assert torch.equal(bound_terms.elbo, terms(model, Tied(model), batch).elbo)
 
 
 def own_guide(model: Any, masked: bool) -> Any:
@@ -204,8 +206,8 @@ def own_guide(model: Any, masked: bool) -> Any:
         with pyro.plate("sentences", len(batch)):
             for block in model.blocks:
                 shape = (len(batch), block.heads, length, length)
-                each = dist.Normal(torch.full(shape, 0.3), 0.8)
-                pairs = each.mask(latent.expand(shape)) if masked else each
+                normal = dist.Normal(torch.full(shape, 0.3), 0.8)
+                pairs = normal.mask(latent.expand(shape)) if masked else normal
                 pyro.sample(block.site(), pairs.to_event(3))
 
     return guide
@@ -214,8 +216,8 @@ def own_guide(model: Any, masked: bool) -> Any:
 def test_a_plain_pyro_guide_has_terms(batch: Batch) -> None:
     model = build("language-model").eval()
     torch.manual_seed(3)
-    found = terms(model, own_guide(model, masked=True), batch)
-    assert set(found.how.values()) == {"sampled"}
+    bound_terms = terms(model, own_guide(model, masked=True), batch)
+    assert set(bound_terms.how.values()) == {"sampled"}
     torch.manual_seed(3)
     model_trace, guide_trace = traces(model, own_guide(model, masked=True), batch)
     expected = torch.zeros(3)
@@ -228,7 +230,7 @@ def test_a_plain_pyro_guide_has_terms(batch: Batch) -> None:
         q = dist.Normal(0.3, 0.8).log_prob(value)
         p = dist.Normal(prior.location, 1.0).log_prob(value)
         expected += torch.where(latent, p - q, 0.0).sum((1, 2, 3))
-    assert torch.allclose(found.log_ratio, expected)
+    assert torch.allclose(bound_terms.log_ratio, expected)
 
 
 def test_a_guide_that_counts_pairs_without_a_latent_has_no_bound(batch: Batch) -> None:
@@ -265,11 +267,11 @@ def test_what_all_sentences_share_is_counted_once(batch: Batch) -> None:
     def guide(batch: Batch) -> None:
         pyro.sample("global", dist.Normal(0.0, 2.0))
 
-    found = terms(global_model, guide, batch)
-    assert found.kl == {}
-    assert found.shared_kl["global"].item() == pytest.approx(1.5 - math.log(2))
-    expected = found.log_likelihood.sum() - (1.5 - math.log(2))
-    assert torch.allclose(found.bound, expected)
+    bound_terms = terms(global_model, guide, batch)
+    assert bound_terms.kl == {}
+    assert bound_terms.shared_kl["global"].item() == pytest.approx(1.5 - math.log(2))
+    expected = bound_terms.log_likelihood.sum() - (1.5 - math.log(2))
+    assert torch.allclose(bound_terms.bound, expected)
 
 
 def test_one_latent_a_sentence_is_demanded(batch: Batch) -> None:
@@ -290,9 +292,9 @@ def test_one_latent_a_sentence_is_demanded(batch: Batch) -> None:
 
 def test_terms_keep_no_graph(batch: Batch) -> None:
     model = build().eval()
-    found = terms(model, attach("cascaded", model), batch)
-    assert not found.elbo.requires_grad
-    assert not found.log_weight.requires_grad
+    bound_terms = terms(model, attach("cascaded", model), batch)
+    assert not bound_terms.elbo.requires_grad
+    assert not bound_terms.log_weight.requires_grad
 
 
 def test_terms_are_unscaled_by_the_corpus(batch: Batch, tape: NoiseTape) -> None:
@@ -323,13 +325,13 @@ def test_the_weight_of_alignments_is_that_of_their_very_draw(shape: str, batch: 
     model = aligned(SHAPES[shape])
     guide = jiggle(GUIDES["cascaded"](model).double(), 0.3).eval()
     torch.manual_seed(5)
-    found = terms(model, guide, batch)
+    bound_terms = terms(model, guide, batch)
     torch.manual_seed(5)
     joint, own = (
         sum(s["fn"].log_prob(s["value"]) for s in trace.nodes.values() if s["type"] == "sample")
         for trace in traces(model, guide, batch)
     )
-    assert torch.allclose(found.log_weight, joint - own, rtol=1e-12)
+    assert torch.allclose(bound_terms.log_weight, joint - own, rtol=1e-12)
 
 
 def test_draws_of_what_sentences_share_are_weighed_together(batch: Batch) -> None:
@@ -340,8 +342,8 @@ def test_draws_of_what_sentences_share_are_weighed_together(batch: Batch) -> Non
     weights = importance(model, guide, batch, samples=3).log_weights
     torch.manual_seed(5)
     drawn = [terms(model, guide, batch) for _ in range(3)]
-    each = [one.log_weight.sum() + one.shared_log_ratio for one in drawn]
-    assert torch.allclose(weights, torch.stack(each)[:, None], rtol=1e-12)
+    item = [one.log_weight.sum() + one.shared_log_ratio for one in drawn]
+    assert torch.allclose(weights, torch.stack(item)[:, None], rtol=1e-12)
     assert all(one.shared_log_ratio != 0 for one in drawn)
 
 
@@ -370,9 +372,9 @@ def test_tail_needs_25_draws_and_tells_heavy_from_light() -> None:
     torch.manual_seed(0)
     light, heavy = 0.1 * torch.randn(200), 5 * torch.randn(200)
     equal = torch.full((200,), -3.0)
-    found = Importance(torch.stack([light, heavy, equal], 1)).pareto_k
-    assert found[0] < 0.5 < 0.7 < found[1]
-    assert found[2] == -torch.inf
+    pareto_k = Importance(torch.stack([light, heavy, equal], 1)).pareto_k
+    assert pareto_k[0] < 0.5 < 0.7 < pareto_k[1]
+    assert pareto_k[2] == -torch.inf
     assert Importance(torch.randn(24, 2)).pareto_k.isnan().all()
     assert not Importance(torch.randn(25, 2)).pareto_k.isnan().any()
 
@@ -383,9 +385,9 @@ def test_the_tail_of_generalised_pareto_weights_has_their_own_shape(k: float, er
     generator = torch.Generator().manual_seed(0)
     u = torch.rand(2003, 7, generator=generator)
     weights = 1 + (u**-k - 1) / k
-    found = Importance(weights.log() - 300).pareto_k
-    assert found.mean().item() == pytest.approx(k, abs=error)
-    assert ((found > 0.7) == (k > 0.7)).all()
+    pareto_k = Importance(weights.log() - 300).pareto_k
+    assert pareto_k.mean().item() == pytest.approx(k, abs=error)
+    assert ((pareto_k > 0.7) == (k > 0.7)).all()
 
 
 def test_bounded_weights_are_safe_and_their_inverses_are_not() -> None:
@@ -427,11 +429,11 @@ def test_foreign_site_in_a_closed_form_is_exact(batch: Batch) -> None:
             return CholeskyHeads(context.scores, context, torch.eye(3) * 0.5)
 
     model = build("language-model").eval()
-    found = terms(model, Mixed(model), batch)
+    bound_terms = terms(model, Mixed(model), batch)
     for block in model.blocks:
         pairs = traces(model, Mixed(model), batch)[0].nodes[block.site()]["fn"].context.mask.pairs
         expected: Tensor = 3 * pairs * (0.5 * (0.25 - 1) - math.log(0.5))
-        assert torch.allclose(found.kl[block.site()], expected)
+        assert torch.allclose(bound_terms.kl[block.site()], expected)
 
 
 def test_an_observed_head_is_refused(batch: Batch) -> None:
@@ -494,10 +496,10 @@ class DropsOut(Cascaded):
 def test_dropout_within_a_guide_makes_no_untrue_bound(shape: str, batch: Batch) -> None:
     model = aligned(SHAPES[shape])
     guide = DropsOut(model).double()
-    found = [terms(model, guide, batch) for _ in range(5)]
-    for one, other in pairwise(found):
+    bound_terms = [terms(model, guide, batch) for _ in range(5)]
+    for one, other in pairwise(bound_terms):
         assert not torch.equal(one.elbo, other.elbo)  # each is of the guide as it was drawn
-    for draw in found:
+    for draw in bound_terms:
         gaps = draw.enumeration.gap()
         assert (draw.elbo < draw.enumeration.log_evidence).all()
         torch.testing.assert_close(draw.elbo + sum(gaps.values()), draw.enumeration.log_evidence)
@@ -532,9 +534,9 @@ def test_a_relaxed_gate_is_refused(batch: Batch) -> None:
 
 def test_every_guide_leaves_heads_without_noise_as_they_are(batch: Batch) -> None:
     model = build("language-model", prior="delta").eval()
-    found = terms(model, attach("cascaded", model), batch)
-    assert found.how["decoder.0.self.logits"] == "fixed"
-    assert (found.total_kl == 0).all()
+    bound_terms = terms(model, attach("cascaded", model), batch)
+    assert bound_terms.how["decoder.0.self.logits"] == "fixed"
+    assert (bound_terms.total_kl == 0).all()
     assert isinstance(
         traces(model, Tied(model), batch)[0].nodes["decoder.0.self.logits"]["fn"], DeltaHeads
     )
@@ -559,11 +561,11 @@ def log_mean(log_weights: Tensor) -> tuple[float, float]:
 
 def from_the_prior(model: Any, batch: Batch, draws: int) -> tuple[float, float]:
     """Log p(scored | context) by draws of a pass that has never heard of a context."""
-    plain, found = replace(batch, context=0), []
+    plain, totals = replace(batch, context=0), []
     for _ in range(draws):
-        law = model.likelihood(model.states(plain), plain)
-        found.append(law.token_log_prob(batch.target)[:, batch.context :].sum(-1))
-    return log_mean(torch.cat(found).detach())
+        likelihood = model.likelihood(model.states(plain), plain)
+        totals.append(likelihood.token_log_prob(batch.target)[:, batch.context :].sum(-1))
+    return log_mean(torch.cat(totals).detach())
 
 
 class WithGates(FORMS["cascaded"]):  # type: ignore[misc,valid-type]
@@ -575,9 +577,9 @@ class WithGates(FORMS["cascaded"]):  # type: ignore[misc,valid-type]
 
 def estimates(model: Any, guide: Any, batch: Batch, draws: int) -> tuple[float, float, Tensor]:
     """Log p(scored | context) by importance weights, its error, and the mean of the bound."""
-    found = [terms(model, guide, batch) for _ in range(draws)]
-    weights = torch.cat([draw.log_weight for draw in found])
-    return *log_mean(weights), torch.cat([draw.elbo for draw in found]).mean()
+    bound_terms = [terms(model, guide, batch) for _ in range(draws)]
+    weights = torch.cat([draw.log_weight for draw in bound_terms])
+    return *log_mean(weights), torch.cat([draw.elbo for draw in bound_terms]).mean()
 
 
 NEAR = {"inverse": 0.03, "masked": 0.03, "mean-field of target": 0.04}
@@ -593,9 +595,9 @@ def test_behind_a_context_every_guide_bounds_the_same_likelihood(form: str) -> N
     guide = jiggle(WithGates(model).double(), size) if gate else attach(form, model, size)
     batch = copies(2003, 5, context=2)
     expected, error = from_the_prior(model, batch, 5)
-    found, spread, elbo = estimates(model, guide, batch, 5)
+    actual, spread, elbo = estimates(model, guide, batch, 5)
     assert math.hypot(error, spread) < 0.03
-    assert abs(found - expected) < 4 * math.hypot(error, spread)
+    assert abs(actual - expected) < 4 * math.hypot(error, spread)
     assert elbo < expected - (0.002 if form == "tied" else 0.05)
 
 
@@ -618,10 +620,10 @@ class Astray(Guide):
         return jiggle(copy.deepcopy(self.priors[block.key]), 0.03)
 
     def posterior(self, block: Block, context: HeadContext) -> HeadVariable:
-        law = super().posterior(block, context)
-        every_other = odd(law.location)
+        this_posterior = super().posterior(block, context)
+        every_other = odd(this_posterior.location)
         by_row = torch.where(context.mask.latent > 0, 0.2 * (1 - every_other), FAR * every_other)
-        return law._with_location(law.location + by_row.unsqueeze(-3))
+        return this_posterior._with_location(this_posterior.location + by_row.unsqueeze(-3))
 
 
 @pytest.mark.parametrize("prior", ["independent", "autoregressive", "cascaded"])
@@ -632,9 +634,9 @@ def test_what_a_guide_says_of_the_context_is_not_asked(prior: str) -> None:
     guide = Astray(jiggle(model, 0.5)).double()
     batch = copies(2003, 6, context=3)
     expected, error = from_the_prior(model, batch, 5)
-    found, spread, elbo = estimates(model, guide, batch, 5)
+    actual, spread, elbo = estimates(model, guide, batch, 5)
     assert math.hypot(error, spread) < 0.03
-    assert abs(found - expected) < 4 * math.hypot(error, spread)
+    assert abs(actual - expected) < 4 * math.hypot(error, spread)
     assert elbo < expected - 0.3
 
 
@@ -661,8 +663,8 @@ def exactly(model: Any, batch: Batch, monkeypatch: pytest.MonkeyPatch, below: in
 
     with monkeypatch.context() as patch:
         patch.setattr("latentheads.distributions.heads.standard_normal", grid_noise)
-        law = model.likelihood(model.states(one), one)
-    by_token = law.token_log_prob(one.scored).detach()
+        likelihood = model.likelihood(model.states(one), one)
+    by_token = likelihood.token_log_prob(one.scored).detach()
     return float((weight[:, None] * by_token.exp()).sum(0).log().sum())
 
 
@@ -674,9 +676,9 @@ def test_behind_a_context_the_bound_lies_below_the_exact_likelihood(
     guide = attach(form, model, NEAR.get(form, 0.1))
     batch = copies(2003, 3, context=1)
     truth = exactly(model, batch, monkeypatch)
-    found, spread, elbo = estimates(model, guide, batch, 5)
+    actual, spread, elbo = estimates(model, guide, batch, 5)
     assert spread < 0.02
-    assert abs(found - truth) < 4 * spread
+    assert abs(actual - truth) < 4 * spread
     assert elbo < truth - (0.001 if form == "tied" else 0.005)
 
 
@@ -693,12 +695,12 @@ def test_a_posterior_of_the_priors_form_and_weights_costs_nothing(
             return own[block.key]
 
     batch = replace(batch, before=torch.tensor([4, 9, 1]), context=2)
-    found = terms(model, Same(model), batch)
-    assert set(found.how.values()) == {"sampled" if prior == "autoregressive" else "analytic"}
-    for kl in found.kl.values():
+    bound_terms = terms(model, Same(model), batch)
+    assert set(bound_terms.how.values()) == {"sampled" if prior == "autoregressive" else "analytic"}
+    for kl in bound_terms.kl.values():
         assert torch.allclose(kl, torch.zeros(3), atol=1e-12)
-    assert torch.allclose(found.log_ratio, torch.zeros(3), atol=1e-10)
-    assert torch.allclose(found.log_weight, found.log_likelihood, atol=1e-10)
+    assert torch.allclose(bound_terms.log_ratio, torch.zeros(3), atol=1e-10)
+    assert torch.allclose(bound_terms.log_weight, bound_terms.log_likelihood, atol=1e-10)
 
 
 @pytest.mark.parametrize("form", CLOSED)
@@ -710,15 +712,15 @@ def test_the_divergence_of_a_window_is_that_of_its_scored_rows(
     guide = attach(form, model)
     batch = replace(batch, before=torch.tensor([4, 9, 1]))
     site = model.blocks[0].site()
-    whole, found = [], []
+    whole, actual = [], []
     for context in range(5):
-        found.append(terms(model, guide, replace(batch, context=context)).kl[site])
+        actual.append(terms(model, guide, replace(batch, context=context)).kl[site])
         prefix = replace(batch, target=batch.target[:, :context])
         whole.append(terms(model, guide, prefix).kl[site] if context else torch.zeros(3))
-    for rest, first in zip(found, whole, strict=True):
-        assert torch.allclose(rest + first, found[0], atol=1e-12)
-    assert (found[0] >= found[2]).all()
-    assert found[2][0] > 0
+    for rest, first in zip(actual, whole, strict=True):
+        assert torch.allclose(rest + first, actual[0], atol=1e-12)
+    assert (actual[0] >= actual[2]).all()
+    assert actual[2][0] > 0
 
 
 def test_a_point_posterior_has_no_bound_behind_a_context_either(batch: Batch) -> None:
@@ -736,10 +738,10 @@ def test_a_posterior_that_counts_other_pairs_is_refused_behind_a_context(batch: 
 # Logits that are read and not counted
 
 
-def read_everything(known: HeadContext) -> Any:
+def read_everything(context: HeadContext) -> Any:
     """A law of gates that reads every score and all that was drawn below, padding included."""
-    below = 0.0 if known.below is None else known.below.mean((-1, -2))
-    return dist.Bernoulli(logits=known.scores.mean((-1, -2)) + below).to_event(1)
+    below = 0.0 if context.below is None else context.below.mean((-1, -2))
+    return dist.Bernoulli(logits=context.scores.mean((-1, -2)) + below).to_event(1)
 
 
 def foreign(prior: Any, scale: float = 0.95) -> Any:
@@ -784,9 +786,9 @@ def test_a_window_of_one_position_has_a_bound_though_the_block_above_reads_its_l
     model = jiggle(build("language-model", prior, heads=1, width=4, **window), 0.5).eval()
     batch = copies(2003, 3, context=0)
     truth = exactly(model, batch, monkeypatch, below=1)
-    found, spread, elbo = estimates(model, ASTRAY[guide](model), batch, 3)
+    actual, spread, elbo = estimates(model, ASTRAY[guide](model), batch, 3)
     assert spread < 0.035
-    assert abs(found - truth) < 4 * spread
+    assert abs(actual - truth) < 4 * spread
     assert elbo < truth
 
 
@@ -800,7 +802,7 @@ def test_a_gate_may_read_what_carries_no_latent(guide: str, context: int) -> Non
     batch = copies(2003, 3, context)
     batch = replace(batch, target=torch.nn.functional.pad(batch.target, (0, 2)))
     expected, error = from_the_prior(model, batch, 5)
-    found, spread, elbo = estimates(model, ASTRAY[guide](model), batch, 3)
+    actual, spread, elbo = estimates(model, ASTRAY[guide](model), batch, 3)
     assert math.hypot(error, spread) < 0.03
-    assert abs(found - expected) < 4 * math.hypot(error, spread)
+    assert abs(actual - expected) < 4 * math.hypot(error, spread)
     assert elbo < expected

@@ -66,9 +66,9 @@ def test_a_terminal_shows_the_same_a_line_a_figure() -> None:
 
 def test_what_is_no_bound_is_not_called_one() -> None:
     faults = {"a true bound": "the mean bound lies above <the truth>", "plots": "no room"}
-    said = "not shown to be a bound"
+    message = "not shown to be a bound"
     lines = to_text({"": FIGURES}, faults=faults).splitlines()
-    assert lines[1].endswith(f"-1.5000  {said}: see below")
+    assert lines[1].endswith(f"-1.5000  {message}: see below")
     assert lines[-2:] == [
         *(
             "not in the report: a true bound: the mean bound lies above <the truth>",
@@ -76,11 +76,11 @@ def test_what_is_no_bound_is_not_called_one() -> None:
         )
     ]
     table = to_html({"": FIGURES}, faults=faults)
-    assert rows_of(table)["bound (ELBO)"][-1] == f"{said}: see below"
+    assert rows_of(table)["bound (ELBO)"][-1] == f"{message}: see below"
     assert table.endswith("above &lt;the truth&gt;</p><p>not in the report: plots: no room</p>")
     for value in (math.nan, math.inf):
         rows = rows_of(to_html({"": FIGURES, "test": {"elbo": value}}))
-        assert rows["bound (ELBO)"][-1] == said
+        assert rows["bound (ELBO)"][-1] == message
 
 
 def test_iwae_of_one_draw_says_nothing_new() -> None:
@@ -90,8 +90,8 @@ def test_iwae_of_one_draw_says_nothing_new() -> None:
 
 
 def test_a_truth_of_some_sentences_stands_beside_their_bound() -> None:
-    known = {**FIGURES, "truth": -1.0, "truth_elbo": -1.25, "truth_sentences": 11}
-    of_all, of_some = known | {"sentences": 11}, known | {"sentences": 1200}
+    expected = {**FIGURES, "truth": -1.0, "truth_elbo": -1.25, "truth_sentences": 11}
+    of_all, of_some = expected | {"sentences": 11}, expected | {"sentences": 1200}
     corpus = "log p(y | x) under the process that generated the corpus, not under the model"
     rows = rows_of(to_html({"valid": of_all, "test": of_all}))
     assert rows["true log p"] == ["-1.0000", "-1.0000", corpus]
@@ -124,16 +124,16 @@ def test_a_report_and_results_show_themselves() -> None:
     shown = Results(recipe="a<b", corpus="here", steps=1234, test=scores)._repr_html_()
     assert "<caption>a&lt;b on here, seed 0, 1,234 steps</caption>" in shown
     assert rows_of(shown)["BLEU"] == ["", "12.35", "of the translations"]
-    told = str(Results(recipe="a", corpus="here", steps=1234, test=scores)).splitlines()
-    assert told[0] == "a on here, seed 0, 1,234 steps"
-    assert told[-1].split() == ["BLEU", "12.35", "of", "the", "translations"]
+    lines = str(Results(recipe="a", corpus="here", steps=1234, test=scores)).splitlines()
+    assert lines[0] == "a on here, seed 0, 1,234 steps"
+    assert lines[-1].split() == ["BLEU", "12.35", "of", "the", "translations"]
     assert str(report).splitlines()[1].startswith("bound (ELBO)")
 
 
 def test_a_report_knows_its_gap_to_the_true_log_likelihood() -> None:
     more = {"log_likelihood": -1.25, "plug_in": -1.0, "tokens": 7, "effective_sample_size": 2.0}
-    known = {"truth": -1.0, "truth_elbo": -1.25, "truth_sentences": 3, "sentences": 3}
-    report = Report(**FIGURES, **more, **known, pareto_k=None, pareto_unknown=None)
+    expected = {"truth": -1.0, "truth_elbo": -1.25, "truth_sentences": 3, "sentences": 3}
+    report = Report(**FIGURES, **more, **expected, pareto_k=None, pareto_unknown=None)
     assert report.scores().truth_gap == 0.25
     assert "gap to the true log-likelihood" in str(report)
     assert "pareto_k" not in report.scores()

@@ -127,8 +127,8 @@ def test_the_plug_in_likelihood_is_that_of_the_same_network_without_noise() -> N
     plain = build(prior="delta")
     plain.load_state_dict(noisy.state_dict())
     batch: Batch = small_batch()
-    law = plain.likelihood(plain.states(batch), batch)
-    assert torch.allclose(plug_in_log_likelihood(noisy, batch), law.log_prob(batch.target))
+    likelihood = plain.likelihood(plain.states(batch), batch)
+    assert torch.allclose(plug_in_log_likelihood(noisy, batch), likelihood.log_prob(batch.target))
 
 
 def test_truth_is_given_a_token() -> None:
@@ -158,7 +158,7 @@ def test_truth_and_its_bound_are_of_the_sentences_that_it_is_known_of() -> None:
 def test_batches_that_tell_no_places_follow_each_other() -> None:
     model, guide = pair("tied", prior="delta")
     alone = [Batch.of([target], [source]) for target, source in zip(TARGETS, SOURCES, strict=True)]
-    truth = [float(sentence_bounds(model, guide, each, samples=1).nats) for each in alone]
+    truth = [float(sentence_bounds(model, guide, item, samples=1).nats) for item in alone]
     report = evaluate(model, guide, alone, truth=truth)
     assert report.truth == pytest.approx(report.elbo, abs=1e-12)
     assert report.leak is None
@@ -206,8 +206,8 @@ def test_a_bound_above_the_truth_raises_the_alarm() -> None:
 def test_an_honest_bound_raises_no_alarm(guide: type[ModelGuide]) -> None:
     model, own, batch, truth = aligned_pair(guide)
     noise = torch.randn(len(batch))  # sentences that the model likes better than their law does
-    for known in (truth, truth + noise - noise.mean(), truth - 1e-5):
-        assert evaluate(model, own, [batch], truth=known.tolist()).leak is None
+    for expected in (truth, truth + noise - noise.mean(), truth - 1e-5):
+        assert evaluate(model, own, [batch], truth=expected.tolist()).leak is None
     alone = rows(batch, [0])
     assert evaluate(model, own, [alone], truth=(truth[:1] - 1).tolist()).leak is None
 
@@ -280,16 +280,16 @@ def test_figures_of_alignments_are_means_over_the_draws_of_other_heads() -> None
         drawn = [terms(model, guide, small_batch()).enumeration for _ in range(3)]
 
     def a_token(nats: Callable[[Any], Tensor]) -> Any:
-        mean = sum(float(nats(each).sum()) for each in drawn) / 3
+        mean = sum(float(nats(item).sum()) for item in drawn) / 3
         return pytest.approx(mean / report.tokens, rel=1e-12)
 
     assert report.exact is None
     assert len(report.gap_by_site) == 2
     for site, gap in report.gap_by_site.items():
-        assert gap == a_token(lambda each, site=site: each.gap()[site])
-    assert report.gap == a_token(lambda each: sum(each.gap().values()))
+        assert gap == a_token(lambda item, site=site: item.gap()[site])
+    assert report.gap == a_token(lambda item: sum(item.gap().values()))
     for name in ("prior_gap", "prior_entropy", "posterior_entropy", "information"):
-        assert getattr(report, name) == a_token(lambda each, of=name: getattr(each.inference, of))
+        assert getattr(report, name) == a_token(lambda item, of=name: getattr(item.inference, of))
 
 
 def test_evaluating_restores_the_mode_after_an_error() -> None:
@@ -317,14 +317,14 @@ def test_no_samples_are_refused_in_one_line() -> None:
 
 def test_what_is_no_model_and_its_guide_is_refused_in_one_line() -> None:
     model, guide = pair()
-    for given, said in (
+    for given, text in (
         ((guide, model), "model and guide are swapped: give the model first"),
         ((model, None), r"guide must be one such as Cascaded\(model\), got NoneType"),
         ((model, Tied), r"guide must be one such as Cascaded\(model\), got the class Tied"),
         ((model, print), "guide must be .*, got builtin.*; Pyro's SVI trains any guide"),
         ((pair()[0], guide), "guide must be one of this model: it belongs to another"),
     ):
-        with pytest.raises(ValueError, match=f"^{said}$"):
+        with pytest.raises(ValueError, match=f"^{text}$"):
             unchecked(evaluate)(*given, [small_batch()])
 
 
@@ -338,11 +338,11 @@ def test_a_whole_corpus_is_refused_in_one_line() -> None:
     class Mapped:
         """As a data set of torch is: no iterable by its type."""
 
-        def __getitem__(self, place: int) -> Batch:
-            return [small_batch()][place]
+        def __getitem__(self, index: int) -> Batch:
+            return [small_batch()][index]
 
-    found = unchecked(evaluate)(model, guide, Mapped(), samples=1)
-    assert found == evaluate(model, guide, [small_batch()], samples=1)
+    actual = unchecked(evaluate)(model, guide, Mapped(), samples=1)
+    assert actual == evaluate(model, guide, [small_batch()], samples=1)
 
 
 @pytest.mark.parametrize("name", ["cascaded", "mean-field"])
@@ -353,8 +353,8 @@ def test_what_is_no_batch_is_refused_in_one_line(name: str) -> None:
     model.eval()
     run = unchecked(HeadModel.forward)
     for given in ({}, [], torch.ones(1), story().test):
-        said = f"^a model runs on a Batch, got {type(given).__name__}"
-        with mock.patch.object(HeadModel, "forward", run), pytest.raises(ValueError, match=said):
+        message = f"^a model runs on a Batch, got {type(given).__name__}"
+        with mock.patch.object(HeadModel, "forward", run), pytest.raises(ValueError, match=message):
             terms(model, guide, given)
 
 
@@ -375,16 +375,16 @@ def test_nothing_to_predict_is_refused_in_one_line() -> None:
 
 def token_by_token(model: Any, text: list[int], block: int, context: int) -> list[float]:
     """Every token's log-probability, from a pass of its own over the window it stands in."""
-    found = []
-    for place, token in enumerate(text):
+    log_probabilities = []
+    for index, token in enumerate(text):
         fresh = block - context
-        start = 0 if place < block else ((place - block) // fresh + 1) * fresh
+        start = 0 if index < block else ((index - block) // fresh + 1) * fresh
         before = None if start == 0 else torch.tensor([text[start - 1]])
-        prefix = Batch(torch.tensor([text[start : place + 1]]), before=before)
+        prefix = Batch(torch.tensor([text[start : index + 1]]), before=before)
         with PlugIn():
             states = model.states(prefix)
-        found.append(model.predict(states)[0, -1].log_softmax(-1)[token].item())
-    return found
+        log_probabilities.append(model.predict(states)[0, -1].log_softmax(-1)[token].item())
+    return log_probabilities
 
 
 @pairwise(
@@ -398,14 +398,14 @@ def test_windows_are_brute_force_token_by_token(
 ) -> None:
     model = build("language-model", prior, **norms, **output).eval()
     for length, block, context in texts:
-        part, found = running(length, block), []
+        part, token_log_prob = running(length, block), []
         expected = token_by_token(model, part.targets.tokens.tolist(), block, context)
         parts = list(windows(part, context, 11))
         for batch in parts:
             with PlugIn():
-                law = model.likelihood(model.states(batch), batch)
-            found += law.token_log_prob(batch.scored).flatten().tolist()
-        assert found == pytest.approx(expected, abs=1e-10)
+                likelihood = model.likelihood(model.states(batch), batch)
+            token_log_prob += likelihood.token_log_prob(batch.scored).flatten().tolist()
+        assert token_log_prob == pytest.approx(expected, abs=1e-10)
         report = evaluate(model, attach("tied", model), parts)
         assert report.tokens == length
         assert report.plug_in * length == pytest.approx(sum(expected), abs=1e-9)
@@ -517,9 +517,9 @@ def test_perplexities_are_named_and_may_be_of_words() -> None:
     model, guide = pair("cascaded", kind="language-model")
     report = evaluate(model, guide, windows(running(17, 5), 2, 11), samples=3)
     for count in (17, 11):
-        found = report.perplexities(count)
-        assert list(found) == ["elbo", "iwae", "plug_in"]
-        for name, value in found.items():
+        perplexities = report.perplexities(count)
+        assert list(perplexities) == ["elbo", "iwae", "plug_in"]
+        for name, value in perplexities.items():
             assert value == pytest.approx(math.exp(-17 * getattr(report, name) / count))
     assert report.perplexities() == report.perplexities(None) == report.perplexities(17)
     hopeless = replace(report, plug_in=-math.inf, elbo=-1e9).perplexities()

@@ -142,9 +142,9 @@ def test_a_guide_that_looks_back_is_told_how(batch: Batch) -> None:
 
 def split(model: Any, guide: Any, batch: Batch, tape: NoiseTape) -> tuple[Tensor, list[Tensor]]:
     tape.rewind()
-    found = terms(model.eval(), guide, batch)
+    bound_terms = terms(model.eval(), guide, batch)
     tape.rewind()
-    return found.log_likelihood.sum(), [kl.sum() for kl in found.kl.values()]
+    return bound_terms.log_likelihood.sum(), [kl.sum() for kl in bound_terms.kl.values()]
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.25, 1.0, 2.0])
@@ -174,10 +174,10 @@ def test_weight_may_change_between_steps(batch: Batch, tape: NoiseTape) -> None:
 def test_sampled_weighted_objective_weighs_the_log_ratio(batch: Batch, tape: NoiseTape) -> None:
     model = build()
     guide = attach("cascaded", model)
-    found = terms(model.eval(), guide, batch)
+    bound_terms = terms(model.eval(), guide, batch)
     tape.rewind()
     loss = Head_ELBO(kl_weight=0.3)(model, guide)(batch)
-    assert torch.allclose(loss, -(found.log_likelihood + 0.3 * found.log_ratio).sum())
+    assert torch.allclose(loss, -(bound_terms.log_likelihood + 0.3 * bound_terms.log_ratio).sum())
 
 
 def test_free_bits_floor_each_site_at_nats_a_token(batch: Batch, tape: NoiseTape) -> None:
@@ -278,8 +278,8 @@ def test_alignments_of_vectorised_particles_are_summed_as_those_of_looped_ones(
         tape.rewind(particle=particle)
         losses.append(Head_ELBO(**options)(model, chosen)(few))
     tape.rewind()
-    found = Head_ELBO(**together, **options)(model, chosen)(few)
-    assert torch.allclose(found, torch.stack(losses).mean(), rtol=1e-9)
+    head_elbo = Head_ELBO(**together, **options)(model, chosen)(few)
+    assert torch.allclose(head_elbo, torch.stack(losses).mean(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("objective", ["bound", "marginal", "sampled", "iwae", "rws"])
@@ -400,11 +400,11 @@ def test_a_learned_tied_gate_is_refused_or_gets_its_gradient(batch: Batch) -> No
     model = build("language-model", gate=LearnedGate())
     _, expected = loss_and_gradients(Trace_ELBO(), model, Tied(model), batch)
     try:
-        _, found = loss_and_gradients(Head_ELBO(), model, Tied(model), batch)
+        _, actual = loss_and_gradients(Head_ELBO(), model, Tied(model), batch)
     except ValueError as refusal:
         assert "not reparameterised" in str(refusal)  # noqa: PT017
         return
-    for gradient, reference in zip(found, expected, strict=True):
+    for gradient, reference in zip(actual, expected, strict=True):
         assert torch.equal(gradient, reference)
 
 

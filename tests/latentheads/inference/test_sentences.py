@@ -47,19 +47,19 @@ def pairs(kind: str) -> tuple[Any, ModelGuide]:
 def test_together_they_are_the_bound_of_the_part(kind: str) -> None:
     model, guide = pairs(kind)
     report = evaluate(model, guide, [small_batch()], samples=3, seed=5)
-    found = sentence_bounds(model, guide, small_batch(), samples=3, seed=5)
-    tokens = found.tokens.sum()
+    bounds = sentence_bounds(model, guide, small_batch(), samples=3, seed=5)
+    tokens = bounds.tokens.sum()
     assert tokens == report.tokens
     for name in ("elbo", "kl", "plug_in", "iwae"):
-        mean = float(getattr(found, name).sum() / tokens)
+        mean = float(getattr(bounds, name).sum() / tokens)
         assert mean == pytest.approx(getattr(report, name), abs=1e-12)
     if kind in ("still", "alignments"):
-        assert float(found.exact.sum() / tokens) == pytest.approx(report.exact, abs=1e-12)
+        assert float(bounds.exact.sum() / tokens) == pytest.approx(report.exact, abs=1e-12)
     else:
-        assert found.exact is None
-    assert found.varies == (kind in ("noisy", "alignments above heads"))
-    assert found.shared_kl == 0
-    assert found.pareto_k.isnan().all()  # of three draws no tail is known
+        assert bounds.exact is None
+    assert bounds.varies == (kind in ("noisy", "alignments above heads"))
+    assert bounds.shared_kl == 0
+    assert bounds.pareto_k.isnan().all()  # of three draws no tail is known
 
 
 @pytest.mark.parametrize("kind", ["noisy", "still", "alignments", "alignments above heads"])
@@ -67,22 +67,24 @@ def test_those_of_a_part_are_its_figures_in_its_order(kind: str) -> None:
     model, guide = pairs(kind)
     cut = list(batches(PART, 1, shuffle=False))[::-1]
     assert len(cut) == len(PART)
-    found = part_bounds(model, guide, cut, samples=2, seed=5)
+    bounds = part_bounds(model, guide, cut, samples=2, seed=5)
     report = evaluate(model, guide, cut, samples=2, seed=5)
-    assert found.tokens.tolist() == PART.targets.lengths.tolist()
-    known = report.exact if kind == "alignments" else report.elbo
-    assert float(found.nats.sum() / found.tokens.sum()) == pytest.approx(known, abs=1e-12)
-    if not found.varies:
+    assert bounds.tokens.tolist() == PART.targets.lengths.tolist()
+    exact = report.exact if kind == "alignments" else report.elbo
+    assert float(bounds.nats.sum() / bounds.tokens.sum()) == pytest.approx(exact, abs=1e-12)
+    if not bounds.varies:
         alone = sentence_bounds(model, guide, small_batch(), samples=1)
         for beside in (alone, part_bounds(model, guide, PART)):
-            assert beside.nats.tolist() == pytest.approx(found.nats.tolist(), abs=1e-12)
+            assert beside.nats.tolist() == pytest.approx(bounds.nats.tolist(), abs=1e-12)
 
 
 def test_batches_that_tell_no_places_stay_in_their_order() -> None:
     model, guide = pairs("still")
-    told = list(batches(PART, 1, shuffle=False))
-    untold = [replace(each, index=None, corpus_size=0) for each in told]
-    wanted = torch.cat([part_bounds(model, guide, [each]).nats for each in told])
+    given_batches = list(batches(PART, 1, shuffle=False))
+    untold = [replace(given_batch, index=None, corpus_size=0) for given_batch in given_batches]
+    wanted = torch.cat(
+        [part_bounds(model, guide, [given_batch]).nats for given_batch in given_batches]
+    )
     assert torch.equal(part_bounds(model, guide, untold).nats, wanted)
 
 
@@ -96,21 +98,21 @@ def selecting() -> tuple[Any, ModelGuide]:
 def test_a_kl_that_all_sentences_share_is_paid_once_in_a_part() -> None:
     model, guide = selecting()
     cut = list(batches(PART, 1, shuffle=False))
-    found = part_bounds(model, guide, cut, samples=2, seed=5)
+    bounds = part_bounds(model, guide, cut, samples=2, seed=5)
     report = evaluate(model, guide, cut, samples=2, seed=5)
-    assert found.shared_kl > 0
-    assert float(found.nats.sum() / found.tokens.sum()) == pytest.approx(report.elbo, abs=1e-12)
+    assert bounds.shared_kl > 0
+    assert float(bounds.nats.sum() / bounds.tokens.sum()) == pytest.approx(report.elbo, abs=1e-12)
 
 
 def test_a_latent_that_all_sentences_share_leaves_no_weights_of_one() -> None:
     model, guide = selecting()
-    found = sentence_bounds(model, guide, small_batch(), samples=2, seed=5)
-    assert found.iwae is None
-    assert found.pareto_k is None
+    bounds = sentence_bounds(model, guide, small_batch(), samples=2, seed=5)
+    assert bounds.iwae is None
+    assert bounds.pareto_k is None
     report = evaluate(model, guide, [small_batch()], samples=2, seed=5)
-    of_all = found.elbo.sum() - found.shared_kl
-    assert found.shared_kl > 0
-    assert float(of_all / found.tokens.sum()) == pytest.approx(report.elbo, abs=1e-12)
+    of_all = bounds.elbo.sum() - bounds.shared_kl
+    assert bounds.shared_kl > 0
+    assert float(of_all / bounds.tokens.sum()) == pytest.approx(report.elbo, abs=1e-12)
 
 
 def test_a_task_that_does_not_occur_is_not_paid_for() -> None:
@@ -130,15 +132,17 @@ def test_a_task_that_does_not_occur_is_not_paid_for() -> None:
         corpus.test,
         *(corpus.test.take(corpus.test.indices_of_task(task)) for task in (0, 1)),
     ):
-        found = part_bounds(model, guide, part, samples=2, seed=5)
+        bounds = part_bounds(model, guide, part, samples=2, seed=5)
         report = evaluate(model, guide, part, samples=2, seed=5)
-        assert float(found.nats.sum() / found.tokens.sum()) == pytest.approx(report.elbo, abs=1e-9)
-        paid.append(float(found.shared_kl))
+        assert float(bounds.nats.sum() / bounds.tokens.sum()) == pytest.approx(
+            report.elbo, abs=1e-9
+        )
+        paid.append(float(bounds.shared_kl))
     assert 0 < max(paid[1:]) < paid[0]
-    known = corpus.test.indices_of_task(0)
+    indices = corpus.test.indices_of_task(0)
     truth = torch.full((len(corpus.test),), torch.nan)
-    truth[known] = 0.0
+    truth[indices] = 0.0
     some = evaluate(model, guide, corpus.test, truth=truth.tolist(), samples=2, seed=5)
     nats = part_bounds(model, guide, corpus.test, samples=2, seed=5)
-    own = nats.elbo[known].sum() - paid[1]
-    assert some.truth_elbo == pytest.approx(float(own / nats.tokens[known].sum()), abs=1e-9)
+    own = nats.elbo[indices].sum() - paid[1]
+    assert some.truth_elbo == pytest.approx(float(own / nats.tokens[indices].sum()), abs=1e-9)

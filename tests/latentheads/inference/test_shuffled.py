@@ -39,18 +39,18 @@ def test_every_sentence_is_told_the_words_behind_its_own() -> None:
 @pytest.mark.parametrize("condition_on", ["source", "prefix"])
 def test_a_guide_that_reads_no_target_loses_exactly_nothing(shape: str, condition_on: str) -> None:
     model = aligned(SHAPES[shape])
-    found = shuffled_target(model, guide_of("cascaded", model, condition_on=condition_on), part())
-    assert found.fall == 0
-    assert found.tokens == sum(map(len, TARGETS))
+    target = shuffled_target(model, guide_of("cascaded", model, condition_on=condition_on), part())
+    assert target.fall == 0
+    assert target.tokens == sum(map(len, TARGETS))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bayes_rule_of_another_target_loses(shape: str) -> None:
     model = aligned(SHAPES[shape])
     guide = guide_of("exact", model)
-    found = shuffled_target(model, guide, part())
-    assert found.fall > 1e-6
-    assert found.elbo == pytest.approx(evaluate(model, guide, part()).elbo, rel=1e-12)
+    target = shuffled_target(model, guide, part())
+    assert target.fall > 1e-6
+    assert target.elbo == pytest.approx(evaluate(model, guide, part()).elbo, rel=1e-12)
     assert shuffled_target(model, guide_of("tied", model), part()).fall == 0
 
 
@@ -92,7 +92,7 @@ def test_a_guide_is_told_for_a_while(batch: Batch) -> None:
     with guide.conditioned_on(other):
         guide(batch)
     guide(batch)
-    assert [each is other for each in seen] == [True, False]
+    assert [item is other for item in seen] == [True, False]
     assert seen[1] is batch
 
 

@@ -72,14 +72,18 @@ def total(model: Any, batch: Batch) -> list[Tensor]:
     """The whole KL as the bound, the report and the objective have it."""
     model.eval()
     guide = Apart(model).double().eval()
-    found = terms(model, guide, batch)
+    bound_terms = terms(model, guide, batch)
     report = evaluate(model, guide, [batch])
     costs = []
     for weight in (0.0, 1.0):
         torch.manual_seed(1)
         objective = Head_ELBO(kl_weight=weight, analytic=True)
         costs.append(objective.differentiable_loss(model, guide, batch))
-    return [found.total_kl.sum(), torch.tensor(report.kl * report.tokens), costs[1] - costs[0]]
+    return [
+        bound_terms.total_kl.sum(),
+        torch.tensor(report.kl * report.tokens),
+        costs[1] - costs[0],
+    ]
 
 
 @pytest.mark.parametrize("what", TWICE)

@@ -164,8 +164,10 @@ def test_the_priors_of_sentences_differ() -> None:
 def test_decoding_with_a_prior_of_each_sentence_is_exact(beams: int) -> None:
     """Hypotheses have the log p of enumerated components; enough of them are the likeliest."""
     model, length = one_head(), 3
-    found = beam_search(model, lh.data.Batch.of([[END]] * 3, SOURCES), beams, max_tokens=length)
-    for source, hypotheses in zip(SOURCES, found, strict=True):
+    computed_hypotheses = beam_search(
+        model, lh.data.Batch.of([[END]] * 3, SOURCES), beams, max_tokens=length
+    )
+    for source, hypotheses in zip(SOURCES, computed_hypotheses, strict=True):
         exact = {}
         for size in range(length):
             for words in product(range(END + 1, VOCAB), repeat=size):

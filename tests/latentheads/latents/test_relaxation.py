@@ -10,8 +10,8 @@ from latentheads.options import OptionError
 
 def test_the_temperature_falls_geometrically() -> None:
     relaxation = Relaxation(4.0, 1.0)
-    found = [relaxation.temperature_at(step, 10) for step in (0, 5, 10)]
-    assert found == pytest.approx([4.0, 2.0, 1.0])
+    actual = [relaxation.temperature_at(step, 10) for step in (0, 5, 10)]
+    assert actual == pytest.approx([4.0, 2.0, 1.0])
     assert Relaxation(4.0).temperature_at(7, 10) == 4.0
 
 

@@ -170,15 +170,15 @@ def test_one_sample_teaches_the_guide_of_wake_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "tied", "part"),
+    ("message", "tied", "part"),
     [
         (r"the guide's gradient is off by", False, "guide"),
         (r"the model's is off by", True, "model"),
     ],
 )
-def test_the_bias_of_wake_is_that_of_the_page(said: str, tied: bool, part: str) -> None:
+def test_the_bias_of_wake_is_that_of_the_page(message: str, tied: bool, part: str) -> None:
     text = " ".join((ROOT / "docs" / "alignments.md").read_text(encoding="utf-8").split())
-    (figures,) = re.findall(rf"{said} (\.\d+), (\.\d+) and (\.\d+) of", text)
+    (figures,) = re.findall(rf"{message} (\.\d+), (\.\d+) and (\.\d+) of", text)
     for figure, number in zip(figures, (2, 5, 10), strict=True):
         bias = relative_bias(tables(chained=False, tied=tied), number, part)
         assert float(figure) == round(bias, 3)

@@ -43,11 +43,11 @@ def test_every_sentence_gets_the_choice_of_its_task() -> None:
     drawn = torch.tensor([[1.0, 0, 0, 1], [0, 1, 1, 0]])
     selector = make_selector("group", 2, 4, targets=2)
     tasks = torch.tensor([1, 0, 1])
-    each = selector.choose(drawn, tasks)
-    assert each.index is not None
-    assert each.index.tolist() == [[2, 1], [0, 3], [2, 1]]
-    assert not each.common
-    kept = each.select(torch.tensor([1]))
+    item = selector.choose(drawn, tasks)
+    assert item.index is not None
+    assert item.index.tolist() == [[2, 1], [0, 3], [2, 1]]
+    assert not item.common
+    kept = item.select(torch.tensor([1]))
     assert kept.index is not None
     assert kept.index.tolist() == [[0, 3]]
     together = selector.choose(drawn, tasks[:1], common=True)
@@ -72,8 +72,8 @@ def test_static_sets_are_shared_by_a_family() -> None:
     alone = selector.choose(selector.sample("unused", "encoder-self", LIKE), None)
     assert alone.index is not None
     assert alone.index.tolist() == [0, 1]
-    told = make_selector("static", 2, sources=2, targets=3, source_sets=(0, 0))
-    assert told.num_candidates("encoder-self") == 2
+    given_selector = make_selector("static", 2, sources=2, targets=3, source_sets=(0, 0))
+    assert given_selector.num_candidates("encoder-self") == 2
     own = make_selector("static", 2, targets=3)
     assert own.num_candidates("decoder-cross") == 6
 
@@ -84,13 +84,13 @@ def test_sets_must_name_every_task(sets: tuple[int, ...]) -> None:
         make_selector("static", 2, targets=3, target_sets=sets)
 
 
-@pytest.mark.parametrize("law", ["bernoulli", "subset", "group"])
-def test_the_prior_is_even_and_a_posterior_starts_near_it(law: str) -> None:
-    selector = make_selector(law, 2, 6, sources=3)  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", ["bernoulli", "subset", "group"])
+def test_the_prior_is_even_and_a_posterior_starts_near_it(name: str) -> None:
+    selector = make_selector(name, 2, 6, sources=3)  # type: ignore[arg-type]
     prior = selector.prior("encoder-self", LIKE)
     torch.testing.assert_close(prior.mean, torch.full((3, 6), 1 / 3, dtype=LIKE.dtype))
-    found = selector.posterior("encoder-self", LIKE)
-    apart = (found().logits - prior.logits) / found.gain
+    posterior = selector.posterior("encoder-self", LIKE)
+    apart = (posterior().logits - prior.logits) / posterior.gain
     assert apart.abs().max() < 0.06  # near the prior
     assert apart.std() > 0.005  # and no two candidates alike
 

@@ -134,15 +134,15 @@ def test_a_value_of_probability_zero_counts_nothing(of_prior: bool) -> None:
     without = MixtureTokens(SITE, MixtureChoice(other, prior.tokens), torch.tensor([2, 0]))
     free = torch.randn(SENTENCES, VALUES).double().index_fill(1, torch.tensor([1]), -torch.inf)
     q = target.prior if of_prior else Categorical(logits=free.requires_grad_())
-    found = target.enumerate_latents(*traces(target, q, tokens))
+    enumerate_latents = target.enumerate_latents(*traces(target, q, tokens))
     expected = without.enumerate_latents(*traces(without, q, tokens))
-    torch.testing.assert_close(found.log_likelihood, expected.log_likelihood)
-    torch.testing.assert_close(found.log_evidence, expected.log_evidence)
-    assert of_prior == bool((found.kl()[SITE] == 0).all())
-    terms = [(e.gap() | e.entropies()) for e in (found, expected)]
+    torch.testing.assert_close(enumerate_latents.log_likelihood, expected.log_likelihood)
+    torch.testing.assert_close(enumerate_latents.log_evidence, expected.log_evidence)
+    assert of_prior == bool((enumerate_latents.kl()[SITE] == 0).all())
+    terms = [(e.gap() | e.entropies()) for e in (enumerate_latents, expected)]
     torch.testing.assert_close(*terms)
     if not of_prior:
-        torch.testing.assert_close(found.kl(), expected.kl())
-        bound = found.log_likelihood - found.kl()[SITE]
+        torch.testing.assert_close(enumerate_latents.kl(), expected.kl())
+        bound = enumerate_latents.log_likelihood - enumerate_latents.kl()[SITE]
         (gradient,) = torch.autograd.grad(bound.sum(), free)
         assert gradient.isfinite().all()

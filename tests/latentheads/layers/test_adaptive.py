@@ -18,13 +18,13 @@ def layer(rate: float = 0.0) -> AdaptiveOutput:
 def test_every_type_is_embedded_by_its_band() -> None:
     table = layer().table
     tokens = torch.arange(TYPES)[None]
-    found = table(tokens)
+    embedded = table(tokens)
     for token in range(TYPES):
         band = sum(token >= cut for cut in CUTOFFS)
         row = table.bands[band].weight[token - table.ends[band]]
-        assert torch.allclose(found[0, token], table.projections[band].weight @ row)
+        assert torch.allclose(embedded[0, token], table.projections[band].weight @ row)
     assert [band.weight.shape[1] for band in table.bands] == [16, 8, 4]
-    assert (found[0, PAD] == 0).all()
+    assert (embedded[0, PAD] == 0).all()
 
 
 def test_all_types_together_have_probability_one() -> None:
@@ -38,11 +38,11 @@ def test_the_likelihood_is_that_of_the_full_softmax() -> None:
     tokens = torch.randint(TYPES, (5, 11))
     weight = torch.randn(5, 11)
     full = output(states).gather(-1, tokens[..., None]).squeeze(-1)
-    found = output.log_prob(states, tokens)
-    assert torch.allclose(found, full, atol=1e-12)
+    log_probability = output.log_prob(states, tokens)
+    assert torch.allclose(log_probability, full, atol=1e-12)
     unread = output.table.projection(0)
     wanted = [states, *(p for p in output.parameters() if p is not unread)]
-    ours = torch.autograd.grad((found * weight).sum(), wanted)
+    ours = torch.autograd.grad((log_probability * weight).sum(), wanted)
     theirs = torch.autograd.grad((full * weight).sum(), wanted)
     for one, other in zip(ours, theirs, strict=True):
         assert torch.allclose(one, other, atol=1e-12)
@@ -129,8 +129,8 @@ def test_what_is_held_keeps_its_weights() -> None:
     assert all(
         one is other for one, other in zip(held.parameters(), output.parameters(), strict=True)
     )
-    for name, each in list(output.named_parameters()):
+    for name, item in list(output.named_parameters()):
         module = output.get_submodule(name.rpartition(".")[0])
-        module.weight = torch.nn.Parameter(torch.zeros_like(each))
+        module.weight = torch.nn.Parameter(torch.zeros_like(item))
     assert torch.equal(held.log_prob(states, tokens), expected)
     assert not torch.equal(output.log_prob(states, tokens), expected)

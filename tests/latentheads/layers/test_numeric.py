@@ -35,11 +35,11 @@ def test_dropout_does_nothing_when_off() -> None:
 @pytest.mark.parametrize("probability", [0.1, 0.3, 0.5, 0.999])
 def test_dropout_keeps_the_expectation(probability: float) -> None:
     count = 1_000_003
-    found = dropout(torch.ones(count), probability, True)
-    kept = found != 0
+    dropped = dropout(torch.ones(count), probability, True)
+    kept = dropped != 0
     error = (probability * (1 - probability) / count) ** 0.5
     assert abs(kept.double().mean() - (1 - probability)) < 5 * error + 2**-16
-    assert found[kept].unique().tolist() == pytest.approx([1 / (1 - probability)], rel=0.01)
+    assert dropped[kept].unique().tolist() == pytest.approx([1 / (1 - probability)], rel=0.01)
     neighbours = (kept[1:] & kept[:-1]).double().mean()
     assert abs(neighbours - (1 - probability) ** 2) < 10 * error + 2**-15
 
@@ -88,8 +88,8 @@ def test_a_weighted_sum_is_dropout_and_a_product(shapes: str, probability: float
     results = []
     for form in (weighted_sum, plain_sum):
         torch.manual_seed(3)
-        found = form(weights, values, probability, True)
-        results.append((found, *torch.autograd.grad(found.exp().sum(), [weights, values])))
+        output = form(weights, values, probability, True)
+        results.append((output, *torch.autograd.grad(output.exp().sum(), [weights, values])))
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
@@ -107,9 +107,9 @@ def test_a_weighted_sum_has_the_gradients_of_finite_differences() -> None:
 def test_a_weighted_sum_with_dropout_refuses_a_second_derivative() -> None:
     """Torch itself refuses it only where the gradient that comes in has a gradient."""
     weights, values = (torch.randn(2, 3, 3, requires_grad=True) for _ in range(2))
-    found = weighted_sum(weights, values, 0.4, True).sum() + weights.pow(3).sum()
+    actual = weighted_sum(weights, values, 0.4, True).sum() + weights.pow(3).sum()
     with pytest.raises(RuntimeError, match=r"^a network of heads has no second derivatives"):
-        torch.autograd.grad(found, weights, create_graph=True)
+        torch.autograd.grad(actual, weights, create_graph=True)
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.4])
@@ -119,8 +119,8 @@ def test_a_weighted_sum_multiplies_in_the_type_of_its_values(probability: float)
     results = []
     for form in (weighted_sum, plain_sum):
         torch.manual_seed(3)
-        found = form(weights, values, probability, True)
-        results.append((found, *torch.autograd.grad(found.float().sum(), [weights, values])))
+        output = form(weights, values, probability, True)
+        results.append((output, *torch.autograd.grad(output.float().sum(), [weights, values])))
     for ours, theirs in zip(*results, strict=True):
         assert ours.dtype == theirs.dtype
         assert torch.equal(ours, theirs)
@@ -128,15 +128,15 @@ def test_a_weighted_sum_multiplies_in_the_type_of_its_values(probability: float)
 
 def kept(weights: Tensor, values: Tensor, probability: float) -> dict[tuple[int, ...], int]:
     """Bytes an element of everything that is saved, by shape."""
-    found: dict[tuple[int, ...], int] = {}
+    actual: dict[tuple[int, ...], int] = {}
 
     def note(tensor: Tensor) -> Tensor:
-        found[tuple(tensor.shape)] = found.get(tuple(tensor.shape), 0) + tensor.element_size()
+        actual[tuple(tensor.shape)] = actual.get(tuple(tensor.shape), 0) + tensor.element_size()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         weighted_sum(weights, values, probability, True)
-    return found
+    return actual
 
 
 @pytest.mark.parametrize(("probability", "expected"), [(0.0, 4), (0.4, 5)])
@@ -156,8 +156,8 @@ def test_what_is_off_drops_nothing() -> None:
 def test_a_tensor_that_records_what_is_done_to_it_sees_the_sum() -> None:
     weights = track_provenance(torch.randn(2, 5, 7), frozenset({"weights"}))
     values = track_provenance(torch.randn(2, 7, 11), frozenset({"values"}))
-    found = weighted_sum(weights, values, 0.4, True)
-    assert get_provenance(found) == frozenset({"weights", "values"})
+    weighted = weighted_sum(weights, values, 0.4, True)
+    assert get_provenance(weighted) == frozenset({"weights", "values"})
 
 
 @pytest.mark.parametrize("keys", [1, 3, 7, 8, 11])
@@ -172,8 +172,8 @@ def test_a_softmax_of_short_rows_is_torchs_in_value_and_gradient(
         x[0, 1, 0] = 3.0
     weight = torch.rand(2, 5, keys)
     results = []
-    for found in (ours(x), theirs(x, -1)):
-        finite = found.masked_fill(found.isinf(), 0.0)
+    for actual in (ours(x), theirs(x, -1)):
+        finite = actual.masked_fill(actual.isinf(), 0.0)
         results.append((finite, *torch.autograd.grad((finite * weight).sum(), [x])))
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)

@@ -56,9 +56,9 @@ def test_where_all_positions_weigh_alike_the_gradient_is_the_same(
     tokens = torch.randint(TYPES, (2, 7))
     inputs = [states, layer.table.weight]
     expected = torch.autograd.grad(weight * plain(layer(states), tokens, smoothing).sum(), inputs)
-    found = layer.log_prob(states, tokens, smoothing)
+    log_probability = layer.log_prob(states, tokens, smoothing)
     monkeypatch.delattr(output, "Slices")
-    gradients = torch.autograd.grad(weight * found.sum(), inputs)
+    gradients = torch.autograd.grad(weight * log_probability.sum(), inputs)
     for ours, theirs in zip(gradients, expected, strict=True):
         assert torch.allclose(ours, theirs, atol=1e-12)
 
@@ -70,9 +70,9 @@ def test_a_table_that_is_not_learned_asks_for_no_equal_weights(
     states, weight = torch.randn(7, WIDTH, requires_grad=True), torch.randn(7)
     tokens = torch.randint(TYPES, (7,))
     (expected,) = torch.autograd.grad(plain(layer(states), tokens, 0.1) @ weight, [states])
-    found = layer.log_prob(states, tokens, 0.1)
+    log_probability = layer.log_prob(states, tokens, 0.1)
     monkeypatch.delattr(output, "Slices")
-    (gradient,) = torch.autograd.grad(found @ weight, [states])
+    (gradient,) = torch.autograd.grad(log_probability @ weight, [states])
     assert torch.allclose(gradient, expected, atol=1e-12)
 
 
@@ -158,13 +158,13 @@ def test_autocast_multiplies_in_bfloat16_and_adds_up_in_float32() -> None:
     exact = layer.log_prob(states, tokens, 0.1)
     (expected,) = torch.autograd.grad(exact.sum(), [states])
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = layer.log_prob(states, tokens, 0.1)
+        log_probability = layer.log_prob(states, tokens, 0.1)
         as_before = plain(layer(states).float(), tokens, 0.1)
-    (gradient,) = torch.autograd.grad(found.sum(), [states])
-    assert found.dtype == gradient.dtype == torch.float32
-    assert not torch.equal(found, exact)
-    assert torch.allclose(found, as_before, atol=0.02)
-    assert torch.allclose(found, exact, atol=0.2)
+    (gradient,) = torch.autograd.grad(log_probability.sum(), [states])
+    assert log_probability.dtype == gradient.dtype == torch.float32
+    assert not torch.equal(log_probability, exact)
+    assert torch.allclose(log_probability, as_before, atol=0.02)
+    assert torch.allclose(log_probability, exact, atol=0.2)
     assert F.cosine_similarity(gradient.flatten(), expected.flatten(), 0) > 0.9999
 
 

@@ -11,8 +11,8 @@ from latentheads.layers.target_encoder import TargetEncoder
 def test_a_reader_knows_the_order_of_words() -> None:
     reader, words = TargetEncoder(3, 2).eval(), torch.randn(1, 5, 3)
     valid = torch.ones(1, 5, dtype=torch.bool)
-    found, turned = reader(words, valid), reader(words.flip(1), valid).flip(1)
-    assert not torch.allclose(found, turned, atol=1e-3)
+    read_states, turned = reader(words, valid), reader(words.flip(1), valid).flip(1)
+    assert not torch.allclose(read_states, turned, atol=1e-3)
 
 
 @torch.no_grad()

@@ -23,29 +23,29 @@ def test_edits_are_those_of_the_recursion_they_are_defined_by() -> None:
 
 
 def test_an_answer_is_right_as_a_whole() -> None:
-    found = score(MINE, RIGHT, tokenised=True, accuracy=True)
-    assert found.accuracy == 25
-    assert found.edit_distance == (0 + 1 + 2 + 1) / 4
-    assert signature(found, "accuracy") == "case:mixed|norm:nfc"
-    assert signature(found, "edit_distance") == "case:mixed|tok:none|norm:nfc"
+    scores = score(MINE, RIGHT, tokenised=True, accuracy=True)
+    assert scores.accuracy == 25
+    assert scores.edit_distance == (0 + 1 + 2 + 1) / 4
+    assert signature(scores, "accuracy") == "case:mixed|norm:nfc"
+    assert signature(scores, "edit_distance") == "case:mixed|tok:none|norm:nfc"
     plain = score(MINE, RIGHT, tokenised=True)
     assert (plain.accuracy, plain.edit_distance, plain.row("accuracy")) == (None, None, None)
-    assert plain.bleu == found.bleu
+    assert plain.bleu == scores.bleu
 
 
 def test_text_that_is_no_tokens_is_counted_by_characters_and_case_as_it_is_told() -> None:
-    found = score(["Ging", "lief  weg"], ["ging", "lief weg!"], accuracy=True)
-    assert (found.accuracy, found.edit_distance) == (0, 1)
-    found = score(["Ging", "lief  weg"], ["ging", "lief weg!"], lowercase=True, accuracy=True)
-    assert (found.accuracy, found.edit_distance) == (50, 0.5)
-    assert signature(found, "edit_distance") == "case:lc|tok:character|norm:nfc"
+    scores = score(["Ging", "lief  weg"], ["ging", "lief weg!"], accuracy=True)
+    assert (scores.accuracy, scores.edit_distance) == (0, 1)
+    scores = score(["Ging", "lief  weg"], ["ging", "lief weg!"], lowercase=True, accuracy=True)
+    assert (scores.accuracy, scores.edit_distance) == (50, 0.5)
+    assert signature(scores, "edit_distance") == "case:lc|tok:character|norm:nfc"
     composed = score(["a\u0308", "x"], ["\u00e4", "x"], accuracy=True)
     assert (composed.accuracy, composed.edit_distance) == (100, 0)
 
 
 def test_systems_are_tested_in_pairs() -> None:
     right = [f"w o r d {number}" for number in range(50)]
-    mine = [line if place % 2 else f"{line} x" for place, line in enumerate(right)]
+    mine = [line if index % 2 else f"{line} x" for index, line in enumerate(right)]
     base, other = paired_bootstrap(mine, [right], right, True, resamples=100, accuracy=True)
     assert base.accuracy is not None
     assert other.accuracy is not None

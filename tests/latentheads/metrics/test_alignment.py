@@ -10,10 +10,10 @@ from latentheads.metrics.alignment import LinkCounts, count_links, read_pharaoh,
 
 
 def test_counts_of_a_corpus_are_those_made_by_hand() -> None:
-    found = [{(0, 0), (1, 1), (2, 1)}, {(0, 1)}, set[tuple[int, int]]()]
+    actual = [{(0, 0), (1, 1), (2, 1)}, {(0, 1)}, set[tuple[int, int]]()]
     sure = [{(0, 0), (1, 2)}, {(0, 1), (1, 0)}, {(0, 0)}]
     possible = [{(2, 1)}, set[tuple[int, int]](), set[tuple[int, int]]()]
-    counts = count_links(found, sure, possible)
+    counts = count_links(actual, sure, possible)
     assert counts == LinkCounts(found=4, sure=5, found_sure=2, found_possible=3)
     assert counts.precision == 3 / 4
     assert counts.recall == 2 / 5

@@ -22,10 +22,10 @@ def test_a_difference_is_of_the_sums_in_every_resample() -> None:
     assert first.nats.score == pytest.approx(PLAIN.sum() / TOKENS.sum())
     apart = BETTER - PLAIN
     resampled = [apart[some].sum() / TOKENS[some].sum() for some in resample_indices(71, 200, 3)]
-    (found,) = estimate_systems([(apart.sum() / TOKENS.sum(), np.array(resampled))], "")
+    (estimate,) = estimate_systems([(apart.sum() / TOKENS.sum(), np.array(resampled))], "")
     assert second.difference is not None
     for name in ("score", "low", "high"):
-        assert getattr(second.difference, name) == pytest.approx(getattr(found, name))
+        assert getattr(second.difference, name) == pytest.approx(getattr(estimate, name))
     assert second.difference.p == second.nats.p == pytest.approx(1 / 201)
     assert second.difference.low > 0
     assert second.nats.low < first.nats.score  # alone they overlap: pairs tell them apart
@@ -33,25 +33,25 @@ def test_a_difference_is_of_the_sums_in_every_resample() -> None:
 
 def test_other_tokens_are_compared_by_the_sentence() -> None:
     finer = TOKENS + np.arange(71) % 2
-    _, found = compare_likelihoods([PLAIN, BETTER], [TOKENS, finer], 50)
-    assert found.difference is not None
-    assert (found.unit, found.difference.score) == (
+    _, actual = compare_likelihoods([PLAIN, BETTER], [TOKENS, finer], 50)
+    assert actual.difference is not None
+    assert (actual.unit, actual.difference.score) == (
         "sentence",
         pytest.approx((BETTER - PLAIN).mean()),
     )
-    assert "nats per sentence" in found.nats.signature
+    assert "nats per sentence" in actual.nats.signature
 
 
 def test_a_single_sentence_has_a_difference_and_neither_interval_nor_test() -> None:
-    _, found = compare_likelihoods([PLAIN[:1], BETTER[:1]], [TOKENS[:1]] * 2)
-    assert found.difference is not None
-    assert found.difference.score == pytest.approx((BETTER[0] - PLAIN[0]) / TOKENS[0])
-    assert found.difference.p is None
-    assert np.isnan(found.difference.low)
+    _, actual = compare_likelihoods([PLAIN[:1], BETTER[:1]], [TOKENS[:1]] * 2)
+    assert actual.difference is not None
+    assert actual.difference.score == pytest.approx((BETTER[0] - PLAIN[0]) / TOKENS[0])
+    assert actual.difference.p is None
+    assert np.isnan(actual.difference.low)
 
 
 @pytest.mark.parametrize(
-    ("nats", "tokens", "said"),
+    ("nats", "tokens", "message"),
     [
         ([], [], "got 0 and 0 with no sentences"),
         ([PLAIN, BETTER[:9]], [TOKENS] * 2, "got 2 and 2 with 71, 9, 71, 71 sentences"),
@@ -59,6 +59,6 @@ def test_a_single_sentence_has_a_difference_and_neither_interval_nor_test() -> N
         ([PLAIN[:0]], [TOKENS[:0]], "got 1 and 1 with 0, 0 sentences"),
     ],
 )
-def test_systems_are_of_the_same_sentences(nats: Any, tokens: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=f"{said}$"):
+def test_systems_are_of_the_same_sentences(nats: Any, tokens: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"{message}$"):
         compare_likelihoods(nats, tokens)

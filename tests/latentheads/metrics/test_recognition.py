@@ -33,23 +33,28 @@ def test_errors_are_counted_by_utterance() -> None:
 
 
 def test_rates_are_those_of_all_utterances_together() -> None:
-    found = recognise(HEARD, SAID)
-    assert (found.substitutions, found.deletions, found.insertions, found.words) == (1, 1, 2, 6)
-    assert found.wer == pytest.approx(100 * 4 / 6)
-    low, high = interval(found)
+    recognition = recognise(HEARD, SAID)
+    assert (
+        recognition.substitutions,
+        recognition.deletions,
+        recognition.insertions,
+        recognition.words,
+    ) == (1, 1, 2, 6)
+    assert recognition.wer == pytest.approx(100 * 4 / 6)
+    low, high = interval(recognition)
     assert low < 100 * 4 / 6 < high
-    assert signature(found, "wer").startswith("jiwer:4")
-    assert "|case:mixed|tok:space|norm:nfc|bs:1000|seed:12345" in signature(found, "wer")
+    assert signature(recognition, "wer").startswith("jiwer:4")
+    assert "|case:mixed|tok:space|norm:nfc|bs:1000|seed:12345" in signature(recognition, "wer")
     assert recognise(SAID, SAID).cer == 0
 
 
 def test_an_interval_is_that_of_resampled_utterances() -> None:
     right = ["a b c d"] * 50
     wrong = ["a b c d"] * 40 + ["a b c"] * 10
-    found = recognise(wrong, right)
+    recognition = recognise(wrong, right)
     deviation = 25 * (0.2 * 0.8 / 50) ** 0.5
-    assert found.wer == 5
-    low, high = interval(found)
+    assert recognition.wer == 5
+    low, high = interval(recognition)
     assert (high - low) / 2 == pytest.approx(1.96 * deviation, rel=0.15)
 
 
@@ -62,17 +67,17 @@ def test_characters_are_composed_and_case_counts_unless_it_does_not() -> None:
 
 
 def test_the_papers_leave_out_case_and_punctuation() -> None:
-    found = recognise(["ja das stimmt nicht"], ["Ja, das stimmt nicht ..."], paper=True)
-    assert (found.paper_wer, found.wer) == (0, 40)
-    assert "tok:13a|punct:no" in signature(found, "paper_wer")
+    recognition = recognise(["ja das stimmt nicht"], ["Ja, das stimmt nicht ..."], paper=True)
+    assert (recognition.paper_wer, recognition.wer) == (0, 40)
+    assert "tok:13a|punct:no" in signature(recognition, "paper_wer")
     assert recognise(["don't go"], ["go"], paper=True).paper_wer == 100
 
 
 def test_systems_are_compared_on_the_same_utterances() -> None:
     rng = np.random.default_rng(1)
-    said = [" ".join(rng.choice(list("abcdef"), 8)) for _ in range(60)]
-    worse = [line if place % 3 else line[2:] for place, line in enumerate(said)]
-    first, same, other = paired_bootstrap(said, [said, worse], said, is_speech=True)
+    texts = [" ".join(rng.choice(list("abcdef"), 8)) for _ in range(60)]
+    worse = [line if index % 3 else line[2:] for index, line in enumerate(texts)]
+    first, same, other = paired_bootstrap(texts, [texts, worse], texts, is_speech=True)
     assert (first.wer.p, first.wer.score) == (None, 0)
     assert same.wer.p == 1
     assert other.wer.p is not None

@@ -77,13 +77,20 @@ def test_an_interval_stays_within_what_a_score_can_be() -> None:
     assert (bound.low, bound.high) == (98, 100)
     assert (bound.mean, bound.half_width) == (free.mean, free.half_width)
     nearly = [*RIGHT[:-1], "the end"]
-    (found,) = paired_bootstrap(nearly, [], RIGHT, accuracy=True, resamples=50)
-    assert found.accuracy is not None
-    for estimate in (found.bleu, found.chrf, found.accuracy):
+    (computed_estimate,) = paired_bootstrap(nearly, [], RIGHT, accuracy=True, resamples=50)
+    assert computed_estimate.accuracy is not None
+    for estimate in (computed_estimate.bleu, computed_estimate.chrf, computed_estimate.accuracy):
         assert estimate.low < estimate.score < estimate.high == 100
-    (found,) = paired_bootstrap([RIGHT[0], *POOR[1:]], [], RIGHT, accuracy=True, resamples=50)
-    assert found.accuracy is not None
-    assert found.accuracy.low == 0 < found.accuracy.score < found.accuracy.high
+    (computed_estimate,) = paired_bootstrap(
+        [RIGHT[0], *POOR[1:]], [], RIGHT, accuracy=True, resamples=50
+    )
+    assert computed_estimate.accuracy is not None
+    assert (
+        computed_estimate.accuracy.low
+        == 0
+        < computed_estimate.accuracy.score
+        < computed_estimate.accuracy.high
+    )
 
 
 def test_equal_systems_are_told_apart_as_rarely_as_p_says() -> None:
@@ -94,13 +101,13 @@ def test_equal_systems_are_told_apart_as_rarely_as_p_says() -> None:
     def noisy() -> list[str]:
         return [" ".join(w for w in line.split() if rng.random() < 0.8) or "a" for line in right]
 
-    found = []
+    actual = []
     for seed in range(60):
         _, other = paired_bootstrap(noisy(), [noisy()], right, True, resamples=40, seed=seed)
-        found.append(other.bleu.p)
-    assert sum(p < 0.05 for p in found) <= 8
-    assert 0.3 < sum(found) / len(found) < 0.65
-    assert max(found) > 0.8
+        actual.append(other.bleu.p)
+    assert sum(p < 0.05 for p in actual) <= 8
+    assert 0.3 < sum(actual) / len(actual) < 0.65
+    assert max(actual) > 0.8
 
 
 def test_resamples_of_a_single_sentence_say_nothing() -> None:

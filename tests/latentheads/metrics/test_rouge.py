@@ -10,11 +10,11 @@ from latentheads.metrics.rouge import first_sentence, rouge
 
 
 def test_overlaps_by_hand() -> None:
-    found = rouge(["the cat sat"], [["the cat lay down"]])
-    assert found.rouge1 == pytest.approx(100 * 2 * (2 / 3) * (2 / 4) / (2 / 3 + 2 / 4))
-    assert found.rouge2 == pytest.approx(100 * 2 * (1 / 2) * (1 / 3) / (1 / 2 + 1 / 3))
+    rouge_scores = rouge(["the cat sat"], [["the cat lay down"]])
+    assert rouge_scores.rouge1 == pytest.approx(100 * 2 * (2 / 3) * (2 / 4) / (2 / 3 + 2 / 4))
+    assert rouge_scores.rouge2 == pytest.approx(100 * 2 * (1 / 2) * (1 / 3) / (1 / 2 + 1 / 3))
     swapped = rouge(["cat the sat"], [["the cat lay down"]])
-    assert (swapped.rouge1, swapped.rouge2) == (found.rouge1, 0)
+    assert (swapped.rouge1, swapped.rouge2) == (rouge_scores.rouge1, 0)
     assert swapped.rouge_l == pytest.approx(100 * 2 * (1 / 3) * (1 / 4) / (1 / 3 + 1 / 4))
 
 
@@ -31,9 +31,9 @@ def test_case_marks_and_endings_count_for_nothing() -> None:
 
 
 def test_words_of_other_languages_are_words() -> None:
-    found = rouge(["Собака бежит", "schönes Mädchen"], [["Собака спит"], ["ein Mädchen"]])
-    assert found.rouge1 == 50
-    assert "|tok:any|stem:none|" in found.signature
+    rouge_scores = rouge(["Собака бежит", "schönes Mädchen"], [["Собака спит"], ["ein Mädchen"]])
+    assert rouge_scores.rouge1 == 50
+    assert "|tok:any|stem:none|" in rouge_scores.signature
     names = rouge(["Gödel sleeps"], [["Gödel sleeps " + "in a long text of English " * 20]])
     assert "|stem:porter|" in names.signature
 

@@ -65,10 +65,10 @@ def test_results_are_a_row_each() -> None:
 
 
 def test_a_difference_is_of_the_seeds_that_both_have() -> None:
-    found = [one("plain", 0, -1.5), one("plain", 1, -1.0), one("other", 1, -0.75)]
-    plain, other = summarise(tabulate(found), ["plain", "other"])
+    ones = [one("plain", 0, -1.5), one("plain", 1, -1.0), one("other", 1, -0.75)]
+    plain, other = summarise(tabulate(ones), ["plain", "other"])
     assert (plain["seeds"], other["seeds"], other["difference"]) == (2, 1, 0.25)
-    lone = summarise(tabulate([found[0], found[2]]), ["plain", "other"])[1]
+    lone = summarise(tabulate([ones[0], ones[2]]), ["plain", "other"])[1]
     assert "difference" not in lone
     assert lone["elbo"] == -0.75
 

@@ -18,16 +18,16 @@ POOR = [" ".join(line.split()[::-1]) for line in RIGHT]
 
 
 def test_a_perfect_translation_scores_a_hundred() -> None:
-    found = score(RIGHT, RIGHT, protocol="iwslt14")
-    assert found.bleu == pytest.approx(100)
-    assert found.chrf == pytest.approx(100)
-    assert found.paper_bleu == pytest.approx(100)
+    scores = score(RIGHT, RIGHT, protocol="iwslt14")
+    assert scores.bleu == pytest.approx(100)
+    assert scores.chrf == pytest.approx(100)
+    assert scores.paper_bleu == pytest.approx(100)
 
 
 def test_bleu_of_a_hand_counted_case() -> None:
-    found = score(["a b c d e f"], ["a b c d e g"], tokenised=True)
+    scores = score(["a b c d e f"], ["a b c d e g"], tokenised=True)
     matches = 5 / 6 * 4 / 5 * 3 / 4 * 2 / 3
-    assert found.bleu == pytest.approx(100 * matches**0.25)
+    assert scores.bleu == pytest.approx(100 * matches**0.25)
 
 
 @pytest.mark.parametrize(
@@ -49,24 +49,24 @@ def test_the_papers_bleu_is_the_bleu_of_its_steps_by_hand() -> None:
     cut = Tokenizer13a()
     texts = [[split_compounds(cut(line).lower()) for line in side] for side in (CLOSE, RIGHT)]
     in_memory = BLEU(tokenize="none", force=True).corpus_score(texts[0], [texts[1]]).score
-    found = score(CLOSE, RIGHT, protocol="iwslt14")
-    assert found.paper_bleu == pytest.approx(in_memory)
-    assert found.bleu == score(CLOSE, RIGHT).bleu != found.paper_bleu
+    scores = score(CLOSE, RIGHT, protocol="iwslt14")
+    assert scores.paper_bleu == pytest.approx(in_memory)
+    assert scores.bleu == score(CLOSE, RIGHT).bleu != scores.paper_bleu
 
 
 def test_the_papers_bleu_gives_credit_for_a_part_of_a_compound() -> None:
-    found = score(["one two three well-read"], ["one two three well-fed"], True, "iwslt14")
+    scores = score(["one two three well-read"], ["one two three well-fed"], True, "iwslt14")
     plain = (3 / 4 * 2 / 3 * 1 / 2 * 1 / 2) ** 0.25  # no 4-gram of 1: half a match
     cut = (5 / 6 * 4 / 5 * 3 / 4 * 2 / 3) ** 0.25
-    assert found.bleu == pytest.approx(100 * plain)
-    assert found.paper_bleu == pytest.approx(100 * cut)
+    assert scores.bleu == pytest.approx(100 * plain)
+    assert scores.paper_bleu == pytest.approx(100 * cut)
 
 
 def test_case_counts_in_the_papers_bleu_of_wmt14_and_not_of_iwslt14() -> None:
     shouted, right = ["THE CAT SAT ON IT"], ["the cat sat on it"]
-    found = score(shouted, right, protocol="iwslt14")
-    assert found.bleu == 0
-    assert found.paper_bleu == pytest.approx(100)
+    scores = score(shouted, right, protocol="iwslt14")
+    assert scores.bleu == 0
+    assert scores.paper_bleu == pytest.approx(100)
     cased = score(shouted, right, protocol="wmt14")
     assert cased.paper_bleu == 0
     assert "case:mixed|eff:no|tok:13a|smooth:exp|compound:split|" in signature(cased, "paper_bleu")
@@ -76,12 +76,12 @@ def test_case_counts_in_the_papers_bleu_of_wmt14_and_not_of_iwslt14() -> None:
 
 def test_case_counts_for_nothing_in_any_score_where_it_shall_not() -> None:
     shouted, right = ["THE CAT SAT ON IT"] * 2, ["the cat sat on it"] * 2
-    found = score(shouted, right, lowercase=True)
+    scores = score(shouted, right, lowercase=True)
     (beside,) = paired_bootstrap(shouted, [], right, resamples=40, lowercase=True)
-    whole = [found.bleu, found.chrf, beside.bleu.score, beside.chrf.score]
+    whole = [scores.bleu, scores.chrf, beside.bleu.score, beside.chrf.score]
     assert whole == pytest.approx([100] * 4)
-    assert "case:lc" in signature(found, "bleu")
-    assert "case:lc" in signature(found, "chrf")
+    assert "case:lc" in signature(scores, "bleu")
+    assert "case:lc" in signature(scores, "chrf")
 
 
 def test_text_is_tokenised_and_tokens_are_not() -> None:
@@ -92,11 +92,11 @@ def test_text_is_tokenised_and_tokens_are_not() -> None:
 
 
 def test_signatures_say_what_was_done() -> None:
-    found = score(CLOSE, RIGHT, protocol="iwslt14")
-    assert "case:mixed|eff:no|tok:13a|" in signature(found, "bleu")
-    assert "compound" not in signature(found, "bleu")
-    assert "nc:6|nw:0" in signature(found, "chrf")
-    assert "case:lc|eff:no|tok:13a|smooth:exp|compound:split|" in signature(found, "paper_bleu")
+    scores = score(CLOSE, RIGHT, protocol="iwslt14")
+    assert "case:mixed|eff:no|tok:13a|" in signature(scores, "bleu")
+    assert "compound" not in signature(scores, "bleu")
+    assert "nc:6|nw:0" in signature(scores, "chrf")
+    assert "case:lc|eff:no|tok:13a|smooth:exp|compound:split|" in signature(scores, "paper_bleu")
     cut = score(CLOSE, RIGHT, tokenised=True, protocol="iwslt14")
     assert "case:mixed|eff:no|tok:none|" in signature(cut, "bleu")
     assert "case:lc|eff:no|tok:none|" in signature(cut, "paper_bleu")
@@ -118,9 +118,9 @@ def test_scores_are_those_of_sacrebleus_own_program(tmp_path: Path, tokenised: b
         check=True,
         cwd=tmp_path,
     )
-    found = score(CLOSE, RIGHT, tokenised)
+    scores = score(CLOSE, RIGHT, tokenised)
     expected = [float(line) for line in done.stdout.split()]
-    assert [found.bleu, found.chrf] == pytest.approx(expected, abs=1e-8)
+    assert [scores.bleu, scores.chrf] == pytest.approx(expected, abs=1e-8)
 
 
 def test_an_estimate_holds_the_score_of_the_whole_corpus_and_its_interval() -> None:

@@ -40,8 +40,8 @@ def test_processes_do_not_wait_for_what_a_class_of_ones_own_leaves_unused(
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr("accelerate.Accelerator", lambda kwargs_handlers, **_: kwargs_handlers)
     settings = Settings(latents=(LogitsOptions(PriorSpec(prior)),), guide=GuideSpec(guide))
-    (found,) = make_accelerator(tmp_path, settings, torch.device("cpu"), trackers=())
-    assert found.find_unused_parameters == expected
+    (accelerator,) = make_accelerator(tmp_path, settings, torch.device("cpu"), trackers=())
+    assert accelerator.find_unused_parameters == expected
 
 
 def test_the_precision_of_a_launcher_is_not_that_of_a_run(
@@ -49,8 +49,8 @@ def test_the_precision_of_a_launcher_is_not_that_of_a_run(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr("accelerate.Accelerator", lambda **options: options)
-    found = make_accelerator(tmp_path, Settings(), torch.device("cpu"), trackers=())
-    assert found["mixed_precision"] == "no"
+    accelerator = make_accelerator(tmp_path, Settings(), torch.device("cpu"), trackers=())
+    assert accelerator["mixed_precision"] == "no"
 
 
 @pytest.mark.parametrize(

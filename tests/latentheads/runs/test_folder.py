@@ -39,17 +39,17 @@ def line(step: int, bound: float = -1.5) -> dict[str, Any]:
     return {"step": step, "objective": -2.0, "tokens_per_second": 3.0, "valid": valid}
 
 
-def steps(found: Any) -> list[int]:
-    return [record["step"] for record in found.metrics()]
+def steps(actual: Any) -> list[int]:
+    return [record["step"] for record in actual.metrics()]
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run that was stopped after step 6, its last checkpoint at step 4."""
-    found = folder(tmp_path / "run")
-    found.begin()
+    run_folder = folder(tmp_path / "run")
+    run_folder.begin()
     for step in (2, 4, 6):
-        found.append(line(step))
+        run_folder.append(line(step))
     for name in ("last", "best", "average", "step-0000004"):
         (tmp_path / "run" / "checkpoints" / f"{name}.safetensors").write_text(name)
     return tmp_path / "run"
@@ -83,15 +83,15 @@ def test_a_run_of_an_earlier_version_is_called_so(tmp_path: Path) -> None:
 
 
 def test_a_new_folder_is_made_when_it_begins_and_no_sooner(tmp_path: Path) -> None:
-    found = folder(tmp_path / "a" / "b")
+    run_folder = folder(tmp_path / "a" / "b")
     assert os.listdir(tmp_path) == []
-    assert found.is_new
-    assert found.results is None
-    assert not found.resumable
-    found.begin()
+    assert run_folder.is_new
+    assert run_folder.results is None
+    assert not run_folder.resumable
+    run_folder.begin()
     names = sorted(path.name for path in (tmp_path / "a" / "b").iterdir())
     assert names == [".lock", "checkpoints", "config.yaml", "metrics.jsonl"]
-    assert steps(found) == []
+    assert steps(run_folder) == []
 
 
 @pytest.mark.parametrize(
@@ -100,18 +100,18 @@ def test_a_new_folder_is_made_when_it_begins_and_no_sooner(tmp_path: Path) -> No
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_stranger_is_refused(tmp_path: Path, name: str, overwrite: bool) -> None:
     (tmp_path / name).mkdir()
-    said = refused(tmp_path, OPTIONS, overwrite)
-    assert said == f"{tmp_path} is not a run folder, but contains {name}: choose another out"
+    refusal = refused(tmp_path, OPTIONS, overwrite)
+    assert refusal == f"{tmp_path} is not a run folder, but contains {name}: choose another out"
 
 
 def test_another_run_is_refused_with_what_differs(run: Path) -> None:
-    said = refused(run, OPTIONS.replace("8", "16") + "a: 1\nb: x\nc: [1]\nd: 2\n")
-    assert said == (
+    refusal = refused(run, OPTIONS.replace("8", "16") + "a: 1\nb: x\nc: [1]\nd: 2\n")
+    assert refusal == (
         f"{run} holds a run with other options (width 8 there, 16 here; "
         "a None there, 1 here; b None there, x here; 2 more): choose another out or overwrite=True"
     )
-    said = refused(run, OPTIONS.replace("cascaded", "other") + "a: 1\n")
-    assert "(guide.class cascaded there, other here; a None there, 1 here)" in said
+    refusal = refused(run, OPTIONS.replace("cascaded", "other") + "a: 1\n")
+    assert "(guide.class cascaded there, other here; a None there, 1 here)" in refusal
 
 
 def test_text_may_be_named_in_two_ways(tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ def test_text_may_be_named_in_two_ways(tmp_path: Path) -> None:
 @pytest.mark.parametrize("steps", ["many", "null", "[2]"])
 def test_steps_that_are_no_number_are_other_options(run: Path, steps: str) -> None:
     (run / "config.yaml").write_text(f"{OPTIONS}train: {{steps: {steps}}}\n")
-    said = refused(run, f"{OPTIONS}train: {{steps: 6}}\n")
-    assert "holds a run with other options (train.steps " in said
+    refusal = refused(run, f"{OPTIONS}train: {{steps: 6}}\n")
+    assert "holds a run with other options (train.steps " in refusal
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_a_configuration_that_is_none_is_refused(run: Path, text: str) -> None:
     path = run / "config.yaml"
     path.write_bytes(text.encode("latin-1"))
     message = "is not a configuration of a run" if text in ("", "my notes") else "cannot read"
-    assert message in (said := refused(run))
-    assert f"{path}" in said
-    assert "choose another out" in said
+    assert message in (refusal := refused(run))
+    assert f"{path}" in refusal
+    assert "choose another out" in refusal
     path.unlink()
     path.mkdir()
     assert "cannot read" in refused(run)
@@ -172,11 +172,11 @@ def test_a_finished_run_need_not_be_writable(run: Path) -> None:
 
 
 def test_beginning_where_something_is_in_the_way_says_so(tmp_path: Path) -> None:
-    found = folder(tmp_path / "run")
+    run_folder = folder(tmp_path / "run")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "checkpoints").write_text("mine")
     with pytest.raises(OSError, match=r"^cannot write the run folder .*run: File exists$"):
-        found.begin()
+        run_folder.begin()
     with pytest.raises(OSError, match=r"^cannot write the run folder .*: File name too long$"):
         folder(tmp_path / ("x" * 300)).begin()
 
@@ -184,34 +184,34 @@ def test_beginning_where_something_is_in_the_way_says_so(tmp_path: Path) -> None
 def test_going_on_drops_what_will_be_made_again(run: Path) -> None:
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 8, "bou')
-    found = folder(run)
-    assert found.resumable
-    assert steps(found) == [2, 4, 6]
-    found.begin(last_step=4)
-    assert steps(found) == [2, 4]
+    run_folder = folder(run)
+    assert run_folder.resumable
+    assert steps(run_folder) == [2, 4, 6]
+    run_folder.begin(last_step=4)
+    assert steps(run_folder) == [2, 4]
     assert (run / "metrics.jsonl").read_text().count("\n") == 2
-    assert found.last.read_text() == "last"
-    found.append(line(6))
-    assert steps(found) == [2, 4, 6]
+    assert run_folder.last.read_text() == "last"
+    run_folder.append(line(6))
+    assert steps(run_folder) == [2, 4, 6]
 
 
 def test_a_half_written_line_is_cut_before_the_next_is_added(run: Path) -> None:
     whole = (run / "metrics.jsonl").read_bytes()
     (run / "metrics.jsonl").write_bytes(whole[:-4])
-    found = folder(run)
-    assert steps(found) == [2, 4]
-    found.begin(last_step=6)
-    found.append(line(8))
+    run_folder = folder(run)
+    assert steps(run_folder) == [2, 4]
+    run_folder.begin(last_step=6)
+    run_folder.append(line(8))
     lines = (run / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [2, 4, 8]
 
 
 def test_without_its_last_checkpoint_a_run_begins_anew(run: Path) -> None:
     (run / "checkpoints" / "last.safetensors").unlink()
-    found = folder(run)
-    assert not found.resumable
-    found.begin()
-    assert steps(found) == []
+    run_folder = folder(run)
+    assert not run_folder.resumable
+    run_folder.begin()
+    assert steps(run_folder) == []
     assert list((run / "checkpoints").iterdir()) == []
 
 
@@ -220,13 +220,13 @@ def test_overwriting_leaves_no_weights_and_no_results_of_the_other_run(run: Path
     events = f"{TENSORBOARD}/events.out.tfevents.1.a"
     for name in ("results.json", "notes.txt", events, *REPORT_FILES):
         folder(run).write(name, json.dumps(RESULTS))
-    found = folder(run, "width: 16\n", True)
-    assert found.results is None
-    assert not found.resumable
-    found.begin()
+    run_folder = folder(run, "width: 16\n", True)
+    assert run_folder.results is None
+    assert not run_folder.resumable
+    run_folder.begin()
     assert list((run / "checkpoints").iterdir()) == []
     assert (run / "config.yaml").read_text() == "width: 16\n"
-    assert steps(found) == []
+    assert steps(run_folder) == []
     assert list((run / TENSORBOARD).iterdir()) == []
     left = {".lock", "checkpoints", "config.yaml", "metrics.jsonl", "notes.txt", TENSORBOARD}
     assert {path.name for path in run.iterdir()} == left
@@ -237,18 +237,18 @@ BROKEN = ["", "{", "[]", "{}", "\0" * 9, "[" * 9999, json.dumps({**RESULTS, "val
 
 def test_results_of_an_earlier_version_are_told_from_broken_ones(run: Path) -> None:
     (run / "results.json").write_text(json.dumps({**RESULTS, "valid": FIGURES, "test": FIGURES}))
-    said = refused(run)
-    assert said.startswith(f"{run / 'results.json'}: results are of an earlier version")
-    assert "\n" not in said
+    refusal = refused(run)
+    assert refusal.startswith(f"{run / 'results.json'}: results are of an earlier version")
+    assert "\n" not in refusal
     assert folder(run, OPTIONS, True).is_new
 
 
 @pytest.mark.parametrize("text", BROKEN)
 def test_broken_results_are_made_again(run: Path, text: str) -> None:
     (run / "results.json").write_text(text)
-    found = folder(run)
-    assert found.results is None
-    assert found.resumable
+    run_folder = folder(run)
+    assert run_folder.results is None
+    assert run_folder.resumable
 
 
 def test_broken_results_without_a_checkpoint_cost_no_weights(run: Path) -> None:
@@ -287,10 +287,10 @@ def test_metrics_that_are_a_folder_are_refused(run: Path) -> None:
 def test_a_line_is_on_the_disk_before_the_next_step(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[bytes] = []
-    monkeypatch.setattr(os, "fsync", lambda held: told.append(os.pread(held, 10**6, 0)))
+    messages: list[bytes] = []
+    monkeypatch.setattr(os, "fsync", lambda held: messages.append(os.pread(held, 10**6, 0)))
     folder(run).append(line(8))
-    assert told == [(run / "metrics.jsonl").read_bytes()]
+    assert messages == [(run / "metrics.jsonl").read_bytes()]
 
 
 class Killed(BaseException):
@@ -320,18 +320,18 @@ def test_killed_while_it_begins_a_folder_may_be_begun_again(
 
         return call
 
-    found = folder(tmp_path / "run")
+    run_folder = folder(tmp_path / "run")
     with monkeypatch.context() as patch:
         for name in CALLS:
             patch.setattr(Path, name, counting(name))
         try:
-            found.begin()
+            run_folder.begin()
         except Killed:
             pass
         else:
             assert at == 11
-    found.release()  # as the system does
-    again = found if same else folder(tmp_path / "run")
+    run_folder.release()  # as the system does
+    again = run_folder if same else folder(tmp_path / "run")
     again.begin()
     assert (tmp_path / "run" / "config.yaml").read_text() == OPTIONS
     assert (tmp_path / "run" / "checkpoints").is_dir()
@@ -379,24 +379,24 @@ def test_a_checkpoint_written_since_it_looked_stops_a_run(run: Path) -> None:
 
 def test_a_lock_that_the_system_refuses_is_not_another_process(run: Path) -> None:
     refuse = mock.patch("fcntl.flock", side_effect=OSError(37, "No locks available"))
-    said = r"^cannot write the run folder .*: No locks available$"
-    with refuse, pytest.raises(OSError, match=said):
+    message = r"^cannot write the run folder .*: No locks available$"
+    with refuse, pytest.raises(OSError, match=message):
         folder(run).begin()
 
 
 def test_a_file_is_written_whole_or_not_at_all(run: Path) -> None:
-    found = folder(run)
-    found.write("results.json", '{"a": "é"}')
+    run_folder = folder(run)
+    run_folder.write("results.json", '{"a": "é"}')
     assert (run / "results.json").read_bytes() == '{"a": "é"}'.encode()
     full = mock.patch.object(Path, "replace", side_effect=OSError(28, "No space left on device"))
     with full, pytest.raises(OSError, match="No space left"):
-        found.write("results.json", "{}")
+        run_folder.write("results.json", "{}")
     assert (run / "results.json").read_bytes() == '{"a": "é"}'.encode()
 
 
 def test_what_a_kill_left_of_a_file_is_removed_and_nothing_else(run: Path) -> None:
     checkpoints = run / "checkpoints"
-    left = [place / f"{TEMPORARY_PREFIX}a1b2c3d4" for place in (run, checkpoints)]
+    left = [index / f"{TEMPORARY_PREFIX}a1b2c3d4" for index in (run, checkpoints)]
     for path in left:
         path.mkdir()
         (path / ".tmpA1b2C3").write_text("x")

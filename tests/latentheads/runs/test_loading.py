@@ -70,8 +70,8 @@ def test_every_kept_checkpoint_is_loaded_by_its_name(finished: Path) -> None:
 
 def test_an_unknown_checkpoint_is_refused_with_those_there_are(finished: Path) -> None:
     names = "average, best, last, step-0000002, step-0000003"
-    said = refused(finished, "newest")
-    assert said == f"{finished} has no checkpoint 'newest'; it has {names}"
+    refusal = refused(finished, "newest")
+    assert refusal == f"{finished} has no checkpoint 'newest'; it has {names}"
     assert "unknown device 'tpu': choose from cpu, cuda, auto" in refused(finished, "best", "tpu")
 
 
@@ -193,9 +193,9 @@ def test_what_cannot_be_loaded_costs_one_line(
 ) -> None:
     out = shutil.copytree(finished, tmp_path / "run")
     spoil(out / name)
-    said = refused(out)
-    assert said.startswith(str(out))
-    assert message in said
+    refusal = refused(out)
+    assert refusal.startswith(str(out))
+    assert message in refusal
 
 
 def test_a_folder_of_an_earlier_version_says_in_its_data_how_text_is_encoded(

@@ -24,23 +24,23 @@ from tests.latentheads.metrics.systems import score
 def test_its_vocabulary_says_how_text_is_prepared(lowercase: bool, tokenised: bool) -> None:
     how = {"lowercase": lowercase, "tokenised": tokenised, "vocab_size": 300}
     for corpus in (pets(**how), mixed_pets("de,fr", **how), mixed_pets("de-en,fr-en", **how)):
-        found = data_of(corpus)
-        assert (found.lowercase, found.is_tokenised) == (lowercase, tokenised)
-        settings = Settings.from_options(Settings(data=found).to_options())
-        assert settings.data == found
+        data_options = data_of(corpus)
+        assert (data_options.lowercase, data_options.is_tokenised) == (lowercase, tokenised)
+        settings = Settings.from_options(Settings(data=data_options).to_options())
+        assert settings.data == data_options
 
 
 def test_how_tasks_are_mixed_is_known() -> None:
     corpus = mixed_pets("de,fr", vocab_size=300)
     assert corpus.train.mixture is not None
     uneven = replace(corpus.train.mixture, temperature=5.0, one_task=True)
-    found = data_of(replace(corpus, train=replace(corpus.train, mixture=uneven)))
-    assert found.tasks is not None
-    assert (found.tasks.temperature, found.tasks.one_task) == (5.0, True)
+    data_options = data_of(replace(corpus, train=replace(corpus.train, mixture=uneven)))
+    assert data_options.tasks is not None
+    assert (data_options.tasks.temperature, data_options.tasks.one_task) == (5.0, True)
     plain = data_of(corpus)
     assert plain.tasks is not None
     assert (plain.tasks.temperature, plain.tasks.one_task) == (1.0, False)
-    for data in (found, plain):
+    for data in (data_options, plain):
         assert Settings.from_options(Settings(data=data).to_options()).data == data
 
 
@@ -54,8 +54,8 @@ def test_words_have_spaces_between() -> None:
 def test_a_perfect_translation_without_case_is_perfect() -> None:
     corpus: Corpus = pets(test=[("Das Haus", "The house of the Old Dog sleeps .")], lowercase=True)
     written = [corpus.target.decode(row.tolist()) for row in corpus.test.targets]
-    found = score_outputs(Settings(data=data_of(corpus)), written, corpus.test.references)
-    assert found.bleu == pytest.approx(100)
+    output_scores = score_outputs(Settings(data=data_of(corpus)), written, corpus.test.references)
+    assert output_scores.bleu == pytest.approx(100)
     assert score(written, corpus.test.references)["bleu"] < 90  # type: ignore[operator]
 
 
@@ -68,7 +68,7 @@ APART = {"kinds": "subspace,output", "weight": 0.5, "blocks": "encoder-self", "d
 
 
 @pytest.mark.parametrize(
-    "said",
+    "options",
     [
         {**LOGITS, "logits": {"blocks": "decoder-cross"}, "label_smoothing": 0.1},
         {"guide": "mean-field", "alignments": {"blocks": 2, "prior": "independent"}},
@@ -80,12 +80,12 @@ APART = {"kinds": "subspace,output", "weight": 0.5, "blocks": "encoder-self", "d
     ],
     ids=["smoothing", "alignments", "ctc", "select", "adapters", "gates", "disagreement"],
 )
-def test_what_settings_make_is_described_by_them(said: dict[str, Any]) -> None:
-    settings = Settings.from_options({"network": SIZES, **said, "seed": 3, "samples": 5})
-    pairs, heard = pets(), Positions(Filterbank(7, 3800)) if "ctc" in said else None
+def test_what_settings_make_is_described_by_them(options: dict[str, Any]) -> None:
+    settings = Settings.from_options({"network": SIZES, **options, "seed": 3, "samples": 5})
+    pairs, heard = pets(), Positions(Filterbank(7, 3800)) if "ctc" in options else None
     processor = replace(pairs.processor, source=heard or pairs.source)
     corpus = replace(pairs, data=settings.data, processor=processor)
     model = make_model(settings, corpus.target, corpus.source)
     how = {"train": settings.train, "decode": settings.decode, "seed": 3, "samples": 5}
-    found = Settings.of(model, settings.pair.make_guide(model), corpus, **how)
-    assert found.to_yaml() == settings.to_yaml()
+    computed_settings = Settings.of(model, settings.pair.make_guide(model), corpus, **how)
+    assert computed_settings.to_yaml() == settings.to_yaml()

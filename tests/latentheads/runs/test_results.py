@@ -66,8 +66,8 @@ def test_what_is_none_of_our_results_is_refused(broken: Any) -> None:
 
 
 def test_a_site_has_its_kl_and_how_it_was_computed() -> None:
-    found = Results.read({**FACTS, "kl_by_site": {SITE: None}, "kl_how": {SITE: "analytic"}})
-    assert found.kl_by_site == {SITE: None}
+    results = Results.read({**FACTS, "kl_by_site": {SITE: None}, "kl_how": {SITE: "analytic"}})
+    assert results.kl_by_site == {SITE: None}
 
 
 NO_MEMORY = (
@@ -82,9 +82,9 @@ def fails(*_: Any, **__: Any) -> Any:
 
 def kept(results: dict[str, Any], sections: dict[str, Any]) -> list[dict[str, Any]]:
     """What was written, each time."""
-    found: list[dict[str, Any]] = []
-    complete(results, sections, lambda said: found.append(json.loads(json.dumps(said))))
-    return found
+    records: list[dict[str, Any]] = []
+    complete(results, sections, lambda message: records.append(json.loads(json.dumps(message))))
+    return records
 
 
 def test_what_is_kept_says_what_it_still_lacks() -> None:
@@ -107,11 +107,11 @@ def test_what_fails_is_named_and_what_follows_is_done() -> None:
 
 
 def test_what_stops_the_program_leaves_what_was_done() -> None:
-    found: list[str] = []
+    lines: list[str] = []
     sections = {"a": dict, "b": mock.Mock(side_effect=KeyboardInterrupt)}
     with pytest.raises(KeyboardInterrupt):
-        complete({}, sections, lambda said: found.append(json.dumps(said)))
-    assert json.loads(found[-1]) == {"missing": {"b": "not done yet"}}
+        complete({}, sections, lambda message: lines.append(json.dumps(message)))
+    assert json.loads(lines[-1]) == {"missing": {"b": "not done yet"}}
 
 
 def test_a_training_outlives_a_report_that_fails(
@@ -129,10 +129,10 @@ def test_a_training_outlives_a_report_that_fails(
     assert f"written to {tmp_path}" in done.stdout
     why = "out of memory: 51,539,607,552 bytes asked for at once"
     missing = lacked.pop("missing")
-    place, _, short = missing.pop("translations").partition(": ")
-    assert (place.split()[0], short, missing) == ("sentence", why, {"plots": why})
+    index, _, short = missing.pop("translations").partition(": ")
+    assert (index.split()[0], short, missing) == ("sentence", why, {"plots": why})
     assert done.stderr.splitlines()[-1] == (
-        f"run.py: error: the report has no translations ({place}: {why}), plots ({why}); "
+        f"run.py: error: the report has no translations ({index}: {why}), plots ({why}); "
         "the same command goes on with it"
     )
     assert inside("run.py", *words).returncode == 0

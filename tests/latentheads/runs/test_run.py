@@ -44,8 +44,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_translations_of_a_number_differ_by_their_heads(run: Run) -> None:
     drawn = run.translate(LINES, number=5)
-    assert [len(each) for each in drawn] == [5, 5]
-    assert all(len(set(each)) > 1 for each in drawn)
+    assert [len(item) for item in drawn] == [5, 5]
+    assert all(len(set(item)) > 1 for item in drawn)
     assert drawn == run.translate(LINES, 5)
     assert drawn != run.translate(LINES, 5, seed=1)
     assert run.translate(LINES) == run.translate(LINES, seed=1)
@@ -53,9 +53,9 @@ def test_translations_of_a_number_differ_by_their_heads(run: Run) -> None:
 
 def test_draws_are_what_a_translation_averages_over(run: Run) -> None:
     averaged = run.translate(LINES, draws=5)
-    assert all(isinstance(each, str) for each in averaged)
-    assert run.translate(LINES, 1, draws=5) == [[each] for each in averaged]
-    assert run.translate(LINES, 1) != [[each] for each in averaged]
+    assert all(isinstance(item, str) for item in averaged)
+    assert run.translate(LINES, 1, draws=5) == [[item] for item in averaged]
+    assert run.translate(LINES, 1) != [[item] for item in averaged]
 
 
 def test_what_draws_nothing_is_refused(run: Run, tmp_path: Path) -> None:
@@ -64,13 +64,13 @@ def test_what_draws_nothing_is_refused(run: Run, tmp_path: Path) -> None:
     assert text.generate("a", length=3)
     nothing = "has no effect here: it needs"
     a_draw = f"{nothing} a run that samples"
-    for draw, said in (
+    for draw, message in (
         (lambda: plain.translate(LINES, 2), f"^number {a_draw}"),
         (lambda: run.translate(LINES, 2, draws=0), f"^number {nothing} draws 1 or more, got 0$"),
         (lambda: plain.translate(LINES, draws=2), f"^draws {a_draw}"),
         (lambda: text.generate("a", sample_heads=True), f"^sample_heads {a_draw}"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             draw()
 
 
@@ -90,7 +90,7 @@ def another(run: Run, seed: int) -> Run:
 
 def test_runs_write_together_by_their_mean_law(run: Run) -> None:
     others = [another(run, seed) for seed in (1, 2)]
-    together = DeepEnsemble([each.model for each in (run, *others)], [run.guide] * 3)
+    together = DeepEnsemble([one_run.model for one_run in (run, *others)], [run.guide] * 3)
     part = encode_sources(run.trained_model, LINES, None, raise_on_skip).part
     for beam in (1, 3):
         decoding = replace(run.settings.decode, beam=beam)
@@ -103,10 +103,10 @@ def test_runs_write_together_by_their_mean_law(run: Run) -> None:
 
 def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
     tasks = "a:de-en,b:de-en"
-    mixed, told = (
+    mixed, data = (
         with_data(run, tasks=Tasks(tasks, distinguish_by=key)) for key in ("language", "domain")
     )
-    for options, said in (
+    for options, message in (
         ({"draws": 3, "others": [run]}, r"^draws must be 0 for an ensemble of runs, got 3:"),
         ({"others": [text]}, r"text has another source vocabulary than .*pairs: the"),
         (
@@ -118,10 +118,10 @@ def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
         ({"others": run}, r"^others must be a list of runs, got one run$"),
         ({"others": [mixed]}, "another order of tasks"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             run.translate(LINES, **options)
     with pytest.raises(ValueError, match=r"another distinguish_by than .*pairs: the"):
-        mixed.translate(LINES, direction="b:de-en", others=[told])
+        mixed.translate(LINES, direction="b:de-en", others=[data])
 
 
 def with_data(run: Run, **changed: Any) -> Run:
@@ -162,7 +162,7 @@ def test_a_report_is_of_its_part_by_the_seed_and_draws_of_the_run(run: Run) -> N
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
+    ("option", "value", "message"),
     [
         ("length", 0, "^length must be at least 1, got 0$"),
         ("number", -1, "^number must be at least 0, got -1$"),
@@ -171,9 +171,9 @@ def test_a_report_is_of_its_part_by_the_seed_and_draws_of_the_run(run: Run) -> N
     ],
 )
 def test_what_no_text_is_generated_by_is_refused_by_its_name(
-    text: Run, option: str, value: Any, said: str
+    text: Run, option: str, value: Any, message: str
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         unchecked(Run.generate)(text, "the", **{option: value})
 
 

@@ -33,10 +33,10 @@ def test_what_ctc_hears_is_scored_by_words_and_by_letters(lowercase: bool) -> No
     settings = Settings(data=Speech("folder", lowercase=lowercase))
 
     def hear(batch: Batch) -> list[list[int]]:
-        return [HEARD[place] for place in batch.sentences.tolist()]
+        return [HEARD[sentence] for sentence in batch.sentences.tolist()]
 
     with mock.patch.object(model, "decode_ctc", hear):
-        found = score_ctc(settings, model, Tied(model), corpus)
+        ctc_scores = score_ctc(settings, model, Tied(model), corpus)
     expected = recognise(["one two", "three two", "five"], SAID, lowercase)
-    assert found == {"ctc_wer": expected.wer, "ctc_cer": expected.cer}
+    assert ctc_scores == {"ctc_wer": expected.wer, "ctc_cer": expected.cer}
     assert expected.wer != expected.cer

@@ -45,9 +45,9 @@ PRESETS = sorted((ROOT / "experiments" / "presets").glob("*.yaml"))
 HEARD = {"class": "speech", "folder": "folder"}
 
 
-def refused(**said: Any) -> str:
+def refused(**message: Any) -> str:
     with pytest.raises(ValueError) as caught:
-        Settings.from_options(said)
+        Settings.from_options(message)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -63,7 +63,7 @@ def test_classes_are_equal_where_their_options_at_their_default_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("options", "message"),
     [
         ({"guide": "nix"}, "guide must be one of tied, "),
         ({"guide": {"class": "cascaded", "nix": 3}}, "guide.nix is not an option: choose from hid"),
@@ -73,9 +73,9 @@ def test_classes_are_equal_where_their_options_at_their_default_are() -> None:
         ({"latents": (AlignmentOptions,)}, "latents must be AlignmentOptions, "),
     ],
 )
-def test_settings_of_python_are_checked(said: dict[str, Any], message: str) -> None:
+def test_settings_of_python_are_checked(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as caught:
-        Settings(**said)
+        Settings(**options)
     assert str(caught.value).startswith(message)
 
 
@@ -97,10 +97,10 @@ def test_specs_of_python_are_checked(name: Any, options: Any, message: str) -> N
 
 
 def test_numbers_beyond_a_machine_and_unused_options_are_refused() -> None:
-    said = refused(data={"tasks": {"names": "velu", "sizes": [10**11]}})
-    assert said == "data.tasks.sizes must be at most 1,000,000, got 100,000,000,000"
-    said = refused(latents="gates", gates={"start": 1e300})
-    assert said.startswith("gates.start must be below 3.4028")
+    refusal = refused(data={"tasks": {"names": "velu", "sizes": [10**11]}})
+    assert refusal == "data.tasks.sizes must be at most 1,000,000, got 100,000,000,000"
+    refusal = refused(latents="gates", gates={"start": 1e300})
+    assert refusal.startswith("gates.start must be below 3.4028")
     assert refused(start_with="encoder") == "start_with encoder needs start RUN"
 
 
@@ -120,8 +120,8 @@ def test_a_class_that_no_file_can_name_is_refused() -> None:
 
 
 def test_options_of_an_earlier_version_are_called_so() -> None:
-    said = refused(guide={"class_path": "latentheads.guides.tied.Tied"}, gates={"heads": 0})
-    assert said.startswith("an earlier version of latentheads wrote these options")
+    refusal = refused(guide={"class_path": "latentheads.guides.tied.Tied"}, gates={"heads": 0})
+    assert refusal.startswith("an earlier version of latentheads wrote these options")
 
 
 def test_what_is_written_is_read_the_same() -> None:
@@ -165,7 +165,7 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("options", "message"),
     [
         ({"network": {"width": "wide"}}, "network.width must be a whole number, got 'wide'"),
         ({"network": {"width": True}}, "network.width must be a whole number, got True"),
@@ -236,9 +236,9 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_names_the_option_and_what_is_accepted(
-    said: dict[str, Any], message: str
+    options: dict[str, Any], message: str
 ) -> None:
-    assert message in refused(**said)
+    assert message in refused(**options)
 
 
 @pytest.mark.parametrize(
@@ -280,17 +280,17 @@ def test_a_class_that_is_not_trusted_is_not_imported(
     text = "from latentheads.guides import Tied\nclass Mine(Tied):\n    pass\n"
     (tmp_path / "my_tied.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    said = {"guide": "my_tied:Mine"}
-    assert "trust my_tied:Mine" in refused(**said)
+    options = {"guide": "my_tied:Mine"}
+    assert "trust my_tied:Mine" in refused(**options)
     assert "my_tied" not in sys.modules
-    assert Settings.from_options(said, "my_tied:Mine").guide_name == "my_tied:Mine"
+    assert Settings.from_options(options, "my_tied:Mine").guide_name == "my_tied:Mine"
     sys.modules.pop("my_tied")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("a: [")
-    for path, said in ((tmp_path, "it is a folder$"), (tmp_path / "README.md", "not YAML")):
-        with pytest.raises(ValueError, match=f"^{path} cannot be read: {said}"):
+    for path, text in ((tmp_path, "it is a folder$"), (tmp_path / "README.md", "not YAML")):
+        with pytest.raises(ValueError, match=f"^{path} cannot be read: {text}"):
             Settings.read(path)
 
 
@@ -311,7 +311,7 @@ def test_a_recipe_names_what_is_latent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "line"),
+    ("options", "line"),
     [
         (
             {},
@@ -349,8 +349,8 @@ def test_a_recipe_names_what_is_latent() -> None:
         ),
     ],
 )
-def test_what_is_random_is_told_in_a_line(said: dict[str, Any], line: str) -> None:
-    assert Settings.from_options(said).description == line
+def test_what_is_random_is_told_in_a_line(options: dict[str, Any], line: str) -> None:
+    assert Settings.from_options(options).description == line
 
 
 def test_the_title_of_a_picture_names_recipe_corpus_and_seed() -> None:
@@ -373,10 +373,10 @@ def test_a_module_that_fails_says_so_in_a_line(
 
 
 def test_a_guide_alone_is_not_trained_by_what_trains_the_model() -> None:
-    said = {"train_only": "guide", "start": "before", "guide": "cascaded"}
-    line = refused(**said, train={"loss": "marginal"})
+    options = {"train_only": "guide", "start": "before", "guide": "cascaded"}
+    line = refused(**options, train={"loss": "marginal"})
     assert line.startswith("train.loss marginal trains the model, which stays as it is")
-    assert Settings.from_options(said | {"train": {"loss": "sampled"}}).train_only == "guide"
+    assert Settings.from_options(options | {"train": {"loss": "sampled"}}).train_only == "guide"
 
 
 @dataclass(frozen=True)
@@ -439,17 +439,17 @@ def test_an_option_of_a_kl_is_refused_where_no_gradient_changes_with_it(
         elbo.kl_weight = cast(HeadELBOLoss, training.loss).kl_weight_at(1)
         torch.manual_seed(1)
         loss_value = elbo.differentiable_loss(model, guide, batch)
-        found = torch.autograd.grad(loss_value, learned, materialize_grads=True)
-        return [float(part.norm()) for part in found]
+        gradients = torch.autograd.grad(loss_value, learned, materialize_grads=True)
+        return [float(part.norm()) for part in gradients]
 
     for name, other in OF_KL.items():
-        said = options | {"train": {"loss": {"class": loss, name: other}}}
+        given_options = options | {"train": {"loss": {"class": loss, name: other}}}
         if name in acting:
-            assert Settings.from_options(said)
+            assert Settings.from_options(given_options)
             assert gradient({name: other}) != pytest.approx(gradient({}), rel=1e-9, abs=1e-9), name
         else:
             with pytest.raises(UnusedOptionError, match=f"^train.loss.{name} acts on a KL.* here$"):
-                Settings.from_options(said)
+                Settings.from_options(given_options)
             if name != "free_bits" or "selection" not in options:  # scores take none
                 assert gradient({name: other}) == pytest.approx(gradient({}), rel=1e-9, abs=1e-9), (
                     name

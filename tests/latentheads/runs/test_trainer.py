@@ -75,13 +75,13 @@ def test_decoding_is_given_as_the_librarys_own(corpus: Corpus, tmp_path: Path) -
 
 def timeless(results: Results | None) -> dict[str, Any]:
     assert results is not None
-    said = json.loads(json.dumps(results.to_json()))
-    said["test"] = [row for row in said["test"] if row["name"] != "sentences_per_second"]
-    return {name: value for name, value in said.items() if name != "tokens_per_second"}
+    record = json.loads(json.dumps(results.to_json()))
+    record["test"] = [row for row in record["test"] if row["name"] != "sentences_per_second"]
+    return {name: value for name, value in record.items() if name != "tokens_per_second"}
 
 
 def same(one: Any, other: Any) -> bool:
-    mine, theirs = (weights(model=each.model, guide=each.guide) for each in (one, other))
+    mine, theirs = (weights(model=run.model, guide=run.guide) for run in (one, other))
     return mine.keys() == theirs.keys() and all(torch.equal(mine[n], theirs[n]) for n in mine)
 
 
@@ -103,7 +103,7 @@ def test_a_run_from_objects_is_that_of_the_command_line(
     mine = timeless(trainer(corpus, out, layers=2).fit())
     assert mine == timeless(lh.load_run(tiny_run).results)
     assert (out / "config.yaml").read_text() == (tiny_run / "config.yaml").read_text()
-    names = [sorted(path.name for path in each.iterdir()) for each in (out, tiny_run)]
+    names = [sorted(path.name for path in one_path.iterdir()) for one_path in (out, tiny_run)]
     assert names[0] == names[1]
 
 
@@ -165,10 +165,10 @@ def test_a_finished_run_knows_how_many_checkpoints_it_is_the_average_of(
 
 def broken_off(corpus: Corpus, out: Path, last: int = 3) -> lh.Trainer:
     """A trainer whose fit was stopped behind an update; a checkpoint is kept of the second."""
-    found = trainer(corpus, out)
+    new_trainer = trainer(corpus, out)
     with stopped_in(last), pytest.raises(KeyboardInterrupt):
-        found.fit()
-    return found
+        new_trainer.fit()
+    return new_trainer
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_end(
@@ -185,9 +185,9 @@ def test_a_training_that_was_broken_off_is_fitted_again(
     corpus: Corpus, finished: Path, tmp_path: Path, last: int
 ) -> None:
     """In the same notebook, before or after the first evaluation; nobody knows the seed."""
-    found = broken_off(corpus, tmp_path / "run", last)
+    broken_trainer = broken_off(corpus, tmp_path / "run", last)
     broken_off(corpus, tmp_path / "run", last)  # the folder is free though the other one lives
-    assert timeless(found.fit()) == timeless(lh.load_run(finished).results)
+    assert timeless(broken_trainer.fit()) == timeless(lh.load_run(finished).results)
 
 
 def test_a_finished_run_is_given_more_updates(
@@ -198,18 +198,18 @@ def test_a_finished_run_is_given_more_updates(
     one = trainer(corpus, tmp_path / "one", **plan)
     one.fit()
     shutil.copytree(tmp_path / "one", tmp_path / "two")
-    found = timeless(one.fit(steps=6))
-    assert (found["steps"], found["reported_step"]) == (6, 6)
+    actual = timeless(one.fit(steps=6))
+    assert (actual["steps"], actual["reported_step"]) == (6, 6)
     assert "3 steps are done, and 3 follow; the learning rate falls by the" in (
         capsys.readouterr().err
     )
     assert yaml.safe_load((tmp_path / "one" / "config.yaml").read_text())["train"]["steps"] == 6
     two = trainer(corpus, tmp_path / "two", steps=6, **plan)
     assert two.results is None
-    assert timeless(two.fit()) == found
+    assert timeless(two.fit()) == actual
     whole = trainer(corpus, tmp_path / "whole", steps=6, **plan)
     whole.train(quiet=True)
-    last = [checkpoints.load(each.folder.last)[0] for each in (one, whole)]
+    last = [checkpoints.load(run.folder.last)[0] for run in (one, whole)]
     assert all(torch.equal(last[0][n], last[1][n]) for n in last[0] if n.startswith("model."))
     with pytest.raises(ValueError, match=r"other options .train\.steps 6 there, 5 here."):
         one.fit(steps=5)
@@ -228,8 +228,8 @@ def test_more_updates_are_told_with_the_course_of_the_learning_rate(
     warmup: int, course: str
 ) -> None:
     engine = Mock(spec=Engine, training=Training(steps=6, learning_rate=0.1, warmup_steps=warmup))
-    said = CheckpointManager(Mock(spec=Folder), engine, "", {})._describe_schedule(3, 6)
-    assert said == f"3 steps are done, and 3 follow; the learning rate {course}"
+    schedule = CheckpointManager(Mock(spec=Folder), engine, "", {})._describe_schedule(3, 6)
+    assert schedule == f"3 steps are done, and 3 follow; the learning rate {course}"
 
 
 @pytest.mark.parametrize(
@@ -269,14 +269,14 @@ def test_more_updates_that_are_refused_change_nothing(
     corpus: Corpus, finished: Path, tmp_path: Path, anew: bool
 ) -> None:
     """An unfinished run is finished first."""
-    found = broken_off(corpus, tmp_path / "run")
+    broken_trainer = broken_off(corpus, tmp_path / "run")
     if anew:
         with pytest.raises(ValueError, match="has done 2 of its 3 steps: more can be given to a f"):
             trainer(corpus, tmp_path / "run", steps=6)
-        found = trainer(corpus, tmp_path / "run")
+        broken_trainer = trainer(corpus, tmp_path / "run")
     with pytest.raises(ValueError, match="has done 2 of its 3 steps"):
-        found.fit(steps=6)
-    assert timeless(found.fit()) == timeless(lh.load_run(finished).results)
+        broken_trainer.fit(steps=6)
+    assert timeless(broken_trainer.fit()) == timeless(lh.load_run(finished).results)
 
 
 def test_more_updates_that_are_refused_leave_the_penalty_of_gates(
@@ -303,10 +303,10 @@ def test_more_updates_that_are_refused_leave_the_penalty_of_gates(
 def test_weights_whose_checkpoint_is_lost_do_not_begin_at_step_0(
     corpus: Corpus, tmp_path: Path
 ) -> None:
-    found = broken_off(corpus, tmp_path / "run")
+    broken_trainer = broken_off(corpus, tmp_path / "run")
     (tmp_path / "run").rename(tmp_path / "renamed")
     with pytest.raises(ValueError, match=r"has lost the checkpoint .* are of step 3: begin with"):
-        found.fit()
+        broken_trainer.fit()
     assert not (tmp_path / "run").exists()
 
 
@@ -334,16 +334,16 @@ def test_a_cache_and_another_word_for_a_folder_are_no_other_run(
 ) -> None:
     out = tmp_path / "run"
     shutil.copytree(finished, out)
-    said = yaml.safe_load((out / "config.yaml").read_text())
+    config = yaml.safe_load((out / "config.yaml").read_text())
     start, text = tmp_path / "start", {"class": "running-text", "folder": str(tmp_path)}
     start.mkdir()
-    said["data"] = text
-    (out / "config.yaml").write_text(yaml.safe_dump({**said, "start": str(start)}))
+    config["data"] = text
+    (out / "config.yaml").write_text(yaml.safe_dump({**config, "start": str(start)}))
     near = {**text, "folder": f"{tmp_path}/", "cache": "cache"}
-    again = {**said, "start": f"{start}/", "data": near}
+    again = {**config, "start": f"{start}/", "data": near}
     assert Folder(out, yaml.safe_dump(again)).results is not None
     with pytest.raises(ValueError, match=r"\(start .*start there, '' here\)"):
-        Folder(out, yaml.safe_dump(said))
+        Folder(out, yaml.safe_dump(config))
 
 
 def test_a_corpus_made_by_hand_trains_and_is_asked_for(tmp_path: Path) -> None:
@@ -390,8 +390,8 @@ def test_a_part_is_no_corpus_to_train_on(corpus: Corpus) -> None:
 
 
 def test_the_path_of_settings_is_none() -> None:
-    said = "^settings must be Settings, as Settings.read gives, got 'config.yaml'$"
-    with pytest.raises(ValueError, match=said):
+    message = "^settings must be Settings, as Settings.read gives, got 'config.yaml'$"
+    with pytest.raises(ValueError, match=message):
         unchecked(lh.Trainer.of)(lh.Trainer, "config.yaml")
 
 
@@ -401,7 +401,7 @@ def test_a_network_in_float64_is_opened_as_it_was(corpus: Corpus, tmp_path: Path
     mine.train(quiet=True)
     run = lh.load_run(tmp_path / "run")
     assert same(mine, run)
-    assert {each.dtype for each in run.model.parameters()} == {torch.float64}
+    assert {parameter.dtype for parameter in run.model.parameters()} == {torch.float64}
     assert len(run.translate(["the cat sleeps"], max_tokens=3)) == 1
 
 
@@ -553,9 +553,9 @@ def test_the_penalty_of_gates_is_as_it_was_made(corpus: Corpus, tmp_path: Path) 
 
 def made(kind: type, **options: Any) -> Any:
     """An object of the library by options of other types than annotated."""
-    found = object.__new__(kind)
-    unchecked(kind.__init__)(found, **options)  # type: ignore[misc]
-    return found
+    actual = object.__new__(kind)
+    unchecked(kind.__init__)(actual, **options)  # type: ignore[misc]
+    return actual
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
@@ -584,8 +584,8 @@ def test_an_option_of_another_kind_is_refused_where_it_is_given() -> None:
 def test_no_does_not_say_yes_to_training_anew(corpus: Corpus, finished: Path) -> None:
     model = Translation.of(corpus, latents=(), **SIZES)
     begin = partial(unchecked(lh.Trainer.__init__), object.__new__(lh.Trainer))
-    said = r"^overwrite must be true or false, got 'no'$"
-    with pytest.raises(ValueError, match=said):
+    message = r"^overwrite must be true or false, got 'no'$"
+    with pytest.raises(ValueError, match=message):
         begin(model, Cascaded(model), corpus, out=finished, overwrite="no")
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         unchecked(lh.Trainer.of.__func__)(lh.Trainer, Settings(), overwrite="no")

@@ -47,17 +47,19 @@ def translate(tasks: str) -> dict[str, Any]:
     return {"data": {"task": "translation", "tasks": {"names": tasks}}}
 
 
-def run_of(said: Settings, target: Vocabulary, source: Vocabulary = HEARS) -> Run:
+def run_of(given_settings: Settings, target: Vocabulary, source: Vocabulary = HEARS) -> Run:
     torch.manual_seed(len(target))
-    model = make_model(said, target, source)
-    pair = model, said.pair.make_guide(model)
-    return Run(Path("before"), said, said.data.processor(target, source), *pair, 0)
+    model = make_model(given_settings, target, source)
+    pair = model, given_settings.pair.make_guide(model)
+    return Run(
+        Path("before"), given_settings, given_settings.data.processor(target, source), *pair, 0
+    )
 
 
-def initialise(before: Run, said: Settings, now: Run) -> None:
+def initialise(before: Run, given_settings: Settings, now: Run) -> None:
     """Gives a run the weights of one before it."""
     corpus = Corpus("spoken", NOTHING, NOTHING, NOTHING, Processor(now.target, HEARS))
-    initialise_from(before, said, corpus, now.model, now.guide)
+    initialise_from(before, given_settings, corpus, now.model, now.guide)
 
 
 @pytest.fixture
@@ -69,17 +71,19 @@ def load_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run], None]:
 
 def test_an_encoder_is_taken_and_nothing_else() -> None:
     before = run_of(settings(), Words(["eins", "zwei"]))
-    said = settings(start="before", start_with="encoder", network={"decoder_layers": 1}, ctc=0.0)
-    now = run_of(said, Words(["one"]))
-    was = {name: each.clone() for name, each in now.model.named_parameters()}
-    initialise(before, said, now)
+    new_settings = settings(
+        start="before", start_with="encoder", network={"decoder_layers": 1}, ctc=0.0
+    )
+    now = run_of(new_settings, Words(["one"]))
+    was = {name: element.clone() for name, element in now.model.named_parameters()}
+    initialise(before, new_settings, now)
     given = dict(before.model.named_parameters())
-    taken = {n for n, each in now.model.named_parameters() if not torch.equal(each, was[n])}
+    taken = {n for n, element in now.model.named_parameters() if not torch.equal(element, was[n])}
     assert any("fusion" in name for name in taken)
     assert any(name.startswith("source_embedding.subsampler") for name in taken)
-    for name, each in now.model.named_parameters():
+    for name, item in now.model.named_parameters():
         if name.startswith(("source_embedding.", "encoder.")):
-            assert torch.equal(each, given[name])
+            assert torch.equal(item, given[name])
         else:
             assert name not in taken
 
@@ -100,7 +104,7 @@ def test_what_is_not_of_the_encoder_may_differ(load_as: Callable[[Run], None]) -
     load_as(gated)
     assert load_initial_run(settings(**without)) is gated
     load_as(before)
-    for said, differs in (
+    for given_settings, differs in (
         (settings(**without), r"selection\.strategy group th"),
         (
             settings(**new, start_with="encoder", network={"layers": 3}),
@@ -109,7 +113,7 @@ def test_what_is_not_of_the_encoder_may_differ(load_as: Callable[[Run], None]) -
         (settings(**new, **narrow), r"network\.decoder_layers 0 th"),
     ):
         with pytest.raises(ValueError, match=f"before has another network: {differs}"):
-            load_initial_run(said)
+            load_initial_run(given_settings)
 
 
 def test_how_a_selection_is_learned_may_differ(load_as: Callable[[Run], None]) -> None:
@@ -128,11 +132,11 @@ def test_how_a_selection_is_learned_may_differ(load_as: Callable[[Run], None]) -
 def test_a_latent_with_weights_may_not_be_left_out(load_as: Callable[[Run], None]) -> None:
     before = run_of(settings(latents="alignments+logits"), Words(["eins"]))
     load_as(before)
-    said = settings(latents="logits", start="before")
+    new_settings = settings(latents="logits", start="before")
     with pytest.raises(
         ValueError, match=r"has latents alignments: say latents alignments\+logits$"
     ):
-        initialise(before, said, run_of(said, Words(["eins"])))
+        initialise(before, new_settings, run_of(new_settings, Words(["eins"])))
 
 
 def test_latents_that_exclude_each_other_are_not_named_together(
@@ -158,13 +162,13 @@ def test_an_encoder_with_weights_of_each_language_may_begin_to_translate_them(
     before = run_of(settings(**own, **recognise("de,fr")), Words(["eins"]))
     load_as(before)
     new = {**own, "start": "before", "start_with": "encoder"}
-    said = settings(**new, **translate("de-en,fr-en,fr-de"))
-    now = run_of(said, Words(["one", "two"]))
-    assert load_initial_run(said) is before
-    initialise(before, said, now)
+    new_settings = settings(**new, **translate("de-en,fr-en,fr-de"))
+    now = run_of(new_settings, Words(["one", "two"]))
+    assert load_initial_run(new_settings) is before
+    initialise(before, new_settings, now)
     given = dict(before.model.named_parameters())
-    for name, each in now.model.named_parameters():
-        assert torch.equal(each, given[name]) or not name.startswith("encoder."), name
+    for name, item in now.model.named_parameters():
+        assert torch.equal(item, given[name]) or not name.startswith("encoder."), name
     with pytest.raises(ValueError, match=r"weights of its own for de, fr there, for fr, de here$"):
         load_initial_run(settings(**new, **translate("fr-en,de-en")))
 
@@ -178,35 +182,37 @@ def test_an_encoder_brings_what_it_chose_for_each_language(
 ) -> None:
     before = run_of(settings(**chosen, **recognise("de,fr,es")), Words(["eins"]))
     new = {**chosen, "start": "before", "start_with": "encoder"}
-    said = settings(**new, **translate("es-en,pt-en,de-en"))
-    now = run_of(said, Words(["one", "two"]))
-    expected = {name: each.detach().clone() for name, each in weights(guide=now.guide).items()}
-    for name, each in weights(guide=before.guide).items():
+    new_settings = settings(**new, **translate("es-en,pt-en,de-en"))
+    now = run_of(new_settings, Words(["one", "two"]))
+    expected = {
+        name: one_weight.detach().clone() for name, one_weight in weights(guide=now.guide).items()
+    }
+    for name, weight in weights(guide=before.guide).items():
         if name.startswith("guide.selections.encoder"):
-            for place, theirs in kept.items():
-                expected[name][place] = each[theirs]
-    initialise(before, said, now)
-    for name, each in weights(guide=now.guide).items():
-        assert torch.equal(each, expected[name]), name
+            for index, theirs in kept.items():
+                expected[name][index] = weight[theirs]
+    initialise(before, new_settings, now)
+    for name, weight in weights(guide=now.guide).items():
+        assert torch.equal(weight, expected[name]), name
 
 
 @pytest.mark.parametrize("part", ["all", "encoder"])
 def test_what_is_of_training_alone_may_differ(part: str, load_as: Callable[[Run], None]) -> None:
     before = run_of(settings(network={"speech": {"spec_augment": "LB"}}), Words(["eins"]))
     load_as(before)
-    said = settings(start="before", start_with=part, network={"dropout": 0.3})
-    assert load_initial_run(said) is before
+    new_settings = settings(start="before", start_with=part, network={"dropout": 0.3})
+    assert load_initial_run(new_settings) is before
 
 
 def test_a_head_of_ctc_is_left_behind_where_none_is_trained() -> None:
-    before, said = run_of(settings(), Words(["eins"])), settings(start="before", ctc=0.0)
-    now = run_of(said, Words(["eins"]))
+    before, new_settings = run_of(settings(), Words(["eins"])), settings(start="before", ctc=0.0)
+    now = run_of(new_settings, Words(["eins"]))
     torch.nn.init.normal_(before.model.output.weight)
-    initialise(before, said, now)
+    initialise(before, new_settings, now)
     given = dict(before.model.named_parameters())
     assert given.keys() - dict(now.model.named_parameters()) == {"ctc.head.weight", "ctc.head.bias"}
-    for name, each in now.model.named_parameters():
-        assert torch.equal(each, given[name]), name
+    for name, item in now.model.named_parameters():
+        assert torch.equal(item, given[name]), name
 
 
 def of(guide: str, hidden: int) -> dict[str, Any]:
@@ -228,21 +234,25 @@ def test_a_guide_is_taken_by_the_same_guide_alone(
 ) -> None:
     """Its selection of heads by every guide."""
     before = run_of(settings(**of("mean-field", 5)), Words(["eins"]))
-    said = settings(**of(*guide), start="before", start_with=part)
-    assert describe_initialisation(before, said) == f"model{' and guide' * taken} of before"
-    now = run_of(said, Words(["eins"]))
-    for each in (*before.model.parameters(), *before.guide.parameters()):
-        torch.nn.init.normal_(each)
-    initialise(before, said, now)
+    new_settings = settings(**of(*guide), start="before", start_with=part)
+    assert describe_initialisation(before, new_settings) == f"model{' and guide' * taken} of before"
+    now = run_of(new_settings, Words(["eins"]))
+    for parameters in (*before.model.parameters(), *before.guide.parameters()):
+        torch.nn.init.normal_(parameters)
+    initialise(before, new_settings, now)
     given = weights(model=before.model, guide=before.guide)
-    for name, each in weights(model=now.model, guide=now.guide).items():
+    for name, parameters in weights(model=now.model, guide=now.guide).items():
         own = name.startswith("guide.families.")
-        same = name in given and given[name].shape == each.shape and torch.equal(given[name], each)
+        same = (
+            name in given
+            and given[name].shape == parameters.shape
+            and torch.equal(given[name], parameters)
+        )
         assert same == (taken or not own), name
 
 
 @pytest.mark.parametrize(
-    ("target", "source", "part", "said"),
+    ("target", "source", "part", "message"),
     [
         (
             "eins",
@@ -255,13 +265,13 @@ def test_a_guide_is_taken_by_the_same_guide_alone(
     ],
 )
 def test_another_source_or_vocabulary_is_refused(
-    target: str, source: Vocabulary, part: str, said: str
+    target: str, source: Vocabulary, part: str, message: str
 ) -> None:
     """Whatever the cache is, which is no reason."""
     before = run_of(settings(data={"cache": "kept"}), Words(["eins"]))
     options = settings(start="before", start_with=part)
     corpus = Corpus("other", NOTHING, NOTHING, NOTHING, Processor(Words([target]), source))
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         initialise_from(before, options, corpus, before.model, before.guide)
 
 

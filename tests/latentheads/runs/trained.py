@@ -17,9 +17,9 @@ def train(out: Path, *words: str) -> Any:
 
     given = [*SMALL, *BRIEF, *words, "--out", str(out)]
     settings, options, _ = read_settings(given, "run.py", "")
-    found = trainer_of(settings, options)
-    found.train(quiet=True)
-    return found
+    trainer = trainer_of(settings, options)
+    trainer.train(quiet=True)
+    return trainer
 
 
 def load(*given: Any) -> Any:

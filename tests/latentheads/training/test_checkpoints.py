@@ -96,10 +96,10 @@ def test_a_file_that_cannot_grow_leaves_the_older_one(tmp_path: Path) -> None:
 
 
 def test_the_average_is_the_mean(tmp_path: Path) -> None:
-    for place in range(3):
-        tensors = {"x": torch.full((2,), float(place), dtype=torch.float32)}
-        checkpoints.save(tmp_path / str(place), tensors, {})
-    mean = checkpoints.average([tmp_path / str(place) for place in range(3)])
+    for index in range(3):
+        tensors = {"x": torch.full((2,), float(index), dtype=torch.float32)}
+        checkpoints.save(tmp_path / str(index), tensors, {})
+    mean = checkpoints.average([tmp_path / str(position) for position in range(3)])
     assert mean["x"].tolist() == [1.0, 1.0]
     assert mean["x"].dtype == torch.float32
     checkpoints.save(tmp_path / "other", {"y": torch.zeros(2)}, {})
@@ -252,8 +252,8 @@ def test_a_header_that_lies_costs_one_line(
     (size,) = struct.unpack("<Q", whole[:8])
     header = json.loads(whole[8 : 8 + size])
     spoil(header)
-    said = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(said)) + said + whole[8 + size :])
+    encoded = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(encoded)) + encoded + whole[8 + size :])
     with pytest.raises(
         ValueError, match=r"is not a complete checkpoint|is not a checkpoint"
     ) as caught:

@@ -36,11 +36,11 @@ def test_guides_of_one_model_are_trained_and_it_stays(corpus: Any) -> None:
     model = aligned(corpus)
     guides = {"prior": Tied(model), "q": MeanField(model), "Bayes": Exact(model)}
     before, learned = copies(model), copies(guides["q"])
-    found = lh.compare(model, guides, corpus, **BRIEF)
+    comparison = lh.compare(model, guides, corpus, **BRIEF)
     assert all(map(torch.equal, copies(model), before))
     assert all(parameter.requires_grad for parameter in model.parameters())
     assert not all(map(torch.equal, copies(guides["q"]), learned))
-    table = found.table
+    table = comparison.table
     assert list(table.index) == ["prior", "q", "Bayes"]
     assert list(table.columns) == [
         *("ELBO", "KL", "exact log p", "gap", "gap of the prior", "IWAE, K = 2", "seconds")
@@ -51,22 +51,22 @@ def test_guides_of_one_model_are_trained_and_it_stays(corpus: Any) -> None:
     assert table.loc["prior", "KL"] == 0
     for name, guide in guides.items():
         again = lh.evaluate(model, guide, corpus.test, 2, truth=corpus.test.true_log_probs)
-        assert found.reports[name].elbo == again.elbo
-        assert found.guides[name] is guide
+        assert comparison.reports[name].elbo == again.elbo
+        assert comparison.guides[name] is guide
         assert again.elbo + again.gap == pytest.approx(again.exact)
-    assert str(found).endswith("all rows bound one model, IWAE but for sampling error")
-    assert "<table" in found._repr_html_()
+    assert str(comparison).endswith("all rows bound one model, IWAE but for sampling error")
+    assert "<table" in comparison._repr_html_()
 
 
 def test_each_guide_may_have_a_model_of_its_own(corpus: Any) -> None:
     model = aligned(corpus)
     before = copies(model)
-    found = lh.compare(model, [Tied(model), Cascaded(model)], corpus, train="all", **BRIEF)
+    comparison = lh.compare(model, [Tied(model), Cascaded(model)], corpus, train="all", **BRIEF)
     assert all(map(torch.equal, copies(model), before))
-    assert list(found.reports) == ["Tied", "Cascaded"]
-    assert found.table["exact log p"].nunique() == 2
-    assert "each row has a model of its own" in str(found)
-    own = found.guides["Cascaded"].model
+    assert list(comparison.reports) == ["Tied", "Cascaded"]
+    assert comparison.table["exact log p"].nunique() == 2
+    assert "each row has a model of its own" in str(comparison)
+    own = comparison.guides["Cascaded"].model
     assert own is not model
     assert not all(map(torch.equal, copies(own), before))
 
@@ -75,14 +75,14 @@ def test_without_training_nothing_moves_and_figures_without_a_row_are_left_out(c
     model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
     guides = [Cascaded(model), Cascaded(model)]
     before = copies(model, *guides)
-    found = lh.compare(model, guides, corpus, train="none", samples=2)
+    comparison = lh.compare(model, guides, corpus, train="none", samples=2)
     assert all(map(torch.equal, copies(model, *guides), before))
-    assert list(found.reports) == ["Cascaded 1", "Cascaded 2"]
-    assert list(found.table.columns) == ["ELBO", "KL", "IWAE, K = 2", "seconds"]
+    assert list(comparison.reports) == ["Cascaded 1", "Cascaded 2"]
+    assert list(comparison.table.columns) == ["ELBO", "KL", "IWAE, K = 2", "seconds"]
 
 
 @pytest.mark.parametrize(
-    ("guides", "options", "said"),
+    ("guides", "options", "message"),
     [
         ([], {}, "guides has none: there is nothing to compare"),
         (["cascaded"], {}, "guide 'str': guide must be one such as"),
@@ -94,11 +94,11 @@ def test_without_training_nothing_moves_and_figures_without_a_row_are_left_out(c
         (7, {}, "guides must be a list or a mapping, got int"),
     ],
 )
-def test_a_mistake_is_one_line(corpus: Any, guides: Any, options: Any, said: str) -> None:
+def test_a_mistake_is_one_line(corpus: Any, guides: Any, options: Any, message: str) -> None:
     model = aligned(corpus)
     given = [Tied(aligned(corpus))] if guides is None else guides
     given = [MeanField(model)] if given is ... else given
-    with pytest.raises(ValueError, match=f"^{said}|{said}") as caught:
+    with pytest.raises(ValueError, match=f"^{message}|{message}") as caught:
         unchecked(lh.compare)(model, given, corpus, **options)
     assert "\n" not in str(caught.value)
 
@@ -109,5 +109,5 @@ def test_a_guide_below_the_prior_is_named(corpus: Any) -> None:
     with torch.no_grad():
         for parameter in guides["worse"].parameters():
             parameter.normal_(0, 5)
-    found = lh.compare(model, guides, corpus, train="none", samples=2)
-    assert found.note.endswith("; below the bound of the prior: worse")
+    comparison = lh.compare(model, guides, corpus, train="none", samples=2)
+    assert comparison.note.endswith("; below the bound of the prior: worse")

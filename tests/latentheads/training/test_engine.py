@@ -270,8 +270,8 @@ def test_every_update_is_the_optimizers_own_at_the_rate_of_its_step(optimizer: O
     for rate in (0.005, 0.01, 0.01, 0.005):
         update = next(updates)
         ((batch, _),) = update.micro_batches
-        law = own.model.likelihood(own.model.states(batch), batch)
-        (-law.log_prob(batch.scored).sum() / update.tokens).backward()
+        likelihood = own.model.likelihood(own.model.states(batch), batch)
+        (-likelihood.log_prob(batch.scored).sum() / update.tokens).backward()
         assert nn.utils.clip_grad_norm_(learned, 0.1) > 0.2
         in_memory.param_groups[0]["lr"] = rate
         if isinstance(optimizer, NAGOptimizer):  # its decay is decoupled, as that of AdamW
@@ -413,8 +413,8 @@ def test_training_goes_on_from_any_step_as_if_never_stopped(
     resumed.restore(tensors, facts)
     resumed.run(after.append)
     assert same(outcome(engine), outcome(resumed))
-    told = [(p.step, p.epoch, p.objective, p.kl_weight) for p in (*before, *after)]
-    assert told == [(p.step, p.epoch, p.objective, p.kl_weight) for p in whole]
+    messages = [(p.step, p.epoch, p.objective, p.kl_weight) for p in (*before, *after)]
+    assert messages == [(p.step, p.epoch, p.objective, p.kl_weight) for p in whole]
 
 
 class Second:
@@ -434,14 +434,14 @@ class Second:
 
 
 def test_no_process_of_a_seed_has_the_noise_of_another_seed() -> None:
-    own, found = make(), []
+    own, actual = make(), []
     for seed in (0, 1, 2**63 - 1):
         for rank in (0, 1):
             accelerator = Second()
             accelerator.process_index = rank
             engine = Engine(own.model, own.guide, part(), own.training, seed, accelerator)
-            found.append(engine.noise.states["cpu"].numpy().tobytes())
-    assert len(set(found)) == 6
+            actual.append(engine.noise.states["cpu"].numpy().tobytes())
+    assert len(set(actual)) == 6
     assert stands_at(Engine(own.model, own.guide, part(), own.training, 5), 5)
 
 
@@ -498,13 +498,13 @@ def test_the_gradient_of_an_update_is_a_sum_over_processes_that_is_taken_as_a_me
     engine = Engine(own.model, own.guide, part(), own.training, 5, Second())
     update, learned = next(engine.loader.steps()), list(own.model.parameters())
     ((batch, _),) = update.micro_batches
-    law = own.model.likelihood(own.model.states(batch), batch)
-    loss = -2 * law.log_prob(batch.scored).sum() / update.tokens
+    likelihood = own.model.likelihood(own.model.states(batch), batch)
+    loss = -2 * likelihood.log_prob(batch.scored).sum() / update.tokens
     gradients = torch.autograd.grad(loss, learned)
     expected = [p.detach() - g for p, g in zip(learned, gradients, strict=True)]
     engine.run(lambda progress: None)
-    for found, wanted in zip(learned, expected, strict=True):
-        assert torch.allclose(found, wanted)
+    for actual, wanted in zip(learned, expected, strict=True):
+        assert torch.allclose(actual, wanted)
 
 
 @pytest.mark.parametrize("checkpoint_every", [0, 5])
@@ -528,7 +528,9 @@ def test_two_batches_of_an_update_weigh_like_one_by_their_tokens() -> None:
     """One update of two batches is one update of the batch that holds both."""
     small = make("delta", dropout=0.0, accumulate=2, steps=1, warmup_steps=1)
     update = next(small.loader.steps())
-    places = [place for batch, _ in update.micro_batches for place in batch.sentences.tolist()]
+    places = [
+        sentence for batch, _ in update.micro_batches for sentence in batch.sentences.tolist()
+    ]
     large = make("delta", dropout=0.0, tokens=1000, steps=1, warmup_steps=1)
     chosen = large.loader.part
     large.loader.part = Part(chosen.targets.take(places), chosen.sources.take(places))
@@ -669,10 +671,10 @@ def test_noise_that_would_not_grow_with_the_others_is_refused() -> None:
 
 def test_noise_grows_to_its_scale_and_is_whole_between_updates() -> None:
     engine, seen = make(steps=4, noise_warmup_steps=3), []
-    scales = [each for each in engine.objective.modules() if isinstance(each, HeadScale)]
+    scales = [module for module in engine.objective.modules() if isinstance(module, HeadScale)]
 
     def note(*_: Any) -> None:
-        seen.append({each.noise_factor for each in scales})
+        seen.append({scale.noise_factor for scale in scales})
 
     engine.model.register_forward_pre_hook(note)
     engine.run(lambda progress: None, [AfterStep(note)])
@@ -692,9 +694,9 @@ def test_noise_is_as_large_as_ever_after_a_training_is_broken_off() -> None:
     model.decoder.register_forward_hook(stop)
     with pytest.raises(KeyboardInterrupt):
         engine.run(lambda progress: None)
-    scales = [each for each in engine.objective.modules() if isinstance(each, HeadScale)]
+    scales = [module for module in engine.objective.modules() if isinstance(module, HeadScale)]
     assert scales
-    assert {each.noise_factor for each in scales} == {1.0}
+    assert {scale.noise_factor for scale in scales} == {1.0}
 
 
 @pytest.mark.parametrize("form", FORMS)

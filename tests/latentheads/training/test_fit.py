@@ -120,11 +120,11 @@ def test_a_function_makes_the_batches_of_each_epoch() -> None:
 def test_batches_of_a_function_say_their_corpus_where_gates_are_drawn() -> None:
     gating = Gating(HEADS, ("decoder-self",))
     model = LanguageModel(13, sizes(), latents=[gating]).double()
-    guide, said = Tied(model).double(), "batches of a function must say corpus_size"
+    guide, message = Tied(model).double(), "batches of a function must say corpus_size"
     one = Batch.of([[5, 6, 2], [7, 2]])
-    refuse(said, model, guide, lambda epoch: [one], [one])
-    known = replace(one, corpus_size=5)
-    lh.fit(model, guide, lambda epoch: [known], [one], quiet=True, **PLAN)
+    refuse(message, model, guide, lambda epoch: [one], [one])
+    changed = replace(one, corpus_size=5)
+    lh.fit(model, guide, lambda epoch: [changed], [one], quiet=True, **PLAN)
 
 
 def test_with_a_penalty_a_later_network_is_a_smaller_one() -> None:
@@ -182,8 +182,8 @@ def test_what_is_frozen_stays_and_gradients_that_were_left_behind_move_nothing()
     mine.requires_grad_(False)
     for parameter in [*mine.parameters(), *own.parameters()]:
         parameter.grad = torch.ones_like(parameter)
-    for each in ((model, guide), (mine, own)):
-        lh.fit(*each, some(), quiet=True, **PLAN)
+    for item in ((model, guide), (mine, own)):
+        lh.fit(*item, some(), quiet=True, **PLAN)
     assert same(before, outcome_of(model))
     assert same(before, outcome_of(mine))
     assert not same(start, outcome_of(guide))
@@ -212,11 +212,11 @@ def test_the_best_weights_stay_whatever_is_frozen_on_the_way(frozen_first: bool)
 
 
 def outcome_of(module: Any) -> list[torch.Tensor]:
-    return [each.detach().clone() for each in module.parameters()]
+    return [parameter.detach().clone() for parameter in module.parameters()]
 
 
-def refuse(said: str, *given: Any, **options: Any) -> None:
-    with pytest.raises(ValueError, match=said) as refused:
+def refuse(message: str, *given: Any, **options: Any) -> None:
+    with pytest.raises(ValueError, match=message) as refused:
         lh.fit(*given, **{**PLAN, "quiet": True, **options})
     assert "\n" not in str(refused.value)
 

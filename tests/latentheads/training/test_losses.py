@@ -86,11 +86,11 @@ def add_choice(module: LatentAttention) -> None:
     """Has a block draw the one head that speaks, for every sentence, marked for enumeration."""
     draw_heads, drawn = module._sample_heads, []
 
-    def draw(known: Any) -> Tensor:
-        law = dist.Categorical(torch.ones(known.scores.shape[:-2]) / module.block.heads)
+    def draw(reference: Any) -> Tensor:
+        categorical = dist.Categorical(torch.ones(reference.scores.shape[:-2]) / module.block.heads)
         site, marked = module.block.site("choice"), {"enumerate": "parallel"}
-        drawn.append(pyro.sample(site, law, infer=marked))
-        return draw_heads(known)
+        drawn.append(pyro.sample(site, categorical, infer=marked))
+        return draw_heads(reference)
 
     def close(_: nn.Module, inputs: tuple[Tensor]) -> Tensor:
         heads = inputs[0].unflatten(-1, (module.block.heads, -1))
@@ -125,11 +125,11 @@ def by_svi(
     trained, tokens = [*model.parameters(), *guide.parameters()], [0]
 
     def loss_and_grads(*given: Any) -> Any:
-        found = loss.loss_and_grads(*given)
+        loss_value = loss.loss_and_grads(*given)
         for parameter in trained:
             if parameter.grad is not None:
                 parameter.grad /= tokens[0]
-        return found
+        return loss_value
 
     adam = {"lr": RATE, "betas": (0.9, 0.98), "weight_decay": 0.0}
     svi = SVI(model, as_given(guide), pyro.optim.AdamW(adam), loss.loss, loss_and_grads)
@@ -207,11 +207,13 @@ def test_gradients_that_a_loss_takes_itself_accumulate(loss: str, corpus: Corpus
     for _ in range(2):
         torch.manual_seed(5)
         module(batch).backward()
-    accumulated = [each.grad.clone() for each in module.parameters() if each.grad is not None]
+    accumulated = [
+        parameter.grad.clone() for parameter in module.parameters() if parameter.grad is not None
+    ]
     module.zero_grad()
     torch.manual_seed(5)
     (2 * module(batch)).backward()
-    twice = [each.grad for each in module.parameters() if each.grad is not None]
+    twice = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
     assert len(twice) == len(list(module.parameters()))
     assert close(accumulated, twice)
 
@@ -380,7 +382,7 @@ def test_a_loss_that_cannot_take_a_pair_says_so_before_anything_is_trained(
     make: Any, loss: str, line: str
 ) -> None:
     model, guide = make()
-    before = [each.clone() for each in model.parameters()]
+    before = [parameter.clone() for parameter in model.parameters()]
     batch = small_batch(index=[0, 1, 2], corpus_size=9)
     with pytest.raises(ValueError, match=rf"^{line}[^\n]*$"):
         lh.fit(model, guide, [batch], loss=loss, steps=2, warmup_steps=1, quiet=True)
@@ -399,7 +401,7 @@ def test_a_loss_that_cannot_take_a_pair_says_so_before_anything_is_trained(
 )
 def test_pyro_trains_what_is_discrete_by_its_scores(make: Any, loss: Any) -> None:
     model, guide = make()
-    before = [each.clone() for each in guide.parameters()]
+    before = [parameter.clone() for parameter in guide.parameters()]
     batch = small_batch(index=[0, 1, 2], corpus_size=9)
     options = {"steps": 3, "warmup_steps": 1, "quiet": True}
     lh.fit(model, guide, [batch], loss=loss, **options)
@@ -408,19 +410,19 @@ def test_pyro_trains_what_is_discrete_by_its_scores(make: Any, loss: Any) -> Non
 
 
 def test_a_loss_of_alignments_is_that_of_head_elbo() -> None:
-    found = []
+    parameters = []
     for loss in ("marginal", lh.Head_ELBO(analytic=True, objective="marginal")):
         torch.manual_seed(0)
         model, guide = alignments()
         lh.fit(model, guide, [small_batch()], loss=loss, steps=3, warmup_steps=1, quiet=True)
-        found.append([*model.parameters(), *guide.parameters()])
-    assert same(*found)
+        parameters.append([*model.parameters(), *guide.parameters()])
+    assert same(*parameters)
 
 
 def test_a_guide_is_compared_under_a_loss(corpus: Corpus) -> None:
     model, guide = pair(corpus)
     options: Any = {"steps": 2, "warmup_steps": 1, "samples": 2}
-    before = [each.clone() for each in guide.parameters()]
+    before = [parameter.clone() for parameter in guide.parameters()]
     lh.compare(model, [guide], corpus, loss=Trace_ELBO(num_particles=2), **options)
     assert not same(before, list(guide.parameters()))
     with pytest.raises(ValueError, match=r"^loss has no effect here: train is none$"):

@@ -31,9 +31,9 @@ def matrices() -> list[nn.Parameter]:
 def take_steps(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]) -> None:
     generator = torch.Generator().manual_seed(3)
     for step in range(4):
-        for place, parameter in enumerate(parameters):
+        for index, parameter in enumerate(parameters):
             gradient = torch.randn(parameter.shape, generator=generator)
-            parameter.grad = None if (step, place) == (1, 2) else gradient
+            parameter.grad = None if (step, index) == (1, 2) else gradient
         optimizer.step()
 
 
@@ -56,12 +56,14 @@ def test_a_step_is_pytorchs_own(decay: float) -> None:
 def test_all_singular_values_become_about_one() -> None:
     given = torch.randn(4, 11, 7) * torch.tensor([1e-3, 1.0, 1e3, 1.0])[:, None, None]
     settings = torch.optim.Muon([torch.zeros(2, 2)]).defaults
-    found = orthogonalise(given, settings["ns_coefficients"], settings["ns_steps"], 1e-7)
-    assert found.shape == given.shape
-    values = torch.linalg.svdvals(found.double())
+    orthogonal = orthogonalise(given, settings["ns_coefficients"], settings["ns_steps"], 1e-7)
+    assert orthogonal.shape == given.shape
+    values = torch.linalg.svdvals(orthogonal.double())
     assert ((values > 0.5) & (values < 1.3)).all()
     left, _, right = torch.linalg.svd(given, full_matrices=False)
-    cosine = (found * (left @ right)).sum((1, 2)) / found.double().norm(dim=(1, 2)) / 7**0.5
+    cosine = (
+        (orthogonal * (left @ right)).sum((1, 2)) / orthogonal.double().norm(dim=(1, 2)) / 7**0.5
+    )
     assert (cosine > 0.97).all()
     assert orthogonalise(torch.zeros(1, 3, 2), (1.0, 1.0, 1.0), 2, 1e-7).eq(0).all()
 
@@ -81,7 +83,7 @@ def test_matrices_of_layers_are_chosen_and_no_table(kind: str) -> None:
     assert parts >= {"attention", "out", "inner", "outer"}
     assert {name for name in names if name.startswith("guide.")}
     every = dict(lh.Head_ELBO()(model, attach("cholesky", model)).named_parameters())
-    rest = {name for name, each in every.items() if each.ndim == 2 and name not in names}
+    rest = {name for name, item in every.items() if item.ndim == 2 and name not in names}
     tables = ("table", "output", "log", "below_diagonal", "embedding")
     assert all(any(part in name for part in tables) for name in rest), rest
     model = aligned(SHAPES["two blocks"])
@@ -189,28 +191,28 @@ def test_the_state_of_each_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("unscaled", [True, False])
-@pytest.mark.parametrize("found", [0.0, 1.0])
+@pytest.mark.parametrize("value", [0.0, 1.0])
 def test_a_scaled_gradient_is_divided_and_one_that_is_not_finite_moves_nothing(
-    found: float, unscaled: bool
+    value: float, unscaled: bool
 ) -> None:
     mine, own = matrices(), matrices()
     for a, b in zip(mine, own, strict=True):
         b.data.copy_(a.data)
-    scaled, plain = (Muon(each, lr=0.1, weight_decay=0.1) for each in (mine, own))
+    scaled, plain = (Muon(item, lr=0.1, weight_decay=0.1) for item in (mine, own))
     take_steps(scaled, mine)
     take_steps(plain, own)
-    before = [each.clone() for each in (*mine, *by_order(scaled))]
+    before = [item.clone() for item in (*mine, *by_order(scaled))]
     for a, b in zip(mine, own, strict=True):
-        b.grad = torch.ones_like(b) if not found else None
+        b.grad = torch.ones_like(b) if not value else None
         a.grad = torch.ones_like(a) * (1 if unscaled else 8)
-        if found:
+        if value:
             a.grad[0, 0] = torch.inf
     tell: Any = scaled
-    tell.found_inf, tell.grad_scale = torch.tensor(found), None if unscaled else torch.tensor(8.0)
+    tell.found_inf, tell.grad_scale = torch.tensor(value), None if unscaled else torch.tensor(8.0)
     scaled.step()
     plain.step()
     after = [*mine, *by_order(scaled)]
-    wanted = before if found else [*own, *by_order(plain)]
+    wanted = before if value else [*own, *by_order(plain)]
     for a, b in zip(after, wanted, strict=True):
         assert torch.allclose(a, b, rtol=1e-12, atol=1e-12)
 
@@ -230,20 +232,20 @@ def test_a_gradient_that_is_not_finite_keeps_every_optimizer_from_moving(
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     for step in range(3):
         scaler.scale(module(torch.ones(3, dtype=torch.float32)).square().sum()).backward()
-        before = [each.detach().clone() for each in module.parameters()]
+        before = [parameter.detach().clone() for parameter in module.parameters()]
         if step == 1:
             module[0].weight.grad[0, 0] = bad
         scaler.unscale_(optimizers)
         parameters = list(module.parameters())
-        norm = nn.utils.get_total_norm([each.grad for each in parameters])
+        norm = nn.utils.get_total_norm([parameter.grad for parameter in parameters])
         nn.utils.clip_grads_with_norm_(parameters, 1.0, norm)
         scaler.step(optimizers)
         scaler.update()
         optimizers.zero_grad()
         moved = [not torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True)]
         assert any(moved) if step != 1 else not any(moved)
-        assert all(each.isfinite().all() for each in module.parameters())
-        states = [state for each in optimizers for state in each.state.values()]
+        assert all(parameter.isfinite().all() for parameter in module.parameters())
+        states = [state for optimizer in optimizers for state in optimizer.state.values()]
         assert all(value.isfinite().all() for state in states for value in state.values())
     assert isinstance(optimizers, Optimizers)
-    assert not any(hasattr(each, "found_inf") for each in optimizers)
+    assert not any(hasattr(optimizer, "found_inf") for optimizer in optimizers)

@@ -45,12 +45,12 @@ def test_cosine_cycles_grow_and_shrink() -> None:
         learning_rate=1.0,
         schedule=CosineRestartsSchedule(period=10, growth=2.0, shrink=0.75, min_rate=0.1),
     )
-    found = [plan.rate_factor(step) for step in (4, 5, 10, 14, 15, 25, 34, 35, 55)]
+    rate_factors = [plan.rate_factor(step) for step in (4, 5, 10, 14, 15, 25, 34, 35, 55)]
     half = [0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * x)) for x in (0.0, 0.5, 0.9, 0.95)]
     expected = [1, half[0], half[1], half[2]]
     expected += [0.75 * half[0], 0.75 * half[1], 0.75 * half[3], 0.75**2 * half[0]]
-    assert found[:8] == pytest.approx(expected)
-    assert found[8] == pytest.approx(0.75**2 * half[1])
+    assert rate_factors[:8] == pytest.approx(expected)
+    assert rate_factors[8] == pytest.approx(0.75**2 * half[1])
 
 
 def test_one_cosine_covers_all_steps() -> None:

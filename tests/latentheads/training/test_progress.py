@@ -37,8 +37,8 @@ def lines_of(seconds: float, updates: int) -> list[str]:
 
 def test_a_file_gets_a_line_after_ten_seconds_half_a_minute_a_minute_then_each_minute() -> None:
     lines = lines_of(1.0, 250)
-    found = [line.partition(",")[0] for line in lines]
-    assert found == [f"step {n} of 250" for n in (10, 30, 60, 120, 180, 240, 250)]
+    actual = [line.partition(",")[0] for line in lines]
+    assert actual == [f"step {n} of 250" for n in (10, 30, 60, 120, 180, 240, 250)]
     assert lines[0] == "step 10 of 250, 1 steps/s, about 4 min left; at 7: bound -1.5"
     assert lines[-1] == "step 250 of 250, 1 steps/s; at 7: bound -1.5"
 

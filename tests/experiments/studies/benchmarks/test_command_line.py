@@ -40,16 +40,16 @@ def test_a_plan_takes_what_was_asked_for_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "said"),
+    ("size", "message"),
     [
         ({"vocabulary": 4}, "--vocabulary must exceed the 4 special tokens, got 4"),
         ({"length": 1}, "--length must be at least 2, got 1"),
         ({"heads": 3}, "heads must divide the width 8, got 3"),
     ],
 )
-def test_a_size_that_cannot_be_run_is_refused(size: dict[str, int], said: str) -> None:
+def test_a_size_that_cannot_be_run_is_refused(size: dict[str, int], message: str) -> None:
     check_size(SMALL)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         check_size(replace(SMALL, **size))
 
 
@@ -81,9 +81,9 @@ def test_rows_are_written_beside_what_they_depend_on(tmp_path: Path) -> None:
 def test_rows_that_are_kept_are_what_programs_write(file: str, row: str) -> None:
     kept = json.loads((ROOT / "experiments" / "results" / "bench" / f"{file}.json").read_text())
     module, name = row.rsplit(".", 1)
-    known = fields(getattr(import_module(f"latentheads.experiments.studies.{module}"), name))
+    given_fields = fields(getattr(import_module(f"latentheads.experiments.studies.{module}"), name))
     every = chain(kept.get("rows", kept.get("points")), *kept.get("growth", {}).values())
-    assert {tuple(each) for each in every} == {tuple(field.name for field in known)}
+    assert {tuple(item) for item in every} == {tuple(field.name for field in given_fields)}
 
 
 MISTAKES = {

@@ -33,9 +33,9 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
-    monkeypatch.setattr(jobs, "time", found)
-    return found
+    fake_clock = Clock()
+    monkeypatch.setattr(jobs, "time", fake_clock)
+    return fake_clock
 
 
 def work(
@@ -51,17 +51,17 @@ def work(
         return script[job.name]
 
     made = [Job(name, ("nothing",), **own) for name in script]
-    carry_out(made, journal, deadline, launch, lambda said: None)
+    carry_out(made, journal, deadline, launch, lambda message: None)
     return started
 
 
 def test_a_failure_stops_nobody_and_is_tried_again(tmp_path: Path, clock: Clock) -> None:
     script: dict[str, int | None] = {"a": 0, "b": 7, "c": 0}
     assert work(Journal.open(tmp_path), clock, script, 1000.0) == ["a", "b", "c"]
-    found = Journal.open(tmp_path).found
-    states = {name: done.state for name, done in found.items()}
+    actual = Journal.open(tmp_path).found
+    states = {name: done.state for name, done in actual.items()}
     assert states == {"a": "done", "b": "failed", "c": "done"}
-    assert (found["b"].why, found["a"].seconds) == ("I am b", 3.0)
+    assert (actual["b"].why, actual["a"].seconds) == ("I am b", 3.0)
     assert work(Journal.open(tmp_path), clock, dict.fromkeys(script, 0), 1000.0) == ["b"]
 
 

@@ -27,9 +27,9 @@ def test_a_row_is_compared_with_a_yardstick_of_its_own_mode(
     rows = {FUSED: lambda *_: None, "ours": lambda *_: None}
     monkeypatch.setattr(speed, "make_rows", lambda: rows)
     monkeypatch.setattr(speed, "_race", race)
-    found = [*measure(SMALL, Setting("cpu", 1), 1, compiled)]
+    measures = [*measure(SMALL, Setting("cpu", 1), 1, compiled)]
     precisions = PRECISIONS[-1:] if compiled else PRECISIONS
     groups = [(FUSED, "True"), ("ours", "True")] if compiled else [(FUSED, "ours", "False")]
     assert asked == groups * len(precisions)
-    pairs = [(each.row, each.ratio) for each in found]
+    pairs = [(one_measure.row, one_measure.ratio) for one_measure in measures]
     assert pairs == [(FUSED, 1.0), ("ours", 1.5)] * len(precisions)

@@ -37,26 +37,26 @@ def digest_of(folder: Path) -> str:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_digits_are_connected(recordings: Path, tmp_path: Path, packed: bool) -> None:
-    source, digest, told = recordings, digest_of(recordings), list[str]()
+    source, digest, lines = recordings, digest_of(recordings), list[str]()
     if packed:
         source = tmp_path / "set.tar.xz"
         with tarfile.open(source, "w:xz") as file:
             file.add(recordings, "set")
-    out = prepare_digits(source, tmp_path / "data" / "digits", told.append, digest)
+    out = prepare_digits(source, tmp_path / "data" / "digits", lines.append, digest)
     parts = {part: list(read_utterances(out / f"{part}.tsv")) for part in digits.UTTERANCES}
-    assert {part: len(each) for part, each in parts.items()} == digits.UTTERANCES
+    assert {part: len(one_part) for part, one_part in parts.items()} == digits.UTTERANCES
     for part, take in (("train", 2), ("valid", 1), ("test", 0)):
-        assert {each.speaker for each in parts[part]} == set(SPEAKERS)
-        for each in parts[part]:
-            said = [WORDS.index(word) for word in each.text.split()]
-            names = [f"{digit}_{each.speaker}_{take}.wav" for digit in said]
+        assert {item.speaker for item in parts[part]} == set(SPEAKERS)
+        for utterance in parts[part]:
+            indexes = [WORDS.index(word) for word in utterance.text.split()]
+            names = [f"{digit}_{utterance.speaker}_{take}.wav" for digit in indexes]
             expected = np.concatenate([read_waveform(recordings / name).samples for name in names])
-            assert 3 <= len(said) <= 6
-            assert read_waveform(each.audio).samples == pytest.approx(expected, abs=2**-15)
-    assert "CC BY-SA 4.0" in told[0]
+            assert 3 <= len(indexes) <= 6
+            assert read_waveform(utterance.audio).samples == pytest.approx(expected, abs=2**-15)
+    assert "CC BY-SA 4.0" in lines[0]
     assert "CC BY-SA 4.0" in (out / "README.txt").read_text(encoding="utf-8")
-    prepare_digits(tmp_path / "gone", out, told.append, digest)
-    assert told[1] == f"{out} is prepared already"
+    prepare_digits(tmp_path / "gone", out, lines.append, digest)
+    assert lines[1] == f"{out} is prepared already"
 
 
 def test_two_processes_may_prepare_at_once(

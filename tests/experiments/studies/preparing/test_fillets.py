@@ -42,8 +42,8 @@ def packages(tmp_path: Path) -> list[Path]:
     shared = tmp_path / "data" / game / "script" / "share" / "bore_dialogs_cs.lua"
     shared.parent.mkdir()
     shared.write_text('dialogId("ship", "font_big", "Boring.")\ndialogStr("Nuda.")\n')
-    for place, name in enumerate(("ship", "growl", "hours", "old")):
-        write_noise(tmp_path / "cs" / game / "sound/deep/cs" / f"{name}.ogg", 1, place)
+    for index, name in enumerate(("ship", "growl", "hours", "old")):
+        write_noise(tmp_path / "cs" / game / "sound/deep/cs" / f"{name}.ogg", 1, index)
     write_noise(tmp_path / "cs" / game / "sound/share/bore/cs/ship.ogg", 1, 5)
     write_noise(tmp_path / "cs" / game / "sound/share/splash.ogg", 1, 6)
     write_noise(tmp_path / "nl" / game / "sound/deep/nl/ship.ogg", 1, 7)
@@ -58,12 +58,14 @@ def texts(utterances: list[Utterance]) -> set[tuple[str, str, str, str, str]]:
 def test_dialogues_have_their_translations(
     packages: list[Path], tmp_path: Path, packed: bool
 ) -> None:
-    digest, told = digest_of(find_fillets(packages).files), list[str]()
+    digest, lines = digest_of(find_fillets(packages).files), list[str]()
     if packed:
-        packages = [write_package(tmp_path / f"{each.name}.deb", each) for each in packages]
-    out = prepare_recordings(known_by(FILLETS, digest), packages, tmp_path / "out", told.append)
-    found = [each for part in read_tables(out).values() for each in part]
-    assert texts(found) == {
+        packages = [
+            write_package(tmp_path / f"{package.name}.deb", package) for package in packages
+        ]
+    out = prepare_recordings(known_by(FILLETS, digest), packages, tmp_path / "out", lines.append)
+    tables = [item for part in read_tables(out).values() for item in part]
+    assert texts(tables) == {
         ("cs", "cs", "Co je to loď", "small", "deep"),
         ("cs", "en", 'What is "this"?', "small", "deep"),
         ("cs", "de", "Was ist das?", "small", "deep"),
@@ -74,17 +76,17 @@ def test_dialogues_have_their_translations(
         ("nl", "cs", 'Co je to, "loď"?', "small", "deep"),
         ("cs", "cs", "Nuda", "big", "share"),
     }
-    assert told[0].endswith("3 left out: 3 without text in words")
-    assert told[1:] == ["cs: 2 recordings, 0.0 min, 5 words", "nl: 1 recordings, 0.0 min, 3 words"]
+    assert lines[0].endswith("3 left out: 3 without text in words")
+    assert lines[1:] == ["cs: 2 recordings, 0.0 min, 5 words", "nl: 1 recordings, 0.0 min, 3 words"]
 
 
 def test_a_file_has_one_name_wherever_the_game_is(packages: list[Path], tmp_path: Path) -> None:
-    found = find_fillets(packages).files
+    files = find_fillets(packages).files
     elsewhere = tmp_path / "script" / "sound"
-    for each in packages:
-        shutil.copytree(each, elsewhere, dirs_exist_ok=True)
-    assert find_fillets([elsewhere]).files.keys() == found.keys()
-    assert {*found} >= {"sound/deep/cs/ship.ogg", "script/deep/dialogs_cs.lua"}
+    for package in packages:
+        shutil.copytree(package, elsewhere, dirs_exist_ok=True)
+    assert find_fillets([elsewhere]).files.keys() == files.keys()
+    assert {*files} >= {"sound/deep/cs/ship.ogg", "script/deep/dialogs_cs.lua"}
 
 
 def test_both_languages_of_a_dialogue_are_in_one_part(packages: list[Path], tmp_path: Path) -> None:
@@ -92,7 +94,9 @@ def test_both_languages_of_a_dialogue_are_in_one_part(packages: list[Path], tmp_
     out = prepare_recordings(corpus, packages, tmp_path / "out")
     parts = read_tables(out)
     assert [
-        part for part, each in parts.items() if {u.source for u in each if u.domain == "deep"}
+        part
+        for part, one_part in parts.items()
+        if {u.source for u in one_part if u.domain == "deep"}
     ] in (["train"], ["valid"], ["test"])
     with pytest.raises(ValueError, match="cs holds 5 files that are not those of fillets-ng-data,"):
         prepare_recordings(FILLETS, packages[1:2], tmp_path / "other")

@@ -20,14 +20,14 @@ def test_of_a_package_what_is_needed_is_unpacked(tmp_path: Path) -> None:
     (folder / "deep" / "a.png").write_text("two")
     package = write_package(tmp_path / "a.deb", folder)
     with opened([package, folder], [".txt"]) as (first, second):
-        found = [path for path in first.rglob("*") if path.is_file()]
-        assert [path.relative_to(first).as_posix() for path in found] == ["deep/a.txt"]
+        paths = [path for path in first.rglob("*") if path.is_file()]
+        assert [path.relative_to(first).as_posix() for path in paths] == ["deep/a.txt"]
         assert second == folder
     assert not first.exists()
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"!<arch>\n", "it has no data.tar"),
         (b"!<arch>\ndata.tar.zst" + b" " * 36 + b"4         `\nnone", "packed by zstd: unpack it"),
@@ -42,10 +42,10 @@ def test_of_a_package_what_is_needed_is_unpacked(tmp_path: Path) -> None:
         (b"text", "file could not be opened"),
     ],
 )
-def test_what_is_no_package_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_what_is_no_package_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "a.deb").write_bytes(content)
     with (
-        pytest.raises(ValueError, match=rf"a\.deb cannot be read as .* package: .*{said}"),
+        pytest.raises(ValueError, match=rf"a\.deb cannot be read as .* package: .*{message}"),
         opened([tmp_path / "a.deb"], [".txt"]),
     ):
         pass
@@ -80,6 +80,6 @@ def damage_gzip() -> bytes:
 )
 def test_a_tar_file_that_lies_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.tar").write_bytes(content)
-    said = r"a\.tar cannot be read as a tar file or a Debian package: "
-    with pytest.raises(ValueError, match=said), opened([tmp_path / "a.tar"], [".txt"]):
+    message = r"a\.tar cannot be read as a tar file or a Debian package: "
+    with pytest.raises(ValueError, match=message), opened([tmp_path / "a.tar"], [".txt"]):
         pass

@@ -35,12 +35,12 @@ def files(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_language_becomes_parallel_text(files: Path, tmp_path: Path, packed: bool) -> None:
-    source, told = files, list[str]()
+    source, lines = files, list[str]()
     if packed:
         source = tmp_path / "set.tar.gz"
         with tarfile.open(source, "w:gz") as file:
             file.add(files, "set")
-    out = prepare_inflection(source, tmp_path / "data" / "sigmorphon", told.append)
+    out = prepare_inflection(source, tmp_path / "data" / "sigmorphon", lines.append)
     written = {path.name: path.read_text(encoding="utf-8") for path in (out / "moon").iterdir()}
     assert written == {
         "train.lemma": "<N> <PL> a b\n<V> <IND> <3> R a d ▁ f a h r e n\n",
@@ -52,9 +52,9 @@ def test_a_language_becomes_parallel_text(files: Path, tmp_path: Path, packed: b
     }
     assert {path.name for path in out.iterdir()} == {"moon", "README.txt", ORIGIN.mark}
     assert "names none" in (out / "README.txt").read_text(encoding="utf-8")
-    assert "languages: 1 (no licence is named: for research)" in told[0]
-    prepare_inflection(tmp_path / "gone", out, told.append)
-    assert told[1] == f"{out} is prepared already"
+    assert "languages: 1 (no licence is named: for research)" in lines[0]
+    prepare_inflection(tmp_path / "gone", out, lines.append)
+    assert lines[1] == f"{out} is prepared already"
 
 
 def test_files_that_are_not_those_of_the_task_are_refused(files: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.latentheads.contrib.speech.sounds import make_noise, write_sound
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
         ("«Un  chat»; l\N{RIGHT SINGLE QUOTATION MARK}ami !", "Un chat l'ami"),
         ("Jääb, 'k weet-niet.", "Jääb k weet-niet"),
@@ -28,8 +28,8 @@ from tests.latentheads.contrib.speech.sounds import make_noise, write_sound
         ("- ...", ""),
     ],
 )
-def test_what_is_said_has_no_punctuation(written: str, said: str) -> None:
-    assert said_in(written) == said
+def test_what_is_said_has_no_punctuation(written: str, message: str) -> None:
+    assert said_in(written) == message
 
 
 def test_what_cannot_be_learned_from_is_left_out(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_what_cannot_be_learned_from_is_left_out(tmp_path: Path) -> None:
         Recording("silent", files[0.5], "de", texts),
     ]
     kept = keep_usable(given)
-    assert [each.name for each in kept.recordings] == ["right"]
+    assert [recording.name for recording in kept.recordings] == ["right"]
     assert kept.seconds == {"right": 0.5}
     assert kept.count({"train": kept.recordings}) == (
         "1 of train, 0 min of speech; 5 left out: 1 too short, "
@@ -58,18 +58,18 @@ def test_what_cannot_be_learned_from_is_left_out(tmp_path: Path) -> None:
 
 
 def test_what_shares_a_text_stays_together() -> None:
-    items = [(f"{place % 7} a", f"{place % 11} b") for place in range(77)]
+    items = [(f"{index % 7} a", f"{index % 11} b") for index in range(77)]
     parts = split_by_text(items, lambda item: item)
     assert sorted(map(len, parts.values())) == [0, 0, 77]  # all are linked
-    items = [(f"text {place // 2}", f"translation {place // 3}") for place in range(3000)]
+    items = [(f"text {index // 2}", f"translation {index // 3}") for index in range(3000)]
     parts = split_by_text(items, lambda item: item)
     assert sum(map(len, parts.values())) == 3000
     assert min(len(parts["valid"]), len(parts["test"])) > 200
     seen = [{text for item in part for text in item} for part in parts.values()]
     assert not seen[0] & seen[1] | seen[0] & seen[2] | seen[1] & seen[2]
     again = split_by_text(reversed(items), lambda item: item)
-    assert {part: sorted(each) for part, each in again.items()} == {
-        part: sorted(each) for part, each in parts.items()
+    assert {part: sorted(item) for part, item in again.items()} == {
+        part: sorted(one_part) for part, one_part in parts.items()
     }
 
 

@@ -36,7 +36,7 @@ def test_three_domains_are_read(tmp_path: Path) -> None:
     (stamps / "food/egg.txt").write_text("An egg.\nru.utf8=Яйцо.\n", encoding="utf-8")
     for name in ("digits/5", "monkeys", "goodbye", "letters/w", "press-1", "without-a-line"):
         write_noise(exchange / "sounds/ru_RU_f_Voice" / f"{name}.wav", 1.3, 6, rate=8000)
-    sources, told = [voice, stamps, exchange], list[str]()
+    sources, lines = [voice, stamps, exchange], list[str]()
     with pytest.raises(ValueError, match=r"^no core-sounds-ru.txt in what is given: give it, too"):
         prepare_recordings(RUSSIAN, sources, tmp_path / "out")
     (exchange / "core-sounds-ru.txt").write_text(PROMPTS, encoding="utf-8")
@@ -45,18 +45,18 @@ def test_three_domains_are_read(tmp_path: Path) -> None:
     ):
         prepare_recordings(RUSSIAN, sources, tmp_path / "out")
     corpus = known_by(RUSSIAN, digest_of(find_russian(sources).files))
-    out = prepare_recordings(corpus, sources, tmp_path / "out", told.append)
-    found = {
+    out = prepare_recordings(corpus, sources, tmp_path / "out", lines.append)
+    actual = {
         (u.text, u.source, u.target, u.domain) for part in read_tables(out).values() for u in part
     }
-    assert found == {
+    assert actual == {
         ("Она завела длань и пошла", "ru", "ru", "read"),
         ("Яйцо", "ru", "ru", "captions"),
         ("пять", "ru", "ru", "telephone"),
         ("До свидания", "ru", "ru", "telephone"),
     }
-    assert told[0].endswith("6 left out: 6 without text in words")
-    assert told[1:] == [
+    assert lines[0].endswith("6 left out: 6 without text in words")
+    assert lines[1:] == [
         "captions: 1 recordings, 0.0 min, 1 words",
         "read: 1 recordings, 0.0 min, 5 words",
         "telephone: 2 recordings, 0.0 min, 3 words",

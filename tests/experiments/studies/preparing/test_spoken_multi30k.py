@@ -36,8 +36,8 @@ SPEAKER = """#!/bin/sh
 def captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of captions, and an espeak-ng that comes first on the path."""
     folder, program = tmp_path / "captions", tmp_path / "bin" / "espeak-ng"
-    for each in (folder, program.parent):
-        each.mkdir()
+    for item in (folder, program.parent):
+        item.mkdir()
     for part, pairs in CAPTIONS.items():
         for side, language in enumerate(("en", "de")):
             text = "".join(pair[side] + "\n" for pair in pairs)
@@ -60,28 +60,31 @@ def digest_of(captions: Path) -> str:
 
 
 def test_captions_are_spoken(captions: Path, tmp_path: Path) -> None:
-    digest, told = digest_of(captions), list[str]()
-    out = prepare_spoken_multi30k(captions, tmp_path / "out", told.append, digest, sentences=2)
+    digest, messages = digest_of(captions), list[str]()
+    out = prepare_spoken_multi30k(captions, tmp_path / "out", messages.append, digest, sentences=2)
     parts = read_tables(out)
-    assert {part: [(u.target, u.text) for u in each] for part, each in parts.items()} == {
+    assert {part: [(u.target, u.text) for u in one_part] for part, one_part in parts.items()} == {
         "train": [("en", "two men"), ("de", "Zwei Männer")],  # a dog is in test, a cat is third
         "valid": [("en", "A bird flies"), ("de", "Ein Vogel fliegt."), ("de", "Ja.")],
         "test": [("en", "a DOG"), ("de", "Hund.")],
     }
-    said = (tmp_path / "log").read_text().splitlines()
-    assert [line.split(" ", 3)[3] for line in said] == [
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [line.split(" ", 3)[3] for line in lines] == [
         "a DOG",
         "A bird flies.",
         "2 men!",
         "two men",
     ]
-    for line, (english, *_) in zip(said, (parts["test"], parts["valid"]), strict=False):
+    for line, (english, *_) in zip(lines, (parts["test"], parts["valid"]), strict=False):
         voice = next(voice for voice in VOICES if voice.name == english.speaker)
         assert line.startswith(f"{voice.name} {voice.speed} {voice.pitch} ")
         assert english.domain in ("quiet", "noise")
         assert len(read_waveform(english.audio).samples) == 22050 // 2
-    assert told[0] == f"espeak-ng 1.0 speaks 4 captions in {tmp_path / 'out'}.speech-{told[0][-8:]}"
-    assert told[1].endswith(
+    assert (
+        messages[0]
+        == f"espeak-ng 1.0 speaks 4 captions in {tmp_path / 'out'}.speech-{messages[0][-8:]}"
+    )
+    assert messages[1].endswith(
         "1 of train, 2 of valid, 1 of test, 0 min of speech, made by espeak-ng 1.0"
     )
     assert {path.name for path in tmp_path.iterdir()} == {
@@ -91,8 +94,8 @@ def test_captions_are_spoken(captions: Path, tmp_path: Path) -> None:
         "out",
         "speech.wav",
     }
-    prepare_spoken_multi30k(captions, out, told.append, digest, sentences=2)
-    assert told[-1] == f"{out} is prepared already"
+    prepare_spoken_multi30k(captions, out, messages.append, digest, sentences=2)
+    assert messages[-1] == f"{out} is prepared already"
     with pytest.raises(ValueError, match="holds something else"):
         prepare_spoken_multi30k(captions, out, digest=digest, sentences=3)
 
@@ -105,19 +108,19 @@ def test_what_is_spoken_is_not_spoken_again(captions: Path, tmp_path: Path) -> N
     ):
         prepare_spoken_multi30k(captions, tmp_path / "out", digest=digest)
     (tmp_path / "stop").unlink()
-    (place,) = tmp_path.glob("out.*")
-    before = write_sound(place / "train-00000.ogg", make_noise(0.2)).read_bytes()
-    lock = lock_folder(place)
-    with pytest.raises(OSError, match=f"cannot speak in {place}: another process is writing it"):
+    (path,) = tmp_path.glob("out.*")
+    before = write_sound(path / "train-00000.ogg", make_noise(0.2)).read_bytes()
+    lock = lock_folder(path)
+    with pytest.raises(OSError, match=f"cannot speak in {path}: another process is writing it"):
         prepare_spoken_multi30k(captions, tmp_path / "out", digest=digest)
     os.close(lock)
     out = prepare_spoken_multi30k(captions, tmp_path / "out", digest=digest)
     assert (out / "sound" / "train-00000.ogg").read_bytes() == before
     assert (tmp_path / "log").read_text().count("\n") == 4
     assert not list(tmp_path.glob("out.*"))
-    place.mkdir()  # as where a process is killed when the corpus is whole
+    path.mkdir()  # as where a process is killed when the corpus is whole
     prepare_spoken_multi30k(captions, out, digest=digest)
-    assert not place.exists()
+    assert not path.exists()
 
 
 def test_noise_is_always_the_same() -> None:

@@ -24,8 +24,8 @@ SAID = {
 def stamps(tmp_path: Path) -> Path:
     """A package's folder, with sound that nobody needs and sound that has no text."""
     root = tmp_path / "unpacked" / INSTALLED
-    for place, (name, text) in enumerate(SAID.items()):
-        write_noise(root / f"{name}_desc_fr.ogg", 0.7, place)
+    for index, (name, text) in enumerate(SAID.items()):
+        write_noise(root / f"{name}_desc_fr.ogg", 0.7, index)
         (root / f"{name}.txt").write_text(text, encoding="utf-8", newline="")
     write_noise(root / "animals/cat_desc_ro.ogg", 0.6, 5)
     write_noise(root / "animals/cat_desc_xx.ogg", 0.1, 6)
@@ -34,20 +34,20 @@ def stamps(tmp_path: Path) -> Path:
 
 
 def read_all(out: Path) -> dict[str, Utterance]:
-    rows = [each for part in read_tables(out).values() for each in part]
-    sounds = (each.audio.relative_to(out / "sound").with_suffix("") for each in rows)
-    return {f"{sound}.{each.target}": each for sound, each in zip(sounds, rows, strict=True)}
+    rows = [item for part in read_tables(out).values() for item in part]
+    sounds = (row.audio.relative_to(out / "sound").with_suffix("") for row in rows)
+    return {f"{sound}.{row.target}": row for sound, row in zip(sounds, rows, strict=True)}
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_each_sound_has_its_text_and_its_english(
     stamps: Path, tmp_path: Path, packed: bool
 ) -> None:
-    corpus, told = known_by(STAMPS, digest_of(find_stamps([stamps]).files)), list[str]()
+    corpus, lines = known_by(STAMPS, digest_of(find_stamps([stamps]).files)), list[str]()
     source = write_package(tmp_path / "stamps.deb", stamps) if packed else stamps
-    out = prepare_recordings(corpus, [source], tmp_path / "data" / "stamps", told.append)
-    found = read_all(out)
-    assert {name: each.text for name, each in found.items()} == {
+    out = prepare_recordings(corpus, [source], tmp_path / "data" / "stamps", lines.append)
+    utterances = read_all(out)
+    assert {name: utterance.text for name, utterance in utterances.items()} == {
         "fr/animals/cat.fr": "Un chat",
         "fr/animals/cat.en": "A cat.",
         "fr/animals/birds/owl.fr": "Une chouette",
@@ -55,15 +55,15 @@ def test_each_sound_has_its_text_and_its_english(
         "ro/animals/cat.ro": "O pisică",
         "ro/animals/cat.en": "A cat.",
     }
-    owl = found["fr/animals/birds/owl.en"]
+    owl = utterances["fr/animals/birds/owl.en"]
     assert (owl.source, owl.target, owl.domain) == ("fr", "en", "animals")
     sound = stamps / INSTALLED / "animals/birds/owl_desc_fr.ogg"
     assert owl.audio.read_bytes() == sound.read_bytes()
-    assert told[0].endswith("2 left out: 2 without text in words")
-    assert told[1:] == ["fr: 2 recordings, 0.0 min, 4 words", "ro: 1 recordings, 0.0 min, 2 words"]
+    assert lines[0].endswith("2 left out: 2 without text in words")
+    assert lines[1:] == ["fr: 2 recordings, 0.0 min, 4 words", "ro: 1 recordings, 0.0 min, 2 words"]
     assert "GPL-2" in (out / "README.txt").read_text()
-    prepare_recordings(corpus, [tmp_path / "gone"], out, told.append)
-    assert told[3:] == [f"{out} is prepared already"]
+    prepare_recordings(corpus, [tmp_path / "gone"], out, lines.append)
+    assert lines[3:] == [f"{out} is prepared already"]
 
 
 def test_other_stamps_are_refused(stamps: Path, tmp_path: Path) -> None:

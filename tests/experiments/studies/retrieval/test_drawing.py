@@ -41,14 +41,14 @@ def panels(seeds: int) -> dict[str, Any]:
 
 def ends(axis: Any, label: str) -> tuple[Any, Any]:
     """The points of a line, and the ends of their intervals."""
-    (found,) = (each for each in axis.containers if each.get_label() == label)
-    line, _, (bars,) = found
+    (actual,) = (container for container in axis.containers if container.get_label() == label)
+    line, _, (bars,) = actual
     return line.get_ydata(), [bar[:, 1].tolist() for bar in bars.get_segments()]
 
 
 def test_a_point_is_the_mean_over_seeds_in_its_interval() -> None:
-    found = panels(3)["correct answers of the pruned network"]
-    (middle,), (reach,) = ends(found, "by gates")
+    pruned_network = panels(3)["correct answers of the pruned network"]
+    (middle,), (reach,) = ends(pruned_network, "by gates")
     assert (middle, *reach) == pytest.approx([0.6, 0.169735, 1.030265], abs=1e-6)
     under, _ = ends(panels(3)["correct answers under noise"], "noise: learned")
     assert under.tolist() == [0.5, 0.5]
@@ -57,9 +57,9 @@ def test_a_point_is_the_mean_over_seeds_in_its_interval() -> None:
 def test_the_whole_network_is_the_mean_over_seeds_too() -> None:
     for name in ("correct answers of the pruned network", "correct answers under noise"):
         (line,) = (
-            each
-            for each in panels(3)[name].get_lines()
-            if each.get_label() == "whole network: 70.0 %"
+            one_line
+            for one_line in panels(3)[name].get_lines()
+            if one_line.get_label() == "whole network: 70.0 %"
         )
         assert list(line.get_ydata()) == pytest.approx([0.7, 0.7])
 
@@ -85,8 +85,12 @@ def test_rows_of_one_seed_have_no_interval() -> None:
     for row in (*heads, *noise, *removal):
         del row["seed"]
     axes = draw_encoder(heads, noise, removal, {"alone": "one"}).axes
-    (found,) = (axis for axis in axes if "pruned" in axis.get_ylabel())
-    (container,) = (each for each in found.containers if each.get_label() == "by gates")
+    (actual,) = (axis for axis in axes if "pruned" in axis.get_ylabel())
+    (container,) = (
+        one_container
+        for one_container in actual.containers
+        if one_container.get_label() == "by gates"
+    )
     line, _, (bars,) = container
     assert line.get_ydata().tolist() == [0.4]
     assert not any(map(len, bars.get_segments()))

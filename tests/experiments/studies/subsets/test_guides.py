@@ -40,17 +40,17 @@ def test_gaps_of_each_sentence_are_ordered_and_exact_has_none() -> None:
     blocks = [Block("decoder-cross", 0, 2), Block("decoder-cross", 1, 1)]
     rows = 3 * torch.randn(6, 8, generator=generator)
     table = HeadPosterior(blocks, rows, torch.ones(6))
-    found = {
+    actual = {
         (row["guide"], row["condition_on"]): row for row in guides.sentence_rows(table, table, 0.7)
     }
-    gaps = {key: row["gap"] for key, row in found.items()}
+    gaps = {key: row["gap"] for key, row in actual.items()}
     assert gaps["exact", ""] == pytest.approx(0, abs=1e-9)
     for structure in guides.structures_of(HEADS):
         optimum, shared = gaps[structure, guides.OPTIMUM], gaps[structure, "nothing"]
         assert 0 < optimum < shared < gaps["tied", ""]
     log_prior = joint_table(SubsetPrior(HEADS, "independent", 0.7)())
     evidence = float((log_prior + rows).logsumexp(-1).mean())
-    assert all(row["bound"] + row["gap"] == pytest.approx(evidence) for row in found.values())
+    assert all(row["bound"] + row["gap"] == pytest.approx(evidence) for row in actual.values())
     assert guides.structures_of([4]) == ("mean-field", "autoregressive")
 
 

@@ -213,6 +213,7 @@ def load_shifted(path: Path) -> None:
         ({"kind": "other"}, "is not a word aligner of this version"),
         ({"source": ["a", "a"]}, "words of it"),
         ({"split": "letters"}, "split of it"),
+        ({"alike": [2.0, 0.1]}, "alike of it"),
         ({"options": {"iterations": 0}}, "iterations must be at least 1"),
         ({"options": {"steps": 3}}, "steps"),
     ],

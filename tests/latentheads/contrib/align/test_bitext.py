@@ -35,7 +35,7 @@ def test_every_cell_is_the_entry_of_its_words(
 def test_padding_has_an_entry_of_its_own() -> None:
     (batch,) = make_bitext(PAIRS).batches
     assert batch.indices == (2, 0)
-    assert (batch.cells == 3).tolist() == [
+    assert (batch.entries == 3).tolist() == [
         [[False, True], [False, True]],
         [[False] * 2, [True] * 2],
     ]
@@ -82,8 +82,8 @@ def test_pairs_of_classes_are_those_of_the_words_of_their_entries() -> None:
             for s, t in sides
         ]
         names = [list(side.ids) for side in (level.source, level.target)]
-        found = [
+        actual = [
             (names[0][level.pair_source[pair]], names[1][level.pair_target[pair]]) for pair in entry
         ]
-        assert found == prefixes
+        assert actual == prefixes
         assert len(level.pair_source) == len(set(prefixes))

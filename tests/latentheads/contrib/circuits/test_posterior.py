@@ -1,4 +1,4 @@
-"""The posterior over subsets of heads of prompts, its price, temperature and interactions."""
+"""The posterior over subsets of heads of prompts, its penalty, temperature and interactions."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ LABELS = ["L0H0", "L0H1", "L0H2"]
 CHOSEN = [("decoder.0.self", head) for head in range(3)]
 
 
-def make_posterior(benefit: torch.Tensor, price: float = 0.1, tau: float = 1.0) -> CircuitPosterior:
+def make_posterior(
+    benefit: torch.Tensor, penalty: float = 0.1, tau: float = 1.0
+) -> CircuitPosterior:
     """Heads that bring so much to each prompt, each by itself: prompt, head."""
     subsets = all_subsets(3, benefit)
     rows = -benefit @ (1 - subsets).mT
     blocks = [Block("decoder-self", 0, 3)]
     tokens = torch.ones(len(rows), dtype=torch.float64)
-    return CircuitPosterior(blocks, rows, tokens, tau, 0.5, CHOSEN, LABELS, price)
+    return CircuitPosterior(blocks, rows, tokens, tau, 0.5, CHOSEN, LABELS, penalty)
 
 
-def test_a_head_is_included_for_more_than_its_price() -> None:
+def test_a_head_is_included_for_more_than_its_penalty() -> None:
     benefit = torch.tensor([[0.3, 0.1, 0.0], [0.1, 0.1, 0.02]], dtype=torch.float64)
     posterior = make_posterior(benefit, tau=0.5)
     expected = (benefit - 0.1).sum(0) / 0.5
@@ -39,10 +41,10 @@ def test_a_head_is_included_for_more_than_its_price() -> None:
     torch.testing.assert_close(posterior.inclusion, expected.sigmoid())
     assert posterior.best[0] == 1
     assert posterior.best[2] == 0
-    assert repr(posterior).endswith("price 0.1, tau 0.5; L0H0 0.599, L0H1 0.500, L0H2 0.411)"), (
+    assert repr(posterior).endswith("penalty 0.1, tau 0.5; L0H0 0.599, L0H1 0.500, L0H2 0.411)"), (
         repr(posterior)
     )
-    twice = posterior.on(torch.tensor([0, 0])).with_price(0.2)
+    twice = posterior.on(torch.tensor([0, 0])).with_penalty(0.2)
     torch.testing.assert_close(twice.log_odds, 2 * (benefit[0] - 0.2) / 0.5)
     assert posterior.most_probable(1)[0].heads == {"decoder.0.self": [0]}
     assert posterior.bootstrap(50).width[0] > posterior.bootstrap(50).width[1] - 1e-12
@@ -50,7 +52,7 @@ def test_a_head_is_included_for_more_than_its_price() -> None:
 
 def test_heads_of_two_layers_have_the_table_of_a_network() -> None:
     scorer = SubsetScorer(network(), PROMPTS, [(0, 1), (1, 0), (1, 2)])
-    posterior = circuit_posterior(scorer, price=0.01, tau=0.1)
+    posterior = circuit_posterior(scorer, penalty=0.01, tau=0.1)
     assert posterior.heads == [
         ("decoder.0.self", 1),
         ("decoder.1.self", 0),
@@ -64,7 +66,7 @@ def test_heads_of_two_layers_have_the_table_of_a_network() -> None:
 
 
 def test_the_temperature_makes_probabilities_frequencies() -> None:
-    """Benefits with spread 1: the mean of 10 exceeds the price as a normal of spread 1/sqrt(10)."""
+    """Benefits with spread 1: the mean of 10 is normal, of spread 1/sqrt(10)."""
     torch.manual_seed(0)
     benefit = [
         0.1 + 0.3 * torch.randn(3) + torch.randn(400, 3, dtype=torch.float64) for _ in range(6)

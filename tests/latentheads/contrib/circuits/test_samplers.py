@@ -42,7 +42,7 @@ def scorer() -> SubsetScorer:
 @pytest.fixture(scope="module")
 def density(scorer: SubsetScorer) -> SubsetDensity:
     """Of a tiny network; heads depend on each other across layers."""
-    return SubsetDensity(scorer, price=0.05, tau=0.1, rate=0.4)
+    return SubsetDensity(scorer, penalty=0.05, tau=0.1, rate=0.4)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def table(density: SubsetDensity) -> Table:
 def test_the_density_is_that_of_the_exact_posterior(
     scorer: SubsetScorer, density: SubsetDensity, table: Table
 ) -> None:
-    posterior = circuit_posterior(scorer, density.price, density.tau, density.rate)
+    posterior = circuit_posterior(scorer, density.penalty, density.tau, density.rate)
     torch.testing.assert_close(posterior.log_probs, table.log_density.log_softmax(0))
     assert 0.05 < posterior.inclusion.min() < 0.5 < posterior.inclusion.max()
     independent = posterior.covariance.fill_diagonal_(0).abs().max()

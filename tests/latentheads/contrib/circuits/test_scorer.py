@@ -57,8 +57,10 @@ def test_scores_are_those_of_the_network_with_heads_off(kind: str, name: str) ->
             logits = last_logits(plain, row, off, intervention)
             expected = -kl_divergence(Categorical(logits=whole[row]), Categorical(logits=logits))
             torch.testing.assert_close(kls[row], expected, rtol=1e-8, atol=1e-10)
-            law = Normal(difference(logits, row), spread)
-            torch.testing.assert_close(normals[row], law.log_prob(difference(whole[row], row)))
+            this_normal = Normal(difference(logits, row), spread)
+            torch.testing.assert_close(
+                normals[row], this_normal.log_prob(difference(whole[row], row))
+            )
     assert kl[-1].abs().max() < 1e-12
     assert kl[:-1].sum(-1).max() < 0
     assert scorer.evaluations == 8

@@ -31,8 +31,8 @@ def grammar(size: int = 120, seed: int = 3) -> tuple[list[Sentence], Words, Batc
 
 def heads_of(batch: Batch, aims: Sequence[Aim], block: Block, noise: int = 0) -> Heads:
     """Random heads that point where they are told, but for their noise."""
-    known = attention_tokens(batch, block.attention_type)
-    (size, queries), keys = known.queries.shape, known.keys.shape[1]
+    tokens_read = attention_tokens(batch, block.attention_type)
+    (size, queries), keys = tokens_read.queries.shape, tokens_read.keys.shape[1]
     generator = torch.Generator().manual_seed(noise)
     logits = torch.randn(size, len(aims), queries, keys, generator=generator)
     for row in range(size):
@@ -41,7 +41,7 @@ def heads_of(batch: Batch, aims: Sequence[Aim], block: Block, noise: int = 0) ->
                 key = aim(row, query)
                 if key is not None and 0 <= key < keys:
                     logits[row, head, query, key] = SURE
-    readable = known.valid_keys[:, None].expand(-1, queries, -1)
+    readable = tokens_read.valid_keys[:, None].expand(-1, queries, -1)
     if block.attention_type == "decoder-self":
         readable = readable & causal(queries)
     bias = torch.zeros(readable.shape).masked_fill(~readable, -torch.inf)[:, None]
@@ -74,6 +74,6 @@ def along(arcs: Sequence[Sequence[Arc]], relation: str, to_dependent: bool, shif
 
 
 def at_rarest(batch: Batch, ranks: Tensor) -> Aim:
-    known = attention_tokens(batch, "encoder-self")
-    best = torch.where(known.counted_keys(), ranks[known.keys], -1).argmax(-1).tolist()
+    tokens_read = attention_tokens(batch, "encoder-self")
+    best = torch.where(tokens_read.counted_keys(), ranks[tokens_read.keys], -1).argmax(-1).tolist()
     return lambda row, query: best[row]

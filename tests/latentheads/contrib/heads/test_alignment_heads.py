@@ -64,8 +64,8 @@ def test_a_teacher_gives_the_starts_that_are_not_known(network: Any) -> None:
         asked.append(example)
         return [0.5, 3.5]
 
-    known = replace(EXAMPLE, starts=[0.5, 2.5])
-    heads = lh.alignment_heads(network, [EXAMPLE, known], teach, options=options)
+    changed = replace(EXAMPLE, starts=[0.5, 2.5])
+    heads = lh.alignment_heads(network, [EXAMPLE, changed], teach, options=options)
     assert len(asked) == 1
     assert [a.starts.tolist() for a in heads.attentions] == [[0.5, 3.5], [0.5, 2.5]]
     assert set(heads.align(network, EXAMPLE)) == {"starts"}
@@ -73,8 +73,8 @@ def test_a_teacher_gives_the_starts_that_are_not_known(network: Any) -> None:
 
 
 def test_ends_are_learned_where_one_is_known(network: Any) -> None:
-    known = replace(EXAMPLE, starts=[0.5, 2.5], ends=[2.0, torch.nan])
-    heads = lh.alignment_heads(network, [known])
+    changed = replace(EXAMPLE, starts=[0.5, 2.5], ends=[2.0, torch.nan])
+    heads = lh.alignment_heads(network, [changed])
     assert set(heads.align(network, EXAMPLE)) == {"starts", "ends"}
 
 

@@ -58,9 +58,9 @@ def test_laws_are_those_of_prior_guide_and_bayes(shape: str, name: str, batch: B
     names = {"two heads": [(0, 0), (0, 1)], "two blocks": [(0, 0), (1, 0)]}.get(shape, [(0, 0)])
     assert laws.heads == tuple(f"decoder.{layer}.alignment head {head}" for layer, head in names)
     assert laws.prior.shape[1] == SHAPES[shape].total_heads == len(names)
-    for law in (laws.prior, laws.guide, laws.posterior):
-        assert torch.allclose(law.sum(-1), torch.ones(()), rtol=1e-12)
-        assert (law[1, ..., 2:] == 0).all()  # padding is never pointed at
+    for distribution in (laws.prior, laws.guide, laws.posterior):
+        assert torch.allclose(distribution.sum(-1), torch.ones(()), rtol=1e-12)
+        assert (distribution[1, ..., 2:] == 0).all()  # padding is never pointed at
     assert torch.equal(laws.guide, laws.prior) == (name == "tied")
     assert torch.allclose(laws.guide, laws.posterior, atol=1e-12) == (name == "exact")
 
@@ -111,10 +111,10 @@ def test_padding_changes_no_link(batch: Batch) -> None:
     model = aligned(SHAPES["two heads"])
     guide = attach("cascaded", model)
     wide = padded(batch, 2, 3)
-    for law in ("prior", "guide", "posterior"):
+    for name in ("prior", "guide", "posterior"):
         one, other = (
-            likeliest_links(getattr(alignment_distributions(model, guide, each), law), each)
-            for each in (batch, wide)
+            likeliest_links(getattr(alignment_distributions(model, guide, item), name), item)
+            for item in (batch, wide)
         )
         assert one == other
 
@@ -123,19 +123,19 @@ def test_padding_changes_no_link(batch: Batch) -> None:
 def test_scores_are_counted_over_all_sentences(corpus: Corpus, shape: str) -> None:
     model, part = model_of(corpus, shape), corpus.test
     guide = attach("mean-field", model)
-    found = {(s.distribution, s.head): s.counts for s in score_alignments(model, guide, part)}
+    actual = {(s.distribution, s.head): s.counts for s in score_alignments(model, guide, part)}
     whole = Batch.of([row.tolist() for row in part.targets], [row.tolist() for row in part.sources])
     laws = alignment_distributions(model, guide, whole)
-    for law in ("prior", "guide", "posterior"):
-        links = likeliest_links(getattr(laws, law), whole)
-        for place, head in enumerate(laws.heads):
-            wanted = count_links([each[place] for each in links], part.links)
-            assert found.pop((law, head)) == wanted
+    for name in ("prior", "guide", "posterior"):
+        links = likeliest_links(getattr(laws, name), whole)
+        for index, head in enumerate(laws.heads):
+            wanted = count_links([link[index] for link in links], part.links)
+            assert actual.pop((name, head)) == wanted
             assert wanted.found == sum(len(row) - 1 for row in part.targets)
         if len(laws.heads) > 1:
-            union = [frozenset().union(*each) for each in links]
-            assert found.pop((law, "all heads")) == count_links(union, part.links)
-    assert not found
+            union = [frozenset().union(*link) for link in links]
+            assert actual.pop((name, "all heads")) == count_links(union, part.links)
+    assert not actual
 
 
 def test_soft_heads_have_their_own_law(corpus: Corpus) -> None:
@@ -144,9 +144,9 @@ def test_soft_heads_have_their_own_law(corpus: Corpus) -> None:
     soft.load_state_dict(drawn.state_dict())
     guide = GUIDES["tied"](drawn)
     prior = [s for s in score_alignments(drawn, guide, corpus.test) if s.distribution == "prior"]
-    found = score_alignments(soft, GUIDES["tied"](soft), corpus.test)
-    assert [(s.head, s.counts) for s in found] == [(s.head, s.counts) for s in prior]
-    assert {s.distribution for s in found} == {"soft"}
+    alignment_scores = score_alignments(soft, GUIDES["tied"](soft), corpus.test)
+    assert [(s.head, s.counts) for s in alignment_scores] == [(s.head, s.counts) for s in prior]
+    assert {s.distribution for s in alignment_scores} == {"soft"}
     assert not soft.alignments._forward_pre_hooks
 
 
@@ -155,15 +155,15 @@ def test_attention_is_read_where_it_predicts_and_one_step_further(corpus: Corpus
     whole = Batch.of([part.targets[0].tolist()], [part.sources[0].tolist()])
     with Recording(model) as heads:
         model.states(whole)
-    found = {(s.distribution, s.head): s.counts for s in score_attention(model, part)}
-    assert len(found) == 2 * 2 * 3
+    actual = {(s.distribution, s.head): s.counts for s in score_attention(model, part)}
+    assert len(actual) == 2 * 2 * 3
     for layer, head in ((0, 1), (1, 2)):
         weights = heads[f"decoder.{layer}.cross"].weights[0, head, :, :-1]
         best = weights.argmax(-1).tolist()
         name = f"decoder.{layer}.cross head {head}"
-        for law, rows in (("attention before", best[:-1]), ("attention after", best[1:])):
-            links = {(place, word) for word, place in enumerate(rows)}
-            assert found[law, name] == count_links([links], part.links)
+        for text, rows in (("attention before", best[:-1]), ("attention after", best[1:])):
+            links = {(row, word) for word, row in enumerate(rows)}
+            assert actual[text, name] == count_links([links], part.links)
 
 
 def test_the_best_head_is_chosen_on_validation(corpus: Corpus) -> None:
@@ -172,8 +172,8 @@ def test_the_best_head_is_chosen_on_validation(corpus: Corpus) -> None:
     best = score_best_attention(model, corpus.valid, corpus.test)
     assert [score.distribution for score in best] == ["attention before", "attention after"]
     for score in best:
-        rivals = [each for each in chosen if each.distribution == score.distribution]
-        assert score.head == min(rivals, key=lambda each: each.counts.aer).head
+        rivals = [item for item in chosen if item.distribution == score.distribution]
+        assert score.head == min(rivals, key=lambda rival: rival.counts.aer).head
         assert score in every
 
 

@@ -29,27 +29,27 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return load(out)
 
 
-def close(found: Any, expected: torch.Tensor) -> bool:
-    return torch.allclose(torch.as_tensor(found), expected, rtol=1e-6)
+def close(actual: Any, expected: torch.Tensor) -> bool:
+    return torch.allclose(torch.as_tensor(actual), expected, rtol=1e-6)
 
 
 def test_a_portrait_has_every_reading_of_the_first_sentences(run: Run) -> None:
-    found = analyse(run, "test", sentences=4, relevance=2)
+    analysis = analyse(run, "test", sentences=4, relevance=2)
     parts = list(batches(run.corpus.test.first(4), 4096, shuffle=False))
-    assert found.name == "mine"
-    assert found.divergence.average() == divergence(run.model, parts).average()
-    assert close(found.measures.entropy[BLOCK], measure(run.model, parts).entropy[BLOCK])
-    assert close(found.importance[BLOCK], gradient_importance(run.model, parts)[BLOCK])
+    assert analysis.name == "mine"
+    assert analysis.divergence.average() == divergence(run.model, parts).average()
+    assert close(analysis.measures.entropy[BLOCK], measure(run.model, parts).entropy[BLOCK])
+    assert close(analysis.importance[BLOCK], gradient_importance(run.model, parts)[BLOCK])
     of_two = relevance(run.model, batches(run.corpus.test.first(2), 4096, shuffle=False))
-    assert found.relevance is not None
-    assert close(found.relevance.shares[BLOCK], of_two.shares[BLOCK])
-    assert found.syntactic is not None  # the grammar knows its parses
+    assert analysis.relevance is not None
+    assert close(analysis.relevance.shares[BLOCK], of_two.shares[BLOCK])
+    assert analysis.syntactic is not None  # the grammar knows its parses
 
 
 def test_pictures_of_heads_take_it(run: Run) -> None:
-    found = analyse(run, sentences=4, relevance=0)
+    analysis = analyse(run, sentences=4, relevance=0)
     for draw in (lh.plot.draw_maps, lh.plot.draw_averages, lh.plot.draw_roles):
-        assert draw([found], "heads").axes
+        assert draw([analysis], "heads").axes
 
 
 def test_draws_come_from_the_guide_and_relevance_may_be_left_out(run: Run) -> None:
@@ -73,24 +73,24 @@ def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
 
 def test_draws_of_alignments_are_read(tmp_path: Path) -> None:
     train(tmp_path, "--guide=cascaded", "--alignments.blocks=1", *SMALL)
-    found = analyse(load(tmp_path), sentences=4, draws=2, relevance=0)
-    assert found.importance["encoder.0.self"].isfinite().all()
+    analysis = analyse(load(tmp_path), sentences=4, draws=2, relevance=0)
+    assert analysis.importance["encoder.0.self"].isfinite().all()
 
 
 def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
     train(tmp_path, "--data=grammar-text", "--recipe=coda", *SMALL)
     run = load(tmp_path)
-    found = analyse(run, relevance=2)
-    assert found.attention_types == ["decoder-self"]
-    assert found.syntactic is not None
-    assert set(found.syntactic.accuracy) == {"decoder.0.self"}
-    assert found.relevance is not None
+    analysis = analyse(run, relevance=2)
+    assert analysis.attention_types == ["decoder-self"]
+    assert analysis.syntactic is not None
+    assert set(analysis.syntactic.accuracy) == {"decoder.0.self"}
+    assert analysis.relevance is not None
     tokens = run.corpus.valid.targets.lengths
-    assert found.relevance.predictions == tokens[0] + tokens[1]
+    assert analysis.relevance.predictions == tokens[0] + tokens[1]
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("options", "why"),
     [
         ({"part": "all"}, "part must be one of train, valid, test; got 'all'"),
         ({"sentences": 0}, "sentences must be at least 1, got 0"),
@@ -101,7 +101,7 @@ def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
     ],
 )
 def test_what_nothing_is_read_by_is_refused_by_its_name(
-    run: Run, said: dict[str, Any], why: str
+    run: Run, options: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(ValueError, match=why):
-        unchecked(analyse)(run, **said)
+        unchecked(analyse)(run, **options)

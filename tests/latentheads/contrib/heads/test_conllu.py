@@ -13,8 +13,8 @@ from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.vocabulary import Words
 
 
-def line(place: str, form: str, head: str = "0", relation: str = "dep", misc: str = "_") -> str:
-    return "\t".join([place, form, "_", "_", "_", "_", head, relation, "_", misc])
+def line(location: str, form: str, head: str = "0", relation: str = "dep", misc: str = "_") -> str:
+    return "\t".join([location, form, "_", "_", "_", "_", head, relation, "_", misc])
 
 
 def written(folder: Path, *lines: str) -> Path:
@@ -41,7 +41,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     first, second = read_conllu(path)
     assert first.words == ("Dogs", "do", "n't", "see", "it", ".")
     relations = {0: "nsubj", 1: "aux", 2: "advmod", 4: "dobj", 5: "punct"}
-    assert set(first.arcs) == {Arc(name, 3, place) for place, name in relations.items()}
+    assert set(first.arcs) == {Arc(name, 3, index) for index, name in relations.items()}
     assert first.text == "Dogs don't see it."
     assert second == ParsedSentence(("Sleep",), (), (False,))
 

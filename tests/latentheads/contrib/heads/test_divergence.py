@@ -21,9 +21,9 @@ def test_divergence_equals_its_definition_summed_over_real_queries() -> None:
     weights = torch.softmax(torch.randn(2, 3, 5, 7), -1)
     queries = torch.ones(2, 5, dtype=torch.bool)
     queries[1, 3:] = False
-    found = head_divergence(weights, queries)
+    divergences = head_divergence(weights, queries)
     expected = sum(by_definition(weights[1, 0, t], weights[1, 2, t]) for t in range(3))
-    assert float(found[1, 0, 2]) == pytest.approx(expected, abs=1e-12)
+    assert float(divergences[1, 0, 2]) == pytest.approx(expected, abs=1e-12)
 
 
 class Largest(TorchFunctionMode):
@@ -34,10 +34,10 @@ class Largest(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        found = func(*args, **(kwargs or {}))
-        if isinstance(found, torch.Tensor) and found.untyped_storage().nbytes() > 0:
-            self.most = max(self.most, found.untyped_storage().nbytes() // found.element_size())
-        return found
+        output = func(*args, **(kwargs or {}))
+        if isinstance(output, torch.Tensor) and output.untyped_storage().nbytes() > 0:
+            self.most = max(self.most, output.untyped_storage().nbytes() // output.element_size())
+        return output
 
 
 @pytest.mark.parametrize("most", [1, 2 * 3 * 3 * 7 * 2, 2**25])
@@ -47,31 +47,31 @@ def test_a_long_sentence_is_read_in_stretches(most: int, monkeypatch: pytest.Mon
     queries[1, 3:] = False
     expected = head_divergence(weights, queries)
     monkeypatch.setattr("latentheads.contrib.heads.divergence.MAX_ELEMENTS", most)
-    with Largest() as found:
+    with Largest() as largest:
         torch.testing.assert_close(head_divergence(weights, queries), expected)
-    assert found.most <= max(most, weights.numel(), 2 * 3 * 3 * 7)
+    assert largest.most <= max(most, weights.numel(), 2 * 3 * 3 * 7)
 
 
 def test_divergence_is_symmetric_and_zero_on_the_diagonal() -> None:
     weights = torch.softmax(torch.randn(1, 3, 5, 7), -1)
-    found = head_divergence(weights, torch.ones(1, 5, dtype=torch.bool))[0]
-    assert torch.allclose(found, found.T)
-    assert torch.allclose(found.diagonal(), torch.zeros(3), atol=1e-12)
+    computed_divergence = head_divergence(weights, torch.ones(1, 5, dtype=torch.bool))[0]
+    assert torch.allclose(computed_divergence, computed_divergence.T)
+    assert torch.allclose(computed_divergence.diagonal(), torch.zeros(3), atol=1e-12)
 
 
 def test_heads_on_different_keys_are_log_two_apart() -> None:
     weights = torch.eye(2)[None, :, None, :]
-    found = head_divergence(weights, torch.ones(1, 1, dtype=torch.bool))[0]
-    assert float(found[0, 1]) == pytest.approx(math.log(2))
+    computed_divergence = head_divergence(weights, torch.ones(1, 1, dtype=torch.bool))[0]
+    assert float(computed_divergence[0, 1]) == pytest.approx(math.log(2))
 
 
 def test_the_papers_figure_grows_with_length_and_the_normalised_one_does_not() -> None:
     model = build()
-    found = divergence(model, [small_batch()])
-    assert set(found.summed) == {block.site() for block in model.blocks}
+    divergences = divergence(model, [small_batch()])
+    assert set(divergences.summed) == {block.site() for block in model.blocks}
     site = "encoder.0.self.logits"
     per_sentence = torch.tensor([4.0, 2.0, 5.0]).sum() / 3
-    assert torch.allclose(found.summed[site], found.normalised[site] * per_sentence)
+    assert torch.allclose(divergences.summed[site], divergences.normalised[site] * per_sentence)
 
 
 def test_noise_sets_heads_apart() -> None:
@@ -88,9 +88,9 @@ def test_a_model_without_latent_blocks_has_no_average() -> None:
 
 def test_blocks_without_a_latent_are_measured_when_asked_for() -> None:
     some = build(blocks="decoder-self")
-    found = divergence(some, [small_batch()], latent=False)
+    divergences = divergence(some, [small_batch()], latent=False)
     library = divergence(some, [small_batch()])
-    assert len(found.summed) == 3 * len(library.summed)
+    assert len(divergences.summed) == 3 * len(library.summed)
     for site, matrix in library.summed.items():
-        torch.testing.assert_close(found.summed[site], matrix)
-        torch.testing.assert_close(found.normalised[site], library.normalised[site])
+        torch.testing.assert_close(divergences.summed[site], matrix)
+        torch.testing.assert_close(divergences.normalised[site], library.normalised[site])

@@ -18,7 +18,7 @@ from tests.tiny import HEADS, KINDS, attach, attentions_of, build, small_batch
 @torch.no_grad()
 def scaled_loss(model: Any, name: str, head: int, factor: float, batch: Batch) -> Tensor:
     """The loss of every sentence with what a head writes scaled."""
-    (module,) = (each for each in attentions_of(model) if each.block.name == name)
+    (module,) = (attention for attention in attentions_of(model) if attention.block.name == name)
     weight = module.attention.out.weight
     kept, size = weight.clone(), weight.shape[1] // HEADS
     weight[:, head * size : (head + 1) * size] *= factor
@@ -31,9 +31,9 @@ def scaled_loss(model: Any, name: str, head: int, factor: float, batch: Batch) -
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_it_is_the_derivative_by_a_mask_on_the_head(kind: str, norm: str) -> None:
     model, batch, step = build(kind, "cascaded", norm=norm).eval(), small_batch(), 1e-5
-    found = gradient_importance(model, [batch], normalise=False)
-    assert set(found) == {block.name for block in model.blocks}
-    for name, values in found.items():
+    importances = gradient_importance(model, [batch], normalise=False)
+    assert set(importances) == {block.name for block in model.blocks}
+    for name, values in importances.items():
         for head in range(HEADS):
             up, down = (scaled_loss(model, name, head, 1 + s, batch) for s in (step, -step))
             expected = ((up - down) / (2 * step)).abs().mean()
@@ -69,11 +69,13 @@ def test_a_head_counts_where_the_guide_samples_it_active() -> None:
 
 def test_the_importance_of_heads_that_the_loss_does_not_depend_on_is_zero() -> None:
     model, batch = build().eval(), small_batch()
-    (module,) = (each for each in attentions_of(model) if each.block.name == "decoder.1.cross")
+    (module,) = (
+        attention for attention in attentions_of(model) if attention.block.name == "decoder.1.cross"
+    )
     module.register_forward_hook(lambda _, __, output: (output[0].detach(), *output[1:]))
-    found = gradient_importance(model, [batch])
-    assert not found["decoder.1.cross"].any()
-    assert (found["encoder.0.self"] > 0).all()
+    importances = gradient_importance(model, [batch])
+    assert not importances["decoder.1.cross"].any()
+    assert (importances["encoder.0.self"] > 0).all()
 
 
 def test_the_paper_divides_by_the_norm_over_a_block() -> None:
@@ -86,16 +88,16 @@ def test_the_paper_divides_by_the_norm_over_a_block() -> None:
 
 def test_a_token_counts_for_itself_as_in_the_released_code() -> None:
     model, batch = build().eval(), small_batch()
-    found = gradient_importance(model, [batch], unit="token", normalise=False)
+    importances = gradient_importance(model, [batch], unit="token", normalise=False)
     with Recording(model, keep_gradients=True) as heads:
         loss = -plug_in_log_likelihood(model, batch).sum()
     for name, tokens in (("encoder.0.self", 4 + 2 + 5), ("decoder.1.cross", 4 + 2 + 3)):
-        said = heads[name].joined
-        (gradient,) = torch.autograd.grad(loss, said, retain_graph=True)
-        product = (said * gradient).detach()
+        joined = heads[name].joined
+        (gradient,) = torch.autograd.grad(loss, joined, retain_graph=True)
+        product = (joined * gradient).detach()
         for head in range(HEADS):
-            each = product[..., 2 * head : 2 * head + 2].sum(-1).abs()
-            assert float(found[name][head]) == pytest.approx(float(each.sum()) / tokens)
+            total = product[..., 2 * head : 2 * head + 2].sum(-1).abs()
+            assert float(importances[name][head]) == pytest.approx(float(total.sum()) / tokens)
 
 
 def test_it_leaves_a_model_as_it_was_and_takes_a_guide() -> None:

@@ -38,16 +38,16 @@ from tests.typechecking import unchecked
 
 def test_entropy_of_a_uniform_head_is_the_logarithm_and_of_a_sure_one_zero() -> None:
     weights = torch.tensor([[0.25] * 4, [0.0, 1.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]])[None, :, None]
-    found = head_entropy(weights, torch.ones(1, 1).bool())[0]
-    assert torch.allclose(found, torch.tensor([math.log(4), 0.0, math.log(2)]))
+    entropy = head_entropy(weights, torch.ones(1, 1).bool())[0]
+    assert torch.allclose(entropy, torch.tensor([math.log(4), 0.0, math.log(2)]))
 
 
 def test_entropy_leaves_out_padded_queries() -> None:
     weights = torch.softmax(torch.randn(2, 3, 5, 7), -1)
     queries = torch.tensor([[True] * 5, [True, True, False, False, False]])
-    found = head_entropy(weights, queries)[1, 2]
+    entropies = head_entropy(weights, queries)[1, 2]
     expected = -sum(float(w * w.log()) for t in range(2) for w in weights[1, 2, t])
-    assert float(found) == pytest.approx(expected)
+    assert float(entropies) == pytest.approx(expected)
 
 
 def test_confidence_with_and_without_a_key_and_a_query() -> None:
@@ -62,11 +62,11 @@ def test_confidence_with_and_without_a_key_and_a_query() -> None:
 def test_cosine_of_parallel_opposed_orthogonal_and_silent_heads() -> None:
     one_query = torch.tensor([[3.0, 4.0], [6.0, 8.0], [-0.3, -0.4], [-4.0, 3.0], [0.0, 0.0]])
     outputs = torch.stack([one_query, one_query, torch.randn(5, 2)], 1)[None]
-    found = head_cosine(outputs, torch.tensor([[True, True, False]]))[0]
+    cosine = head_cosine(outputs, torch.tensor([[True, True, False]]))[0]
     expected = [2.0, 2.0, -2.0, 0.0, 0.0]
-    assert torch.allclose(found[0], torch.tensor(expected), atol=1e-12)
-    assert torch.allclose(found, found.T)
-    assert torch.allclose(found.diagonal(), torch.tensor([2.0, 2.0, 2.0, 2.0, 0.0]))
+    assert torch.allclose(cosine[0], torch.tensor(expected), atol=1e-12)
+    assert torch.allclose(cosine, cosine.T)
+    assert torch.allclose(cosine.diagonal(), torch.tensor([2.0, 2.0, 2.0, 2.0, 0.0]))
 
 
 def test_the_sides_of_a_chain() -> None:
@@ -89,11 +89,11 @@ def test_the_sides_of_a_chain() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_measures_are_means_over_tokens_whatever_the_batches(kind: str) -> None:
     model, batch = build(kind), small_batch()
-    found = measure(model, [padded(batch, 2, 3)])
-    apart = measure(model, [rows(batch, [place]) for place in range(len(batch))])
-    assert set(found.entropy) == {block.name for block in model.blocks}
+    measures = measure(model, [padded(batch, 2, 3)])
+    apart = measure(model, [rows(batch, [index]) for index in range(len(batch))])
+    assert set(measures.entropy) == {block.name for block in model.blocks}
     for name in ("entropy", "confidence", "cosine"):
-        for block, value in getattr(found, name).items():
+        for block, value in getattr(measures, name).items():
             assert torch.allclose(value, getattr(apart, name)[block], atol=1e-10)
 
 

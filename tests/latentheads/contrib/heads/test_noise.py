@@ -24,7 +24,7 @@ UPDATES = 23
 def test_noise_is_bought_up_to_the_priors_and_less_of_it_at_a_low_price(kind: str) -> None:
     model, batch = build(kind, options={"scale": PRIOR}).eval(), small_batch()
     free, cheap = (learn_noise(model, [batch] * UPDATES, price) for price in (100.0, CHEAP))
-    assert {name: each.shape for name, each in free.items()} == {
+    assert {name: tensor.shape for name, tensor in free.items()} == {
         block.name: (HEADS,) for block in model.blocks
     }
     dear = torch.cat([*free.values()])
@@ -37,8 +37,8 @@ def test_a_head_that_nobody_hears_bears_the_most_noise() -> None:
     (module,) = model.latent_blocks
     with torch.no_grad():
         module.output_weight[:, 2:4] = 0  # the head in the middle says nothing
-    found = learn_noise(model.eval(), [batch] * UPDATES, kl_weight=0.003)["decoder.0.self"]
-    assert found.argmax() == 1
+    decoder_0_self = learn_noise(model.eval(), [batch] * UPDATES, kl_weight=0.003)["decoder.0.self"]
+    assert decoder_0_self.argmax() == 1
     cost = noise_cost(model, [batch], PRIOR)["decoder.0.self"]
     assert cost[1].abs() < 1e-9
     assert (cost.abs() > 1e-6).tolist() == [True, False, True]
@@ -60,20 +60,20 @@ def test_learning_leaves_model_and_stream_of_noise_as_they_were() -> None:
 def test_the_cost_of_noise_is_a_difference_of_likelihoods_a_sentence() -> None:
     model, batch = build(options={"scale": 0.7}), small_batch()
     parts = [rows(batch, [0, 2]), padded(rows(batch, [1]), 2, 3)]
-    found = noise_cost(model, parts, 1.3, seed=5)
+    cost = noise_cost(model, parts, 1.3, seed=5)
     guide = NoisyHeads(model).double()
 
     def measure(*noisy: tuple[str, int]) -> float:
-        scales = {name: torch.full_like(each, 1e-6) for name, each in guide.scales().items()}
+        scales = {name: torch.full_like(scale, 1e-6) for name, scale in guide.scales().items()}
         for name, head in noisy:
             scales[name][head] = 1.3
         guide.set_scales(scales)
         with eval_no_grad(model, guide), fixed_noise(5, torch.device("cpu")):
             return sum(float(lh.terms(model, guide, b).log_likelihood.sum()) for b in parts) / 3
 
-    for place in (("encoder.0.self", 0), ("decoder.1.cross", 2)):
-        assert float(found[place[0]][place[1]]) == pytest.approx(
-            measure() - measure(place), abs=1e-6
+    for index in (("encoder.0.self", 0), ("decoder.1.cross", 2)):
+        assert float(cost[index[0]][index[1]]) == pytest.approx(
+            measure() - measure(index), abs=1e-6
         )
 
 
@@ -81,19 +81,19 @@ def test_scales_that_are_taken_are_those_that_are_given_back() -> None:
     guide = NoisyHeads(build())
     scales = {name: torch.rand(HEADS) + 0.1 for name in guide.scales()}
     guide.set_scales(scales)
-    for name, found in guide.scales().items():
-        torch.testing.assert_close(found, scales[name])
+    for name, scale in guide.scales().items():
+        torch.testing.assert_close(scale, scales[name])
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_it_is_learned_of_the_heads_of_any_network_of_transformers(name: str) -> None:
     model = lh.latent(network(name), make_prior("independent", scale=PRIOR))
     batch = model.batch(inputs_of(model.network), labels_of(name))
-    found = learn_noise(model, [batch] * 2, kl_weight=0.1)
-    assert {block: len(each) for block, each in found.items()} == {
+    noise = learn_noise(model, [batch] * 2, kl_weight=0.1)
+    assert {block: len(item) for block, item in noise.items()} == {
         block.name: block.heads for block in model.blocks
     }
-    assert all((each > 0).all() and each.isfinite().all() for each in found.values())
+    assert all((tensor > 0).all() and tensor.isfinite().all() for tensor in noise.values())
 
 
 def test_noise_that_is_none_is_refused_and_so_are_no_batches() -> None:

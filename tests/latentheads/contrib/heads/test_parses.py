@@ -25,8 +25,10 @@ def test_a_parsed_sentence_that_is_too_long_is_refused() -> None:
         if not refused:
             assert len(unchecked(parsed_part)(sentences, trained, "some.conllu").part) == 2
             continue
-        said = f"some.conllu, sentence {refused}: {4 + refused} tokens, more than max_line {most}"
-        with pytest.raises(ValueError, match=f"^{said}$"):
+        message = (
+            f"some.conllu, sentence {refused}: {4 + refused} tokens, more than max_line {most}"
+        )
+        with pytest.raises(ValueError, match=f"^{message}$"):
             unchecked(parsed_part)(sentences, trained, "some.conllu")
 
 
@@ -35,10 +37,10 @@ def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
     words = Words(["dogs", "sleep"], lowercase=True)
     processor = Processor(words, words, max_line=0)
     trained: Any = SimpleNamespace(source=words, target=words, processor=processor)
-    found = unchecked(parsed_part)(sentences, trained, "file")
-    assert found.part.sources is not None
-    assert found.part.sources[0].tolist() == [4, 5, EOS]
-    assert found.part.targets[0].tolist() == [EOS]
+    actual = unchecked(parsed_part)(sentences, trained, "file")
+    assert actual.part.sources is not None
+    assert actual.part.sources[0].tolist() == [4, 5, EOS]
+    assert actual.part.targets[0].tolist() == [EOS]
     trained.source, trained.target = None, Words(["dogs"], lowercase=True)
     part = unchecked(parsed_part)(sentences, trained, "file").part
     assert part.targets[0].tolist() == [4, UNK, EOS]

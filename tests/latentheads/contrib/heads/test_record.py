@@ -45,11 +45,11 @@ def test_what_is_recorded_is_what_was_drawn(kind: str, training: bool) -> None:
         trace = poutine.trace(model).get_trace(small_batch())
     assert heads.blocks == model.blocks
     for block in model.blocks:
-        node, found = trace.nodes[block.site()], heads[block.name]
-        assert found.logits.equal(node["value"])
+        node, head = trace.nodes[block.site()], heads[block.name]
+        assert head.logits.equal(node["value"])
         bias = node["fn"].context.mask.bias
-        assert found.weights.equal(torch.softmax(node["value"] + bias, -1))
-        assert heads[block.site()] is found
+        assert head.weights.equal(torch.softmax(node["value"] + bias, -1))
+        assert heads[block.site()] is head
 
 
 @pytest.mark.parametrize("prior", [None, Point(Identity())])
@@ -61,13 +61,13 @@ def test_weights_and_outputs_of_a_block_with_and_without_a_latent(prior: Any) ->
         block(query=x, memory=None, mask=mask, choice=Choice(torch.zeros(HEADS)))
     with PlugIn(), Recording(block) as heads:
         written, _ = block(x, None, mask)
-    found = heads["decoder.0.self"]
+    decoder_0_self = heads["decoder.0.self"]
     q, k, v = block.attention.project(x, None)
     expected = torch.softmax((q @ k.mT / 2**0.5).masked_fill(~readable[:, None], -1e30), -1)
-    assert torch.allclose(found.weights, expected, atol=1e-12)
-    assert found.readable.equal(readable)
-    assert torch.allclose(found.outputs, expected @ v, atol=1e-12)
-    assert torch.allclose(block.attention.out(found.joined), written)
+    assert torch.allclose(decoder_0_self.weights, expected, atol=1e-12)
+    assert decoder_0_self.readable.equal(readable)
+    assert torch.allclose(decoder_0_self.outputs, expected @ v, atol=1e-12)
+    assert torch.allclose(block.attention.out(decoder_0_self.joined), written)
     assert not closed["decoder.0.self"].outputs.any()
 
 
@@ -111,9 +111,9 @@ def test_beam_search_records_every_hypothesis() -> None:
         beam_search(model, batch, beam=2, draws=2, max_tokens=3)
     assert len(heads.passes("encoder.1.self")) == 1
     assert heads["encoder.1.self"].weights.shape == (2 * len(batch), HEADS, 5, 5)
-    assert [each.weights.shape[-1] for each in heads.passes("decoder.0.self")] == [1, 2, 3]
-    for each in heads.passes("decoder.1.self") + heads.passes("decoder.1.cross"):
-        assert torch.allclose(each.weights.sum(-1), torch.ones(()))
+    assert [item.weights.shape[-1] for item in heads.passes("decoder.0.self")] == [1, 2, 3]
+    for one_pass in heads.passes("decoder.1.self") + heads.passes("decoder.1.cross"):
+        assert torch.allclose(one_pass.weights.sum(-1), torch.ones(()))
     assert heads.passes("decoder.0.self")[1].weights.shape[1:3] == (2, HEADS)
 
 
@@ -210,8 +210,8 @@ def test_what_a_layer_may_not_read_is_nan_in_that_layer_alone(mixers: str) -> No
     weights = to_datatree(plugged(model, batch), batch)["encoder-self"]["weights"]
     assert batch.source is not None
     real = slice(int(batch.source[0].ne(PAD).sum()))
-    place = torch.arange(batch.source.shape[1])[real]
-    far = ((place - place[:, None]).abs() > 1).numpy()
+    position = torch.arange(batch.source.shape[1])[real]
+    far = ((position - position[:, None]).abs() > 1).numpy()
     weights = weights.isel(sentence=0, query=real, key=real)
     unread = np.isnan(weights.isel(head=0))
     for layer, mixer in enumerate(mixers.split(",")):
@@ -228,9 +228,14 @@ def test_layers_keep_their_depth_and_particles_are_draws() -> None:
     assert list(tree.children) == ["encoder-self"]
     assert tree["encoder-self"]["weights"].coords["layer"].values.tolist() == [1]
     several = Recording(model, ["encoder.1.self"])
-    found = heads["encoder.1.self"]
-    joined, *scored = (torch.stack([t, t + 1]) for t in (found.joined, found.logits, found.bias))
-    several.passes("encoder.1.self").append(type(found)(found.block, joined, tuple(scored)))
+    encoder_1_self = heads["encoder.1.self"]
+    joined, *scored = (
+        torch.stack([t, t + 1])
+        for t in (encoder_1_self.joined, encoder_1_self.logits, encoder_1_self.bias)
+    )
+    several.passes("encoder.1.self").append(
+        type(encoder_1_self)(encoder_1_self.block, joined, tuple(scored))
+    )
     assert to_datatree(several)["encoder-self"]["logits"].dims[0] == "draw"
 
 

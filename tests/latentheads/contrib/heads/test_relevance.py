@@ -52,9 +52,12 @@ def wide(kind: str = "translation", prior: str = "cascaded", **changes: Any) -> 
 
 def gated(gates: Sequence[float], prior: str = "cascaded", **changes: Any) -> Any:
     """A model with gates in all chains, and a guide whose gates have these log alphas."""
-    network, law = sizes(feed_forward=23, **changes), make_prior(prior)
+    network, logit_prior = sizes(feed_forward=23, **changes), make_prior(prior)
     model = Translation(
-        SOURCE_TYPES, TARGET_TYPES, network, latents=[Logits(law), Gating(HEADS, ATTENTION_TYPES)]
+        SOURCE_TYPES,
+        TARGET_TYPES,
+        network,
+        latents=[Logits(logit_prior), Gating(HEADS, ATTENTION_TYPES)],
     )
     model = jiggle(model, 0.1).double().eval()
     guide = Tied(model).double()
@@ -63,20 +66,22 @@ def gated(gates: Sequence[float], prior: str = "cascaded", **changes: Any) -> An
     return model, guide
 
 
-def conserved(found: Propagated, within: float = 1e-9) -> bool:
-    return torch.allclose(found.inputs[found.valid], found.logit[found.valid], atol=within)
+def conserved(propagated: Propagated, within: float = 1e-9) -> bool:
+    return torch.allclose(
+        propagated.inputs[propagated.valid], propagated.logit[propagated.valid], atol=within
+    )
 
 
 @pairwise(kind=KINDS, norm=["pre", "post"], prior=["delta", "residual", "independent", "cascaded"])
 def test_all_of_the_logit_arrives_at_the_inputs(kind: str, norm: str, prior: str) -> None:
     model, batch = wide(kind, prior, norm=norm), small_batch()
-    found = propagate(model, batch, stabiliser=TINY)
+    propagation = propagate(model, batch, stabiliser=TINY)
     with PlugIn():
         top = model.predict(model.states(batch)).amax(-1)
-    assert torch.allclose(found.logit, top)
-    assert conserved(found)
+    assert torch.allclose(propagation.logit, top)
+    assert conserved(propagation)
     assert conserved(propagate(model, batch, "ratio", TINY), 1e-5)
-    assert found.logit.abs().min() > 0.1
+    assert propagation.logit.abs().min() > 0.1
 
 
 @every_norm
@@ -138,9 +143,9 @@ def test_a_bias_hands_its_part_on_as_a_linear_layers_does(norm: str) -> None:
     whole = wide("language-model", **options)
     sliced = wide("language-model", ngram_slices=True, **options)
     sliced.load_state_dict(whole.state_dict())
-    found = [propagate(model, small_batch()).heads for model in (whole, sliced)]
-    for name, heads in found[0].items():
-        assert torch.allclose(heads, found[1][name], atol=1e-10)
+    computed_heads = [propagate(model, small_batch()).heads for model in (whole, sliced)]
+    for name, heads in computed_heads[0].items():
+        assert torch.allclose(heads, computed_heads[1][name], atol=1e-10)
 
 
 @every_norm
@@ -153,8 +158,8 @@ def test_it_is_conserved_in_single_precision(norm: str) -> None:
 def test_a_head_behind_a_closed_gate_has_no_relevance() -> None:
     model, guide = gated(UNEVEN)
     with WithSelection(guide):
-        found = propagate(model, small_batch())
-    for heads in found.heads.values():
+        propagation = propagate(model, small_batch())
+    for heads in propagation.heads.values():
         assert not heads[..., 1].any()
         assert heads[..., 0].any()
 
@@ -162,8 +167,8 @@ def test_a_head_behind_a_closed_gate_has_no_relevance() -> None:
 def test_a_large_stabiliser_takes_relevance() -> None:
     model, batch = wide(), small_batch()
     loss = [
-        (found.inputs - found.logit)[found.valid].abs().max()
-        for found in (propagate(model, batch, stabiliser=size) for size in (1e-12, 0.01))
+        (propagation.inputs - propagation.logit)[propagation.valid].abs().max()
+        for propagation in (propagate(model, batch, stabiliser=size) for size in (1e-12, 0.01))
     ]
     assert loss[0] < 1e-6 < 1e-3 < loss[1]
 
@@ -178,15 +183,15 @@ class Rule:
         self, weight: Tensor, bias: Tensor | None, inputs: Tensor, above: Tensor
     ) -> Tensor:
         """Relevance of the inputs of ``weight inputs + bias`` from that of the outputs."""
-        found = torch.zeros_like(inputs)
+        actual = torch.zeros_like(inputs)
         for v, relevant in enumerate(above.tolist()):
             parts = (weight[v] * inputs).tolist()
             if bias is not None and self.biases == "absolute":
                 size = sum(abs(part) for part in parts)
                 parts = [part + float(bias[v]) * abs(part) / size for part in parts]
             for u, part in enumerate(parts):
-                found[u] += part / sum(parts) * relevant
-        return found
+                actual[u] += part / sum(parts) * relevant
+        return actual
 
     def linear(self, layer: nn.Linear, inputs: Tensor, above: Tensor) -> Tensor:
         return self(layer.weight, layer.bias, inputs, above)
@@ -198,18 +203,18 @@ class Rule:
 
 
 @torch.no_grad()
-def by_loops(model: Any, batch: Batch, place: int, rule: Rule) -> tuple[Tensor, float]:
+def by_loops(model: Any, batch: Batch, index: int, rule: Rule) -> tuple[Tensor, float]:
     """Relevance of the heads and of the inputs for one prediction of one layer."""
     layer = model.decoder.layers[0]
     own, forward = layer.inner.attention, layer.feed_forward
     first, second, pre = layer.inner_step.norm, layer.feed_forward_step.norm, layer.inner_step.pre
     with PlugIn(), Recording(model) as heads:
-        state = model.states(batch)[0, place]
+        state = model.states(batch)[0, index]
     recorded = heads["decoder.0.self"]
-    weights, o = recorded.weights[0, :, place], recorded.joined[0, place]
+    weights, o = recorded.weights[0, :, index], recorded.joined[0, index]
     x = model.embedding(batch.decoder_input)[0]
     read = first(x) if pre else x
-    sum1 = x[place] + own.out(o)
+    sum1 = x[index] + own.out(o)
     y = sum1 if pre else first(sum1)
     read2 = second(y) if pre else y
     hidden = forward.inner(read2).relu()
@@ -223,11 +228,11 @@ def by_loops(model: Any, batch: Batch, place: int, rule: Rule) -> tuple[Tensor, 
     r_read = rule.linear(forward.inner, read2, r_hidden)
     r = r * y / sum2 + (rule.norm(second, y, r_read) if pre else r_read)
     r = r if pre else rule.norm(first, sum1, r)
-    r_o = rule.linear(own.out, o, r * (sum1 - x[place]) / sum1)
-    arrived = float((r * x[place] / sum1).sum())
+    r_o = rule.linear(own.out, o, r * (sum1 - x[index]) / sum1)
+    arrived = float((r * x[index] / sum1).sum())
     width = len(o)
     weight, bias = own.in_weight[2 * width :], own.in_bias[2 * width :]
-    for s in range(place + 1):
+    for s in range(index + 1):
         value = weight @ read[s] + bias
         r_value = weights[:, s].repeat_interleave(width // HEADS) * value / o * r_o
         r_read = rule(weight, bias, read[s], r_value)
@@ -240,12 +245,12 @@ def by_loops(model: Any, batch: Batch, place: int, rule: Rule) -> tuple[Tensor, 
 def test_it_is_the_rule_neuron_by_neuron(norm: str, biases: str) -> None:
     model = wide("language-model", layers=1, norm=norm)
     batch = Batch.of([[5, 9, 4, EOS]])
-    found = propagate(model, batch, biases, TINY)
-    for place in range(4):
-        heads, arrived = by_loops(model, batch, place, Rule(biases))
-        assert torch.allclose(found.heads["decoder.0.self"][0, place], heads, atol=1e-7)
-        assert float(found.inputs[0, place]) == pytest.approx(arrived, abs=1e-6)
-        assert arrived == pytest.approx(float(found.logit[0, place]), abs=1e-6)
+    propagation = propagate(model, batch, biases, TINY)
+    for index in range(4):
+        heads, arrived = by_loops(model, batch, index, Rule(biases))
+        assert torch.allclose(propagation.heads["decoder.0.self"][0, index], heads, atol=1e-7)
+        assert float(propagation.inputs[0, index]) == pytest.approx(arrived, abs=1e-6)
+        assert arrived == pytest.approx(float(propagation.logit[0, index]), abs=1e-6)
 
 
 def test_without_biases_it_is_input_times_gradient_at_constant_weights() -> None:
@@ -260,33 +265,35 @@ def test_without_biases_it_is_input_times_gradient_at_constant_weights() -> None
     joined = heads["decoder.0.self"].joined
     (gradient,) = torch.autograd.grad(logits[0, 2].max(), joined)
     expected = (joined * gradient)[0, 2].unflatten(-1, (HEADS, -1)).sum(-1)
-    found = propagate(model, batch, stabiliser=TINY).heads["decoder.0.self"][0, 2]
-    assert torch.allclose(found, expected, atol=1e-9)
+    decoder_0_self = propagate(model, batch, stabiliser=TINY).heads["decoder.0.self"][0, 2]
+    assert torch.allclose(decoder_0_self, expected, atol=1e-9)
 
 
 def test_a_prediction_hears_no_later_word_and_no_padding() -> None:
     model, batch = wide(), small_batch()
-    found = propagate(model, batch, stabiliser=TINY)
+    propagation = propagate(model, batch, stabiliser=TINY)
     more = propagate(model, padded(batch, 2, 3), stabiliser=TINY)
-    for name, heads in found.heads.items():
-        assert torch.allclose(more.heads[name][:, :4][found.valid], heads[found.valid], atol=1e-8)
+    for name, heads in propagation.heads.items():
+        assert torch.allclose(
+            more.heads[name][:, :4][propagation.valid], heads[propagation.valid], atol=1e-8
+        )
     longer = Batch(torch.cat([batch.target[:1, :2], torch.tensor([[9, EOS]])], 1), batch.source[:1])
     other = propagate(model, longer, stabiliser=TINY)
-    for name, heads in found.heads.items():
+    for name, heads in propagation.heads.items():
         assert torch.allclose(other.heads[name][0, :3], heads[0, :3], atol=1e-8)
 
 
 def test_shares_of_a_block_add_up_and_means_are_over_predictions() -> None:
     model, batch = wide(), small_batch()
-    each = propagate(model, batch)
-    found = relevance(model, [rows(batch, [0, 1]), rows(batch, [2])])
-    assert found.predictions == int(batch.target_valid.sum())
-    assert found.inputs == pytest.approx(found.logit)
-    for name, heads in each.heads.items():
-        rows_ = heads[each.valid]
+    propagation = propagate(model, batch)
+    relevances = relevance(model, [rows(batch, [0, 1]), rows(batch, [2])])
+    assert relevances.predictions == int(batch.target_valid.sum())
+    assert relevances.inputs == pytest.approx(relevances.logit)
+    for name, heads in propagation.heads.items():
+        rows_ = heads[propagation.valid]
         share = rows_ / rows_.abs().sum(-1, keepdim=True)
-        assert torch.allclose(found.shares[name], share.mean(0), atol=1e-6)
-        assert torch.allclose(found.raw[name], rows_.mean(0), atol=1e-6)
+        assert torch.allclose(relevances.shares[name], share.mean(0), atol=1e-6)
+        assert torch.allclose(relevances.raw[name], rows_.mean(0), atol=1e-6)
     plain = relevance(model, [batch], shares="sum")
     for values in plain.shares.values():
         assert float(values.sum()) == pytest.approx(1)
@@ -296,8 +303,8 @@ def test_an_adaptive_softmax_has_a_logit_too() -> None:
     changes = {"width": 12, **ADAPTIVE, "norm": "pre"}
     model = wide("language-model", **changes)
     batch = Batch.of([[4, 10, 6, 2], [12, 2]])
-    found = propagate(model, batch, stabiliser=TINY)
-    assert conserved(found)
+    propagation = propagate(model, batch, stabiliser=TINY)
+    assert conserved(propagation)
 
 
 def test_it_leaves_no_trace_and_names_what_is_wrong() -> None:

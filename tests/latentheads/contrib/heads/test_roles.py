@@ -45,9 +45,9 @@ def ranks_of(batch: Batch, words: Any) -> Tensor:
     return frequency_ranks(batch.target.flatten(), len(words))
 
 
-def names(found: list[Role], block: str = "encoder.0.self") -> dict[int, list[str]]:
-    assert {role.block for role in found} <= {block}
-    return {n: [r.detail for r in each] for n, each in role_map(found).get(block, {}).items()}
+def names(roles: list[Role], block: str = "encoder.0.self") -> dict[int, list[str]]:
+    assert {role.block for role in roles} <= {block}
+    return {n: [r.detail for r in item] for n, item in role_map(roles).get(block, {}).items()}
 
 
 # Planted and random heads.
@@ -60,9 +60,9 @@ def test_planted_positional_heads_are_found_and_nothing_else() -> None:
     follower = along(arcs, "dobj", True)
     detector = PositionalDetector()
     detector.update(view_of(batch, [at(-1), at_random, at(1), rare, follower, at(0), at(2)]))
-    found = detector.result()
-    assert names(found.roles) == {0: ["-1"], 2: ["+1"], 5: ["+0"], 6: ["+2"]}
-    assert found.share["encoder.0.self"][0] == 1
+    result = detector.result()
+    assert names(result.roles) == {0: ["-1"], 2: ["+1"], 5: ["+0"], 6: ["+2"]}
+    assert result.share["encoder.0.self"][0] == 1
 
 
 @pytest.mark.parametrize(("relation", "down"), CASES)
@@ -71,12 +71,12 @@ def test_a_planted_syntactic_head_is_found_as_what_it_is(relation: str, down: bo
     arcs = [sentence.arcs for sentence in sentences]
     detector = SyntacticDetector(arcs)
     detector.update(view_of(batch, [at_random, along(arcs, relation, down), at(-1), at(1)]))
-    found = detector.result()
+    result = detector.result()
     name = f"{relation} to {'dependent' if down else 'governor'}"
-    (case,) = (case for case in found.cases if case.name == name)
-    assert found.accuracy["encoder.0.self"][found.cases.index(case), 1] == 1
+    (case,) = (case for case in result.cases if case.name == name)
+    assert result.accuracy["encoder.0.self"][result.cases.index(case), 1] == 1
     assert (name == "amod to dependent") == (case.baseline == 1), "no head is better than that"
-    assert names(found.roles) == ({} if case.baseline == 1 else {1: [name]})
+    assert names(result.roles) == ({} if case.baseline == 1 else {1: [name]})
 
 
 def test_planted_rare_word_heads_are_found_and_nothing_else() -> None:
@@ -85,10 +85,10 @@ def test_planted_rare_word_heads_are_found_and_nothing_else() -> None:
     follower = along([sentence.arcs for sentence in sentences], "nsubj", False)
     detector = RareWordDetector(ranks, top=TOP)
     detector.update(view_of(batch, [at_random, at(-1), at_rarest(batch, ranks), follower, at(1)]))
-    found = detector.result()
-    assert names(found.roles) == {2: ["two rarest"]}
-    assert found.rarest["encoder.0.self"][2] == 1
-    assert 0 < int(found.count["encoder.0.self"][2]) < int(batch.source_valid.sum())
+    result = detector.result()
+    assert names(result.roles) == {2: ["two rarest"]}
+    assert result.rarest["encoder.0.self"][2] == 1
+    assert 0 < int(result.count["encoder.0.self"][2]) < int(batch.source_valid.sum())
 
 
 @pytest.mark.parametrize("noise", range(3))
@@ -134,8 +134,8 @@ def test_positions_in_a_decoder_leave_out_its_first_token_and_forced_words() -> 
     batch = Batch.of([[4, 5, 6, 7, EOS]])
     detector = PositionalDetector()
     detector.update(view_of(batch, [at(-1), at(0)], "decoder-self"))
-    found = detector.result()
-    assert found.offset["decoder.0.self"].tolist() == [-1, 0]
+    result = detector.result()
+    assert result.offset["decoder.0.self"].tolist() == [-1, 0]
     assert detector._counted["decoder.0.self"].tolist() == [3, 3]
 
 
@@ -149,9 +149,9 @@ def test_accuracy_and_the_best_offset_by_hand() -> None:
     to_subject = along(arcs, "nsubj", True)
     detector = SyntacticDetector(arcs)
     detector.update(view_of(batch, [to_subject, at(-1), at(2), along(arcs, "advmod", True)]))
-    found = detector.result()
-    table = found.accuracy["encoder.0.self"]
-    cases = {case.name: (case, row) for case, row in zip(found.cases, table)}
+    result = detector.result()
+    table = result.accuracy["encoder.0.self"]
+    cases = {case.name: (case, row) for case, row in zip(result.cases, table)}
     case, row = cases["nsubj to dependent"]
     assert (case.offset, case.count) == (-1, 3)
     assert case.baseline == pytest.approx(2 / 3)
@@ -164,7 +164,7 @@ def test_accuracy_and_the_best_offset_by_hand() -> None:
     case, row = cases["advmod to governor"]
     assert (case.count, case.baseline) == (2, 0.5)
     assert cases["amod to governor"][0].offset == 1
-    assert [role.detail for role in found.roles if role.head == 0] == ["nsubj to dependent"]
+    assert [role.detail for role in result.roles if role.head == 0] == ["nsubj to dependent"]
 
 
 def test_the_margin_is_in_points_or_relative() -> None:
@@ -184,10 +184,10 @@ def test_dependencies_are_read_in_a_language_model_as_far_as_it_reads() -> None:
     aims = [along(arcs, "nsubj", True, shift=1), along(arcs, "dobj", True, shift=1), at_random]
     detector = SyntacticDetector(arcs)
     detector.update(view_of(Batch(batch.target), aims, "decoder-self"))
-    found = detector.result()
+    result = detector.result()
     expected = {0: ["nsubj to dependent"], 1: ["dobj to dependent"]}
-    assert names(found.roles, "decoder.0.self") == expected
-    counts = {case.name: case.count for case in found.cases}
+    assert names(result.roles, "decoder.0.self") == expected
+    counts = {case.name: case.count for case in result.cases}
     assert counts["nsubj to governor"] == counts["amod to governor"] == 0
     assert counts["dobj to dependent"] < counts["dobj to governor"]
 
@@ -202,8 +202,8 @@ def test_weights_of_pieces_are_summed_over_keys_and_averaged_over_queries() -> N
     arcs = [(Arc("nsubj", 1, 0), Arc("dobj", 1, 2))]
     detector = SyntacticDetector(arcs, words=[[0, 1, 1, 2]])
     detector.update(AttentionView.of(heads, batch))
-    found = detector.result()
-    right = {c.name: float(row) for c, row in zip(found.cases, found.accuracy["encoder.0.self"])}
+    result = detector.result()
+    right = {c.name: float(row) for c, row in zip(result.cases, result.accuracy["encoder.0.self"])}
     assert right["nsubj to governor"] == 1  # 0.3 + 0.3 against 0.4
     assert right["dobj to governor"] == 1  # 0.2 + 0.3 against 0.3
     assert right["dobj to dependent"] == 1  # (0.4 + 0.5) / 2 against (0.5 + 0.3) / 2
@@ -219,13 +219,13 @@ def test_rare_words_by_hand() -> None:
 
     detector = RareWordDetector(ranks, top=25)
     detector.update(view_of(batch, [to_rarest, at(0)]))
-    found = detector.result()
+    result = detector.result()
     block = "encoder.0.self"
-    assert found.count[block].tolist() == [4, 4]
-    assert found.rarest[block].tolist() == [0.5, 0.25]
-    assert found.two[block].tolist() == [1.0, 0.5]
-    assert found.chance[block].tolist() == [0.5, 0.5]
-    assert [role.head for role in found.roles] == [0]
+    assert result.count[block].tolist() == [4, 4]
+    assert result.rarest[block].tolist() == [0.5, 0.25]
+    assert result.two[block].tolist() == [1.0, 0.5]
+    assert result.chance[block].tolist() == [0.5, 0.5]
+    assert [role.head for role in result.roles] == [0]
 
 
 def test_a_corpus_of_frequent_words_has_no_rare_one() -> None:
@@ -247,8 +247,8 @@ def test_ranks_go_by_frequency_and_words_that_are_none_come_last() -> None:
 
 def test_the_arcs_of_the_grammar_are_parsed_back() -> None:
     sentences, _, _ = grammar(30)
-    found = grammar_arcs(" ".join(sentence.source) for sentence in sentences)
-    assert found == [sentence.arcs for sentence in sentences]
+    arcs = grammar_arcs(" ".join(sentence.source) for sentence in sentences)
+    assert arcs == [sentence.arcs for sentence in sentences]
     with pytest.raises(ValueError, match="source must be a sentence of the grammar"):
         grammar_arcs(["the the"])
 

@@ -31,24 +31,24 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 def test_mean_and_deviation_are_those_of_the_draws(kind: str) -> None:
     model = build(kind).eval()
     guide, batch = Cascaded(model).double(), small_batch()
-    found = sample_weights(model, guide, batch, draws=5, seed=3)
-    for name, drawn in found.items():
-        each = [heads[name].weights for _, heads in record_heads(model, [batch] * 5, guide, 3)]
-        deviation, mean = torch.std_mean(torch.stack(each), 0)
-        ends = torch.quantile(torch.stack(each), torch.tensor(BAND, dtype=mean.dtype), 0)
+    sampled_weights = sample_weights(model, guide, batch, draws=5, seed=3)
+    for name, drawn in sampled_weights.items():
+        weights = [heads[name].weights for _, heads in record_heads(model, [batch] * 5, guide, 3)]
+        deviation, mean = torch.std_mean(torch.stack(weights), 0)
+        ends = torch.quantile(torch.stack(weights), torch.tensor(BAND, dtype=mean.dtype), 0)
         torch.testing.assert_close(torch.stack([drawn.low, drawn.high]), ends)
         torch.testing.assert_close(drawn.mean, mean)
         torch.testing.assert_close(drawn.deviation, deviation)
-    assert min(float(drawn.deviation.max()) for drawn in found.values()) > 0.01
+    assert min(float(drawn.deviation.max()) for drawn in sampled_weights.values()) > 0.01
 
 
 @every_kind
 def test_heads_without_noise_do_not_vary(kind: str) -> None:
     model, batch = build(kind, "delta").eval(), small_batch()
-    found = sample_weights(model, Tied(model), batch, draws=3)
+    sampled_weights = sample_weights(model, Tied(model), batch, draws=3)
     with Recording(model) as heads:
         model.states(batch)
-    for name, drawn in found.items():
+    for name, drawn in sampled_weights.items():
         torch.testing.assert_close(drawn.mean, heads[name].weights)
         assert float(drawn.deviation.max()) < 1e-7
 
@@ -61,8 +61,8 @@ def test_one_draw_has_no_deviation() -> None:
 
 def test_a_gate_is_open_or_closed_whatever_the_seed() -> None:
     gates = Gating(HEADS, ATTENTION_TYPES)
-    law, types = make_prior("independent"), (SOURCE_TYPES, TARGET_TYPES)
-    model = Translation(*types, sizes(), latents=[Logits(law), gates]).eval()
+    logit_prior, types = make_prior("independent"), (SOURCE_TYPES, TARGET_TYPES)
+    model = Translation(*types, sizes(), latents=[Logits(logit_prior), gates]).eval()
     guide = Tied(model)
     with torch.no_grad():
         for family in guide.selections.values():
@@ -83,7 +83,7 @@ def test_draws_of_the_prior_are_those_of_a_guide_that_is_the_prior(kind: str) ->
     prior = list(record_prior_heads(model, Tied(model), batch, 3, 5))
     for block in prior[0].attention_blocks:
         mine, same, apart = (
-            torch.stack([each[block.name].weights for each in drawn])
+            torch.stack([item[block.name].weights for item in drawn])
             for drawn in (prior, tied, other)
         )
         assert torch.equal(mine, same)

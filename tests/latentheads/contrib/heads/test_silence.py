@@ -47,7 +47,10 @@ ARCS = [
     [Arc("nsubj", 1, 0), Arc("dobj", 1, 3), Arc("amod", 3, 2)],
     [Arc("nsubj", 2, 0), Arc("dobj", 2, 3)],
 ]
-CLOSED = [*((law, "delta") for law in (*STRATEGIES, "gates")), ("bernoulli", "cascaded")]
+CLOSED = [
+    *((distribution, "delta") for distribution in (*STRATEGIES, "gates")),
+    ("bernoulli", "cascaded"),
+]
 CLOSED += [("gates", "cascaded")]
 """Ways to choose or to close heads, and priors."""
 
@@ -55,28 +58,28 @@ CLOSED += [("gates", "cascaded")]
 def made(closed: str, prior: str) -> tuple[Any, Any]:
     """A model, and a guide some of whose heads are silent."""
     torch.manual_seed(4)
-    law = make_prior(prior)
+    logit_prior = make_prior(prior)
     if closed == "gates":
         chosen: Selector = Gating(HEADS, ATTENTION_TYPES)
     else:
         chosen = make_selector(closed, HEADS, 2 * HEADS, ATTENTION_TYPES, 2, 2)  # type: ignore[arg-type]
     network = sizes(layers=1)
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=[Logits(law), chosen])
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=[Logits(logit_prior), chosen])
     model = jiggle(model, 0.4).double().eval()
     guide = Tied(model).double()
     with torch.no_grad():
-        for place, family in enumerate(guide.posteriors.values()):
+        for index, family in enumerate(guide.posteriors.values()):
             signs = torch.ones(family.weight.shape)
-            signs[:, place % 2 :: 2] = -4
+            signs[:, index % 2 :: 2] = -4
             signs[1:] = signs[1:].flip(-1) if closed == "bernoulli" else signs[1:].roll(1, -1)
             family.weight.copy_(signs / model.selector.gain)
     return model, guide
 
 
 def batch_of(order: Sequence[int], one_task: bool = False) -> Batch:
-    found = Batch.of([SENTENCES[n] for n in order], [READ[n] for n in order], order)
+    batch = Batch.of([SENTENCES[n] for n in order], [READ[n] for n in order], order)
     tasks = torch.tensor([TASKS[n] for n in order])
-    return replace(found, source_task=tasks, target_task=tasks, one_task=one_task)
+    return replace(batch, source_task=tasks, target_task=tasks, one_task=one_task)
 
 
 def wider(batch: Batch) -> Batch:
@@ -96,12 +99,12 @@ def measures(model: Any, guide: Any, parts: Sequence[Batch]) -> Iterator[tuple[s
     """Everything that is measured of heads, by its name."""
     ranks = torch.arange(SOURCE_TYPES).flip(0)
     with WithSelection(guide):
-        found = measure(model, parts)
+        computed_measures = measure(model, parts)
         distance = divergence(model, parts)
         kinds: dict[str, Any] = {
-            "entropy": found.entropy,
-            "confidence": found.confidence,
-            "cosine": found.cosine,
+            "entropy": computed_measures.entropy,
+            "confidence": computed_measures.confidence,
+            "cosine": computed_measures.cosine,
             "divergence": distance.summed,
             "divergence a query": distance.normalised,
             "importance": gradient_importance(model, parts, normalise=False),
@@ -130,25 +133,25 @@ def measures(model: Any, guide: Any, parts: Sequence[Batch]) -> Iterator[tuple[s
 
 def agreements(model: Any, guide: Any, parts: Sequence[Batch]) -> dict[str, Tensor]:
     """The agreement of the heads of every block in every sentence of the corpus, in its order."""
-    found: dict[str, Tensor] = {}
+    actual: dict[str, Tensor] = {}
     for batch in parts:
         term = Disagreement(KINDS, diagonal=False)
         with WithSelection(guide), PlugIn(), term.record_agreement(model) as heard:
             model.states(batch)
         for block, value in heard.items():
-            here = found.setdefault(block, torch.zeros(len(SENTENCES)))
+            here = actual.setdefault(block, torch.zeros(len(SENTENCES)))
             here[batch.sentences] = value.detach()
-    return found
+    return actual
 
 
 @pytest.mark.parametrize(("closed", "prior"), CLOSED)
 def test_every_measure_is_the_same_whatever_the_batches(closed: str, prior: str) -> None:
     model, guide = made(closed, prior)
-    found, other = (dict(measures(model, guide, parts)) for parts in ([batch_of(EVERY)], apart()))
-    assert found.keys() == other.keys()
-    for name, value in found.items():
+    values, other = (dict(measures(model, guide, parts)) for parts in ([batch_of(EVERY)], apart()))
+    assert values.keys() == other.keys()
+    for name, value in values.items():
         assert torch.allclose(other[name], value, atol=1e-7, equal_nan=True), name
-    never = any(v.isnan().any() for name, v in found.items() if name.startswith("entropy"))
+    never = any(v.isnan().any() for name, v in values.items() if name.startswith("entropy"))
     assert never == (closed == "gates")
     agreed, other = (agreements(model, guide, parts) for parts in ([batch_of(EVERY)], apart()))
     for block, value in agreed.items():
@@ -169,10 +172,10 @@ def test_a_closed_gate_reads_as_a_head_that_is_not_there(prior: str) -> None:
     assert sum(map(len, all_heads(small[0]).values())) < 3 * HEADS
     parts = [batch_of(EVERY)]
     networks = ((model, guide), settled, small)
-    gated, shut, cut = (dict(measures(*each, parts)) for each in networks)
+    gated, shut, cut = (dict(measures(*network, parts)) for network in networks)
     for name, value in cut.items():
         places = kept[name.split(" of ")[1].removesuffix(".logits")]
-        others = [place for place in range(HEADS) if place not in places]
+        others = [index for index in range(HEADS) if index not in places]
         pairs = "cosine" in name or "divergence" in name
         for whole in (gated[name], shut[name]):
             spoken = whole[places][:, places] if pairs else whole[..., places]
@@ -201,10 +204,10 @@ def test_a_recording_tells_who_speaks_and_labels_nobody_else() -> None:
         with WithSelection(guide), PlugIn(), Recording(model) as heads:
             model.states(batch)
         for block in heads.blocks:
-            found = heads[block.name]
-            law = guide.selections[block.key]()
-            assert found.active.equal((law.mode[1] > 0).expand(2, -1))
-            assert found.weights.isnan().any(-1).any(-1).equal(~found.active)
+            head = heads[block.name]
+            distribution = guide.selections[block.key]()
+            assert head.active.equal((distribution.mode[1] > 0).expand(2, -1))
+            assert head.weights.isnan().any(-1).any(-1).equal(~head.active)
         arrays.append(to_datatree(heads)["encoder-self"]["logits"].values)
     assert torch.allclose(*map(torch.tensor, arrays), equal_nan=True)
 
@@ -215,10 +218,10 @@ def test_a_guide_draws_who_speaks_once_for_all_sentences(closed: str) -> None:
     with torch.no_grad():
         for family in guide.selections.values():
             family.weight.zero_()
-    found, other = (dict(drawn(model, guide, parts)) for parts in ([batch_of(EVERY)], apart()))
-    for name, value in found.items():
+    values, other = (dict(drawn(model, guide, parts)) for parts in ([batch_of(EVERY)], apart()))
+    for name, value in values.items():
         assert torch.allclose(other[name], value, atol=1e-9, equal_nan=True), name
-    assert any(value.isnan().any() for value in found.values())
+    assert any(value.isnan().any() for value in values.values())
 
 
 def drawn(model: Any, guide: Any, parts: Sequence[Batch]) -> Iterator[tuple[str, Tensor]]:

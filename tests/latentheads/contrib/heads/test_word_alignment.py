@@ -83,12 +83,14 @@ def test_one_text_is_no_list_of_texts(words: Run) -> None:
 
 def test_every_word_of_a_translation_is_linked_to_one_of_its_line(words: Run) -> None:
     lines, translations = english(3), LINES[:3]
-    found = align(words, ["", *lines, "  "], ["la", *translations, ""])
-    assert [found[0], found[-1]] == [[], []]
-    for line, translation, links in zip(lines, translations, found[1:-1], strict=True):
+    computed_links = align(words, ["", *lines, "  "], ["la", *translations, ""])
+    assert [computed_links[0], computed_links[-1]] == [[], []]
+    for line, translation, links in zip(lines, translations, computed_links[1:-1], strict=True):
         assert sorted(target for _, target in links) == list(range(len(translation.split())))
         assert {source for source, _ in links} <= set(range(len(line.split())))
-    assert found[2] == align(words, [lines[1]], [translations[1]])[0]  # whatever stands around
+    assert (
+        computed_links[2] == align(words, [lines[1]], [translations[1]])[0]
+    )  # whatever stands around
 
 
 def pointing(*places: int) -> Any:
@@ -96,8 +98,8 @@ def pointing(*places: int) -> Any:
 
     def at(model: Any, guide: Any, batch: Any) -> AlignmentDistributions:
         weights = torch.zeros(1, len(places), batch.target.shape[1], batch.source.shape[1])
-        for head, place in enumerate(places):
-            weights[:, head, :, place] = 1
+        for head, index in enumerate(places):
+            weights[:, head, :, index] = 1
         return AlignmentDistributions(("a", "b")[: len(places)], weights, weights, weights)
 
     return mock.patch.object(word_alignment, "alignment_distributions", at)
@@ -112,7 +114,7 @@ def test_subwords_are_joined_to_words() -> None:
     with pointing(-2, places.index(0)):
         (links,) = align(run_of(SHAPES["two heads"], raw, raw), [line], [translation])
     size = len(translation.split())
-    assert links == sorted((place, word) for word in range(size) for place in (0, 2))
+    assert links == sorted((index, word) for word in range(size) for index in (0, 2))
 
 
 def test_words_are_linked_without_their_punctuation() -> None:
@@ -146,9 +148,9 @@ def test_links_are_those_of_the_posterior(words: Run) -> None:
     for line, translation in zip(lines, LINES, strict=True):
         pair = Batch.of([words.target.encode(translation)], [words.source.encode(line)])
         laws = alignment_distributions(words.model, words.guide, pair)
-        (found,) = align(words, [line], [translation])
-        assert found == sorted(likeliest_links(laws.posterior, pair)[0][0])
-        before += found == sorted(likeliest_links(laws.prior, pair)[0][0])
+        (link,) = align(words, [line], [translation])
+        assert link == sorted(likeliest_links(laws.posterior, pair)[0][0])
+        before += link == sorted(likeliest_links(laws.prior, pair)[0][0])
     assert before < len(lines)
 
 
@@ -244,10 +246,10 @@ def test_a_line_that_is_too_long_is_lost() -> None:
     run = run_of(SHAPES["one head"], CORPUS.source, CORPUS.target, Pairs("here", max_line=4))
     lines, lost = ["the cat", "the cat sees the dog", "the dog"], list[int]()
     two = ["la la"] * 3
-    found = word_alignment.align_lines(
-        run.trained_model, lines, two, None, lambda place, _: lost.append(place)
+    actual = word_alignment.align_lines(
+        run.trained_model, lines, two, None, lambda index, _: lost.append(index)
     )
-    assert [bool(links) for links in found] == [True, False, True]
+    assert [bool(links) for links in actual] == [True, False, True]
     assert lost == [1]
     with pytest.raises(UnfinishedError, match="line 2: 6 tokens, more than max_line 4"):
         align(run, lines, two)

@@ -137,12 +137,12 @@ def source_of(made: Any) -> dict[str, Tensor]:
 
 def inputs_of(made: Any) -> dict[str, Tensor]:
     """Three sentences; what the decoder of two sides reads is known."""
-    found = source_of(made)
+    source = source_of(made)
     if made.config.is_encoder_decoder:
         shift = getattr(made, "prepare_decoder_input_ids_from_labels", None)
         shifted = torch.tensor([[1, 3, 5], [1, 4, 2], [1, 6, 7]])
-        found["decoder_input_ids"] = shifted if shift is None else shift(labels=TARGETS)
-    return found
+        source["decoder_input_ids"] = shifted if shift is None else shift(labels=TARGETS)
+    return source
 
 
 def labels_of(name: str) -> Tensor | None:
@@ -154,9 +154,9 @@ def labels_of(name: str) -> Tensor | None:
     return TARGETS if name in ("bart", "marian", "t5", "whisper") else None
 
 
-def refuse(call: Any, *said: str) -> None:
+def refuse(call: Any, *messages: str) -> None:
     """A call is refused in one line that has some words."""
     with pytest.raises(ValueError) as refused:
         call()
     assert "\n" not in str(refused.value)
-    assert all(words in str(refused.value) for words in said)
+    assert all(words in str(refused.value) for words in messages)

@@ -46,29 +46,31 @@ def build(name: str, form: str = "one", size: float = 0.0, **options: Any) -> tu
     made = network(name)
     if hasattr(made, "final_logits_bias"):
         made.final_logits_bias = torch.linspace(-1, 1, TYPES)[None]
-    known = lh.latents.AlignmentOptions(width=2, **OPTIONS[form], **options)
-    model = lh.latent(made, latents=[known]).eval()
+    alignment_options = lh.latents.AlignmentOptions(width=2, **OPTIONS[form], **options)
+    model = lh.latent(made, latents=[alignment_options]).eval()
     jiggle(model.alignments, size)
     return model, model.batch(inputs_of(made), labels_of(name))
 
 
 def evidence(model: Any, batch: Any) -> Tensor:
     """Log-probability of every sentence, all alignments summed."""
-    law = model.token_distribution(batch)
-    summed = getattr(law, "exact_inference", None)
-    return law.log_prob(batch.scored) if summed is None else summed(batch.scored).log_evidence
+    tokens = model.token_distribution(batch)
+    summed = getattr(tokens, "exact_inference", None)
+    return tokens.log_prob(batch.scored) if summed is None else summed(batch.scored).log_evidence
 
 
 @pytest.mark.parametrize("name", WRITERS)
 @torch.no_grad()
 def test_at_the_start_the_likelihood_is_that_of_the_network(name: str) -> None:
     model, batch = build(name, FORMS[name])
-    found = evidence(model, batch)
+    computed_evidence = evidence(model, batch)
     made = lh.contrib.hf.plain(model)
     logits = made(**batch.inputs).logits
     logits = logits if made.config.is_encoder_decoder else logits[:, :-1]
     words = logits.log_softmax(-1).gather(-1, batch.scored[..., None])[..., 0]
-    torch.testing.assert_close(found, (words * batch.scored_mask).sum(-1), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        computed_evidence, (words * batch.scored_mask).sum(-1), rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("form", OPTIONS)
@@ -92,7 +94,7 @@ def test_the_sum_is_over_every_place_that_a_head_may_point_at(name: str) -> None
     model, batch = build(name, size=0.5)
     made, block = model.network, model.alignments.blocks[0]
     with model._aligned_decoder.recording():
-        said = model.run(batch)
+        statement = model.run(batch)
         states = model._aligned_decoder._states
     bias = getattr(made, "final_logits_bias", torch.zeros(TYPES))
     table = torch.cat([made.lm_head.weight, bias.view(-1, 1)], 1)
@@ -101,7 +103,7 @@ def test_the_sum_is_over_every_place_that_a_head_may_point_at(name: str) -> None
         memory = torch.cat([model.alignments.null.expand(3, 1, -1), states[:, :-1]], 1)
         readable = torch.ones(4, 4, dtype=torch.bool).tril().expand(3, 4, 4)
     else:
-        memory, states = said.encoder_last_hidden_state, states
+        memory, states = statement.encoder_last_hidden_state, states
         memory, states = (torch.nn.functional.pad(x, (0, 1), value=1.0) for x in (memory, states))
         readable = REAL.bool()[:, None].expand(3, 3, 5)
     normed = block.norm(memory)
@@ -110,8 +112,8 @@ def test_the_sum_is_over_every_place_that_a_head_may_point_at(name: str) -> None
     moved = states[:, :, None] + block.lexicon(normed)[:, None]
     if name == "gpt2":
         moved[:, :, 0] = states
-    law = (moved @ table.T).softmax(-1)
-    words = (prior[..., None] * law).sum(2).gather(-1, batch.scored[..., None])[..., 0]
+    probabilities = (moved @ table.T).softmax(-1)
+    words = (prior[..., None] * probabilities).sum(2).gather(-1, batch.scored[..., None])[..., 0]
     want = (words.log() * batch.scored_mask).sum(-1)
     torch.testing.assert_close(evidence(model, batch), want)
 
@@ -146,8 +148,8 @@ def test_a_text_is_written_by_the_sum(name: str, beams: int) -> None:
             model.network.generate(**side, **options)
     if beams == 1:
         given = written[:, :-1]
-        told = {"input_ids": given} if past else {**side, "decoder_input_ids": given}
-        assert model.network(**told).logits[0, -1].argmax() == written[0, -1]
+        messages = {"input_ids": given} if past else {**side, "decoder_input_ids": given}
+        assert model.network(**messages).logits[0, -1].argmax() == written[0, -1]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bart"])
@@ -259,8 +261,8 @@ def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
     chained, _ = build("gpt2", "chain")
     left = {"input_ids": IDS, "attention_mask": REAL.flip(-1)}
     unknown = chained.batch({"input_ids": IDS}, IDS + 3)
-    said = "labels must lie between 0 and 12"
-    refuse(lambda: chained.token_distribution(unknown), said, "got 14")
+    message = "labels must lie between 0 and 12"
+    refuse(lambda: chained.token_distribution(unknown), message, "got 14")
     refuse(lambda: chained.batch(left), "pad on the right")
     refuse(lambda: chained.network(**left), "pad on the right")
     embeds = chained.network.transformer.wte(IDS)
@@ -281,8 +283,8 @@ def test_logits_below_are_told_a_text_too(name: str, condition_on: str) -> None:
     made = network(name)
     if hasattr(made, "final_logits_bias"):
         made.final_logits_bias = torch.linspace(-1, 1, TYPES)[None]
-    known = lh.latents.AlignmentOptions(width=2, **OPTIONS["one"])
-    model = lh.latent(made, "independent", latents=[known]).eval()
+    alignment_options = lh.latents.AlignmentOptions(width=2, **OPTIONS["one"])
+    model = lh.latent(made, "independent", latents=[alignment_options]).eval()
     batch = model.batch(inputs_of(made), labels_of(name))
     guide = jiggle(Cascaded(model, condition_on=condition_on), 0.1).eval()
     assert guide.is_target_conditioned

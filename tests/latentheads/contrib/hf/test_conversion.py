@@ -41,8 +41,8 @@ def test_both_forms_say_the_same_there_and_back(share: str, tmp_path: Path) -> N
 
 
 def test_what_is_no_plain_transformer_is_refused_in_a_line() -> None:
-    def refuse(model: Any, said: str) -> None:
-        with pytest.raises(ValueError, match=said):
+    def refuse(model: Any, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
             to_gpt2(model)
 
     with pytest.raises(ValueError, match=r"^model must be a LanguageModel, got Linear$"):

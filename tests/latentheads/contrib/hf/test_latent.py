@@ -57,9 +57,9 @@ def made_latent(name: str, prior: Any = "independent", **options: Any) -> tuple[
     return model, model.batch(inputs_of(model.network), labels_of(name))
 
 
-def counted(said: Any, real: Tensor = REAL) -> Tensor:
+def counted(message: Any, real: Tensor = REAL) -> Tensor:
     """The logits at real positions; padding is nobody's."""
-    logits = said.logits
+    logits = message.logits
     same = logits.ndim == 3 and logits.shape[:2] == real.shape
     return logits[real.bool()] if same else logits
 
@@ -73,8 +73,8 @@ def test_without_noise_a_latent_network_says_what_it_said_before(name: str) -> N
     model = lh.latent(made, "delta")
     assert made.config._attn_implementation != kind
     through_model = model.run(model.batch(inputs, labels_of(name)))
-    for said in (through_model, made(**inputs)):
-        torch.testing.assert_close(counted(said), before, rtol=0, atol=1e-12)
+    for message in (through_model, made(**inputs)):
+        torch.testing.assert_close(counted(message), before, rtol=0, atol=1e-12)
     assert lh.contrib.hf.plain(model) is made
     assert made.config._attn_implementation == kind
     assert torch.equal(counted(made(**inputs)), before)
@@ -156,7 +156,7 @@ def test_every_guide_has_a_bound_below_many_draws(form: str) -> None:
 def test_a_bound_costs_the_passes_that_its_guide_says(guide: type[Guide], passes: int) -> None:
     model, batch = made_latent("gpt2")
     calls: list[Any] = []
-    model.network.register_forward_hook(lambda *said: calls.append(said))
+    model.network.register_forward_hook(lambda *message: calls.append(message))
     lh.terms(model, guide(model), batch)
     assert len(calls) == passes
 
@@ -185,13 +185,13 @@ def test_padding_changes_no_bound(name: str, tape: NoiseTape) -> None:
 def test_a_text_padded_on_the_left_is_the_same_text(name: str) -> None:
     model = lh.latent(network(name), "delta")
     left = {"input_ids": IDS[1:2, :2], "attention_mask": REAL[1:2, :2]}
-    found = model.token_distribution(model.batch(left)), model.batch(left)
+    actual = model.token_distribution(model.batch(left)), model.batch(left)
     turned = {"input_ids": IDS[:2].flip(-1), "attention_mask": REAL[:2].flip(-1)}
     turned["input_ids"][1, -2:] = IDS[1, :2]
     padded = model.batch(turned)
     torch.testing.assert_close(
         model.token_distribution(padded).log_prob(padded.scored)[1:],
-        found[0].log_prob(found[1].scored),
+        actual[0].log_prob(actual[1].scored),
     )
 
 
@@ -200,14 +200,14 @@ def test_a_text_padded_on_the_left_is_the_same_text(name: str) -> None:
 def test_labels_of_a_text_padded_on_the_left_are_those_of_the_same_text(name: str) -> None:
     """Those that a collator gives: the tokens, and none at padding."""
     model = lh.latent(network(name), "delta")
-    found = []
+    tokens = []
     for ids, real in ((IDS, REAL), (IDS.flip(-1), REAL.flip(-1))):
         inputs = {"input_ids": ids, "attention_mask": real}
         own = model.batch(inputs)
         collated = model.batch(inputs, ids.masked_fill(real == 0, -100))
         assert torch.equal(own.scored, collated.scored)
-        found.append(lh.evaluate(model, Tied(model), [collated]).tokens)
-    assert found[0] == found[1]
+        tokens.append(lh.evaluate(model, Tied(model), [collated]).tokens)
+    assert tokens[0] == tokens[1]
 
 
 def test_the_likelihood_is_the_loss_of_the_network() -> None:
@@ -218,17 +218,17 @@ def test_the_likelihood_is_the_loss_of_the_network() -> None:
         if labels is None:
             labels = IDS.masked_fill(REAL == 0, -100)
         loss = model.network(**inputs, labels=labels).loss
-        law = model.token_distribution(batch)
-        mean = -law.log_prob(batch.scored).sum() / law.valid.sum()
+        tokens = model.token_distribution(batch)
+        mean = -tokens.log_prob(batch.scored).sum() / tokens.valid.sum()
         torch.testing.assert_close(mean, loss.double())
 
 
 def test_labels_may_stand_among_the_inputs_as_a_collator_puts_them() -> None:
     model, batch = made_latent("bart")
     inputs = {"input_ids": IDS, "attention_mask": REAL, "labels": TARGETS}
-    found = model.batch(inputs)
-    assert torch.equal(found.target, batch.target)
-    assert found.inputs.keys() == batch.inputs.keys()
+    one_batch = model.batch(inputs)
+    assert torch.equal(one_batch.target, batch.target)
+    assert one_batch.inputs.keys() == batch.inputs.keys()
     assert "labels" in inputs
 
 
@@ -298,7 +298,7 @@ def test_states_are_there_for_an_amortised_guide() -> None:
 
         def posterior(self, block: lh.models.Block, context: Any) -> Any:
             read = context.query, context.key, context.batch.decoder_input
-            seen[block.name] = tuple(each.shape for each in read)
+            seen[block.name] = tuple(tensor.shape for tensor in read)
             return super().posterior(block, context)
 
     model, batch = made_latent("marian")
@@ -367,24 +367,24 @@ def test_padding_changes_no_importance_of_a_query(name: str) -> None:
     for row, length in enumerate(REAL.sum(1)):
         own = None if labels is None else labels[row : row + 1][labels[row : row + 1] > 0][None]
         alone.append(model.batch({"input_ids": IDS[row : row + 1, :length]}, own))
-    for block, found in gradient_importance(model, alone, **options).items():
-        torch.testing.assert_close(found, whole[block])
+    for block, importance in gradient_importance(model, alone, **options).items():
+        torch.testing.assert_close(importance, whole[block])
 
 
 def test_what_is_no_word_is_what_the_network_says() -> None:
     model = lh.latent(gpt2(eos_token_id=[1, 9]).eval(), "delta")
     batch = model.batch({"input_ids": IDS, "attention_mask": REAL})
     assert batch.boundary_ids == (0, 1, 9)
-    found = attention_tokens(batch, "decoder-self").counted_keys()
-    assert found.equal(batch.target_valid & (IDS != 9))
+    counted_keys = attention_tokens(batch, "decoder-self").counted_keys()
+    assert counted_keys.equal(batch.target_valid & (IDS != 9))
     two, both = made_latent("bart")
-    found = attention_tokens(both, "decoder-cross").counted_queries()
-    assert found.equal(both.target_valid & (both.decoder_input != 1))
-    found = attention_tokens(made_latent("bert")[1], "encoder-self").counted_queries()
-    assert found.equal(REAL.bool())
+    counted_keys = attention_tokens(both, "decoder-cross").counted_queries()
+    assert counted_keys.equal(both.target_valid & (both.decoder_input != 1))
+    counted_keys = attention_tokens(made_latent("bert")[1], "encoder-self").counted_queries()
+    assert counted_keys.equal(REAL.bool())
     links = likeliest_links(torch.rand(3, 1, *both.target.shape[1:], both.source.shape[1]), both)
     real = (both.source_valid & (both.source != 1)).nonzero().tolist()
-    keys = {(place, key) for place, (row,) in enumerate(links) for key, _ in row}
+    keys = {(index, key) for index, (row,) in enumerate(links) for key, _ in row}
     assert keys
     assert keys <= set(map(tuple, real))
     refuse(lambda: relevance(two, [both]), "relevance of pre-trained networks")
@@ -400,8 +400,8 @@ def test_a_copy_is_latent_by_itself() -> None:
 
 def test_attention_weights_are_given_on_request() -> None:
     model, batch = made_latent("gpt2", "delta")
-    said = model.network(**batch.inputs, output_attentions=True)
-    assert [weights.shape for weights in said.attentions] == [(3, 3, 5, 5)] * 2
+    given_network = model.network(**batch.inputs, output_attentions=True)
+    assert [weights.shape for weights in given_network.attentions] == [(3, 3, 5, 5)] * 2
 
 
 def test_an_image_has_one_label() -> None:
@@ -409,8 +409,10 @@ def test_an_image_has_one_label() -> None:
     model = lh.latent(seen, "delta")
     batch = model.batch({"pixel_values": torch.randn(2, 1, 4, 4)}, labels=torch.tensor([0, 4]))
     refuse(lambda: measure(model, [batch]), "measures of attention are of tokens")
-    said = seen(**batch.inputs).logits.log_softmax(-1)[[0, 1], [0, 4]]
-    assert torch.allclose(lh.terms(model, Tied(model), batch).log_likelihood, said.double())
+    log_probabilities = seen(**batch.inputs).logits.log_softmax(-1)[[0, 1], [0, 4]]
+    assert torch.allclose(
+        lh.terms(model, Tied(model), batch).log_likelihood, log_probabilities.double()
+    )
 
 
 @torch.no_grad()
@@ -516,13 +518,13 @@ def test_a_network_without_a_likelihood_says_so_where_it_needs_one() -> None:
     masked = lh.latent(bert())
     refuse(lambda: masked.batch({"input_ids": IDS}), "labels must be given")
     one = lh.latent(bert("BertForSequenceClassification", num_labels=1).eval())
-    told = one.batch({"input_ids": IDS}, torch.tensor([0, 0, 0]))
-    refuse(lambda: lh.terms(one, Tied(one), told), "two labels")
+    one_batch = one.batch({"input_ids": IDS}, torch.tensor([0, 0, 0]))
+    refuse(lambda: lh.terms(one, Tied(one), one_batch), "two labels")
     refuse(lambda: one.batch({"input_ids": IDS}, torch.zeros(3)), "whole number")
 
 
 @pytest.mark.parametrize(
-    ("name", "labels", "said"),
+    ("name", "labels", "message"),
     [
         ("gpt2", IDS[:, :1], "(3, 0), and scores for (3, 4)"),
         ("gpt2", IDS[:, :2], "(3, 1), and scores for (3, 4)"),
@@ -535,13 +537,13 @@ def test_a_network_without_a_likelihood_says_so_where_it_needs_one() -> None:
         ("classifier", torch.tensor([2, 0, 3]), "between 0 and 2"),
     ],
 )
-def test_labels_that_are_not_scored_are_refused(name: str, labels: Tensor, said: str) -> None:
+def test_labels_that_are_not_scored_are_refused(name: str, labels: Tensor, message: str) -> None:
     model = lh.latent(network(name), "delta")
-    refuse(lambda: model.token_distribution(model.batch(inputs_of(model.network), labels)), said)
+    refuse(lambda: model.token_distribution(model.batch(inputs_of(model.network), labels)), message)
 
 
 def test_labels_that_a_function_does_not_score_are_refused() -> None:
-    model = lh.latent(network("bert"), likelihood=lambda said, _: said.logits)
+    model = lh.latent(network("bert"), likelihood=lambda message, _: message.logits)
     batch = model.batch({"input_ids": IDS}, IDS[:, 0])
     refuse(lambda: model.token_distribution(batch), "(3, 1)", "(3, 5)")
 
@@ -572,7 +574,7 @@ def test_a_network_whose_parts_have_blocks_of_one_name_is_refused_in_a_line() ->
 
 
 @pytest.mark.parametrize(
-    ("ids", "said"),
+    ("ids", "message"),
     [
         (torch.zeros(2, 0).long(), "input_ids has no token: a batch has at least one sentence"),
         (torch.zeros(0, 3).long(), "input_ids has no token: a batch has at least one sentence"),
@@ -581,7 +583,7 @@ def test_a_network_whose_parts_have_blocks_of_one_name_is_refused_in_a_line() ->
         (torch.tensor([[5, -1]]), "input_ids has the id -1, and the network's vocabulary has the"),
     ],
 )
-def test_tokens_that_the_network_cannot_read_are_named(ids: Tensor, said: str) -> None:
+def test_tokens_that_the_network_cannot_read_are_named(ids: Tensor, message: str) -> None:
     model = lh.latent(gpt2(), make_prior("independent"))
-    with pytest.raises(ValueError, match=f"^{said}"):
+    with pytest.raises(ValueError, match=f"^{message}"):
         model.batch({"input_ids": ids})

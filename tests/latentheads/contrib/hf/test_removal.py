@@ -52,8 +52,11 @@ def test_a_smaller_network_says_the_same_and_is_kept_in_a_folder(name: str, tmp_
     model = lh.latent(network(name), "delta")
     batch = model.batch(inputs_of(model.network), labels_of(name))
     silence(model, KEPT[name])
-    law, size = model.token_distribution(batch), sum(p.numel() for p in model.network.parameters())
-    want, whole = law.log_prob(batch.scored), all_heads(model)
+    tokens, size = (
+        model.token_distribution(batch),
+        sum(p.numel() for p in model.network.parameters()),
+    )
+    want, whole = tokens.log_prob(batch.scored), all_heads(model)
     remove_heads(model, KEPT[name])
     assert sum(p.numel() for p in model.network.parameters()) < size
     counts = {n: len(h) for n, h in all_heads(model).items()}
@@ -77,9 +80,11 @@ def test_heads_removed_twice_are_known_by_the_places_they_began_with(tmp_path: P
     assert model.network.config.kept_heads == {"encoder.0.self": [2]}
     model.network.save_pretrained(tmp_path)  # while it is latent
     opened = from_pretrained(tmp_path).double().eval()
-    told = {"input_ids": IDS, "attention_mask": REAL}
+    messages = {"input_ids": IDS, "attention_mask": REAL}
     with torch.no_grad():
-        torch.testing.assert_close(opened(**told).logits, lh.contrib.hf.plain(model)(**told).logits)
+        torch.testing.assert_close(
+            opened(**messages).logits, lh.contrib.hf.plain(model)(**messages).logits
+        )
 
 
 @pytest.mark.parametrize(
@@ -160,11 +165,11 @@ def test_gates_are_pressed_and_folded_into_the_network() -> None:
 
 
 def test_a_removal_that_would_change_the_network_is_refused_and_changes_nothing() -> None:
-    def refuse(model: Any, kept: dict[str, list[int]], *said: str, guide: Any = None) -> None:
+    def refuse(model: Any, kept: dict[str, list[int]], *messages: str, guide: Any = None) -> None:
         before = all_heads(model)
         with pytest.raises(ValueError) as refused:
             remove_heads(model, kept, guide)
-        assert all(words in str(refused.value) for words in said)
+        assert all(words in str(refused.value) for words in messages)
         assert all_heads(model) == before
 
     shared = lh.latent(grouped(), "delta")

@@ -94,7 +94,7 @@ def make_run(
 def write_folder(folder: Path, **results: Any) -> None:
     """What a finished run leaves."""
     folder.mkdir(parents=True)
-    said = {
+    options = {
         "valid": rows_of(FIGURES),
         "test": rows_of(FIGURES),
         "kl_by_site": {"decoder.0.self.logits": 0.25, "decoder.1.self.logits": 0.5},
@@ -105,7 +105,7 @@ def write_folder(folder: Path, **results: Any) -> None:
         "head_divergence_by_chain": {},
         **results,
     }
-    (folder / "results.json").write_text(json.dumps(said))
+    (folder / "results.json").write_text(json.dumps(options))
     records = [
         {
             "step": step,
@@ -116,4 +116,4 @@ def write_folder(folder: Path, **results: Any) -> None:
         }
         for step in (1, 2, 3)
     ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))

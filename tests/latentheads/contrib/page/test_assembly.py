@@ -25,18 +25,18 @@ from tests.typechecking import unchecked
 
 def told(page: lh.contrib.page.ReportPage) -> Any:
     """What the page is told."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.html, re.S)
-    assert found is not None
-    return json.loads(found[1])
+    match = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.html, re.S)
+    assert match is not None
+    return json.loads(match[1])
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
-    place = tmp_path_factory.mktemp("runs")
+    folder = tmp_path_factory.mktemp("runs")
     return [
-        make_run(place / "pairs", small_corpus()),
-        make_run(place / "aligned", small_corpus(), "delta", "two blocks"),
-        make_run(place / "text", small_corpus(text=True)),
+        make_run(folder / "pairs", small_corpus()),
+        make_run(folder / "aligned", small_corpus(), "delta", "two blocks"),
+        make_run(folder / "text", small_corpus(text=True)),
     ]
 
 
@@ -75,17 +75,17 @@ def test_it_is_written_whole_and_shows_in_a_frame(
 ) -> None:
     page.save(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == page.html
-    found = re.fullmatch(r'<iframe srcdoc="([^"]*)" style="[^"]*"></iframe>', page._repr_html_())
-    assert found is not None
-    assert html.unescape(found[1]) == page.html
+    match = re.fullmatch(r'<iframe srcdoc="([^"]*)" style="[^"]*"></iframe>', page._repr_html_())
+    assert match is not None
+    assert html.unescape(match[1]) == page.html
     assert repr(page) == f"ReportPage({len(page.html.encode()):,} bytes)"
 
 
 def test_gates_are_sampled_though_bounds_have_no_noise(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", small_corpus(), "delta", "bernoulli")
     (told_run,) = told(lh.contrib.page.report(run, shown=3, draws=8))["runs"]
-    maps = [found for sentence in told_run["sentences"] for found in sentence["maps"]]
-    active = [found["active"] for found in maps if found["name"] == "decoder.0.cross"]
+    maps = [actual for sentence in told_run["sentences"] for actual in sentence["maps"]]
+    active = [actual["active"] for actual in maps if actual["name"] == "decoder.0.cross"]
     assert len(active) == 3
     assert all(share * 8 % 1 == 0 for shares in active for share in shares)
     assert any(share * 8 % 4 for shares in active for share in shares)
@@ -118,11 +118,11 @@ def test_the_grid_has_a_figure_a_head_or_a_block(runs: list[Run]) -> None:
 def test_sentences_are_of_the_part_that_is_asked_for(runs: list[Run], part: str) -> None:
     run = runs[0]
     text = getattr(run.corpus, part)
-    (found,) = told(lh.contrib.page.report(run, part=part, draws=2, sentences=2))["runs"]
-    references = [sentence["reference"] for sentence in found["sentences"]]
+    (actual,) = told(lh.contrib.page.report(run, part=part, draws=2, sentences=2))["runs"]
+    references = [sentence["reference"] for sentence in actual["sentences"]]
     assert references == [run.target.decode(row.tolist()) for row in text.targets]
     measured = min(2, len(text))
-    assert found["read"] == {"part": part, "unit": "sentences", "measured": measured, "draws": 2}
+    assert actual["read"] == {"part": part, "unit": "sentences", "measured": measured, "draws": 2}
 
 
 def test_a_run_whose_text_is_gone_still_tells_what_it_reported(tmp_path: Path) -> None:
@@ -130,11 +130,11 @@ def test_a_run_whose_text_is_gone_still_tells_what_it_reported(tmp_path: Path) -
     run.user_corpus = None
     with mock.patch.object(type(run), "corpus", property(_refuse)):
         page = lh.contrib.page.report(run)
-    (found,) = told(page)["runs"]
-    assert found["unread"] == page.unread["run"] == "the text is not here"
-    assert found["sentences"] == []
-    assert found["figures"]["test"]
-    assert "grid" not in found
+    (actual,) = told(page)["runs"]
+    assert actual["unread"] == page.unread["run"] == "the text is not here"
+    assert actual["sentences"] == []
+    assert actual["figures"]["test"]
+    assert "grid" not in actual
 
 
 def _refuse(run: Run) -> None:
@@ -163,13 +163,13 @@ def test_options_out_of_range_are_refused(runs: list[Run]) -> None:
 def test_heads_that_do_not_attend_have_figures_and_no_maps(tmp_path: Path, slices: bool) -> None:
     network = sizes(mixers="ngram", windows="2", ngram_slices=slices)
     corpus = small_corpus(text=True)
-    (found,) = told(
+    (actual,) = told(
         lh.contrib.page.report(make_run(tmp_path / "run", corpus, network=network), draws=2)
     )["runs"]
-    assert not any(block["attends"] for block in found["grid"]["blocks"])
-    assert set(found["grid"]["values"]) == {"kl", "importance"}
-    assert found["pairs"] == {}
-    assert [sentence["maps"] for sentence in found["sentences"]] == [[], [], []]
+    assert not any(block["attends"] for block in actual["grid"]["blocks"])
+    assert set(actual["grid"]["values"]) == {"kl", "importance"}
+    assert actual["pairs"] == {}
+    assert [sentence["maps"] for sentence in actual["sentences"]] == [[], [], []]
 
 
 @pytest.mark.parametrize("aligned", ["", "one head"])

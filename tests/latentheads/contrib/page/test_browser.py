@@ -57,9 +57,9 @@ def body_of(file: Path, address: str = "", width: int = 800) -> dict[str, str]:
     size = f"--window-size={width},1000"
     words = [BROWSER, *WORDS, size, "--dump-dom", f"file://{file}{address}"]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
-    found = re.search(r"<body[^>]*>", done.stdout)
-    assert found is not None
-    data = dict(re.findall(r'data-(\w+)="([^"]*)"', found[0]))
+    match = re.search(r"<body[^>]*>", done.stdout)
+    assert match is not None
+    data = dict(re.findall(r'data-(\w+)="([^"]*)"', match[0]))
     return {name: html.unescape(value) for name, value in data.items()} | {"dom": done.stdout}
 
 
@@ -73,11 +73,11 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory, copied: Any) -> lh.contrib.page.ReportPage:
-    place = tmp_path_factory.mktemp("runs")
+    folder = tmp_path_factory.mktemp("runs")
     runs = [
-        make_run(place / "pairs", small_corpus(long=True), selection=SELECTION),
-        make_run(place / "aligned", small_corpus(), "delta", "two blocks", test=SCORED),
-        make_run(place / "text", small_corpus(text=True), perplexity=[PERPLEXITY]),
+        make_run(folder / "pairs", small_corpus(long=True), selection=SELECTION),
+        make_run(folder / "aligned", small_corpus(), "delta", "two blocks", test=SCORED),
+        make_run(folder / "text", small_corpus(text=True), perplexity=[PERPLEXITY]),
     ]
     runs.insert(2, copied)
     return lh.contrib.page.report(runs, shown=3, draws=3)
@@ -92,17 +92,17 @@ def seen(
     page.save(file)
     body = body_of(file, "#walk")
     assert "errors" not in body, body["errors"]
-    views = {(each["run"], each["view"]): each for each in json.loads(body["walked"])}
+    views = {(item["run"], item["view"]): item for item in json.loads(body["walked"])}
     return {"views": views, "dom": body["dom"]}
 
 
 def test_every_view_that_has_something_to_show_is_drawn(seen: dict[str, Any]) -> None:
     common = {"bounds", "training", "heads", "head", "pairs", "sentences"}
-    offered = {run: {view for each, view in seen["views"] if each == run} for run in range(4)}
+    offered = {run: {view for item, view in seen["views"] if item == run} for run in range(4)}
     translated = common | {"calibration"}
     aligned = translated | {"alignments"}
     assert offered == {0: translated | {"selection"}, 1: aligned, 2: aligned, 3: common}
-    assert all(each["drawn"] > 0 for each in seen["views"].values())
+    assert all(view["drawn"] > 0 for view in seen["views"].values())
 
 
 def test_rows_of_weights_sum_to_one(seen: dict[str, Any]) -> None:
@@ -187,8 +187,8 @@ def test_no_two_of_twenty_runs_have_the_same_line(tmp_path: Path) -> None:
     assert "errors" not in body, body["errors"]
     chart = body["dom"].split("Bound of every run")[2].split("</figure>")[0]
     for element in ("path", "line"):
-        drawn = (found for found in re.findall(rf"<{element}[^>]*>", chart) if "--run-" in found)
-        looks = [re.findall(r'stroke(?:-dasharray)?="([^"]*)"', each) for each in drawn]
+        drawn = (match for match in re.findall(rf"<{element}[^>]*>", chart) if "--run-" in match)
+        looks = [re.findall(r'stroke(?:-dasharray)?="([^"]*)"', item) for item in drawn]
         assert len(set(map(tuple, looks))) == len(looks) == 20
     assert "max-content repeat(3," in body["dom"].split('data-view="selection"')[1]
     assert "a cell is a slot, which each task may fill" not in body["dom"].split("<script")[0]

@@ -14,14 +14,18 @@ from tests.latentheads.contrib.page.runs import make_run, small_corpus
 def test_bins_without_tokens_are_left_out(tmp_path: Path) -> None:
     corpus = small_corpus()
     run = make_run(tmp_path / "run", corpus, "delta", "one head")
-    found = gather_calibration(run, corpus.test)
+    calibration = gather_calibration(run, corpus.test)
     figures = score_tokens(SingleModel(run.model, run.guide), corpus.test, len(corpus.target))
     bins = bin_predictions(figures, figures.by_temperature[1.0]).bins()
     full = bins.count > 0
-    assert [row["tokens"] for row in found["bins"]] == bins.count[full].tolist()
-    assert [row["said"] for row in found["bins"]] == pytest.approx(bins.confidence[full].tolist())
-    assert [row["right"] for row in found["bins"]] == pytest.approx(bins.accuracy[full].tolist())
-    assert found["error"] == pytest.approx(bins.error)
+    assert [row["tokens"] for row in calibration["bins"]] == bins.count[full].tolist()
+    assert [row["said"] for row in calibration["bins"]] == pytest.approx(
+        bins.confidence[full].tolist()
+    )
+    assert [row["right"] for row in calibration["bins"]] == pytest.approx(
+        bins.accuracy[full].tolist()
+    )
+    assert calibration["error"] == pytest.approx(bins.error)
 
 
 def test_a_language_model_has_none(tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ def test_the_exact_value_stands_in_the_place_of_the_plug_in_network() -> None:
     assert gather_curves([record(1, valid=some)])["truth_of"] == [2, 3]
     assert "truth_of" not in plain
     exact = record(2, valid={**VALID, "exact": -1.25})
-    found = gather_curves([record(1), exact])["bound"]
-    assert "plug_in" not in found
-    assert found["exact"] == [None, -1.25]
+    bound = gather_curves([record(1), exact])["bound"]
+    assert "plug_in" not in bound
+    assert bound["exact"] == [None, -1.25]
 
 
 def test_long_runs_are_thinned_out_and_end_where_they_ended() -> None:

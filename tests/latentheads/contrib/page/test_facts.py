@@ -19,14 +19,14 @@ from tests.latentheads.contrib.page.runs import make_run, small_corpus
 
 
 def test_a_page_says_which_weights_it_shows_and_which_were_reported(tmp_path: Path) -> None:
-    told = {}
+    messages = {}
     for name, reported in (("same", 7), ("other", 1000), ("unsaid", 0)):
         done = {"steps": 1234, "reported_step": reported} if reported else {}
         run = make_run(tmp_path / name, small_corpus(text=True), **done)
         facts = gather_facts(run, name)
-        told[name] = facts["steps"], facts["other"]
+        messages[name] = facts["steps"], facts["other"]
     other = "reported of step 1,000; heads and sentences are of step 7"
-    assert told == {
+    assert messages == {
         "same": ("1,234 trained; weights of step 7", None),
         "other": ("1,234 trained; weights of step 7", other),
         "unsaid": ("weights of step 7", None),

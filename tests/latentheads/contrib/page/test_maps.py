@@ -37,23 +37,23 @@ def test_rows_and_columns_are_named_and_links_stand_where_a_word_is_predicted(
 
 
 def test_long_sides_are_told_pooled() -> None:
-    names = [str(place) for place in range(300)]
+    names = [str(index) for index in range(300)]
     side = MapTokens(["x"], names, ["y"], [(0, 5)])
-    said = side.to_json()
+    statement = side.to_json()
     assert side.stride == (1, 2)
-    assert said["columns"][:2] == ["0 … 1", "2 … 3"]
-    assert len(said["columns"]) == 150
-    assert said["links"] == [(0, 2)]
+    assert statement["columns"][:2] == ["0 … 1", "2 … 3"]
+    assert len(statement["columns"]) == 150
+    assert statement["links"] == [(0, 2)]
     assert side.pool(torch.ones(2, 3, 400)).shape == (2, 1, 150)
 
 
 def test_maps_are_those_of_the_draws_without_padding(tmp_path: Path) -> None:
     corpus = small_corpus()
     run, batch = make_run(tmp_path / "run", corpus), collate(corpus.test, range(3))
-    sides = [gather_map_tokens(run, batch, place) for place in range(3)]
-    found = gather_maps(run, batch, sides, draws=5, kept=3, seed=7)
+    sides = [gather_map_tokens(run, batch, index) for index in range(3)]
+    computed_maps = gather_maps(run, batch, sides, draws=5, kept=3, seed=7)
     drawn = sample_weights(run.model, run.guide, batch, 5, 7)
-    (maps,) = [each for each in found[1] if each.name == "decoder.1.cross"]
+    (maps,) = [item for item in computed_maps[1] if item.name == "decoder.1.cross"]
     assert maps.parts["mean"].shape == (3, 3, 5)
     for part in ("mean", "low"):
         values = getattr(drawn["decoder.1.cross"], part)[1, :, :3, :5]
@@ -67,7 +67,7 @@ def test_maps_are_those_of_the_draws_without_padding(tmp_path: Path) -> None:
 def test_heads_without_noise_have_one_map(tmp_path: Path) -> None:
     corpus = small_corpus(text=True)
     run, batch = make_run(tmp_path / "run", corpus, "delta"), collate(corpus.test, range(3))
-    sides = [gather_map_tokens(run, batch, place) for place in range(3)]
+    sides = [gather_map_tokens(run, batch, index) for index in range(3)]
     for maps in gather_maps(run, batch, sides, 2, 8, 0)[0]:
         assert set(maps.parts) == {"mean"}
         assert len(maps.draws) == 0
@@ -99,20 +99,20 @@ def test_alignments_are_the_three_laws(tmp_path: Path, text: bool) -> None:
     corpus = small_corpus(text=text)
     run = make_run(tmp_path / "run", corpus, "delta", "one head")
     batch = collate(corpus.test, range(3))
-    sides = [gather_map_tokens(run, batch, place) for place in range(3)]
+    sides = [gather_map_tokens(run, batch, index) for index in range(3)]
     assert sides[1][ALIGNMENT].rows == ["d", "</script><b>", "<eos>"]
     columns = ["null", "<bos>", "d"] if text else ["</script><b>", "e", "f", "g", "<eos>"]
     assert sides[1][ALIGNMENT].columns == columns
     laws = alignment_distributions(run.model, run.guide, batch)
     ((maps,),) = gather_alignments(run, batch, sides)[1:2]
-    for law in DISTRIBUTIONS:
-        expected = getattr(laws, law)[1, :, :3, : len(columns)]
-        np.testing.assert_array_equal(maps.parts[law], quantise_weights(expected))
+    for distribution in DISTRIBUTIONS:
+        expected = getattr(laws, distribution)[1, :, :3, : len(columns)]
+        np.testing.assert_array_equal(maps.parts[distribution], quantise_weights(expected))
         torch.testing.assert_close(expected.sum(-1), torch.ones_like(expected[..., 0]))
 
 
 def test_a_run_without_alignments_has_none(tmp_path: Path) -> None:
     corpus = small_corpus()
     run, batch = make_run(tmp_path / "run", corpus), collate(corpus.test, range(3))
-    sides = [gather_map_tokens(run, batch, place) for place in range(3)]
+    sides = [gather_map_tokens(run, batch, index) for index in range(3)]
     assert gather_alignments(run, batch, sides) == [[], [], []]

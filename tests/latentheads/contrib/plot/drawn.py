@@ -69,7 +69,7 @@ def head_report(
     return HeadReport(
         name=name,
         blocks=blocks,
-        divergence=Divergence(matrices, {site: each / 9 for site, each in matrices.items()}),
+        divergence=Divergence(matrices, {site: matrix / 9 for site, matrix in matrices.items()}),
         measures=Measures(each(), each(), {b.name: symmetric(heads) - 1 for b in blocks}),
         importance=each(),
         relevance=Relevance(each(), each(), 1.0, 1.0, 1),

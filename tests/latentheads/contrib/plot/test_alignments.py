@@ -33,7 +33,7 @@ SOURCES, TARGETS = ["a", "b", "c", "<eos>"], ["k", "l", "<eos>"]
 def test_every_law_of_every_head_has_a_map_without_padding(heads: int) -> None:
     laws = some_laws(heads)
     figure: Any = draw_alignments(laws, SOURCES, TARGETS, guide="mine, reads target", title="read")
-    expected = [each[0, h, :3, :4] for h in range(heads) for each in _tables(laws)]
+    expected = [table[0, h, :3, :4] for h in range(heads) for table in _tables(laws)]
     for shown, values in zip(images(figure), expected, strict=True):
         np.testing.assert_allclose(shown, values)
     titles = [axis.get_title() for axis in figure.axes[:3]]
@@ -66,10 +66,10 @@ def test_sound_is_drawn_above_every_law_in_its_time() -> None:
     laws, frames = some_laws(1), np.random.default_rng(3).normal(size=(14, 5))
     figure: Any = draw_alignments(laws, SOURCES, TARGETS, guide="mine", frames=frames)
     shown = images(figure)
-    for place, values in enumerate(_tables(laws)):
-        np.testing.assert_allclose(shown[place], frames.T)
-        np.testing.assert_allclose(shown[3 + place], values[0, 0, :3, :4])
-        above, below = figure.axes[place], figure.axes[3 + place]
+    for index, values in enumerate(_tables(laws)):
+        np.testing.assert_allclose(shown[index], frames.T)
+        np.testing.assert_allclose(shown[3 + index], values[0, 0, :3, :4])
+        above, below = figure.axes[index], figure.axes[3 + index]
         assert above.images[0].get_extent() == [-0.5, 3.0, 0, 5]  # a position is four frames
         assert above.get_xlim() == below.get_xlim() == (-0.5, 3.5)  # the last position is whole
         assert below.get_xlabel() == "audio"
@@ -88,7 +88,7 @@ def test_titles_of_the_maps_do_not_overlap() -> None:
 def test_of_many_positions_of_sound_some_are_named() -> None:
     table = torch.full((1, 1, 3, 25), 0.04)
     laws = AlignmentDistributions(("head 0",), table, table, table)
-    names = [f"{place} s" for place in range(25)]
+    names = [f"{index} s" for index in range(25)]
     figure: Any = draw_alignments(laws, names, TARGETS, frames=np.zeros((100, 5)))
     assert ticks(figure.axes[5], "x") == names[::3]
     table = torch.full((1, 1, 3, 300), 0.01)  # twelve seconds
@@ -102,8 +102,8 @@ def finished(corpus: Corpus, shape: str | None) -> Run:
     types = len(corpus.source or ()), len(corpus.target)
     model: Any = Translation(*types, sizes(), latents=[Logits(attention_types=()), *latents])
     model = jiggle(model, 0.3).double().eval()
-    said = {"condition_on": "prefix"} if shape else {}
-    guide = GUIDES["mean-field"](model, **said).double().eval()
+    message = {"condition_on": "prefix"} if shape else {}
+    guide = GUIDES["mean-field"](model, **message).double().eval()
     settings = Settings(guide=GuideSpec("mean-field"), decode=Decoding(max_tokens=4))
     return Run(Path("runs/mine"), settings, corpus.processor, model, guide, 7)
 
@@ -112,7 +112,7 @@ def test_a_run_shows_its_laws_of_a_sentence() -> None:
     run = finished(sample_pairs(sentences=40, held_out=4), "two blocks")
     figure: Any = lh.plot.alignments(run, "the cat", target="la la la")
     laws = alignment_distributions(run.model, run.guide, run.read_sentence("the cat", "la la la"))
-    expected = [each[0, head] for head in range(2) for each in _tables(laws)]
+    expected = [table[0, head] for head in range(2) for table in _tables(laws)]
     for shown, values in zip(images(figure), expected, strict=True):
         np.testing.assert_allclose(shown, values)
     assert figure.axes[1].get_title() == "guide:\nmean-field, conditioned on prefix"

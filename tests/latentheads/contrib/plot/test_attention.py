@@ -23,23 +23,23 @@ def test_maps_are_those_of_the_first_sentence_without_its_padding() -> None:
     assert figure.get_suptitle().startswith("what was read\nA weight varies by up to 0.20")
 
 
-@pytest.mark.parametrize(("row", "place"), [(None, 2), (1, 1)])
-def test_the_row_has_bars_and_bands(row: int | None, place: int) -> None:
+@pytest.mark.parametrize(("row", "index"), [(None, 2), (1, 1)])
+def test_the_row_has_bars_and_bands(row: int | None, index: int) -> None:
     drawn = some_weights()
     figure: Any = draw_weights(drawn, QUERIES, KEYS, row)
     rows = [axis for axis in figure.axes if axis.patches and not axis.images]
     bars = next(axis for axis in rows if axis.get_title(loc="right"))
-    assert f"row “{QUERIES[place]}”" in bars.get_title(loc="right")
+    assert f"row “{QUERIES[index]}”" in bars.get_title(loc="right")
     heights = [patch.get_height() for patch in bars.patches]
-    np.testing.assert_allclose(heights, drawn.mean[0, 0, place, :5])
+    np.testing.assert_allclose(heights, drawn.mean[0, 0, index, :5])
     ends = np.array([[path.vertices[0, 1], path.vertices[1, 1]] for path in _bands(bars)])
-    np.testing.assert_allclose(ends[:, 0], drawn.low[0, 0, place, :5])
-    np.testing.assert_allclose(ends[:, 1], drawn.high[0, 0, place, :5])
+    np.testing.assert_allclose(ends[:, 0], drawn.low[0, 0, index, :5])
+    np.testing.assert_allclose(ends[:, 1], drawn.high[0, 0, index, :5])
     assert [label.get_text() for label in rows[-1].get_xticklabels()] == KEYS
 
 
 def _bands(axis: Any) -> list[Any]:
-    return [path for found in axis.collections for path in found.get_paths()]
+    return [path for collection in axis.collections for path in collection.get_paths()]
 
 
 def test_gold_links_are_framed_in_the_means_and_grey_in_the_row() -> None:

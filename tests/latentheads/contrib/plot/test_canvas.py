@@ -107,8 +107,8 @@ def test_a_title_with_dollars_is_painted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
 def test_letters_that_no_font_has_are_told_once(ending: str, tmp_path: Path) -> None:
     figure = plot.draw_gates({"encoder.0.self": torch.ones(2)}, "你好 你好")
-    said = r"^2 characters of a figure are in no font, such as 你 \(U\+4F60\), 好 \(U\+597D\)"
-    with pytest.warns(UserWarning, match=said) as caught:
+    message = r"^2 characters of a figure are in no font, such as 你 \(U\+4F60\), 好 \(U\+597D\)"
+    with pytest.warns(UserWarning, match=message) as caught:
         plot.save(figure, tmp_path / f"gates.{ending}")
     assert len(caught) == 1
 
@@ -119,7 +119,7 @@ def test_other_warnings_of_a_drawing_are_told_as_they_are(fails: bool, tmp_path:
     figure.add_artist(_Warning(fails))
     with pytest.warns(DeprecationWarning, match="drawn otherwise") as caught, suppress(OSError):
         plot.save(figure, tmp_path / "gates.png")
-    assert {Path(each.filename).name for each in caught} == {Path(__file__).name}
+    assert {Path(item.filename).name for item in caught} == {Path(__file__).name}
     assert (tmp_path / "gates.png").exists() != fails
 
 

@@ -14,8 +14,8 @@ from tests.latentheads.contrib.plot.drawn import ticks
 
 def test_every_score_has_a_bar_and_runs_stand_apart() -> None:
     scores = [
-        LinkScore(law, f"head {place}", LinkCounts(9, 11, place, place))
-        for place, law in enumerate(("prior", "posterior", "attention after"))
+        LinkScore(text, f"head {index}", LinkCounts(9, 11, index, index))
+        for index, text in enumerate(("prior", "posterior", "attention after"))
     ]
     figure: Any = draw_links({"one": scores, "two": scores[2:]}, "what was read")
     (axis,) = figure.axes

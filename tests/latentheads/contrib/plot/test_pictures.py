@@ -28,11 +28,11 @@ def labels(figure: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("known", "label"),
+    ("number", "label"),
     [(11, "true log p"), (9, "true log p of 9 of 11 sentences")],
 )
-def test_a_line_of_the_truth_says_what_it_is_of(known: int, label: str) -> None:
-    valid = FIGURES | {"truth_sentences": known}
+def test_a_line_of_the_truth_says_what_it_is_of(number: int, label: str) -> None:
+    valid = FIGURES | {"truth_sentences": number}
     assert label in labels(plot.draw_bound([{"step": 1, "objective": -2.0, "valid": valid}]))
     assert label in labels(plot.draw_recipes([{"recipe": "coda", **valid}]))
 
@@ -82,7 +82,7 @@ def test_a_kl_figure_without_bars_says_why_in_a_line() -> None:
     zero = plot.draw_kl({SITE: 0.0}, {SITE: "tied"})
     none = plot.draw_kl({SITE: 0.0}, {SITE: "fixed"})
     history = plot.draw_kl_history([{"step": 1, "kl_by_site": {SITE: 0.0}}])
-    texts = [[text.get_text() for text in each.axes[0].texts] for each in (unknown, zero, none)]
+    texts = [[text.get_text() for text in figure.axes[0].texts] for figure in (unknown, zero, none)]
     assert texts[0] == ["unknown", "0"]
     assert texts[1] == ["0 (tied)", "every KL is 0: the guide equals the prior"]
     assert texts[2] == ["no latent block"]
@@ -125,14 +125,14 @@ def test_curves_are_means_over_seeds_with_their_range() -> None:
     assert mean.get_xydata().tolist() == [[1, 3], [2, 1.5]]
     assert truth.get_ydata() == [0.5, 0.5]
     corners = axis.collections[0].get_paths()[0].vertices
-    assert {tuple(each) for each in corners} == {(1, 2), (1, 4), (2, 1), (2, 2)}
+    assert {tuple(corner) for corner in corners} == {(1, 2), (1, 4), (2, 1), (2, 2)}
     assert labels(figure) == ["one", "true log p"]
     assert figure.get_suptitle().endswith("here")
 
 
 def test_gates_stand_in_their_places_a_panel_a_chain() -> None:
     gates = {"encoder.1.self": [0.0, 0.25], "encoder.0.self": [1.0, 0.5], "decoder.0.cross": [1.0]}
-    figure: Any = plot.draw_gates({name: torch.tensor(each) for name, each in gates.items()})
+    figure: Any = plot.draw_gates({name: torch.tensor(gate) for name, gate in gates.items()})
     one, other = figure.axes
     assert one.images[0].get_array().tolist() == [[1.0, 0.5], [0.0, 0.25]]
     assert [text.get_text() for text in one.texts] == ["1", "0.50", "0", "0.25"]
@@ -195,7 +195,7 @@ def test_the_covariance_of_heads_is_a_matrix_without_its_diagonal() -> None:
 
 def test_blocks_with_fewer_heads_than_others_leave_places_empty() -> None:
     gates = {"encoder.0.self": [1.0, 0.5, 0.25], "encoder.1.self": [0.0]}
-    (axis,) = plot.draw_gates({name: torch.tensor(each) for name, each in gates.items()}).axes
+    (axis,) = plot.draw_gates({name: torch.tensor(gate) for name, gate in gates.items()}).axes
     assert [text.get_text() for text in axis.texts] == ["1", "0.50", "0.25", "0"]
     side = {
         "tasks": [""],
@@ -229,7 +229,7 @@ def test_there_is_no_picture_of_nothing(draw: Callable[..., Any], nothing: tuple
 
 
 def test_what_many_tasks_share_has_room_for_its_numbers() -> None:
-    tasks = [f"t{place}" for place in range(11)]
+    tasks = [f"t{index}" for index in range(11)]
     block = {"decoder.0.self": [[0.5, 0.5]] * 11}
     side = {
         "tasks": tasks,
@@ -366,8 +366,8 @@ def test_a_true_log_p_that_is_far_off_leaves_the_axis_to_the_bounds() -> None:
 
 
 def test_gaps_of_several_models_have_one_scale() -> None:
-    tied, told = {"recipe": "tied", "gap": 0.5}, {"recipe": "told", "gap": 0.0625}
-    figure = plot.draw_gaps({"one head": [tied], "two heads": [tied, told]})
+    tied, messages = {"recipe": "tied", "gap": 0.5}, {"recipe": "told", "gap": 0.0625}
+    figure = plot.draw_gaps({"one head": [tied], "two heads": [tied, messages]})
     first, second = figure.axes
     assert first.get_xlim() == second.get_xlim()
     assert [bar.get_width() for bar in second.patches] == [0.5, 0.0625]

@@ -102,16 +102,16 @@ def test_divergence_is_read_on_the_validation_part_unless_another_is_given(
     run: Run, pairs: Corpus
 ) -> None:
     figure = lh.plot.divergence(run)
-    said = " ".join(figure.get_suptitle().split())
-    assert said.endswith(f"{run.settings.title}: heads at their prior's location, 6 sentences")
+    text = " ".join(figure.get_suptitle().split())
+    assert text.endswith(f"{run.settings.title}: heads at their prior's location, 6 sentences")
     given = lh.plot.divergence(run, pairs.valid, vmax=2.5)
     assert {axis.images[0].get_clim() for axis in given.axes if axis.images} == {(0, 2.5)}
     other = lh.plot.divergence(run, pairs.test, sentences=3, sampled=True)
-    said = " ".join(other.get_suptitle().split())
-    assert said.endswith("heads sampled from the guide, 3 sentences")
+    text = " ".join(other.get_suptitle().split())
+    assert text.endswith("heads sampled from the guide, 3 sentences")
     same, different = (
-        [np.array_equal(*pair) for pair in zip(images(figure), images(each), strict=True)]
-        for each in (given, other)
+        [np.array_equal(*pair) for pair in zip(images(figure), images(item), strict=True)]
+        for item in (given, other)
     )
     assert all(same)
     assert not any(different)
@@ -119,14 +119,14 @@ def test_divergence_is_read_on_the_validation_part_unless_another_is_given(
 
 def test_divergence_is_read_on_a_corpus_made_by_hand(tmp_path: Path, pairs: Corpus) -> None:
     run = finished(tmp_path / "run", replace(pairs, data=None), given=True)
-    said = " ".join(lh.plot.divergence(run).get_suptitle().split())
-    assert said.endswith("a corpus in memory, seed 0: heads at their prior's location, 6 sentences")
+    text = " ".join(lh.plot.divergence(run).get_suptitle().split())
+    assert text.endswith("a corpus in memory, seed 0: heads at their prior's location, 6 sentences")
 
 
 def test_heads_are_shown_on_the_sentence_and_its_translation(run: Run, pairs: Corpus) -> None:
-    known = pairs.valid.references[0]
-    figure: Any = lh.plot.heads(run, SENTENCE, draws=3, target=known)
-    queries, keys = ["<bos>", *known.split()], [*SENTENCE.split(), "<eos>"]
+    reference = pairs.valid.references[0]
+    figure: Any = lh.plot.heads(run, SENTENCE, draws=3, target=reference)
+    queries, keys = ["<bos>", *reference.split()], [*SENTENCE.split(), "<eos>"]
     expected = [word if word in pairs.target.words else "<unk>" for word in queries]
     assert ticks(figure.axes[0], "y") == expected
     assert ticks(find_rows(figure)[-1], "x") == keys
@@ -138,8 +138,10 @@ def test_heads_are_shown_on_the_sentence_and_its_translation(run: Run, pairs: Co
 def test_the_weights_are_those_of_the_draws(run: Run) -> None:
     figure = lh.plot.heads(run, SENTENCE, draws=3, target="", block="encoder.1.self", seed=5)
     batch = run.read_sentence(SENTENCE, "")
-    found = sample_weights(run.model, run.guide, batch, 3, 5)["encoder.1.self"]
-    for shown, values in zip(images(figure), [*found.mean[0], *found.deviation[0]], strict=True):
+    encoder_1_self = sample_weights(run.model, run.guide, batch, 3, 5)["encoder.1.self"]
+    for shown, values in zip(
+        images(figure), [*encoder_1_self.mean[0], *encoder_1_self.deviation[0]], strict=True
+    ):
         np.testing.assert_allclose(shown, values)
 
 
@@ -199,14 +201,14 @@ def test_heads_are_shown_that_speak_at_test_time(run: Run) -> None:
 
 def test_what_cannot_be_drawn_is_named(run: Run) -> None:
     heads, first = partial(lh.plot.heads, run, SENTENCE), "encoder.0.self"
-    for draw, said in (
+    for draw, text in (
         (partial(lh.plot.gates, run), "has no gates"),
         (partial(lh.plot.selection, run), "has no selection of heads"),
         (partial(heads, 2, "here"), r"block must be one of encoder\.0\.self, .*; got 'here'"),
         (partial(heads, direction="en-velu"), "has a single direction: drop direction"),
         (partial(heads, 2, first, target="", links={(0, 0)}), r"links need .*self is none"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=text):
             draw()
     (run.path / "results.json").unlink()
     (run.path / "metrics.jsonl").unlink()

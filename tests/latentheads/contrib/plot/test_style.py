@@ -24,8 +24,8 @@ BLINDNESS = {
 
 @pytest.mark.parametrize("kind", BLINDNESS)
 def test_the_first_six_colours_are_told_apart_by_everybody(kind: str) -> None:
-    colours = [np.array(to_rgb(each)) ** 2.2 for each in PALETTE[:6]]
-    seen = [np.clip(np.array(BLINDNESS[kind]) @ each, 0, 1) ** (1 / 2.2) for each in colours]
+    colours = [np.array(to_rgb(item)) ** 2.2 for item in PALETTE[:6]]
+    seen = [np.clip(np.array(BLINDNESS[kind]) @ colour, 0, 1) ** (1 / 2.2) for colour in colours]
     assert min(float(np.abs(a - b).sum()) for a, b in combinations(seen, 2)) > 0.25
 
 

@@ -51,9 +51,9 @@ def write_speech(folder: Path, **more: str) -> Path:
     """
     for seed, part in enumerate(("train", "valid", "test")):
         rows = []
-        for place, text in enumerate(TEXTS):
-            name = f"{part}-{place}.wav"
-            write_sound(folder / "sound" / name, make_noise(0.2 + 0.07 * place, 10 * seed + place))
+        for index, text in enumerate(TEXTS):
+            name = f"{part}-{index}.wav"
+            write_sound(folder / "sound" / name, make_noise(0.2 + 0.07 * index, 10 * seed + index))
             rows.append([name, f"sound/{name}", text, *more.values()])
         write_table(folder / f"{part}.tsv", rows, " ".join(("id", "audio", "tgt_text", *more)))
     return folder

@@ -51,8 +51,8 @@ def test_samples_far_from_those_of_sound_are_refused(
 ) -> None:
     path = tmp_path / "a.wav"
     soundfile.write(path, make_noise(0.1) * np.float32(factor), RATE, "FLOAT")
-    said = rf"its samples must lie between -1 and 1, and one is [\d.]*{largest}$"
-    with pytest.raises(ValueError, match=said):
+    message = rf"its samples must lie between -1 and 1, and one is [\d.]*{largest}$"
+    with pytest.raises(ValueError, match=message):
         load_features(path, SMALL)
     soundfile.write(path, make_noise(0.1) * np.float32(1e9), RATE, "FLOAT")
     assert np.isfinite(load_features(path, SMALL)).all()

@@ -72,11 +72,11 @@ def test_a_batch_holds_the_frames_of_its_sentences(folder: Path) -> None:
 def test_frames_are_mapped_and_a_cache_gives_them_back(
     folder: Path, cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = str(tmp_path / cache) if cache else ""
-    made = read(folder, cache=place)
+    text = str(tmp_path / cache) if cache else ""
+    made = read(folder, cache=text)
     if cache:
         monkeypatch.setattr("latentheads.contrib.speech.corpus.speech", None)
-    again = read(folder, cache=place)
+    again = read(folder, cache=text)
     for part in ("train", "test"):
         first, second = getattr(made, part), getattr(again, part)
         assert isinstance(second.frames.values.base, np.memmap)
@@ -91,13 +91,13 @@ def test_frames_are_mapped_and_a_cache_gives_them_back(
 def test_a_cache_is_made_anew_where_a_sound_has_changed_or_it_is_broken(
     folder: Path, tmp_path: Path
 ) -> None:
-    place = tmp_path / "cache"
-    before = read(folder, cache=str(place)).train.frames
-    (kept,) = place.iterdir()
+    path = tmp_path / "cache"
+    before = read(folder, cache=str(path)).train.frames
+    (kept,) = path.iterdir()
     np.save(kept / "test.frames.npy", np.zeros((3, 7), np.float16))
-    assert read(folder, cache=str(place)).test.frames.values.shape == (18 + 25 + 32 + 39, 7)
+    assert read(folder, cache=str(path)).test.frames.values.shape == (18 + 25 + 32 + 39, 7)
     write_sound(folder / "sound" / "train-0.wav", make_noise(0.3, 77))
-    after = read(folder, cache=str(place)).train.frames
+    after = read(folder, cache=str(path)).train.frames
     assert before is not None
     assert after is not None
     assert before.lengths[0] != after.lengths[0]
@@ -132,32 +132,32 @@ def break_training(folder: Path) -> None:
 
 def test_what_training_leaves_out_is_counted(folder: Path) -> None:
     break_training(folder)
-    told: list[str] = []
-    corpus = read(folder, told.append, max_seconds=1.0)
+    lines: list[str] = []
+    corpus = read(folder, lines.append, max_seconds=1.0)
     assert len(corpus.train) == len(TEXTS)
-    line = told[0]
+    line = lines[0]
     assert line.startswith("4 training utterances, 0.0 min of speech; 6 left out: ")
     for kind in ("1 silent", "2 too short", "1 too long", "1 without text", "1 unreadable"):
         assert f"{kind} ({folder / 'train.tsv'}, line " in line
-    assert "4 of 4 texts of valid and 4 of 4 of test stand in training too" in told[1]
+    assert "4 of 4 texts of valid and 4 of 4 of test stand in training too" in lines[1]
     assert len(read(folder, max_train_samples=2).train) == 2
 
 
 @pytest.mark.parametrize(
-    ("name", "samples", "said"),
+    ("name", "samples", "message"),
     [
         ("long", make_noise(1.2), "1.2 s of sound, more than max_seconds 1"),
         ("short", make_noise(0.02), "less than 0.025 s"),
     ],
 )
-def test_nothing_of_test_is_left_out(folder: Path, name: str, samples: Any, said: str) -> None:
+def test_nothing_of_test_is_left_out(folder: Path, name: str, samples: Any, message: str) -> None:
     write_sound(folder / "sound" / "test-2.wav", samples)
-    with pytest.raises(ValueError, match=rf"test\.tsv, line 4: .*{said}.*nothing of valid"):
+    with pytest.raises(ValueError, match=rf"test\.tsv, line 4: .*{message}.*nothing of valid"):
         read(folder, max_seconds=1.0)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"max_seconds": 0.38}, r"valid\.tsv, line 5: 0\.41 s of sound, more than max_seconds"),
         ({"top_frequency": 7600}, "sampling rate of 8,000 Hz.*use top_frequency 3800"),
@@ -166,7 +166,7 @@ def test_nothing_of_test_is_left_out(folder: Path, name: str, samples: Any, said
     ],
 )
 def test_what_is_held_out_is_refused_before_training_is_heard(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, float], said: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, float], message: str
 ) -> None:
     heard: list[Path] = []
 
@@ -175,7 +175,7 @@ def test_what_is_held_out_is_refused_before_training_is_heard(
         return load_features(path, *given)
 
     monkeypatch.setattr("latentheads.contrib.speech.audio.load_features", listen)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         read(folder, **options)
     assert not [path for path in heard if path.name.startswith("train")]
     read(folder)
@@ -200,10 +200,10 @@ def test_too_small_a_vocabulary_is_refused_before_a_file_is_heard(folder: Path) 
 
 def test_training_files_that_the_filters_do_not_fit_are_counted(folder: Path) -> None:
     write_sound(folder / "sound" / "train-2.wav", make_noise(0.3), 4000)
-    told: list[str] = []
-    read(folder, told.append)
-    assert "1 left out: 1 of an unfit sampling rate (" in told[0]
-    assert "4,000 Hz holds frequencies up to 2,000 Hz" in told[0]
+    lines: list[str] = []
+    read(folder, lines.append)
+    assert "1 left out: 1 of an unfit sampling rate (" in lines[0]
+    assert "4,000 Hz holds frequencies up to 2,000 Hz" in lines[0]
 
 
 def test_silence_in_test_stays(folder: Path) -> None:

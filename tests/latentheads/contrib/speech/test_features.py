@@ -25,7 +25,7 @@ def reference(sound: Waveform, bins: int, top: float) -> NDArray[np.float64]:
     taper = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / (window - 1))) ** 0.85
     edges = np.linspace(mel(20.0), mel(top), bins + 2)
     heard = mel(np.arange(size // 2) * sound.sample_rate / size)
-    found = []
+    logs = []
     for start in range(0, len(x) - window + 1, shift):
         frame = x[start : start + window]
         frame = frame - frame.mean()
@@ -35,8 +35,8 @@ def reference(sound: Waveform, bins: int, top: float) -> NDArray[np.float64]:
         for left, centre, right in zip(edges, edges[1:], edges[2:], strict=False):
             up, down = (heard - left) / (centre - left), (right - heard) / (right - centre)
             energies.append(float(np.maximum(np.minimum(up, down), 0) @ power))
-        found.append(np.log(np.maximum(energies, EPSILON)))
-    return np.array(found)
+        logs.append(np.log(np.maximum(energies, EPSILON)))
+    return np.array(logs)
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def reference(sound: Waveform, bins: int, top: float) -> NDArray[np.float64]:
 )
 def test_frames_are_those_of_kaldi(rate: int, bins: int, top: int) -> None:
     sound = Waveform(make_noise(0.3, rate=rate), rate)
-    found, expected = log_mel(sound, bins, top), reference(sound, bins, top)
-    assert found.shape == expected.shape == (28, bins)
-    assert np.abs(found - expected).max() < 1e-3
+    computed_log_mel, expected = log_mel(sound, bins, top), reference(sound, bins, top)
+    assert computed_log_mel.shape == expected.shape == (28, bins)
+    assert np.abs(computed_log_mel - expected).max() < 1e-3
 
 
 def test_each_coefficient_has_mean_0_and_deviation_1() -> None:
@@ -80,8 +80,8 @@ def test_coefficients_that_kaldi_has_no_filters_for_are_refused() -> None:
         Filterbank(bins=2)
     Filterbank(bins=3).check(16000)
     Filterbank(bins=128).check(22050)
-    said = "^bins must be fewer at a sampling rate of 16,000 Hz, got 128$"
-    with pytest.raises(ValueError, match=said):
+    message = "^bins must be fewer at a sampling rate of 16,000 Hz, got 128$"
+    with pytest.raises(ValueError, match=message):
         Filterbank(bins=128).frames(Waveform(make_noise(0.1, rate=16000), 16000))
 
 

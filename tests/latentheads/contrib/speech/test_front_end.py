@@ -99,12 +99,14 @@ def test_neither_padding_nor_company_changes_a_bound_or_a_transcript(shape: str)
     texts = write(hear())
     torch.testing.assert_close(bound(hear(pad=3)), together, rtol=0, atol=1e-11)
     assert write(hear(pad=3)) == texts
-    other = hear([FRAMES[place] for place in order], [TARGETS[place] for place in order])
+    other = hear(
+        [FRAMES[position] for position in order], [TARGETS[position] for position in order]
+    )
     torch.testing.assert_close(bound(other), together[order], rtol=0, atol=1e-11)
-    for place, (length, target) in enumerate(zip(FRAMES, TARGETS, strict=True)):
+    for index, (length, target) in enumerate(zip(FRAMES, TARGETS, strict=True)):
         alone = hear([length], [target])
-        torch.testing.assert_close(bound(alone)[0], together[place], rtol=0, atol=1e-11)
-        assert write(alone) == [texts[place]]
+        torch.testing.assert_close(bound(alone)[0], together[index], rtol=0, atol=1e-11)
+        assert write(alone) == [texts[index]]
 
 
 @pytest.mark.parametrize(
@@ -204,8 +206,8 @@ def test_ctc_hears_what_is_likeliest() -> None:
 
 def test_a_beam_hears_with_draws_and_stops_where_the_sound_does() -> None:
     model = build("independent")
-    found = beam_search(model, hear(), beam=2, draws=3)
-    for sentence, length in zip(found, FRAMES, strict=True):
+    hypotheses = beam_search(model, hear(), beam=2, draws=3)
+    for sentence, length in zip(hypotheses, FRAMES, strict=True):
         assert 0 < len(sentence[0].tokens) <= 10 + subsampled_length(length)
 
 

@@ -37,7 +37,7 @@ def test_bands_are_as_wide_in_proportion() -> None:
 
 
 def test_the_policies_of_the_paper() -> None:
-    assert {name: tuple(each) for name, each in POLICIES.items()} == {
+    assert {name: tuple(policy) for name, policy in POLICIES.items()} == {
         "none": (0, 0, 0, 0),
         "LB": (1, 27, 1, 100),
         "LD": (2, 27, 2, 100),

@@ -19,14 +19,14 @@ def test_a_table_is_read_with_the_columns_that_it_has(tmp_path: Path, sound: Pat
     row = ["x", "s/a.wav", " viel \u2028 Text ", "17", "theo", "en", "de"]
     names = "id audio tgt_text n_frames speaker src_lang tgt_lang"
     path = write_table(tmp_path / "train.tsv", [row], names)
-    (found,) = read_utterances(path)
-    assert found == Utterance(
+    (utterance,) = read_utterances(path)
+    assert utterance == Utterance(
         sound, "viel \u2028 Text", f"{path}, line 2", "en", "de", "theo", domain=""
     )
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "message"),
     [
         ([], "has no utterance"),
         ([["x", "s/a.wav"]], "line 2: 2 columns, 3 in the first line"),
@@ -37,20 +37,20 @@ def test_a_table_is_read_with_the_columns_that_it_has(tmp_path: Path, sound: Pat
     ],
 )
 @pytest.mark.usefixtures("sound")
-def test_a_broken_line_is_named(tmp_path: Path, rows: list[list[str]], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_broken_line_is_named(tmp_path: Path, rows: list[list[str]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         list(read_utterances(write_table(tmp_path / "train.tsv", rows)))
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [
         ("id audio text", "there is no tgt_text"),
         ("id audio tgt_text id", "names column 'id' twice"),
     ],
 )
-def test_the_first_line_names_the_columns(tmp_path: Path, names: str, said: str) -> None:
-    with pytest.raises(ValueError, match=f"line 1 .*{said}"):
+def test_the_first_line_names_the_columns(tmp_path: Path, names: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"line 1 .*{message}"):
         list(read_utterances(write_table(tmp_path / "train.tsv", [], names)))
 
 

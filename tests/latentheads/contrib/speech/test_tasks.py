@@ -32,9 +32,9 @@ ROWS = [("de", "ann", "eins"), ("fr", "ann", "un"), ("de", "bob", "zwei"), ("de"
 def folder(tmp_path: Path) -> Path:
     for seed, part in enumerate(("train", "valid", "test")):
         rows = []
-        for place, (language, speaker, text) in enumerate(ROWS):
-            name = f"{part}{place}.wav"
-            write_sound(tmp_path / name, make_noise(0.2, 10 * seed + place))
+        for index, (language, speaker, text) in enumerate(ROWS):
+            name = f"{part}{index}.wav"
+            write_sound(tmp_path / name, make_noise(0.2, 10 * seed + index))
             rows.append([name, name, text, language, language, speaker])
         write_table(tmp_path / f"{part}.tsv", rows, "id audio tgt_text src_lang tgt_lang speaker")
     return tmp_path
@@ -55,9 +55,9 @@ def by(key: Any, names: str) -> Tasks:
 
 @pytest.mark.parametrize("cache", ["", "cache"])
 def test_a_language_is_a_tag_that_is_read_and_not_scored(folder: Path, cache: str) -> None:
-    place = str(folder / cache) if cache else ""
-    corpus = read(folder, "de,fr", cache=place)
-    again = read(folder, "de,fr", cache=place)
+    text = str(folder / cache) if cache else ""
+    corpus = read(folder, "de,fr", cache=text)
+    again = read(folder, "de,fr", cache=text)
     assert [task.name for task in corpus.tasks] == ["de", "fr"]
     target = again.target
     assert isinstance(target, Tagged)
@@ -98,8 +98,8 @@ def test_speakers_are_tasks_too(folder: Path) -> None:
 def test_domains_are_tasks_too(folder: Path) -> None:
     for part in ("train", "valid", "test"):
         rows = [
-            [f"{part}{place}", f"{part}{place}.wav", text, "de", ("read", "telephone")[place % 2]]
-            for place, (_, _, text) in enumerate(ROWS)
+            [f"{part}{index}", f"{part}{index}.wav", text, "de", ("read", "telephone")[index % 2]]
+            for index, (_, _, text) in enumerate(ROWS)
         ]
         write_table(folder / f"{part}.tsv", rows, "id audio tgt_text src_lang domain")
     corpus = read(folder, by("domain", "telephone:de,read:de"))
@@ -174,8 +174,8 @@ def test_a_task_without_a_word_is_refused(folder: Path, part: str) -> None:
 def test_tables_that_say_nothing_have_utterances_of_no_speaker(folder: Path) -> None:
     for part in ("train", "valid", "test"):
         write_table(folder / f"{part}.tsv", [["x", f"{part}0.wav", "eins"]])
-    said = "nothing to train on: the tables say nothing in columns src_lang, tgt_lang, speaker, "
-    with pytest.raises(ValueError, match=said):
+    message = "nothing to train on: the tables say nothing in columns src_lang, tgt_lang, speaker, "
+    with pytest.raises(ValueError, match=message):
         read(folder, by("speaker", "ann:de"))
 
 
@@ -183,6 +183,6 @@ def test_tasks_made_by_hand_are_described_by_their_languages(folder: Path) -> No
     heard = replace(read(folder, "de,fr"), data=None)
     assert data_of(heard).task == "recognition"
     translated = heard.with_mixture(Mixture((Task("de", "en"), Task("fr", "en"))))
-    found = data_of(translated)
-    assert found.task == "speech-translation"
-    assert found.mixture == translated.train.mixture
+    data_options = data_of(translated)
+    assert data_options.task == "speech-translation"
+    assert data_options.mixture == translated.train.mixture

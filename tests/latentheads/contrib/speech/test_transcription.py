@@ -48,7 +48,7 @@ def test_a_file_that_is_lost_is_named(run: Run, tmp_path: Path) -> None:
         transcription.load_audio_files(
             run.trained_model, [silent, good], on_skip=(lost := mock.Mock())
         )
-    assert lost.call_args_list == [mock.call(place, "out of memory") for place in (0, 1)]
+    assert lost.call_args_list == [mock.call(index, "out of memory") for index in (0, 1)]
     heard = transcription.load_audio_files(run.trained_model, [silent, good], on_skip=mock.Mock())
     for work in (
         partial(transcription.transcribe_audio, run.trained_model, heard, run.settings.decode),
@@ -65,16 +65,16 @@ def test_a_file_that_is_lost_is_named(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_transcript_has_no_blanks_around_it(run: Run) -> None:
-    files = [run.path / "sound" / f"test-{place}.wav" for place in range(3)]
+    files = [run.path / "sound" / f"test-{index}.wav" for index in range(3)]
     heard = transcription.load_audio_files(run.trained_model, files)
     texts = ["  ", " one two", "two"]
     with mock.patch.object(transcription.AudioInput, "translate", return_value=texts):
-        found = transcription.transcribe_audio(run.trained_model, heard, run.settings.decode)
-    assert found == ["", "one two", "two"]
+        actual = transcription.transcribe_audio(run.trained_model, heard, run.settings.decode)
+    assert actual == ["", "one two", "two"]
 
 
 def test_a_number_of_transcripts_is_drawn_of_each_file(run: Run) -> None:
-    files = [run.path / "sound" / f"test-{place}.wav" for place in range(3)]
+    files = [run.path / "sound" / f"test-{index}.wav" for index in range(3)]
     torch.manual_seed(3)
     model = Translation.of(run.corpus, latents=[LogitsOptions()], **SIZES)
     jiggle(model, 0.5).double().eval()
@@ -82,12 +82,12 @@ def test_a_number_of_transcripts_is_drawn_of_each_file(run: Run) -> None:
     once = transcribe(drawing, files)
     assert transcribe(drawing, files, seed=5) == once  # heads stand where they are
     several = transcribe(drawing, files, 7, seed=5, max_tokens=5)
-    assert [len(each) for each in several] == [7, 7, 7]
-    assert any(len(set(each)) > 1 for each in several)
+    assert [len(item) for item in several] == [7, 7, 7]
+    assert any(len(set(item)) > 1 for item in several)
     assert several == transcribe(drawing, files, 7, seed=5, max_tokens=5)
     assert several[0] != transcribe(drawing, files, 7, seed=6, max_tokens=5)[0]
     first = transcribe(drawing, files, seed=5, draws=1, max_tokens=5)
-    assert [each[0] for each in several] == first
+    assert [item[0] for item in several] == first
     with pytest.raises(ValueError, match=r"^number has no effect here: it needs draws 1 or more"):
         transcribe(drawing, files, 2, draws=0)
     with pytest.raises(ValueError, match="number must be at least 0, got -1"):
@@ -96,19 +96,19 @@ def test_a_number_of_transcripts_is_drawn_of_each_file(run: Run) -> None:
 
 def test_a_word_is_heard_where_the_first_of_its_tokens_points(run: Run) -> None:
     tokens = run.target.encode("one to")
-    law = one_hot(torch.tensor([5, 3, 4, 0, 9, 6, 1]), 11).double()
-    found = transcription._time_sentence(run.trained_model, tokens, law)
-    assert [word.word for word in found] == ["one", "to"]
-    assert [word.seconds for word in found] == pytest.approx([0.12, 0.24])
+    logits = one_hot(torch.tensor([5, 3, 4, 0, 9, 6, 1]), 11).double()
+    actual = transcription._time_sentence(run.trained_model, tokens, logits)
+    assert [word.word for word in actual] == ["one", "to"]
+    assert [word.seconds for word in actual] == pytest.approx([0.12, 0.24])
 
 
 def test_a_sampling_rate_that_is_too_low_for_the_run_is_told_what_it_needs(
     run: Run, tmp_path: Path
 ) -> None:
     low = write_sound(tmp_path / "low.wav", make_noise(0.3), 4000)
-    said = (
+    message = (
         "its sampling rate is 4,000 Hz: the run uses .* and needs at least 7,600 samples a second"
     )
     for read in (lambda: transcribe(run, [low]), lambda: lh.plot.audio(run, low)):
-        with pytest.raises(UnfinishedError, match=rf"^{low}: {said}$"):
+        with pytest.raises(UnfinishedError, match=rf"^{low}: {message}$"):
             read()

@@ -61,9 +61,9 @@ def test_the_line_is_fitted_on_the_first_sentences_of_its_task(
     valid = replace(CORPUS.test, task=np.array([0, 1, 1], np.int32))
     several = replace(run, user_corpus=replace(CORPUS, valid=valid))
     alone = SingleModel(run.model, run.guide)
-    for task, place in ((None, 0), (0, 0), (1, 1)):
+    for task, number in ((None, 0), (0, 0), (1, 1)):
         assert ConfidenceEstimator.of(several, DECODING, task).platt_scaling == fit(
-            alone, valid.take([place])
+            alone, valid.take([number])
         )
 
 

@@ -22,7 +22,7 @@ from latentheads.contrib.uncertainty.edits import label_tokens
     ],
 )
 def test_labels_by_hand(hypothesis: list[int], reference: list[int], correct: list[int]) -> None:
-    assert label_tokens(hypothesis, reference).tolist() == [bool(each) for each in correct]
+    assert label_tokens(hypothesis, reference).tolist() == [bool(item) for item in correct]
 
 
 def test_wrong_tokens_are_no_more_than_the_edits() -> None:

@@ -53,47 +53,51 @@ def assert_same(one: Prediction, other: Prediction, valid: Tensor) -> None:
 def positions_of(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
     """Log-probabilities of all alignments of a word, and of all words given each: one by one."""
     with torch.no_grad(), PlugIn():
-        known = model.token_distribution(batch).alignment_pass
-        heads = len(known.vectors)
-        places = torch.cartesian_prod(*[torch.arange(known.vectors[0].shape[-2])] * heads)
+        alignment_pass = model.token_distribution(batch).alignment_pass
+        heads = len(alignment_pass.vectors)
+        places = torch.cartesian_prod(*[torch.arange(alignment_pass.vectors[0].shape[-2])] * heads)
         shape = (*batch.target.shape, heads)
-        states = [known.aligned_states(place.expand(shape)) for place in places.view(-1, heads)]
-        laws = torch.stack([model.output(each).log_softmax(-1) for each in states])
-    if isinstance(known.priors[0], ChainParameters):
-        return walk(known.priors[0], laws, batch.target), laws
-    return broadcast_sum(block_log_probs(known.priors)).flatten(2).movedim(-1, 0), laws
+        states = [
+            alignment_pass.aligned_states(index.expand(shape)) for index in places.view(-1, heads)
+        ]
+        laws = torch.stack([model.output(state).log_softmax(-1) for state in states])
+    if isinstance(alignment_pass.priors[0], ChainParameters):
+        return walk(alignment_pass.priors[0], laws, batch.target), laws
+    return broadcast_sum(block_log_probs(alignment_pass.priors)).flatten(2).movedim(-1, 0), laws
 
 
 def walk(prior: ChainParameters, laws: Tensor, words: Tensor) -> Tensor:
     """Where each word of a chain may point, given the words before it."""
-    place = words.expand(len(laws), -1, -1)[..., None]
-    came = laws.gather(-1, place)[..., 0].exp()
-    law = prior.initial_log_probs.exp()
-    found = [law]
+    one_words = words.expand(len(laws), -1, -1)[..., None]
+    came = laws.gather(-1, one_words)[..., 0].exp()
+    probabilities = prior.initial_log_probs.exp()
+    actual = [probabilities]
     steps_of_words = (prior.scores[:, 1:, 0, None, :] + prior.transition_scores).softmax(-1)
     for word, steps in enumerate(steps_of_words.unbind(1)):
-        law = law * came[:, :, word].T
-        law = ((law / law.sum(-1, keepdim=True))[:, :, None] * steps).sum(1)
-        found.append(law)
-    return torch.stack(found, 1).log().movedim(-1, 0)
+        probabilities = probabilities * came[:, :, word].T
+        probabilities = (
+            (probabilities / probabilities.sum(-1, keepdim=True))[:, :, None] * steps
+        ).sum(1)
+        actual.append(probabilities)
+    return torch.stack(actual, 1).log().movedim(-1, 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_positions_differ_by_is_a_sum_over_all_of_them(shape: str, kind: str) -> None:
     model, batch = aligned(SHAPES[shape], kind=kind), small_batch()
-    found = SingleModel(model).predict(batch)
+    prediction = SingleModel(model).predict(batch)
     log_prior, laws = positions_of(model, batch)
     weights, valid = log_prior.exp(), batch.target_valid
     mean = (log_prior[..., None] + laws).logsumexp(0)
     entropies = -(laws.exp() * laws).sum(-1)
     reverse = (mean.exp() * (mean - laws)).sum(-1)
     came = laws.gather(-1, batch.target.expand(len(laws), -1, -1)[..., None])[..., 0]
-    expected = Prediction(mean, *((weights * each).sum(0) for each in (came, entropies, reverse)))
-    assert_same(found, expected, valid)
-    told = valid if kind == "translation" else valid & (torch.arange(valid.shape[1]) > 0)
+    expected = Prediction(mean, *((weights * item).sum(0) for item in (came, entropies, reverse)))
+    assert_same(prediction, expected, valid)
+    given_valid = valid if kind == "translation" else valid & (torch.arange(valid.shape[1]) > 0)
     assert (
-        float(found.knowledge_uncertainty[told].min()) > 1e-6
+        float(prediction.knowledge_uncertainty[given_valid].min()) > 1e-6
     )  # a text's first word has null alone
 
 
@@ -101,10 +105,10 @@ def test_what_positions_differ_by_is_a_sum_over_all_of_them(shape: str, kind: st
 def test_the_law_of_a_reference_is_the_likelihood_of_the_network(shape: str) -> None:
     model = aligned(SHAPES.get(shape))
     batch = small_batch()
-    found = SingleModel(model).predict(batch).log_probs.gather(-1, batch.target[..., None])[..., 0]
+    actual = SingleModel(model).predict(batch).log_probs.gather(-1, batch.target[..., None])[..., 0]
     with torch.no_grad():
         expected = plug_in_log_likelihood(model, batch)
-    assert torch.allclose((found * batch.target_valid).sum(-1), expected)
+    assert torch.allclose((actual * batch.target_valid).sum(-1), expected)
 
 
 def test_draws_that_are_held_give_the_probability_that_a_search_finds() -> None:
@@ -113,9 +117,9 @@ def test_draws_that_are_held_give_the_probability_that_a_search_finds() -> None:
     with fixed_noise(3, CPU):
         ((best,),) = beam_search(model, batch, 1, 1.0, 3, max_tokens=1)
     with fixed_noise(3, CPU):
-        found = HeadSamples(model, members=3).predict(batch)
+        prediction = HeadSamples(model, members=3).predict(batch)
     assert best.tokens == [2]
-    assert float(found.log_probs[0, 0, 2]) == pytest.approx(best.log_prob)
+    assert float(prediction.log_probs[0, 0, 2]) == pytest.approx(best.log_prob)
 
 
 def test_draws_of_heads_that_have_no_noise_are_the_network_alone() -> None:
@@ -149,9 +153,9 @@ def test_dropout_drops_and_leaves_every_module_as_it_was() -> None:
     model.encoder.train()
     before = [part.training for part in model.modules()]
     ensemble = MCDropout(model, members=4)
-    found = ensemble.predict(batch)
+    prediction = ensemble.predict(batch)
     assert [part.training for part in model.modules()] == before
-    assert float(found.knowledge_uncertainty[batch.target_valid].min()) > 1e-6
+    assert float(prediction.knowledge_uncertainty[batch.target_valid].min()) > 1e-6
     with dropout_enabled(model):
         assert not model.training
         assert all(part.training for part in model.decoder.modules())
@@ -190,9 +194,9 @@ def test_an_ensemble_is_the_mean_of_its_networks() -> None:
     """Each at the location of its heads, noise or none."""
     one, other = build(prior="delta").eval(), build().eval()
     batch = small_batch()
-    found = DeepEnsemble([one, other]).predict(batch)
+    prediction = DeepEnsemble([one, other]).predict(batch)
     members = [SingleModel(model).predict(batch).log_probs for model in (one, other)]
-    assert_same(found, mix_distributions(members, batch.target), batch.target_valid)
+    assert_same(prediction, mix_distributions(members, batch.target), batch.target_valid)
     (written, *_) = DeepEnsemble([one, other]).translate(batch, Decoding(max_tokens=1))
     assert written == [2]
     with pytest.raises(ValueError, match="models must be at least one"):
@@ -273,8 +277,8 @@ def test_every_committee_has_the_likeliest_heads_of_its_guide() -> None:
         MCDropout(model, guide, members=2),
         NoisyEnsemble(model, guide, members=2, scale=0.0),
     ):
-        law = ensemble.predict(batch).log_probs.gather(-1, batch.target[..., None])[..., 0]
-        assert torch.allclose((law * batch.target_valid).sum(-1), wanted)
+        distribution = ensemble.predict(batch).log_probs.gather(-1, batch.target[..., None])[..., 0]
+        assert torch.allclose((distribution * batch.target_valid).sum(-1), wanted)
         assert ensemble.translate(batch, LONG) == best
     assert SingleModel(model, Tied(model).double()).translate(batch, LONG) != best
 
@@ -299,11 +303,11 @@ def test_an_ensemble_writes_what_is_likeliest_under_its_mean_law() -> None:
     ensemble, batch = DeepEnsemble(networks), small_batch()
     written = ensemble.translate(batch, LONG)
     assert all(len(tokens) == 7 for tokens in written)
-    law = ensemble.predict(replace(Batch.of(written), source=batch.source)).log_probs
+    log_probs = ensemble.predict(replace(Batch.of(written), source=batch.source)).log_probs
     for sentence, tokens in enumerate(written):
-        for place in range(6):
-            law[sentence, place, [PAD, BOS, EOS, *tokens[:place]]] = -torch.inf
-    assert law[:, :-1].argmax(-1).tolist() == [tokens[:-1] for tokens in written]
+        for index in range(6):
+            log_probs[sentence, index, [PAD, BOS, EOS, *tokens[:index]]] = -torch.inf
+    assert log_probs[:, :-1].argmax(-1).tolist() == [tokens[:-1] for tokens in written]
 
 
 def test_an_ensemble_writes_without_dropout_whatever_the_mode_of_a_network() -> None:
@@ -322,12 +326,12 @@ def test_draws_of_a_selection_differ_as_what_is_written_with_as_many() -> None:
     guide, batch = jiggle(Tied(model).double(), 0.3).eval(), small_batch()
     draws = HeadSamples(model, guide, members=4)
     with fixed_noise(3, CPU):
-        found = draws.predict(batch)
-    assert float(found.knowledge_uncertainty[batch.target_valid].max()) > 1e-6
+        prediction = draws.predict(batch)
+    assert float(prediction.knowledge_uncertainty[batch.target_valid].max()) > 1e-6
     with fixed_noise(3, CPU), WithSelection(guide, 4), torch.no_grad():
         every = batch.repeated(4)
         laws = model.step(every.decoder_input, model.begin(every)).log_softmax(-1)
     drawn = list(laws.unflatten(0, (4, -1)))
     assert_same(
-        found, mix_distributions(drawn, batch.target, sentence_level=True), batch.target_valid
+        prediction, mix_distributions(drawn, batch.target, sentence_level=True), batch.target_valid
     )

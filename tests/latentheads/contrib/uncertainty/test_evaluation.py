@@ -72,10 +72,10 @@ def test_all_draws_of_a_trial_are_of_its_seed(model: Any) -> None:
     evaluation = evaluate_ensemble(ensemble, TEXTS, DECODING, 7, translations=written)
     parts = {"valid": TEXTS.valid, TEST: TEXTS.test, **TEXTS.others}
     assert written == {
-        n: translate_with_ensemble(ensemble, each, DECODING, 7) for n, each in parts.items()
+        n: translate_with_ensemble(ensemble, part, DECODING, 7) for n, part in parts.items()
     }
     assert evaluation.temperature == fit_temperature(ensemble, TEXTS.valid, types, 7)
-    own = {name: with_targets(each, written[name]) for name, each in parts.items()}
+    own = {name: with_targets(part, written[name]) for name, part in parts.items()}
     by_temperature, mine, turned = (
         score_tokens(ensemble, part, types, seed=7)
         for part in (TEXTS.test, own[TEST], own["turned"])
@@ -89,68 +89,74 @@ def test_all_draws_of_a_trial_are_of_its_seed(model: Any) -> None:
 
 
 def test_figures_of_references_are_means_over_their_tokens(evaluation: EnsembleEvaluation) -> None:
-    found = compute_measures(evaluation)
+    computed_measures = compute_measures(evaluation)
     for temperature, ending in ((1.0, ""), (evaluation.temperature, "_scaled")):
         by_temperature = evaluation.references.by_temperature[temperature]
-        assert found[f"nll{ending}"](WHOLE) == pytest.approx(-by_temperature.log_prob.mean())
-        assert found[f"brier{ending}"](WHOLE) == pytest.approx(by_temperature.brier.mean())
+        assert computed_measures[f"nll{ending}"](WHOLE) == pytest.approx(
+            -by_temperature.log_prob.mean()
+        )
+        assert computed_measures[f"brier{ending}"](WHOLE) == pytest.approx(
+            by_temperature.brier.mean()
+        )
         weighted = np.abs(by_temperature.bin_sums.sum(0)).sum() / len(by_temperature.bin_sums)
-        assert found[f"ece_weighted{ending}"](WHOLE) == pytest.approx(weighted)
+        assert computed_measures[f"ece_weighted{ending}"](WHOLE) == pytest.approx(weighted)
         inner = ~evaluation.references.ends
         overconfidence = (by_temperature.confidence - by_temperature.correct)[inner].mean()
-        assert found[f"excess{ending}"](WHOLE) == pytest.approx(overconfidence)
+        assert computed_measures[f"excess{ending}"](WHOLE) == pytest.approx(overconfidence)
         bins = bin_predictions(evaluation.references, by_temperature).bins()
-        assert found[f"ece{ending}"](WHOLE) == pytest.approx(bins.error)
+        assert computed_measures[f"ece{ending}"](WHOLE) == pytest.approx(bins.error)
         columns = (
             by_temperature.confidence[inner],
             by_temperature.correct[inner],
             evaluation.references.sentence[inner],
         )
         mass = sum_bins(*columns, 3, equal_mass_edges(columns[0])).bins().error
-        assert found[f"ece_mass{ending}"](WHOLE) == pytest.approx(mass)
+        assert computed_measures[f"ece_mass{ending}"](WHOLE) == pytest.approx(mass)
         assert abs(mass - bins.error) > 1e-3
 
 
 def test_figures_of_a_resample_are_those_of_its_sentences(evaluation: EnsembleEvaluation) -> None:
-    found = compute_measures(evaluation)
+    computed_measures = compute_measures(evaluation)
     twice = {TEST: np.array([0, 0, 1]), "turned": np.array([1, 1])}
     log_prob = evaluation.references.by_temperature[1.0].log_prob
-    first, second = (log_prob[evaluation.references.sentence == place] for place in (0, 1))
+    first, second = (log_prob[evaluation.references.sentence == index] for index in (0, 1))
     nats = np.concatenate([first, first, second])
-    assert found["nll"](twice) == pytest.approx(-nats.mean())
+    assert computed_measures["nll"](twice) == pytest.approx(-nats.mean())
     score, error = evaluation.scores[TEST]["total"], 1 - evaluation.chrf / 100
     chosen = score[[0, 0, 1]], error[[0, 0, 1]]
-    assert found["prr_total"](twice) == pytest.approx(rejection_ratio(*chosen), nan_ok=True)
+    assert computed_measures["prr_total"](twice) == pytest.approx(
+        rejection_ratio(*chosen), nan_ok=True
+    )
     other = evaluation.scores["turned"]["total"][[1, 1]]
-    assert found["roc_turned_total"](twice) == pytest.approx(roc_auc(chosen[0], other))
+    assert computed_measures["roc_turned_total"](twice) == pytest.approx(roc_auc(chosen[0], other))
 
 
 def test_what_is_written_is_compared_with_its_references(evaluation: EnsembleEvaluation) -> None:
-    output, found = evaluation.output, compute_measures(evaluation)
-    for place, tokens in enumerate(output.tokens):
+    output, computed_measures = evaluation.output, compute_measures(evaluation)
+    for index, tokens in enumerate(output.tokens):
         inner = [token for token in tokens if token != 2]
-        reference = [token for token in CORPUS.test.targets[place].tolist() if token != 2]
-        own = output.figures.sentence[output.inner] == place
+        reference = [token for token in CORPUS.test.targets[index].tolist() if token != 2]
+        own = output.figures.sentence[output.inner] == index
         assert output.correct[own].tolist() == label_tokens(inner, reference).tolist()
-        assert evaluation.texts[place] == CORPUS.target.decode(list(tokens))
-        chrf = CHRF().sentence_score(evaluation.texts[place], [LINES[place]]).score
-        assert evaluation.chrf[place] == pytest.approx(chrf)
+        assert evaluation.texts[index] == CORPUS.target.decode(list(tokens))
+        chrf = CHRF().sentence_score(evaluation.texts[index], [LINES[index]]).score
+        assert evaluation.chrf[index] == pytest.approx(chrf)
     probability = np.exp(output.log_prob)
-    assert found["right"](WHOLE) == pytest.approx(output.correct.mean())
-    assert found["sure"](WHOLE) == pytest.approx(probability.mean())
+    assert computed_measures["right"](WHOLE) == pytest.approx(output.correct.mean())
+    assert computed_measures["sure"](WHOLE) == pytest.approx(probability.mean())
     platt_scaling = output.bins(evaluation.platt_scaling(output.log_prob)).bins()
-    assert found["own_ece_line"](WHOLE) == pytest.approx(platt_scaling.error)
+    assert computed_measures["own_ece_line"](WHOLE) == pytest.approx(platt_scaling.error)
     uncertain = evaluation.scores[TEST]["log_prob"]
     expected = correlation(-uncertain, evaluation.chrf)
-    assert found["chrf_log_prob"](WHOLE) == pytest.approx(expected, nan_ok=True)
+    assert computed_measures["chrf_log_prob"](WHOLE) == pytest.approx(expected, nan_ok=True)
 
 
 def test_tokens_that_are_too_sure_do_not_make_up_for_others(evaluation: EnsembleEvaluation) -> None:
     output = replace(evaluation.output, correct=np.arange(len(evaluation.output.correct)) % 2 == 0)
     bins = output.bins(np.exp(output.log_prob)).bins()
     assert bins.error > abs(bins.overconfidence) + 0.01
-    found = compute_measures(replace(evaluation, output=output))
-    assert found["own_ece"](WHOLE) == pytest.approx(bins.error)
+    computed_measures = compute_measures(replace(evaluation, output=output))
+    assert computed_measures["own_ece"](WHOLE) == pytest.approx(bins.error)
 
 
 def test_every_score_is_there_for_every_text(evaluation: EnsembleEvaluation) -> None:
@@ -172,7 +178,7 @@ def test_likeness_is_of_translations_by_a_draw_each(
             tokens = map_batches(
                 TEXTS.test, lambda batch: ensemble.translate_with_one_sample(batch, DECODING), [EOS]
             )
-        lines.append([TEXTS.target.decode(each) for each in tokens])
+        lines.append([TEXTS.target.decode(token) for token in tokens])
     unlike = evaluation.scores[TEST]["unlike"]
     assert unlike == pytest.approx(1 - np.array(sentence_chrf(*lines)) / 100)
     assert unlike.any()
@@ -180,17 +186,17 @@ def test_likeness_is_of_translations_by_a_draw_each(
 
 @pytest.mark.parametrize("varied", [-1, 1])
 def test_one_translation_has_no_other_to_be_like(model: Any, varied: int) -> None:
-    said = f"^varied must be 0, for none, or at least 2, got {varied}$"
-    with pytest.raises(ValueError, match=said):
+    message = f"^varied must be 0, for none, or at least 2, got {varied}$"
+    with pytest.raises(ValueError, match=message):
         evaluate_ensemble(HeadSamples(model), TEXTS, DECODING, varied=varied)
 
 
 def test_what_is_known_is_not_written_again(model: Any) -> None:
-    known: dict[str, list[list[int]]] = {}
-    alone = evaluate_ensemble(SingleModel(model), TEXTS, DECODING, translations=known)
-    assert {*known} == {"valid", TEST, "turned"}
-    known[TEST] = [[5, 2], [6, 2], [7, 2]]
-    again = evaluate_ensemble(MCDropout(model, members=2), TEXTS, DECODING, translations=known)
+    expected: dict[str, list[list[int]]] = {}
+    alone = evaluate_ensemble(SingleModel(model), TEXTS, DECODING, translations=expected)
+    assert {*expected} == {"valid", TEST, "turned"}
+    expected[TEST] = [[5, 2], [6, 2], [7, 2]]
+    again = evaluate_ensemble(MCDropout(model, members=2), TEXTS, DECODING, translations=expected)
     assert again.output.tokens == [[5, 2], [6, 2], [7, 2]]
     assert alone.members == 1
     assert "unlike" not in alone.scores[TEST]
@@ -200,20 +206,20 @@ def test_who_writes_nothing_has_no_figures_of_what_it_writes_and_all_others(mode
     nothing = {"valid": [[EOS]] * len(TEXTS.valid), TEST: [[EOS]] * 3}
     evaluation = evaluate_ensemble(SingleModel(model), TEXTS, DECODING, translations=nothing)
     assert (evaluation.platt_scaling.slope, evaluation.platt_scaling.offset) == (1, 0)
-    (found,) = compare_systems([[evaluation]], TEXTS.sizes, resamples=40)
+    (compare_system,) = compare_systems([[evaluation]], TEXTS.sizes, resamples=40)
     for name in ("right", "sure", "own_ece", "own_ece_line"):
-        assert np.isnan(found[name].score)
-    assert found["nll"].low < found["nll"].score < found["nll"].high
-    assert found["chrf"].score == 0
+        assert np.isnan(compare_system[name].score)
+    assert compare_system["nll"].low < compare_system["nll"].score < compare_system["nll"].high
+    assert compare_system["chrf"].score == 0
 
 
 def test_resamples_of_a_single_sentence_say_nothing(
     model: Any, evaluation: EnsembleEvaluation
 ) -> None:
     alone = evaluate_ensemble(SingleModel(model), TEXTS, DECODING)
-    _, found = compare_systems([[evaluation], [alone]], TEXTS.sizes | {TEST: 1}, resamples=40)
+    _, actual = compare_systems([[evaluation], [alone]], TEXTS.sizes | {TEST: 1}, resamples=40)
     for name in ("nll", "brier", "chrf"):
-        figure = found[name]
+        figure = actual[name]
         assert np.isfinite([figure.score, figure.difference]).all()
         ends = figure.low, figure.high, figure.difference_low, figure.difference_high
         assert np.isnan(ends).all()
@@ -224,10 +230,10 @@ def test_systems_are_compared_on_the_same_resamples(
     model: Any, evaluation: EnsembleEvaluation
 ) -> None:
     alone = evaluate_ensemble(SingleModel(model), TEXTS, DECODING)
-    found = compare_systems(
+    systems = compare_systems(
         [[evaluation], [evaluation, evaluation], [alone]], TEXTS.sizes, resamples=40
     )
-    first, same, other = (system["nll"] for system in found)
+    first, same, other = (system["nll"] for system in systems)
     assert (first.p, first.difference) == (None, 0)
     assert (same.p, same.difference_low, same.difference_high) == (1, 0, 0)
     assert (same.low, same.high) == (pytest.approx(first.low), pytest.approx(first.high))
@@ -236,7 +242,7 @@ def test_systems_are_compared_on_the_same_resamples(
     assert other.difference == pytest.approx(other.score - first.score)
     assert other.difference_low <= other.difference <= other.difference_high
     assert other.p is not None
-    assert "prr_unlike" not in found[2]
+    assert "prr_unlike" not in systems[2]
 
 
 def test_texts_are_resampled_each_by_a_seed_of_its_own(evaluation: EnsembleEvaluation) -> None:
@@ -249,8 +255,8 @@ def test_a_sentence_that_stands_in_two_texts_is_resampled_in_both(
     evaluation: EnsembleEvaluation,
 ) -> None:
     paired = replace(evaluation, scores=dict.fromkeys((TEST, "copy"), evaluation.scores[TEST]))
-    known = [[paired]], {TEST: 3, "copy": 3}, 40
-    (apart,), (together,) = compare_systems(*known), compare_systems(*known, paired=["copy"])
+    expected = [[paired]], {TEST: 3, "copy": 3}, 40
+    (apart,), (together,) = compare_systems(*expected), compare_systems(*expected, paired=["copy"])
     assert apart["roc_copy_log_prob"].low < 0.5 < apart["roc_copy_log_prob"].high
     figure = together["roc_copy_log_prob"]  # of a text against itself, in every resample
     assert (figure.low, figure.score, figure.high) == (0.5, 0.5, 0.5)
@@ -259,15 +265,17 @@ def test_a_sentence_that_stands_in_two_texts_is_resampled_in_both(
 
 def test_an_interval_ends_where_its_figure_can_be_no_more(evaluation: EnsembleEvaluation) -> None:
     inside, outside = np.array([0.0, 0.0, 5.0]), np.array([1.0, *[6.0] * 9])
-    known = {TEST: {"log_prob": inside}, "other": {"log_prob": outside}}
-    (found,) = compare_systems([[replace(evaluation, scores=known)]], {TEST: 3, "other": 10}, 40)
-    area = found["roc_other_log_prob"]  # of most resamples 1, and of few far from it
+    expected = {TEST: {"log_prob": inside}, "other": {"log_prob": outside}}
+    (compare_system,) = compare_systems(
+        [[replace(evaluation, scores=expected)]], {TEST: 3, "other": 10}, 40
+    )
+    area = compare_system["roc_other_log_prob"]  # of most resamples 1, and of few far from it
     assert area.low < area.score < area.high == 1
-    (found,), measured = (
+    (compare_system,), measured = (
         compare_systems([[evaluation]], TEXTS.sizes, 40),
         compute_measures(evaluation),
     )
-    for name, figure in found.items():
+    for name, figure in compare_system.items():
         ends = [end for end in (figure.low, figure.high) if not np.isnan(end)]
         assert all(measured[name].minimum <= end <= measured[name].maximum for end in ends), name
 
@@ -287,8 +295,8 @@ def test_a_text_without_ends_that_are_foreseen_has_no_figure_of_them(
     evaluation: EnsembleEvaluation,
 ) -> None:
     never = replace(evaluation.references, ends=np.zeros_like(evaluation.references.ends))
-    found = compute_measures(replace(evaluation, references=never))
-    assert np.isnan(found["ece_end"](WHOLE))
+    computed_measures = compute_measures(replace(evaluation, references=never))
+    assert np.isnan(computed_measures["ece_end"](WHOLE))
     always = replace(evaluation.references, ends=np.ones_like(evaluation.references.ends))
     assert np.isnan(compute_measures(replace(evaluation, references=always))["ece_mass"](WHOLE))
 
@@ -298,18 +306,18 @@ def test_a_score_that_is_constant_in_one_trial_is_that_of_a_system_all_the_same(
 ) -> None:
     def with_unlike(step: float) -> EnsembleEvaluation:
         scores = {
-            text: each | {"unlike": step * np.arange(len(each["unlike"]))}
-            for text, each in evaluation.scores.items()
+            text: score | {"unlike": step * np.arange(len(score["unlike"]))}
+            for text, score in evaluation.scores.items()
         }
         return replace(evaluation, scores=scores)
 
     constant, varying = with_unlike(0), with_unlike(1 / 9)
     for evaluations in ([constant, varying], [varying, constant]):
-        (found,) = compare_systems([evaluations], TEXTS.sizes, resamples=40)
-        assert sorted(found["roc_turned_unlike"].each)[-1] == 0.5
-        assert len(found["prr_unlike"].each) == 2
-    (found,) = compare_systems([[constant, constant]], TEXTS.sizes, resamples=40)
-    assert "prr_unlike" not in found
+        (compare_system,) = compare_systems([evaluations], TEXTS.sizes, resamples=40)
+        assert sorted(compare_system["roc_turned_unlike"].each)[-1] == 0.5
+        assert len(compare_system["prr_unlike"].each) == 2
+    (compare_system,) = compare_systems([[constant, constant]], TEXTS.sizes, resamples=40)
+    assert "prr_unlike" not in compare_system
 
 
 def test_draws_that_all_write_nothing_are_alike() -> None:
@@ -324,6 +332,6 @@ def test_case_counts_for_nothing_where_the_model_has_none(
     target = copy(TEXTS.target)
     target.lowercase = True
     for given, alike in ((texts, False), (replace(texts, target=target), True)):
-        found = evaluate_ensemble(HeadSamples(model, members=3), given, DECODING)
-        assert found.texts == evaluation.texts
-        assert (found.chrf == 100).all() == alike
+        ensemble = evaluate_ensemble(HeadSamples(model, members=3), given, DECODING)
+        assert ensemble.texts == evaluation.texts
+        assert (ensemble.chrf == 100).all() == alike

@@ -12,45 +12,52 @@ SECOND = torch.tensor([[[0.5, 0.5], [0.2, 0.8]]]).double()
 WORDS = torch.tensor([[0, 1]])
 
 
-def entropy_of(*law: float) -> float:
-    return -sum(p * math.log(p) for p in law)
+def entropy_of(*values: float) -> float:
+    return -sum(p * math.log(p) for p in values)
 
 
 def test_total_data_and_knowledge_by_hand() -> None:
-    found = mix_distributions([FIRST.log(), SECOND.log()], WORDS)
-    assert found.log_probs.exp()[0, 0].tolist() == pytest.approx([0.7, 0.3])
-    assert float(found.total_uncertainty[0, 0]) == pytest.approx(entropy_of(0.7, 0.3))
+    distributions = mix_distributions([FIRST.log(), SECOND.log()], WORDS)
+    assert distributions.log_probs.exp()[0, 0].tolist() == pytest.approx([0.7, 0.3])
+    assert float(distributions.total_uncertainty[0, 0]) == pytest.approx(entropy_of(0.7, 0.3))
     data = (entropy_of(0.9, 0.1) + entropy_of(0.5, 0.5)) / 2
-    assert float(found.data_uncertainty[0, 0]) == pytest.approx(data)
-    assert float(found.knowledge_uncertainty[0, 0]) == pytest.approx(entropy_of(0.7, 0.3) - data)
+    assert float(distributions.data_uncertainty[0, 0]) == pytest.approx(data)
+    assert float(distributions.knowledge_uncertainty[0, 0]) == pytest.approx(
+        entropy_of(0.7, 0.3) - data
+    )
     reverse = sum(
         0.7 * math.log(0.7 / p) + 0.3 * math.log(0.3 / q) for p, q in ((0.9, 0.1), (0.5, 0.5))
     )
-    assert float(found.reverse_mutual_information[0, 0]) == pytest.approx(reverse / 2)
-    assert float(found.mean_log_prob[0, 0]) == pytest.approx((math.log(0.9) + math.log(0.5)) / 2)
+    assert float(distributions.reverse_mutual_information[0, 0]) == pytest.approx(reverse / 2)
+    assert float(distributions.mean_log_prob[0, 0]) == pytest.approx(
+        (math.log(0.9) + math.log(0.5)) / 2
+    )
 
 
 def test_knowledge_and_its_reverse_are_the_mean_kl_of_all_pairs() -> None:
-    found = mix_distributions([FIRST.log(), SECOND.log()], WORDS)
+    distributions = mix_distributions([FIRST.log(), SECOND.log()], WORDS)
     pairs = [
         (one * (one / other).log()).sum(-1) for one in (FIRST, SECOND) for other in (FIRST, SECOND)
     ]
     assert torch.allclose(
-        found.knowledge_uncertainty + found.reverse_mutual_information, torch.stack(pairs).mean(0)
+        distributions.knowledge_uncertainty + distributions.reverse_mutual_information,
+        torch.stack(pairs).mean(0),
     )
 
 
 def test_a_draw_that_is_held_counts_by_what_it_foresaw() -> None:
-    found = mix_distributions([FIRST.log(), SECOND.log()], WORDS, sentence_level=True)
+    distributions = mix_distributions([FIRST.log(), SECOND.log()], WORDS, sentence_level=True)
     sentence = (0.9 * 0.5 + 0.5 * 0.8) / 2
-    came = found.log_probs.gather(-1, WORDS[..., None])
+    came = distributions.log_probs.gather(-1, WORDS[..., None])
     assert float(came.sum()) == pytest.approx(math.log(sentence))
-    assert found.log_probs.exp()[0, 1].tolist() == pytest.approx(
+    assert distributions.log_probs.exp()[0, 1].tolist() == pytest.approx(
         [(0.9 * 0.5 + 0.5 * 0.2) / 1.4, (0.9 * 0.5 + 0.5 * 0.8) / 1.4]
     )
     data = (0.9 * entropy_of(0.5, 0.5) + 0.5 * entropy_of(0.2, 0.8)) / 1.4
-    assert float(found.data_uncertainty[0, 1]) == pytest.approx(data)
-    assert float(found.mean_log_prob[0, 1]) == pytest.approx((math.log(0.5) + math.log(0.8)) / 2)
+    assert float(distributions.data_uncertainty[0, 1]) == pytest.approx(data)
+    assert float(distributions.mean_log_prob[0, 1]) == pytest.approx(
+        (math.log(0.5) + math.log(0.8)) / 2
+    )
 
 
 def test_one_member_differs_from_nobody() -> None:
@@ -69,6 +76,6 @@ def test_one_member_differs_from_nobody() -> None:
 
 def test_a_token_that_never_comes_adds_nothing() -> None:
     sure = torch.tensor([[[0.0, -math.inf]]]).double()
-    found = Prediction.of_one(sure, torch.tensor([[0]]))
-    assert float(found.total_uncertainty) == 0
-    assert float(found.knowledge_uncertainty) == 0
+    prediction = Prediction.of_one(sure, torch.tensor([[0]]))
+    assert float(prediction.total_uncertainty) == 0
+    assert float(prediction.knowledge_uncertainty) == 0

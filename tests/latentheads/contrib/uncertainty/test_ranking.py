@@ -20,8 +20,8 @@ def test_a_rejection_curve_by_hand() -> None:
 def test_the_ratio_of_areas_by_hand() -> None:
     # curves .3 .1 0 0 (oracle), .3 .3 .2 0; random has the area .15
     oracle, own = (0.15 + 0.1) / 3, (0.15 + 0.3 + 0.2) / 3
-    found = rejection_ratio(np.array([1.0, 3.0, 2.0]), ERROR)
-    assert found == pytest.approx(100 * (0.15 - own) / (0.15 - oracle))
+    ratio = rejection_ratio(np.array([1.0, 3.0, 2.0]), ERROR)
+    assert ratio == pytest.approx(100 * (0.15 - own) / (0.15 - oracle))
 
 
 def test_the_errors_themselves_have_a_hundred_and_the_wrong_order_less_than_nothing() -> None:

@@ -19,9 +19,9 @@ from latentheads.contrib.uncertainty.scaling import (
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.7])
 def test_the_temperature_that_words_were_drawn_at_is_found(temperature: float) -> None:
     log_probs = torch.randn(3, 5).double().log_softmax(-1)
-    law = (log_probs / temperature).softmax(-1)
+    probabilities = (log_probs / temperature).softmax(-1)
     fit = TemperatureFit()
-    counts = (law * 1000).round().int()  # words as often as the law has them: no noise
+    counts = (probabilities * 1000).round().int()  # words as often as the law has them: no noise
     for row, number in zip(log_probs, counts, strict=True):
         words = torch.arange(5).repeat_interleave(number)
         fit.add(row.expand(len(words), -1), words)
@@ -51,15 +51,15 @@ def test_a_line_is_that_of_the_highest_likelihood() -> None:
         score = line[0] * odds + line[1]
         return float((np.logaddexp(0, score) - target * score).sum())
 
-    found = fit_platt_scaling(log_prob, correct)
+    platt_scaling = fit_platt_scaling(log_prob, correct)
     best = minimize(loss, np.zeros(2), tol=1e-12).x
-    assert [found.slope, found.offset] == pytest.approx(best.tolist(), abs=1e-5)
+    assert [platt_scaling.slope, platt_scaling.offset] == pytest.approx(best.tolist(), abs=1e-5)
 
 
 def test_a_line_is_finite_where_nothing_is_doubtful() -> None:
-    found = fit_platt_scaling(np.log([0.9, 0.8, 0.1]), np.array([True, True, False]))
-    assert math.isfinite(found.slope)
-    assert found(np.array([0.0, -50.0])) == pytest.approx([1, 0], abs=0.2)
+    platt_scaling = fit_platt_scaling(np.log([0.9, 0.8, 0.1]), np.array([True, True, False]))
+    assert math.isfinite(platt_scaling.slope)
+    assert platt_scaling(np.array([0.0, -50.0])) == pytest.approx([1, 0], abs=0.2)
     always = fit_platt_scaling(np.array([-0.1, -0.1]), np.array([True, True]))
     assert always(np.array([-0.1])) == pytest.approx([0.75])
     assert PlattScaling(1.0, 0.0)(np.log([0.3])) == pytest.approx([0.3])
@@ -76,10 +76,10 @@ def test_a_line_through_sure_tokens_is_at_the_top_of_the_likelihood(sharpness: f
         target = np.where(
             correct, (correct.sum() + 1) / (correct.sum() + 2), 1 / ((~correct).sum() + 2)
         )
-        found = fit_platt_scaling(log_prob, correct)
+        platt_scaling = fit_platt_scaling(log_prob, correct)
         capped = np.minimum(log_prob, np.log1p(-(2.0**-24)))
         odds = capped - np.log(-np.expm1(capped))
-        left = target - found(log_prob)
+        left = target - platt_scaling(log_prob)
         assert [float(left.sum()), float(left @ odds)] == pytest.approx([0, 0], abs=1e-3)
 
 

@@ -26,23 +26,29 @@ PART = Part(Rows.of(TARGETS), Rows.of(SOURCES))
 
 
 def test_a_judgement_by_hand() -> None:
-    found = TokenEvaluation.of(LAW.log(), torch.tensor([0, 2]))
-    assert found.log_prob == pytest.approx(np.log([0.7, 0.45]))
-    assert found.confidence == pytest.approx([0.7, 0.5])
-    assert found.correct.tolist() == [True, False]
-    assert found.brier == pytest.approx([0.3**2 + 0.2**2 + 0.1**2, 0.05**2 + 0.5**2 + 0.55**2])
-    assert found.bin_sums.shape == (2, 15)
-    assert found.bin_sums[0, [10, 3, 1]] == pytest.approx([0.7 * 0.3, -(0.2**2), -(0.1**2)])
-    assert found.bin_sums[1, [7, 6, 0]] == pytest.approx([-(0.5**2), 0.45 * 0.55, -(0.05**2)])
-    assert found.bin_sums.sum() == pytest.approx(0.7 + 0.45 - (LAW**2).sum().item())
+    token_evaluation = TokenEvaluation.of(LAW.log(), torch.tensor([0, 2]))
+    assert token_evaluation.log_prob == pytest.approx(np.log([0.7, 0.45]))
+    assert token_evaluation.confidence == pytest.approx([0.7, 0.5])
+    assert token_evaluation.correct.tolist() == [True, False]
+    assert token_evaluation.brier == pytest.approx(
+        [0.3**2 + 0.2**2 + 0.1**2, 0.05**2 + 0.5**2 + 0.55**2]
+    )
+    assert token_evaluation.bin_sums.shape == (2, 15)
+    assert token_evaluation.bin_sums[0, [10, 3, 1]] == pytest.approx(
+        [0.7 * 0.3, -(0.2**2), -(0.1**2)]
+    )
+    assert token_evaluation.bin_sums[1, [7, 6, 0]] == pytest.approx(
+        [-(0.5**2), 0.45 * 0.55, -(0.05**2)]
+    )
+    assert token_evaluation.bin_sums.sum() == pytest.approx(0.7 + 0.45 - (LAW**2).sum().item())
 
 
 def test_probabilities_that_are_not_looked_at_fall_into_the_lowest_bin() -> None:
-    law = torch.full((1, 40), 0.5 / 39).double()
-    law[0, 3] = 0.5
-    found = TokenEvaluation.of(law.log(), torch.tensor([30]))
+    values = torch.full((1, 40), 0.5 / 39).double()
+    values[0, 3] = 0.5
+    token_evaluation = TokenEvaluation.of(values.log(), torch.tensor([30]))
     rest = 0.5 / 39 - 39 * (0.5 / 39) ** 2
-    assert found.bin_sums[0, [7, 0]] == pytest.approx([-0.25, rest])
+    assert token_evaluation.bin_sums[0, [7, 0]] == pytest.approx([-0.25, rest])
 
 
 def test_columns_are_those_of_every_sentence_whatever_its_batch(
@@ -57,9 +63,9 @@ def test_columns_are_those_of_every_sentence_whatever_its_batch(
     assert together.sentence.tolist() == [0] * 4 + [1] * 2 + [2] * 3
     assert together.sentences == 3
     batch = Batch.of(TARGETS, SOURCES)
-    law = ensemble.predict(batch).log_probs[batch.target_valid]
-    assert together.ends.tolist() == (law.argmax(-1) == 2).tolist()
-    warm = TokenEvaluation.of((law / 2).log_softmax(-1), batch.target[batch.target_valid])
+    log_prob = ensemble.predict(batch).log_probs[batch.target_valid]
+    assert together.ends.tolist() == (log_prob.argmax(-1) == 2).tolist()
+    warm = TokenEvaluation.of((log_prob / 2).log_softmax(-1), batch.target[batch.target_valid])
     assert together.by_temperature[2.0].log_prob == pytest.approx(warm.log_prob)
     for name in (
         "mean_log_prob",
@@ -76,25 +82,25 @@ def test_columns_are_those_of_every_sentence_whatever_its_batch(
 
 def test_scores_of_sentences_are_means_over_their_tokens() -> None:
     model = build().eval()
-    found = score_tokens(HeadSamples(model, members=3), PART, TARGET_TYPES)
-    scores = score_sentences(found)
+    tokens = score_tokens(HeadSamples(model, members=3), PART, TARGET_TYPES)
+    scores = score_sentences(tokens)
     assert list(scores) == list(UNCERTAINTIES)
-    assert scores["total"][1] == pytest.approx(found.total_uncertainty[4:6].mean())
-    assert scores["log_prob"][2] == pytest.approx(-found.by_temperature[1.0].log_prob[6:].mean())
+    assert scores["total"][1] == pytest.approx(tokens.total_uncertainty[4:6].mean())
+    assert scores["log_prob"][2] == pytest.approx(-tokens.by_temperature[1.0].log_prob[6:].mean())
     difference = scores["mean_log"] - scores["log_prob"]
     assert scores["reverse"] == pytest.approx(difference)
     assert (scores["reverse"] > -1e-12).all()  # Jensen: a held draw's mean is above the members'
     assert (scores["knowledge"] > 0).all()
     assert scores["pairs"] == pytest.approx(
-        scores["knowledge"] + found.means(found.reverse_mutual_information)
+        scores["knowledge"] + tokens.means(tokens.reverse_mutual_information)
     )
 
 
 def test_every_batch_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rooms, "MAX_PROBABILITIES", 1)  # a batch a sentence
     ensemble = HeadSamples(build().eval(), members=3)
-    found = score_tokens(ensemble, PART.take([0, 0]), TARGET_TYPES)
-    first, second = np.split(found.mean_log_prob, 2)
+    tokens = score_tokens(ensemble, PART.take([0, 0]), TARGET_TYPES)
+    first, second = np.split(tokens.mean_log_prob, 2)
     assert not np.isclose(first, second).any()
 
 
@@ -121,7 +127,7 @@ def test_the_temperature_of_a_part_is_that_of_its_likelihood() -> None:
     assert 0.4 < best < 2.5
     near = (best / 1.05, best, best * 1.05)
     by_temperature = score_tokens(ensemble, part, TARGET_TYPES, near).by_temperature
-    nats = [by_temperature[each].log_prob.sum() for each in near]
+    nats = [by_temperature[item].log_prob.sum() for item in near]
     assert max(nats) == nats[1]
 
 

@@ -38,15 +38,15 @@ Scores = Callable[[int, int, Places, Places | None], Array]
 
 
 def numbers(tensor: Tensor) -> Array:
-    found: Array = tensor.detach().numpy()
-    return found
+    computed_tensor: Array = tensor.detach().numpy()
+    return computed_tensor
 
 
 def log_sum(values: Array, axes: int | tuple[int, ...] | None = None) -> Array:
     """The logarithm of a sum of exponentials; the axes stay."""
     top = values.max(axes, keepdims=True)
-    found: Array = top + np.log(np.exp(values - top).sum(axes, keepdims=True))
-    return found
+    array: Array = top + np.log(np.exp(values - top).sum(axes, keepdims=True))
+    return array
 
 
 def linear(layer: nn.Linear, rows: Array) -> Array:
@@ -69,14 +69,14 @@ class Head:
         memory: What it may point at.
     """
 
-    def __init__(self, block: Any, place: int, states: Array, memory: Array) -> None:
+    def __init__(self, block: Any, index: int, states: Array, memory: Array) -> None:
         def own(rows: Array) -> Array:
-            return np.split(rows, block.block.heads, -1)[place]
+            return np.split(rows, block.block.heads, -1)[index]
 
-        known = layer_norm(block.norm, memory)
+        normed = layer_norm(block.norm, memory)
         self.block = block
-        self.query, self.key = own(linear(block.query, states)), own(linear(block.key, known))
-        self.vectors = own(linear(block.lexicon, known))
+        self.query, self.key = own(linear(block.query, states)), own(linear(block.key, normed))
+        self.vectors = own(linear(block.lexicon, normed))
 
 
 class Sentence:
@@ -91,13 +91,13 @@ class Sentence:
         place: Which of them.
     """
 
-    def __init__(self, model: Any, batch: Batch, place: int) -> None:
+    def __init__(self, model: Any, batch: Batch, index: int) -> None:
         hidden, components = model.hidden(batch), model.alignments.components
-        self.place = place
-        self.words = batch.target[place][batch.target_valid[place]].tolist()
-        self.states = numbers(hidden.states[place])[: len(self.words)]
-        real = batch.source_valid[place]
-        memory = hidden.memory[place][real] if components is None else components
+        self.place = index
+        self.words = batch.target[index][batch.target_valid[index]].tolist()
+        self.states = numbers(hidden.states[index])[: len(self.words)]
+        real = batch.source_valid[index]
+        memory = hidden.memory[index][real] if components is None else components
         self.keys = len(memory)
         self.blocks = list(model.alignments.blocks)
         self.heads = [
@@ -135,18 +135,20 @@ class Sentence:
             """What is read of another head, or of the word before; one may do for all words."""
             rows = numbers(between)
             rows = rows[self.place] if rows.ndim > 3 else rows
-            found: Array = rows[min(t, len(rows) - 1), origin, : self.keys]
-            return found
+            computed_rows: Array = rows[min(t, len(rows) - 1), origin, : self.keys]
+            return computed_rows
 
         def scores(t: int, head: int, taken: Places, before: Places | None) -> Array:
-            (law,) = (each for each in laws if head in each.heads)
-            found = numbers(law.scores)[self.place, t, head - law.first_head, : self.keys]
-            if isinstance(law, ChainParameters) and before is not None:
-                found = found + read(law.transition_scores, t, before[head])
-            for (reader, lower), pair in law.pairs.items():
+            (distribution,) = (pointing for pointing in laws if head in pointing.heads)
+            figures = numbers(distribution.scores)[
+                self.place, t, head - distribution.first_head, : self.keys
+            ]
+            if isinstance(distribution, ChainParameters) and before is not None:
+                figures = figures + read(distribution.transition_scores, t, before[head])
+            for (reader, lower), pair in distribution.pairs.items():
                 if reader == head:
-                    found = found + read(pair, t, taken[lower])
-            return found
+                    figures = figures + read(pair, t, taken[lower])
+            return figures
 
         return scores
 
@@ -155,10 +157,15 @@ class Sentence:
 
         def one(before: Places | None, taken: Places) -> float:
             laws = {head: scores(t, head, taken, before) for head in heads}
-            return float(sum((law - log_sum(law))[taken[head]] for head, law in laws.items()))
+            return float(
+                sum(
+                    (distribution - log_sum(distribution))[taken[head]]
+                    for head, distribution in laws.items()
+                )
+            )
 
-        known = self.places if self.chained and t else [None]
-        return np.array([[one(before, taken) for taken in self.places] for before in known])
+        places = self.places if self.chained and t else [None]
+        return np.array([[one(before, taken) for taken in self.places] for before in places])
 
     def whole(self, words: Sequence[Array]) -> Array:
         """The sum over words, of every alignment of them all."""
@@ -169,11 +176,11 @@ class Sentence:
 
     def law(self, scores: Scores) -> list[Array]:
         """Log-probability of every alignment, block by block."""
-        found = []
+        actual = []
         for block in self.blocks:
             heads = range(block.first_head, block.first_head + block.block.heads)
-            found.append(self.whole([self.word(scores, t, heads) for t in range(len(self.words))]))
-        return found
+            actual.append(self.whole([self.word(scores, t, heads) for t in range(len(self.words))]))
+        return actual
 
     def said(self) -> Array:
         """Log-probability of the words, given every alignment."""
@@ -187,18 +194,18 @@ class Sentence:
             words.append((scores - log_sum(scores, -1))[None, :, token])
         return self.whole(words)
 
-    def of_blocks(self, law: Array) -> list[Array]:
+    def of_blocks(self, array: Array) -> list[Array]:
         """What a law of all heads says of every block, given the blocks below: broadcast to it."""
         heads = len(self.heads)
-        each = law.reshape((self.keys,) * (heads * len(self.words)))
-        found, below = [], np.zeros(())
+        one_array = array.reshape((self.keys,) * (heads * len(self.words)))
+        actual, below = [], np.zeros(())
         for block in self.blocks:
             summed = block.first_head + block.block.heads
-            above = tuple(axis for axis in range(each.ndim) if axis % heads >= summed)
-            lowest = log_sum(each, above) if above else each
-            found.append(np.broadcast_to(lowest - below, each.shape).reshape(law.shape))
+            above = tuple(axis for axis in range(one_array.ndim) if axis % heads >= summed)
+            lowest = log_sum(one_array, above) if above else one_array
+            actual.append(np.broadcast_to(lowest - below, one_array.shape).reshape(array.shape))
             below = lowest
-        return found
+        return actual
 
 
 class Sums:
@@ -225,7 +232,7 @@ class Sums:
     def figures(self) -> dict[str, float]:
         """Everything that the library says of a sentence, in nats."""
         q, post = np.exp(self.guide), np.exp(self.posterior)
-        found = {
+        actual = {
             "exact": self.exact,
             "elbo": (q * (self.joint - self.guide)).sum(),
             "gap": (q * (self.guide - self.posterior)).sum(),
@@ -236,35 +243,39 @@ class Sums:
         }
         against = zip(self._priors, self._sentence.of_blocks(self.posterior), strict=True)
         for number, (own, (prior, bayes)) in enumerate(zip(self._guides, against, strict=True)):
-            found[f"kl of block {number}"] = (q * (own - prior)).sum()
-            found[f"gap of block {number}"] = (q * (own - bayes)).sum()
-        return {name: float(value) for name, value in found.items()}
+            actual[f"kl of block {number}"] = (q * (own - prior)).sum()
+            actual[f"gap of block {number}"] = (q * (own - bayes)).sum()
+        return {name: float(value) for name, value in actual.items()}
 
 
-def computed(found: Terms, place: int) -> dict[str, float]:
+def computed(computed_terms: Terms, index: int) -> dict[str, float]:
     """The same of a sentence, as the library says it."""
-    assert found.enumeration is not None
-    summed, gap, kl = found.enumeration.inference, found.enumeration.gap(), found.kl
-    each = {
-        "exact": found.enumeration.log_evidence,
-        "elbo": found.elbo,
+    assert computed_terms.enumeration is not None
+    summed, gap, kl = (
+        computed_terms.enumeration.inference,
+        computed_terms.enumeration.gap(),
+        computed_terms.kl,
+    )
+    item = {
+        "exact": computed_terms.enumeration.log_evidence,
+        "elbo": computed_terms.elbo,
         "gap": sum(gap.values()),
-        "kl": found.total_kl,
+        "kl": computed_terms.total_kl,
         "prior_entropy": summed.prior_entropy,
         "posterior_entropy": summed.posterior_entropy,
         "information": summed.information,
     }
-    for number, site in enumerate(found.enumeration.sites):
-        each |= {f"kl of block {number}": kl[site], f"gap of block {number}": gap[site]}
-    return {name: float(value[place]) for name, value in each.items()}
+    for number, site in enumerate(computed_terms.enumeration.sites):
+        item |= {f"kl of block {number}": kl[site], f"gap of block {number}": gap[site]}
+    return {name: float(value[index]) for name, value in item.items()}
 
 
 def go_through(model: Any, guide: Any, batch: Batch) -> tuple[Terms, list[Sums]]:
     """What the library says of a batch, and the sums of its sentences."""
-    found = terms(model, guide, batch)
-    assert found.enumeration is not None
-    laws = found.enumeration.posterior
-    return found, [Sums(Sentence(model, batch, place), laws) for place in range(len(batch))]
+    bound_terms = terms(model, guide, batch)
+    assert bound_terms.enumeration is not None
+    laws = bound_terms.enumeration.posterior
+    return bound_terms, [Sums(Sentence(model, batch, index), laws) for index in range(len(batch))]
 
 
 def farthest(shape: str) -> tuple[int, float]:
@@ -272,13 +283,13 @@ def farthest(shape: str) -> tuple[int, float]:
     torch.manual_seed(0)
     model, batch, apart = aligned(ALL[shape]), small_batch(), [0.0]
     for name in GUIDES:
-        found, each = go_through(model, attach(name, model), batch)
-        for place, sums in enumerate(each):
-            here = computed(found, place)
+        actual, item = go_through(model, attach(name, model), batch)
+        for index, sums in enumerate(item):
+            here = computed(actual, index)
             apart += [abs(here[figure] - value) for figure, value in sums.figures().items()]
             if name == "exact":
                 apart.append(float(np.abs(sums.guide - sums.posterior).max()))
-    return sum(sums.posterior.size for sums in each), max(apart)
+    return sum(sums.posterior.size for sums in item), max(apart)
 
 
 def main() -> None:

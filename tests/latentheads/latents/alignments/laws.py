@@ -19,16 +19,16 @@ KINDS = (*SHAPES, "chain")
 
 def valid() -> Tensor:
     """The last word of the last sentence is padding."""
-    found = torch.ones(SENTENCES, WORDS, dtype=torch.bool)
-    found[-1, -1] = False
-    return found
+    ones = torch.ones(SENTENCES, WORDS, dtype=torch.bool)
+    ones[-1, -1] = False
+    return ones
 
 
 def scores(heads: int) -> Tensor:
     """Random scores; the first sentence lacks the last position."""
-    found = torch.randn(SENTENCES, WORDS, heads, KEYS, dtype=torch.float64)
-    found[0, ..., -1] = NOWHERE
-    return found
+    values = torch.randn(SENTENCES, WORDS, heads, KEYS, dtype=torch.float64)
+    values[0, ..., -1] = NOWHERE
+    return values
 
 
 def pair(words: int = WORDS) -> Tensor:
@@ -58,9 +58,9 @@ def pointings(kind: str, condition_on: bool = True) -> list[CategoricalParameter
     ]
 
 
-def chained(law: CategoricalParameters) -> CategoricalParameters:
+def chained(categorical_parameters: CategoricalParameters) -> CategoricalParameters:
     """A random law of a chain whose words read each other differently."""
-    return ChainParameters(law.scores, transition_scores=pair())
+    return ChainParameters(categorical_parameters.scores, transition_scores=pair())
 
 
 def table(kind: str) -> Tensor:
@@ -83,33 +83,38 @@ def all_alignments(heads: int) -> Tensor:
 
 def laws(pointed: Sequence[CategoricalParameters], value: Tensor) -> list[Alignments]:
     """The law of each block where the blocks below took a value."""
-    return [Alignments(each, valid(), value[..., : each.first_head]) for each in pointed]
+    return [
+        Alignments(pointing, valid(), value[..., : pointing.first_head]) for pointing in pointed
+    ]
 
 
-def whole(law: Alignments) -> Alignments:
+def whole(alignments: Alignments) -> Alignments:
     """The same law where no word is padding."""
-    return Alignments(law.parameters, torch.ones_like(law.valid), law.below)
+    return Alignments(alignments.parameters, torch.ones_like(alignments.valid), alignments.below)
 
 
 def log_prob(pointed: Sequence[CategoricalParameters], value: Tensor) -> Tensor:
     """Log-probability of all blocks' alignments, sentence by sentence."""
     parts = laws(pointed, value)
-    own = [value[..., each.first_head : each.first_head + len(each.heads)] for each in pointed]
-    return torch.stack([law.log_prob(z) for law, z in zip(parts, own, strict=True)]).sum(0)
+    own = [
+        value[..., pointing.first_head : pointing.first_head + len(pointing.heads)]
+        for pointing in pointed
+    ]
+    return torch.stack([part.log_prob(z) for part, z in zip(parts, own, strict=True)]).sum(0)
 
 
 def said(words: Tensor, value: Tensor) -> Tensor:
     """Log-probability of the words given alignments."""
-    found = words.expand(*value.shape[:-1], *words.shape[2:])
-    for place in value.unbind(-1):
-        index = place.view(*place.shape, *(1,) * (found.ndim - place.ndim))
-        found = found.take_along_dim(index, place.ndim).squeeze(place.ndim)
-    return (found * valid()).sum(-1)
+    computed_words = words.expand(*value.shape[:-1], *words.shape[2:])
+    for position in value.unbind(-1):
+        index = position.view(*position.shape, *(1,) * (computed_words.ndim - position.ndim))
+        computed_words = computed_words.take_along_dim(index, position.ndim).squeeze(position.ndim)
+    return (computed_words * valid()).sum(-1)
 
 
 def everything(
     kind: str, priors: Sequence[CategoricalParameters], words: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Log p(z) and log p(y | z) of all alignments; those of padding are fixed."""
-    values = all_alignments(sum(len(each.heads) for each in priors))
+    values = all_alignments(sum(len(prior.heads) for prior in priors))
     return log_prob(priors, values), said(words, values)

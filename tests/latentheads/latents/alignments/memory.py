@@ -28,11 +28,11 @@ class Largest(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        found = func(*args, **(kwargs or {}))
-        made = [each for each in tree_leaves(found) if isinstance(each, Tensor)]
-        counted = [each for each in made if self.types is None or self.types in each.shape]
-        self.size = max([self.size, *(each.numel() for each in counted)])
-        return found
+        actual = func(*args, **(kwargs or {}))
+        made = [item for item in tree_leaves(actual) if isinstance(item, Tensor)]
+        counted = [tensor for tensor in made if self.types is None or self.types in tensor.shape]
+        self.size = max([self.size, *(tensor.numel() for tensor in counted)])
+        return actual
 
 
 def cut(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
@@ -57,12 +57,12 @@ class Peak(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        found = func(*args, **(kwargs or {}))
-        for made in tree_leaves(found):
+        actual = func(*args, **(kwargs or {}))
+        for made in tree_leaves(actual):
             if isinstance(made, Tensor) and made.untyped_storage().nbytes() >= self.least:
                 storage = made.untyped_storage()
                 if storage._cdata not in self.sizes:
                     self.sizes[storage._cdata] = storage.nbytes()
                     weakref.finalize(storage, self.sizes.pop, storage._cdata)
         self.size = max(self.size, sum(self.sizes.values()))
-        return found
+        return actual

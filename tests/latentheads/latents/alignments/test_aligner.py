@@ -11,15 +11,15 @@ from tests.latentheads.latents.alignments.models import SHAPES, aligned
 def test_a_sum_is_made_once_for_its_tokens_and_anew_for_others_and_for_a_gradient(
     batch: Batch,
 ) -> None:
-    law, words = aligned(SHAPES["one head"]).token_distribution(batch), batch.scored.clone()
+    tokens, words = aligned(SHAPES["one head"]).token_distribution(batch), batch.scored.clone()
     with torch.no_grad():
-        known = law.exact_inference(words)
-    found = law.exact_inference(words)
-    assert found.emissions.requires_grad
-    assert not known.emissions.requires_grad
-    assert law.exact_inference(words) is found
+        inference = tokens.exact_inference(words)
+    exact_inference = tokens.exact_inference(words)
+    assert exact_inference.emissions.requires_grad
+    assert not inference.emissions.requires_grad
+    assert tokens.exact_inference(words) is exact_inference
     words[0, 0] += 1  # the same tensor, with another word in it
     assert torch.equal(
-        law.exact_inference(words).emissions, law.exact_inference(words.clone()).emissions
+        tokens.exact_inference(words).emissions, tokens.exact_inference(words.clone()).emissions
     )
-    assert not torch.equal(law.exact_inference(words).emissions, found.emissions)
+    assert not torch.equal(tokens.exact_inference(words).emissions, exact_inference.emissions)

@@ -44,8 +44,8 @@ def laws(output: AdaptiveOutput, states: Tensor, lexicons: list[Tensor]) -> Tens
     rows = states[:, :, None] + lexicons[0][:, None]
     if len(lexicons) == 2:
         rows = rows[..., None, :] + lexicons[1][:, None, None]
-    found: Tensor = output(rows)
-    return found
+    tensor: Tensor = output(rows)
+    return tensor
 
 
 @every_number
@@ -53,17 +53,17 @@ def laws(output: AdaptiveOutput, states: Tensor, lexicons: list[Tensor]) -> Tens
 @pytest.mark.parametrize("words", WORDS)
 def test_table_and_gradients_are_those_of_every_sum(words: str, size: float, heads: int) -> None:
     output, states, lexicons, y = made(heads, size, *WORDS[words])
-    found, plain = (
+    emission_log_probs, plain = (
         compute_emission_log_probs(output, states, lexicons, y),
         laws(output, states, lexicons),
     )
     plain = look_up(plain, y)
-    assert torch.allclose(found, plain, rtol=1e-11, atol=1e-11)
+    assert torch.allclose(emission_log_probs, plain, rtol=1e-11, atol=1e-11)
     direction = torch.randn_like(plain)
     given = [states, *lexicons, *output.parameters()]
     mine, its = (
-        torch.autograd.grad((each * direction).sum(), given, allow_unused=True)
-        for each in (found, plain)
+        torch.autograd.grad((item * direction).sum(), given, allow_unused=True)
+        for item in (emission_log_probs, plain)
     )
     for one, other in zip(mine, its, strict=True):
         wanted = torch.zeros_like(one) if other is None and one is not None else other
@@ -80,12 +80,16 @@ def test_the_likely_gradient_is_that_of_the_whole_word(
 ) -> None:
     output, states, lexicons, y = made(heads)
     plain = look_up(laws(output, states, lexicons), y)
-    law = torch.randn_like(plain).flatten(2).log_softmax(-1).view_as(plain).detach()
-    asked = EmissionRequest(law, torch.ones(N, T, dtype=torch.bool), summed)
+    distribution = torch.randn_like(plain).flatten(2).log_softmax(-1).view_as(plain).detach()
+    asked = EmissionRequest(distribution, torch.ones(N, T, dtype=torch.bool), summed)
     given = [states, *lexicons, output.table.rows(0), output.table.rows(2)]
 
     def likely(table: Tensor) -> tuple[Tensor, ...]:
-        total = (law + table).flatten(2).logsumexp(-1) if summed else law.exp() * table
+        total = (
+            (distribution + table).flatten(2).logsumexp(-1)
+            if summed
+            else distribution.exp() * table
+        )
         return torch.autograd.grad(0.3 * total.sum(), given)
 
     table = compute_emission_log_probs(output, states, lexicons, y, asked)
@@ -108,8 +112,8 @@ def test_padding_that_fills_up_a_band_has_no_gradient_of_its_own(heads: int) -> 
     output, states, lexicons, y = made(heads)
     y[:, 0], y[1:, 1:] = 12, 2  # the last band: a word of every sentence, more of the first
     table = compute_emission_log_probs(output, states, lexicons, y)
-    (found,) = torch.autograd.grad(table[1:, 1:].sum(), output.table.rows(2))
-    assert not found.any()
+    (gradient,) = torch.autograd.grad(table[1:, 1:].sum(), output.table.rows(2))
+    assert not gradient.any()
 
 
 def test_what_is_dropped_of_a_band_is_dropped_of_the_sum() -> None:
@@ -128,10 +132,12 @@ def test_what_is_dropped_of_a_band_is_dropped_of_the_sum() -> None:
 def test_states_in_double_are_summed_under_autocast() -> None:
     output, states, lexicons, y = made(2)
     with torch.autocast("cpu", torch.bfloat16):
-        found = compute_emission_log_probs(output, states, lexicons, y)
-    assert found.dtype == torch.float32
+        emission_log_probs = compute_emission_log_probs(output, states, lexicons, y)
+    assert emission_log_probs.dtype == torch.float32
     assert torch.allclose(
-        found, compute_emission_log_probs(output, states, lexicons, y).float(), atol=0.1
+        emission_log_probs,
+        compute_emission_log_probs(output, states, lexicons, y).float(),
+        atol=0.1,
     )
 
 
@@ -162,34 +168,43 @@ def test_another_output_layer_is_refused() -> None:
 def test_next_words_entropies_and_means_are_those_of_every_sum(size: float, heads: int) -> None:
     output, states, lexicons, y = made(heads, size)
     with torch.no_grad():
-        law, known = laws(output, states, lexicons), make_next_token_distribution(output, lexicons)
-        prior = torch.randn(law.shape[:-1]).double()
+        distribution, token_distribution = (
+            laws(output, states, lexicons),
+            make_next_token_distribution(output, lexicons),
+        )
+        prior = torch.randn(distribution.shape[:-1]).double()
         prior = prior.flatten(2).log_softmax(-1).view_as(prior)
-        mixed = (law + prior[..., None]).flatten(2, -2).logsumexp(2)
-        assert torch.allclose(known.log_probs(states, prior), mixed, rtol=1e-9, atol=1e-9)
-        assert torch.allclose(known.word_log_probs(states, y), look_up(law, y), atol=1e-9)
-        entropies = -torch.xlogy(law.exp(), law.exp()).sum(-1)
-        assert torch.allclose(known.word_entropies(states), entropies, atol=1e-9)
+        mixed = (distribution + prior[..., None]).flatten(2, -2).logsumexp(2)
+        assert torch.allclose(
+            token_distribution.log_probs(states, prior), mixed, rtol=1e-9, atol=1e-9
+        )
+        assert torch.allclose(
+            token_distribution.word_log_probs(states, y), look_up(distribution, y), atol=1e-9
+        )
+        entropies = -torch.xlogy(distribution.exp(), distribution.exp()).sum(-1)
+        assert torch.allclose(token_distribution.word_entropies(states), entropies, atol=1e-9)
         other = torch.randn(N, T, TYPES).double().softmax(-1)
-        means = torch.einsum("ntv,nt...v->nt...", other, law)
-        assert torch.allclose(known.mean_log_probs(states, other), means, atol=1e-9)
+        means = torch.einsum("ntv,nt...v->nt...", other, distribution)
+        assert torch.allclose(token_distribution.mean_log_probs(states, other), means, atol=1e-9)
         sure = torch.nn.functional.one_hot(y, TYPES).double()  # some bands have nothing of it
-        assert torch.allclose(known.mean_log_probs(states, sure), look_up(law, y), atol=1e-9)
+        assert torch.allclose(
+            token_distribution.mean_log_probs(states, sure), look_up(distribution, y), atol=1e-9
+        )
 
 
 @every_number
 @torch.no_grad()
 def test_positions_come_go_and_change_places(heads: int) -> None:
     output, states, lexicons, _ = made(heads)
-    grown = BandedNextTokenDistribution([each[:, :2] for each in lexicons], output)
-    grown.extend([each[:, 2:] for each in lexicons])
+    grown = BandedNextTokenDistribution([lexicon[:, :2] for lexicon in lexicons], output)
+    grown.extend([lexicon[:, 2:] for lexicon in lexicons])
     kept, order = torch.tensor([0, 2, 6]), torch.tensor([2, 0, 0])
     grown.keep_positions(kept)
     grown.select(order)
-    own = BandedNextTokenDistribution([each[order][:, kept] for each in lexicons], output)
+    own = BandedNextTokenDistribution([lexicon[order][:, kept] for lexicon in lexicons], output)
     prior = torch.randn(N, T, *[3] * heads).double()
-    found, wanted = (each.log_probs(states[order], prior) for each in (grown, own))
-    assert torch.allclose(found, wanted, atol=1e-12)
+    log_probs, wanted = (item.log_probs(states[order], prior) for item in (grown, own))
+    assert torch.allclose(log_probs, wanted, atol=1e-12)
 
 
 def test_one_softmax_keeps_its_dictionary() -> None:

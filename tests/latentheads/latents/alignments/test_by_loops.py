@@ -20,10 +20,10 @@ every_shape = pytest.mark.parametrize("shape", ALL)
 
 def reported(report: Report) -> dict[str, float]:
     """Its figures by the names that sums by hand have; a mean over words."""
-    found = {name: value for name, value in vars(report).items() if isinstance(value, float)}
+    actual = {name: value for name, value in vars(report).items() if isinstance(value, float)}
     for what, sites in (("kl", report.kl_by_site), ("gap", report.gap_by_site)):
-        found |= {f"{what} of block {n}": value for n, value in enumerate(sites.values())}
-    return found
+        actual |= {f"{what} of block {n}": value for n, value in enumerate(sites.values())}
+    return actual
 
 
 @every_shape
@@ -31,21 +31,21 @@ def reported(report: Report) -> dict[str, float]:
 def test_every_figure_is_a_sum_over_all_alignments(shape: str, name: str, batch: Batch) -> None:
     model = aligned(ALL[shape])
     guide = attach(name, model)
-    found, each = go_through(model, guide, batch)
-    sentences = [sums.figures() for sums in each]
-    for place, wanted in enumerate(sentences):
-        assert computed(found, place) == pytest.approx(wanted, rel=0, abs=SLACK)
-    words, known = int(batch.target_valid.sum()), reported(evaluate(model, guide, [batch]))
+    actual, item = go_through(model, guide, batch)
+    sentences = [sums.figures() for sums in item]
+    for index, wanted in enumerate(sentences):
+        assert computed(actual, index) == pytest.approx(wanted, rel=0, abs=SLACK)
+    words, figures = int(batch.target_valid.sum()), reported(evaluate(model, guide, [batch]))
     for figure in sentences[0]:
         mean = sum(wanted[figure] for wanted in sentences) / words
-        assert known[figure] == pytest.approx(mean, rel=0, abs=SLACK), figure
+        assert figures[figure] == pytest.approx(mean, rel=0, abs=SLACK), figure
 
 
 @every_shape
 def test_the_exact_guide_is_bayes_rule_at_every_alignment(shape: str, batch: Batch) -> None:
     model = aligned(ALL[shape])
-    _, each = go_through(model, attach("exact", model), batch)
-    for sums in each:
+    _, item = go_through(model, attach("exact", model), batch)
+    for sums in item:
         np.testing.assert_allclose(sums.guide, sums.posterior, rtol=0, atol=SLACK)
 
 

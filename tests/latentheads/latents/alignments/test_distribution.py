@@ -21,9 +21,9 @@ def test_draws_have_the_density(kind: str) -> None:
     torch.manual_seed(0)
     below = torch.zeros(laws.SENTENCES, laws.WORDS, 1, dtype=torch.long)
     pointed = laws.pointings(kind)[-1]
-    law = laws.laws([pointed], below)[0]
-    drawn = law.sample(torch.Size([DRAWS]))
-    values = laws.whole(law).enumerate_support(expand=False)[:, 0]
+    distribution = laws.laws([pointed], below)[0]
+    drawn = distribution.sample(torch.Size([DRAWS]))
+    values = laws.whole(distribution).enumerate_support(expand=False)[:, 0]
     codes = (drawn[:, 1] * laws.KEYS ** torch.arange(values[0].numel()).view(values[0].shape)).sum(
         (-1, -2)
     )
@@ -33,7 +33,7 @@ def test_draws_have_the_density(kind: str) -> None:
     share = torch.stack([(codes == code).double().mean() for code in wanted])
     # the padded word counts in no density: it is drawn from a law that is not looked at
     counted = values[:, None].expand(-1, laws.SENTENCES, -1, -1)
-    exact = law.word_log_prob(counted)[:, 1].sum(-1).exp()
+    exact = distribution.word_log_prob(counted)[:, 1].sum(-1).exp()
     error = (exact * (1 - exact) / DRAWS).sqrt()
     assert ((share - exact).abs() <= 5 * error + 1e-9).all()
 
@@ -42,57 +42,57 @@ def test_draws_have_the_density(kind: str) -> None:
 def test_density_sums_to_one_over_its_support(kind: str) -> None:
     torch.manual_seed(1)
     below = torch.ones(laws.SENTENCES, laws.WORDS, 1, dtype=torch.long)
-    law = laws.whole(laws.laws([laws.pointings(kind)[-1]], below)[0])
-    values = law.enumerate_support()
-    assert values.shape[1:] == law.batch_shape + law.event_shape
-    assert torch.allclose(law.log_prob(values).exp().sum(0), torch.ones(2).double())
+    whole = laws.whole(laws.laws([laws.pointings(kind)[-1]], below)[0])
+    values = whole.enumerate_support()
+    assert values.shape[1:] == whole.batch_shape + whole.event_shape
+    assert torch.allclose(whole.log_prob(values).exp().sum(0), torch.ones(2).double())
 
 
 @pytest.mark.parametrize("kind", laws.KINDS)
 def test_a_value_for_all_sentences_is_scored_in_each(kind: str) -> None:
     """Pyro enumerates values that are not expanded."""
     below = torch.ones(laws.SENTENCES, laws.WORDS, 1, dtype=torch.long)
-    law = laws.whole(laws.laws([laws.pointings(kind)[-1]], below)[0])
-    once, each = law.enumerate_support(expand=False), law.enumerate_support()
-    assert torch.equal(law.log_prob(once), law.log_prob(each))
+    whole = laws.whole(laws.laws([laws.pointings(kind)[-1]], below)[0])
+    once, enumerate_support = whole.enumerate_support(expand=False), whole.enumerate_support()
+    assert torch.equal(whole.log_prob(once), whole.log_prob(enumerate_support))
 
 
 @pytest.mark.parametrize("kind", laws.KINDS)
 def test_the_mode_is_the_likeliest_given_what_stands_before(kind: str) -> None:
     below = torch.zeros(laws.SENTENCES, laws.WORDS, 1, dtype=torch.long)
-    law = laws.laws([laws.pointings(kind)[-1]], below)[0]
-    best = law.word_log_prob(law.mode)
+    distribution = laws.laws([laws.pointings(kind)[-1]], below)[0]
+    best = distribution.word_log_prob(distribution.mode)
     for word in range(laws.WORDS):
         for key in range(laws.KEYS):
-            other = law.mode.clone()
+            other = distribution.mode.clone()
             other[:, word, -1] = key
-            assert (law.word_log_prob(other)[:, word] <= best[:, word]).all()
+            assert (distribution.word_log_prob(other)[:, word] <= best[:, word]).all()
 
 
 def test_padding_counts_nothing() -> None:
-    law = laws.laws(laws.pointings("one head"), torch.zeros(2, 3, 0, dtype=torch.long))[0]
+    distribution = laws.laws(laws.pointings("one head"), torch.zeros(2, 3, 0, dtype=torch.long))[0]
     value = torch.zeros(2, 3, 1, dtype=torch.long)
     other = value.clone()
     other[-1, -1] = 2
-    assert torch.equal(law.log_prob(value), law.log_prob(other))
+    assert torch.equal(distribution.log_prob(value), distribution.log_prob(other))
 
 
 def test_padding_is_not_enumerated() -> None:
     """Its sum over all positions would be their number, and a sum over alignments too large."""
-    law = laws.laws(laws.pointings("one head"), torch.zeros(2, 3, 0, dtype=torch.long))[0]
+    distribution = laws.laws(laws.pointings("one head"), torch.zeros(2, 3, 0, dtype=torch.long))[0]
     with pytest.raises(
         ValueError, match=r"^alignments can be enumerated only for targets of equal length: "
     ):
-        law.enumerate_support(expand=False)
+        distribution.enumerate_support(expand=False)
 
 
 @pytest.mark.parametrize("kind", laws.KINDS)
 def test_words_of_all_blocks_add_up_to_the_density_and_padding_is_0(kind: str) -> None:
     pointed = laws.pointings(kind)
-    values = laws.all_alignments(sum(len(each.heads) for each in pointed))
-    found = word_log_probs(pointed, laws.valid(), values)
-    assert torch.allclose(found.sum(-1), laws.log_prob(pointed, values), rtol=1e-12)
-    assert (found[:, -1, -1] == 0).all()
+    values = laws.all_alignments(sum(len(pointing.heads) for pointing in pointed))
+    log_probs = word_log_probs(pointed, laws.valid(), values)
+    assert torch.allclose(log_probs.sum(-1), laws.log_prob(pointed, values), rtol=1e-12)
+    assert (log_probs[:, -1, -1] == 0).all()
 
 
 def test_a_closed_kl_is_that_of_all_alignments() -> None:
@@ -113,18 +113,20 @@ def test_a_closed_kl_is_that_of_all_alignments() -> None:
 
 
 def test_heads_that_read_each_other_have_no_closed_kl() -> None:
-    law = Alignments(laws.pointings("two heads")[0], laws.valid())
+    alignments = Alignments(laws.pointings("two heads")[0], laws.valid())
     other = Alignments(laws.pointings("two heads")[0], laws.valid())
     with pytest.raises(NotImplementedError, match="dependent heads"):
-        kl_divergence(law, other)
+        kl_divergence(alignments, other)
     chain = Alignments(laws.pointings("chain")[0], laws.valid())
     with pytest.raises(NotImplementedError, match="dependent heads"):
         kl_divergence(chain, Alignments(laws.pointings("one head")[0], laws.valid()))
 
 
 def test_expanded_laws_draw_for_every_particle() -> None:
-    law = laws.laws(laws.pointings("two blocks")[1:], torch.ones(2, 3, 1, dtype=torch.long))[0]
-    wide = law.expand([5, 2])
+    distribution = laws.laws(
+        laws.pointings("two blocks")[1:], torch.ones(2, 3, 1, dtype=torch.long)
+    )[0]
+    wide = distribution.expand([5, 2])
     assert wide.sample().shape == (5, 2, 3, 1)
     assert wide.log_prob(wide.sample()).shape == (5, 2)
-    assert law.expand([2]) is law
+    assert distribution.expand([2]) is distribution

@@ -12,8 +12,8 @@ from tests.latentheads.latents.alignments.memory import Largest, cut
 from tests.latentheads.latents.alignments.tables import TYPES, N, S, T, inputs, look_up, naive
 
 
-def smoothed(law: Tensor, words: Tensor, smoothing: float) -> Tensor:
-    return (1 - smoothing) * look_up(law, words) + smoothing * law.mean(-1)
+def smoothed(tensor: Tensor, words: Tensor, smoothing: float) -> Tensor:
+    return (1 - smoothing) * look_up(tensor, words) + smoothing * tensor.mean(-1)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
@@ -25,11 +25,11 @@ def test_table_and_gradients_are_those_of_every_softmax(
 ) -> None:
     cut(monkeypatch, chunk)
     states, lexicons, weight, words = inputs(heads, size)
-    found = emission_log_probs(states, lexicons, weight, words, smoothing=smoothing)
+    log_probs = emission_log_probs(states, lexicons, weight, words, smoothing=smoothing)
     plain = smoothed(naive(states, lexicons, weight), words, smoothing)
-    assert torch.allclose(found, plain, rtol=1e-12, atol=1e-12)
+    assert torch.allclose(log_probs, plain, rtol=1e-12, atol=1e-12)
     direction, given = torch.randn_like(plain), [states, weight, *lexicons]
-    mine = torch.autograd.grad((found * direction).sum(), given)
+    mine = torch.autograd.grad((log_probs * direction).sum(), given)
     its = torch.autograd.grad((plain * direction).sum(), given)
     for one, other in zip(mine, its, strict=True):
         assert torch.allclose(one, other, rtol=1e-9, atol=1e-9 * other.abs().max().item())
@@ -47,22 +47,26 @@ def test_the_gradient_that_is_likely_is_made_beside_the_table(
     states, lexicons, weight, words = inputs(heads, 1.0)
     given = [states, weight, *lexicons]
     plain = smoothed(naive(states, lexicons, weight), words, smoothing)
-    law = torch.randn_like(plain).flatten(2).log_softmax(-1).view_as(plain).detach()
+    distribution = torch.randn_like(plain).flatten(2).log_softmax(-1).view_as(plain).detach()
     valid = torch.rand(N, T, dtype=torch.float64) < 0.8
 
     def likely(table: Tensor) -> tuple[Tensor, ...]:
-        each = (law + table).flatten(2).logsumexp(-1) if summed else law.exp() * table
-        total = (each.flatten(2).sum(-1) if each.ndim > 2 else each) * valid
+        one_total = (
+            (distribution + table).flatten(2).logsumexp(-1)
+            if summed
+            else distribution.exp() * table
+        )
+        total = (one_total.flatten(2).sum(-1) if one_total.ndim > 2 else one_total) * valid
         return torch.autograd.grad(0.3 * total.sum(), given, retain_graph=True)
 
-    found = emission_log_probs(
-        states, lexicons, weight, words, EmissionRequest(law, valid, summed), smoothing
+    log_probs = emission_log_probs(
+        states, lexicons, weight, words, EmissionRequest(distribution, valid, summed), smoothing
     )
     direction = torch.randn_like(plain)
-    other = torch.autograd.grad((found * direction).sum(), given, retain_graph=True)
+    other = torch.autograd.grad((log_probs * direction).sum(), given, retain_graph=True)
     wanted = torch.autograd.grad((plain * direction).sum(), given, retain_graph=True)
     monkeypatch.delattr(emission, "_Scores")
-    for mine, its in zip((*likely(found), *other), (*likely(plain), *wanted), strict=True):
+    for mine, its in zip((*likely(log_probs), *other), (*likely(plain), *wanted), strict=True):
         assert torch.allclose(mine, its, rtol=1e-9, atol=1e-9 * its.abs().max().item())
 
 
@@ -93,8 +97,8 @@ def test_scores_of_the_whole_batch_are_never_in_memory(
 ) -> None:
     cut(monkeypatch, 300)
     states, lexicons, weight, words = inputs(heads, 1.0)
-    law = torch.zeros(N, T, *[S] * heads)
-    asked = EmissionRequest(law, torch.ones(N, T, dtype=torch.bool)) if foreseen else None
+    zeros = torch.zeros(N, T, *[S] * heads)
+    asked = EmissionRequest(zeros, torch.ones(N, T, dtype=torch.bool)) if foreseen else None
     with Largest(TYPES) as largest:
         table = emission_log_probs(states, lexicons, weight, words, asked, smoothing)
         forward, largest.size = largest.size, 0
@@ -107,36 +111,42 @@ def test_scores_of_the_whole_batch_are_never_in_memory(
 @pytest.mark.parametrize("heads", [1, 2])
 def test_under_autocast_only_products_with_the_table_are_narrow(heads: int) -> None:
     given = inputs(heads, 1.0)
-    states, *lexicons, weight = (each.detach().float() for each in (given[0], *given[1], given[2]))
+    states, *lexicons, weight = (
+        one_tensor.detach().float() for one_tensor in (given[0], *given[1], given[2])
+    )
     exact = emission_log_probs(states, lexicons, weight, given[3])
     for tensor in (states, weight, *lexicons):
         tensor.requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
-        found = emission_log_probs(states, lexicons, weight, given[3])
-    assert found.dtype == torch.float32
-    assert (found - exact).abs().max() < 0.05
-    found.sum().backward()
-    assert all(each.grad is not None for each in (states, weight, *lexicons))
-    narrow = [each.detach().bfloat16().float() for each in (states, weight, *lexicons)]
-    law = naive(narrow[0], narrow[2:], narrow[1])
-    assert (found - look_up(law, given[3])).abs().max() < 0.03
+        log_probs = emission_log_probs(states, lexicons, weight, given[3])
+    assert log_probs.dtype == torch.float32
+    assert (log_probs - exact).abs().max() < 0.05
+    log_probs.sum().backward()
+    assert all(one_tensor.grad is not None for one_tensor in (states, weight, *lexicons))
+    narrow = [one_tensor.detach().bfloat16().float() for one_tensor in (states, weight, *lexicons)]
+    probs = naive(narrow[0], narrow[2:], narrow[1])
+    assert (log_probs - look_up(probs, given[3])).abs().max() < 0.03
 
 
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("asks", [False, True])
 def test_gradients_under_autocast_are_as_good_as_its_type(asks: bool, heads: int) -> None:
     states, lexicons, weight, words = inputs(heads, 1.0)
-    given = [each.float().requires_grad_() for each in (states, weight, *lexicons)]
+    given = [tensor.float().requires_grad_() for tensor in (states, weight, *lexicons)]
 
-    def gradients(law: Tensor, table: Tensor) -> tuple[Tensor, ...]:
-        return torch.autograd.grad((law + table).flatten(2).logsumexp(-1).sum(), given)
+    def gradients(tensor: Tensor, table: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad((tensor + table).flatten(2).logsumexp(-1).sum(), given)
 
     table = emission_log_probs(given[0], given[2:], given[1], words)
-    law = torch.randn_like(table).flatten(2).log_softmax(-1).view_as(table)
-    asked = EmissionRequest(law, torch.ones(words.shape, dtype=torch.bool)) if asks else None
+    distribution = torch.randn_like(table).flatten(2).log_softmax(-1).view_as(table)
+    asked = (
+        EmissionRequest(distribution, torch.ones(words.shape, dtype=torch.bool)) if asks else None
+    )
     with torch.autocast("cpu", torch.bfloat16):
         rough = emission_log_probs(given[0], given[2:], given[1], words, asked)
-    for mine, its in zip(gradients(law, rough), gradients(law, table), strict=True):
+    for mine, its in zip(
+        gradients(distribution, rough), gradients(distribution, table), strict=True
+    ):
         assert (mine - its).norm() < 0.02 * its.norm()
 
 

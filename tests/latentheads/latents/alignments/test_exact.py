@@ -35,8 +35,8 @@ def counted(kind: str, values: torch.Tensor) -> torch.Tensor:
 
 def test_evidence_is_the_sum_over_all_alignments(kind: str) -> None:
     priors, words = laws.pointings(kind), laws.table(kind)
-    prior, said = laws.everything(kind, priors, words)
-    exact = (prior + said).logsumexp(0) - times(kind).log()
+    prior, message = laws.everything(kind, priors, words)
+    exact = (prior + message).logsumexp(0) - times(kind).log()
     here = laws.summed(kind, priors, words)
     assert torch.allclose(here.log_evidence, exact, rtol=1e-12, atol=0)
     assert torch.allclose(here.word_log_evidence.sum(-1), exact, rtol=1e-12, atol=0)
@@ -46,13 +46,13 @@ def test_evidence_is_the_sum_over_all_alignments(kind: str) -> None:
 def test_posterior_is_bayes(kind: str) -> None:
     priors, words = laws.pointings(kind), laws.table(kind)
     here = laws.summed(kind, priors, words)
-    prior, said = laws.everything(kind, priors, words)
-    values = laws.all_alignments(sum(len(each.heads) for each in priors))
-    found = laws.log_prob(here.posterior(), values)
-    wanted = prior + said - here.log_evidence
+    prior, message = laws.everything(kind, priors, words)
+    values = laws.all_alignments(sum(len(one_prior.heads) for one_prior in priors))
+    log_probability = laws.log_prob(here.posterior(), values)
+    wanted = prior + message - here.log_evidence
     likely = wanted > -1e6
-    assert torch.allclose(found[likely], wanted[likely], rtol=0, atol=1e-10)
-    assert (found[~likely] < -1e6).all()
+    assert torch.allclose(log_probability[likely], wanted[likely], rtol=0, atol=1e-10)
+    assert (log_probability[~likely] < -1e6).all()
 
 
 @pytest.mark.parametrize("form", ["poor", "rich", "prior", "exact"])
@@ -65,10 +65,12 @@ def test_bound_kl_and_gap_are_means_over_all_alignments(kind: str, form: str) ->
         "prior": lambda: list(priors),
         "exact": here.posterior,
     }[form]()
-    prior, said = laws.everything(kind, priors, words)
-    log_q = laws.log_prob(guide, laws.all_alignments(sum(len(each.heads) for each in priors)))
+    prior, message = laws.everything(kind, priors, words)
+    log_q = laws.log_prob(
+        guide, laws.all_alignments(sum(len(one_prior.heads) for one_prior in priors))
+    )
     q = log_q.exp()
-    expected = counted(kind, q * said)
+    expected = counted(kind, q * message)
     kl = counted(kind, q * (log_q - prior))
     assert torch.allclose(counted(kind, q), torch.ones(2, dtype=torch.float64))
     assert torch.allclose(here.expected_log_likelihood(guide), expected, rtol=1e-10, atol=1e-12)
@@ -76,7 +78,7 @@ def test_bound_kl_and_gap_are_means_over_all_alignments(kind: str, form: str) ->
     gap = here.log_evidence - (expected - kl)
     assert torch.allclose(sum(here.gap(guide)), gap, rtol=1e-10, atol=1e-10)
     if form == "prior":
-        assert all((each == 0).all() for each in here.kl(guide))
+        assert all((item == 0).all() for item in here.kl(guide))
     if form == "exact":
         assert sum(here.gap(guide)).abs().max() < 1e-12
 
@@ -84,23 +86,23 @@ def test_bound_kl_and_gap_are_means_over_all_alignments(kind: str, form: str) ->
 def test_entropies_and_what_words_say_are_means_over_all_alignments(kind: str) -> None:
     priors, words = laws.pointings(kind), laws.table(kind)
     here = laws.summed(kind, priors, words)
-    prior, said = laws.everything(kind, priors, words)
-    posterior = prior + said - here.log_evidence
-    for found, wanted in (
+    prior, message = laws.everything(kind, priors, words)
+    posterior = prior + message - here.log_evidence
+    for actual, wanted in (
         (here.prior_entropy, -prior.exp() * prior),
         (here.posterior_entropy, -posterior.exp() * posterior),
         (here.information, posterior.exp() * (posterior - prior)),
     ):
-        assert torch.allclose(found, counted(kind, wanted), rtol=1e-10, atol=1e-12)
+        assert torch.allclose(actual, counted(kind, wanted), rtol=1e-10, atol=1e-12)
 
 
 def test_a_chain_of_one_word_is_that_word_alone_and_one_of_none_is_nothing() -> None:
     torch.manual_seed(0)
     scores, words = torch.randn(2, 1, 1, 3), torch.randn(2, 1, 3)
     valid = torch.tensor([[True], [False]])
-    law = ChainParameters(scores, transition_scores=torch.randn(2, 1, 3, 3))
+    chain_parameters = ChainParameters(scores, transition_scores=torch.randn(2, 1, 3, 3))
     chain, alone = (
-        ChainInference([law], words, valid),
+        ChainInference([chain_parameters], words, valid),
         IndependentWords([CategoricalParameters(scores)], words, valid),
     )
     uniform = [CategoricalParameters(torch.zeros_like(scores))]
@@ -125,8 +127,10 @@ def test_blocks_have_a_kl_each(shape: str, which: int) -> None:
     guide[which] = CategoricalParameters(
         moved.scores + laws.pair()[..., :1, :], moved.pairs, moved.first_head
     )
-    each = laws.summed(shape, priors, laws.table(shape)).kl(guide)
-    assert [bool((kl > 0).all()) for kl in each] == [place == which for place in range(len(priors))]
+    one_kl = laws.summed(shape, priors, laws.table(shape)).kl(guide)
+    assert [bool((kl > 0).all()) for kl in one_kl] == [
+        index == which for index in range(len(priors))
+    ]
 
 
 def test_no_position_and_all_the_same_give_the_plain_network() -> None:

@@ -26,7 +26,7 @@ def test_the_prior_of_a_position_is_a_sum_over_all_paths_before_it() -> None:
 
     forward = ForwardAlgorithm(emissions)
     kept = table.flatten(1)[None]
-    found = [
+    actual = [
         forward(
             ChainParameters(scores[:, part], transition_scores=jumps),
             tokens[:, part],
@@ -44,4 +44,4 @@ def test_the_prior_of_a_position_is_a_sum_over_all_paths_before_it() -> None:
                 row = (scores[0, step + 1, 0] + jumps[0, path[step]]).log_softmax(-1)
                 total = total + row[path[step + 1]]
             joint[path[-1]] = torch.logaddexp(joint[path[-1]], total)
-        torch.testing.assert_close(torch.cat(found, 1)[0, t], joint.log_softmax(-1))
+        torch.testing.assert_close(torch.cat(actual, 1)[0, t], joint.log_softmax(-1))

@@ -52,14 +52,14 @@ def improve(here: IndependentWords, given: list[Tensor], blocks: int = 1) -> flo
 
 def best_gap(word: str, blocks: int, condition_on: bool, starts: int = 6) -> float:
     """What the best law of a form lacks, of several starts: some are caught in a worse mode."""
-    found = []
+    actual = []
     for seed in range(starts):
         torch.manual_seed(seed)
         scores = torch.randn(2, KEYS, dtype=torch.float64, requires_grad=True)
         pair = torch.randn(KEYS, KEYS, dtype=torch.float64, requires_grad=True)
         given = [scores, pair] if condition_on else [scores]
-        found.append(improve(summed(word, blocks), given, blocks))
-    return min(found)
+        actual.append(improve(summed(word, blocks), given, blocks))
+    return min(actual)
 
 
 @every_word
@@ -76,10 +76,12 @@ def test_how_much_the_word_tells_one_head_of_the_other(word: str, blocks: int) -
     here = summed(word, blocks)
     joint = here.log_posterior[0, 0]
     first, second = joint.logsumexp(1), joint.logsumexp(0)
-    known = (joint.exp() * (joint - first[:, None] - second)).sum().item()
-    assert known == pytest.approx(WORDS[word][4], abs=5e-4)
-    entropies = -sum((law.exp() * law).sum().item() for law in (first, second))
-    assert entropies - here.posterior_entropy.item() == pytest.approx(known, abs=1e-12)
+    total = (joint.exp() * (joint - first[:, None] - second)).sum().item()
+    assert total == pytest.approx(WORDS[word][4], abs=5e-4)
+    entropies = -sum(
+        (distribution.exp() * distribution).sum().item() for distribution in (first, second)
+    )
+    assert entropies - here.posterior_entropy.item() == pytest.approx(total, abs=1e-12)
 
 
 @every_word

@@ -14,22 +14,22 @@ from tests.latentheads.latents.alignments import laws
 def test_a_heads_marginals_are_sums_over_all_others(kind: str, condition_on: bool) -> None:
     torch.manual_seed(0)
     pointed = laws.pointings(kind, condition_on)
-    found = head_marginals(pointed)
-    heads = sum(len(each.heads) for each in pointed)
-    assert found.shape == (laws.SENTENCES, heads, laws.WORDS, laws.KEYS)
+    marginals = head_marginals(pointed)
+    heads = sum(len(pointing.heads) for pointing in pointed)
+    assert marginals.shape == (laws.SENTENCES, heads, laws.WORDS, laws.KEYS)
     values = laws.all_alignments(heads)
     mass = laws.log_prob(pointed, values).exp()
     there = torch.nn.functional.one_hot(values, laws.KEYS).double()
     wanted = torch.einsum("ns,nswhk->shwk", mass, there)
-    real = laws.valid()[:, None, :, None].expand_as(found)
+    real = laws.valid()[:, None, :, None].expand_as(marginals)
     wanted[-1] /= laws.KEYS**heads  # the padded word counts in no density
-    assert torch.allclose(found[real], wanted[real], rtol=1e-10, atol=1e-12)
+    assert torch.allclose(marginals[real], wanted[real], rtol=1e-10, atol=1e-12)
 
 
 def test_of_an_exact_posterior_too() -> None:
     torch.manual_seed(0)
     priors, words = laws.pointings("two heads"), laws.table("two heads")
     joint = laws.summed("two heads", priors, words)
-    found = head_marginals(joint.posterior())
+    marginals = head_marginals(joint.posterior())
     exact = joint.log_posterior.exp()  # type: ignore[union-attr]
-    assert torch.allclose(found, torch.stack([exact.sum(-1), exact.sum(-2)], -3), atol=1e-12)
+    assert torch.allclose(marginals, torch.stack([exact.sum(-1), exact.sum(-2)], -3), atol=1e-12)

@@ -31,9 +31,9 @@ def test_log_p_is_a_mixture_of_softmaxes(kind: str, shape: str, batch: Batch) ->
 
     def joint(taken: tuple[int, ...]) -> Tensor:
         moved = states + sum(words[k, head] for head, k in enumerate(taken))
-        law = (moved @ model.output.table.weight.mT).log_softmax(-1)
+        log_probabilities = (moved @ model.output.table.weight.mT).log_softmax(-1)
         prior = sum(log_prior[..., head, k] for head, k in enumerate(taken))
-        return law.gather(-1, batch.scored[..., None])[..., 0] + prior
+        return log_probabilities.gather(-1, batch.scored[..., None])[..., 0] + prior
 
     every = [joint(taken) for taken in product(range(number), repeat=heads)]
     wanted = (torch.stack(every).logsumexp(0) * batch.target_valid).sum(-1)

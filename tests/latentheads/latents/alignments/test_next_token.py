@@ -17,17 +17,17 @@ def test_next_words_are_mixed_over_all_positions(heads: int, size: float) -> Non
     prior = torch.randn(laws.shape[:-1], dtype=torch.float64)
     prior = prior.flatten(2).log_softmax(-1).view_as(prior)
     mixed = (laws + prior[..., None]).flatten(2, -2).logsumexp(2)
-    dictionary = NextTokenDistribution([each.detach() for each in lexicons], weight.detach())
+    dictionary = NextTokenDistribution([lexicon.detach() for lexicon in lexicons], weight.detach())
     assert torch.allclose(dictionary.log_probs(states.detach(), prior), mixed.detach(), atol=1e-12)
     narrow = NextTokenDistribution(
-        [each.detach().float() for each in lexicons], weight.detach().float()
+        [lexicon.detach().float() for lexicon in lexicons], weight.detach().float()
     )
-    found = narrow.log_probs(states.detach().float(), prior.float())
-    assert torch.allclose(found.exp().double(), mixed.detach().exp(), atol=1e-5 * size)
+    log_probs = narrow.log_probs(states.detach().float(), prior.float())
+    assert torch.allclose(log_probs.exp().double(), mixed.detach().exp(), atol=1e-5 * size)
     order = torch.tensor([2, 0, 0])
     dictionary.select(order)
-    found = dictionary.log_probs(states.detach()[order], prior[order])
-    assert torch.allclose(found, mixed.detach()[order], atol=1e-12)
+    log_probs = dictionary.log_probs(states.detach()[order], prior[order])
+    assert torch.allclose(log_probs, mixed.detach()[order], atol=1e-12)
 
 
 @pytest.mark.parametrize("heads", [1, 2])
@@ -38,18 +38,18 @@ def test_positions_taken_in_one_by_one_are_those_of_one_table(heads: int) -> Non
         NextTokenDistribution(lexicons, weight),
         NextTokenDistribution([x[:, :0] for x in lexicons], weight),
     )
-    for columns in zip(*(each.split(1, 1) for each in lexicons), strict=True):
+    for columns in zip(*(lexicon.split(1, 1) for lexicon in lexicons), strict=True):
         grown.extend(columns)
     prior = torch.randn(whole.word_entropies(states).shape)
-    found = grown.log_probs(states, prior)
-    assert torch.allclose(found, whole.log_probs(states, prior), atol=1e-12)
+    log_probs = grown.log_probs(states, prior)
+    assert torch.allclose(log_probs, whole.log_probs(states, prior), atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [1.0, 60.0])
 @pytest.mark.parametrize("heads", [1, 2])
 def test_entropies_and_means_are_those_of_every_softmax(heads: int, size: float) -> None:
     states, lexicons, weight, _ = (
-        [each.detach() for each in part] if isinstance(part, list) else part.detach()
+        [tensor.detach() for tensor in part] if isinstance(part, list) else part.detach()
         for part in inputs(heads, size)
     )
     laws, other = naive(states, lexicons, weight), torch.randn(N, T, TYPES).double().softmax(-1)
@@ -64,6 +64,6 @@ def test_entropies_and_means_are_those_of_every_softmax(heads: int, size: float)
 def test_a_word_that_state_and_position_both_shun_has_its_own_probability() -> None:
     weight = torch.eye(3)
     lexicon, state = torch.tensor([[[-68.0, 0, -90]]]), torch.tensor([[[0.0, -68, -90]]])
-    found = NextTokenDistribution([lexicon], weight).log_probs(state, torch.zeros(1, 1, 1))
+    log_probs = NextTokenDistribution([lexicon], weight).log_probs(state, torch.zeros(1, 1, 1))
     expected = (lexicon + state).log_softmax(-1)
-    assert torch.allclose(found, expected)
+    assert torch.allclose(log_probs, expected)

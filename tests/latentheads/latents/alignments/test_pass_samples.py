@@ -87,7 +87,7 @@ class Everything:
 
     def copies(self, number: int) -> Batch:
         pair = self.target, self.source
-        target, source = (torch.tensor(each).expand(number, -1) for each in pair)
+        target, source = (torch.tensor(item).expand(number, -1) for item in pair)
         return Batch(target, source)
 
     def go_through(self) -> tuple[Any, Any]:
@@ -99,14 +99,16 @@ class Everything:
 
     def gradients(self, value: Tensor) -> list[Tensor]:
         """Those of all parameters of model and guide."""
-        found = torch.autograd.grad(value, self.parameters, allow_unused=True, retain_graph=True)
-        pairs = zip(found, self.parameters, strict=True)
-        return [torch.zeros_like(p) if each is None else each for each, p in pairs]
+        computed_gradients = torch.autograd.grad(
+            value, self.parameters, allow_unused=True, retain_graph=True
+        )
+        pairs = zip(computed_gradients, self.parameters, strict=True)
+        return [torch.zeros_like(p) if item is None else item for item, p in pairs]
 
     def alike(self, one: Tensor, other: Tensor) -> None:
         """Asserts that two values have the same gradients, and that there are some."""
         mine, its = self.gradients(one), self.gradients(other)
-        assert any(each.abs().max() > 1e-3 for each in its)
+        assert any(tensor.abs().max() > 1e-3 for tensor in its)
         for name, a, b in zip(self.names, mine, its, strict=True):
             assert torch.allclose(a, b, rtol=1e-8, atol=1e-10), name
 
@@ -116,12 +118,12 @@ def test_one_draw_has_the_gradient_of_the_guides_bound_on_average(shape: str, na
     here = Everything(shape, name)
     pair = here.go_through()
     drawn = sample_alignments(*pair)
-    found = score_bound(drawn, soft_log_prob(pair[0])) - sum(kl_enumeration(*pair).kl().values())
+    actual = score_bound(drawn, soft_log_prob(pair[0])) - sum(kl_enumeration(*pair).kl().values())
     chance = drawn.log_guide.sum(-1)[0].exp().detach()
     assert chance.sum().item() == pytest.approx(1, rel=1e-12)
     bound = -Head_ELBO(analytic=True).differentiable_loss(here.model, here.guide, here.batch)
-    assert (chance * found).sum().item() == pytest.approx(bound.item(), rel=1e-10)
-    here.alike((chance * found).sum(), bound)
+    assert (chance * actual).sum().item() == pytest.approx(bound.item(), rel=1e-10)
+    here.alike((chance * actual).sum(), bound)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
@@ -131,8 +133,8 @@ def test_one_draw_is_measured_against_soft_attention(
     """The model whose heads add a mean, with the same weights, and labels as smooth."""
     model, soft = aligned(SHAPES["one head"]), aligned(SOFT["soft"])
     soft.load_state_dict(model.state_dict())
-    for each in (model, soft):
-        each.training, each.label_smoothing = True, smoothing
+    for item in (model, soft):
+        item.training, item.label_smoothing = True, smoothing
     seen: list[Tensor] = []
 
     def note(drawn: AlignmentSamples, baseline: Tensor) -> Tensor:
@@ -180,9 +182,9 @@ def test_two_draws_have_the_gradient_of_their_mean_bound(
 ) -> None:
     here = Everything(shape, name)
     drawn, chance, single = two_of_each(here, monkeypatch)
-    found, exact = (chance * importance_bound(drawn)).sum(), exact_bound(single, single.log_guide)
-    assert found.item() == pytest.approx(exact.item(), rel=1e-10)
-    here.alike(found, exact)
+    total, exact = (chance * importance_bound(drawn)).sum(), exact_bound(single, single.log_guide)
+    assert total.item() == pytest.approx(exact.item(), rel=1e-10)
+    here.alike(total, exact)
 
 
 def test_draws_that_weigh_alike_give_no_credit() -> None:
@@ -205,13 +207,15 @@ def test_two_draws_bound_more_than_one_and_no_more_than_log_p(
         here = Everything(shape, name, condition_on, source, target)
         single = sample_alignments(*here.go_through())
         whole = replace(single, chained=True)  # one weight a sentence, as a report has it
-        pairs = [exact_bound(each, each.log_guide).item() for each in (whole, single)]
+        pairs = [exact_bound(item, item.log_guide).item() for item in (whole, single)]
         joint = whole.log_weights + whole.log_guide.sum(-1, keepdim=True)
-        known = terms(here.model, here.guide, here.batch)
-        assert known.enumeration is not None
-        exact = known.enumeration.log_evidence.item()
+        bound_terms = terms(here.model, here.guide, here.batch)
+        assert bound_terms.enumeration is not None
+        exact = bound_terms.enumeration.log_evidence.item()
         assert joint.logsumexp(1).item() == pytest.approx(exact, rel=1e-12)
-        rises = [after - before for before, after in pairwise([known.elbo.item(), *pairs, exact])]
+        rises = [
+            after - before for before, after in pairwise([bound_terms.elbo.item(), *pairs, exact])
+        ]
         assert min(rises) > -1e-10
         assert (max(rises) < 1e-10) == (name == "exact")
         assert (rises[0] > 1e-3) == (name != "exact")
@@ -223,19 +227,19 @@ def test_wake_fits_the_model_to_that_bound_and_the_guide_to_weighted_draws(
 ) -> None:
     here = Everything(shape, name)
     drawn, chance, single = two_of_each(here, monkeypatch)
-    found, exact = (
+    total, exact = (
         (chance * wake_objective(drawn)).sum(),
         exact_bound(single, single.log_guide.detach()),
     )
-    assert found.item() == pytest.approx(exact.item(), rel=1e-10)
+    assert total.item() == pytest.approx(exact.item(), rel=1e-10)
     if name in LEARNED:
         guide = single.by_unit(single.log_guide)[0]
         weights = single.log_weights[0].detach()
         share = (weights[:, None] - torch.logaddexp(weights[:, None], weights)).exp()
-        each = single.log_guide.sum(-1)[0].exp().detach()
-        pairs = each[:, None, None] * each[:, None] * share
+        probabilities = single.log_guide.sum(-1)[0].exp().detach()
+        pairs = probabilities[:, None, None] * probabilities[:, None] * share
         exact = exact + 2 * (pairs * guide[:, None]).sum()
-    here.alike(found, exact)
+    here.alike(total, exact)
 
 
 def relative_bias(here: Everything, number: int, part: str) -> float:
@@ -271,22 +275,22 @@ def test_wake_is_biased_but_with_the_exact_posterior(shape: str, name: str) -> N
 def test_what_is_trained_by_draws_has_a_bound_as_its_value(
     shape: str, objective: Any, batch: Batch
 ) -> None:
-    told = shape in SHAPES
-    model = telling(shape) if told else aligned(SHAPES["two heads"], 0.1, "language-model")
+    messages = shape in SHAPES
+    model = telling(shape) if messages else aligned(SHAPES["two heads"], 0.1, "language-model")
     model.requires_grad_(True)
     guide = attach("cascaded", model, size=0.05)
-    found = []
+    losses = []
     for analytic in (True, False):
         torch.manual_seed(3)
         elbo = Head_ELBO(analytic=analytic, objective=objective, num_samples=3)
         loss = elbo.differentiable_loss(model, guide, batch)
         loss.backward()
-        found.append(loss.item())
-    assert found[0] == found[1]
+        losses.append(loss.item())
+    assert losses[0] == losses[1]
     assert all(p.grad is not None for p in (*model.parameters(), *guide.parameters()))
-    known = terms(model, guide, batch)
-    exact = known.enumeration.log_evidence.sum().item()
-    assert known.elbo.sum().item() - 15 < -found[0] < exact + 8
+    bound_terms = terms(model, guide, batch)
+    exact = bound_terms.enumeration.log_evidence.sum().item()
+    assert bound_terms.elbo.sum().item() - 15 < -losses[0] < exact + 8
 
 
 def test_many_draws_come_near_the_exact_log_p(batch: Batch) -> None:
@@ -294,21 +298,21 @@ def test_many_draws_come_near_the_exact_log_p(batch: Batch) -> None:
     guide = attach("cascaded", model, size=0.05)
     with torch.no_grad():
         elbo = Head_ELBO(objective="iwae", num_samples=400)
-        found = -elbo.differentiable_loss(model, guide, batch).item()
+        actual = -elbo.differentiable_loss(model, guide, batch).item()
     exact = terms(model, guide, batch).enumeration.log_evidence.sum().item()
-    assert found == pytest.approx(exact, abs=0.3)
+    assert actual == pytest.approx(exact, abs=0.3)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"objective": "all"}, "must be one of bound, marginal, sampled, iwae, rws, relaxed"),
         ({"objective": "iwae", "num_samples": 1}, "num_samples must be at least 2, got 1"),
         ({"num_particles": 0}, "num_particles must be at least 1, got 0"),
     ],
 )
-def test_what_is_no_objective_is_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_is_no_objective_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Head_ELBO(**options)
 
 

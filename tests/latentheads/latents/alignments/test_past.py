@@ -56,20 +56,20 @@ class PlainTransformer:
 
     def heads(self) -> list[tuple[Any, int]]:
         """The block of every head, and its place there."""
-        return [(block, place) for block in self.blocks for place in range(block.block.heads)]
+        return [(block, index) for block in self.blocks for index in range(block.block.heads)]
 
     def key(self, head: int, s: int) -> Tensor:
-        block, place = self.heads()[head]
+        block, index = self.heads()[head]
         keys = block.key(block.norm(self.rows[s])).view(block.block.heads, -1)
-        found: Tensor = keys[place]
-        return found
+        tensor: Tensor = keys[index]
+        return tensor
 
     def log_prior(
         self, head: int, t: int, drawn: list[int], before: int | None
     ) -> dict[int, Tensor]:
         """Of every key that a word may point at."""
-        block, place = self.heads()[head]
-        query = block.query(self.states[t]).view(block.block.heads, -1)[place]
+        block, index = self.heads()[head]
+        query = block.query(self.states[t]).view(block.block.heads, -1)[index]
         scores = []
         for s in self.keys(t):
             score = query @ self.key(head, s) / block.size**0.5
@@ -86,12 +86,12 @@ class PlainTransformer:
     def log_prob(self, t: int, drawn: list[int]) -> Tensor:
         """Of a word given where its heads point."""
         state = self.states[t]
-        for (block, place), s in zip(self.heads(), drawn, strict=True):
+        for (block, index), s in zip(self.heads(), drawn, strict=True):
             if s:
                 vectors = block.lexicon(block.norm(self.rows[s])).view(block.block.heads, -1)
-                state = state + vectors[place]
-        found: Tensor = self.output(state).log_softmax(0)[self.words[t]]
-        return found
+                state = state + vectors[index]
+        log_probability: Tensor = self.output(state).log_softmax(0)[self.words[t]]
+        return log_probability
 
     def joint(self, alignment: list[list[int]]) -> Tensor:
         """Of the words and one alignment of them all."""
@@ -107,7 +107,7 @@ class PlainTransformer:
         """Every way to point back."""
         heads = len(self.heads())
         of_words = [
-            [list(each) for each in product(self.keys(t), repeat=heads)]
+            [list(row) for row in product(self.keys(t), repeat=heads)]
             for t in range(len(self.words))
         ]
         yield from map(list, product(*of_words))
@@ -120,9 +120,11 @@ def test_log_p_is_the_sum_over_all_ways_to_point_back(kind: str, shape: str) -> 
     words = TEXT[:, :3] if "two" in shape else TEXT
     model = model_of(shape, kind)
     by_loops = PlainTransformer(model, words)
-    wanted = torch.stack([by_loops.joint(each) for each in by_loops.alignments()]).logsumexp(0)
-    found = plug_in_log_likelihood(model, Batch(words))[0]
-    assert found.item() == pytest.approx(wanted.item(), rel=1e-12)
+    wanted = torch.stack(
+        [by_loops.joint(alignment) for alignment in by_loops.alignments()]
+    ).logsumexp(0)
+    log_likelihood = plug_in_log_likelihood(model, Batch(words))[0]
+    assert log_likelihood.item() == pytest.approx(wanted.item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, *SOFT])
@@ -134,19 +136,19 @@ def test_a_word_without_a_past_has_the_law_of_the_plain_network(shape: str) -> N
 
 @every_shape
 def test_no_prior_and_no_word_reads_a_later_token(shape: str) -> None:
-    model, place = model_of(shape), 2
+    model, index = model_of(shape), 2
     changed = TEXT.clone()
-    changed[0, place] = 9
+    changed[0, index] = 9
     one, other = (
-        model.token_distribution(Batch(each)).exact_inference(each) for each in (TEXT, changed)
+        model.token_distribution(Batch(item)).exact_inference(item) for item in (TEXT, changed)
     )
     for mine, its in zip(one.priors, other.priors, strict=True):
-        laws = [each.scores.log_softmax(-1).exp()[:, :, 0] for each in (mine, its)]
-        assert torch.allclose(laws[0][:, : place + 1], laws[1][:, : place + 1], rtol=0, atol=1e-13)
-        assert not torch.allclose(laws[0][:, place + 1], laws[1][:, place + 1])
-    words = [each.word_log_evidence[0] for each in (one, other)]
-    assert torch.allclose(words[0][:place], words[1][:place], rtol=1e-13, atol=0)
-    assert not torch.isclose(words[0][place], words[1][place])
+        laws = [item.scores.log_softmax(-1).exp()[:, :, 0] for item in (mine, its)]
+        assert torch.allclose(laws[0][:, : index + 1], laws[1][:, : index + 1], rtol=0, atol=1e-13)
+        assert not torch.allclose(laws[0][:, index + 1], laws[1][:, index + 1])
+    words = [item.word_log_evidence[0] for item in (one, other)]
+    assert torch.allclose(words[0][:index], words[1][:index], rtol=1e-13, atol=0)
+    assert not torch.isclose(words[0][index], words[1][index])
 
 
 @pytest.mark.parametrize("shape", [name for name in EXACT if "chain" not in name])
@@ -154,20 +156,20 @@ def test_what_is_read_and_not_scored_may_be_pointed_at(shape: str) -> None:
     model = model_of(shape)
     whole = model.token_distribution(Batch(TEXT)).exact_inference(TEXT).word_log_evidence
     window = Batch(TEXT, context=2)
-    law = model.token_distribution(window)
+    tokens = model.token_distribution(window)
     assert torch.allclose(
-        law.exact_inference(window.scored).word_log_evidence, whole[:, 2:], rtol=1e-12, atol=0
+        tokens.exact_inference(window.scored).word_log_evidence, whole[:, 2:], rtol=1e-12, atol=0
     )
-    assert law.alignment_pass.priors[0].scores.shape[1:] == (2, EXACT[shape].heads, WORDS)
+    assert tokens.alignment_pass.priors[0].scores.shape[1:] == (2, EXACT[shape].heads, WORDS)
 
 
 def test_a_chain_begins_at_the_first_word_that_is_scored() -> None:
     window = Batch(TEXT, context=2)
     model = model_of("chain")
-    found = model.token_distribution(window).exact_inference(window.scored)
+    exact_inference = model.token_distribution(window).exact_inference(window.scored)
     own = model.token_distribution(Batch(TEXT)).exact_inference(TEXT)
     first = own.emissions[:, 2] + own.priors[0].scores[:, 2, 0].log_softmax(-1)
-    assert torch.allclose(found.word_log_evidence[:, 0], first.logsumexp(-1), rtol=1e-12)
+    assert torch.allclose(exact_inference.word_log_evidence[:, 0], first.logsumexp(-1), rtol=1e-12)
 
 
 @pytest.mark.parametrize("shape", WINDOWED)
@@ -178,8 +180,8 @@ def test_token_by_token_a_window_is_the_same(shape: str) -> None:
     parts = [model.step(part, state) for part in text.decoder_input.split([1, 2, 1, 1, 1], 1)]
     window = model.alignments.window
     assert state.output_heads._state.hidden.memory.shape[1] == 1 + window + 1 + 1
-    found = torch.cat(parts, 1).log_softmax(-1).gather(-1, text.target[..., None])[..., 0]
-    assert torch.allclose(found, wanted, rtol=1e-12, atol=0)
+    actual = torch.cat(parts, 1).log_softmax(-1).gather(-1, text.target[..., None])[..., 0]
+    assert torch.allclose(actual, wanted, rtol=1e-12, atol=0)
 
 
 @torch.no_grad()
@@ -217,13 +219,13 @@ def test_a_short_window_costs_no_more_than_it_reaches(
 
 def test_labels_are_smoothed_in_a_window_too() -> None:
     model, text = model_of("window of two heads"), Batch(TEXT)
-    each = [
+    emissions = [
         model.token_distribution(text).exact_inference(torch.full_like(TEXT, v)).emissions
         for v in range(TARGET_TYPES)
     ]
     wanted = 0.7 * model.token_distribution(text).exact_inference(
         TEXT
-    ).emissions + 0.3 * torch.stack(each).mean(0)
+    ).emissions + 0.3 * torch.stack(emissions).mean(0)
     model.label_smoothing, model.training = 0.3, True
     assert torch.allclose(
         model.token_distribution(text).exact_inference(TEXT).emissions, wanted, rtol=1e-12, atol=0

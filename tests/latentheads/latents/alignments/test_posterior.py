@@ -19,9 +19,9 @@ def test_a_head_is_told_where_the_one_below_explains_the_word() -> None:
     assert pair.explained is not None
     pair.explained.fill_(0.7)
     lower, own = torch.randn(2, 1, 5, 3).unbind()
-    found = pair(torch.randn(1, 5, 2), torch.randn(1, 3, 2), [lower, own])
+    computed_pair = pair(torch.randn(1, 5, 2), torch.randn(1, 3, 2), [lower, own])
     wanted = 0.7 * torch.einsum("ntr,nts->ntrs", lower.softmax(-1), own)
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(computed_pair, wanted)
 
 
 @pytest.mark.parametrize("shape", ["two heads", "two blocks"])
@@ -30,8 +30,8 @@ def test_each_head_has_a_weight_of_its_own_for_what_positions_say(shape: str, ba
     guide(batch)
     sites = guide.trace.nodes.items()
     laws = [site["fn"].parameters for name, site in sites if name.endswith("choice")]
-    (weight,) = (each for name, each in guide.named_parameters() if name.endswith("lexical"))
-    heads = [scores for law in laws for scores in law.scores.unbind(-2)]
+    (weight,) = (item for name, item in guide.named_parameters() if name.endswith("lexical"))
+    heads = [scores for distribution in laws for scores in distribution.scores.unbind(-2)]
     for head, scores in enumerate(heads):
         (grad,) = torch.autograd.grad(scores.square().sum(), weight, retain_graph=True)
         assert grad.nonzero().flatten().tolist() == [head]

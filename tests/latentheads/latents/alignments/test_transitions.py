@@ -44,11 +44,17 @@ def test_both_forms_have_the_same_figures_and_gradients(far: float) -> None:
     def figures(form: type[SharedTransitions] | type[WordTransitions]) -> list[Tensor]:
         words = 1 if form is SharedTransitions else WORDS
         mine, its = (
-            form(law.scores[..., 0, :], law.transition_scores.expand(-1, words, -1, -1))
-            for law in (one, other)
+            form(
+                distribution.scores[..., 0, :],
+                distribution.transition_scores.expand(-1, words, -1, -1),
+            )
+            for distribution in (one, other)
         )
-        found = [mine.marginals, mine.entropy, mine.kl(its)]
-        return [*found, *torch.autograd.grad(found[-1].sum(), [one.scores, one.transition_scores])]
+        actual = [mine.marginals, mine.entropy, mine.kl(its)]
+        return [
+            *actual,
+            *torch.autograd.grad(actual[-1].sum(), [one.scores, one.transition_scores]),
+        ]
 
     pairs = zip(figures(SharedTransitions), figures(WordTransitions), strict=True)
     for mine, its in pairs:
@@ -61,11 +67,11 @@ def test_positions_that_are_nearly_impossible_have_finite_figures_and_gradients(
     for seed in range(29):
         prior, guide = chain(far=far, seed=seed), chain(far=far, seed=seed + 1)
         here = summed(prior, far=far)
-        found = [*here.kl([guide]), *here.gap([guide]), here.information, here.log_evidence]
-        torch.stack(found).sum().backward()
-        for each in (*found, prior.scores.grad, prior.transition_scores.grad, guide.scores.grad):
-            assert each is not None
-            assert each.isfinite().all(), seed
+        actual = [*here.kl([guide]), *here.gap([guide]), here.information, here.log_evidence]
+        torch.stack(actual).sum().backward()
+        for tensor in (*actual, prior.scores.grad, prior.transition_scores.grad, guide.scores.grad):
+            assert tensor is not None
+            assert tensor.isfinite().all(), seed
 
 
 def test_what_a_row_of_steps_has_in_common_cancels() -> None:
@@ -73,7 +79,7 @@ def test_what_a_row_of_steps_has_in_common_cancels() -> None:
     scores, steps = prior.scores.detach(), prior.transition_scores.detach()
     far = torch.tensor([0.0, -1e3, 500.0]).repeat(KEYS)[:KEYS, None]
     one, other = (
-        summed(ChainParameters(scores, transition_scores=each)) for each in (steps, steps + far)
+        summed(ChainParameters(scores, transition_scores=item)) for item in (steps, steps + far)
     )
     for name in ("log_evidence", "information", "prior_entropy", "posterior_entropy"):
         torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=1e-9, atol=1e-9)
@@ -88,19 +94,22 @@ def test_single_precision_keeps_the_sum_over_a_long_text() -> None:
     here = ChainInference(
         [ChainParameters(scores, transition_scores=steps)], words, torch.ones(1, length) > 0
     )
-    law = scores[0, 0, 0].double().log_softmax(-1) + words[0, 0]
+    distribution = scores[0, 0, 0].double().log_softmax(-1) + words[0, 0]
     for own, word in zip(scores[0, 1:, 0].double(), words[0, 1:], strict=True):
-        law = (law[:, None] + (own + steps[0]).log_softmax(-1)).logsumexp(0) + word
+        distribution = (distribution[:, None] + (own + steps[0]).log_softmax(-1)).logsumexp(
+            0
+        ) + word
     assert here.log_evidence.dtype == torch.float32
-    assert float(here.log_evidence[0]) == pytest.approx(float(law.logsumexp(0)), rel=1e-6)
+    assert float(here.log_evidence[0]) == pytest.approx(float(distribution.logsumexp(0)), rel=1e-6)
     assert abs(float(here.gap(here.posterior())[0])) < 1e-5
 
 
 @pytest.mark.parametrize("words", [1, WORDS])
 def test_autocast_narrows_nothing(words: int) -> None:
-    law, other = chain(words), chain(words, far=0.5)
+    summed_chain, other = chain(words), chain(words, far=0.5)
     guide = ChainParameters(
-        law.scores.detach().float(), transition_scores=law.transition_scores.detach().float()
+        summed_chain.scores.detach().float(),
+        transition_scores=summed_chain.transition_scores.detach().float(),
     )
     prior = ChainParameters(
         other.scores.detach().float(),
@@ -115,13 +124,13 @@ def test_autocast_narrows_nothing(words: int) -> None:
     ]
     with torch.autocast("cpu", torch.bfloat16):
         here = summed(prior, torch.float32)
-        found = [
+        actual = [
             here.log_evidence,
             here.expected_log_likelihood([guide]),
             *here.kl([guide]),
             *here.gap([guide]),
         ]
-    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(actual, wanted, rtol=1e-6, atol=1e-6)
 
 
 def test_a_matrix_for_every_word_is_refused_of_a_prior() -> None:
@@ -139,11 +148,11 @@ def test_a_shared_matrix_is_copied_for_no_word() -> None:
     drawn = torch.zeros(SENTENCES, WORDS, 1, dtype=torch.long)
     with Largest() as made:
         here = summed(prior)
-        found = here.log_evidence + here.information + here.posterior_entropy
-        found = (
-            found
+        tensor = here.log_evidence + here.information + here.posterior_entropy
+        tensor = (
+            tensor
             + here.expected_log_likelihood(here.posterior())
             + prior.word_log_prob(drawn).sum(-1)
         )
-        found.sum().backward()
+        tensor.sum().backward()
     assert made.size == SENTENCES * KEYS * KEYS

@@ -352,14 +352,16 @@ def test_every_choice_has_a_name_and_a_probability(prior: str, kind: str, form: 
     past = ["w5", "w6", "w5"]
     assert names == ["generate", *(["w4", "w5", "w6", "<eos>"] if source else past)]
     guide = GUIDES["exact"](model)
-    found = alignment_distributions(model, guide, batch)
-    assert found.first_position == 1
-    assert found.posterior.shape[-1] == len(names)
-    torch.testing.assert_close(found.guide, found.posterior)
-    torch.testing.assert_close(found.posterior.sum(-1), torch.ones_like(found.prior[..., 0]))
+    distributions = alignment_distributions(model, guide, batch)
+    assert distributions.first_position == 1
+    assert distributions.posterior.shape[-1] == len(names)
+    torch.testing.assert_close(distributions.guide, distributions.posterior)
+    torch.testing.assert_close(
+        distributions.posterior.sum(-1), torch.ones_like(distributions.prior[..., 0])
+    )
     # the third token is the first again, whose position has gained; in the source it stands too
     position = names.index("w5")
-    assert found.posterior[0, 0, 2, position] > found.prior[0, 0, 2, position]
+    assert distributions.posterior[0, 0, 2, position] > distributions.prior[0, 0, 2, position]
 
 
 @every_form
@@ -428,8 +430,8 @@ def test_uncertainty_is_that_of_an_ensemble_of_choices(kind: str, form: str) -> 
     index = batch.target[..., None, None].expand(*batch.target.shape, 1, prior.shape[-1])
     mean_log = (prior * stacked.gather(-2, index).squeeze(-2)).sum(-1)
     divergence = (prior * (probs[..., None] * (probs.log()[..., None] - stacked)).sum(-2)).sum(-1)
-    found = state.output_heads.decompose_uncertainty(probs, batch.target)
-    for value, wanted in zip(found, (entropy, mean_log, divergence), strict=True):
+    actual = state.output_heads.decompose_uncertainty(probs, batch.target)
+    for value, wanted in zip(actual, (entropy, mean_log, divergence), strict=True):
         torch.testing.assert_close(value, wanted)
 
 
@@ -442,9 +444,9 @@ def test_words_of_two_vocabularies_are_found_by_their_spelling(form: str) -> Non
     assert heads.target_ids is not None
     assert isinstance(corpus.source, Words)
     assert isinstance(corpus.target, Words)
-    for index, found in enumerate(heads.target_ids.tolist()):
+    for index, target_id in enumerate(heads.target_ids.tolist()):
         word = corpus.source.words[index]
-        assert found == (corpus.target.words.index(word) if word in corpus.target.words else -1)
+        assert target_id == (corpus.target.words.index(word) if word in corpus.target.words else -1)
     batch = next(iter(lh.data.batches(corpus.valid, 99, shuffle=False)))
     jiggle(model, 0.3).double().eval()
     bound = lh.terms(model, Exact(model), batch).elbo

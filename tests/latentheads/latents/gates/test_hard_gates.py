@@ -32,11 +32,11 @@ CHAIN = {"translation": ATTENTION_TYPES, "language-model": ("decoder-self",)}
 
 def gated(kind: str = "translation", prior: str = "independent", **options: Any) -> Any:
     gating = Gating(HEADS, CHAIN[kind], **options)
-    law = make_prior(prior)
+    logit_prior = make_prior(prior)
     if kind == "translation":
-        model: Any = Translation(11, 13, sizes(), latents=[Logits(law), gating])
+        model: Any = Translation(11, 13, sizes(), latents=[Logits(logit_prior), gating])
     else:
-        model = LanguageModel(13, sizes(), latents=[Logits(law), gating])
+        model = LanguageModel(13, sizes(), latents=[Logits(logit_prior), gating])
     return jiggle(model, 0.1).double().eval()
 
 
@@ -44,8 +44,8 @@ def spread(model: Any, form: str = "tied") -> Any:
     """A guide some of whose gates are closed, some open and some in between."""
     guide = FORMS[form](model).double().eval()
     with torch.no_grad():
-        for place, family in enumerate(guide.selections.values()):
-            values = torch.tensor([[-4.0, 0.9, 4.0]]).roll(place, -1)
+        for index, family in enumerate(guide.selections.values()):
+            values = torch.tensor([[-4.0, 0.9, 4.0]]).roll(index, -1)
             family.weight.copy_(values / Gating.gain)
     return guide
 
@@ -54,31 +54,32 @@ def test_gates_start_open_and_cost_their_prior_once() -> None:
     model = gated()
     guide = FORMS["tied"](model).double()
     laws = [family() for family in guide.selections.values()]
-    assert all((law.mode == 1).all() for law in laws)
-    assert all((law.open > 0.95).all() for law in laws)
+    assert all((distribution.mode == 1).all() for distribution in laws)
+    assert all((distribution.open > 0.95).all() for distribution in laws)
     assert len(laws) == 6
 
 
 def test_gates_have_a_temperature_of_their_own() -> None:
     gating, like = Gating(HEADS, gate_temperature=0.7), torch.zeros(1)
     laws = gating.prior("encoder-self", like), gating.posterior("encoder-self", like)()
-    assert [law.temperature for law in laws] == [0.7, 0.7]
+    assert [distribution.temperature for distribution in laws] == [0.7, 0.7]
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_one_draw_serves_all_sentences_and_its_divergence_is_exact(form: str, batch: Batch) -> None:
     model = gated()
     guide = spread(model, form)
-    found = terms(model, guide, batch)
-    shared = {name for name in found.shared_kl if name.endswith("selection")}
+    bound_terms = terms(model, guide, batch)
+    shared = {name for name in bound_terms.shared_kl if name.endswith("selection")}
     assert shared == {f"{name}.selection" for name in all_heads(model)}
     for name in shared:
-        law = guide.selections[name.removesuffix(".selection").replace(".", "_")]()
+        distribution = guide.selections[name.removesuffix(".selection").replace(".", "_")]()
         expected = (
-            law.open * (2 * law.open).log() + (1 - law.open) * (2 - 2 * law.open).log()
+            distribution.open * (2 * distribution.open).log()
+            + (1 - distribution.open) * (2 - 2 * distribution.open).log()
         ).sum()
-        assert float(found.shared_kl[name]) == pytest.approx(float(expected.detach()))
-        assert found.how[name] == "analytic"
+        assert float(bound_terms.shared_kl[name]) == pytest.approx(float(expected.detach()))
+        assert bound_terms.how[name] == "analytic"
     report = evaluate(model, guide, [batch], samples=2)
     assert report.elbo < report.log_likelihood
 
@@ -89,8 +90,8 @@ def test_what_the_gates_cost_is_shared_by_all_sentences_before_a_leak_is_found(
     model = gated()
     guide = spread(model)
     with fixed_noise(5, torch.device("cpu")), torch.no_grad():
-        found = terms(model, guide, batch)
-    bound = found.elbo - sum(kl.sum() for kl in found.shared_kl.values()) / len(batch)
+        bound_terms = terms(model, guide, batch)
+    bound = bound_terms.elbo - sum(kl.sum() for kl in bound_terms.shared_kl.values()) / len(batch)
     honest, leaking = (
         evaluate(model, guide, [batch], seed=5, truth=(bound + nats).tolist())
         for nats in (1e-3, -1e-3)
@@ -105,12 +106,12 @@ def test_draws_of_gates_serve_all_tasks(draws: int, batch: Batch) -> None:
     model = gated()
     guide = spread(model)
     tasks = {"source_task": torch.tensor([0, 1, 0]), "target_task": torch.tensor([1, 0, 1])}
-    found = []
+    hypotheses = []
     for given in (batch, replace(batch, **tasks)):
         torch.manual_seed(0)
         with PlugIn(), WithSelection(guide, draws):
-            found.append(beam_search(model, given, beam=2, max_tokens=5, draws=draws))
-    assert found[0] == found[1]
+            hypotheses.append(beam_search(model, given, beam=2, max_tokens=5, draws=draws))
+    assert hypotheses[0] == hypotheses[1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,7 +120,7 @@ def test_closed_gates_are_removed_with_equal_outputs(kind: str, prior: str, batc
     model = gated(kind, prior)
     guide = spread(model)
     small, cut = copy.deepcopy((model, guide))
-    kept = {name: law.nonzero().flatten().tolist() for name, law in modes(guide).items()}
+    kept = {name: mode.nonzero().flatten().tolist() for name, mode in modes(guide).items()}
     opened = fold_selection(small, cut)
     assert opened.keys() == all_heads(model).keys()
     remove_heads(small, kept, cut)
@@ -137,8 +138,8 @@ def test_closed_gates_are_removed_with_equal_outputs(kind: str, prior: str, batc
 
 
 def modes(guide: Any) -> dict[str, torch.Tensor]:
-    found = guide.selections.items()
-    return {key.replace("_", "."): family().mode[0] for key, family in found}
+    selections = guide.selections.items()
+    return {key.replace("_", "."): family().mode[0] for key, family in selections}
 
 
 class OnlyAbove(Prior):
@@ -173,9 +174,9 @@ def test_a_gate_multiplies_what_its_head_says(batch: Batch) -> None:
             module.attention.out.weight *= value.repeat_interleave(module.attention.size)
             module.selector = None
     with PlugIn(), WithSelection(guide):
-        found = model.states(batch)
+        states = model.states(batch)
     with PlugIn():
-        assert torch.allclose(reference.states(batch), found, rtol=0, atol=1e-12)
+        assert torch.allclose(reference.states(batch), states, rtol=0, atol=1e-12)
 
 
 def test_every_gate_learns_and_only_in_training_is_there_a_penalty(batch: Batch) -> None:
@@ -277,5 +278,5 @@ def test_a_number_of_heads_that_is_missed_is_noted(
     closing.on_step_end(2)
     assert capsys.readouterr().err == ""
     closing.on_step_end(3)
-    said = f"note: 4 of 9 gated heads stay open, not {wanted}: "
-    assert capsys.readouterr().err.startswith(said) is noted
+    message = f"note: 4 of 9 gated heads stay open, not {wanted}: "
+    assert capsys.readouterr().err.startswith(message) is noted

@@ -251,7 +251,9 @@ def test_a_run_without_gates_or_without_closed_ones_is_not_pruned_by_them(
 
     assert "has no gates: train it with --latents gates, or prune by gradient" in refusal("plain")
     assert "has no gates in decoder-self" in refusal("gated", "--chains=decoder-self")
-    monkeypatch.setattr(HardConcrete, "mode", property(lambda law: torch.ones_like(law.logits)))
+    monkeypatch.setattr(
+        HardConcrete, "mode", property(lambda distribution: torch.ones_like(distribution.logits))
+    )
     assert "has no closed gate, so there is nothing to remove" in refusal("gated")
 
 
@@ -264,10 +266,10 @@ def test_the_table_tells_of_gates_and_names_every_kl(runs: Path) -> None:
     assert 0 <= gates["expected"] < 1
     assert gates["lambda"] == pytest.approx(5)
     lines = [re.split(" {2,}", line.strip()) for line in result_table(results).splitlines()]
-    said = {line[0]: line[-1] for line in lines}
-    assert said["gates open at test time, of 4"] == "0"
-    assert said["lambda, nats per token for an open gate"] == "5.0000"
-    assert [name for name in said if name.endswith(" gates")] == [
+    options = {line[0]: line[-1] for line in lines}
+    assert options["gates open at test time, of 4"] == "0"
+    assert options["lambda, nats per token for an open gate"] == "5.0000"
+    assert [name for name in options if name.endswith(" gates")] == [
         "encoder-self gates",
         "decoder-cross gates",
     ]

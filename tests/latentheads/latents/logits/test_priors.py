@@ -54,8 +54,8 @@ def test_every_prior_of_the_table_has_its_formula_here() -> None:
 @pytest.mark.parametrize("prior", FORMULAS)
 def test_prior_location_is_its_formula_along_the_chain(prior: str, batch: Batch) -> None:
     model = build("language-model", prior=prior).eval()
-    found, _ = traces(model, GUIDES["tied"](model), batch)
-    first, second = (found.nodes[f"decoder.{layer}.self.logits"] for layer in range(2))
+    guide_trace, _ = traces(model, GUIDES["tied"](model), batch)
+    first, second = (guide_trace.nodes[f"decoder.{layer}.self.logits"] for layer in range(2))
     assert torch.equal(first["fn"].location, first["fn"].context.scores)
     family = next(m.prior for m in model.modules() if getattr(m, "block", None) == BLOCKS[1])
     fusion = getattr(family.location, "fusion", None)
@@ -79,34 +79,36 @@ def test_learned_scale_is_one_number_a_head(prior: str) -> None:
 def test_outputs_of_ngrams_have_noise_of_their_own_under_every_prior(prior: str) -> None:
     family = make_prior(prior).outputs(BLOCKS[0], 0.3)
     assert parameters(family) == 0
-    known = HeadContext(
+    head_context = HeadContext(
         torch.randn(2, 3, 5, 7), None, AttentionMask(torch.ones(2, 5).bool()).outputs(7)
     )
-    law = family(known)
-    assert law.location is known.scores
-    assert law.scale == 0.3
+    this_family = family(head_context)
+    assert this_family.location is head_context.scores
+    assert this_family.scale == 0.3
     if prior in WITH_LEARNED_SCALE:
         assert parameters(make_prior(prior, learned_scale=True).outputs(BLOCKS[0], 0.3)) == 3
 
 
 @pytest.mark.parametrize("prior", WITH_SCALE)
 def test_noise_has_the_scale_that_is_told(prior: str) -> None:
-    known = context()
-    law: Any = make_prior(prior, scale=0.7)(BLOCKS[0]).double()(known)
+    head_context = context()
+    logit_prior: Any = make_prior(prior, scale=0.7)(BLOCKS[0]).double()(head_context)
     peak = -math.log(0.7) - 0.5 * math.log(2 * math.pi)
-    assert torch.allclose(law.log_prob(known.scores.clone()), 3 * known.mask.pairs * peak)
+    assert torch.allclose(
+        logit_prior.log_prob(head_context.scores.clone()), 3 * head_context.mask.pairs * peak
+    )
 
 
 def test_a_cascade_is_as_wide_and_as_linked_as_is_told() -> None:
-    known = context(below=True)
-    assert known.below is not None
+    head_context = context(below=True)
+    assert head_context.below is not None
     made, linked = (
         make_prior("cascaded", hidden=2, link=link, zero=True)(BLOCKS[1]).double()
         for link in (False, True)
     )
     assert parameters(made) == 2 * 2 * 9 + 3 * 3
-    assert torch.equal(made(known).location, known.scores)
-    assert torch.allclose(linked(known).location, known.scores + known.below)
+    assert torch.equal(made(head_context).location, head_context.scores)
+    assert torch.allclose(linked(head_context).location, head_context.scores + head_context.below)
 
 
 def test_the_first_block_of_a_chain_has_no_fusion() -> None:

@@ -30,13 +30,15 @@ from tests.tiny import SOURCE_TYPES, SOURCES, TARGET_TYPES, TARGETS, attach, jig
 
 SITE = "encoder.0.self.selection"
 TASKS = torch.tensor([0, 1, 0])
-every_law = pytest.mark.parametrize("law", ["bernoulli", "subset", "group"])
+every_law = pytest.mark.parametrize("strategy", ["bernoulli", "subset", "group"])
 
 
-def pair(law: Strategy, prior: str = "delta", form: str = "", **changes: Any) -> tuple[Any, Any]:
+def pair(
+    strategy: Strategy, prior: str = "delta", form: str = "", **changes: Any
+) -> tuple[Any, Any]:
     """A network of one block that selects, for two tasks, and its guide."""
     torch.manual_seed(3)
-    selector = make_selector(law, 2, 4 if law == "group" else 3, ("encoder-self",), 2, 1)
+    selector = make_selector(strategy, 2, 4 if strategy == "group" else 3, ("encoder-self",), 2, 1)
     network = replace(sizes(heads=2, layers=1), **changes)
     model: Any = Translation(
         SOURCE_TYPES, TARGET_TYPES, network, latents=[Logits(make_prior(prior)), selector]
@@ -54,17 +56,17 @@ def two_tasks(size: int = 0) -> Batch:
 
 def joint(model: Any, guide: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """Log-likelihoods of every pair of choices, their log q a task, and the KL of the selection."""
-    law = guide.selections["encoder_0_self"]()
-    every = law.enumerate_support()[:, 0]
+    distribution = guide.selections["encoder_0_self"]()
+    every = distribution.enumerate_support()[:, 0]
     values, log_q = [], []
     for chosen in product(every, repeat=2):
         drawn = torch.stack(chosen)
         with PlugIn(), SharedSamples({SITE: drawn}):
-            found = model.likelihood(model.states(batch), batch)
-        values.append(found.log_prob(batch.scored))
-        log_q.append(law.log_prob(drawn))
+            likelihood = model.likelihood(model.states(batch), batch)
+        values.append(likelihood.log_prob(batch.scored))
+        log_q.append(distribution.log_prob(drawn))
     (module,) = model.selecting_blocks
-    kl = closed_form(law, module.selector.prior("encoder-self", law.logits))
+    kl = closed_form(distribution, module.selector.prior("encoder-self", distribution.logits))
     assert kl is not None
     return torch.stack(values), torch.stack(log_q), kl.sum()
 
@@ -78,24 +80,24 @@ def gradients(guide: Any, model: Any, loss: Tensor) -> list[Tensor]:
 
 
 @every_law
-def test_going_through_all_choices_is_the_exact_mean(law: Strategy) -> None:
-    model, guide = pair(law)
+def test_going_through_all_choices_is_the_exact_mean(strategy: Strategy) -> None:
+    model, guide = pair(strategy)
     batch = two_tasks(30)
     values, log_q, kl = joint(model, guide, batch)
     exact = kl - 10 * (log_q.sum(-1).exp() * values.sum(-1)).sum()
-    found = Enumerated_ELBO(analytic=True).differentiable_loss(model, guide, batch)
-    torch.testing.assert_close(found, exact)
+    loss_value = Enumerated_ELBO(analytic=True).differentiable_loss(model, guide, batch)
+    torch.testing.assert_close(loss_value, exact)
     for mine, theirs in zip(
-        gradients(guide, model, found), gradients(guide, model, exact), strict=True
+        gradients(guide, model, loss_value), gradients(guide, model, exact), strict=True
     ):
         assert mine.abs().max() > 1e-3
         torch.testing.assert_close(mine, theirs)
 
 
 @every_law
-def test_scores_of_two_draws_have_the_exact_gradient_on_average(law: Strategy) -> None:
+def test_scores_of_two_draws_have_the_exact_gradient_on_average(strategy: Strategy) -> None:
     """The mean over every pair of draws, each of which chooses for both tasks."""
-    model, guide = pair(law)
+    model, guide = pair(strategy)
     values, log_q, kl = joint(model, guide, two_tasks())
     exact = kl - (log_q.sum(-1).exp() * values.sum(-1)).sum()
     q = log_q.sum(-1).exp().detach()
@@ -159,23 +161,25 @@ def test_latent_logits_are_drawn_alike_for_every_choice(form: str, analytic: boo
     model, guide = pair("subset", "independent", form)
     batch = Batch.of(TARGETS, SOURCES, corpus_size=30)
     options: dict[str, Any] = {"analytic": analytic, "kl_weight": 0.5}
-    law = guide.selections["encoder_0_self"]()
-    prior = model.selecting_blocks[0].selector.prior("encoder-self", law.logits)
-    kl = closed_form(law, prior)
+    distribution = guide.selections["encoder_0_self"]()
+    prior = model.selecting_blocks[0].selector.prior("encoder-self", distribution.logits)
+    kl = closed_form(distribution, prior)
     assert kl is not None
     expected = 0.5 * kl.sum()
     with pyro.validation_enabled(False):
-        for chosen in law.enumerate_support():
+        for chosen in distribution.enumerate_support():
             torch.manual_seed(7)
             with SharedSamples({SITE: chosen}):
                 loss = Head_ELBO(**options).differentiable_loss(model, guide, batch)
-            ratio = kl if analytic else law.log_prob(chosen) - prior.log_prob(chosen)
-            expected = expected + law.log_prob(chosen)[0].exp() * (loss - 0.5 * ratio.sum())
+            ratio = kl if analytic else distribution.log_prob(chosen) - prior.log_prob(chosen)
+            expected = expected + distribution.log_prob(chosen)[0].exp() * (
+                loss - 0.5 * ratio.sum()
+            )
         torch.manual_seed(7)
-        found = Enumerated_ELBO(**options).differentiable_loss(model, guide, batch)
-    torch.testing.assert_close(found, expected)
+        loss_value = Enumerated_ELBO(**options).differentiable_loss(model, guide, batch)
+    torch.testing.assert_close(loss_value, expected)
     for mine, theirs in zip(
-        gradients(guide, model, found), gradients(guide, model, expected), strict=True
+        gradients(guide, model, loss_value), gradients(guide, model, expected), strict=True
     ):
         torch.testing.assert_close(mine, theirs)
 
@@ -190,9 +194,9 @@ def test_dropout_is_the_same_for_all_alternatives() -> None:
     batch = two_tasks()
     with pyro.validation_enabled(False):
         loss = ScoreFunction_ELBO(analytic=True).differentiable_loss(model, guide, batch)
-    law = guide.selections["encoder_0_self"]()
-    prior = model.selector.prior("encoder-self", law.logits)
-    kl = closed_form(law, prior)
+    distribution = guide.selections["encoder_0_self"]()
+    prior = model.selector.prior("encoder-self", distribution.logits)
+    kl = closed_form(distribution, prior)
     assert kl is not None
     torch.testing.assert_close(
         gradients(guide, model, loss)[0], torch.autograd.grad(kl.sum(), weight)[0]
@@ -200,7 +204,7 @@ def test_dropout_is_the_same_for_all_alternatives() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: ScoreFunction_ELBO(draws=1), "draws must be at least 2, got 1"),
         (
@@ -213,8 +217,8 @@ def test_dropout_is_the_same_for_all_alternatives() -> None:
         ),
     ],
 )
-def test_a_wrong_option_is_named(make: Callable[[], Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_wrong_option_is_named(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         make()
 
 
@@ -224,11 +228,11 @@ def test_particles_are_averaged() -> None:
     with pyro.validation_enabled(False):
         torch.manual_seed(7)
         one = Enumerated_ELBO()
-        each = [one.differentiable_loss(model, guide, batch) for _ in range(3)]
-        assert len({loss.item() for loss in each}) == 3
+        loss_values = [one.differentiable_loss(model, guide, batch) for _ in range(3)]
+        assert len({loss.item() for loss in loss_values}) == 3
         torch.manual_seed(7)
-        found = Enumerated_ELBO(num_particles=3).differentiable_loss(model, guide, batch)
-    torch.testing.assert_close(found, sum(each) / 3)
+        loss_value = Enumerated_ELBO(num_particles=3).differentiable_loss(model, guide, batch)
+    torch.testing.assert_close(loss_value, sum(loss_values) / 3)
 
 
 @pytest.mark.parametrize("make", [Enumerated_ELBO, ScoreFunction_ELBO])
@@ -237,10 +241,10 @@ def test_a_fixed_choice_is_no_draw(make: Callable[[], Any]) -> None:
     model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, network, latents=[selector])
     model, batch = jiggle(model, 0.7).double().eval(), two_tasks(30)
     guide = Tied(model).double()
-    found = make().differentiable_loss(model, guide, batch)
+    loss_value = make().differentiable_loss(model, guide, batch)
     with PlugIn():
-        law = model.likelihood(model.states(batch), batch)
-    torch.testing.assert_close(found, -10 * law.log_prob(batch.scored).sum())
+        likelihood = model.likelihood(model.states(batch), batch)
+    torch.testing.assert_close(loss_value, -10 * likelihood.log_prob(batch.scored).sum())
 
 
 def gated() -> Any:

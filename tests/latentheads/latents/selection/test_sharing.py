@@ -34,11 +34,11 @@ def test_a_guide_tells_its_selections_by_block() -> None:
         wanted = torch.tensor([[3.0, 0, 0, 0, 1, 1], [0, 1, 1, 3, 0, 0]])
         family.weight.copy_(wanted / LatentSelector.gain)
     assert list(chosen_heads(guide)) == ["decoder.0.self", "decoder.1.self"]
-    found = chosen_heads(guide)["decoder.1.self"]
-    assert found.tolist() == [[1, 0, 0, 0, 1, 1], [0, 1, 1, 1, 0, 0]]
+    decoder_1_self = chosen_heads(guide)["decoder.1.self"]
+    assert decoder_1_self.tolist() == [[1, 0, 0, 0, 1, 1], [0, 1, 1, 1, 0, 0]]
     probabilities = selection_probabilities(guide)["decoder.1.self"]
     torch.testing.assert_close(probabilities[0, 0], torch.tensor(3.0).sigmoid())
-    assert overlap_coefficient(found)[0, 1] == 0
+    assert overlap_coefficient(decoder_1_self)[0, 1] == 0
 
 
 def test_a_gate_that_is_half_open_speaks() -> None:

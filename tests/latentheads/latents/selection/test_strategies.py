@@ -35,9 +35,9 @@ def logits(seed: int) -> Tensor:
     return 2 * torch.randn(TASKS, CANDIDATES)
 
 
-def probabilities(law: Selection) -> Tensor:
+def probabilities(selection: Selection) -> Tensor:
     """Of every vector of zeros and ones, ``choice task``."""
-    return law.log_prob(ALL[:, None].expand(-1, TASKS, -1)).exp()
+    return selection.log_prob(ALL[:, None].expand(-1, TASKS, -1)).exp()
 
 
 @KINDS
@@ -47,25 +47,25 @@ def test_all_choices_together_have_probability_one(kind: str) -> None:
 
 @KINDS
 def test_the_mean_is_that_of_all_choices(kind: str) -> None:
-    law = make(kind, logits(1))
-    expected = (probabilities(law)[..., None] * ALL[:, None]).sum(0)
-    torch.testing.assert_close(law.mean, expected)
+    made_distribution = make(kind, logits(1))
+    expected = (probabilities(made_distribution)[..., None] * ALL[:, None]).sum(0)
+    torch.testing.assert_close(made_distribution.mean, expected)
 
 
 @KINDS
 def test_the_mode_is_the_most_probable_choice(kind: str) -> None:
-    law = make(kind, logits(2))
-    assert torch.equal(law.mode, ALL[probabilities(law).argmax(0)])
+    made_distribution = make(kind, logits(2))
+    assert torch.equal(made_distribution.mode, ALL[probabilities(made_distribution).argmax(0)])
 
 
 @KINDS
 def test_every_choice_is_gone_through_once(kind: str) -> None:
-    law = make(kind, logits(3))
-    every = law.enumerate_support()
-    assert every.shape == (law.num_choices, TASKS, CANDIDATES)
-    assert torch.equal(law.enumerate_support(expand=False)[:, 0], every[:, 1])
-    torch.testing.assert_close(law.log_prob(every).exp().sum(0), torch.ones(TASKS))
-    assert len({tuple(row.tolist()) for row in every[:, 0]}) == law.num_choices
+    made_distribution = make(kind, logits(3))
+    every = made_distribution.enumerate_support()
+    assert every.shape == (made_distribution.num_choices, TASKS, CANDIDATES)
+    assert torch.equal(made_distribution.enumerate_support(expand=False)[:, 0], every[:, 1])
+    torch.testing.assert_close(made_distribution.log_prob(every).exp().sum(0), torch.ones(TASKS))
+    assert len({tuple(row.tolist()) for row in every[:, 0]}) == made_distribution.num_choices
 
 
 @KINDS
@@ -76,9 +76,9 @@ def test_without_a_temperature_draws_have_the_same_law_and_no_gradient(kind: str
     assert not plain.has_rsample
     assert not plain.expand((5, TASKS)).has_rsample
     draws = []
-    for law in (relaxed, plain):
+    for distribution in (relaxed, plain):
         torch.manual_seed(0)
-        draws.append(law())
+        draws.append(distribution())
     assert torch.equal(*draws)
     assert draws[0].requires_grad
     assert not draws[1].requires_grad
@@ -101,17 +101,17 @@ def test_the_divergence_is_the_sum_over_all_choices(kind: str) -> None:
 @KINDS
 @pytest.mark.parametrize("temperature", [0.3, 2.0])
 def test_draws_have_the_law_whatever_the_temperature(kind: str, temperature: float) -> None:
-    law = make(kind, logits(5), temperature)
+    made_distribution = make(kind, logits(5), temperature)
     torch.manual_seed(0)
     number = 20_000
-    drawn = law.rsample(torch.Size([number]))
+    drawn = made_distribution.rsample(torch.Size([number]))
     assert torch.equal(drawn, drawn.round())
     codes = (drawn @ (2.0 ** torch.arange(CANDIDATES - 1, -1, -1))).long()
     for task in range(TASKS):
-        found = torch.bincount(codes[:, task], minlength=2**CANDIDATES) / number
-        expected = probabilities(law)[:, task]
+        actual = torch.bincount(codes[:, task], minlength=2**CANDIDATES) / number
+        expected = probabilities(made_distribution)[:, task]
         error = (expected * (1 - expected) / number).sqrt()
-        assert ((found - expected).abs() <= 4.5 * error + 1e-12).all()
+        assert ((actual - expected).abs() <= 4.5 * error + 1e-12).all()
 
 
 @KINDS
@@ -146,9 +146,9 @@ def test_a_draw_has_the_gradient_of_its_relaxation(kind: str, temperature: float
         value = (draw() * torch.arange(1.0, CANDIDATES + 1)).sum()
         return torch.autograd.grad(value, start)[0]
 
-    found = slope(lambda: make(kind, start, temperature).rsample())
-    torch.testing.assert_close(found, slope(lambda: relaxed(kind, start, temperature)))
-    assert not torch.allclose(found, slope(lambda: make(kind, start).rsample()))
+    slopes = slope(lambda: make(kind, start, temperature).rsample())
+    torch.testing.assert_close(slopes, slope(lambda: relaxed(kind, start, temperature)))
+    assert not torch.allclose(slopes, slope(lambda: make(kind, start).rsample()))
 
 
 @KINDS
@@ -158,18 +158,22 @@ def test_probability_mean_and_divergence_have_the_gradient_of_differences(kind: 
     value = make(kind, logits(7)).mode
 
     def numbers(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        law = make(kind, x)
-        return law.log_prob(value), law.mean, kl_divergence(law, prior)
+        made_distribution = make(kind, x)
+        return (
+            made_distribution.log_prob(value),
+            made_distribution.mean,
+            kl_divergence(made_distribution, prior),
+        )
 
     assert torch.autograd.gradcheck(numbers, (start,))
 
 
 def test_extreme_logits_stay_finite() -> None:
     start = torch.tensor([80.0, -80.0, 60.0, 0.0, -70.0]).requires_grad_()
-    law = Subset(start, 2)
-    assert law.mean.isfinite().all()
-    torch.testing.assert_close(law.mean.sum(), torch.tensor(2.0))
-    kl_divergence(law, Subset(torch.zeros(5), 2)).backward()
+    subset = Subset(start, 2)
+    assert subset.mean.isfinite().all()
+    torch.testing.assert_close(subset.mean.sum(), torch.tensor(2.0))
+    kl_divergence(subset, Subset(torch.zeros(5), 2)).backward()
     assert start.grad is not None
     assert start.grad.isfinite().all()
 
@@ -182,26 +186,26 @@ def test_other_sizes_are_impossible() -> None:
 
 @KINDS
 def test_a_plate_may_stretch_a_law(kind: str) -> None:
-    law = make(kind, logits(8), 0.3)
-    wide = law.expand((3, TASKS))
+    made_distribution = make(kind, logits(8), 0.3)
+    wide = made_distribution.expand((3, TASKS))
     assert wide.batch_shape == (3, TASKS)
     assert (wide.temperature, wide.has_rsample) == (0.3, True)
     assert not make(kind, logits(8), None).expand((3, TASKS)).has_rsample
-    torch.testing.assert_close(wide.mean[1], law.mean)
-    assert law.expand((TASKS,)) is law
+    torch.testing.assert_close(wide.mean[1], made_distribution.mean)
+    assert made_distribution.expand((TASKS,)) is made_distribution
     other = make(kind, logits(9))
-    expected = kl_divergence(law, other).expand(3, TASKS)
+    expected = kl_divergence(made_distribution, other).expand(3, TASKS)
     torch.testing.assert_close(kl_divergence(wide, other.expand((3, TASKS))), expected)
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda: Subset(torch.zeros(3), 4), "size must lie in 1 ... 3, got 4"),
         (lambda: Group(torch.zeros(3), 2), "groups must divide the 3 candidates, got 2"),
         (lambda: Bernoullis(torch.zeros(3), 0.0), "temperature must be positive, got 0.0"),
     ],
 )
-def test_a_wrong_option_is_named(call: object, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_wrong_option_is_named(call: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         call()

@@ -1,0 +1,111 @@
+"""The tables of the page on alignment heads are those of its results."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+RESULTS = ROOT / "experiments" / "results" / "word-times"
+PAGES = [ROOT / "docs" / "alignment-heads.md", RESULTS / "README.md"]
+LIMITS = ("20 ms", "50 ms", "100 ms", "200 ms")
+RIVALS = {
+    "openai": "OpenAI's eight heads, DTW",
+    "openai, bias removed": "the same, bias removed",
+    "upper": "upper half, DTW",
+    "upper, bias removed": "the same, bias removed",
+    "norm": "eight heads by L2 norm, DTW",
+    "norm, bias removed": "the same, bias removed",
+}
+SETS = {
+    "test": "clean",
+    "noise20": "noise, 20 dB",
+    "noise10": "10 dB",
+    "noise5": "5 dB",
+    "other": "other voices, 110 to 230 words a minute",
+}
+
+
+@cache
+def read(part: str) -> dict[str, Any]:
+    return dict(json.loads((RESULTS / f"{part}.json").read_text("utf-8"))["results"])
+
+
+def _cells(summary: dict[str, Any]) -> str:
+    """Shares within each limit, with an interval at 50 ms; and coverage."""
+    cells = [f"{summary['within'][limit][0]}" for limit in LIMITS]
+    _, low, high = summary["within"]["50 ms"]
+    cells[1] += f" [{low}, {high}]"
+    covered = summary.get("coverage_of_90")
+    return " | ".join([*cells, "" if covered is None else f"{covered[0]}"])
+
+
+def table_lines(part: str, name: str, kind: str) -> list[str]:
+    """A line for each method on a test set, and for each set of labelled utterances."""
+    made = [
+        f"| {title} | {_cells(read(part)['rivals'][name][rival][kind])} |"
+        for rival, title in RIVALS.items()
+    ]
+    for number, draws in read(part)["heads"].items():
+        for index, draw in enumerate(draws):
+            title = f"alignment heads, {number} labelled" if index == 0 else "other utterances"
+            made.append(f"| {title} | {_cells(draw['tests'][name][kind])} |")
+    return made
+
+
+def condition_lines() -> list[str]:
+    """A line for each test set: OpenAI's heads without their bias, and five labelled or none."""
+    heads, rivals = read("sentences")["heads"], read("sentences")["rivals"]
+    made = []
+    for name, title in SETS.items():
+        cells = [f"{rivals[name]['openai, bias removed']['starts']['within']['50 ms'][0]}"]
+        for number in ("0", "5", "20"):
+            summary = heads[number][0]["tests"][name]["starts"]
+            cells += [f"{summary['within']['50 ms'][0]}", f"{summary['coverage_of_90'][0]}"]
+        made.append(f"| {title} | {' | '.join(cells)} |")
+    return made
+
+
+def head_lines() -> list[str]:
+    """A line for each head that tells at least half a nat, from five labelled sentences."""
+    from latentheads.experiments.studies.word_times.rivals import OPENAI
+
+    made = []
+    for row in read("sentences")["heads"]["5"][0]["table"]:
+        mean, low, high = row["information"]
+        if mean >= 0.5:
+            layer, head = row["head"]
+            listed = "yes" if (layer, head) in OPENAI else ""
+            made.append(
+                f"| L{layer}H{head} | {row['probability']:.2f} | {mean:.1f} [{low:.1f}, {high:.1f}]"
+                f" | {row['lag']:+.2f} | {row['width']:.2f} | {listed} |"
+            )
+    return made
+
+
+def stability_lines() -> list[str]:
+    """A line for each method: agreement by number of sentences."""
+    sizes = read("stability")
+    rows = {name: [sizes[size][name]["jaccard"] for size in sizes] for name in sizes["5"]}
+    return [f"| {name} | {' | '.join(f'{x:.2f}' for x in row)} |" for name, row in rows.items()]
+
+
+TABLES = {
+    "sentences": lambda: table_lines("sentences", "test", "starts"),
+    "digits": lambda: table_lines("digits", "digits-test", "both"),
+    "conditions": condition_lines,
+    "heads": head_lines,
+    "stability": stability_lines,
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_is_that_of_the_results(name: str) -> None:
+    lines = TABLES[name]()
+    assert len(lines) > 3
+    texts = [page.read_text("utf-8") for page in PAGES]
+    assert [line for line in lines if not any(line in text for text in texts)] == []

@@ -1,0 +1,58 @@
+"""The measures of the study of word times, and what its program refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from latentheads.experiments.studies.word_times.cache import CachedUtterance
+from latentheads.experiments.studies.word_times.measures import Errors, measure_rivals
+from latentheads.experiments.studies.word_times.rivals import HEADS, OPENAI, norm_heads
+from latentheads.experiments.studies.word_times.stability import attention_scores
+from tests.experiments.programs import assert_refused
+
+
+def _planted() -> CachedUtterance:
+    """All heads attend to ten positions from 10 i while word i is predicted."""
+    weights = torch.full((len(HEADS), 4, 50), 1e-3)
+    for row in range(4):
+        weights[:, row, 10 * row : 10 * row + 10] = 1.0
+    weights[3, :, 40] = 50.0  # concentrated, but on one position
+    starts = [0.0, 0.2, float("nan")]
+    spans = [(1, 2), (2, 3), (3, 4)]
+    return CachedUtterance("test/0", ["a", "b", "c"], spans, weights, starts, None, torch.ones(50))
+
+
+def test_shares_are_of_known_boundaries_and_bias_is_removed() -> None:
+    errors = Errors()
+    errors.add([1.0, float("nan"), 2.0], [1.03, 5.0, 2.11], ([0.9, 4, 2.05], [1.1, 6, 2.2]))
+    summary = errors.summary()
+    assert summary["boundaries"] == 2
+    assert [summary["within"][f"{ms} ms"][0] for ms in (20, 50, 100, 200)] == [0, 50, 50, 100]
+    assert summary["coverage_of_90"][0] == 50
+    assert errors.bias == pytest.approx(0.07)
+    assert errors.without_bias(0.07).summary()["within"]["50 ms"][0] == 100
+
+
+def test_rivals_warp_the_rows_that_predict_words() -> None:
+    results = measure_rivals([_planted()], [_planted()], 1)
+    assert results["openai"]["starts"]["within"]["20 ms"][0] == 100
+    assert abs(results["upper, bias removed"]["starts"]["bias"]) <= 0.01
+    assert HEADS[norm_heads(_planted(), 1)[0]] == (0, 3)
+    assert set(OPENAI) <= set(HEADS)
+
+
+def test_a_score_is_the_share_of_peaks_within_words() -> None:
+    scores = attention_scores([_planted()])  # the end of the second word is not known
+    assert scores[1, 0] == 1.0
+    assert scores[0, 3] == 0.0
+    assert np.isfinite([*scores.values()]).all()
+
+
+@pytest.mark.parametrize(("part", "option"), [("cache", "network"), ("digits", "out")])
+def test_a_part_needs_its_options(part: str, option: str, tmp_path: Path) -> None:
+    words = (part, "--cache", str(tmp_path / "cache.pt"))
+    assert_refused("bench_word_times.py", *words, says=f"{part} needs --{option}")

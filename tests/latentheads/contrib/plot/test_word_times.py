@@ -1,0 +1,30 @@
+"""The figure of word times shows every word, interval and head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.collections import PathCollection
+
+from latentheads.contrib.heads.alignment_heads import AlignmentHead, BoundaryTimes
+from latentheads.contrib.plot import draw_word_times
+
+
+def test_words_intervals_and_lags_are_drawn() -> None:
+    median = torch.tensor([0.25, 0.5]).double()
+    starts = BoundaryTimes(median, median - 0.125, median + 0.0625)
+    head = AlignmentHead((2, 4), 0.9, (1.5, 1.2, 1.8), 0.05, 0.04, 0.1, 0.9, False)
+    truth = [0.3, float("nan")]
+    figure: Any = draw_word_times(np.eye(3, 5), ["a", "b"], starts, [head], 1.0, truth, [(2, 4)])
+    sound, lags = figure.axes
+    assert [text.get_text() for text in sound.texts] == ["a", "b"]
+    spans = [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in sound.patches]
+    assert spans == [(0.125, 0.3125), (0.375, 0.5625)]
+    (points,) = (c for c in sound.collections if isinstance(c, PathCollection))
+    assert points.get_offsets()[0][0] == 0.3
+    assert [tick.get_text() for tick in lags.get_yticklabels()] == ["L2H4"]
+    half, middle = lags.lines[:2]
+    np.testing.assert_allclose(half.get_xdata(), [30, 70])
+    np.testing.assert_allclose(middle.get_xdata(), [50])
