@@ -109,3 +109,15 @@ def test_every_table_is_that_of_the_results(name: str) -> None:
     assert len(lines) > 3
     texts = [page.read_text("utf-8") for page in PAGES]
     assert [line for line in lines if not any(line in text for text in texts)] == []
+
+
+def test_links_of_words_are_those_of_the_study() -> None:
+    folder = RESULTS.parent / "word-links"
+    systems = json.loads((folder / "hansards.json").read_text("utf-8"))["results"]["test"]
+    text = (folder / "README.md").read_text("utf-8").replace("\N{MINUS SIGN}", "-")
+    for name, row in systems.items():
+        scores = " | ".join(f"{100 * row[score]:.1f}" for score in ("aer", "precision", "recall"))
+        middle, low, high = (f"{100 * value:.1f}" for value in row["aer_less_first"])
+        less = f"{middle} [{low}, {high}]".replace("0.", ".") if float(low) or float(high) else ""
+        sign = " n.s." if less and float(low) <= 0 <= float(high) else ""
+        assert f"| {name} | {scores} | {less}{sign} |".replace("|  |", "| |") in text, name

@@ -8,7 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads.contrib.heads.boundary_chain import BoundaryChain, chain_posterior, monotone_chain
+from latentheads.contrib.heads.boundary_chain import (
+    BoundaryChain,
+    chain_posterior,
+    jump_chain,
+    monotone_chain,
+)
 
 
 def _paths(chain: BoundaryChain, emissions: Tensor) -> dict[tuple[int, ...], Tensor]:
@@ -63,3 +68,14 @@ def test_jumps_of_a_monotone_chain_have_their_medians() -> None:
     torch.testing.assert_close(cumulative[:, -1], torch.ones(2).double())
     for row, median in zip(cumulative, (3, 20), strict=True):
         assert row[median - 1] < 0.5 < row[median + 1]
+
+
+def test_words_of_text_go_back_less_often_than_ahead() -> None:
+    chain = jump_chain(reach=3)
+    jumps = chain.jumps[0].exp()
+    torch.testing.assert_close(jumps.sum(), torch.tensor(1.0).double())
+    assert chain.least + int(jumps.argmax()) == 1
+    emissions = torch.full((3, 4), -9.0).double()
+    for word, position in enumerate((2, 1, 0)):
+        emissions[word, position] = 0
+    assert chain_posterior(chain, emissions).marginals.argmax(-1).tolist() == [2, 1, 0]
