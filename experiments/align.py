@@ -56,7 +56,9 @@ DESCRIPTION = (
 )
 GROUPS = {
     "links": ("symmetrize", "threshold", "guide"),
-    "training": ("iterations", "null_probability", "agreement", "jump_smoothing"),
+    "training": (
+        *("iterations", "null_probability", "agreement", "jump_smoothing", "leave_one_out"),
+    ),
     "text": ("split", "max_words", "sample"),
     "the aligner": ("keep", "aligner", "continue", "lexicon", "write_lexicon", "runs"),
     "output": ("out", "probabilities", "scores", "quiet", "help"),

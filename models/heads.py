@@ -21,12 +21,14 @@ class HeadOptions:
     """What is latent about the heads of a model.
 
     Attributes:
-        logits: The prior of the logits.
+        logits: The prior of the logits, and of outputs of n-gram heads.
         selector: Selects heads among candidates; None: all heads are active.
+        has_latent_logits: Whether attention logits are latent; else attention blocks have no site.
     """
 
     logits: Logits
     selector: Selector | None = None
+    has_latent_logits: bool = True
 
     @classmethod
     def of(cls, model: HeadModel) -> HeadOptions:
@@ -38,7 +40,7 @@ class HeadOptions:
         logits = model.find_latent(Logits)
         if logits is not None:
             check_attention_types("logits", logits.attention_types or (), model.attention_types)
-        return cls(logits or Logits(attention_types=()), model.selector)
+        return cls(logits or Logits(), model.selector, logits is not None)
 
     def selector_of(self, block: Block) -> Selector | None:
         """The selector of a block; None if blocks of its attention type do not select."""
@@ -56,7 +58,7 @@ class HeadOptions:
         """Makes an attention block with its prior and selector."""
         selector = self.selector_of(block)
         block = with_selected_heads(block, selector)
-        family = self.logits.prior_of(block)
+        family = self.logits.prior_of(block) if self.has_latent_logits else None
         return kind(block, network.width, family, network.attention_dropout, selector)
 
 

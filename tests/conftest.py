@@ -56,11 +56,11 @@ def files_without_a_wait() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def reproducible(request: pytest.FixtureRequest) -> Iterator[None]:
+def reproducible() -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     torch.default_generator.manual_seed(0)  # manual_seed(0) keeps a trace of the stack
-    begin_test(request.node.nodeid.partition("[")[0])
+    begin_test()
     pyro.clear_param_store()
     with pyro.validation_enabled(True):
         yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch
-from tests.typechecking import FIRST, begin_test, check, unchecked
+from tests.typechecking import check
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -65,22 +64,6 @@ def test_what_breaks_them_is_found() -> None:
 def test_sizes_are_those_of_one_call() -> None:
     for size in (2, 3):
         assert check(add)(torch.ones(size, 1), torch.ones(size, 1)).shape == (size, 1)
-
-
-def test_the_first_calls_in_a_test_are_looked_at_and_the_function_stays_itself() -> None:
-    def double(number: float, times: int = 2) -> float:
-        return number * times
-
-    assert check(double) is double
-    assert [*signature(double).parameters] == ["number", "times"]
-    assert unchecked(double)("a") == "aa"
-    for name in ("one test", "another"):
-        begin_test(name)
-        with pytest.raises(TypeError, match="violates type hint"):
-            double("a")
-        assert [double(3) for _ in range(FIRST)] == [6] * FIRST
-        begin_test(name)
-        assert double("a") == "aa"
 
 
 def test_the_library_is_checked() -> None:

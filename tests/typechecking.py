@@ -1,7 +1,7 @@
 """Calls of the library keep their annotations in the test run: types, and sizes among them.
 
-The first calls of a function in each test are looked at, whatever values the test takes: to look at
-all of them made the tests a third slower, and to look at the first for each value still a fifth.
+The first calls of a function in each test are looked at. To look at all of them made the tests a
+third slower: a function that is called a thousand times in one test is called alike.
 
 jaxtyping has an import hook for this too. It binds the arguments of every call and looks at them
 twice, which made the tests three times as slow. Here beartype looks at a call once, and a
@@ -16,9 +16,10 @@ import builtins
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
+from functools import update_wrapper
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from inspect import signature, unwrap
+from inspect import isgeneratorfunction
 from threading import local
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, get_args
@@ -38,92 +39,81 @@ CHECKED = beartype(  # an int is a float, as everywhere in Python
 )
 
 
-KEPT = ("co_filename", "co_firstlineno", "co_freevars", "co_name", "co_qualname")
-"""What the code in a function's place has of its own code."""
-
-
 def check(thing: Any) -> Any:
     """Makes a function, or a dataclass when it is made, keep its annotations."""
     if isinstance(thing, type):
         if is_dataclass(thing) and "__init__" in vars(thing):
-            check(thing.__init__)  # type: ignore[misc]
-    elif thing.__annotations__ and thing.__code__ not in _within:
-        if "<locals>" in thing.__qualname__:
-            _within.add(thing.__code__)
-        _check_first(thing)
-    return thing
+            thing.__init__ = check(thing.__init__)  # type: ignore[misc]
+        return thing
+    if not thing.__annotations__ or isgeneratorfunction(thing):  # whose body runs in no call
+        return thing
+    return update_wrapper(_check_first(thing), thing)
+
+
+def check_once(thing: Any) -> Any:
+    """As :func:`check`; of a function within a function the first in a process alone.
+
+    For each is made anew, and beartype would build a checker each time.
+    """
+    code = getattr(thing, "__code__", None)
+    if code is not None and "<locals>" in thing.__qualname__:
+        if code in _within:
+            return thing
+        _within.add(code)
+    return check(thing)
 
 
 def unchecked(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function as users call it: it says itself what is wrong with an argument."""
-    return _plain.get(unwrap(getattr(function, "__func__", function)), function)
+    found: Callable[..., Any] = vars(function).get("__wrapped__", function)
+    return found
 
 
-def begin_test(name: str) -> None:
-    """The first calls of every function are looked at again, if the test is another."""
-    global _test
-    if name != _test:
-        _test = name
-        while _called:
-            _called.pop()()
+def begin_test() -> None:
+    """From here on the first calls of every function are looked at again."""
+    while _called:
+        _called.pop()()
 
 
-_test = ""
+_within: set[CodeType] = set()
+"""The code of functions within functions that were looked at."""
 _called: list[Callable[[], None]] = []
 """What begins the count of a function anew, for each that was called."""
-_within: set[CodeType] = set()
-"""The code of functions within functions: the first of each is looked at, for each is made anew."""
-_plain: dict[Callable[..., Any], FunctionType] = {}
-"""Of each function that is checked one that is not."""
 
 
-def _check_first(function: FunctionType) -> None:
-    """Looks at the first calls of a function in a test.
-
-    Its code is another for so long. What would stand around it would slow all later calls too: a
-    test that trains became a quarter slower.
-    """
-    plain = _copy_with(function, function.__annotations__)
-    function.__signature__ = signature(function)  # type: ignore[attr-defined]
+def _check_first(function: FunctionType) -> Callable[..., Any]:
+    """The checked form of a function for its first calls in a test, then the function itself."""
     left, checked = FIRST, None
 
     def begin() -> None:
         nonlocal left
-        left, function.__code__ = FIRST, first_code
+        left = FIRST
 
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal left, checked
-        if left == FIRST:
-            _called.append(begin)
-        left -= 1
-        if left == 0:
-            function.__code__ = plain.__code__
-        checked = checked or _make_checked(plain)  # most are never called
-        return checked(*args, **kwargs)
+        if left:
+            if left == FIRST:
+                _called.append(begin)
+            left -= 1
+            checked = checked or _make_checked(function)  # most are never called
+            return checked(*args, **kwargs)
+        around = _here.scope
+        if around is None:
+            return function(*args, **kwargs)
+        _here.scope = None  # what it calls has not the sizes of its caller
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _here.scope = around
 
-    first_code = _code_that_calls(call, function.__code__)
-    _plain[function], function.__code__ = plain, first_code
-
-
-def _code_that_calls(call: Callable[..., Any], own: CodeType) -> CodeType:
-    """Code in the place of a function's own, which gives all arguments to another function."""
-
-    def template(*args: Any, **kwargs: Any) -> Any:
-        target: Any = "call"
-        return target(*args, **kwargs)
-
-    code = template.__code__
-    constants = tuple(call if constant == "call" else constant for constant in code.co_consts)
-    return code.replace(co_consts=constants, **{name: getattr(own, name) for name in KEPT})
+    return call
 
 
 def _make_checked(function: FunctionType) -> Callable[..., Any]:
     names = _Names(vars(builtins) | function.__globals__)
-    hints = {
-        name: _read_hint(annotation, names) for name, annotation in function.__annotations__.items()
-    }
-    checked: Callable[..., Any] = CHECKED(_copy_with(function, hints))
-    return _with_sizes(checked) if any(map(_has_size, hints.values())) else checked
+    hints = {name: _read_hint(said, names) for name, said in function.__annotations__.items()}
+    found: Callable[..., Any] = CHECKED(_copy_with(function, hints))
+    return _with_sizes(found) if any(map(_has_size, hints.values())) else found
 
 
 class _Names(dict[str, Any]):
@@ -135,10 +125,10 @@ class _Names(dict[str, Any]):
         raise KeyError(name)
 
 
-def _read_hint(message: Any, names: _Names) -> Any:
+def _read_hint(said: Any, names: _Names) -> Any:
     """What an annotation means; anything, where it is for the type checker alone."""
     try:
-        return eval(message, {}, names) if isinstance(message, str) else message
+        return eval(said, {}, names) if isinstance(said, str) else said
     except (NameError, AttributeError, TypeError):
         return Any
 
@@ -200,7 +190,7 @@ class _Scope:
     def explain(self, hint: Any, tensor: Tensor) -> str:
         """Lets jaxtyping look at the call's tensors once more, and then at another."""
         with jaxtyped("context"):
-            assert not any(EXPLAIN(*item) for item in self.seen)
+            assert not any(EXPLAIN(*each) for each in self.seen)
             return EXPLAIN(hint, tensor)
 
 
@@ -256,7 +246,7 @@ class _Loader(SourceFileLoader):
         return compile(tree, self.path, "exec", dont_inherit=True)
 
     def exec_module(self, module: ModuleType) -> None:
-        setattr(module, CHECK, check)
+        setattr(module, CHECK, check_once)
         super().exec_module(module)
 
 

@@ -259,9 +259,16 @@ def compare_starts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return summary
 
 
+GROUPS = {
+    "the study": ("languages", "seeds", "prior", "training", "starts"),
+    "sizes": ("model_steps", "guide_steps", "sentences", "held_out"),
+    "output": ("out", "help"),
+}
+
+
 def make_parser() -> Parser:
     """Makes the parser."""
-    parser = Parser("guide_starts.py", __doc__, {"the study": (), "output": ("out", "help")})
+    parser = Parser("guide_starts.py", __doc__, GROUPS)
     add = parser.add_argument
     add("--languages", default="velu,mirel", help="languages of the grammar")
     add("--seeds", default="0", help="seeds of model, guide and order")

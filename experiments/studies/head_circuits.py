@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import latentheads.experiments.cli.startup  # noqa: F401
+
 import torch
 
 from latentheads.checks import check_choice, split_items

@@ -167,12 +167,14 @@ class MultiHeadAttention(nn.Module):
     def can_fuse(self, q: Tensor, k: Tensor, v: Tensor) -> bool:
         """Whether :meth:`attend_fused` can stand for scores and :meth:`attend`.
 
-        On a CPU the dropout of PyTorch's fused attention is slower than all that is saved. What
-        overrides functions of PyTorch, as relevance does, has its own rules for each step.
+        On a CPU the dropout of PyTorch's fused attention is slower than all that is saved, and in
+        half precision its gradient takes four times as long. What overrides functions of PyTorch,
+        as relevance does, has its own rules for each step.
         """
-        drops = self.training and self.dropout > 0 and q.device.type == "cpu"
+        drops, is_half = self.training and self.dropout > 0, q.dtype.itemsize < 4
+        is_slow = q.device.type == "cpu" and (drops or is_half)
         is_plain = self.band is None and self.active is None and q.ndim == k.ndim == 4
-        return is_plain and not drops and not has_torch_function_variadic(q, k, v)
+        return is_plain and not is_slow and not has_torch_function_variadic(q, k, v)
 
     def attend_fused(
         self,

@@ -28,8 +28,13 @@ COMMANDS: dict[str, list[str]] = {
     "uncertainty": ["run", "--out=out"],
     "report": ["run", "--out=page.html"],
     "prune": ["run", "--out=out"],
+    "word_times": ["run", "sound.wav"],
 }
 """A command of each program that opens a run."""
+
+
+OPENING = sorted({*PROGRAMS} - {"score", "word_times"})
+"""Programs that open the weights of a run; a score needs its results alone, word times none."""
 
 
 def shorten(path: Path) -> None:
@@ -62,7 +67,7 @@ def contents(folder: Path) -> dict[Path, int]:
 
 
 @pytest.mark.parametrize("failure", SPOILT)
-@pytest.mark.parametrize("program", sorted({*PROGRAMS} - {"score"}))
+@pytest.mark.parametrize("program", OPENING)
 def test_a_run_that_cannot_be_opened_is_named(program: str, failure: str, here: Path) -> None:
     SPOILT[failure](here / "run")
     before = contents(here)
@@ -81,7 +86,7 @@ def test_an_option_that_is_none_is_named(program: str, here: Path) -> None:
     assert contents(here) == before
 
 
-@pytest.mark.parametrize("program", sorted({*PROGRAMS} - {"score"}))
+@pytest.mark.parametrize("program", OPENING)
 def test_a_program_that_is_interrupted_says_so(
     program: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

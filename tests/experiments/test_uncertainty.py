@@ -21,7 +21,7 @@ from latentheads.experiments.reliability.results import EvaluationResults
 from latentheads.experiments.reliability.systems import KINDS, System, group_runs, make_systems
 from latentheads.experiments.reliability.tables import _note_temperature_limits, write_tables
 from latentheads.experiments.reliability.texts import open_texts, read_others
-from tests.experiments.programs import assert_refused, inside
+from tests.experiments.programs import SHORT, TINY, assert_refused, inside, succeed
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import sizes
 from tests.typechecking import unchecked
@@ -30,11 +30,14 @@ QUICK = ["--members=2", "--resamples=40", "--sentences=6", "--fitted=5"]
 
 
 @pytest.fixture(scope="module")
-def seeds(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Two runs that differ in their seed."""
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two runs that differ in their seed; with logits as sites, which take noise."""
     out = tmp_path_factory.mktemp("seeds")
+    trained = out / "tiny"
+    words = ["--latents=logits", "--logits.prior=delta", "--guide=tied", "--decode.max_tokens=8"]
+    succeed("run.py", *words, *TINY, *SHORT, "--out", str(trained))
     for seed in (0, 1):
-        run = Path(shutil.copytree(tiny_run, out / f"tiny-seed{seed}"))
+        run = Path(shutil.copytree(trained, out / f"tiny-seed{seed}"))
         text = (run / "config.yaml").read_text(encoding="utf-8")
         assert "\nseed: 0\n" in text
         text = text.replace("\nseed: 0\n", f"\nseed: {seed}\n")

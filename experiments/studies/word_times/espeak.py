@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import resample_poly
 
 from latentheads.packages import import_optional
 
@@ -110,4 +109,6 @@ def speak(
         for first, last in spans
     ]
     common = np.gcd(RATE, rate)
+    from scipy.signal import resample_poly  # slow to import
+
     return resample_poly(sound, RATE // common, rate // common).astype(np.float32), starts

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.io import wavfile
-from scipy.signal import resample_poly
 
 from latentheads.experiments.studies.word_times.espeak import RATE, speak
 
@@ -114,6 +112,9 @@ def _add_noise(utterance: Utterance, name: str, decibels: int) -> Utterance:
 
 
 def _join(name: str, fsdd: Path, speaker: str, random: np.random.Generator) -> Utterance:
+    from scipy.io import wavfile  # slow to import
+    from scipy.signal import resample_poly
+
     digits = random.integers(10, size=random.integers(4, 9))
     parts: list[NDArray[np.float32]] = [np.zeros(int(random.uniform(0.2, 0.6) * RATE), np.float32)]
     starts, ends = [], []

@@ -108,14 +108,12 @@ def divergence(
         guide: Sample the heads from this guide; without one they are set to their prior's
             location, as in the paper's figures. Sampling noise alone makes heads differ.
         seed: Seed of the guide's noise.
-        latent: Use only blocks with latent logits; otherwise all attention blocks.
+        latent: Use only blocks with latent logits, where there are any; else all attention blocks.
     """
     modules = [module for module in model.modules() if isinstance(module, HeadBlock)]
-    selected = {
-        module.block.name
-        for module in modules
-        if module.has_attention_weights and (module.prior is not None or not latent)
-    }
+    modules = [module for module in modules if module.has_attention_weights]
+    with_prior = [module for module in modules if module.prior is not None]
+    selected = {module.block.name for module in (latent and with_prior) or modules}
     summed, normalised = Means(), Means()
     for batch, heads in record_heads(model, parts, guide, seed):
         for block in heads.attention_blocks:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.signal import resample_poly
 
 from latentheads.contrib.heads.alignment_heads import BoundaryTimes
 from latentheads.contrib.speech.waveform import Waveform
@@ -123,6 +122,8 @@ FORMATS: dict[str, Callable[[Sequence[WordTime], float], str]] = {
 
 def resample(sound: Waveform, rate: int) -> Float[np.ndarray, " sample"]:
     """The samples of a sound at another rate, the loudest of size 1 at most."""
+    from scipy.signal import resample_poly  # slow to import
+
     common = np.gcd(rate, sound.sample_rate)
     samples = resample_poly(sound.samples, rate // common, sound.sample_rate // common)
     return (samples / max(1.0, float(np.abs(samples).max(initial=0)))).astype(np.float32)

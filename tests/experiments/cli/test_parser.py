@@ -33,7 +33,7 @@ def test_every_option_stands_in_one_group(name: str) -> None:
     groups = own_groups(name)
     positional = [groups.pop(title) for title in list(groups) if title == "positional arguments"]
     accepted = (["run"], ["part", "runs"], ["runs"], ["run", "files"], ["corpus", "sources"])
-    accepted += (["texts"], ["network", "files"], ["part"])
+    accepted += (["texts"], ["network", "files"], ["part"], ["part", "network"], ["run", "folder"])
     assert all(names in accepted for names in positional)
     assert not {"options", "optional arguments"} & set(groups)
     counts = Counter(option for group in groups.values() for option in group)

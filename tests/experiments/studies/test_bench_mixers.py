@@ -17,7 +17,7 @@ SMALL = "--width 8 --feed_forward 8 --layers 1 --heads 4 --vocabulary 9 --tokens
 SHORT = [*SMALL.split(), "--length", "512", "--length", "64", "--window", "3", "--threads", "1"]
 
 
-def test_every_mixer_is_measured_and_all_but_attention_grow_with_the_tokens_alone(
+def test_every_mixer_is_measured_and_grows_with_the_tokens_alone(
     tmp_path: Path,
 ) -> None:
     bench = import_module("latentheads.experiments.studies.bench_mixers")
@@ -30,5 +30,5 @@ def test_every_mixer_is_measured_and_all_but_attention_grow_with_the_tokens_alon
     assert list(memory) == [(row, length) for length in (64, 512) for row in bench.ROWS]
     for row in bench.ROWS:
         grown = memory[row, 512] / memory[row, 64]
-        assert grown > 3 if row == "attention" else grown < 1.05
+        assert grown < 1.05  # that of attention too, which is fused here
     assert figure.stat().st_size > 1000

@@ -501,9 +501,9 @@ def test_a_network_that_draws_anything_is_run_for_each_draw(options: Any) -> Non
 class Mixture(LanguageModel):
     """Point heads under a latent of its own, one a sentence."""
 
-    def states(self, batch: Batch) -> Any:
+    def states(self, batch: Batch, choices: Any = None) -> Any:
         noise = pyro.sample("noise", dist.Normal(torch.zeros(len(batch)), 1.0))
-        return super().states(batch) * (1 + noise)[:, None, None]
+        return super().states(batch, choices) * (1 + noise)[:, None, None]
 
 
 def test_a_latent_of_ones_own_is_drawn_each_time() -> None:

@@ -81,9 +81,11 @@ def test_noise_sets_heads_apart() -> None:
     assert drawn > plain > 0
 
 
-def test_a_model_without_latent_blocks_has_no_average() -> None:
+def test_of_a_model_without_latent_blocks_all_are_measured() -> None:
     model = build(blocks="none")
-    assert divergence(model, [small_batch()]).average() is None
+    average = divergence(model, [small_batch()]).average()
+    assert average == divergence(model, [small_batch()], latent=False).average()
+    assert average is not None
 
 
 def test_blocks_without_a_latent_are_measured_when_asked_for() -> None:
