@@ -23,6 +23,9 @@ LOWEST := .venv-lowest
 PROGRAMS := run translate generate score analyse prune
 CORE := tests/latentheads tests/models tests/guides $(PROGRAMS:%=tests/experiments/test_%.py)
 
+# here calls of the library are checked against their annotations, sizes of tensors included
+CHECKED := tests/models tests/guides tests/latentheads/attention tests/latentheads/inference tests/test_typechecking.py
+
 .PHONY: run test suite lint types docs bench notebooks attack lowest
 
 run: $(READY)
@@ -32,7 +35,8 @@ test: $(READY)
 	$(MAKE) --no-print-directory --jobs 2 lint types suite
 
 suite: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+	OMP_NUM_THREADS=1 CHECK_ANNOTATIONS=1 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS) $(CHECKED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS) $(CHECKED:%=--ignore=%) tests
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,8 +1,8 @@
 """The tests; what checks the library's annotations comes before anything that it checks."""
 
-import sys
+import os
 
 from tests.typechecking import install
 
-if "pytest" in sys.modules:  # the attack on the programs takes them as they are
+if os.environ.get("CHECK_ANNOTATIONS"):  # a quarter more time: make test does it for a part
     install()

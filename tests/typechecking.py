@@ -65,6 +65,8 @@ def check_once(thing: Any) -> Any:
 
 def unchecked(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function as users call it: it says itself what is wrong with an argument."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return getattr(function, "__func__", function)  # of a class: it is given the class
     found: Callable[..., Any] = vars(function).get("__wrapped__", function)
     return found
 
