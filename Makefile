@@ -23,7 +23,8 @@ LOWEST := .venv-lowest
 PROGRAMS := run translate generate score analyse prune
 CORE := tests/latentheads tests/models tests/guides $(PROGRAMS:%=tests/experiments/test_%.py)
 
-# here calls of the library are checked against their annotations, sizes of tensors included
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+# in these tests calls of the library are checked against their annotations, sizes of tensors too
 CHECKED := tests/models tests/guides tests/latentheads/attention tests/latentheads/inference tests/test_typechecking.py
 
 .PHONY: run test suite lint types docs bench notebooks attack lowest
@@ -35,8 +36,8 @@ test: $(READY)
 	$(MAKE) --no-print-directory --jobs 2 lint types suite
 
 suite: $(READY)
-	OMP_NUM_THREADS=1 CHECK_ANNOTATIONS=1 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS) $(CHECKED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS) $(CHECKED:%=--ignore=%) tests
+	$(if $(ARGS),,CHECK_ANNOTATIONS=1 $(PYTEST) $(CHECKED))
+	$(PYTEST) $(or $(ARGS),tests $(CHECKED:%=--ignore=%))
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from latentheads.training.comparison import compare as compare
     from latentheads.training.fit import fit as fit
 
-PLACES = {
+MODULES = {
     "Head_ELBO": "inference.objective",
     "Trainer": "runs.trainer",
     "align": "contrib.align.api",
@@ -50,7 +50,7 @@ PLACES = {
     "translate": "runs.translation",
 }
 """The module of every public name."""
-FOLDERS = {
+PACKAGES = {
     "contrib": "contrib",
     "data": "data",
     "guides": "guides",
@@ -64,9 +64,9 @@ FOLDERS = {
 PARTS = ("data", "guides", "inference", "latents", "models")
 """Parts with names that notebooks use often: an error says which one has a name."""
 
-__all__ = [*PLACES, *FOLDERS]
+__all__ = [*MODULES, *PACKAGES]
 
-_load, _ = lazy_names(__name__, PLACES, FOLDERS)
+_load, _ = lazy_names(__name__, MODULES, PACKAGES)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,8 @@
-"""Names of a package that are loaded when they are first used, so that an import stays cheap."""
+"""Names of a package that are imported when they are first used, so that an import stays cheap.
+
+The package ``lazy_loader`` does this for names of a package's own modules; here a package has names
+of others too.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +13,25 @@ from typing import Any
 
 
 def lazy_names(
-    package: str, places: Mapping[str, str], folders: Mapping[str, str] | None = None
+    package: str, modules: Mapping[str, str], packages: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Makes ``__getattr__`` and ``__dir__`` of a package (PEP 562).
 
     Args:
         package: The name of the package.
-        places: The module of every name, below ``latentheads``.
-        folders: Modules that are public as a whole, by the name that they have here.
+        modules: The module of every name, below ``latentheads``.
+        packages: Packages that are public as a whole, by the name that they have here.
     """
-    modules = dict(folders or {})
+    wholes = packages or {}
 
-    def getattribute(name: str) -> Any:
-        """Loads a public name when it is first used."""
-        if name in modules:
-            return import_module(f"latentheads.{modules[name]}")
-        if name not in places:
+    def load(name: str) -> Any:
+        """Imports a public name when it is first used."""
+        if name in wholes:
+            return import_module(f"latentheads.{wholes[name]}")
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"latentheads.{places[name]}"), name)
+        value = getattr(import_module(f"latentheads.{modules[name]}"), name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return getattribute, lambda: sorted({*places, *modules})
+    return load, lambda: sorted({*modules, *wholes})

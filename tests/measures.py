@@ -75,7 +75,7 @@ def public_names(package: Path) -> int:
     tables = {
         ast.unparse(node.targets[0]): ast.literal_eval(node.value)
         for node in ast.parse(package.read_text("utf-8")).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("PLACES", "FOLDERS")
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("MODULES", "PACKAGES")
     }
     return sum(map(len, tables.values()))
 

@@ -8,7 +8,7 @@ from tests.experiments.programs import ROOT
 from tests.measures import measure
 
 FILES = {
-    "latentheads/__init__.py": "PLACES = {'a': 'b'}\nFOLDERS = ('c',)\n",
+    "latentheads/__init__.py": "MODULES = {'a': 'b'}\nPACKAGES = ('c',)\n",
     "latentheads/guide.py": "from latentheads import checks\n\n",
     "latentheads/model.py": "def late():\n    import latentheads.guide\n",
     "latentheads/checks.py": "raise ValueError\n",

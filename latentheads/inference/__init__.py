@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from latentheads.inference.shuffled import shuffled_target as shuffled_target
     from latentheads.training.comparison import Comparison as Comparison
 
-PLACES = {
+MODULES = {
     "Comparison": "training.comparison",
     "Decoding": "decoding.translate",
     "Importance": "inference.bound",
@@ -28,6 +28,6 @@ PLACES = {
 }
 """The module of every public name."""
 
-__all__ = [*PLACES]
+__all__ = [*MODULES]
 
-__getattr__, __dir__ = lazy_names(__name__, PLACES)
+__getattr__, __dir__ = lazy_names(__name__, MODULES)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from latentheads.latents.logits.options import LogitsOptions as LogitsOptions
     from latentheads.latents.selection.options import SelectionOptions as SelectionOptions
 
-PLACES = {
+MODULES = {
     "AlignmentOptions": "latents.alignments.options",
     "BernoulliHeadsOptions": "latents.bernoulli_heads.options",
     "CopyOptions": "latents.copy.options",
@@ -32,6 +32,6 @@ PLACES = {
 }
 """The module of every public name."""
 
-__all__ = [*PLACES]
+__all__ = [*MODULES]
 
-__getattr__, __dir__ = lazy_names(__name__, PLACES)
+__getattr__, __dir__ = lazy_names(__name__, MODULES)

@@ -86,7 +86,7 @@ def test_every_preset_is_listed() -> None:
 @pytest.mark.parametrize(
     ("location", "names"),
     [
-        ("latentheads", {*lh.__all__} - {*lh.FOLDERS}),
+        ("latentheads", {*lh.__all__} - {*lh.PACKAGES}),
         ("latentheads.data", {*data.__all__}),
         ("latentheads.models", {*models.__all__} - {"PRIORS"}),
         ("latentheads.guides", {*guides.__all__} - {"GUIDES", "RECIPES"}),

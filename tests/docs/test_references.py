@@ -9,7 +9,7 @@ from pkgutil import resolve_name
 
 import pytest
 
-from latentheads import FOLDERS
+from latentheads import PACKAGES
 from tests.docs.pages import CHANGES, NOTEBOOKS, PAGES, REPORTS, ROOT, Page
 
 ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod|obj):`~?(latentheads[\w.]*)`")
@@ -43,7 +43,7 @@ def test_every_name_of_the_library_on_a_page_is_known(given_page: Page) -> None:
 @pytest.mark.parametrize(
     "room",
     sorted(
-        {*FOLDERS.values()} - {"contrib"}
+        {*PACKAGES.values()} - {"contrib"}
         | {"contrib.heads", "contrib.hf", "contrib.uncertainty", "pruning"}
     ),
 )

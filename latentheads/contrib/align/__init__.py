@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from latentheads.contrib.align.projection import tags_of_spans as tags_of_spans
     from latentheads.contrib.align.training import AlignerOptions as AlignerOptions
 
-PLACES = {
+MODULES = {
     "AlignedText": "contrib.align.api",
     "AlignerOptions": "contrib.align.training",
     "ProjectedSpan": "contrib.align.projection",
@@ -34,6 +34,6 @@ PLACES = {
 }
 """The module of every public name."""
 
-__all__ = [*PLACES]
+__all__ = [*MODULES]
 
-__getattr__, __dir__ = lazy_names(__name__, PLACES)
+__getattr__, __dir__ = lazy_names(__name__, MODULES)

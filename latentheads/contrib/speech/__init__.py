@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from latentheads.contrib.speech.front_end import SpeechOptions as SpeechOptions
     from latentheads.contrib.speech.transcription import transcribe as transcribe
 
-PLACES = {
+MODULES = {
     "Speech": "contrib.speech.data",
     "SpeechOptions": "contrib.speech.front_end",
     "transcribe": "contrib.speech.transcription",
 }
 """The module of every public name."""
 
-__all__ = [*PLACES]
+__all__ = [*MODULES]
 
 
-__getattr__, __dir__ = lazy_names(__name__, PLACES)
+__getattr__, __dir__ = lazy_names(__name__, MODULES)
