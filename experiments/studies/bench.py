@@ -11,7 +11,7 @@ the network's matrix products would need at the speed of one large product.
     no latents      the network without latents, deterministic blocks
     by hand         the same latent network in plain PyTorch
     same kernels    by hand with the library's dropout, softmax and output layer: what is left
-                    between this row and ours is the price of Pyro and of the library's Python
+                    between this row and ours is the cost of Pyro and of the library's Python
     guide, replay   the usual Pyro way: a guide that runs the network, then the model replayed
     ours            model and guide in one pass, Head_ELBO with closed-form KL
     ours, stock     the same under Pyro's own Trace_ELBO

@@ -15,7 +15,7 @@ BFLOAT16_UNITS = {
     "_is_avx512_bf16_supported": "AVX512-BF16",
     "_is_amx_tile_supported": "AMX",
 }
-"""What multiplies bfloat16 in a CPU, by the function of ``torch.cpu`` that knows of it."""
+"""What multiplies bfloat16 in a CPU, by the function of ``torch.cpu`` that detects it."""
 
 
 class ChosenPrecision(NamedTuple):
@@ -23,7 +23,7 @@ class ChosenPrecision(NamedTuple):
 
     Attributes:
         name: The precision.
-        reason: Why; None: it was asked for.
+        reason: Why; None: it is the option's value.
     """
 
     name: Precision
@@ -31,14 +31,14 @@ class ChosenPrecision(NamedTuple):
 
 
 def choose_precision(
-    asked: PrecisionOption, parameters: Iterable[Tensor], device: torch.device
+    precision: PrecisionOption, parameters: Iterable[Tensor], device: torch.device
 ) -> ChosenPrecision:
-    """What was asked for; for ``auto`` the one that a network is trained fastest in.
+    """The option's value; for ``auto`` the precision that a network is trained fastest in.
 
-    A network in float64 stays as it is, since whoever made it so wants its digits.
+    A network in float64 stays as it is: whoever chose it needs its digits.
     """
-    if asked != "auto":
-        return ChosenPrecision(asked)
+    if precision != "auto":
+        return ChosenPrecision(precision)
     if any(parameter.dtype == torch.float64 for parameter in parameters):
         return ChosenPrecision("fp32", "the network is in float64, which stays")
     if device.type == "cuda":
@@ -46,7 +46,7 @@ def choose_precision(
             is_fast = torch.cuda.is_bf16_supported(including_emulation=False)
         unit = "this GPU multiplies" if is_fast else None
     else:
-        # of a private module: a version of PyTorch without a function knows of no such unit
+        # these functions are private: where a version of PyTorch has none, no unit is detected
         units = [
             unit
             for name, unit in BFLOAT16_UNITS.items()

@@ -102,9 +102,9 @@ class _SumByWords(torch.autograd.Function):
             with torch.enable_grad(), without_autocast(grad.device):
                 terms = ctx.compute(rows)
             inputs = [row for row in rows if row.requires_grad]
-            found = torch.autograd.grad(terms, inputs, grad[:, at[0], at[1]], allow_unused=True)
+            row_grads = torch.autograd.grad(terms, inputs, grad[:, at[0], at[1]], allow_unused=True)
             sums = [_take(g, at) for g in grads if g is not None]
-            for total, of_slice in zip(sums, found, strict=True):
+            for total, of_slice in zip(sums, row_grads, strict=True):
                 if of_slice is not None:
                     total += of_slice
         return None, None, None, *grads
