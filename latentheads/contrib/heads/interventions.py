@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from latentheads.checks import check_least
 from latentheads.contrib.hf.addresses import Address, find_heads
+from latentheads.handlers import evaluation_mode
 
 Gates = Shaped[Tensor, "*rows head"]
 """True, or 1, where a head is kept: of each row of a batch, or of all; fractions mix."""
@@ -235,6 +236,7 @@ def record_outputs(
                 outputs[address.block.name] = args[0].unflatten(-1, (address.block.heads, -1))
 
             hooks.callback(address.projection.register_forward_pre_hook(keep).remove)
+        hooks.enter_context(evaluation_mode(network))
         network(**inputs)
     return outputs
 

@@ -176,6 +176,13 @@ def test_gates_of_rows_are_those_of_a_row_at_a_time_and_fractions_have_gradients
     assert torch.autograd.grad(logits.square().sum(), soft)[0].abs().min() > 0
 
 
+def test_recorded_outputs_are_those_without_dropout() -> None:
+    network = build(gpt2).train()
+    means = Mean(network, INPUTS).means["decoder.0.self"]
+    assert network.training
+    assert torch.equal(means, Mean(network.eval(), INPUTS).means["decoder.0.self"])
+
+
 def test_copies_of_a_batch_have_the_pair_of_each_row() -> None:
     network = build(gpt2)
     paired = Counterfactual(network, PAIRED)
