@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import torch
 from jaxtyping import Float
@@ -139,7 +139,7 @@ class HeadPosterior:
             f"tau {self.tau:g}; inclusion {inclusion})"
         )
 
-    def with_temperature(self, tau: float) -> HeadPosterior:
+    def with_temperature(self, tau: float) -> Self:
         """The posterior at another temperature; no pass of the network is needed."""
         return replace(self, tau=tau)
 
