@@ -9,7 +9,6 @@ off, and have their first, random weights when they are on again.
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,25 +16,25 @@ from torch import Tensor
 
 import latentheads as lh
 from latentheads.contrib.circuits import (
-    CircuitGuide,
+    CircuitPosterior,
     Prompts,
     SubsetScorer,
     calibrate,
     circuit_posterior,
-    exact_bound,
-    fit_guide,
     gibbs,
     smc,
 )
 from latentheads.contrib.circuits.guides import STRUCTURES
 from latentheads.contrib.heads.interventions import Mean
 from latentheads.experiments.studies.circuits.attribution import head_attributions
-from latentheads.latents.bernoulli_heads.subsets import subset_index
+from latentheads.experiments.studies.circuits.gaps import guide_gaps, table_density
 from latentheads.packages import import_optional
 
 LETTERS, LENGTH = 12, 5
 LAYERS, HEADS = 2, 4
 BATCH, PROMPTS = 64, 64
+Heads = list[tuple[int, int]]
+ALL_HEADS: Heads = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
 
 
 def make_network(seed: int) -> Any:
@@ -69,7 +68,7 @@ def answer(letters: Tensor, places: Tensor) -> Tensor:
     return letters.gather(1, places).amax(1)
 
 
-def train(network: Any, off: list[tuple[int, int]], steps: int) -> float:
+def train(network: Any, off: Heads, steps: int) -> float:
     """Trains a network with some heads off; returns its accuracy with them off."""
     optimizer = torch.optim.AdamW(network.parameters(), 3e-3, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, steps)
@@ -85,12 +84,34 @@ def train(network: Any, off: list[tuple[int, int]], steps: int) -> float:
 
 
 @torch.no_grad()
-def accuracy(network: Any, off: list[tuple[int, int]]) -> float:
+def accuracy(network: Any, off: Heads) -> float:
     """The share of 500 prompts that are answered with some heads off."""
     tokens, answers = sample_prompts(500)
     with lh.heads(network).off(off):
         predicted = network(input_ids=tokens).logits[:, -1].argmax(-1)
     return float((predicted == answers).double().mean())
+
+
+def plant_circuit(seed: int, steps: int) -> tuple[Any, Heads, dict[str, Any]]:
+    """Trains a network with one head of each layer on; returns it, these heads and accuracies."""
+    network = make_network(seed)
+    rng = random.Random(seed)
+    kept = [(layer, rng.randrange(HEADS)) for layer in range(LAYERS)]
+    off = [head for head in ALL_HEADS if head not in kept]
+    solved = train(network, off, steps)
+    without = [accuracy(network, [*off, head]) for head in kept]
+    network.requires_grad_(False).eval()
+    return network, kept, {"accuracy": solved, "accuracy_without_each": without}
+
+
+def make_prompts() -> tuple[Prompts, Prompts]:
+    """Prompts, and the same questions about other letters."""
+    tokens, answers = sample_prompts(PROMPTS)
+    letters, places = tokens[:, :LENGTH], tokens[:, LENGTH:] - LETTERS
+    moved = torch.cat([(letters + 5) % LETTERS, tokens[:, LENGTH:]], 1)
+    right = answers[:, None].tolist()
+    wrong = answer(moved[:, :LENGTH], places)[:, None].tolist()
+    return Prompts.of(tokens.tolist(), right, wrong), Prompts.of(moved.tolist(), right, wrong)
 
 
 def planted_circuit(seed: int, steps: int = 600, penalty: float = 0.01) -> dict[str, Any]:
@@ -101,71 +122,48 @@ def planted_circuit(seed: int, steps: int = 600, penalty: float = 0.01) -> dict[
         steps: Steps of training.
         penalty: The penalty of a head.
     """
-    network = make_network(seed)
-    every = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
-    rng = random.Random(seed)
-    kept = [(layer, rng.randrange(HEADS)) for layer in range(LAYERS)]
-    off = [head for head in every if head not in kept]
-    solved = train(network, off, steps)
-    without = [accuracy(network, [*off, head]) for head in kept]
-    network.requires_grad_(False).eval()
-    tokens, answers = sample_prompts(PROMPTS)
-    letters, places = tokens[:, :LENGTH], tokens[:, LENGTH:] - LETTERS
-    moved = torch.cat([(letters + 5) % LETTERS, tokens[:, LENGTH:]], 1)  # other letters
-    right = [[int(x)] for x in answers]
-    wrong = [[int(x)] for x in answer(moved[:, :LENGTH], places)]
-    own, other = (Prompts.of(rows.tolist(), right, wrong) for rows in (tokens, moved))
-    scorer = SubsetScorer(network, own, every, Mean(network, own.inputs))
+    network, kept, accuracies = plant_circuit(seed, steps)
+    truth = torch.tensor([head in kept for head in ALL_HEADS])
+    own, other = make_prompts()
+    scorer = SubsetScorer(network, own, ALL_HEADS, Mean(network, own.inputs))
     posterior = circuit_posterior(scorer, penalty)
     half = torch.arange(PROMPTS // 2)
     tau = calibrate([posterior.on(half)], PROMPTS // 4, resamples=20)
-    given = replace(posterior.on(half), tau=tau)
-    truth = torch.tensor([head in kept for head in every])
+    given = posterior.on(half).with_temperature(tau)
     fresh = posterior.on(torch.arange(PROMPTS // 2, PROMPTS)).best
     loss = -posterior.log_likelihoods.mean(0)
     attributions = head_attributions(network, own[half], other[half])
     scores = {name: x.mean(0).abs().flatten().double() for name, x in attributions.items()}
-    log_density = given.log_prior + given.log_likelihoods.sum(0) / tau
-
-    def density(gates: Tensor) -> Tensor:
-        return log_density[subset_index(gates)]
-
-    gaps = {}
-    for structure in STRUCTURES:
-        guide = CircuitGuide([HEADS] * LAYERS, structure)
-        guide.logits.data.copy_(given.log_odds.clamp(-15, 15))
-        fit_guide(guide, log_density, steps=150, learning_rate=0.2)
-        bound = exact_bound(guide, log_density)
-        gaps[structure] = {"elbo": bound.elbo, "gap": bound.gap, "kl": bound.divergence}
-    blocks = [list(range(HEADS)), list(range(HEADS, 2 * HEADS))]
-    sampled = smc(density, blocks, particles=200)
     return {
         "seed": seed,
         "steps": steps,
         "penalty": penalty,
         "tau": tau,
-        "accuracy": solved,
-        "accuracy_without_each": without,
+        **accuracies,
         "planted": truth.long().tolist(),
         "inclusion": given.inclusion.tolist(),
         "needed_on_fresh": fresh.long().tolist(),
-        "single_ablation": [float(loss[-1 - 2**head]) for head in range(len(every))],
+        "single_ablation": [float(loss[-1 - 2**head]) for head in range(len(ALL_HEADS))],
         "area_under_curve": {
-            "posterior": _area(given.log_odds, truth),
-            **{name: _area(x, truth) for name, x in scores.items()},
+            name: _area(x, truth) for name, x in {"posterior": given.log_odds, **scores}.items()
         },
-        "log_evidence": float(log_density.logsumexp(0)),
-        "gaps": gaps,
-        "smc": {
-            "largest_error": float((sampled.inclusion - given.inclusion).abs().max()),
-            "log_evidence": sampled.log_evidence,
-        },
-        "gibbs": {
-            "largest_error": float(
-                (gibbs(density, blocks, 200).inclusion - given.inclusion).abs().max()
-            )
-        },
+        "log_evidence": float(given.log_density.logsumexp(0)),
+        "gaps": guide_gaps(given, [HEADS] * LAYERS, STRUCTURES),
+        **_sample(given),
     }
+
+
+def _sample(posterior: CircuitPosterior) -> dict[str, Any]:
+    """Errors of samplers, and the estimated log-evidence."""
+    density = table_density(posterior.log_density)
+    blocks = [list(range(HEADS)), list(range(HEADS, 2 * HEADS))]
+    samples = {"smc": smc(density, blocks, particles=200), "gibbs": gibbs(density, blocks, 200)}
+    record: dict[str, Any] = {
+        name: {"largest_error": float((x.inclusion - posterior.inclusion).abs().max())}
+        for name, x in samples.items()
+    }
+    record["smc"]["log_evidence"] = samples["smc"].log_evidence
+    return record
 
 
 def _area(scores: Tensor, truth: Tensor) -> float:

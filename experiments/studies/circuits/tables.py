@@ -25,6 +25,15 @@ from latentheads.latents.bernoulli_heads.subsets import all_subsets
 PROMPTS = {"indirect-object": 32, "greater-than": 32, "agreement": 32}
 """Prompts of each task; the first half are given, the others are fresh."""
 
+GIVEN = 16
+"""Prompts that a posterior is given; the other 16 decide."""
+
+RESAMPLES = 20
+"""Resamples, or splits, of the prompts."""
+
+Key = tuple[str, int, str]
+"""Task, layer and intervention."""
+
 WINDOW, SINKS = 3, 1
 """Last and first tokens of the intervention window."""
 
@@ -85,31 +94,18 @@ def write_table(path: Path, table: dict[str, Any]) -> None:
     write_text(path, json.dumps(table) + "\n")
 
 
-def load_posterior(path: Path, likelihood: str = "kl", penalty: float = 0.0) -> CircuitPosterior:
-    """The posterior of a table, of all its prompts, at temperature 1.
-
-    Args:
-        path: The file.
-        likelihood: kl or logit-difference, whose spread is that of the first half of the prompts.
-        penalty: Log-likelihood of a prompt that a head has to bring.
-    """
+def load_posterior(path: Path) -> CircuitPosterior:
+    """The posterior of a table by the divergence, of all its prompts, at temperature 1."""
     table = json.loads(path.read_text("utf-8"))
     rows = torch.tensor(table["divergence"], dtype=torch.float64).mT
-    if likelihood == "logit-difference":
-        difference = torch.tensor(table["difference"], dtype=torch.float64).mT
-        whole = difference[:, -1:]
-        spread = whole[: len(whole) // 2].std()
-        rows = -((difference - whole) / spread).square() / 2
-    names = [f"decoder.{table['layer']}.self"] * len(table["labels"])
+    labels = table["labels"]
     return CircuitPosterior(
         (),
         rows.contiguous(),
         torch.ones(len(rows), dtype=torch.float64),
-        chosen=[(name, head) for head, name in enumerate(names)],
-        labels=table["labels"],
-        penalty=penalty,
+        chosen=[(f"decoder.{table['layer']}.self", head) for head in range(len(labels))],
+        labels=labels,
         intervention=table["intervention"],
-        likelihood=likelihood,
     )
 
 

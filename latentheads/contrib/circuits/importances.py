@@ -163,6 +163,9 @@ def from_inclusion(
         inclusion: Their probabilities.
     """
     config = network.config
+    for name, _ in heads:
+        if not re.fullmatch(r"decoder\.\d+\.self", name):
+            raise ValueError(f"importances are of decoder-self attention, got block {name!r}")
     by_head = {
         (int(name.split(".")[1]), head): float(probability)
         for (name, head), probability in zip(heads, inclusion, strict=True)

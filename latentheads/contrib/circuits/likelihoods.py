@@ -68,6 +68,8 @@ class LogitDifference(SubsetLikelihood):
     name = "logit-difference"
 
     def __init__(self, spread: float | None = None) -> None:
+        if spread is not None and not spread > 0:
+            raise ValueError(f"spread must be positive, got {spread}")
         self.spread = spread
 
     def __call__(
@@ -81,6 +83,8 @@ class LogitDifference(SubsetLikelihood):
         if self.spread is None and len(difference) < 2:
             raise ValueError("the spread of logit differences needs two prompts: give spread")
         spread = float(difference.std()) if self.spread is None else self.spread
+        if not spread:
+            raise ValueError("the logit differences of all prompts are equal: give spread")
         error = (logit_difference(log_probs, prompts) - difference) / spread
         return -error.square() / 2 - math.log(spread) - math.log(2 * math.pi) / 2
 

@@ -72,9 +72,10 @@ class CircuitPosterior(HeadPosterior):
         cost = self.penalty * len(self.tokens) / self.tau
         return super().log_prior - cost * self.subsets.sum(-1)
 
-    def with_temperature(self, tau: float) -> CircuitPosterior:
-        """The posterior at another temperature; no pass of the network is needed."""
-        return replace(self, tau=tau)
+    @property
+    def log_density(self) -> Float[Tensor, " subset"]:
+        """Log p(b) plus the log-likelihood at the temperature, which :func:`.fit_guide` sums."""
+        return self.log_prior + self.log_likelihoods.sum(0) / self.tau
 
     def with_penalty(self, penalty: float) -> CircuitPosterior:
         """The posterior with another penalty of a head; no pass of the network is needed."""

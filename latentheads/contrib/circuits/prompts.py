@@ -29,9 +29,14 @@ class Prompts:
     wrong: Int[Tensor, "prompt wrong"] | None = None
 
     def __post_init__(self) -> None:
-        for name, value in self.inputs.items():
+        sides = {"right": self.right, "wrong": self.wrong}
+        answers = {name: tokens for name, tokens in sides.items() if tokens is not None}
+        for name, value in (*self.inputs.items(), *answers.items()):
             if len(value) != len(self.scored):
                 raise ValueError(f"{name} has {len(value)} rows, scored has {len(self.scored)}")
+        for name, tokens in answers.items():
+            if len(missing := (tokens < 0).all(-1).nonzero()):
+                raise ValueError(f"{name} has no token after prompt {int(missing[0])}")
         counts = self.scored.sum(-1)
         if len(counts) == 0 or not counts[0] or (counts != counts[0]).any():
             raise ValueError("scored must be True at the same number of positions, at least one")

@@ -6,8 +6,9 @@ such as those of a layer, whose subsets are few enough to enumerate.
 :func:`gibbs` samples a block given all other heads, exactly. :func:`smc` begins with a product of
 exact tables of blocks, each with all other heads kept, and tempers it to the posterior; its moves
 propose a block from its table, which needs one evaluation instead of all of a block's, and flip
-single heads. It also estimates the evidence, without bias (Del Moral, Doucet and Jasra 2006,
-https://arxiv.org/abs/cond-mat/0212648).
+single heads. It also estimates the evidence (Del Moral, Doucet and Jasra 2006,
+https://arxiv.org/abs/cond-mat/0212648): exactly in the limit of many particles, as temperatures are
+chosen by the particles themselves; at fixed ones it would be without bias.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import check_least, check_number, check_seed
 from latentheads.contrib.circuits.scorer import SubsetScorer
-from latentheads.latents.bernoulli_heads.options import MAX_SUBSETS
+from latentheads.latents.bernoulli_heads.options import (
+    MAX_SUBSETS,
+    check_temperature_and_rate,
+)
 from latentheads.latents.bernoulli_heads.subsets import all_subsets, subset_index
 
 Density = Callable[[Float[Tensor, "subset head"]], Float[Tensor, " subset"]]
@@ -47,6 +51,10 @@ class SubsetDensity:
     penalty: float = 0.0
     tau: float = 1.0
     rate: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_number("penalty", self.penalty)
+        check_temperature_and_rate(self.tau, self.rate)
 
     def __call__(self, gates: Float[Tensor, "subset head"]) -> Float[Tensor, " subset"]:
         """The log-density of subsets, up to a constant."""
@@ -164,6 +172,8 @@ def smc(
         seed: The seed.
     """
     check_least({"particles": particles, "moves": moves}, particles=2, moves=1)
+    if not 0 < threshold < 1:
+        raise ValueError(f"threshold must lie between 0 and 1, got {threshold}")
     generator, heads = _generator(seed), sum(map(len, blocks))
     _check_blocks(blocks, heads)
     exact = block_tables(density, blocks) if tables is None else tables

@@ -67,8 +67,14 @@ class SubsetScorer:
 
     @property
     def labels(self) -> list[str]:
-        """The labels of the heads, such as L9H6."""
-        return [label_head(self.addresses[name].block.layer, head) for name, head in self.heads]
+        """The labels of the heads, such as L9H6; with the block where there are several types."""
+        blocks = [self.addresses[name].block for name, _ in self.heads]
+        if len({block.attention_type for block in blocks}) > 1:
+            return [f"{name} H{head}" for name, head in self.heads]
+        return [
+            label_head(block.layer, head)
+            for block, (_, head) in zip(blocks, self.heads, strict=True)
+        ]
 
     @torch.no_grad()
     def __call__(self, gates: Float[Tensor, "subset head"]) -> Float[Tensor, "subset prompt"]:
@@ -77,6 +83,8 @@ class SubsetScorer:
         Args:
             gates: Ones where a head is kept.
         """
+        if gates.shape[-1] != len(self.heads):
+            raise ValueError(f"gates must be of {len(self.heads)} heads, got {gates.shape[-1]}")
         keys = [tuple(row) for row in gates.bool().tolist()]
         missing = [key for key in dict.fromkeys(keys) if key not in self._rows]
         for start in range(0, len(missing), self._copies):

@@ -19,11 +19,12 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from latentheads.checks import check_least
 from latentheads.contrib.hf.addresses import Address, find_heads
+from latentheads.handlers import evaluation_mode
 
 Gates = Shaped[Tensor, "*rows head"]
 """True, or 1, where a head is kept: of each row of a batch, or of all; fractions mix."""
@@ -87,8 +88,8 @@ class Mean(Replaced):
     Args:
         network: The network.
         inputs: Its arguments: tokens, and ``attention_mask`` where there is padding.
-        by_position: A mean for each position, for examples that are one template; False: one mean
-            over all of them.
+        by_position: A mean for each position, for examples that are one template; it takes whole
+            prompts, not the steps of a cache. False: one mean over all of them.
 
     Example:
         >>> mean = Mean(gpt2, {"input_ids": tokens})
@@ -110,12 +111,16 @@ class Mean(Replaced):
 
     def replacement(self, address: Address, outputs: Tensor) -> Tensor:
         """The means."""
-        means = self.means[address.block.name]
-        if self.by_position and len(means) < outputs.shape[-3]:
+        means, positions = self.means[address.block.name], outputs.shape[-3]
+        if not self.by_position:
+            return means
+        if len(means) < positions:
+            raise ValueError(f"by_position has means of {len(means)} positions, got {positions}")
+        if len(means) > positions == 1:  # a step with a cache: its position is not known here
             raise ValueError(
-                f"by_position has means of {len(means)} positions, got {outputs.shape[-3]}"
+                "by_position is of whole prompts, got a query alone: use_cache must be False"
             )
-        return means[: outputs.shape[-3]] if self.by_position else means
+        return means[:positions]
 
 
 class Counterfactual(Replaced):
@@ -148,10 +153,11 @@ class Window(Intervention):
     """A head that is off attends to the first ``sinks`` and to the last ``size`` tokens only.
 
     So heads are sorted that stream from those that retrieve (https://arxiv.org/abs/2410.10819).
+    With a cache it is the same; attention must be eager or sdpa.
 
     Args:
         size: Number of last tokens, with the query's own.
-        sinks: Number of first tokens.
+        sinks: Number of first tokens that are no padding.
     """
 
     name = "window"
@@ -174,25 +180,25 @@ class Window(Intervention):
             _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
         ) -> tuple[tuple[Any, ...], dict[str, Any]]:
             states = args[0] if args else kwargs["hidden_states"]
+            cache, queries = kwargs.get("past_key_values"), states.shape[1]
+            past, (keys, offset) = 0, (queries, 0)
+            if cache is not None:
+                past = cache.get_seq_length(address.block.layer)
+                keys, offset = cache.get_mask_sizes(queries, address.block.layer)
+            query = (torch.arange(queries, device=states.device) + past)[:, None]
+            key = torch.arange(keys, device=states.device) + offset
             mask = kwargs.get("attention_mask")
-            return args, {**kwargs, "attention_mask": self._mask(mask, states, gates)}
+            if mask is None:  # attention functions are causal by themselves where it is
+                mask = (key <= query)[None, None]
+            if not isinstance(mask, Tensor) or mask.ndim != 4:
+                raise ValueError("window needs a mask of queries and keys: attention eager or sdpa")
+            readable = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min
+            # not the first keys: padding may be on the left, and a sliding cache has lost some
+            is_sink = readable.any(-2, keepdim=True).cumsum(-1) + offset <= self.sinks
+            attended = (query - key < self.size) | is_sink | gates[..., None, None]
+            return args, {**kwargs, "attention_mask": _hide(mask, attended)}
 
         return address.attention.register_forward_pre_hook(narrow, with_kwargs=True).remove
-
-    def _mask(self, mask: Tensor | None, states: Tensor, gates: Gates) -> Tensor:
-        """The mask of every head, as attention functions of ``transformers`` take one."""
-        queries = states.shape[1]
-        keys = queries if mask is None else mask.shape[-1]
-        query = torch.arange(keys - queries, keys, device=states.device)[:, None]
-        key = torch.arange(keys, device=states.device)
-        causal = key <= query
-        if mask is None:  # attention functions are causal by themselves where it is
-            mask = causal[None, None]
-        near = (query - key < self.size) | (key < self.sinks)
-        readable = near | gates[..., None, None]
-        if mask.dtype == torch.bool:
-            return mask & readable
-        return torch.where(readable, mask, torch.finfo(mask.dtype).min)
 
 
 @contextmanager
@@ -230,8 +236,16 @@ def record_outputs(
                 outputs[address.block.name] = args[0].unflatten(-1, (address.block.heads, -1))
 
             hooks.callback(address.projection.register_forward_pre_hook(keep).remove)
+        hooks.enter_context(evaluation_mode(network))
         network(**inputs)
     return outputs
+
+
+def _hide(mask: Tensor, attended: Bool[Tensor, "*rows head query key"]) -> Tensor:
+    """A mask with fewer keys; attention functions take booleans, or numbers that are added."""
+    if mask.dtype == torch.bool:
+        return mask & attended
+    return torch.where(attended, mask, torch.finfo(mask.dtype).min)
 
 
 def _valid_rows(heads: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:

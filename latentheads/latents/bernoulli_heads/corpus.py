@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import torch
 from jaxtyping import Float
@@ -37,7 +37,10 @@ from latentheads.checks import (
 from latentheads.corpora.batches import iterate_batches
 from latentheads.handlers import PlugIn, evaluation_mode
 from latentheads.inference.non_finite import describe_non_finite_parameter
-from latentheads.latents.bernoulli_heads.options import check_number_of_subsets
+from latentheads.latents.bernoulli_heads.options import (
+    check_number_of_subsets,
+    check_temperature_and_rate,
+)
 from latentheads.latents.bernoulli_heads.passes import GatedPass
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.latents.latent import check_model
@@ -125,11 +128,7 @@ class HeadPosterior:
     rate: float = 0.5
 
     def __post_init__(self) -> None:
-        check_number("tau", self.tau)
-        if not self.tau > 0:
-            raise ValueError(f"tau must be positive, got {self.tau}")
-        if not 0 < self.rate < 1:
-            raise ValueError(f"rate must lie between 0 and 1, got {self.rate}")
+        check_temperature_and_rate(self.tau, self.rate)
 
     def __repr__(self) -> str:
         names = ", ".join(block.name for block in self.blocks)
@@ -140,7 +139,7 @@ class HeadPosterior:
             f"tau {self.tau:g}; inclusion {inclusion})"
         )
 
-    def with_temperature(self, tau: float) -> HeadPosterior:
+    def with_temperature(self, tau: float) -> Self:
         """The posterior at another temperature; no pass of the network is needed."""
         return replace(self, tau=tau)
 

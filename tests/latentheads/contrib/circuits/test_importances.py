@@ -10,6 +10,7 @@ import pytest
 
 from latentheads.contrib.circuits import Importances, from_inclusion
 from tests.latentheads.contrib.circuits.tiny import network
+from tests.latentheads.contrib.hf.networks import bart
 
 HEADS = [("decoder.0.self", 1), ("decoder.1.self", 0), ("decoder.1.self", 2)]
 
@@ -74,3 +75,5 @@ def test_what_is_no_such_file_is_said_in_one_line(tmp_path: Path) -> None:
             Importances.load(path)
     with pytest.raises(ValueError, match=r"^there is no head \(2, 0\) in 2 layers of 3$"):
         Importances(2, 3, 6, {(2, 0): 1.0})
+    with pytest.raises(ValueError, match=r"^importances are of decoder-self attention, got block"):
+        from_inclusion(bart(), [("decoder.1.cross", 0)], [0.5])

@@ -122,3 +122,15 @@ def test_samples_repeat_with_their_seed_and_blocks_are_checked(table: Table) -> 
             gibbs(table, blocks)
     with pytest.raises(ValueError, match=r"^a block has at most 12 heads, got 13$"):
         smc(table, [list(range(13))])
+    for threshold in (0.0, 1.0):
+        with pytest.raises(
+            ValueError, match=rf"^threshold must lie between 0 and 1, got {threshold}"
+        ):
+            smc(table, BLOCKS, threshold=threshold)
+
+
+def test_a_density_takes_what_a_posterior_takes(scorer: SubsetScorer) -> None:
+    with pytest.raises(ValueError, match=r"^tau must be positive, got 0\.0$"):
+        SubsetDensity(scorer, tau=0.0)
+    with pytest.raises(ValueError, match=r"^rate must lie between 0 and 1, got 1\.0$"):
+        SubsetDensity(scorer, rate=1.0)

@@ -21,6 +21,8 @@ from latentheads.contrib.circuits import (
 from latentheads.contrib.heads.interventions import Counterfactual, Intervention, Mean, Window, Zero
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from tests.latentheads.contrib.circuits.tiny import PROMPTS, TOKENS, network
+from tests.latentheads.contrib.hf.networks import IDS, REAL, bart
+from tests.tiny import jiggle
 
 PAIRED = Prompts.of([[4, 3, 5, 6, 7], [9, 8, 2], [11, 10, 3, 4]])
 INTERVENTIONS: dict[str, Callable[[Any], Intervention]] = {
@@ -98,6 +100,20 @@ def test_logits_are_computed_where_they_are_scored_alone() -> None:
     torch.testing.assert_close(logits[:, 0], everywhere, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("heads", [["decoder.1.cross", (1, 1)], ["encoder.0.self"]])
+def test_heads_of_an_encoder_decoder_are_those_of_its_own_inputs(heads: list[Any]) -> None:
+    plain = jiggle(bart(), 0.5).double().eval()
+    inputs = {"input_ids": IDS, "attention_mask": REAL, "decoder_input_ids": IDS[:, :3]}
+    scored = torch.tensor([[False, False, True]]).expand(3, -1)
+    scorer = SubsetScorer(plain, Prompts(inputs, scored), heads, attention_type="decoder-self")
+    gates = torch.zeros(1, len(scorer.heads))
+    with torch.no_grad(), lh.heads(plain).off(scorer.heads):
+        expected = plain(**inputs).logits[:, -1].log_softmax(-1)
+    torch.testing.assert_close(scorer.log_probs(gates)[0, :, 0], expected)
+    names = [f"{name} H{head}" for name, head in scorer.heads]
+    assert scorer.labels == (names if len(heads) > 1 else ["L0H0", "L0H1", "L0H2"])
+
+
 def test_layers_below_run_once() -> None:
     plain, calls = network(), []
     plain.transformer.h[0].mlp.register_forward_hook(lambda *_: calls.append(0))
@@ -127,6 +143,22 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
                 torch.zeros(1, 1)
             ),
             r"the spread of logit differences needs two prompts",
+        ),
+        (
+            lambda: SubsetScorer(
+                plain,
+                Prompts.of([[3], [3]], right=[[1], [1]], wrong=[[2], [2]]),
+                [(0, 1)],
+                likelihood=LogitDifference(),
+            )(torch.zeros(1, 1)),
+            r"the logit differences of all prompts are equal: give spread",
+        ),
+        (lambda: LogitDifference(0.0), r"spread must be positive, got 0\.0"),
+        (lambda: Prompts.of([[3], [4]], [[1]], [[2], [2]]), r"right has 1 rows, scored has 2"),
+        (lambda: Prompts.of([[3], [4]], [[1], [2]], [[2], []]), r"wrong has no token after prompt"),
+        (
+            lambda: SubsetScorer(plain, PROMPTS, [(0, 1)])(torch.zeros(2, 3)),
+            r"gates must be of 1 heads, got 3",
         ),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):

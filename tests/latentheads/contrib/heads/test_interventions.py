@@ -29,6 +29,11 @@ HEAD = 1
 by_grouped_keys = pytest.mark.parametrize("make", [gpt2, grouped])
 
 
+def sliding() -> Any:
+    """A decoder that attends to the last four tokens, and whose cache keeps no more."""
+    return grouped("Mistral", sliding_window=4)
+
+
 def build(make: Callable[..., Any]) -> Any:
     return jiggle(make(), 0.3).double().eval()
 
@@ -126,6 +131,36 @@ def test_a_wide_window_changes_nothing_and_a_padded_batch_is_its_rows() -> None:
         torch.testing.assert_close(rows[row, :length], alone)
 
 
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("make", [gpt2, grouped, sliding, bart])
+def test_a_window_with_a_cache_is_that_of_the_whole_text(
+    make: Callable[..., Any], attention: str
+) -> None:
+    network = build(make)
+    network.set_attn_implementation(attention)
+    prompt, window = IDS[:1, :3], Window(2)
+    options = {"do_sample": False, "min_new_tokens": 5, "max_new_tokens": 5}
+    options |= {"return_dict_in_generate": True, "output_logits": True}
+    caches: tuple[dict[str, Any], ...] = ({}, {"cache_implementation": "static"})
+    with lh.heads(network).off([("decoder.0.self", 0), ("decoder.1.self", HEAD)], window):
+        whole = network.generate(prompt, use_cache=False, **options)
+        for cache in caches[: 1 if make in (bart, sliding) else 2]:
+            steps = network.generate(prompt, **cache, **options)
+            torch.testing.assert_close(steps.logits, whole.logits)
+    assert not torch.allclose(network.generate(prompt, **options).logits[-1], whole.logits[-1])
+
+
+def test_the_sinks_of_a_row_with_padding_on_the_left_are_its_own_first_tokens() -> None:
+    network = build(grouped)
+    padded = torch.cat([IDS.new_zeros(1, 2), IDS[:1]], 1)
+    mask = (torch.arange(7) > 1).long()[None]
+    with lh.heads(network).off([(0, HEAD)], Window(2)):
+        alone = network(input_ids=IDS[:1]).logits
+        position_ids = (mask.cumsum(-1) - 1).clamp_min(0)
+        row = network(input_ids=padded, attention_mask=mask, position_ids=position_ids).logits
+    torch.testing.assert_close(row[:, 2:], alone)
+
+
 def test_gates_of_rows_are_those_of_a_row_at_a_time_and_fractions_have_gradients() -> None:
     network = build(gpt2)
     addresses, mean = lh.heads(network).addresses, Mean(network, INPUTS)
@@ -139,6 +174,13 @@ def test_gates_of_rows_are_those_of_a_row_at_a_time_and_fractions_have_gradients
         logits = network(**INPUTS).logits
     torch.testing.assert_close(logits, together)
     assert torch.autograd.grad(logits.square().sum(), soft)[0].abs().min() > 0
+
+
+def test_recorded_outputs_are_those_without_dropout() -> None:
+    network = build(gpt2).train()
+    means = Mean(network, INPUTS).means["decoder.0.self"]
+    assert network.training
+    assert torch.equal(means, Mean(network.eval(), INPUTS).means["decoder.0.self"])
 
 
 def test_copies_of_a_batch_have_the_pair_of_each_row() -> None:
@@ -163,6 +205,12 @@ def test_what_an_intervention_cannot_do_is_said_in_one_line() -> None:
         lh.heads(network).off([(0, 1)], Mean(network, {"input_ids": IDS[:, :3]}, True)),
     ):
         network(**INPUTS)
+    by_position = Mean(network, INPUTS, by_position=True)
+    with (
+        pytest.raises(ValueError, match=r"^by_position is of whole prompts, got a query alone"),
+        lh.heads(network).off([(0, 1)], by_position),
+    ):
+        network.generate(IDS, max_new_tokens=2, do_sample=False)
     with (
         pytest.raises(ValueError, match=r"^window is of decoder-self attention, got block 'enc"),
         lh.heads(bart()).off([("encoder.0.self", 1)], Window(2)),
