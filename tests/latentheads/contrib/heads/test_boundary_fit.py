@@ -11,7 +11,7 @@ from torch import Tensor
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
 from latentheads.contrib.heads.boundary_anchor import anchor_shift, sound_onset
 from latentheads.contrib.heads.boundary_chain import noisy_quantiles, quantiles
-from latentheads.contrib.heads.boundary_fit import FitOptions
+from latentheads.contrib.heads.boundary_fit import ERRORS, FitOptions, make_model
 from latentheads.contrib.heads.word_attention import WordAttention
 
 HEADS = [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -58,6 +58,14 @@ def test_planted_heads_and_lags_are_found(labelled: int) -> None:
     torch.testing.assert_close(times.median, 0.5 * new.starts, atol=tolerance, rtol=0)
     assert ((times.low < times.median) & (times.median < times.high)).all()
     assert len(heads.sufficient()) == 1
+
+
+def test_labels_of_ends_alone_say_nothing_of_the_error_of_starts() -> None:
+    examples = [replace(e, starts=e.ends, ends=e.starts + 3) for e in map(_plant, range(3))]
+    options = replace(OPTIONS, kinds=2)
+    model = fit_alignment_heads(HEADS, examples, options=options).model
+    assert model.error[0] == make_model(examples, options).error[0]
+    assert model.error[1] in ERRORS
 
 
 def test_a_wider_level_has_wider_intervals() -> None:
