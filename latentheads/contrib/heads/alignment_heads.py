@@ -208,6 +208,8 @@ class AlignmentHeads:
             attention: Its attention.
             level: Probability of each interval.
         """
+        if not 0 < level < 1:
+            raise ValueError(f"level must be between 0 and 1, got {level}")
         posterior = self.model.posterior(attention, with_labels=False)
         marginals = self.model.marginals(posterior)
         levels = torch.tensor([(1 - level) / 2, 0.5, (1 + level) / 2], dtype=torch.float64)
@@ -259,8 +261,6 @@ def alignment_heads(
         heads.table()[:2]  # [L2H1: P = 1.00, 3.3 nats, lag +0.08, L2H4: ...]
         heads.align(whisper, example)["starts"].median
     """
-    if not examples:
-        raise ValueError("examples must not be empty")
     heads = get_cross_heads(network)
     if teacher is not None:
         examples = [
@@ -288,6 +288,8 @@ def fit_alignment_heads(
         options: How profiles are learned, as :func:`alignment_heads` takes them.
         chain: The prior of boundaries, likewise.
     """
+    if not attentions:
+        raise ValueError("examples must not be empty")
     if options is None:
         has_ends = any(bool(attention.ends.isfinite().any()) for attention in attentions)
         options = FitOptions(kinds=2 if has_ends else 1)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import latentheads as lh
+from latentheads.contrib.heads.boundary_chain import jump_chain
 from latentheads.contrib.heads.boundary_fit import FitOptions
 from latentheads.contrib.heads.word_attention import (
     ForcedExample,
@@ -85,11 +86,41 @@ def test_ends_are_learned_where_one_is_known(network: Any) -> None:
         ({"words": [(0, 2)]}, r"word 0 must be a span of tokens from 1"),
         ({"words": []}, "an example must have words"),
         ({"starts": [1.0]}, "starts must have a position for each of 2 words, got 1"),
+        ({"energy": torch.zeros(5)}, "energy must have a number for each of 6 positions, got"),
+        ({"length": 0}, "length must be at least 1 position, got 0"),
+        ({"inputs": {"input_features": FRAMES[:2]}}, r"inputs must be tensors of one sequence"),
+        ({"tokens": [1] * 50}, r"tokens must be at most \d+ for this network, got 50"),
     ],
 )
 def test_wrong_examples_are_refused(network: Any, changes: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         lh.alignment_heads(network, [replace(EXAMPLE, **changes)])
+
+
+def test_options_that_do_not_fit_are_refused(network: Any) -> None:
+    with pytest.raises(ValueError, match=r"a row of jumps for each of 2 kinds .* got 1"):
+        lh.alignment_heads(network, [replace(EXAMPLE, ends=[2.0, 3.0])], chain=jump_chain())
+    with pytest.raises(ValueError, match="kinds must be 1"):
+        FitOptions(kinds=3)
+    with pytest.raises(ValueError, match="views must be at least 1, got 0"):
+        FitOptions(views=0)
+    heads = lh.alignment_heads(network, [EXAMPLE])
+    with pytest.raises(ValueError, match="level must be between 0 and 1, got 90"):
+        heads.align(network, EXAMPLE, level=90)
+    with pytest.raises(ValueError, match="examples must not be empty"):
+        lh.alignment_heads(network, [])
+
+
+def test_a_latent_network_is_refused(network: Any) -> None:
+    with pytest.raises(ValueError, match="must be a PreTrainedModel of transformers, got Pretrain"):
+        lh.alignment_heads(lh.latent(network), [EXAMPLE])
+
+
+def test_half_precision_has_attention_in_double_precision() -> None:
+    network = jiggle(whisper(), 0.3).bfloat16().eval()
+    weights = record_word_attention(network, EXAMPLE).weights
+    assert weights.dtype == torch.float64
+    torch.testing.assert_close(weights.sum(-1), torch.ones(8, 2).double(), atol=0.02, rtol=0)
 
 
 def test_a_network_without_cross_attention_is_refused() -> None:
