@@ -49,7 +49,8 @@ def to_word_times(
     start = np.maximum.accumulate(starts.median.clamp(0, duration).numpy())
     ends = times["ends"].median.numpy() if "ends" in times else np.append(start[1:], duration)
     ends = np.clip(ends, start, np.append(start[1:], duration))
-    columns = (start, starts.low.clamp(min=0), starts.high.clamp(max=duration), ends)
+    low, high = (bound.clamp(0, duration) for bound in (starts.low, starts.high))
+    columns = (start, low, high, ends)
     rows = np.round(np.stack([np.asarray(column) for column in columns], 1), 3).tolist()
     return [WordTime(word, *row) for word, row in zip(words, rows, strict=True)]
 
