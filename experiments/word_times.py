@@ -41,8 +41,8 @@ DESCRIPTION = (
     "Writes when each word of sound files starts, with an interval, from the attention of "
     "Whisper.\n\n"
     "    python experiments/word_times.py data/whisper-tiny a.wav b.flac --format srt\n\n"
-    "NETWORK is a folder that WhisperForConditionalGeneration.from_pretrained opens. What is said "
-    "in a.wav stands in a.txt beside it; if there is none, Whisper transcribes it. Which heads "
+    "NETWORK is a folder that WhisperForConditionalGeneration.from_pretrained opens. The text "
+    "of a.wav stands in a.txt beside it; if there is none, Whisper transcribes it. Which heads "
     "show the words, and how far they lag, is learned from all files together, without labels: "
     "some twenty sentences are better than one. The words of a.wav are written to a.json."
 )

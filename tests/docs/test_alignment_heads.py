@@ -46,45 +46,45 @@ def _cells(summary: dict[str, Any]) -> str:
 
 def table_lines(part: str, name: str, kind: str) -> list[str]:
     """A line for each method on a test set, and for each set of labelled utterances."""
-    made = [
+    lines = [
         f"| {title} | {_cells(read(part)['rivals'][name][rival][kind])} |"
         for rival, title in RIVALS.items()
     ]
     for number, draws in read(part)["heads"].items():
         for index, draw in enumerate(draws):
             title = f"alignment heads, {number} labelled" if index == 0 else "other utterances"
-            made.append(f"| {title} | {_cells(draw['tests'][name][kind])} |")
-    return made
+            lines.append(f"| {title} | {_cells(draw['tests'][name][kind])} |")
+    return lines
 
 
 def condition_lines() -> list[str]:
     """A line for each test set: OpenAI's heads without their bias, and five labelled or none."""
     heads, rivals = read("sentences")["heads"], read("sentences")["rivals"]
-    made = []
+    lines = []
     for name, title in SETS.items():
         cells = [f"{rivals[name]['openai, bias removed']['starts']['within']['50 ms'][0]}"]
         for number in ("0", "5", "20"):
             summary = heads[number][0]["tests"][name]["starts"]
             cells += [f"{summary['within']['50 ms'][0]}", f"{summary['coverage_of_90'][0]}"]
-        made.append(f"| {title} | {' | '.join(cells)} |")
-    return made
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return lines
 
 
 def head_lines() -> list[str]:
-    """A line for each head that tells at least half a nat, from five labelled sentences."""
+    """A line for each head with at least half a nat, from five labelled sentences."""
     from latentheads.experiments.studies.word_times.rivals import OPENAI
 
-    made = []
+    lines = []
     for row in read("sentences")["heads"]["5"][0]["table"]:
         mean, low, high = row["information"]
         if mean >= 0.5:
             layer, head = row["head"]
             listed = "yes" if (layer, head) in OPENAI else ""
-            made.append(
+            lines.append(
                 f"| L{layer}H{head} | {row['probability']:.2f} | {mean:.1f} [{low:.1f}, {high:.1f}]"
                 f" | {row['lag']:+.2f} | {row['width']:.2f} | {listed} |"
             )
-    return made
+    return lines
 
 
 def stability_lines() -> list[str]:

@@ -14,7 +14,7 @@ import transformers
 from scipy.io import wavfile
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from latentheads.contrib.heads.alignment_heads import BoundaryTimes
+from latentheads.contrib.heads.boundary_chain import BoundaryTimes
 from latentheads.contrib.speech.forced import STEP, make_forced_example
 from latentheads.contrib.speech.word_times import to_word_times
 from tests.experiments.programs import assert_one_line, inside
@@ -45,11 +45,11 @@ def whisper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whisper")
     sizes = {"d_model": 6, "encoder_layers": 1, "decoder_layers": 2, "num_mel_bins": 5}
     heads = {"encoder_attention_heads": 1, "decoder_attention_heads": 2}
-    places = {"max_source_positions": 50 * SECONDS, "max_target_positions": 16}
+    positions = {"max_source_positions": 50 * SECONDS, "max_target_positions": 16}
     ends = {f"{name}_token_id": 0 for name in ("pad", "bos", "eos")}
     torch.manual_seed(0)
     config = transformers.WhisperConfig(
-        vocab_size=6, encoder_ffn_dim=5, decoder_ffn_dim=5, **sizes, **heads, **places, **ends
+        vocab_size=6, encoder_ffn_dim=5, decoder_ffn_dim=5, **sizes, **heads, **positions, **ends
     )
     config.decoder_start_token_id = 1
     transformers.WhisperForConditionalGeneration(config).save_pretrained(folder)

@@ -187,7 +187,7 @@ def view_information(
     examples: Sequence[WordAttention],
     marginals: Sequence[Float[Tensor, "kind word position"]],
 ) -> Float[Tensor, "example kind view"]:
-    """Nats that each view alone tells of a boundary, averaged over the words of each example."""
+    """Nats of information of each view alone on a boundary, in the mean over each example."""
     return torch.stack(
         [
             model.profiles.head_information(example, marginal).mean(-1)

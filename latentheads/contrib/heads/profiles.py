@@ -95,7 +95,7 @@ class Profiles:
         )
 
     def head_information(self, attention: WordAttention, marginals: Tensor) -> Tensor:
-        """Nats that the attention of each head alone tells of each boundary.
+        """Nats of information of the attention of each head alone on each boundary.
 
         Args:
             attention: Attention of the same heads.

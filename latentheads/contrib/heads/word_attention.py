@@ -25,7 +25,7 @@ class ForcedExample:
         inputs: Tensors that the encoder is called with, of one sequence: ``input_features`` of
             speech, ``input_ids`` and ``attention_mask`` of text.
         tokens: Decoder tokens, from the start token to the end token.
-        words: For each word the index of its first token, and that behind its last one.
+        words: For each word the index of its first token, and the one after its last.
         length: Positions of the encoder that are no padding; None: all.
         starts: Position at which each word starts; None, or not a number for a word, where
             it is not known. It need not be whole: .5 is the middle of the first position.
@@ -129,10 +129,10 @@ def to_word_attention(
         example: Its example.
     """
     # row i has token i as its input, and predicts token i + 1
-    predicts = [weights[:, first - 1] for first, _ in example.words]
-    reads = [weights[:, min(behind, weights.shape[1]) - 1] for _, behind in example.words]
-    views = torch.cat([torch.stack(predicts, 1), torch.stack(reads, 1)]).double()
-    starts, ends = (_to_labels(labels, len(predicts)) for labels in (example.starts, example.ends))
+    at_output = [weights[:, first - 1] for first, _ in example.words]
+    at_input = [weights[:, min(stop, weights.shape[1]) - 1] for _, stop in example.words]
+    views = torch.cat([torch.stack(at_output, 1), torch.stack(at_input, 1)]).double()
+    starts, ends = (_to_labels(labels, len(at_output)) for labels in (example.starts, example.ends))
     energy = None if example.energy is None else torch.as_tensor(example.energy).double()
     if energy is not None and energy.shape != views.shape[-1:]:
         raise ValueError(
@@ -168,13 +168,13 @@ def check_example(example: ForcedExample) -> None:
     if example.length is not None and example.length < 1:
         raise ValueError(f"length must be at least 1 position, got {example.length}")
     last = 1
-    for index, (first, behind) in enumerate(example.words):
-        if not last <= first < behind <= len(example.tokens):
+    for index, (first, stop) in enumerate(example.words):
+        if not last <= first < stop <= len(example.tokens):
             raise ValueError(
                 f"word {index} must be a span of tokens from {last} to {len(example.tokens)}, in "
-                f"order, got ({first}, {behind})"
+                f"order, got ({first}, {stop})"
             )
-        last = behind
+        last = stop
     if not example.words:
         raise ValueError("an example must have words")
     for name in ("starts", "ends"):

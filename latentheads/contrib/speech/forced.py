@@ -1,4 +1,4 @@
-"""Sound and the words that are said in it, as Whisper is forced to say them."""
+"""Sound and the words that are spoken in it, as examples with forced decoder tokens for Whisper."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_forced_example(
     Args:
         processor: A ``WhisperProcessor``.
         samples: At most 30 seconds of sound, at the processor's rate.
-        words: The words that are said, with their punctuation.
+        words: The words that are spoken, with their punctuation.
         starts: Seconds at which words start, if they are known.
         ends: Seconds at which words end, if they are known.
 

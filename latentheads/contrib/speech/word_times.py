@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from latentheads.contrib.heads.alignment_heads import BoundaryTimes
+from latentheads.contrib.heads.boundary_chain import BoundaryTimes
 from latentheads.contrib.speech.waveform import Waveform
 
 
@@ -93,9 +93,9 @@ def to_textgrid(words: Sequence[WordTime], duration: float) -> str:
         f"        xmin = 0\n        xmax = {duration}\n        intervals: size = {len(spans)}",
     ]
     lines += [
-        f"        intervals [{index}]:\n            xmin = {first}\n            xmax = {behind}\n"
+        f"        intervals [{index}]:\n            xmin = {first}\n            xmax = {stop}\n"
         f"            text = {_quote(text)}"
-        for index, (first, behind, text) in enumerate(spans, 1)
+        for index, (first, stop, text) in enumerate(spans, 1)
     ]
     lines.append(
         f'    item [2]:\n        class = "TextTier"\n        name = "starts"\n'
@@ -133,7 +133,7 @@ def resample(sound: Waveform, rate: int) -> Float[np.ndarray, " sample"]:
 def transcribe_words(
     network: Any, processor: Any, samples: Float[np.ndarray, " sample"]
 ) -> list[str]:
-    """The words that Whisper hears.
+    """Transcribes a sound; returns its words.
 
     Args:
         network: A ``WhisperForConditionalGeneration``.

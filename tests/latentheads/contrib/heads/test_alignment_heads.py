@@ -46,7 +46,7 @@ def test_recorded_attention_is_that_of_the_network(network: Any) -> None:
 def test_a_view_is_a_head_and_a_query(network: Any) -> None:
     weights = record_cross_attention(network, EXAMPLE)
     views = record_word_attention(network, EXAMPLE).weights
-    # tokens 1, 2 are the first word: query 0 predicts its first token, query 2 reads its last
+    # tokens 1, 2 are the first word: query 0 predicts token 1, query 2 has token 2 as its input
     torch.testing.assert_close(views[:4], weights[:, [0, 2]])
     torch.testing.assert_close(views[4:], weights[:, [2, 3]])
 
@@ -59,15 +59,15 @@ def test_text_has_attention_too() -> None:
 
 def test_a_teacher_gives_the_starts_that_are_not_known(network: Any) -> None:
     options = FitOptions(views=1, rounds=1, steps=1, reach=2)
-    asked = []
+    taught = []
 
     def teach(example: ForcedExample) -> list[float]:
-        asked.append(example)
+        taught.append(example)
         return [0.5, 3.5]
 
     changed = replace(EXAMPLE, starts=[0.5, 2.5])
     heads = lh.alignment_heads(network, [EXAMPLE, changed], teach, options=options)
-    assert len(asked) == 1
+    assert len(taught) == 1
     assert [a.starts.tolist() for a in heads.attentions] == [[0.5, 3.5], [0.5, 2.5]]
     assert set(heads.align(network, EXAMPLE)) == {"starts"}
     assert heads.probabilities.keys() == {(0, 0), (0, 1), (1, 0), (1, 1)}

@@ -38,8 +38,8 @@ def _plant(seed: int, words: int = 5, positions: int = 53) -> WordAttention:
 
 def _fit(labelled: int, number: int = 6) -> AlignmentHeads:
     examples = [_plant(seed) for seed in range(number)]
-    given = [e if i < labelled else e.without_labels() for i, e in enumerate(examples)]
-    return fit_alignment_heads(HEADS, given, step=0.5, options=OPTIONS)
+    attentions = [e if i < labelled else e.without_labels() for i, e in enumerate(examples)]
+    return fit_alignment_heads(HEADS, attentions, step=0.5, options=OPTIONS)
 
 
 @pytest.mark.parametrize("labelled", [0, 1, 3])
@@ -50,7 +50,7 @@ def test_planted_heads_and_lags_are_found(labelled: int) -> None:
     rows = {row.head: row for row in heads.table()}
     for index, lag in LAGS.items():
         assert rows[HEADS[index]].lag == pytest.approx(0.5 * lag, abs=tolerance)
-        assert not rows[HEADS[index]].reads
+        assert not rows[HEADS[index]].at_input
         low, high = rows[HEADS[index]].information[1:]
         assert low <= rows[HEADS[index]].information[0] <= high
     new = _plant(99)
