@@ -99,12 +99,21 @@ def chain_posterior(
     Args:
         chain: The prior.
         emissions: Log-likelihood of each boundary at each position.
+
+    Raises:
+        ValueError: No path has a probability above 0.
     """
     # the gradient of the evidence is the posterior: the backward algorithm is backpropagation
     with torch.enable_grad():
         scores = emissions.detach().requires_grad_()
         log_probs = chain.jumps.detach().requires_grad_()
         evidence = log_evidence(replace(chain, jumps=log_probs), scores)
+        if not evidence.isfinite():  # labels that no path comes near
+            last = chain.least + chain.jumps.shape[-1] - 1
+            raise ValueError(
+                f"no path has these boundaries: from each to the next the chain jumps {chain.least}"
+                f" to {last} positions, and labels are in another order or further apart"
+            )
         marginals, jumps = torch.autograd.grad(
             evidence, (scores, log_probs), allow_unused=True, materialize_grads=True
         )

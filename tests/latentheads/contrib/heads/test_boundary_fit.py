@@ -10,7 +10,7 @@ from torch import Tensor
 
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
 from latentheads.contrib.heads.boundary_anchor import anchor_shift, sound_onset
-from latentheads.contrib.heads.boundary_chain import noisy_quantiles, quantiles
+from latentheads.contrib.heads.boundary_chain import monotone_chain, noisy_quantiles, quantiles
 from latentheads.contrib.heads.boundary_fit import ERRORS, FitOptions, make_model
 from latentheads.contrib.heads.word_attention import WordAttention
 
@@ -66,6 +66,14 @@ def test_labels_of_ends_alone_say_nothing_of_the_error_of_starts() -> None:
     model = fit_alignment_heads(HEADS, examples, options=options).model
     assert model.error[0] == make_model(examples, options).error[0]
     assert model.error[1] in ERRORS
+
+
+def test_labels_in_another_order_have_no_path() -> None:
+    example = _plant(0, words=50, positions=997)
+    starts = torch.tensor([990.0, 0.0] * 25).double()
+    chain = monotone_chain([1.0])
+    with pytest.raises(ValueError, match=r"no path .* the chain jumps 0 to 5 positions"):
+        fit_alignment_heads(HEADS, [replace(example, starts=starts)], options=OPTIONS, chain=chain)
 
 
 def test_a_wider_level_has_wider_intervals() -> None:
