@@ -131,9 +131,12 @@ def to_word_attention(
     # row i has token i as its input, and predicts token i + 1
     at_output = [weights[:, first - 1] for first, _ in example.words]
     at_input = [weights[:, min(stop, weights.shape[1]) - 1] for _, stop in example.words]
-    views = torch.cat([torch.stack(at_output, 1), torch.stack(at_input, 1)]).double()
+    views = torch.cat([torch.stack(at_output, 1), torch.stack(at_input, 1)])
+    views = views.to("cpu", torch.float64)  # half precision, or a GPU, is that of the network
     starts, ends = (_to_labels(labels, len(at_output)) for labels in (example.starts, example.ends))
-    energy = None if example.energy is None else torch.as_tensor(example.energy).double()
+    energy = (
+        None if example.energy is None else torch.as_tensor(example.energy).to("cpu", torch.float64)
+    )
     if energy is not None and energy.shape != views.shape[-1:]:
         raise ValueError(
             f"energy must have a number for each of {views.shape[-1]} positions, got shape "

@@ -143,5 +143,5 @@ def transcribe_words(
     extractor = processor.feature_extractor
     features = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="pt")
     with torch.no_grad():
-        tokens = network.generate(features.input_features.to(network.dtype))
+        tokens = network.generate(features.input_features.to(network.device, network.dtype))
     return processor.batch_decode(tokens, skip_special_tokens=True)[0].split()

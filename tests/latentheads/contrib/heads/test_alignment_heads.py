@@ -16,8 +16,10 @@ from latentheads.contrib.heads.word_attention import (
     get_cross_heads,
     record_cross_attention,
     record_word_attention,
+    to_word_attention,
 )
 from tests.latentheads.contrib.hf.networks import FRAMES, bart, gpt2, whisper
+from tests.second_device import NAME, second_device
 from tests.tiny import jiggle
 
 EXAMPLE = ForcedExample({"input_features": FRAMES[:1].double()}, [1, 3, 5, 7, 1], [(1, 3), (3, 4)])
@@ -121,6 +123,15 @@ def test_half_precision_has_attention_in_double_precision() -> None:
     weights = record_word_attention(network, EXAMPLE).weights
     assert weights.dtype == torch.float64
     torch.testing.assert_close(weights.sum(-1), torch.ones(8, 2).double(), atol=0.02, rtol=0)
+
+
+def test_attention_of_another_device_is_brought_to_the_cpu(network: Any) -> None:
+    weights, energy = record_cross_attention(network, EXAMPLE), torch.arange(6.0)
+    with second_device():
+        example = replace(EXAMPLE, energy=energy.to(NAME))
+        attention = to_word_attention(weights.to(NAME), example)
+        assert attention.energy is not None
+        assert {attention.weights.device.type, attention.energy.device.type} == {"cpu"}
 
 
 def test_a_network_without_cross_attention_is_refused() -> None:
