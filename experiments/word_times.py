@@ -22,14 +22,9 @@ from latentheads.contrib.heads.word_attention import (
     get_cross_heads,
     record_word_attention,
 )
-from latentheads.contrib.speech.forced import STEP, make_forced_example
-from latentheads.contrib.speech.waveform import Waveform, read_waveform
-from latentheads.contrib.speech.word_times import (
-    FORMATS,
-    resample,
-    to_word_times,
-    transcribe_words,
-)
+from latentheads.contrib.speech.forced import STEP, make_forced_example, transcribe_words
+from latentheads.contrib.speech.waveform import Waveform, read_waveform, resample
+from latentheads.contrib.speech.word_times import FORMATS, to_word_times
 from latentheads.corpora.text import read_lines
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
@@ -118,7 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling("word_times.py", on_interrupt="nothing was written"):
         paths = [Path(file) for file in options.files]
         outputs = [path.with_suffix(f".{options.format}") for path in paths]
-        check_distinct_files([("the output", output) for output in outputs], options.files)
+        named = [(f"the times of {p}", output) for p, output in zip(paths, outputs, strict=True)]
+        check_distinct_files(named, options.files)
         sounds = [_read_sound(path) for path in paths]
         network, processor = _load(options.network)
         rate = processor.feature_extractor.sampling_rate

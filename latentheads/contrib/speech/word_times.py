@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Float
 
 from latentheads.contrib.heads.boundary_chain import BoundaryTimes
-from latentheads.contrib.speech.waveform import Waveform
 
 
 @dataclass(frozen=True)
@@ -119,29 +115,3 @@ FORMATS: dict[str, Callable[[Sequence[WordTime], float], str]] = {
     "TextGrid": to_textgrid,
 }
 """How words with times are written, by the ending of the file."""
-
-
-def resample(sound: Waveform, rate: int) -> Float[np.ndarray, " sample"]:
-    """The samples of a sound at another rate, the loudest of size 1 at most."""
-    from scipy.signal import resample_poly  # slow to import
-
-    common = np.gcd(rate, sound.sample_rate)
-    samples = resample_poly(sound.samples, rate // common, sound.sample_rate // common)
-    return (samples / max(1.0, float(np.abs(samples).max(initial=0)))).astype(np.float32)
-
-
-def transcribe_words(
-    network: Any, processor: Any, samples: Float[np.ndarray, " sample"]
-) -> list[str]:
-    """Transcribes a sound; returns its words.
-
-    Args:
-        network: A ``WhisperForConditionalGeneration``.
-        processor: Its ``WhisperProcessor``.
-        samples: At most 30 seconds of sound, at the processor's rate.
-    """
-    extractor = processor.feature_extractor
-    features = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="pt")
-    with torch.no_grad():
-        tokens = network.generate(features.input_features.to(network.device, network.dtype))
-    return processor.batch_decode(tokens, skip_special_tokens=True)[0].split()
