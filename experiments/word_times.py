@@ -6,7 +6,8 @@ python experiments/word_times.py whisper-tiny a.wav b.flac
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latentheads.contrib.heads.alignment_heads import fit_alignment_heads
-from latentheads.contrib.heads.word_attention import get_cross_heads, record_word_attention
-from latentheads.contrib.speech.forced import STEP, make_forced_example
-from latentheads.contrib.speech.waveform import read_waveform
-from latentheads.contrib.speech.word_times import (
-    FORMATS,
-    resample,
-    to_word_times,
-    transcribe_words,
+from latentheads.contrib.heads.word_attention import (
+    WordAttention,
+    get_cross_heads,
+    record_word_attention,
 )
+from latentheads.contrib.speech.forced import STEP, make_forced_example, transcribe_words
+from latentheads.contrib.speech.waveform import Waveform, read_waveform, resample
+from latentheads.contrib.speech.word_times import FORMATS, to_word_times
 from latentheads.corpora.text import read_lines
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
@@ -36,8 +36,8 @@ DESCRIPTION = (
     "Writes when each word of sound files starts, with an interval, from the attention of "
     "Whisper.\n\n"
     "    python experiments/word_times.py data/whisper-tiny a.wav b.flac --format srt\n\n"
-    "NETWORK is a folder that WhisperForConditionalGeneration.from_pretrained opens. What is said "
-    "in a.wav stands in a.txt beside it; if there is none, Whisper transcribes it. Which heads "
+    "NETWORK is a folder that WhisperForConditionalGeneration.from_pretrained opens. The text "
+    "of a.wav stands in a.txt beside it; if there is none, Whisper transcribes it. Which heads "
     "show the words, and how far they lag, is learned from all files together, without labels: "
     "some twenty sentences are better than one. The words of a.wav are written to a.json."
 )
@@ -67,18 +67,41 @@ def _load(folder: str) -> tuple[Any, Any]:
     return network.eval(), transformers.WhisperProcessor.from_pretrained(folder)
 
 
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Adds the name of a file to what is wrong with it."""
+    try:
+        yield
+    except ValueError as reason:
+        raise ValueError(f"{path}: {reason}") from reason
+
+
+def _read_sound(path: Path) -> Waveform:
+    with _naming(path):
+        sound = read_waveform(path)
+        if sound.is_silent:
+            raise ValueError("it is silent")
+        return sound
+
+
 def _read_words(
     path: Path, network: Any, processor: Any, samples: NDArray[np.float32]
 ) -> list[str]:
     """The words of a sound: those beside it, or else a transcript."""
     beside = path.with_suffix(".txt")
     if beside.is_file():
-        words = " ".join(read_lines(beside)).split()
-    else:
-        words = transcribe_words(network, processor, samples)
-    if not words:
-        raise ValueError(f"{path} has no words")
-    return words
+        return " ".join(read_lines(beside)).split()
+    return transcribe_words(network, processor, samples)
+
+
+def _record(
+    path: Path, network: Any, processor: Any, samples: NDArray[np.float32]
+) -> tuple[list[str], WordAttention]:
+    """The words of a sound, and the attention at each."""
+    with _naming(path):
+        words = _read_words(path, network, processor, samples)
+        example = make_forced_example(processor, samples, words)
+        return words, record_word_attention(network, example)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,25 +113,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling("word_times.py", on_interrupt="nothing was written"):
         paths = [Path(file) for file in options.files]
         outputs = [path.with_suffix(f".{options.format}") for path in paths]
-        check_distinct_files([("the output", output) for output in outputs], options.files)
+        named = [(f"the times of {p}", output) for p, output in zip(paths, outputs, strict=True)]
+        check_distinct_files(named, options.files)
+        sounds = [_read_sound(path) for path in paths]
         network, processor = _load(options.network)
         rate = processor.feature_extractor.sampling_rate
-        sounds = [resample(read_waveform(path), rate) for path in paths]
-        words = [
-            _read_words(path, network, processor, samples)
-            for path, samples in zip(paths, sounds, strict=True)
+        records = [
+            _record(path, network, processor, resample(sound, rate))
+            for path, sound in zip(paths, sounds, strict=True)
         ]
-        attentions = [
-            record_word_attention(network, make_forced_example(processor, samples, said))
-            for samples, said in zip(sounds, words, strict=True)
-        ]
+        attentions = [attention for _, attention in records]
         heads = fit_alignment_heads(get_cross_heads(network), attentions, step=STEP)
-        for output, samples, said, attention in zip(
-            outputs, sounds, words, attentions, strict=True
-        ):
-            duration = len(samples) / rate
-            timed = to_word_times(said, heads.times(attention, options.level), duration)
-            write_text(output, FORMATS[options.format](timed, duration))
+        for output, sound, (words, attention) in zip(outputs, sounds, records, strict=True):
+            times = to_word_times(words, heads.times(attention, options.level), sound.duration)
+            write_text(output, FORMATS[options.format](times, sound.duration))
     return 0
 
 

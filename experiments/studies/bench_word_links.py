@@ -4,12 +4,12 @@
         --data.target fr --out runs/plain
     python experiments/studies/bench_word_links.py runs/plain data/hansards --out links.json
 
-``lh.alignment_heads`` looks at words of a source in place of moments of a sound: its profiles say
+``lh.alignment_heads`` takes words of a source in place of positions of a sound: its profiles show
 which heads attend to the word that is translated, how many words beside it, and at which step of
 the decoder; a chain of jumps between source words is summed out. It is learned from the first lines
 of the training text. Beside it stand the best head by itself, and the mean of all heads and of the
-best four, each at the step that predicts a word and at the step that reads it. Whatever is chosen,
-by ``trial`` alone: the best heads, the number of views, and the draws that attention counts as.
+best four, each at the step that predicts a word and at the step that has it as its input. Chosen on
+``trial`` alone: the best heads, the number of views, and the draws that attention counts as.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from latentheads.experiments.cli.parser import Parser, positive
 from latentheads.experiments.studies.word_aligners.measures import Gold, measure_links, read_gold
 from latentheads.files import write_text
 from latentheads.metrics.alignment import Links, count_links
+from latentheads.metrics.resampling import resample_indices
 from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.runs.loading import load_run
 from latentheads.runs.run import Run
@@ -53,8 +54,8 @@ COUNTS = (3.0, 8.0)
 VIEWS = (2, 4, 8)
 """Numbers of views, a head at one of two steps, that may be chosen."""
 
-STEPS = ("predicts", "reads")
-"""Whether a head is seen at the step that predicts a word, or at the step that reads it."""
+STEPS = ("predicts", "input")
+"""Whether a head is seen at the step that predicts a word, or at the step whose input it is."""
 
 RESAMPLES = 2000
 """Resamples of lines that intervals are made of."""
@@ -114,11 +115,11 @@ def join_words(
             tokens.setdefault(word, []).append(token)
     rows = [tokens[word] for word in sorted(tokens)]
     by_word = weights @ keys.double()
-    # step t predicts token t, and step t + 1 reads it
-    predicts = torch.stack([by_word[:, row[0]] for row in rows], 1)
-    reads = torch.stack([by_word[:, row[-1] + 1] for row in rows], 1)
+    # step t predicts token t, and step t + 1 has it as its input
+    at_output = torch.stack([by_word[:, row[0]] for row in rows], 1)
+    at_input = torch.stack([by_word[:, row[-1] + 1] for row in rows], 1)
     unknown = torch.full((len(rows),), torch.nan, dtype=torch.float64)
-    return WordAttention(torch.cat([predicts, reads]), unknown, unknown)
+    return WordAttention(torch.cat([at_output, at_input]), unknown, unknown)
 
 
 def read_text(run: Run, folder: Path, part: str, lines: int | None = None) -> Text:
@@ -182,12 +183,11 @@ def measure(systems: Mapping[str, Sequence[Tensor]], gold: Gold) -> dict[str, An
     """The scores of every system, each with the interval of its difference to the first."""
     links = {name: link_likeliest(scores) for name, scores in systems.items()}
     first, *_ = links
-    rng = np.random.default_rng(0)
-    draws = rng.integers(len(gold.sure), size=(RESAMPLES, len(gold.sure)))
-    counts = {name: _line_counts(found, gold) for name, found in links.items()}
+    resamples = resample_indices(len(gold.sure), RESAMPLES, 0)
+    counts = {name: _line_counts(predicted, gold) for name, predicted in links.items()}
     rows = {}
     for name in links:
-        difference = _rates(counts[name], draws) - _rates(counts[first], draws)
+        difference = _rates(counts[name], resamples) - _rates(counts[first], resamples)
         low, high = np.quantile(difference, (0.025, 0.975))
         rows[name] = measure_links(links[name], gold) | {
             "aer_less_first": [
@@ -199,14 +199,14 @@ def measure(systems: Mapping[str, Sequence[Tensor]], gold: Gold) -> dict[str, An
 
 
 def _line_counts(links: Sequence[Links], gold: Gold) -> np.ndarray:
-    """Sure and possible links that are found, and all links, of each line."""
+    """Sure and possible links that are predicted, and all links, of each line."""
     rows = zip(links, gold.sure, gold.possible, strict=True)
     return np.array([(len(a & s) + len(a & p), len(a) + len(s)) for a, s, p in rows])
 
 
-def _rates(counts: np.ndarray, draws: np.ndarray) -> np.ndarray:
+def _rates(counts: np.ndarray, resamples: np.ndarray) -> np.ndarray:
     """Alignment error rates of resampled lines."""
-    right, total = counts[draws].sum(1).T
+    right, total = counts[resamples].sum(1).T
     return 1 - right / total
 
 

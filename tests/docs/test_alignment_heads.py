@@ -46,45 +46,45 @@ def _cells(summary: dict[str, Any]) -> str:
 
 def table_lines(part: str, name: str, kind: str) -> list[str]:
     """A line for each method on a test set, and for each set of labelled utterances."""
-    made = [
+    lines = [
         f"| {title} | {_cells(read(part)['rivals'][name][rival][kind])} |"
         for rival, title in RIVALS.items()
     ]
     for number, draws in read(part)["heads"].items():
         for index, draw in enumerate(draws):
             title = f"alignment heads, {number} labelled" if index == 0 else "other utterances"
-            made.append(f"| {title} | {_cells(draw['tests'][name][kind])} |")
-    return made
+            lines.append(f"| {title} | {_cells(draw['tests'][name][kind])} |")
+    return lines
 
 
 def condition_lines() -> list[str]:
     """A line for each test set: OpenAI's heads without their bias, and five labelled or none."""
     heads, rivals = read("sentences")["heads"], read("sentences")["rivals"]
-    made = []
+    lines = []
     for name, title in SETS.items():
         cells = [f"{rivals[name]['openai, bias removed']['starts']['within']['50 ms'][0]}"]
         for number in ("0", "5", "20"):
             summary = heads[number][0]["tests"][name]["starts"]
             cells += [f"{summary['within']['50 ms'][0]}", f"{summary['coverage_of_90'][0]}"]
-        made.append(f"| {title} | {' | '.join(cells)} |")
-    return made
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return lines
 
 
 def head_lines() -> list[str]:
-    """A line for each head that tells at least half a nat, from five labelled sentences."""
+    """A line for each head with at least half a nat, from five labelled sentences."""
     from latentheads.experiments.studies.word_times.rivals import OPENAI
 
-    made = []
+    lines = []
     for row in read("sentences")["heads"]["5"][0]["table"]:
         mean, low, high = row["information"]
         if mean >= 0.5:
             layer, head = row["head"]
             listed = "yes" if (layer, head) in OPENAI else ""
-            made.append(
+            lines.append(
                 f"| L{layer}H{head} | {row['probability']:.2f} | {mean:.1f} [{low:.1f}, {high:.1f}]"
                 f" | {row['lag']:+.2f} | {row['width']:.2f} | {listed} |"
             )
-    return made
+    return lines
 
 
 def stability_lines() -> list[str]:
@@ -121,3 +121,35 @@ def test_links_of_words_are_those_of_the_study() -> None:
         less = f"{middle} [{low}, {high}]".replace("0.", ".") if float(low) or float(high) else ""
         sign = " n.s." if less and float(low) <= 0 <= float(high) else ""
         assert f"| {name} | {scores} | {less}{sign} |".replace("|  |", "| |") in text, name
+
+
+def test_every_row_of_the_page_is_of_the_results() -> None:
+    rows = [line for line in PAGES[0].read_text("utf-8").splitlines() if line.startswith("| ")]
+    headings = [
+        row for row in rows if row.startswith(("| method", "| head |", "| test set", "| set"))
+    ]
+    results = {line for lines in TABLES.values() for line in lines()}
+    assert [row for row in rows if row not in results] == headings
+
+
+def test_sentences_have_the_numbers_of_the_results() -> None:
+    sentences, digits = read("sentences"), read("digits")
+
+    def within(summary: dict[str, Any]) -> float:
+        return float(summary["within"]["50 ms"][0])
+
+    rivals = sentences["rivals"]["test"]
+    learned = sentences["heads"]["0"][0]["tests"]["test"]["starts"]
+    shares = [learned, rivals["openai"]["starts"], rivals["openai, bias removed"]["starts"]]
+    first_page = (ROOT / "README.md").read_text("utf-8")
+    percent = [f"{within(share)} %" for share in shares]
+    assert [text for text in percent if text not in first_page] == []
+    assert f"{learned['boundaries']} word starts" in first_page
+
+    limits = PAGES[0].read_text("utf-8").partition("## Limits")[2]
+    rivals = digits["rivals"]["digits-test"]
+    heads = {n: draws[0]["tests"]["digits-test"]["both"] for n, draws in digits["heads"].items()}
+    numbers = [within(heads[number]) for number in ("0", "5", "20")]
+    numbers += [heads[number]["coverage_of_90"][0] for number in ("0", "5", "20")]
+    numbers += [within(rivals[name]["both"]) for name in ("openai", "openai, bias removed")]
+    assert [number for number in numbers if f"{number} %" not in limits] == []

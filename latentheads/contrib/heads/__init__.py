@@ -3,7 +3,6 @@
 from latentheads.contrib.heads.alignment_heads import (
     AlignmentHead,
     AlignmentHeads,
-    BoundaryTimes,
     fit_alignment_heads,
 )
 from latentheads.contrib.heads.alignments import (
@@ -16,6 +15,7 @@ from latentheads.contrib.heads.alignments import (
     score_best_attention,
 )
 from latentheads.contrib.heads.analysis import AnalysisOptions, analyse
+from latentheads.contrib.heads.boundary_chain import BoundaryTimes
 from latentheads.contrib.heads.boundary_fit import FitOptions
 from latentheads.contrib.heads.boundary_model import BoundaryModel
 from latentheads.contrib.heads.boundary_pyro import attention_model

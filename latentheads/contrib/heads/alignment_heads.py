@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.contrib.heads.boundary_chain import BoundaryChain, noisy_quantiles
+from latentheads.contrib.heads.boundary_chain import BoundaryChain, BoundaryTimes, noisy_quantiles
 from latentheads.contrib.heads.boundary_fit import (
     FitOptions,
     fit_boundary_model,
@@ -34,10 +34,10 @@ Teacher = Callable[[ForcedExample], Sequence[float]]
 """Returns the position at which each word of an example starts."""
 
 LEAST_INFORMATION = 1.0
-"""Nats that an alignment head tells, on average, of where a word starts."""
+"""Nats of information on where a word starts that an alignment head has, on average."""
 
 RESAMPLES = 2000
-"""Weights of examples that intervals over examples are made of."""
+"""Samples of the Bayesian bootstrap over examples."""
 
 SUFFICIENT = 0.25
 """Nats a boundary that the smallest sufficient set may lose against all chosen heads."""
@@ -49,14 +49,18 @@ class AlignmentHead:
 
     Attributes:
         head: Its layer and index.
-        probability: The probability that it is an alignment head: that it tells at least a nat
-            of where a word starts, in the mean over examples like these.
-        information: Nats that it tells, and a 90 % interval over examples.
+        probability: The probability that it is an alignment head: that it has at least a nat of
+            information on where a word starts, in the mean over examples. It is the share of
+            Bayesian bootstrap weights of the examples for which this holds, not a posterior
+            inclusion probability; with one example it is 0 or 1.
+        information: Nats, and a 90 % interval of the same bootstrap. They are measured on the
+            examples that profiles were learned from.
         lag: Median of its attention, less the start of the word, in seconds or positions.
         width: Width of the interval around the lag that has half of its attention.
         background: Share of its attention that does not depend on the word.
         follows: Share of words that it follows.
-        reads: Whether it shows a word when it has been read, else when it is predicted.
+        at_input: Whether it shows a word at the step whose input is the word's last token, else at
+            the step that predicts its first one.
     """
 
     head: Head
@@ -66,7 +70,7 @@ class AlignmentHead:
     width: float
     background: float
     follows: float
-    reads: bool
+    at_input: bool
 
     def __repr__(self) -> str:
         return (
@@ -76,28 +80,13 @@ class AlignmentHead:
 
 
 @dataclass(frozen=True)
-class BoundaryTimes:
-    """When words start, or end: medians, and intervals.
-
-    Attributes:
-        median: The median of each boundary, in seconds or positions.
-        low: The lower end of its interval.
-        high: The upper end of its interval.
-    """
-
-    median: Float[Tensor, " word"]
-    low: Float[Tensor, " word"]
-    high: Float[Tensor, " word"]
-
-
-@dataclass(frozen=True)
 class AlignmentHeads:
     """Alignment heads of a network, learned from examples.
 
     Attributes:
         model: Profiles, prior and error of boundaries.
         heads: The heads of cross-attention, in the order of the first half of the views.
-        information: Nats that each view tells of the boundaries of each example.
+        information: Nats of information of each view on the boundaries of each example.
         attentions: The attention of the examples.
         step: Seconds of a position; 1 for positions of text.
     """
@@ -126,7 +115,7 @@ class AlignmentHeads:
         return {row.head: row.probability for row in self.table()}
 
     def _by_head(self) -> Float[Tensor, "example head"]:
-        """Nats that each head tells of starts, in its better view."""
+        """Nats of information of each head on starts, in its better view."""
         views = self.information[:, 0].unflatten(-1, (2, -1))
         best = views.mean(0).argmax(0)
         return views.gather(1, best.expand(len(views), 1, -1))[:, 0]
@@ -135,7 +124,7 @@ class AlignmentHeads:
         """All heads, the most informative first.
 
         Args:
-            least: Nats that an alignment head tells of where a word starts.
+            least: Nats of information on where a word starts that an alignment head has.
         """
         by_head = self._by_head()
         # the Bayesian bootstrap: the mean over a population of which these are a sample
@@ -160,8 +149,8 @@ class AlignmentHeads:
         self, index: int, probability: float, information: tuple[float, float, float]
     ) -> AlignmentHead:
         views = self.information[:, 0].mean(0).unflatten(0, (2, -1))[:, index]
-        reads = bool(views[1] > views[0])
-        view = index + len(self.heads) * reads
+        at_input = bool(views[1] > views[0])
+        view = index + len(self.heads) * at_input
         profiles = self.model.profiles
         below = profiles.densities[0, view].cumsum(0)
         quartiles = [int((below < level).sum()) - profiles.reach for level in (0.25, 0.5, 0.75)]
@@ -174,7 +163,7 @@ class AlignmentHeads:
             (quartiles[2] - quartiles[0]) * self.step,
             float(profiles.background[0, view]),
             float(profiles.follows[0, view]),
-            reads,
+            at_input,
         )
 
     def sufficient(self, loss: float = SUFFICIENT) -> list[Head]:
@@ -208,6 +197,8 @@ class AlignmentHeads:
             attention: Its attention.
             level: Probability of each interval.
         """
+        if not 0 < level < 1:
+            raise ValueError(f"level must be between 0 and 1, got {level}")
         posterior = self.model.posterior(attention, with_labels=False)
         marginals = self.model.marginals(posterior)
         levels = torch.tensor([(1 - level) / 2, 0.5, (1 + level) / 2], dtype=torch.float64)
@@ -259,8 +250,6 @@ def alignment_heads(
         heads.table()[:2]  # [L2H1: P = 1.00, 3.3 nats, lag +0.08, L2H4: ...]
         heads.align(whisper, example)["starts"].median
     """
-    if not examples:
-        raise ValueError("examples must not be empty")
     heads = get_cross_heads(network)
     if teacher is not None:
         examples = [
@@ -288,6 +277,8 @@ def fit_alignment_heads(
         options: How profiles are learned, as :func:`alignment_heads` takes them.
         chain: The prior of boundaries, likewise.
     """
+    if not attentions:
+        raise ValueError("examples must not be empty")
     if options is None:
         has_ends = any(bool(attention.ends.isfinite().any()) for attention in attentions)
         options = FitOptions(kinds=2 if has_ends else 1)

@@ -1,7 +1,7 @@
-"""Where boundaries are, but for what attention cannot say: a shift that all words share.
+"""Where boundaries are, up to what attention does not determine: a shift that all words share.
 
 Unlabelled attention is as likely under profiles that all lie 100 ms later, with boundaries 100 ms
-earlier. What is known beside it anchors them: the energy of the sound, which rises where words
+earlier. The energy of the sound anchors them: it rises where words
 start, and falls where they end.
 """
 
@@ -18,7 +18,7 @@ from latentheads.contrib.heads.boundary_chain import medians
 from latentheads.contrib.heads.word_attention import WordAttention
 
 WINDOW = 4
-"""Positions around what the first words say in which all words are consulted."""
+"""Positions around the shift of the first words in which that of all words is searched."""
 
 RISE = 0.3
 """Share of the way from the lowest to the highest energy above which there is sound."""
@@ -32,8 +32,8 @@ def anchor_shift(
 ) -> float:
     """Positions by which boundaries have to be moved to be where the energy rises, or falls.
 
-    The first word of each example, which silence precedes, says roughly how far. The others say it
-    precisely: the mean energy around them has its sharpest bend where words start.
+    The first word of each example, which silence precedes, gives a rough shift. The others give a
+    precise one: the mean energy around them has its sharpest bend where words start.
 
     Args:
         attentions: Examples with energy.

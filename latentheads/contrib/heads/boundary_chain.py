@@ -35,14 +35,14 @@ class BoundaryChain:
         return len(self.jumps)
 
     def transitions(self, positions: int) -> Float[Tensor, "kind from to"]:
-        """Probability of the next position given the last one; what is beyond is lost."""
+        """Probability of the next position given the last one; mass beyond the end is dropped."""
         start = torch.eye(positions, dtype=self.jumps.dtype, device=self.jumps.device)
         return torch.stack([self.advance(start, kind) for kind in range(self.kinds)])
 
     def advance(
         self, probs: Float[Tensor, "*batch position"], kind: int
     ) -> Float[Tensor, "*batch position"]:
-        """The distribution of the boundary behind one whose distribution is given.
+        """The distribution of the next boundary, given that of one.
 
         Args:
             probs: Its probability at each position.
@@ -99,12 +99,21 @@ def chain_posterior(
     Args:
         chain: The prior.
         emissions: Log-likelihood of each boundary at each position.
+
+    Raises:
+        ValueError: No path has a probability above 0.
     """
     # the gradient of the evidence is the posterior: the backward algorithm is backpropagation
     with torch.enable_grad():
         scores = emissions.detach().requires_grad_()
         log_probs = chain.jumps.detach().requires_grad_()
         evidence = log_evidence(replace(chain, jumps=log_probs), scores)
+        if not evidence.isfinite():  # labels that no path comes near
+            last = chain.least + chain.jumps.shape[-1] - 1
+            raise ValueError(
+                f"no path has these boundaries: from each to the next the chain jumps {chain.least}"
+                f" to {last} positions, and labels are in another order or further apart"
+            )
         marginals, jumps = torch.autograd.grad(
             evidence, (scores, log_probs), allow_unused=True, materialize_grads=True
         )
@@ -186,3 +195,18 @@ def noisy_quantiles(
     padded = F.pad(fine[:, None], (2 * reach * FINE,) * 2)
     smeared = F.conv1d(padded, kernel[None, None])[:, 0]
     return quantiles(smeared, levels) / FINE - reach
+
+
+@dataclass(frozen=True)
+class BoundaryTimes:
+    """When words start, or end: medians, and intervals.
+
+    Attributes:
+        median: The median of each boundary, in seconds or positions.
+        low: The lower end of its interval.
+        high: The upper end of its interval.
+    """
+
+    median: Float[Tensor, " word"]
+    low: Float[Tensor, " word"]
+    high: Float[Tensor, " word"]

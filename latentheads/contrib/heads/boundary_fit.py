@@ -62,6 +62,12 @@ class FitOptions:
     counts: float = 1.0
     prior: float = 1.0
 
+    def __post_init__(self) -> None:
+        if self.kinds not in (1, 2):
+            raise ValueError(f"kinds must be 1 (starts) or 2 (starts and ends), got {self.kinds}")
+        if self.views < 1:
+            raise ValueError(f"views must be at least 1, got {self.views}")
+
 
 def fit_boundary_model(
     examples: Sequence[WordAttention],
@@ -78,6 +84,11 @@ def fit_boundary_model(
         options: How.
         chain: The prior of boundaries; None: words that follow each other.
     """
+    if chain is not None and chain.kinds != options.kinds:
+        raise ValueError(
+            f"chain must have a row of jumps for each of {options.kinds} kinds of boundaries, got "
+            f"{chain.kinds}"
+        )
     labelled = [example for example in examples if example.is_labelled]
     model = make_model(examples, options, chain)
     if labelled:
@@ -176,7 +187,7 @@ def view_information(
     examples: Sequence[WordAttention],
     marginals: Sequence[Float[Tensor, "kind word position"]],
 ) -> Float[Tensor, "example kind view"]:
-    """Nats that each view alone tells of a boundary, averaged over the words of each example."""
+    """Nats of information of each view alone on a boundary, in the mean over each example."""
     return torch.stack(
         [
             model.profiles.head_information(example, marginal).mean(-1)
@@ -220,7 +231,9 @@ def left_out_error(
         for example in left_out:
             marginals = fitted.marginals(fitted.posterior(example, with_labels=False))
             scores += _label_scores(fitted, example, marginals)
-    return ERRORS[scores.argmax(0)].clamp(min=LEAST_ERROR)
+    best = ERRORS[scores.argmax(0)].clamp(min=LEAST_ERROR)
+    has_labels = (scores != 0).any(0)  # of starts, but not of ends, or the other way round
+    return torch.where(has_labels, best, make_model(examples, options, model.chain).error)
 
 
 def _refit(

@@ -57,7 +57,9 @@ class BoundaryModel:
         for kind, chosen in enumerate(self.chosen):
             if chosen.any():  # no Fourier transform of nothing
                 seen = replace(attention, weights=attention.weights[chosen])
-                scores[kind] = self.profiles.select(kind, chosen).emissions(seen)[0].sum(0)
+                scores[kind] = (
+                    self.profiles.select(slice(kind, kind + 1), chosen).emissions(seen)[0].sum(0)
+                )
         if with_labels:
             scores = scores + self.label_log_probs(attention)
         return scores.transpose(0, 1).flatten(0, 1)
@@ -74,12 +76,7 @@ class BoundaryModel:
 
     def restrict(self, views: Bool[Tensor, " head"]) -> BoundaryModel:
         """The model of some heads alone."""
-        profiles = replace(
-            self.profiles,
-            weights=self.profiles.weights[:, views],
-            background=self.profiles.background[:, views],
-            follows=self.profiles.follows[:, views],
-        )
+        profiles = self.profiles.select(slice(None), views)
         return replace(self, profiles=profiles, chosen=self.chosen[:, views])
 
     def marginals(self, posterior: ChainPosterior) -> Float[Tensor, "kind word position"]:

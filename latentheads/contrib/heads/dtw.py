@@ -1,4 +1,4 @@
-"""Dynamic time warping of averaged heads: how Whisper's own code finds the times of words."""
+"""Dynamic time warping of averaged heads: how Whisper's own code computes the times of words."""
 
 from __future__ import annotations
 

@@ -62,13 +62,13 @@ class Profiles:
         """The profile of each head, without background."""
         return self.weights @ self.bumps
 
-    def select(self, kind: int, chosen: Bool[Tensor, " head"]) -> Profiles:
-        """The profiles of some heads around one kind of boundary."""
+    def select(self, kinds: slice, chosen: Bool[Tensor, " head"]) -> Profiles:
+        """The profiles of some heads around some kinds of boundaries."""
         return replace(
             self,
-            weights=self.weights[kind, chosen][None],
-            background=self.background[kind, chosen][None],
-            follows=self.follows[kind, chosen][None],
+            weights=self.weights[kinds, chosen],
+            background=self.background[kinds, chosen],
+            follows=self.follows[kinds, chosen],
         )
 
     def log_ratios(self, attention: WordAttention) -> Float[Tensor, "kind head word position"]:
@@ -95,7 +95,7 @@ class Profiles:
         )
 
     def head_information(self, attention: WordAttention, marginals: Tensor) -> Tensor:
-        """Nats that the attention of each head alone tells of each boundary.
+        """Nats of information of the attention of each head alone on each boundary.
 
         Args:
             attention: Attention of the same heads.

@@ -41,10 +41,6 @@ class NetworkHeads:
     def __init__(self, network: Any, attention_type: str | None = None) -> None:
         inner = getattr(network, "network", None)  # of a latent network
         module = inner if isinstance(inner, nn.Module) else network
-        if not hasattr(module, "config"):
-            raise ValueError(
-                f"network must be a PreTrainedModel of transformers, got {type(module).__name__}"
-            )
         self.addresses = {address.block.name: address for address in find_heads(module)}
         types = {address.block.attention_type for address in self.addresses.values()}
         self.attention_types = [name for name in ATTENTION_TYPES if name in types]

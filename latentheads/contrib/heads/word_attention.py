@@ -25,7 +25,7 @@ class ForcedExample:
         inputs: Tensors that the encoder is called with, of one sequence: ``input_features`` of
             speech, ``input_ids`` and ``attention_mask`` of text.
         tokens: Decoder tokens, from the start token to the end token.
-        words: For each word the index of its first token, and that behind its last one.
+        words: For each word the index of its first token, and the one after its last.
         length: Positions of the encoder that are no padding; None: all.
         starts: Position at which each word starts; None, or not a number for a word, where
             it is not known. It need not be whole: .5 is the middle of the first position.
@@ -98,9 +98,12 @@ def record_cross_attention(
         network: An encoder-decoder of ``transformers``.
         example: Source and target.
     """
-    device = network.device
+    device, dtype = network.device, network.dtype
     tokens = torch.tensor([list(example.tokens)], device=device)
-    inputs = {name: value.to(device) for name, value in example.inputs.items()}
+    inputs = {
+        name: value.to(device, dtype if value.is_floating_point() else None)
+        for name, value in example.inputs.items()
+    }
     mask = {name: inputs[name] for name in ("attention_mask",) if name in inputs}
     encoded = network.get_encoder()(**inputs)
     with _eager_attention(network):
@@ -126,34 +129,55 @@ def to_word_attention(
         example: Its example.
     """
     # row i has token i as its input, and predicts token i + 1
-    predicts = [weights[:, first - 1] for first, _ in example.words]
-    reads = [weights[:, min(behind, weights.shape[1]) - 1] for _, behind in example.words]
-    views = torch.cat([torch.stack(predicts, 1), torch.stack(reads, 1)]).double()
-    starts, ends = (_to_labels(given, len(predicts)) for given in (example.starts, example.ends))
-    energy = None if example.energy is None else torch.as_tensor(example.energy).double()
+    at_output = [weights[:, first - 1] for first, _ in example.words]
+    at_input = [weights[:, min(stop, weights.shape[1]) - 1] for _, stop in example.words]
+    views = torch.cat([torch.stack(at_output, 1), torch.stack(at_input, 1)])
+    views = views.to("cpu", torch.float64)  # half precision, or a GPU, is that of the network
+    starts, ends = (_to_labels(labels, len(at_output)) for labels in (example.starts, example.ends))
+    energy = (
+        None if example.energy is None else torch.as_tensor(example.energy).to("cpu", torch.float64)
+    )
+    if energy is not None and energy.shape != views.shape[-1:]:
+        raise ValueError(
+            f"energy must have a number for each of {views.shape[-1]} positions, got shape "
+            f"{list(energy.shape)}"
+        )
     return WordAttention(views, starts, ends, energy)
 
 
-def _to_labels(given: Sequence[float] | None, words: int) -> Float[Tensor, " word"]:
-    return torch.tensor([torch.nan] * words if given is None else given, dtype=torch.float64)
+def _to_labels(labels: Sequence[float] | None, words: int) -> Float[Tensor, " word"]:
+    return torch.as_tensor([torch.nan] * words if labels is None else labels, dtype=torch.float64)
 
 
 def record_word_attention(network: Any, example: ForcedExample) -> WordAttention:
     """Attention of every head of cross-attention at every word of an example."""
     check_example(example)
+    limit = getattr(network.config, "max_target_positions", None)
+    if limit is not None and len(example.tokens) > limit + 1:  # the last token is no input
+        raise ValueError(
+            f"tokens must be at most {limit + 1} for this network, got {len(example.tokens)}"
+        )
     return to_word_attention(record_cross_attention(network, example), example)
 
 
 def check_example(example: ForcedExample) -> None:
-    """Raises a ValueError if words are no spans of tokens in order, or have too few labels."""
+    """Raises a ValueError if words are no spans of tokens in order, or have too few labels.
+
+    Inputs must be of one sequence, with a length of at least one position.
+    """
+    sequences = {len(value) for value in example.inputs.values()}
+    if sequences != {1}:
+        raise ValueError(f"inputs must be tensors of one sequence, got {sorted(sequences)}")
+    if example.length is not None and example.length < 1:
+        raise ValueError(f"length must be at least 1 position, got {example.length}")
     last = 1
-    for index, (first, behind) in enumerate(example.words):
-        if not last <= first < behind <= len(example.tokens):
+    for index, (first, stop) in enumerate(example.words):
+        if not last <= first < stop <= len(example.tokens):
             raise ValueError(
                 f"word {index} must be a span of tokens from {last} to {len(example.tokens)}, in "
-                f"order, got ({first}, {behind})"
+                f"order, got ({first}, {stop})"
             )
-        last = behind
+        last = stop
     if not example.words:
         raise ValueError("an example must have words")
     for name in ("starts", "ends"):

@@ -47,9 +47,12 @@ def find_heads(network: Any) -> list[Address]:
     """Finds the attention modules of a network, in its own order.
 
     Raises:
-        ValueError: None uses ``AttentionInterface``, or two have the same name.
+        ValueError: It is no ``PreTrainedModel``, none uses ``AttentionInterface``, or two have the
+            same name.
     """
     network_name = type(network).__name__
+    if not hasattr(network, "config"):
+        raise ValueError(f"network must be a PreTrainedModel of transformers, got {network_name}")
     # the layers of ALBERT are one module that runs many times: a site cannot be sampled twice
     if hasattr(network.config, "num_hidden_groups"):
         raise ValueError(

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from latentheads.contrib.heads.alignment_heads import AlignmentHead, BoundaryTimes
+from latentheads.contrib.heads.alignment_heads import AlignmentHead
+from latentheads.contrib.heads.boundary_chain import BoundaryTimes
 from latentheads.contrib.heads.switch import label_head
 from latentheads.contrib.plot.canvas import WIDTH, Picture
 from latentheads.contrib.plot.style import GOLD, GREEN, GREY, in_style

@@ -1,4 +1,4 @@
-"""Sound and the words that are said in it, as Whisper is forced to say them."""
+"""Sound and the words that are spoken in it, as examples with forced decoder tokens for Whisper."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -28,7 +29,7 @@ def make_forced_example(
     Args:
         processor: A ``WhisperProcessor``.
         samples: At most 30 seconds of sound, at the processor's rate.
-        words: The words that are said, with their punctuation.
+        words: The words that are spoken, with their punctuation.
         starts: Seconds at which words start, if they are known.
         ends: Seconds at which words end, if they are known.
 
@@ -61,6 +62,23 @@ def make_forced_example(
         _to_positions(ends),
         _energy(features, length),
     )
+
+
+def transcribe_words(
+    network: Any, processor: Any, samples: Float[np.ndarray, " sample"]
+) -> list[str]:
+    """Transcribes a sound; returns its words.
+
+    Args:
+        network: A ``WhisperForConditionalGeneration``.
+        processor: Its ``WhisperProcessor``.
+        samples: At most 30 seconds of sound, at the processor's rate.
+    """
+    extractor = processor.feature_extractor
+    features = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="pt")
+    with torch.no_grad():
+        tokens = network.generate(features.input_features.to(network.device, network.dtype))
+    return processor.batch_decode(tokens, skip_special_tokens=True)[0].split()
 
 
 def _to_positions(seconds: Sequence[float] | None) -> list[float] | None:

@@ -67,6 +67,15 @@ def read_sample_rate(path: str | Path) -> int:
     return sample_rate
 
 
+def resample(sound: Waveform, rate: int) -> Float[np.ndarray, " sample"]:
+    """The samples of a sound at another rate, the loudest of size 1 at most."""
+    from scipy.signal import resample_poly  # slow to import
+
+    common = np.gcd(rate, sound.sample_rate)
+    samples = resample_poly(sound.samples, rate // common, sound.sample_rate // common)
+    return (samples / max(1.0, float(np.abs(samples).max(initial=0)))).astype(np.float32)
+
+
 @contextmanager
 def _open_audio(path: str | Path) -> Iterator[Any]:
     """Opens an audio file with soundfile."""

@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Float
 
-from latentheads.contrib.heads.alignment_heads import BoundaryTimes
-from latentheads.contrib.speech.waveform import Waveform
+from latentheads.contrib.heads.boundary_chain import BoundaryTimes
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,8 @@ def to_word_times(
     start = np.maximum.accumulate(starts.median.clamp(0, duration).numpy())
     ends = times["ends"].median.numpy() if "ends" in times else np.append(start[1:], duration)
     ends = np.clip(ends, start, np.append(start[1:], duration))
-    columns = (start, starts.low.clamp(min=0), starts.high.clamp(max=duration), ends)
+    low, high = (bound.clamp(0, duration) for bound in (starts.low, starts.high))
+    columns = (start, low, high, ends)
     rows = np.round(np.stack([np.asarray(column) for column in columns], 1), 3).tolist()
     return [WordTime(word, *row) for word, row in zip(words, rows, strict=True)]
 
@@ -92,9 +89,9 @@ def to_textgrid(words: Sequence[WordTime], duration: float) -> str:
         f"        xmin = 0\n        xmax = {duration}\n        intervals: size = {len(spans)}",
     ]
     lines += [
-        f"        intervals [{index}]:\n            xmin = {first}\n            xmax = {behind}\n"
+        f"        intervals [{index}]:\n            xmin = {first}\n            xmax = {stop}\n"
         f"            text = {_quote(text)}"
-        for index, (first, behind, text) in enumerate(spans, 1)
+        for index, (first, stop, text) in enumerate(spans, 1)
     ]
     lines.append(
         f'    item [2]:\n        class = "TextTier"\n        name = "starts"\n'
@@ -118,29 +115,3 @@ FORMATS: dict[str, Callable[[Sequence[WordTime], float], str]] = {
     "TextGrid": to_textgrid,
 }
 """How words with times are written, by the ending of the file."""
-
-
-def resample(sound: Waveform, rate: int) -> Float[np.ndarray, " sample"]:
-    """The samples of a sound at another rate, the loudest of size 1 at most."""
-    from scipy.signal import resample_poly  # slow to import
-
-    common = np.gcd(rate, sound.sample_rate)
-    samples = resample_poly(sound.samples, rate // common, sound.sample_rate // common)
-    return (samples / max(1.0, float(np.abs(samples).max(initial=0)))).astype(np.float32)
-
-
-def transcribe_words(
-    network: Any, processor: Any, samples: Float[np.ndarray, " sample"]
-) -> list[str]:
-    """The words that Whisper hears.
-
-    Args:
-        network: A ``WhisperForConditionalGeneration``.
-        processor: Its ``WhisperProcessor``.
-        samples: At most 30 seconds of sound, at the processor's rate.
-    """
-    extractor = processor.feature_extractor
-    features = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="pt")
-    with torch.no_grad():
-        tokens = network.generate(features.input_features.to(network.dtype))
-    return processor.batch_decode(tokens, skip_special_tokens=True)[0].split()

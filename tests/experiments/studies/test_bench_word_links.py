@@ -15,9 +15,9 @@ from tests.experiments.programs import assert_refused
 def test_tokens_are_joined_to_words_at_both_steps() -> None:
     weights = torch.arange(12, dtype=torch.float64).view(1, 4, 3)
     attention = program.join_words(weights, [0, 0, 1], [0, 1, 1])
-    predicts, reads = attention.weights
-    assert predicts.tolist() == [[0 + 1, 2], [3 + 4, 5]]  # rows of the first token of each word
-    assert reads.tolist() == [[3 + 4, 5], [9 + 10, 11]]  # rows after the last token of each word
+    at_output, at_input = attention.weights
+    assert at_output.tolist() == [[0 + 1, 2], [3 + 4, 5]]  # rows of the first token of each word
+    assert at_input.tolist() == [[3 + 4, 5], [9 + 10, 11]]  # rows after the last token of each word
 
 
 def test_a_system_is_compared_with_the_first_over_resamples_of_lines() -> None:

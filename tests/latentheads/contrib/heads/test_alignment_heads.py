@@ -9,14 +9,17 @@ import pytest
 import torch
 
 import latentheads as lh
+from latentheads.contrib.heads.boundary_chain import jump_chain
 from latentheads.contrib.heads.boundary_fit import FitOptions
 from latentheads.contrib.heads.word_attention import (
     ForcedExample,
     get_cross_heads,
     record_cross_attention,
     record_word_attention,
+    to_word_attention,
 )
 from tests.latentheads.contrib.hf.networks import FRAMES, bart, gpt2, whisper
+from tests.second_device import NAME, second_device
 from tests.tiny import jiggle
 
 EXAMPLE = ForcedExample({"input_features": FRAMES[:1].double()}, [1, 3, 5, 7, 1], [(1, 3), (3, 4)])
@@ -45,7 +48,7 @@ def test_recorded_attention_is_that_of_the_network(network: Any) -> None:
 def test_a_view_is_a_head_and_a_query(network: Any) -> None:
     weights = record_cross_attention(network, EXAMPLE)
     views = record_word_attention(network, EXAMPLE).weights
-    # tokens 1, 2 are the first word: query 0 predicts its first token, query 2 reads its last
+    # tokens 1, 2 are the first word: query 0 predicts token 1, query 2 has token 2 as its input
     torch.testing.assert_close(views[:4], weights[:, [0, 2]])
     torch.testing.assert_close(views[4:], weights[:, [2, 3]])
 
@@ -58,15 +61,15 @@ def test_text_has_attention_too() -> None:
 
 def test_a_teacher_gives_the_starts_that_are_not_known(network: Any) -> None:
     options = FitOptions(views=1, rounds=1, steps=1, reach=2)
-    asked = []
+    taught = []
 
     def teach(example: ForcedExample) -> list[float]:
-        asked.append(example)
+        taught.append(example)
         return [0.5, 3.5]
 
     changed = replace(EXAMPLE, starts=[0.5, 2.5])
     heads = lh.alignment_heads(network, [EXAMPLE, changed], teach, options=options)
-    assert len(asked) == 1
+    assert len(taught) == 1
     assert [a.starts.tolist() for a in heads.attentions] == [[0.5, 3.5], [0.5, 2.5]]
     assert set(heads.align(network, EXAMPLE)) == {"starts"}
     assert heads.probabilities.keys() == {(0, 0), (0, 1), (1, 0), (1, 1)}
@@ -85,11 +88,50 @@ def test_ends_are_learned_where_one_is_known(network: Any) -> None:
         ({"words": [(0, 2)]}, r"word 0 must be a span of tokens from 1"),
         ({"words": []}, "an example must have words"),
         ({"starts": [1.0]}, "starts must have a position for each of 2 words, got 1"),
+        ({"energy": torch.zeros(5)}, "energy must have a number for each of 6 positions, got"),
+        ({"length": 0}, "length must be at least 1 position, got 0"),
+        ({"inputs": {"input_features": FRAMES[:2]}}, r"inputs must be tensors of one sequence"),
+        ({"tokens": [1] * 50}, r"tokens must be at most \d+ for this network, got 50"),
     ],
 )
 def test_wrong_examples_are_refused(network: Any, changes: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         lh.alignment_heads(network, [replace(EXAMPLE, **changes)])
+
+
+def test_options_that_do_not_fit_are_refused(network: Any) -> None:
+    with pytest.raises(ValueError, match=r"a row of jumps for each of 2 kinds .* got 1"):
+        lh.alignment_heads(network, [replace(EXAMPLE, ends=[2.0, 3.0])], chain=jump_chain())
+    with pytest.raises(ValueError, match="kinds must be 1"):
+        FitOptions(kinds=3)
+    with pytest.raises(ValueError, match="views must be at least 1, got 0"):
+        FitOptions(views=0)
+    heads = lh.alignment_heads(network, [EXAMPLE])
+    with pytest.raises(ValueError, match="level must be between 0 and 1, got 90"):
+        heads.align(network, EXAMPLE, level=90)
+    with pytest.raises(ValueError, match="examples must not be empty"):
+        lh.alignment_heads(network, [])
+
+
+def test_a_latent_network_is_refused(network: Any) -> None:
+    with pytest.raises(ValueError, match="must be a PreTrainedModel of transformers, got Pretrain"):
+        lh.alignment_heads(lh.latent(network), [EXAMPLE])
+
+
+def test_half_precision_has_attention_in_double_precision() -> None:
+    network = jiggle(whisper(), 0.3).bfloat16().eval()
+    weights = record_word_attention(network, EXAMPLE).weights
+    assert weights.dtype == torch.float64
+    torch.testing.assert_close(weights.sum(-1), torch.ones(8, 2).double(), atol=0.02, rtol=0)
+
+
+def test_attention_of_another_device_is_brought_to_the_cpu(network: Any) -> None:
+    weights, energy = record_cross_attention(network, EXAMPLE), torch.arange(6.0)
+    with second_device():
+        example = replace(EXAMPLE, energy=energy.to(NAME))
+        attention = to_word_attention(weights.to(NAME), example)
+        assert attention.energy is not None
+        assert {attention.weights.device.type, attention.energy.device.type} == {"cpu"}
 
 
 def test_a_network_without_cross_attention_is_refused() -> None:

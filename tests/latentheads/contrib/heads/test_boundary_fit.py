@@ -10,8 +10,8 @@ from torch import Tensor
 
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
 from latentheads.contrib.heads.boundary_anchor import anchor_shift, sound_onset
-from latentheads.contrib.heads.boundary_chain import noisy_quantiles, quantiles
-from latentheads.contrib.heads.boundary_fit import FitOptions
+from latentheads.contrib.heads.boundary_chain import monotone_chain, noisy_quantiles, quantiles
+from latentheads.contrib.heads.boundary_fit import ERRORS, FitOptions, make_model
 from latentheads.contrib.heads.word_attention import WordAttention
 
 HEADS = [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -38,8 +38,8 @@ def _plant(seed: int, words: int = 5, positions: int = 53) -> WordAttention:
 
 def _fit(labelled: int, number: int = 6) -> AlignmentHeads:
     examples = [_plant(seed) for seed in range(number)]
-    given = [e if i < labelled else e.without_labels() for i, e in enumerate(examples)]
-    return fit_alignment_heads(HEADS, given, step=0.5, options=OPTIONS)
+    attentions = [e if i < labelled else e.without_labels() for i, e in enumerate(examples)]
+    return fit_alignment_heads(HEADS, attentions, step=0.5, options=OPTIONS)
 
 
 @pytest.mark.parametrize("labelled", [0, 1, 3])
@@ -50,7 +50,7 @@ def test_planted_heads_and_lags_are_found(labelled: int) -> None:
     rows = {row.head: row for row in heads.table()}
     for index, lag in LAGS.items():
         assert rows[HEADS[index]].lag == pytest.approx(0.5 * lag, abs=tolerance)
-        assert not rows[HEADS[index]].reads
+        assert not rows[HEADS[index]].at_input
         low, high = rows[HEADS[index]].information[1:]
         assert low <= rows[HEADS[index]].information[0] <= high
     new = _plant(99)
@@ -58,6 +58,22 @@ def test_planted_heads_and_lags_are_found(labelled: int) -> None:
     torch.testing.assert_close(times.median, 0.5 * new.starts, atol=tolerance, rtol=0)
     assert ((times.low < times.median) & (times.median < times.high)).all()
     assert len(heads.sufficient()) == 1
+
+
+def test_labels_of_ends_alone_say_nothing_of_the_error_of_starts() -> None:
+    examples = [replace(e, starts=e.ends, ends=e.starts + 3) for e in map(_plant, range(3))]
+    options = replace(OPTIONS, kinds=2)
+    model = fit_alignment_heads(HEADS, examples, options=options).model
+    assert model.error[0] == make_model(examples, options).error[0]
+    assert model.error[1] in ERRORS
+
+
+def test_labels_in_another_order_have_no_path() -> None:
+    example = _plant(0, words=50, positions=997)
+    starts = torch.tensor([990.0, 0.0] * 25).double()
+    chain = monotone_chain([1.0])
+    with pytest.raises(ValueError, match=r"no path .* the chain jumps 0 to 5 positions"):
+        fit_alignment_heads(HEADS, [replace(example, starts=starts)], options=OPTIONS, chain=chain)
 
 
 def test_a_wider_level_has_wider_intervals() -> None:

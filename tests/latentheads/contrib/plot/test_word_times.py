@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from matplotlib.collections import PathCollection
 
-from latentheads.contrib.heads.alignment_heads import AlignmentHead, BoundaryTimes
+from latentheads.contrib.heads.alignment_heads import AlignmentHead
+from latentheads.contrib.heads.boundary_chain import BoundaryTimes
 from latentheads.contrib.plot import draw_word_times
 
 
