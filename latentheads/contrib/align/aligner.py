@@ -97,6 +97,7 @@ class WordAligner:
         backward: The direction that generates the source; its sources are target words.
         options: Options of training.
         split: What separates the units that are aligned.
+        pseudocount: The largest count of a word pair in the dictionary that training began with.
     """
 
     source: Vocabulary
@@ -106,6 +107,7 @@ class WordAligner:
     backward: Direction
     options: AlignerOptions
     split: str = "spaces"
+    pseudocount: float = 0.0
 
     @cached_property
     def _tables(self) -> tuple[CountTable, CountTable]:
@@ -328,7 +330,9 @@ def train_aligner(
     )
     sides = _stored_direction(forward, is_stored), _stored_direction(backward, is_stored)
     vocabularies = pairs_of_words.source, pairs_of_words.target
-    return WordAligner(*vocabularies, entries, *sides, options), TrainedText(training)
+    pseudocount = 0.0 if start is None else start.pseudocount
+    aligner = WordAligner(*vocabularies, entries, *sides, options, pseudocount=pseudocount)
+    return aligner, TrainedText(training)
 
 
 def _begin(aligner: WordAligner, bitext: Bitext) -> Start:

@@ -14,6 +14,7 @@ import torch
 
 import latentheads as lh
 from latentheads.contrib.align.api import AlignedText, align
+from latentheads.contrib.align.dictionary import read_dictionary
 from latentheads.contrib.align.kept import load_aligner, save_aligner
 from latentheads.contrib.align.symmetrization import (
     SYMMETRIZATIONS,
@@ -137,6 +138,22 @@ def test_a_kept_aligner_is_the_same(aligned: AlignedText, tmp_path: Path) -> Non
     np.testing.assert_array_equal(new.posteriors[0].backward, old.posteriors[0].backward)
 
 
+def test_a_kept_aligner_that_a_dictionary_began_with_is_the_same(tmp_path: Path) -> None:
+    lexicon, path = tmp_path / "lexicon", tmp_path / "kept"
+    lexicon.write_text("house haus 53\nhouse haus 2.5\n", encoding="utf-8")
+    start = read_dictionary(lexicon)
+    trained = align(SOURCE, TARGET, start=start).aligner
+    assert trained is not None
+    for aligner in (start, trained):
+        save_aligner(path, aligner)
+        kept = load_aligner(path)
+        assert torch.equal(kept.forward.counts, aligner.forward.counts)
+        assert kept.forward.counts.max() >= 55.5
+    lexicon.write_text("house haus 1e39\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"line 1: a count must be above 0, at most 1e\+09, got "):
+        read_dictionary(lexicon)
+
+
 @pytest.mark.parametrize("name", ["entries", "forward.counts", "backward.jumps", "backward.null"])
 def test_a_kept_aligner_with_tensors_of_another_is_one_line(
     name: str, aligned: AlignedText, tmp_path: Path
@@ -214,6 +231,7 @@ def load_shifted(path: Path) -> None:
         ({"source": ["a", "a"]}, "words of it"),
         ({"split": "letters"}, "split of it"),
         ({"alike": [2.0, 0.1]}, "alike of it"),
+        ({"pseudocount": -1.0}, "pseudocount of it"),
         ({"options": {"iterations": 0}}, "iterations must be at least 1"),
         ({"options": {"steps": 3}}, "steps"),
     ],
