@@ -306,7 +306,8 @@ def train_aligner(
         pairs: The words of both sides of every sentence pair; each is read once.
         options: Options of training.
         report: Called with the number of batches that are done, and of all passes.
-        start: An aligner that is trained on: its counts are added to those of the text.
+        start: An aligner that is trained on: its counts are added to those of the text, and its
+            jumps stay as they are, with their options.
 
     Returns:
         The aligner, and its text, which has the posteriors of these lines.
@@ -331,6 +332,10 @@ def train_aligner(
     sides = _stored_direction(forward, is_stored), _stored_direction(backward, is_stored)
     vocabularies = pairs_of_words.source, pairs_of_words.target
     pseudocount = 0.0 if start is None else start.pseudocount
+    jumps = forward.jumps  # those of a kept aligner have its options
+    options = replace(
+        options, null_probability=jumps.null_probability, jump_smoothing=jumps.smoothing
+    )
     aligner = WordAligner(*vocabularies, entries, *sides, options, pseudocount=pseudocount)
     return aligner, TrainedText(training)
 

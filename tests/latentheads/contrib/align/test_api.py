@@ -446,6 +446,16 @@ def test_training_on_counts_old_and_new_lines(aligned: AlignedText) -> None:
     assert links == [(0, 0), (1, 1), (2, 2)]
 
 
+def test_an_aligner_that_is_trained_on_keeps_the_options_of_its_jumps(tmp_path: Path) -> None:
+    start = align(SOURCE, TARGET, options=AlignerOptions(null_probability=0.07)).aligner
+    more = align(SOURCE, TARGET, start=start, options=AlignerOptions(iterations=3)).aligner
+    assert more is not None
+    save_aligner(tmp_path / "kept", more)
+    kept = load_aligner(tmp_path / "kept")
+    assert kept.options == AlignerOptions(iterations=3, null_probability=0.07)
+    assert kept.forward.jumps.null_probability == more.forward.jumps.null_probability == 0.07
+
+
 def test_an_aligner_is_either_trained_on_or_not(aligned: AlignedText) -> None:
     with pytest.raises(ValueError, match=r"^aligner aligns without training, start is trained on"):
         align(SOURCE, TARGET, aligner=aligned.aligner, start=aligned.aligner)
