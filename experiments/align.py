@@ -106,7 +106,7 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--sample",
         type=positive,
-        help="train on that many lines, evenly spaced, and align the others as new ones, in "
+        help="train on that many lines, evenly spaced, and align all as new ones, in "
         "memory that does not grow with the text (default: train on all)",
     )
     _add_aligner_options(parser)

@@ -36,7 +36,7 @@ from latentheads.contrib.align.training import (
     Start,
     TrainedDirection,
     Training,
-    tables_of,
+    predictive_models,
     train_directions,
 )
 from latentheads.contrib.align.vocabulary import Vocabulary, Words
@@ -77,12 +77,10 @@ class NewLines:
         batches: Their batches; a line with an empty side is in none.
         counts: The counts of both directions, of links of source to target words; one object if
             they are the same.
-        size: Number of lines.
     """
 
     batches: Sequence[PairBatch]
     counts: tuple[NewCells, NewCells]
-    size: int
 
 
 @dataclass(frozen=True)
@@ -139,18 +137,15 @@ class WordAligner:
         vocabularies = self.source, self.target
         new = [words.new_words(side) for words, side in zip(vocabularies, sides, strict=True)]
         source, target = (
-            [np.array(words.encode_with(added, line), np.int32) for line in side]
+            [np.array(words.encode(line, added), np.int32) for line in side]
             for words, added, side in zip(vocabularies, new, sides, strict=True)
         )
         lines = list(zip(source, target, strict=True))
         batches = [pad_batch(lines, group) for group in group_lines(lines)]
         forward, backward = self._tables
         first = NewCells(forward, *new)
-        return NewLines(
-            batches,
-            (first, first if forward is backward else NewCells(backward, *new)),
-            len(lines),
-        )
+        second = first if forward is backward else NewCells(backward, *new)
+        return NewLines(batches, (first, second))
 
     @torch.no_grad()
     def models(self, lines: NewLines, batch: PairBatch) -> tuple[LinkModel, LinkModel]:
@@ -158,10 +153,7 @@ class WordAligner:
         forward, backward = lines.counts
         cells = forward.cells(batch)
         others = cells if forward is backward else backward.cells(batch)
-        tables = tables_of(self._directions, batch, (cells, others.reverse()), None)
-        jumps = (direction.jumps for direction in self._directions)
-        first, second = (LinkModel(*parts) for parts in zip(tables, jumps, strict=True))
-        return first, second
+        return predictive_models(self._directions, batch, (cells, others.reverse()))
 
     def posteriors(
         self,
@@ -236,8 +228,7 @@ def _posteriors(
                 visit(index, posterior, chains, row)
                 waiting[index] = posterior
         while following < len(lines) and (following in waiting or _is_unaligned(lines[following])):
-            known = waiting.pop(following) if following in waiting else None
-            yield known or _unknown(lines[following])
+            yield waiting.pop(following, None) or _unknown(lines[following])
             following += 1
         report(done, len(batches))
     yield from (_unknown(lines[index]) for index in range(following, len(lines)))

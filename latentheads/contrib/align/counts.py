@@ -237,7 +237,7 @@ class NewCells:
                 table.pairs.keys, values, source.ids, target.ids, strict=True
             )
         ]
-        alike = self._alike(batch) & batch.source_mask[:, None] & batch.target_mask[..., None]
+        alike = self._alike(batch) & batch.cell_mask
         links = [counts for counts, _ in searched]
         return CellCounts(links, alike, ~searched[0][1], source, target)
 
@@ -276,13 +276,13 @@ def _search(
 ) -> tuple[Float[Tensor, "pair target source"], Bool[Tensor, "pair target source"]]:
     """The value of each pair, 0 where it has none, and whether it has one."""
     sorted_keys, number = keys
-    wanted = torch.where((source < 0) | (target < 0) | (target >= number), -1, 0)
-    wanted = torch.where(wanted < 0, wanted, source * number + target)
+    is_new = (source < 0) | (target < 0) | (target >= number)
+    wanted = torch.where(is_new, -1, source * number + target)
     if not len(sorted_keys):
         return values.new_zeros(wanted.shape), torch.zeros_like(wanted, dtype=torch.bool)
-    place = torch.searchsorted(sorted_keys, wanted).clamp_(max=len(sorted_keys) - 1)
-    is_stored = sorted_keys[place] == wanted
-    return torch.where(is_stored, values[place], values.new_zeros(())), is_stored
+    index = torch.searchsorted(sorted_keys, wanted).clamp_(max=len(sorted_keys) - 1)
+    is_stored = sorted_keys[index] == wanted
+    return torch.where(is_stored, values[index], values.new_zeros(())), is_stored
 
 
 def look_up(values: Tensor, ids: Int[Tensor, "*shape"]) -> Tensor:
