@@ -264,9 +264,8 @@ def _check_training(options: Options) -> None:
     elif options.runs is not None and options.guide is not None:
         unused, option, reason = ["guide"], "--runs", "runs have their posterior"
     elif options.runs is not None or options.aligner is not None:
-        option, names = "--aligner", TRAINING_OPTIONS
-        if options.runs is not None:
-            option, names = "--runs", (*TRAINING_OPTIONS, "write_lexicon")
+        option = "--aligner" if options.runs is None else "--runs"
+        names = [*TRAINING_OPTIONS, *(["write_lexicon"] if options.runs is not None else [])]
         unused = [*changed, *(name for name in names if values[name] is not None)]
         reason = "nothing is trained"
     else:

@@ -228,7 +228,8 @@ def _posteriors(
                 visit(index, posterior, chains, row)
                 waiting[index] = posterior
         while following < len(lines) and (following in waiting or _is_unaligned(lines[following])):
-            yield waiting.pop(following, None) or _unknown(lines[following])
+            is_aligned = following in waiting
+            yield waiting.pop(following) if is_aligned else _unknown(lines[following])
             following += 1
         report(done, len(batches))
     yield from (_unknown(lines[index]) for index in range(following, len(lines)))

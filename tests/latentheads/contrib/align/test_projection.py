@@ -62,9 +62,10 @@ def test_a_word_that_is_linked_to_punctuation_alone_is_not_linked_into_a_span() 
     assert carried is not None
     new = aligner.read([(["house", ","], ["haus", ","])])
     (batch,) = new.batches
-    shares = []
-    models = aligner.models(new, batch)
-    for model, side, right in zip(models, (batch, batch.reverse()), ({1}, {1, 2, None})):
+    shares: list[float] = []
+    models, sides = aligner.models(new, batch), (batch, batch.reverse())
+    linked: tuple[set[int | None], set[int | None]] = {1}, {1, 2, None}
+    for model, side, right in zip(models, sides, linked, strict=True):
         total = inside = 0.0
         for states, weight in paths(model.posterior(side), 0):
             word, _, end = (state if state < 4 else None for state in states)
