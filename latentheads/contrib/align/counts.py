@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentheads.contrib.align.bitext import PairBatch, WordPairs
-from latentheads.contrib.align.spelling import Spelling, spelled_alike
+from latentheads.contrib.align.spelling import Spelling, make_spelling
 from latentheads.contrib.align.vocabulary import PrefixClasses
 
 
@@ -237,9 +237,8 @@ class NewCells:
                 table.pairs.keys, values, source.ids, target.ids, strict=True
             )
         ]
-        alike = self._alike(batch) & batch.cell_mask
         links = [counts for counts, _ in searched]
-        return CellCounts(links, alike, ~searched[0][1], source, target)
+        return CellCounts(links, self._alike(batch), ~searched[0][1], source, target)
 
     @staticmethod
     def _side(
@@ -256,16 +255,20 @@ class NewCells:
 
     def _alike(self, batch: PairBatch) -> Bool[Tensor, "pair target source"]:
         """Whether the words of every pair are spelt alike."""
-        sides = [torch.unique(side, return_inverse=True) for side in (batch.source, batch.target)]
-        (source, columns), (target, rows) = sides
-        names = [
-            [words[index] if index >= 0 else "" for index in ids.tolist()]
-            for words, ids in zip(self._words, (source, target), strict=True)
+        sides = [
+            torch.unique(side.clamp(min=0), return_inverse=True)
+            for side in (batch.source, batch.target)
         ]
-        alike = torch.zeros(len(source), len(target), dtype=torch.bool)
-        first, second = spelled_alike(*names)
-        alike[first, second] = True
-        return alike[columns[:, None], rows[..., None]]
+        source, target = (
+            [words[index] for index in ids.tolist()]
+            for words, (ids, _) in zip(self._words, sides, strict=True)
+        )
+        # words of one line alone are compared: all words of many short lines have too many pairs
+        cells = sides[0][1][:, None] * len(target) + sides[1][1][..., None]
+        mask = batch.cell_mask
+        keys, cell = torch.unique(cells[mask], return_inverse=True)
+        spelling = make_spelling(source, target, keys // len(target), keys % len(target))
+        return torch.zeros_like(mask).masked_scatter_(mask, spelling.alike[cell])
 
 
 def _search(

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy import ndarray
 
 import latentheads as lh
+from latentheads.contrib.align import spelling
 from latentheads.contrib.align.api import AlignedText, align
 from latentheads.contrib.align.dictionary import read_dictionary
 from latentheads.contrib.align.kept import load_aligner, save_aligner
@@ -454,6 +456,23 @@ def test_an_aligner_that_is_trained_on_keeps_the_options_of_its_jumps(tmp_path: 
     kept = load_aligner(tmp_path / "kept")
     assert kept.options == AlignerOptions(iterations=3, null_probability=0.07)
     assert kept.forward.jumps.null_probability == more.forward.jumps.null_probability == 0.07
+
+
+def test_words_of_one_line_alone_are_compared(
+    aligned: AlignedText, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = 0
+
+    def count(left: object, right: object, first: ndarray, second: ndarray) -> ndarray:
+        nonlocal compared
+        compared += len(first)
+        return np.zeros(len(first), bool)
+
+    assert aligned.aligner is not None
+    align(["the"], ["das"], aligner=aligned.aligner)
+    monkeypatch.setattr(spelling, "_compare", count)
+    align([f"w{n}" for n in range(97)], [f"w{n}" for n in range(97)], aligner=aligned.aligner)
+    assert 97 < compared <= 4 * 97
 
 
 def test_an_aligner_is_either_trained_on_or_not(aligned: AlignedText) -> None:
