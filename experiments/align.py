@@ -71,6 +71,12 @@ STDIN = "-"
 CHUNK = 10_000
 """Lines that a trained aligner aligns at once."""
 
+TRAINING_OPTIONS = ("keep", "split", "sample", "lexicon")
+"""Options of a training, besides those of the aligner."""
+
+JUMP_OPTIONS = ("null_probability", "jump_smoothing")
+"""Options of training that are those of jumps."""
+
 LEAST_PROBABILITY = 0.01
 """Links that are less likely are not written to --scores."""
 
@@ -100,7 +106,7 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--sample",
         type=positive,
-        help="train on that many lines, evenly spaced, and align the others as new ones, in "
+        help="train on that many lines, evenly spaced, and align all as new ones, in "
         "memory that does not grow with the text (default: train on all)",
     )
     _add_aligner_options(parser)
@@ -183,18 +189,23 @@ def iterate_pairs(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
     if len(paths) == 1:
         (path,) = paths
         for number, line in enumerate(_iterate_lines(path), 1):
-            yield _split_line(line, number, path)
+            yield _split_line(line, number, _name_text(path))
         return
     if paths[0] == paths[1] == STDIN:
         raise ValueError("only one text can be standard input")
     for number, (source, target) in enumerate(zip_longest(*map(_iterate_lines, paths))):
         if source is None or target is None:
-            shorter = paths[source is not None]
+            shorter = _name_text(paths[source is not None])
             raise ValueError(
                 f"{shorter} ends after {number:,} lines: line n of one text must translate line n "
                 "of the other"
             )
         yield source, target
+
+
+def _name_text(path: str) -> str:
+    """What a text is called in messages."""
+    return "standard input" if path == STDIN else path
 
 
 def _iterate_lines(path: str) -> Iterator[str]:
@@ -204,7 +215,7 @@ def _iterate_lines(path: str) -> Iterator[str]:
         return
     check_streams("stdin")
     for number, line in enumerate(sys.stdin.buffer, 1):
-        yield decode_line(line, "standard input", number)
+        yield decode_line(line, _name_text(path), number)
 
 
 def _split_line(line: str, number: int, path: str) -> tuple[str, str]:
@@ -236,20 +247,31 @@ def check_options(options: Options) -> None:
         raise ValueError("--aligner and --runs both say what aligns: give one")
     if options.sample is not None and STDIN in options.texts:
         raise ValueError("--sample reads the text twice, which standard input cannot")
-    trained = "--runs" if options.runs is not None else "--aligner"
-    given, defaults = vars(options), vars(AlignerOptions())
+    _check_training(options)
+
+
+def _check_training(options: Options) -> None:
+    """Checks the options of training, and of what aligns without it."""
+    values = vars(options)
+    changed = [name for name, default in vars(AlignerOptions()).items() if values[name] != default]
     if options.lexicon is not None and options.aligner is not None:
         raise ValueError("--lexicon and --aligner both say what training begins with: give one")
-    if given["continue"]:
+    if values["continue"]:
         if options.aligner is None:
             raise ValueError("--continue trains an aligner on: name it by --aligner")
+        unused = [name for name in JUMP_OPTIONS if name in changed]
+        option, reason = "--continue", "the jumps of a kept aligner stay as they are"
+    elif options.runs is not None and options.guide is not None:
+        unused, option, reason = ["guide"], "--runs", "runs have their posterior"
+    elif options.runs is not None or options.aligner is not None:
+        option = "--aligner" if options.runs is None else "--runs"
+        names = [*TRAINING_OPTIONS, *(["write_lexicon"] if options.runs is not None else [])]
+        unused = [*changed, *(name for name in names if values[name] is not None)]
+        reason = "nothing is trained"
+    else:
         return
-    idle = [name for name, value in defaults.items() if given[name] != value]
-    idle += [name for name in ("keep", "split", "sample", "lexicon") if given[name] is not None]
-    idle += ["guide"] if options.runs is not None and options.guide is not None else []
-    if idle and (options.runs is not None or options.aligner is not None):
-        reason = "runs have their posterior" if idle[0] == "guide" else "nothing is trained"
-        raise ValueError(f"--{idle[0]} has no effect with {trained}: {reason}")
+    if unused:
+        raise ValueError(f"--{unused[0]} has no effect with {option}: {reason}")
 
 
 def find_outputs(options: Options) -> dict[str, Path]:
@@ -260,8 +282,8 @@ def find_outputs(options: Options) -> dict[str, Path]:
     """
     if options.out is None:
         check_streams("stdout")
-    given = {name: vars(options)[name] for name in ("out", "scores", "keep", "write_lexicon")}
-    named = {name: value for name, value in given.items() if value is not None}
+    outputs = {name: vars(options)[name] for name in ("out", "scores", "keep", "write_lexicon")}
+    named = {name: path for name, path in outputs.items() if path is not None}
     texts = (path for path in options.texts if path != STDIN)
     inputs = (*texts, options.aligner, options.lexicon, *(options.runs or ()))
     check_distinct_files(((f"--{name}", path) for name, path in named.items()), inputs)
@@ -391,14 +413,14 @@ class _Progress:
 def format_scores(posterior: LinkPosterior) -> str:
     """The line of ``--scores`` of a sentence pair."""
     product = posterior.product
-    shown = zip(*(product >= LEAST_PROBABILITY).nonzero(), strict=True)
-    facts = {
-        "links": [[int(s), int(t), _round(product[s, t])] for s, t in shown],
+    likely = zip(*(product >= LEAST_PROBABILITY).nonzero(), strict=True)
+    scores = {
+        "links": [[int(s), int(t), _round(product[s, t])] for s, t in likely],
         "source_null": [_round(p) for p in posterior.null_source],
         "target_null": [_round(p) for p in posterior.null_target],
         "log_prob": [_round(value) for value in posterior.log_probs],
     }
-    return f"{json.dumps(facts)}\n"
+    return f"{json.dumps(scores)}\n"
 
 
 def _round(value: float) -> float | None:

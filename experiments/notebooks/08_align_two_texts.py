@@ -149,8 +149,9 @@ print(more.links[0])
 #
 # The grammar is easier than natural text, where even annotators disagree about links: on the
 # English-French Hansards the alignment error rate after 50,000 lines is 5 %. Words are compared by
-# their spelling, in lower case; text without spaces needs another program to segment it. The model
-# ignores the meaning of a sentence: it has word translations and positions only.
+# their spelling, in lower case. Text without spaces needs another program to segment it, or
+# `split="characters"`, which aligns letters. The model ignores the meaning of a sentence: it has
+# word translations and positions only.
 #
 # **More**: [Word alignment](../../docs/align.md) has the model, the error rates on real text beside
 # other aligners, and the calibration of links. [What the bound misses](02_exact_gaps.ipynb) has the

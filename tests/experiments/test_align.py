@@ -74,6 +74,9 @@ def test_tabs_separate_too_and_a_text_may_be_standard_input(texts: tuple[str, st
     english = "".join(f"{line}\r\n" for line in ENGLISH)
     done = inside("align.py", "-", texts[1], "--quiet", text=english)
     assert done.stdout.split("\n") == [*LINKS, ""]
+    wrong = inside("align.py", "-", "--quiet", text="a\tb\na b\n")
+    assert_one_line(wrong, "align.py")
+    assert "standard input, line 2: " in wrong.stderr
     assert_one_line(inside("align.py", "-", "-"), "align.py")
     assert_one_line(inside("align.py", "-", "--sample", "3"), "align.py")
 
@@ -295,6 +298,11 @@ def test_a_stopped_training_leaves_no_file(tmp_path: Path) -> None:
         ("EN DE --aligner NONE --keep OUT", "--keep has no effect with --aligner"),
         ("EN DE --aligner NONE --runs A B", "--aligner and --runs both say what aligns"),
         ("EN DE --runs A B --guide tied", "--guide has no effect with --runs"),
+        ("EN DE --runs A B --write_lexicon OUT", "--write_lexicon has no effect with --runs"),
+        (
+            "EN DE --aligner NONE --continue --null_probability .3",
+            "--null_probability has no effect with --continue",
+        ),
         ("EN DE --out NONE/links", "--out: cannot write"),
         ("EN DE --out OUT --scores OUT", "need a file each"),
     ],

@@ -36,7 +36,7 @@ from latentheads.contrib.align.training import (
     Start,
     TrainedDirection,
     Training,
-    tables_of,
+    predictive_models,
     train_directions,
 )
 from latentheads.contrib.align.vocabulary import Vocabulary, Words
@@ -77,12 +77,10 @@ class NewLines:
         batches: Their batches; a line with an empty side is in none.
         counts: The counts of both directions, of links of source to target words; one object if
             they are the same.
-        size: Number of lines.
     """
 
     batches: Sequence[PairBatch]
     counts: tuple[NewCells, NewCells]
-    size: int
 
 
 @dataclass(frozen=True)
@@ -97,6 +95,7 @@ class WordAligner:
         backward: The direction that generates the source; its sources are target words.
         options: Options of training.
         split: What separates the units that are aligned.
+        pseudocount: The largest count of a word pair in the dictionary that training began with.
     """
 
     source: Vocabulary
@@ -106,6 +105,7 @@ class WordAligner:
     backward: Direction
     options: AlignerOptions
     split: str = "spaces"
+    pseudocount: float = 0.0
 
     @cached_property
     def _tables(self) -> tuple[CountTable, CountTable]:
@@ -137,18 +137,15 @@ class WordAligner:
         vocabularies = self.source, self.target
         new = [words.new_words(side) for words, side in zip(vocabularies, sides, strict=True)]
         source, target = (
-            [np.array(words.encode_with(added, line), np.int32) for line in side]
+            [np.array(words.encode(line, added), np.int32) for line in side]
             for words, added, side in zip(vocabularies, new, sides, strict=True)
         )
         lines = list(zip(source, target, strict=True))
         batches = [pad_batch(lines, group) for group in group_lines(lines)]
         forward, backward = self._tables
         first = NewCells(forward, *new)
-        return NewLines(
-            batches,
-            (first, first if forward is backward else NewCells(backward, *new)),
-            len(lines),
-        )
+        second = first if forward is backward else NewCells(backward, *new)
+        return NewLines(batches, (first, second))
 
     @torch.no_grad()
     def models(self, lines: NewLines, batch: PairBatch) -> tuple[LinkModel, LinkModel]:
@@ -156,10 +153,7 @@ class WordAligner:
         forward, backward = lines.counts
         cells = forward.cells(batch)
         others = cells if forward is backward else backward.cells(batch)
-        tables = tables_of(self._directions, batch, (cells, others.reverse()), None)
-        jumps = (direction.jumps for direction in self._directions)
-        first, second = (LinkModel(*parts) for parts in zip(tables, jumps, strict=True))
-        return first, second
+        return predictive_models(self._directions, batch, (cells, others.reverse()))
 
     def posteriors(
         self,
@@ -234,8 +228,8 @@ def _posteriors(
                 visit(index, posterior, chains, row)
                 waiting[index] = posterior
         while following < len(lines) and (following in waiting or _is_unaligned(lines[following])):
-            known = waiting.pop(following) if following in waiting else None
-            yield known or _unknown(lines[following])
+            is_aligned = following in waiting
+            yield waiting.pop(following) if is_aligned else _unknown(lines[following])
             following += 1
         report(done, len(batches))
     yield from (_unknown(lines[index]) for index in range(following, len(lines)))
@@ -304,7 +298,8 @@ def train_aligner(
         pairs: The words of both sides of every sentence pair; each is read once.
         options: Options of training.
         report: Called with the number of batches that are done, and of all passes.
-        start: An aligner that is trained on: its counts are added to those of the text.
+        start: An aligner that is trained on: its counts are added to those of the text, and its
+            jumps stay as they are, with their options.
 
     Returns:
         The aligner, and its text, which has the posteriors of these lines.
@@ -328,7 +323,13 @@ def train_aligner(
     )
     sides = _stored_direction(forward, is_stored), _stored_direction(backward, is_stored)
     vocabularies = pairs_of_words.source, pairs_of_words.target
-    return WordAligner(*vocabularies, entries, *sides, options), TrainedText(training)
+    pseudocount = 0.0 if start is None else start.pseudocount
+    jumps = forward.jumps  # those of a kept aligner have its options
+    options = replace(
+        options, null_probability=jumps.null_probability, jump_smoothing=jumps.smoothing
+    )
+    aligner = WordAligner(*vocabularies, entries, *sides, options, pseudocount=pseudocount)
+    return aligner, TrainedText(training)
 
 
 def _begin(aligner: WordAligner, bitext: Bitext) -> Start:

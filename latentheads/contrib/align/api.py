@@ -186,6 +186,19 @@ def _check_all(
             raise ValueError("aligner aligns without training, start is trained on: give one")
 
 
+def _check_spans(spans: Sequence[Sequence[Span]], lines: TokenizedText) -> None:
+    """Checks that spans are those of source words of each line."""
+    if len(spans) != len(lines):
+        raise ValueError(f"spans of {len(spans):,} lines were given for {len(lines):,} lines")
+    for index, line_spans in enumerate(spans):
+        if not isinstance(line_spans, Sequence) or not all(isinstance(s, Span) for s in line_spans):
+            raise ValueError(f"spans[{index}] must be a list of Span, got {shown(line_spans)}")
+        words = lines[index][0].length if line_spans else 0
+        for span in line_spans:
+            if not 0 <= span.start < span.end <= words:
+                raise ValueError(f"line {index + 1:,} has {words:,} words, and no {span}")
+
+
 def start_alignment(
     source: Sequence[Line],
     target: Sequence[Line],
@@ -201,27 +214,8 @@ def start_alignment(
 ) -> Alignment:
     """Trains an aligner if none is given, and aligns lines as their posteriors are asked for.
 
-    It is :func:`align` for texts whose posteriors are too many to hold at once.
-
-    Args:
-        source: Lines in one language, each a text or a list of its words.
-        target: The translation of each.
-        aligner: A trained aligner; None trains one.
-        options: Options of training.
-        split: spaces (default): what stands between white space is aligned as it is. punctuation:
-            words and their punctuation are aligned separately, also those of a list of words; links
-            are those of words, without their punctuation. A trained aligner has its own.
-        guide: exact, filtered, lexical, viterbi or tied: what links are inferred by.
-        max_words: Most words of a line; a longer one has no links.
-        report: Called with the number of batches that are done, and of all.
-        start: A trained aligner that is trained on with these lines, so that old and new ones
-            count.
-
-        spans: Spans of source words of each line, which are carried to the target.
-
-    Raises:
-        ValueError: The texts have no lines, or differ in their number; a trained aligner was given
-            with options of training or another split; an option is out of range.
+    It is :func:`align`, with its options and errors, for texts whose posteriors are too many to
+    hold at once. ``spans`` are those of source words of each line, which are carried to the target.
     """
     _check_all(source, target, aligner, options, split, guide, max_words, start)
     if aligner is not None:
@@ -229,12 +223,13 @@ def start_alignment(
     elif split is None:
         split = SPLITS[0] if start is None else start.split
     lines = TokenizedText(source, target, split, max_words)
+    if spans is not None:
+        _check_spans(spans, lines)
     projected: dict[int, list[ProjectedSpan | None]] = {}
 
     def visit(index: int, posterior: LinkPosterior, chains: Sequence[LinkChain], row: int) -> None:
         if spans is not None and spans[index]:
-            carried = project_spans(spans[index], posterior, chains, row, lines[index])
-            projected[index] = carried
+            projected[index] = project_spans(spans[index], posterior, chains, row, lines[index])
 
     if aligner is not None:
         posteriors = aligner.posteriors(lines, guide, report, visit)
@@ -278,7 +273,8 @@ def align(
         options: Options of training.
         split: spaces (default): what stands between white space is aligned as it is. punctuation:
             words and their punctuation are aligned separately, also those of a list of words; links
-            are those of words, without their punctuation. A trained aligner has its own.
+            are those of words, without their punctuation. characters: letters are aligned. A
+            trained aligner has its own.
         guide: exact, filtered, lexical, viterbi or tied: what links are inferred by.
         max_words: Most words of a line; a longer one has no links.
         report: Called with the number of batches that are done, and of all.
@@ -289,7 +285,6 @@ def align(
         ValueError: The texts have no lines, or differ in their number; a trained aligner was given
             with options of training or another split; an option is out of range.
     """
-    _check_all(source, target, aligner, options, split, guide, max_words, start)
     alignment = start_alignment(
         source,
         target,
@@ -313,14 +308,14 @@ def project(
     """Carries spans of source words to the target.
 
     >>> english, german = ["the house", "the book", "a book"], ["das haus", "das buch", "ein buch"]
-    >>> places = [[lh.contrib.align.Span(1, 2, "THING")], [], []]
-    >>> lh.contrib.align.project(english, german, places)[0][0].label
+    >>> spans = [[lh.contrib.align.Span(1, 2, "THING")], [], []]
+    >>> lh.contrib.align.project(english, german, spans)[0][0].label
     'THING'
 
     Args:
         source: Lines in one language, each a text or a list of its words.
         target: The translation of each.
-        spans: The spans of each line.
+        spans: The spans of each line, of words, or of letters with ``split="characters"``.
         **options: Those of :func:`align`.
 
     Returns:
@@ -330,16 +325,8 @@ def project(
     Raises:
         ValueError: As :func:`align`; or a span is none of its line.
     """
-    check_lines(source, target, words=True)
-    if len(spans) != len(source):
-        raise ValueError(f"spans of {len(spans):,} lines were given for {len(source):,} lines")
-    for index, (line, given) in enumerate(zip(source, spans, strict=True)):
-        words = len(line.split() if isinstance(line, str) else line)
-        for span in given:
-            if not 0 <= span.start < span.end <= words:
-                raise ValueError(f"line {index + 1:,} has {words:,} words, and no {span}")
     alignment = start_alignment(source, target, spans=spans, **options)
     for _ in alignment.posteriors:
         pass
     projected = alignment.projected
-    return [projected.get(index, [None] * len(given)) for index, given in enumerate(spans)]
+    return [projected.get(index, [None] * len(line)) for index, line in enumerate(spans)]

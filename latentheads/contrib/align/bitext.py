@@ -74,6 +74,11 @@ class PairBatch:
         return self.target != PADDING
 
     @property
+    def cell_mask(self) -> Bool[Tensor, "pair target source"]:
+        """Whether a cell is a pair of words."""
+        return self.source_mask[:, None] & self.target_mask[..., None]
+
+    @property
     def entries(self) -> Int[Tensor, "pair target source"]:
         """The entries of a batch of the text of the table."""
         assert self.cells is not None
@@ -236,23 +241,23 @@ def make_bitext(
         vocabularies: Vocabularies to extend, of source and target; None: new ones.
         stored: Entries that the translation table has besides those of the text.
     """
-    known = [side.words for side in vocabularies] if vocabularies else [(), ()]
-    ids = [{word: index for index, word in enumerate(words)} for words in known]
+    old_words = [side.words for side in vocabularies] if vocabularies else [(), ()]
+    ids = [{word: index for index, word in enumerate(words)} for words in old_words]
     lines = [
         (_encode(ids[0], left), _encode(ids[1], right)) if left and right else EMPTY
         for left, right in pairs
     ]
-    source, target = (Vocabulary(tuple(known)) for known in ids)
+    source, target = (Vocabulary(tuple(words)) for words in ids)
     groups = list(group_lines(lines))
     batches = [pad_batch(lines, group) for group in groups]
     number = max(len(target), 1)
     others = [] if stored is None else [(stored[0].long() * number + stored[1]).numpy()]
-    keys = distinct_keys(chain(others, (_cell_keys(batch, number) for batch in batches)))
+    keys = distinct_keys(chain(others, (_distinct_word_pairs(batch, number) for batch in batches)))
     pair_source, pair_target = (torch.from_numpy(k.astype(np.int32)) for k in divmod(keys, number))
-    found = [replace(batch, cells=_find_cells(keys, batch, number)) for batch in batches]
+    with_cells = [replace(batch, cells=_find_cells(keys, batch, number)) for batch in batches]
     size = len(lines)
     del keys, lines, batches
-    return Bitext(make_word_pairs(source, target, pair_source, pair_target), found, size)
+    return Bitext(make_word_pairs(source, target, pair_source, pair_target), with_cells, size)
 
 
 def _encode(ids: dict[str, int], words: Words) -> Int[ndarray, " word"]:
@@ -304,11 +309,18 @@ def _pad(sentences: Sequence[Int[ndarray, " word"]]) -> Int[Tensor, "sentence wo
     return torch.from_numpy(padded)
 
 
-def _cell_keys(batch: PairBatch, targets: int) -> Int[ndarray, " key"]:
-    """The distinct numbers of all pairs of words of a batch."""
+def _word_pair_keys(
+    batch: PairBatch, targets: int
+) -> tuple[Int[Tensor, "pair target source"], Bool[Tensor, "pair target source"]]:
+    """The key of the pair of words of each cell of a batch, and which cells are no padding."""
     source, target = batch.source.long(), batch.target.long()
     keys = source[:, None, :] * targets + target[:, :, None]
-    mask = batch.source_mask[:, None, :] & batch.target_mask[:, :, None]
+    return keys, batch.cell_mask
+
+
+def _distinct_word_pairs(batch: PairBatch, targets: int) -> Int[ndarray, " key"]:
+    """The distinct keys of all pairs of words of a batch."""
+    keys, mask = _word_pair_keys(batch, targets)
     return _distinct(keys[mask].numpy())
 
 
@@ -347,9 +359,7 @@ def _find_cells(
     keys: Int[ndarray, " entry"], batch: PairBatch, targets: int
 ) -> Int[Tensor, "pair target source"]:
     """The entry of each cell; the number of entries at padding."""
-    source, target = batch.source.long(), batch.target.long()
-    cells = source[:, None, :] * targets + target[:, :, None]
-    mask = batch.source_mask[:, None, :] & batch.target_mask[:, :, None]
+    cells, mask = _word_pair_keys(batch, targets)
     # distinct keys are searched for in order, which is several times as fast in a large table
     distinct, cell = torch.unique(cells[mask], return_inverse=True)
     entries = torch.searchsorted(torch.from_numpy(keys), distinct)

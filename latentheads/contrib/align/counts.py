@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentheads.contrib.align.bitext import PairBatch, WordPairs
-from latentheads.contrib.align.spelling import Spelling, spelled_alike
+from latentheads.contrib.align.spelling import Spelling, make_spelling
 from latentheads.contrib.align.vocabulary import PrefixClasses
 
 
@@ -237,9 +237,8 @@ class NewCells:
                 table.pairs.keys, values, source.ids, target.ids, strict=True
             )
         ]
-        alike = self._alike(batch) & batch.source_mask[:, None] & batch.target_mask[..., None]
         links = [counts for counts, _ in searched]
-        return CellCounts(links, alike, ~searched[0][1], source, target)
+        return CellCounts(links, self._alike(batch), ~searched[0][1], source, target)
 
     @staticmethod
     def _side(
@@ -256,16 +255,20 @@ class NewCells:
 
     def _alike(self, batch: PairBatch) -> Bool[Tensor, "pair target source"]:
         """Whether the words of every pair are spelt alike."""
-        sides = [torch.unique(side, return_inverse=True) for side in (batch.source, batch.target)]
-        (source, columns), (target, rows) = sides
-        names = [
-            [words[index] if index >= 0 else "" for index in ids.tolist()]
-            for words, ids in zip(self._words, (source, target), strict=True)
+        sides = [
+            torch.unique(side.clamp(min=0), return_inverse=True)
+            for side in (batch.source, batch.target)
         ]
-        alike = torch.zeros(len(source), len(target), dtype=torch.bool)
-        first, second = spelled_alike(*names)
-        alike[first, second] = True
-        return alike[columns[:, None], rows[..., None]]
+        source, target = (
+            [words[index] for index in ids.tolist()]
+            for words, (ids, _) in zip(self._words, sides, strict=True)
+        )
+        # words of one line alone are compared: all words of many short lines have too many pairs
+        cells = sides[0][1][:, None] * len(target) + sides[1][1][..., None]
+        mask = batch.cell_mask
+        keys, cell = torch.unique(cells[mask], return_inverse=True)
+        spelling = make_spelling(source, target, keys // len(target), keys % len(target))
+        return torch.zeros_like(mask).masked_scatter_(mask, spelling.alike[cell])
 
 
 def _search(
@@ -276,13 +279,13 @@ def _search(
 ) -> tuple[Float[Tensor, "pair target source"], Bool[Tensor, "pair target source"]]:
     """The value of each pair, 0 where it has none, and whether it has one."""
     sorted_keys, number = keys
-    wanted = torch.where((source < 0) | (target < 0) | (target >= number), -1, 0)
-    wanted = torch.where(wanted < 0, wanted, source * number + target)
+    is_new = (source < 0) | (target < 0) | (target >= number)
+    wanted = torch.where(is_new, -1, source * number + target)
     if not len(sorted_keys):
         return values.new_zeros(wanted.shape), torch.zeros_like(wanted, dtype=torch.bool)
-    place = torch.searchsorted(sorted_keys, wanted).clamp_(max=len(sorted_keys) - 1)
-    is_stored = sorted_keys[place] == wanted
-    return torch.where(is_stored, values[place], values.new_zeros(())), is_stored
+    index = torch.searchsorted(sorted_keys, wanted).clamp_(max=len(sorted_keys) - 1)
+    is_stored = sorted_keys[index] == wanted
+    return torch.where(is_stored, values[index], values.new_zeros(())), is_stored
 
 
 def look_up(values: Tensor, ids: Int[Tensor, "*shape"]) -> Tensor:

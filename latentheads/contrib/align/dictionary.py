@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,9 @@ from latentheads.contrib.align.lexicon import ALIKE
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.contrib.align.vocabulary import Vocabulary
 from latentheads.corpora.text import iterate_lines
+
+MAX_COUNT = 1e9
+"""Largest count of a word pair, which single precision still adds to."""
 
 
 def read_dictionary(path: str | Path) -> WordAligner:
@@ -41,8 +43,8 @@ def _parse(line: str, where: str) -> tuple[str, str, float]:
         value = float(count)
     except ValueError as error:
         raise ValueError(f"{where}: 'source target count' is expected, got {line!r}") from error
-    if not 0 < value < math.inf:
-        raise ValueError(f"{where}: a count must be above 0, got {count}")
+    if not 0 < value <= MAX_COUNT:
+        raise ValueError(f"{where}: a count must be above 0, at most {MAX_COUNT:g}, got {count}")
     return source, target, value
 
 
@@ -60,7 +62,7 @@ def make_dictionary(pairs: Iterable[tuple[str, str, float]]) -> WordAligner:
     settings = options.null_probability, options.jump_smoothing, dtype
     forward, backward = (
         Direction(
-            counts,
+            counts.clone(),  # tensors of a file share no memory
             counts.new_zeros(len(generated)),
             counts.new_zeros(len(generated)),
             initial_jumps(len(generating), *settings),
@@ -70,7 +72,8 @@ def make_dictionary(pairs: Iterable[tuple[str, str, float]]) -> WordAligner:
     )
     ids = torch.tensor([pair for *pair, _ in entries], dtype=torch.int32).reshape(-1, 2).mT
     vocabularies = Vocabulary(tuple(source)), Vocabulary(tuple(target))
-    return WordAligner(*vocabularies, ids, forward, backward, options)
+    most = float(counts.max()) if len(counts) else 0.0
+    return WordAligner(*vocabularies, ids, forward, backward, options, pseudocount=most)
 
 
 def format_dictionary(aligner: WordAligner) -> Iterator[str]:

@@ -49,6 +49,7 @@ def save_aligner(path: str | Path, aligner: WordAligner) -> None:
         "target": aligner.target.words,
         "options": vars(aligner.options),
         "split": aligner.split,
+        "pseudocount": aligner.pseudocount,
         "alike": [getattr(aligner, name).alike for name in DIRECTIONS],
     }
     checkpoints.save(Path(path), tensors, facts)
@@ -89,12 +90,14 @@ def _read_aligner(tensors: dict[str, Tensor], facts: dict[str, Any]) -> WordAlig
         _check(not row.numel() or 0 <= row.min() <= row.max() < len(vocabulary), "entries")
     keys = entries[0].long() * len(target) + entries[1]
     _check(bool((keys.diff() > 0).all()), "entries")
-    _check_tables(tensors, (source, target), entries)
+    pseudocount = facts.get("pseudocount", 0.0)  # files of earlier revisions have none
+    _check(isinstance(pseudocount, float) and 0 <= pseudocount <= MAX_WORDS, "pseudocount")
+    _check_tables(tensors, (source, target), entries, pseudocount)
     forward, backward = (
         _read_direction(tensors, name, options, alike)
         for name, alike in zip(DIRECTIONS, facts["alike"], strict=True)
     )
-    return WordAligner(source, target, entries, forward, backward, options, split)
+    return WordAligner(source, target, entries, forward, backward, options, split, pseudocount)
 
 
 def _read_direction(
@@ -116,6 +119,7 @@ def _check_tables(
     tensors: dict[str, Tensor],
     sides: tuple[Vocabulary, Vocabulary],
     entries: Int[Tensor, "2 entry"],
+    pseudocount: float,
 ) -> None:
     """Checks types, shapes and ranges of the tables of both directions."""
     _check_types(tensors)
@@ -131,7 +135,7 @@ def _check_tables(
         _check_jumps(tensors[f"{name}.jumps"], words[others], f"{name}.jumps")
         _check_frequencies(tensors[f"{name}.frequencies"], f"{name}.frequencies")
     target, source = (tensors[f"{name}.frequencies"] for name in DIRECTIONS)
-    most = torch.maximum(source[entries[0]], target[entries[1]])
+    most = torch.maximum(source[entries[0]], target[entries[1]]) + pseudocount
     for name in DIRECTIONS:
         _check_counts(tensors[f"{name}.counts"], most, f"{name}.counts")
         _check_counts(tensors[f"{name}.null"], tensors[f"{name}.frequencies"], f"{name}.null")

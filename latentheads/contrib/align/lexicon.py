@@ -258,8 +258,9 @@ class Lexicon:
         mean = torch.where(number > 0, (1 - self.alike) * mean, mean) + alike
         total = cells.source.sums[0][:, None] + CONCENTRATION
         linked = (cells.links[0] + CONCENTRATION * mean) / total
-        mask = batch.source_mask[:, None] & batch.target_mask[..., None]
-        return BatchTable(linked * mask, self._batch_null(unigram, null, batch, own_null))
+        return BatchTable(
+            linked * batch.cell_mask, self._batch_null(unigram, null, batch, own_null)
+        )
 
     def _own_words(self, cells: CellCounts, batch: PairBatch) -> Float[Tensor, "pair 1"]:
         """How many words are taken out of the frequencies of each line."""

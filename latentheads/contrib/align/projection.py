@@ -95,7 +95,9 @@ def _probability(
     lines: tuple[TokenizedLine, TokenizedLine],
     ends: Sequence[Sequence[int]],
 ) -> float:
-    """The probability that some tokens, and no others, are linked to some tokens or to none.
+    """The probability that some tokens, and no others, are linked to some tokens.
+
+    Some tokens may have no link, but for the ends.
 
     Args:
         chain: The links of a batch.
@@ -103,7 +105,7 @@ def _probability(
         generated: Tokens of the span in the language that the chain generates.
         generating: Those of the span in the other language.
         lines: The line of the language that is generated, and the other.
-        ends: Words, by their tokens, of which one at least must have a link.
+        ends: Words, by their tokens, of which one at least must be linked into the span.
     """
     words, positions = chain.weights.linked.shape[1:]
     in_span = torch.zeros(positions, dtype=torch.bool)
@@ -116,11 +118,11 @@ def _probability(
     allowed[inside] = in_span | ~is_word[1]
     allowed[~inside & is_word[0]] = ~in_span
     total = chain.constrained_probability(row, allowed)
-    # one end without a link, minus both: what must not be is taken out of what may be
+    # inclusion and exclusion over the ends that are not linked into the span
     for number, unlinked in enumerate(_subsets(ends)):
         if number:
             less = allowed.clone()
-            less[[token for word in unlinked for token in word]] = False
+            less[[token for word in unlinked for token in word]] &= ~in_span
             total += (-1) ** len(unlinked) * chain.constrained_probability(row, less)
     return min(max(total, 0.0), 1.0)
 

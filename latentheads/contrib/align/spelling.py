@@ -71,13 +71,6 @@ def make_spelling(
     )
 
 
-def spelled_alike(source: Sequence[str], target: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """The indices of words of two lists that are spelt alike."""
-    first, second = (side.ravel() for side in np.indices((len(source), len(target))))
-    alike = _compare(_Letters(source), _Letters(target), first, second)
-    return torch.from_numpy(first[alike]), torch.from_numpy(second[alike])
-
-
 def normalise(word: str) -> str:
     """A word without diacritics; a number without . and ,."""
     letters = (c for c in unicodedata.normalize("NFD", word) if not unicodedata.combining(c))

@@ -27,7 +27,7 @@ from latentheads.contrib.align.bitext import Bitext, PairBatch
 from latentheads.contrib.align.chain import LinkChain
 from latentheads.contrib.align.counts import CellCounts, CountTable
 from latentheads.contrib.align.jumps import JumpCounts, Jumps, initial_jumps
-from latentheads.contrib.align.lexicon import BatchTable, Lexicon, TranslationTable
+from latentheads.contrib.align.lexicon import Lexicon, TranslationTable
 from latentheads.contrib.align.model import LinkModel
 from latentheads.contrib.align.spelling import make_spelling
 
@@ -169,10 +169,7 @@ class Training:
             first_links, second_links = self.own[index]
             dense = first_links.dense()
             own = dense, dense if second_links is first_links else second_links.dense()
-        tables = tables_of(self.directions, batch, self._cells(batch, own), own)
-        jumps = (direction.jumps for direction in self.directions)
-        first, second = (LinkModel(*parts) for parts in zip(tables, jumps, strict=True))
-        return first, second
+        return predictive_models(self.directions, batch, self._cells(batch, own), own)
 
     def _cells(
         self, batch: PairBatch, own: tuple[Tensor, Tensor] | None
@@ -186,19 +183,28 @@ class Training:
         return first, backward.counts.cells(batch.reverse(), links)
 
 
-def tables_of(
+def predictive_models(
     directions: Sequence[TrainedDirection],
     batch: PairBatch,
     cells: Sequence[CellCounts],
-    own: tuple[Tensor, Tensor] | None,
-) -> tuple[BatchTable, BatchTable]:
-    """The predictive weights of a batch in both directions."""
+    own: tuple[Tensor, Tensor] | None = None,
+) -> tuple[LinkModel, LinkModel]:
+    """The models of both directions for a batch, by its predictive weights.
+
+    Args:
+        directions: Both directions.
+        batch: The batch.
+        cells: Its counts in both directions.
+        own: Its expected links that are taken out of the counts of null; None: none are.
+    """
     both = batch, batch.reverse()
     nulls: tuple[Tensor | None, Tensor | None] = (None, None)
     if own is not None:
         nulls = _null(own[0], both[0]), _null(own[1].mT, both[1])
     forward, backward = (
-        direction.lexicon.batch_table(counts, direction.null, side, null)
+        LinkModel(
+            direction.lexicon.batch_table(counts, direction.null, side, null), direction.jumps
+        )
         for direction, counts, side, null in zip(directions, cells, both, nulls, strict=True)
     )
     return forward, backward

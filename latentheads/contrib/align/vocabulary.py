@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import torch
 from jaxtyping import Int
@@ -30,17 +31,6 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.words)
 
-    def extend(self, sentences: Iterable[Words]) -> Vocabulary:
-        """The vocabulary with the new words of some sentences after its own."""
-        words = dict.fromkeys(self.words)
-        for sentence in sentences:
-            words.update(dict.fromkeys(sentence))
-        return Vocabulary(tuple(words))
-
-    def encode(self, sentence: Words) -> list[int]:
-        """The id of every word of a sentence."""
-        return [self._ids[word] for word in sentence]
-
     def new_words(self, sentences: Iterable[Words]) -> dict[str, int]:
         """The words of some sentences that are not in it, with ids that follow its own."""
         new: dict[str, int] = {}
@@ -50,7 +40,7 @@ class Vocabulary:
                     new.setdefault(word, len(self._ids) + len(new))
         return new
 
-    def encode_with(self, new: dict[str, int], sentence: Words) -> list[int]:
+    def encode(self, sentence: Words, new: Mapping[str, int] = MappingProxyType({})) -> list[int]:
         """The id of every word of a sentence, which may be one of those of :meth:`new_words`."""
         return [self._ids[word] if word in self._ids else new[word] for word in sentence]
 

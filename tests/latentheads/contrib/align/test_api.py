@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy import ndarray
 
 import latentheads as lh
+from latentheads.contrib.align import spelling
 from latentheads.contrib.align.api import AlignedText, align
+from latentheads.contrib.align.dictionary import read_dictionary
 from latentheads.contrib.align.kept import load_aligner, save_aligner
 from latentheads.contrib.align.symmetrization import (
     SYMMETRIZATIONS,
@@ -137,6 +140,22 @@ def test_a_kept_aligner_is_the_same(aligned: AlignedText, tmp_path: Path) -> Non
     np.testing.assert_array_equal(new.posteriors[0].backward, old.posteriors[0].backward)
 
 
+def test_a_kept_aligner_that_a_dictionary_began_with_is_the_same(tmp_path: Path) -> None:
+    lexicon, path = tmp_path / "lexicon", tmp_path / "kept"
+    lexicon.write_text("house haus 53\nhouse haus 2.5\n", encoding="utf-8")
+    start = read_dictionary(lexicon)
+    trained = align(SOURCE, TARGET, start=start).aligner
+    assert trained is not None
+    for aligner in (start, trained):
+        save_aligner(path, aligner)
+        kept = load_aligner(path)
+        assert torch.equal(kept.forward.counts, aligner.forward.counts)
+        assert kept.forward.counts.max() >= 55.5
+    lexicon.write_text("house haus 1e39\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"line 1: a count must be above 0, at most 1e\+09, got "):
+        read_dictionary(lexicon)
+
+
 @pytest.mark.parametrize("name", ["entries", "forward.counts", "backward.jumps", "backward.null"])
 def test_a_kept_aligner_with_tensors_of_another_is_one_line(
     name: str, aligned: AlignedText, tmp_path: Path
@@ -214,6 +233,7 @@ def load_shifted(path: Path) -> None:
         ({"source": ["a", "a"]}, "words of it"),
         ({"split": "letters"}, "split of it"),
         ({"alike": [2.0, 0.1]}, "alike of it"),
+        ({"pseudocount": -1.0}, "pseudocount of it"),
         ({"options": {"iterations": 0}}, "iterations must be at least 1"),
         ({"options": {"steps": 3}}, "steps"),
     ],
@@ -426,6 +446,33 @@ def test_training_on_counts_old_and_new_lines(aligned: AlignedText) -> None:
         assert torch.equal(both.jumps.weights[0], old.jumps.weights[0])
     (links,) = align(["a red house"], ["ein rotes haus"], aligner=more.aligner).links
     assert links == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_an_aligner_that_is_trained_on_keeps_the_options_of_its_jumps(tmp_path: Path) -> None:
+    start = align(SOURCE, TARGET, options=AlignerOptions(null_probability=0.07)).aligner
+    more = align(SOURCE, TARGET, start=start, options=AlignerOptions(iterations=3)).aligner
+    assert more is not None
+    save_aligner(tmp_path / "kept", more)
+    kept = load_aligner(tmp_path / "kept")
+    assert kept.options == AlignerOptions(iterations=3, null_probability=0.07)
+    assert kept.forward.jumps.null_probability == more.forward.jumps.null_probability == 0.07
+
+
+def test_words_of_one_line_alone_are_compared(
+    aligned: AlignedText, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = 0
+
+    def count(left: object, right: object, first: ndarray, second: ndarray) -> ndarray:
+        nonlocal compared
+        compared += len(first)
+        return np.zeros(len(first), bool)
+
+    assert aligned.aligner is not None
+    align(["the"], ["das"], aligner=aligned.aligner)
+    monkeypatch.setattr(spelling, "_compare", count)
+    align([f"w{n}" for n in range(97)], [f"w{n}" for n in range(97)], aligner=aligned.aligner)
+    assert 97 < compared <= 4 * 97
 
 
 def test_an_aligner_is_either_trained_on_or_not(aligned: AlignedText) -> None:

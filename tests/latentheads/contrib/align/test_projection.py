@@ -54,6 +54,35 @@ def share(chain: object, row: int, generated: Span, generating: Span, ends: bool
     return right / total
 
 
+def test_a_word_that_is_linked_to_punctuation_alone_is_not_linked_into_a_span() -> None:
+    source, target = ["house,", "a house"], ["haus,", "ein haus"]
+    aligner = align(source, target, split="punctuation").aligner
+    assert aligner is not None
+    carried = project(source[:1], target[:1], [[Span(0, 1)]], aligner=aligner)[0][0]
+    assert carried is not None
+    new = aligner.read([(["house", ","], ["haus", ","])])
+    (batch,) = new.batches
+    shares: list[float] = []
+    models, sides = aligner.models(new, batch), (batch, batch.reverse())
+    linked: tuple[set[int | None], set[int | None]] = {1}, {1, 2, None}
+    for model, side, right in zip(models, sides, linked, strict=True):
+        total = inside = 0.0
+        for states, weight in paths(model.posterior(side), 0):
+            word, _, end = (state if state < 4 else None for state in states)
+            total += weight
+            inside += weight * (word in right and end != 1)
+        shares.append(inside / total)
+    assert carried.probability == pytest.approx((shares[0] * shares[1]) ** 0.5, abs=1e-12)
+
+
+def test_spans_are_of_the_letters_that_are_linked_where_words_have_no_spaces() -> None:
+    source, target = ["ab", "ac", "bc"] * 4, ["xy", "xz", "yz"] * 4
+    spans = [[Span(1, 2)], *([[]] * 11)]
+    carried = project(source, target, spans, split="characters")[0][0]
+    assert carried is not None
+    assert (carried.start, carried.end) == (1, 2)
+
+
 def test_a_span_that_no_link_leads_from_is_none_and_a_wrong_one_is_named() -> None:
     source, target = [*SOURCE, "house"], [*TARGET, ""]
     assert project(source, target, [[]] * 4 + [[Span(0, 1)]]) == [[]] * 4 + [[None]]
@@ -61,6 +90,8 @@ def test_a_span_that_no_link_leads_from_is_none_and_a_wrong_one_is_named() -> No
         project(SOURCE, TARGET, [[Span(1, 4)], [], [], []])
     with pytest.raises(ValueError, match=r"^spans of 1 lines were given for 4 lines"):
         project(SOURCE, TARGET, [[]])
+    with pytest.raises(ValueError, match=r"^spans\[0\] must be a list of Span, got \[\(0, 1\)\]"):
+        project(SOURCE, TARGET, [[(0, 1)], [], [], []])  # type: ignore[list-item]
 
 
 def test_tags_are_spans_and_spans_are_tags() -> None:

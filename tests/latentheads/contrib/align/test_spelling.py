@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from latentheads.contrib.align.spelling import make_spelling, spelled_alike
+from latentheads.contrib.align.spelling import make_spelling
+from tests.latentheads.contrib.align.tiny_chains import spelled_alike
 
 
 @pytest.mark.parametrize(

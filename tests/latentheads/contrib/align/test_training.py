@@ -19,9 +19,13 @@ from latentheads.contrib.align.lexicon import (
     TranslationTable,
 )
 from latentheads.contrib.align.model import LinkModel
-from latentheads.contrib.align.spelling import spelled_alike
 from latentheads.contrib.align.training import AlignerOptions, Training, train_directions
-from tests.latentheads.contrib.align.tiny_chains import tiny_batch, tiny_bitext, tiny_model
+from tests.latentheads.contrib.align.tiny_chains import (
+    spelled_alike,
+    tiny_batch,
+    tiny_bitext,
+    tiny_model,
+)
 
 TEXT = [
     (["the", "house"], ["das", "haus"]),

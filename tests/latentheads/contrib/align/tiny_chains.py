@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 import torch
@@ -13,6 +13,15 @@ from latentheads.contrib.align.chain import LinkChain
 from latentheads.contrib.align.jumps import Jumps, initial_jumps
 from latentheads.contrib.align.lexicon import TranslationTable
 from latentheads.contrib.align.model import LinkModel
+from latentheads.contrib.align.spelling import make_spelling
+
+
+def spelled_alike(source: Sequence[str], target: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """The indices of words of two lists that are spelt alike."""
+    pairs = torch.cartesian_prod(torch.arange(len(source)), torch.arange(len(target)))
+    first, second = pairs[make_spelling(source, target, *pairs.mT).alike].mT
+    return first, second
+
 
 PAIRS = [(["a", "b", "c"], ["x", "y", "z"]), (["b", "a"], ["z", "x"]), (["c"], ["y", "y"])]
 NULL = 0.3
