@@ -50,8 +50,8 @@ class Sizes:
     sweeps: int = 30
     particles: int = 60
     repeats: int = 8
-    steps: int = 300
-    samples: int = 400
+    steps: int = 2000
+    samples: int = 1000
 
 
 @dataclass
@@ -146,17 +146,22 @@ def joint_posterior(
         "prompts": GIVEN,
         "labels": scorer.labels,
         "layers_alone": alone.tolist(),
-        "gibbs": _run_gibbs(density, heads, sizes),
+        "gibbs": {
+            "random": _run_gibbs(density, heads, sizes),
+            "all heads": _run_gibbs(density, heads, sizes, torch.ones(sum(heads))),
+        },
         "smc": _run_smc(density, layer_blocks, tables, sizes),
         "guides": {name: _run_guide(density, heads, name, alone, sizes) for name in STRUCTURES},
     }
     return {**record, "scored": density.scored()}
 
 
-def _run_gibbs(density: KeptDensity, heads: Sequence[int], sizes: Sizes) -> dict[str, Any]:
+def _run_gibbs(
+    density: KeptDensity, heads: Sequence[int], sizes: Sizes, start: Tensor | None = None
+) -> dict[str, Any]:
     """Chains over blocks of three heads, each given all others."""
     blocks = [block[i : i + 3] for block in _blocks(heads) for i in range(0, len(block), 3)]
-    samples = gibbs(density, blocks, sizes.sweeps, CHAINS, burn_in=sizes.sweeps // 5)
+    samples = gibbs(density, blocks, sizes.sweeps, CHAINS, sizes.sweeps // 5, start=start)
     chains = samples.gates.view(sizes.sweeps, CHAINS, -1).mean(0)
     print(f"{len(density.values)} subsets: Gibbs sampling", flush=True)
     return {
@@ -193,7 +198,7 @@ def _run_guide(
     torch.manual_seed(0)
     guide = CircuitGuide(heads, structure)
     guide.logits.data.copy_(start.clamp(0.02, 0.98).logit())  # a sum of a table may exceed 1
-    bounds = fit_guide(guide, density, sizes.steps)
+    bounds = fit_guide(guide, density, sizes.steps, learning_rate=0.1)
     with torch.no_grad():
         distribution = guide.distribution()
         gates = distribution.sample(torch.Size([sizes.samples]))
