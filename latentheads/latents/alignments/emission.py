@@ -32,6 +32,7 @@ from latentheads.layers.output import (
     Gradients,
     Slices,
     cast_for_matmul,
+    factor_between,
     linear_log_prob,
 )
 
@@ -200,7 +201,7 @@ class _EmissionLogProbs(torch.autograd.Function):
         states, weight, tokens, scales, *rest = ctx.saved_tensors
         cached, vectors = rest[: ctx.num_cached], rest[ctx.num_cached :]
         inputs = [states, *vectors]
-        factor = _factor_between(grad, cached[0]) if cached else None
+        factor = factor_between(grad, cached[0]) if cached else None
         if factor is not None:
             rows, table = cached[1] * factor, cached[2] * factor
         else:
@@ -217,14 +218,6 @@ class _EmissionLogProbs(torch.autograd.Function):
         pairs = zip(input_grads, inputs, strict=True)
         cast_grads = [input_grad.to(value.dtype) for input_grad, value in pairs]
         return cast_grads[0], table.to(weight.dtype), None, None, None, *cast_grads[1:]
-
-
-def _factor_between(grad: Tensor, cached: Tensor) -> Tensor | None:
-    """The ratio of two gradients, up to rounding; None if they are not proportional."""
-    factor = grad.sum() / cached.sum()
-    tolerance = 256 * torch.finfo(grad.dtype).eps * factor.abs()
-    difference = torch.addcmul(grad, cached, factor, value=-1)
-    return factor if (difference.abs_() <= tolerance).all() else None
 
 
 def _split_by_sentence(
