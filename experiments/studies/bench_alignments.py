@@ -21,6 +21,7 @@ the median of its ratios to the plain network within each round.
     copy         a copy head, which needs no score of a word for each position
     copy exact   that with guide exact, which has nothing to train
     copy chain   one that is conditioned on the position at the word before
+    bernoulli-heads   gates of the heads of the top block, all 16 subsets summed (bound)
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import torch
 
 from latentheads.batch import SPECIALS, Batch
-from latentheads.checks import parse_integers
+from latentheads.checks import check_known, parse_integers, split_items
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.benchmarks.baselines import (
     Made,
@@ -55,9 +56,10 @@ from latentheads.experiments.studies.benchmarks.growth import (
     race_at_all,
 )
 from latentheads.experiments.studies.benchmarks.racing import quartiles
-from latentheads.guides import Cascaded, Exact, Tied
+from latentheads.guides import Autoregressive, Cascaded, Exact, Tied
 from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.copy.options import CopyOptions
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.models import LanguageModel, Network, Translation
@@ -70,7 +72,8 @@ FACTOR = 2
 TASKS = ("translation", "language-model")
 WINDOW = 16
 """How many words before its own each of two heads of a language model may point at."""
-ROWS: dict[str, AlignmentOptions | CopyOptions | None] = {
+Options = AlignmentOptions | CopyOptions | BernoulliHeadsOptions
+ROWS: dict[str, Options | None] = {
     "plain": None,
     "soft": AlignmentOptions(1, prior="soft"),
     "one head": AlignmentOptions(1),
@@ -82,8 +85,15 @@ ROWS: dict[str, AlignmentOptions | CopyOptions | None] = {
     "copy": CopyOptions(),
     "copy exact": CopyOptions(),
     "copy chain": CopyOptions(prior="chain"),
+    "bernoulli-heads": BernoulliHeadsOptions(),
 }
-GUIDES = {"plain": Tied, "soft": Tied, "exact": Exact, "copy exact": Exact}
+GUIDES = {
+    "plain": Tied,
+    "soft": Tied,
+    "exact": Exact,
+    "copy exact": Exact,
+    "bernoulli-heads": Autoregressive,
+}
 """Of the rows whose guide is not cascaded."""
 
 
@@ -101,13 +111,18 @@ class Point:
 
 
 def make_rows(
-    task: str, cutoffs: tuple[int, ...], size: Size, setting: Setting, precision: str
+    names: Sequence[str],
+    task: str,
+    cutoffs: tuple[int, ...],
+    size: Size,
+    setting: Setting,
+    precision: str,
 ) -> list[Runner]:
     """One network for each row."""
     adaptive = AdaptiveOptions(cutoffs, FACTOR) if cutoffs else None
     network = replace(size.network, norm=PreNorm(), adaptive=adaptive)
     batch = make_batch(size, setting) if task == "translation" else make_text(size, setting)
-    made = ((name, _make_step(name, size, network, setting, batch)) for name in ROWS)
+    made = ((name, _make_step(name, size, network, setting, batch)) for name in names)
     return [Runner(name, *parts, setting, precision) for name, parts in made]
 
 
@@ -131,9 +146,9 @@ def _make_step(name: str, size: Size, network: Network, setting: Setting, batch:
         model = LanguageModel(types, network, latents=latents)
     else:
         model = Translation(types, types, network, latents=latents)
-    sampled = options is not None and options.is_summed_out
+    by_marginal = isinstance(options, AlignmentOptions | CopyOptions) and options.is_summed_out
     guide: Any = GUIDES.get(name, Cascaded)(model.to(setting.device))
-    objective = Head_ELBO(analytic=True, objective="marginal" if sampled else "bound")
+    objective = Head_ELBO(analytic=True, objective="marginal" if by_marginal else "bound")
     return under(objective, model, guide.to(setting.device), batch)
 
 
@@ -146,7 +161,7 @@ def _point(runner: Runner, beside: Sequence[Runner], size: Size) -> Point:
 
 def show(points: Sequence[Point], memory: str) -> None:
     """Prints the table."""
-    form = "{:>6}  {:<10} {:>8} {:>6} {:>11} {:>7}"
+    form = "{:>6}  {:<15} {:>8} {:>6} {:>11} {:>7}"
     print(f"MB: {memory}\n" + form.format("tokens", "row", "ms/step", "ratio", "quartiles", "MB"))
     for p in points:
         spread = f"{p.ratio_low:.2f}-{p.ratio_high:.2f}"
@@ -164,7 +179,25 @@ def make_parser() -> Parser:
         metavar="N,N",
         help="of a language model: where further bands of an adaptive softmax begin",
     )
+    parser.add_argument(
+        "--rows",
+        default=",".join(ROWS),
+        metavar="ROW,ROW",
+        help="the rows, the first of which the others are compared with; default: all",
+    )
     return parser
+
+
+def read_rows(options: Namespace) -> list[str]:
+    """The names of the rows.
+
+    Raises:
+        ValueError: There is no such row.
+    """
+    names = split_items(options.rows)
+    for name in names:
+        check_known("row", name, ROWS)
+    return names
 
 
 def read_cutoffs(options: Namespace, growth: Growth) -> tuple[int, ...]:
@@ -178,9 +211,14 @@ def read_cutoffs(options: Namespace, growth: Growth) -> tuple[int, ...]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
-    options, growth, setting, facts = begin(make_parser(), arguments, FULL, read_cutoffs)
+
+    def check(options: Namespace, growth: Growth) -> None:
+        read_rows(options)
+        read_cutoffs(options, growth)
+
+    options, growth, setting, facts = begin(make_parser(), arguments, FULL, check)
     cutoffs = read_cutoffs(options, growth)
-    make = partial(make_rows, options.task, cutoffs)
+    make = partial(make_rows, read_rows(options), options.task, cutoffs)
     points = race_at_all(make, growth, setting, options.precision, _point)
     show(points, facts["memory"])
     facts |= {"task": options.task, "cutoffs": cutoffs, "precision": options.precision}

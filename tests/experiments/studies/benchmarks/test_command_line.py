@@ -100,6 +100,7 @@ MISTAKES = {
         "--cutoffs 2000",
         "--task language-model --cutoffs 9,5",
         "--task language-model --cutoffs many",
+        "--rows plain,none",
     ],
     "bench_decoding": [
         "--recipe unheard-of",
