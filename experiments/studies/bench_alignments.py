@@ -4,10 +4,14 @@
     python experiments/studies/bench_alignments.py --task language-model --length 128 \
         --cutoffs 2000,10000 --vocabulary 33278 --tokens 4096 --threads 1 --precision bf16
 
+    python experiments/studies/bench_alignments.py --decode 24 --beam 5 --threads 1 --tokens 1024 \
+        --length 16 --precision fp32 --rows plain,"one head",copy,"two blocks"
+
 Every row is the same network but for what stands above its decoder, and takes training steps on
-sentences of one length, guide and all; a language model's words are sampled by Zipf's law. Rows
+sentences of one length, guide and all; a language model's words are sampled by Zipf's law. With
+--decode a row searches for the translations of these sentences instead, all of one length. Rows
 take turns within every round, the order rotated; a row's time is its median over rounds, its ratio
-the median of its ratios to the plain network within each round.
+the median of its ratios to the first row within each round.
 
     plain        nothing above the decoder
     soft         one head that adds the mean of what it may point at: no latent
@@ -28,19 +32,22 @@ from __future__ import annotations
 
 import statistics
 from argparse import Namespace
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
+from torch import Tensor
 
 from latentheads.batch import SPECIALS, Batch
 from latentheads.checks import check_known, parse_integers, split_items
-from latentheads.experiments.cli.parser import Parser
+from latentheads.decoding.beam_search import beam_search
+from latentheads.experiments.cli.parser import Parser, positive
 from latentheads.experiments.studies.benchmarks.baselines import (
+    Forward,
     Made,
     Runner,
     Setting,
@@ -114,6 +121,7 @@ def make_rows(
     names: Sequence[str],
     task: str,
     cutoffs: tuple[int, ...],
+    search: Search | None,
     size: Size,
     setting: Setting,
     precision: str,
@@ -122,8 +130,28 @@ def make_rows(
     adaptive = AdaptiveOptions(cutoffs, FACTOR) if cutoffs else None
     network = replace(size.network, norm=PreNorm(), adaptive=adaptive)
     batch = make_batch(size, setting) if task == "translation" else make_text(size, setting)
-    made = ((name, _make_step(name, size, network, setting, batch)) for name in names)
+    pairs = ((name, _make_pair(name, size, network, setting, batch)) for name in names)
+    if search is not None:
+        return [
+            Forward(name, *search.of(model, batch), setting, precision)
+            for name, (model, _) in pairs
+        ]
+    made = ((name, _make_step(name, *pair, batch)) for name, pair in pairs)
     return [Runner(name, *parts, setting, precision) for name, parts in made]
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is decoded: so many tokens of each sentence, with a beam."""
+
+    tokens: int
+    beam: int
+
+    def of(self, model: Any, batch: Batch) -> Made:
+        """The search to call, and parameters."""
+        lengths = {"max_tokens": self.tokens, "min_tokens": self.tokens}
+        search = partial(beam_search, model.eval(), batch, self.beam, **lengths)
+        return cast(Callable[[], Tensor], search), list(model.parameters())
 
 
 def make_text(size: Size, setting: Setting) -> Batch:
@@ -134,8 +162,10 @@ def make_text(size: Size, setting: Setting) -> Batch:
     return Batch((sampled + len(SPECIALS)).view(size.batch, size.length)).to(setting.device)
 
 
-def _make_step(name: str, size: Size, network: Network, setting: Setting, batch: Batch) -> Made:
-    """A row's loss to call and the parameters it trains."""
+def _make_pair(
+    name: str, size: Size, network: Network, setting: Setting, batch: Batch
+) -> tuple[Any, Any]:
+    """A row's model and guide."""
     torch.manual_seed(setting.seed)
     types, options = size.vocabulary, ROWS[name]
     model: Any
@@ -146,10 +176,16 @@ def _make_step(name: str, size: Size, network: Network, setting: Setting, batch:
         model = LanguageModel(types, network, latents=latents)
     else:
         model = Translation(types, types, network, latents=latents)
-    by_marginal = isinstance(options, AlignmentOptions | CopyOptions) and options.is_summed_out
     guide: Any = GUIDES.get(name, Cascaded)(model.to(setting.device))
+    return model, guide.to(setting.device)
+
+
+def _make_step(name: str, model: Any, guide: Any, batch: Batch) -> Made:
+    """A row's loss to call and the parameters it trains."""
+    options = ROWS[name]
+    by_marginal = isinstance(options, AlignmentOptions | CopyOptions) and options.is_summed_out
     objective = Head_ELBO(analytic=True, objective="marginal" if by_marginal else "bound")
-    return under(objective, model, guide.to(setting.device), batch)
+    return under(objective, model, guide, batch)
 
 
 def _point(runner: Runner, beside: Sequence[Runner], size: Size) -> Point:
@@ -185,7 +221,22 @@ def make_parser() -> Parser:
         metavar="ROW,ROW",
         help="the rows, the first of which the others are compared with; default: all",
     )
+    parser.add_argument(
+        "--decode", type=positive, metavar="N", help="search for so many tokens of each sentence"
+    )
+    parser.add_argument("--beam", type=positive, default=1, metavar="N", help="of --decode")
     return parser
+
+
+def read_search(options: Namespace) -> Search | None:
+    """What is decoded; None: rows take training steps.
+
+    Raises:
+        ValueError: Rows of a language model are to decode.
+    """
+    if options.decode and options.task == "language-model":
+        raise ValueError("--decode translates: it has no effect with --task language-model")
+    return Search(options.decode, options.beam) if options.decode else None
 
 
 def read_rows(options: Namespace) -> list[str]:
@@ -214,14 +265,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     def check(options: Namespace, growth: Growth) -> None:
         read_rows(options)
+        read_search(options)
         read_cutoffs(options, growth)
 
     options, growth, setting, facts = begin(make_parser(), arguments, FULL, check)
     cutoffs = read_cutoffs(options, growth)
-    make = partial(make_rows, read_rows(options), options.task, cutoffs)
+    search = read_search(options)
+    make = partial(make_rows, read_rows(options), options.task, cutoffs, search)
     points = race_at_all(make, growth, setting, options.precision, _point)
     show(points, facts["memory"])
     facts |= {"task": options.task, "cutoffs": cutoffs, "precision": options.precision}
+    facts |= {"search": None if search is None else asdict(search)}
     write(options.json, facts, points=points)
 
 
