@@ -66,7 +66,7 @@ def tokenize_line(line: Line, split: str = "spaces") -> TokenizedLine:
         split: One of :data:`SPLITS`.
     """
     check_known("split", split, SPLITS)
-    words = [word.lower() for word in (line.split() if isinstance(line, str) else line)]
+    words = line.lower().split() if isinstance(line, str) else [word.lower() for word in line]
     if split == "characters":
         return TokenizedLine.of_words([letter for word in words for letter in word])
     if split == "spaces":
