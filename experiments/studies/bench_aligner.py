@@ -64,7 +64,7 @@ NEW_LINES = 5_000
 THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6)
 GROUPS = {
     "data": ("source", "target", "pairs", "sample"),
-    "aligners": ("measure", "rivals", "systems"),
+    "aligners": ("measure", "rivals", "systems", "changes"),
     "output": ("json", "figures", "example", "help"),
 }
 
@@ -100,6 +100,12 @@ def make_parser() -> Parser:
         "of sil-thot, with intervals. ablations: of changes of the aligner, on trial. speed: of "
         "the aligner and of eflomal in turn. agreement: of both, without manual links "
         "(default: systems)",
+    )
+    parser.add_argument(
+        "--changes",
+        default="",
+        metavar="TEXT,TEXT",
+        help="measure the ablations whose names contain one of these texts (default: all)",
     )
     parser.add_argument("--json", type=writable, metavar="FILE", help="write all results")
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw links and calibration")
@@ -226,7 +232,8 @@ def measure_changes(options: Namespace) -> dict[str, Any]:
     begin, part = (lengths["test"], "trial") if "trial" in lengths else (0, "test")
     gold = read_gold(options.run / f"{part}.links")
     known = slice(begin, begin + lengths[part])
-    return {"ablations": measure_ablations(pairs, known, gold, partial(print, flush=True))}
+    report, changes = partial(print, flush=True), split_items(options.changes)
+    return {"ablations": measure_ablations(pairs, known, gold, report, changes)}
 
 
 def time_both(options: Namespace) -> dict[str, Any]:
