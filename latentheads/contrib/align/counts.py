@@ -290,5 +290,7 @@ def _search(
 
 def look_up(values: Tensor, ids: Int[Tensor, "*shape"]) -> Tensor:
     """The value of each id; 0 for one that has none."""
-    padded = torch.nn.functional.pad(values, (0, 1))
-    return take(padded, torch.where((ids < 0) | (ids >= len(values)), len(values), ids))
+    if not len(values):
+        return values.new_zeros(ids.shape)
+    is_known = (ids >= 0) & (ids < len(values))
+    return take(values, ids.clamp(0, len(values) - 1)) * is_known

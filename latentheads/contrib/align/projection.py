@@ -10,8 +10,10 @@ those of links.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -139,6 +141,50 @@ def _subsets(ends: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
     distinct = list(ends[:1]) if len(ends) == 2 and ends[0] == ends[1] else list(ends)
     for mask in range(2 ** len(distinct)):
         yield [end for index, end in enumerate(distinct) if mask >> index & 1]
+
+
+SpanKind = TypeVar("SpanKind", bound=Span)
+
+
+def spans_of_characters(line: str, spans: Sequence[SpanKind]) -> list[SpanKind]:
+    """The spans of words that have characters of spans of characters.
+
+    Args:
+        line: The line, whose words white space separates.
+        spans: Their starts and ends are offsets of characters.
+
+    Raises:
+        ValueError: A span has no character of a word.
+    """
+    words = _word_offsets(line)
+    spans_of_words = []
+    for span in spans:
+        held = [n for n, (start, end) in enumerate(words) if start < span.end and span.start < end]
+        if not held:
+            raise ValueError(f"{span} holds no word of {line!r}")
+        spans_of_words.append(replace(span, start=held[0], end=held[-1] + 1))
+    return spans_of_words
+
+
+def characters_of_spans(line: str, spans: Sequence[SpanKind]) -> list[SpanKind]:
+    """Spans of words as offsets of characters, from their first word to their last.
+
+    Args:
+        line: The line, whose words white space separates.
+        spans: Spans of its words; they keep their labels and probabilities.
+
+    Raises:
+        ValueError: The line has not so many words.
+    """
+    words = _word_offsets(line)
+    for span in spans:
+        if not 0 <= span.start < span.end <= len(words):
+            raise ValueError(f"a line has {len(words):,} words, and no {span}")
+    return [replace(s, start=words[s.start][0], end=words[s.end - 1][1]) for s in spans]
+
+
+def _word_offsets(line: str) -> list[tuple[int, int]]:
+    return [match.span() for match in re.finditer(r"\S+", line)]
 
 
 def spans_of_tags(tags: Sequence[str]) -> list[Span]:

@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from latentheads.contrib.align.api import align, project
-from latentheads.contrib.align.projection import Span, spans_of_tags, tags_of_spans
+from latentheads.contrib.align.projection import (
+    ProjectedSpan,
+    Span,
+    characters_of_spans,
+    spans_of_characters,
+    spans_of_tags,
+    tags_of_spans,
+)
 from tests.latentheads.contrib.align.tiny_chains import paths
 
 SOURCE = ["the red house", "the house", "a red book", "the book"]
@@ -101,6 +108,20 @@ def test_tags_are_spans_and_spans_are_tags() -> None:
     assert tags_of_spans(spans, 7) == ["O", "B-LOC", "I-LOC", "B-LOC", "B-PER", "O", "B-PER"]
     with pytest.raises(ValueError, match=r"^a tag must be O, B-LABEL or I-LABEL, got 'X-LOC'"):
         spans_of_tags(["X-LOC"])
+
+
+def test_spans_of_characters_are_spans_of_words_and_back() -> None:
+    line = "  Mr Bo  lives in\u3000New York."
+    names = [Span(6, 7, "PER"), Span(18, 26, "LOC")]
+    words = spans_of_characters(line, names)
+    assert words == [Span(1, 2, "PER"), Span(4, 6, "LOC")]
+    carried = [ProjectedSpan(4, 6, "LOC", 0.5)]
+    assert characters_of_spans(line, carried) == [ProjectedSpan(18, 27, "LOC", 0.5)]
+    assert line[18:27] == "New York."
+    with pytest.raises(ValueError, match=r"^Span\(start=0, end=2, label=''\) holds no word of"):
+        spans_of_characters(line, [Span(0, 2)])
+    with pytest.raises(ValueError, match=r"^a line has 6 words, and no Span\(start=5, end=7"):
+        characters_of_spans(line, [Span(5, 7)])
 
 
 def test_what_may_be_linked_to_anything_is_certain() -> None:
