@@ -48,6 +48,7 @@ from latentheads.experiments.studies.word_aligners.measures import (
     read_gold,
 )
 from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_rival
+from latentheads.experiments.studies.word_aligners.spans import measure_spans
 from latentheads.experiments.studies.word_aligners.speed import measure_speed
 from latentheads.experiments.studies.word_aligners.standing import measure_standing
 from latentheads.files import write_text
@@ -97,9 +98,9 @@ def make_parser() -> Parser:
         choices=tuple(MEASURES),
         default="systems",
         help="systems: error rates of --systems. standing: of the aligner, of eflomal and of that "
-        "of sil-thot, with intervals. ablations: of changes of the aligner, on trial. speed: of "
-        "the aligner and of eflomal in turn. agreement: of both, without manual links "
-        "(default: systems)",
+        "of sil-thot, with intervals. spans: of test carried over, beside links of eflomal. "
+        "ablations: of changes of the aligner, on trial. speed: of the aligner and of eflomal in "
+        "turn. agreement: of both, without manual links (default: systems)",
     )
     parser.add_argument(
         "--changes",
@@ -252,6 +253,13 @@ def measure_beside_others(options: Namespace) -> dict[str, Any]:
     return {"standing": measure_standing(text, gold, options.rivals, partial(print, flush=True))}
 
 
+def carry_spans(options: Namespace) -> dict[str, Any]:
+    """Spans of test carried to the other language, beside the rule with links of eflomal."""
+    text, _ = read_text(options)
+    gold = read_gold(options.run / "test.links")
+    return {"spans": measure_spans(text, gold, options.rivals, partial(print, flush=True))}
+
+
 def compare_without_gold(options: Namespace) -> dict[str, Any]:
     """Agreement of the aligner with eflomal on a text without manual links."""
     paths = (options.run / f"train.{side}" for side in (options.source, options.target))
@@ -262,6 +270,7 @@ def compare_without_gold(options: Namespace) -> dict[str, Any]:
 MEASURES = {
     "systems": measure_systems,
     "standing": measure_beside_others,
+    "spans": carry_spans,
     "ablations": measure_changes,
     "speed": time_both,
     "agreement": compare_without_gold,

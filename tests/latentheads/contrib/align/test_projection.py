@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from latentheads.contrib.align.api import align, project
+from latentheads.contrib.align.chain import LinkChain
 from latentheads.contrib.align.projection import (
     ProjectedSpan,
     Span,
@@ -34,7 +35,7 @@ def test_the_probability_of_a_span_is_the_share_of_links_that_stay_in_it() -> No
         for row, index in enumerate(batch.indices):
             for span, other in zip(spans[index], carried[index], strict=True):
                 assert other is not None
-                forward = share(chains[0], row, other, span, ends=True)
+                forward = share(chains[0], row, span, other, ends=True)
                 backward = share(chains[1], row, span, other, ends=False)
                 assert other.probability == pytest.approx((forward * backward) ** 0.5, abs=1e-12)
                 checked += 1
@@ -42,21 +43,27 @@ def test_the_probability_of_a_span_is_the_share_of_links_that_stay_in_it() -> No
     assert [(s.start, s.end, s.label) for s in carried[0] if s] == [(1, 3, "THING")]
 
 
-def share(chain: object, row: int, generated: Span, generating: Span, ends: bool) -> float:
-    """The share of all links in which a span is linked into another, and nothing else is."""
+def share(chain: LinkChain, row: int, span: Span, carried: Span, ends: bool) -> float:
+    """The share of all links that lead from a span to where it is carried.
+
+    Args:
+        chain: The links of a batch.
+        row: The line.
+        span: The span.
+        carried: Where it is carried.
+        ends: Whether the chain generates the target: its words that are linked into the span begin
+            and end as it is carried. Else no word of the span is linked elsewhere.
+    """
     total = right = 0.0
-    for states, weight in paths(chain, row):  # type: ignore[arg-type]
+    for states, weight in paths(chain, row):
         total += weight
-        positions = chain.positions  # type: ignore[attr-defined]
-        links = [state - 1 if state < positions else None for state in states]
-        inside = range(generating.start, generating.end)
-        is_right = all(
-            link is None or (link in inside) == (generated.start <= word < generated.end)
-            for word, link in enumerate(links)
-        )
+        links = [state - 1 if state < chain.positions else None for state in states]
         if ends:
-            both = links[generated.start], links[generated.end - 1]
-            is_right = is_right and None not in both
+            linked = [w for w, link in enumerate(links) if link in range(span.start, span.end)]
+            is_right = bool(linked) and (linked[0], linked[-1]) == (carried.start, carried.end - 1)
+        else:
+            inside = {None, *range(carried.start, carried.end)}
+            is_right = {*links[span.start : span.end]} <= inside
         right += weight * is_right
     return right / total
 
@@ -72,12 +79,13 @@ def test_a_word_that_is_linked_to_punctuation_alone_is_not_linked_into_a_span() 
     shares: list[float] = []
     models, sides = aligner.models(new, batch), (batch, batch.reverse())
     linked: tuple[set[int | None], set[int | None]] = {1}, {1, 2, None}
-    for model, side, right in zip(models, sides, linked, strict=True):
+    may_end = False, True  # the end of the target may not be linked into the span
+    for model, side, right, is_free in zip(models, sides, linked, may_end, strict=True):
         total = inside = 0.0
         for states, weight in paths(model.posterior(side), 0):
             word, _, end = (state if state < 4 else None for state in states)
             total += weight
-            inside += weight * (word in right and end != 1)
+            inside += weight * (word in right and (is_free or end != 1))
         shares.append(inside / total)
     assert carried.probability == pytest.approx((shares[0] * shares[1]) ** 0.5, abs=1e-12)
 
