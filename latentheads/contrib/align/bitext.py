@@ -153,7 +153,7 @@ class WordPairs:
 
 
 def take(values: Shaped[Tensor, " _"], ids: Int[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
-    """The value of each id, in a third of the time that indexing takes."""
+    """The value of each id; `index_select` is faster than indexing."""
     return values.index_select(0, ids.flatten()).view(ids.shape)
 
 
