@@ -28,9 +28,10 @@ from latentheads.contrib.align.symmetrization import (
     LinkPosterior,
     select_links,
 )
-from latentheads.contrib.align.tokenization import SPLITS
+from latentheads.contrib.align.tokenization import SPLITS, describe_long_words
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.corpora.text import decode_line, iterate_lines
+from latentheads.errors import print_message
 from latentheads.experiments.cli.errors import (
     SkippedInputs,
     check_streams,
@@ -311,6 +312,10 @@ def align_texts(options: Options, skipped: SkippedInputs) -> Aligned:
 def _train(pairs: Iterable[tuple[str, str]], options: Options) -> Alignment:
     """Trains an aligner on some lines."""
     source, target = _unzip(pairs)
+    if options.split != "characters":
+        for name, lines in (("source", source), ("target", target)):
+            if message := describe_long_words(lines):
+                print_message(f"align.py: note: {name}: {message}", sys.stderr)
     training = AlignerOptions(**{name: getattr(options, name) for name in vars(AlignerOptions())})
     progress = _Progress(options.quiet, ["alignment step", "training step"])
     start: WordAligner | None = None

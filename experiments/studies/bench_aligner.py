@@ -48,6 +48,7 @@ from latentheads.experiments.studies.word_aligners.measures import (
     read_gold,
 )
 from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_rival
+from latentheads.experiments.studies.word_aligners.spans import measure_spans
 from latentheads.experiments.studies.word_aligners.speed import measure_speed
 from latentheads.experiments.studies.word_aligners.standing import measure_standing
 from latentheads.files import write_text
@@ -64,7 +65,7 @@ NEW_LINES = 5_000
 THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6)
 GROUPS = {
     "data": ("source", "target", "pairs", "sample"),
-    "aligners": ("measure", "rivals", "systems"),
+    "aligners": ("measure", "rivals", "systems", "changes"),
     "output": ("json", "figures", "example", "help"),
 }
 
@@ -97,9 +98,15 @@ def make_parser() -> Parser:
         choices=tuple(MEASURES),
         default="systems",
         help="systems: error rates of --systems. standing: of the aligner, of eflomal and of that "
-        "of sil-thot, with intervals. ablations: of changes of the aligner, on trial. speed: of "
-        "the aligner and of eflomal in turn. agreement: of both, without manual links "
-        "(default: systems)",
+        "of sil-thot, with intervals. spans: of test carried over, beside links of eflomal. "
+        "ablations: of changes of the aligner, on trial. speed: of the aligner and of eflomal in "
+        "turn. agreement: of both, without manual links (default: systems)",
+    )
+    parser.add_argument(
+        "--changes",
+        default="",
+        metavar="TEXT,TEXT",
+        help="measure the ablations whose names contain one of these texts (default: all)",
     )
     parser.add_argument("--json", type=writable, metavar="FILE", help="write all results")
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw links and calibration")
@@ -226,7 +233,8 @@ def measure_changes(options: Namespace) -> dict[str, Any]:
     begin, part = (lengths["test"], "trial") if "trial" in lengths else (0, "test")
     gold = read_gold(options.run / f"{part}.links")
     known = slice(begin, begin + lengths[part])
-    return {"ablations": measure_ablations(pairs, known, gold, partial(print, flush=True))}
+    report, changes = partial(print, flush=True), split_items(options.changes)
+    return {"ablations": measure_ablations(pairs, known, gold, report, changes)}
 
 
 def time_both(options: Namespace) -> dict[str, Any]:
@@ -245,6 +253,13 @@ def measure_beside_others(options: Namespace) -> dict[str, Any]:
     return {"standing": measure_standing(text, gold, options.rivals, partial(print, flush=True))}
 
 
+def carry_spans(options: Namespace) -> dict[str, Any]:
+    """Spans of test carried to the other language, beside the rule with links of eflomal."""
+    text, _ = read_text(options)
+    gold = read_gold(options.run / "test.links")
+    return {"spans": measure_spans(text, gold, options.rivals, partial(print, flush=True))}
+
+
 def compare_without_gold(options: Namespace) -> dict[str, Any]:
     """Agreement of the aligner with eflomal on a text without manual links."""
     paths = (options.run / f"train.{side}" for side in (options.source, options.target))
@@ -255,6 +270,7 @@ def compare_without_gold(options: Namespace) -> dict[str, Any]:
 MEASURES = {
     "systems": measure_systems,
     "standing": measure_beside_others,
+    "spans": carry_spans,
     "ablations": measure_changes,
     "speed": time_both,
     "agreement": compare_without_gold,

@@ -229,3 +229,45 @@ def test_speed_is_that_of_the_study() -> None:
         median, least, most = row["cpu_seconds"]
         expected = [f"{row['pairs']:,}", f"{median:.1f} [{least:.1f}, {most:.1f}]"]
         assert cells == [*expected, f"{row['pairs_per_cpu_second']:,.0f}"], name
+
+
+SPANS = {"English-Swedish": "en-sv-0", "English-Romanian": "en-ro-0", "Hansards": "hansards-5000"}
+
+
+def test_right_spans_are_those_of_the_study() -> None:
+    expected = []
+    for text, name in SPANS.items():
+        record = results(f"spans-{name}")["spans"]
+        right = [
+            f"{value:.1f} [{low:.1f}, {high:.1f}]"
+            for value, low, high in record["by probability"]["right"].values()
+        ]
+        expected.append([f"{text}, {record['spans']:,} spans", *right])
+        for other in ("by the least link", "eflomal"):
+            differences = record[other]["difference"].values()
+            cells = [
+                difference_of({"difference": d}) if any(d) else "the same" for d in differences
+            ]
+            assert other != "eflomal" or all(low > 0 for _, low, _ in differences)
+            expected.append([f"{text}, difference to {other.removeprefix('by ')}", *cells])
+    assert section(PAGES[1], "Carrying") == expected
+
+
+CHANGES = ("start: uniform translations", "posteriors made to agree after training")
+TRIED = {
+    "English-Swedish, 1,157 test pairs": "en-sv-0",
+    "English-Romanian, 447 test pairs": "en-ro",
+    "English-Romanian, 447 test pairs, and 4,553 more": "en-ro-4553",
+    "Hansards, 37 trial pairs, 5,000 more": "hansards-5000",
+    "Hansards, 37 trial pairs, 50,000 more": "hansards-50000",
+}
+
+
+def test_changes_on_other_texts_are_those_of_the_study() -> None:
+    expected = []
+    for text, name in TRIED.items():
+        measured = results(f"ablations-{name}")["ablations"]
+        methods = ("product", "grow")
+        rows = [[measured[change].get(method) for method in methods] for change in CHANGES]
+        expected.append([text, *(difference_of(x) if x else "" for row in rows for x in row)])
+    assert section(PAGES[1], "Tried on other texts") == expected

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from latentheads.contrib.align.api import align
 from latentheads.contrib.heads.word_alignment import align_texts
 from latentheads.experiments import align as program
 from latentheads.runs.loading import load_run
@@ -139,6 +140,18 @@ def test_characters_are_aligned_where_words_have_no_spaces(tmp_path: Path) -> No
     texts = write_lines(tmp_path / "a", source), write_lines(tmp_path / "b", target)
     done = inside("align.py", *texts, "--quiet", "--split", "characters")
     assert done.stdout.split("\n") == [*(["0-0 1-1"] * 12), ""]
+
+
+def test_a_text_without_spaces_is_noted_in_one_line(tmp_path: Path) -> None:
+    lines = ["我们昨天晚上在图书馆里看了一本书"] * 3, ["we read a book"] * 3
+    texts = write_lines(tmp_path / "zh", lines[0]), write_lines(tmp_path / "en", lines[1])
+    note = "words have 16 letters on average: write spaces between words, or split characters, if "
+    done = inside("align.py", *texts, "--quiet")
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 3)
+    assert done.stderr == f"align.py: note: source: {note}the script has no spaces\n"
+    assert inside("align.py", *texts, "--quiet", "--split", "characters").stderr == ""
+    with pytest.warns(UserWarning, match=f"^source: {note}"):
+        align(*lines)
 
 
 def test_a_compressed_file_gives_the_same_links(texts: tuple[str, str], tmp_path: Path) -> None:

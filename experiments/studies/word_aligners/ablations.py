@@ -144,7 +144,11 @@ ABLATIONS: dict[str, Ablation] = {
 
 
 def measure_ablations(
-    pairs: Pairs, part: slice, gold: Gold, report: Callable[[str], None]
+    pairs: Pairs,
+    part: slice,
+    gold: Gold,
+    report: Callable[[str], None],
+    changes: Sequence[str] = ("",),
 ) -> dict[str, Any]:
     """Error rates of every ablation, with paired bootstrap intervals over sentence pairs.
 
@@ -153,12 +157,20 @@ def measure_ablations(
         part: Which of them have manual links.
         gold: Those links.
         report: Called with a line for each ablation.
+        changes: Parts of the names of the ablations that are measured.
+
+    Raises:
+        ValueError: No ablation has one of these in its name.
     """
+    first_name, *others = ABLATIONS
+    names = [name for name in others if any(part_of_name in name for part_of_name in changes)]
+    if not names:
+        raise ValueError(f"no change is named {' or '.join(changes)}: there are {others}")
     indices = resample_indices(part.stop - part.start, RESAMPLES, SEED)
     first: dict[str, Counts] = {}
     rows: dict[str, Any] = {}
-    for name, ablation in ABLATIONS.items():
-        posteriors = align_ablated(pairs, part, ablation)
+    for name in (first_name, *names):
+        posteriors = align_ablated(pairs, part, ABLATIONS[name])
         links = {m: [select_links(p, m) for p in posteriors] for m in METHODS}
         counts = {method: count_lines(links[method], gold) for method in METHODS}
         first = first or counts
@@ -174,7 +186,7 @@ def align_ablated(pairs: Pairs, part: slice, ablation: Ablation) -> list[LinkPos
             stack.enter_context(patch.object(owner, name, value))
         _, text = train_aligner(pairs, AlignerOptions(**ablation.options))
         if ablation.agreed:
-            return agreed_posteriors(text.training, pairs)[part]
+            return agreed_posteriors(text.training, pairs, part)
         of_words = TokenizedLine.of_words
         lines = [(of_words(source), of_words(target)) for source, target in pairs]
         return list(islice(text.posteriors(lines), part.start, part.stop))
@@ -209,15 +221,18 @@ def _aer(counts: Float[ndarray, " count"]) -> float:
 
 
 @torch.no_grad()
-def agreed_posteriors(training: Training, pairs: Pairs) -> list[LinkPosterior]:
-    r"""The posteriors of both directions that agree on every link.
+def agreed_posteriors(training: Training, pairs: Pairs, part: slice) -> list[LinkPosterior]:
+    r"""The posteriors of both directions of some lines, such that they agree on every link.
 
     Each direction's weights are multiplied by :math:`e^{\pm\lambda_{st}}`, and :math:`\lambda`
     maximises the dual of the smallest KL to both posteriors under the constraint that all link
     probabilities are equal (Ganchev et al. 2008, https://aclanthology.org/P08-1112).
     """
     posteriors = [LinkPosterior.unknown(len(left), len(right)) for left, right in pairs]
+    asked = {*range(len(pairs))[part]}
     for number, batch in enumerate(training.bitext.batches):
+        if asked.isdisjoint(batch.indices):
+            continue
         forward, backward = _agree(training.models(number), batch)
         for row, index in enumerate(batch.indices):
             source, target = (len(words) for words in pairs[index])
@@ -226,7 +241,7 @@ def agreed_posteriors(training: Training, pairs: Pairs) -> list[LinkPosterior]:
                 backward[row, :source, :target].numpy(),
                 (math.nan, math.nan),
             )
-    return posteriors
+    return posteriors[part]
 
 
 def _agree(models: tuple[LinkModel, LinkModel], batch: PairBatch) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from latentheads.contrib.align.kept import save_aligner as save_aligner
     from latentheads.contrib.align.projection import ProjectedSpan as ProjectedSpan
     from latentheads.contrib.align.projection import Span as Span
+    from latentheads.contrib.align.projection import characters_of_spans as characters_of_spans
+    from latentheads.contrib.align.projection import spans_of_characters as spans_of_characters
     from latentheads.contrib.align.projection import spans_of_tags as spans_of_tags
     from latentheads.contrib.align.projection import tags_of_spans as tags_of_spans
     from latentheads.contrib.align.training import AlignerOptions as AlignerOptions
@@ -25,10 +27,12 @@ MODULES = {
     "ProjectedSpan": "contrib.align.projection",
     "Span": "contrib.align.projection",
     "WordAligner": "contrib.align.aligner",
+    "characters_of_spans": "contrib.align.projection",
     "load_aligner": "contrib.align.kept",
     "project": "contrib.align.api",
     "read_dictionary": "contrib.align.dictionary",
     "save_aligner": "contrib.align.kept",
+    "spans_of_characters": "contrib.align.projection",
     "spans_of_tags": "contrib.align.projection",
     "tags_of_spans": "contrib.align.projection",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,13 @@ from latentheads.contrib.align.chain import LinkChain
 from latentheads.contrib.align.model import GUIDES
 from latentheads.contrib.align.projection import ProjectedSpan, Span, project_spans
 from latentheads.contrib.align.symmetrization import THRESHOLD, LinkPosterior, select_links
-from latentheads.contrib.align.tokenization import SPLITS, Line, TokenizedLine, tokenize_line
+from latentheads.contrib.align.tokenization import (
+    SPLITS,
+    Line,
+    TokenizedLine,
+    describe_long_words,
+    tokenize_line,
+)
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.errors import shown
 from latentheads.metrics.alignment import Link
@@ -284,6 +291,9 @@ def align(
     Raises:
         ValueError: The texts have no lines, or differ in their number; a trained aligner was given
             with options of training or another split; an option is out of range.
+
+    Warns:
+        UserWarning: Words are so long that a text seems to have no spaces between them.
     """
     alignment = start_alignment(
         source,
@@ -296,6 +306,10 @@ def align(
         report=report,
         start=start,
     )
+    if alignment.aligner.split != "characters":
+        for name, lines in (("source", source), ("target", target)):
+            if message := describe_long_words(lines):
+                warnings.warn(f"{name}: {message}", stacklevel=2)
     return AlignedText(list(alignment.posteriors), alignment.aligner, alignment.skipped)
 
 

@@ -8,14 +8,15 @@ those with the same first letters, from long prefixes to short ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, count
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 from numpy import ndarray
 from torch import Tensor
 
@@ -151,6 +152,11 @@ class WordPairs:
         return WordPairs(self.target, self.source, self.pair_target, self.pair_source, levels)
 
 
+def take(values: Shaped[Tensor, " _"], ids: Int[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
+    """The value of each id; `index_select` is faster than indexing."""
+    return values.index_select(0, ids.flatten()).view(ids.shape)
+
+
 def make_word_pairs(
     source: Vocabulary,
     target: Vocabulary,
@@ -242,7 +248,7 @@ def make_bitext(
         stored: Entries that the translation table has besides those of the text.
     """
     old_words = [side.words for side in vocabularies] if vocabularies else [(), ()]
-    ids = [{word: index for index, word in enumerate(words)} for words in old_words]
+    ids = [_new_ids(words) for words in old_words]
     lines = [
         (_encode(ids[0], left), _encode(ids[1], right)) if left and right else EMPTY
         for left, right in pairs
@@ -260,9 +266,16 @@ def make_bitext(
     return Bitext(make_word_pairs(source, target, pair_source, pair_target), with_cells, size)
 
 
-def _encode(ids: dict[str, int], words: Words) -> Int[ndarray, " word"]:
-    """The ids of words; new words get the next ones."""
-    return np.array([ids.setdefault(word, len(ids)) for word in words], np.int32)
+def _new_ids(words: Words) -> defaultdict[str, int]:
+    """The ids of words; a new word gets the next one."""
+    ids: defaultdict[str, int] = defaultdict(None, zip(words, count()))
+    ids.default_factory = ids.__len__
+    return ids
+
+
+def _encode(ids: Mapping[str, int], words: Words) -> Int[ndarray, " word"]:
+    """The ids of words."""
+    return np.array([ids[word] for word in words], np.int32)
 
 
 def group_lines(lines: Lines) -> Iterator[list[int]]:
@@ -283,8 +296,9 @@ def _group_by_length(lines: Lines, block: list[int]) -> Iterator[list[int]]:
     """Yields groups of similar lengths of the lines of a block."""
     group: list[int] = []
     longest = (0, 0)
-    for index in sorted(block, key=lambda index: tuple(map(len, lines[index]))):
-        lengths = len(lines[index][0]), len(lines[index][1])
+    sizes = {index: (len(lines[index][0]), len(lines[index][1])) for index in block}
+    for index in sorted(block, key=sizes.__getitem__):
+        lengths = sizes[index]
         new = max(longest[0], lengths[0]), max(longest[1], lengths[1])
         if group and new[0] * new[1] * (len(group) + 1) > BATCH_CELLS:
             yield group

@@ -83,44 +83,59 @@ class LinkChain(TorchDistribution):
         return self.weights.moves.shape[-1]
 
     @cached_property
+    def _words(self) -> list[tuple[Tensor, Tensor]]:
+        """The weights of links and of null of each word, as rows for products with matrices."""
+        linked, null = (weights[:, :, None].unbind(1) for weights in self.weights.padded)
+        return list(zip(linked, null, strict=True))
+
+    @cached_property
     def _forward(self) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """For each word: sums of prefixes by last position, those that end in a link, the scale."""
-        linked, null = self.weights.padded
-        reached = torch.zeros_like(self.weights.moves[:, 0])
-        reached[:, 0] = 1
+        """For each word: sums of prefixes by last position, unscaled those of links, the scale."""
+        # rows times transposed matrices are faster than other products
+        columns = self.weights.moves.mT.contiguous().mT
+        reached = torch.zeros_like(self.weights.moves[:, :1])
+        reached[..., 0] = 1
         sums, links, scales = [reached], [], []
-        for word in range(linked.shape[1]):
-            arriving = (reached[:, None] @ self.weights.moves)[:, 0] * linked[:, word]
-            total = arriving + reached * null[:, word]
+        for linked, null in self._words:
+            arriving = torch.bmm(reached, columns) * linked
+            total = torch.addcmul(arriving, reached, null)
             scale = total.sum(-1, keepdim=True)
             reached = total / scale
             sums.append(reached)
-            links.append(arriving / scale)
+            links.append(arriving)
             scales.append(scale)
         return sums, links, scales
 
     @cached_property
-    def _backward(self) -> list[Tensor]:
-        """For each word, and before the first: scaled sums of suffixes after each position."""
-        linked, null = self.weights.padded
-        scales = self._forward[2]
-        suffix = torch.ones_like(self.weights.moves[:, 0])
+    def _scales(self) -> Float[Tensor, "pair target 1"]:
+        """The scale of each word."""
+        return torch.cat(self._forward[2], 1)
+
+    @cached_property
+    def _before(self) -> Float[Tensor, "pair target position"]:
+        """Scaled sums of prefixes before each word."""
+        return torch.cat(self._forward[0][:-1], 1)
+
+    @cached_property
+    def _after(self) -> Float[Tensor, "pair target position"]:
+        """Scaled sums of suffixes after each word."""
+        rows = self.weights.moves.mT
+        suffix = torch.ones_like(self.weights.moves[:, :1])
         suffixes = [suffix]
-        for word in reversed(range(linked.shape[1])):
-            leaving = (self.weights.moves @ (linked[:, word] * suffix)[..., None])[..., 0]
-            suffix = (leaving + null[:, word] * suffix) / scales[word]
+        for (linked, null), scale in zip(self._words[:0:-1], self._forward[2][:0:-1], strict=True):
+            suffix = torch.addcmul(torch.bmm(linked * suffix, rows), null, suffix) / scale
             suffixes.append(suffix)
-        return suffixes[::-1]
+        return torch.cat(suffixes[::-1], 1)
 
     @cached_property
     def log_normaliser(self) -> Float[Tensor, " pair"]:
         """The log of Z of every pair: of the posterior log p(f | e), of the prior 0."""
-        return torch.cat(self._forward[2], -1).log().sum(-1)
+        return self._scales[..., 0].log().sum(-1)
 
     @cached_property
     def marginals(self) -> Float[Tensor, "pair target source"]:
         """The probability of every link."""
-        links = torch.stack(self._forward[1], 1) * torch.stack(self._backward[1:], 1)
+        links = torch.cat(self._forward[1], 1) * self._after / self._scales
         return links[..., 1:]
 
     @property
@@ -143,13 +158,13 @@ class LinkChain(TorchDistribution):
         """
         sums, _, scales = self._forward
         linked, null = self.weights.padded
-        reached = sums[min(words)][pair]
+        reached = sums[min(words)][pair, 0]
         for word in range(min(words), max(words) + 1):
             arriving = (reached @ self.weights.moves[pair]) * linked[pair, word]
             if word in words:
                 arriving[..., positions] = 0
-            reached = (arriving + reached * null[pair, word]) / scales[word][pair]
-        return float((reached * self._backward[max(words) + 1][pair]).sum().clamp(0, 1))
+            reached = (arriving + reached * null[pair, word]) / scales[word][pair, 0]
+        return float((reached * self._after[pair, max(words)]).sum().clamp(0, 1))
 
     def constrained_probability(self, pair: int, allowed: Bool[Tensor, "target source"]) -> float:
         """The probability that all links of a pair are allowed ones; no link always is.
@@ -164,25 +179,21 @@ class LinkChain(TorchDistribution):
         reached[0] = 1
         for word, scale in enumerate(self._forward[2]):
             arriving = (reached @ self.weights.moves[pair]) * linked[word]
-            reached = (arriving + reached * null[word]) / scale[pair]
+            reached = (arriving + reached * null[word]) / scale[pair, 0]
         return float(reached.sum().clamp(0, 1))
 
     @cached_property
     def expected_moves(self) -> Float[Tensor, "pair before position"]:
         """Expected number of links to each position after each."""
         linked = self.weights.padded[0]
-        scales = torch.stack(self._forward[2], 1)
-        departing = torch.stack(self._forward[0][:-1], 1)
-        arriving = linked * torch.stack(self._backward[1:], 1) / scales
-        return (departing.mT @ arriving) * self.weights.moves
+        arriving = linked * self._after / self._scales
+        return (self._before.mT @ arriving) * self.weights.moves
 
     @cached_property
     def _null_by_position(self) -> Float[Tensor, "pair target position"]:
         """The probability of null at each position; 0 at padding."""
         null = self.weights.padded[1]
-        scales = torch.stack(self._forward[2], 1)
-        kept = torch.stack(self._forward[0][:-1], 1) * null / scales
-        return kept * torch.stack(self._backward[1:], 1) * self.weights.mask[..., None]
+        return self._before * null / self._scales * self._after * self.weights.mask[..., None]
 
     def expected_log_weight(self, other: ChainWeights) -> Float[Tensor, " pair"]:
         """E log of the unnormalised probability that other parameters give, under this chain."""
@@ -218,7 +229,7 @@ class LinkChain(TorchDistribution):
         position = linked.new_zeros(*sample_shape, len(pairs), dtype=torch.int64)
         states = []
         for word in range(linked.shape[1]):
-            suffix = self._backward[word + 1]
+            suffix = self._after[:, word]
             move = self.weights.moves[pairs, position] * linked[:, word] * suffix
             here = torch.nn.functional.one_hot(position, self.positions)
             kept = here * null[:, word] * suffix

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from latentheads.contrib.align.bitext import PairBatch, WordPairs
+from latentheads.contrib.align.bitext import PADDING, PairBatch, WordPairs, take
 from latentheads.contrib.align.spelling import Spelling, make_spelling
 from latentheads.contrib.align.vocabulary import PrefixClasses
 
@@ -131,17 +131,17 @@ class CountTable:
                 counts of each line. None: nothing is taken out.
         """
         # padding has the counts of the last entry, which its weight of 0 hides
-        entry = batch.entries.clamp(max=self.pairs.entries - 1).long()
-        links = [self.links[entry]]
+        entry = batch.entries.clamp(max=self.pairs.entries - 1)
+        links = [take(self.links, entry)]
         pair = entry
         for level, counts in zip(self.pairs.levels, self.classes, strict=True):
-            pair = level.pair[pair]
-            links.append(counts[pair])
+            pair = take(level.pair, pair)
+            links.append(take(counts, pair))
         source, target = self._sides(batch)
         if own is not None:
             links, source, target = _take_out(links, source, target, batch, own)
         is_new = torch.zeros(1, 1, 1, dtype=torch.bool)
-        return CellCounts(links, self.spelling.alike[entry], is_new, source, target)
+        return CellCounts(links, take(self.spelling.alike, entry), is_new, source, target)
 
     def _sides(self, batch: PairBatch) -> tuple[SideCounts, SideCounts]:
         levels, spelling = self.pairs.levels, self.spelling
@@ -159,17 +159,17 @@ def _side(
 ) -> SideCounts:
     """The counts of one side of a batch of the text."""
     first = words.clamp(min=0).long()
-    ids = [first, *(level.of_word[first] for level in classes)]
-    values = [total[index] for total, index in zip(sums, ids, strict=True)]
-    return SideCounts(ids, values, [values[0].new_zeros(1, 1)] * len(ids), alike[first])
+    ids = [first, *(take(level.of_word, first) for level in classes)]
+    values = [take(total, index) for total, index in zip(sums, ids, strict=True)]
+    return SideCounts(ids, values, [values[0].new_zeros(1, 1)] * len(ids), take(alike, first))
 
 
 def same_class(
     classes: Int[Tensor, "pair word"], mask: Bool[Tensor, "pair word"], dtype: torch.dtype
 ) -> Float[Tensor, "pair word other"]:
-    """Whether two words of a line are of one class; 0 at padding."""
-    same = (classes[:, :, None] == classes[:, None, :]) & mask[:, :, None] & mask[:, None, :]
-    return same.to(dtype)
+    """Whether two words of a line are of one class; padding, which has no links, is one."""
+    ids = torch.where(mask, classes, PADDING)
+    return (ids[:, :, None] == ids[:, None, :]).to(dtype)
 
 
 def _take_out(
@@ -184,7 +184,7 @@ def _take_out(
     rows = [same_class(ids, batch.target_mask, own.dtype) for ids in target.ids]
     # what rounding leaves of a count that is wholly the line's is no less than 0
     left = [
-        (counts - row @ own @ column).clamp_(min=0)
+        torch.baddbmm(counts, row @ own, column, alpha=-1).clamp_(min=0)
         for counts, row, column in zip(links, rows, columns, strict=True)
     ]
     return (
@@ -290,5 +290,7 @@ def _search(
 
 def look_up(values: Tensor, ids: Int[Tensor, "*shape"]) -> Tensor:
     """The value of each id; 0 for one that has none."""
-    padded = torch.nn.functional.pad(values, (0, 1))
-    return padded[torch.where((ids < 0) | (ids >= len(values)), len(values), ids)]
+    if not len(values):
+        return values.new_zeros(ids.shape)
+    is_known = (ids >= 0) & (ids < len(values))
+    return take(values, ids.clamp(0, len(values) - 1)) * is_known

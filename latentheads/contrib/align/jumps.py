@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.contrib.align.bitext import PADDING, PairBatch
+from latentheads.contrib.align.bitext import PADDING, PairBatch, take
 
 MAX_JUMP = 12
 """Longest distance with a weight of its own; longer jumps have that of the longest."""
@@ -75,7 +75,7 @@ class Jumps:
         """The probability of a link to each position after each; see `ChainWeights`."""
         rows = self.rows(batch)
         columns = self.distances(rows.shape[1])
-        weights = self.weights[rows[:, :, None], columns]
+        weights = take(self.weights.view(-1), rows[:, :, None] * self.weights.shape[-1] + columns)
         is_word = torch.nn.functional.pad(batch.source_mask, (1, 0), value=False)
         weights = weights * is_word[:, None]
         moves = weights * ((1 - self.null_probability) / weights.sum(-1, keepdim=True))

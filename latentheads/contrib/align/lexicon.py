@@ -29,7 +29,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.contrib.align.bitext import Bitext, PairBatch, WordPairs
+from latentheads.contrib.align.bitext import Bitext, PairBatch, WordPairs, take
 from latentheads.contrib.align.counts import CellCounts, CountTable, look_up, same_class
 
 CONCENTRATION = 10.0
@@ -71,11 +71,11 @@ class TranslationTable:
 
     def linked(self, batch: PairBatch) -> Float[Tensor, "pair target source"]:
         """The weights of all links of a batch."""
-        return self.links[batch.entries]
+        return take(self.links, batch.entries)
 
     def without_link(self, batch: PairBatch) -> Float[Tensor, "pair target 1"]:
         """The weights of target words without a link; 1 at padding."""
-        return _at_words(self.null[batch.target.clamp(min=0)], batch)
+        return _at_words(take(self.null, batch.target.clamp(min=0)), batch)
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,9 @@ class Lexicon:
         density = self.frequencies.new_ones(len(levels[0].pair_source))
         for index, (level, frequency) in enumerate(zip(levels, frequencies, strict=True)):
             if index:
-                density = density[levels[index - 1].pair]
-            share = frequency[level.pair_target] / self._total
-            total = counts.source_sums[len(levels) - index][level.pair_source]
+                density = take(density, levels[index - 1].pair)
+            share = take(frequency, level.pair_target) / self._total
+            total = take(counts.source_sums[len(levels) - index], level.pair_source)
             pairs = counts.classes[len(levels) - 1 - index]
             density = (pairs / share + CLASS_CONCENTRATION * density) / (
                 total + CLASS_CONCENTRATION
@@ -170,8 +170,9 @@ class Lexicon:
     ) -> tuple[Float[Tensor, " some"], Float[Tensor, " some"]]:
         """The prior mean b(f | e) of some entries, and its part of words that are spelt alike."""
         pairs, spelling = self.pairs, counts.spelling
-        mean = density[pairs.levels[0].pair[entries]] * self.unigram[pairs.pair_target[entries]]
-        number = spelling.source[pairs.pair_source[entries]]
+        mean = take(density, pairs.levels[0].pair[entries])
+        mean = mean * take(self.unigram, pairs.pair_target[entries])
+        number = take(spelling.source, pairs.pair_source[entries])
         alike = self.alike * spelling.alike[entries].to(mean.dtype) / number.clamp(min=1)
         return torch.where(number > 0, (1 - self.alike) * mean, mean) + alike, alike
 
@@ -187,7 +188,7 @@ class Lexicon:
         for begin in range(0, self.pairs.entries, CHUNK):
             part = slice(begin, min(begin + CHUNK, self.pairs.entries))
             mean, _ = self._mean(counts, density, part)
-            total = counts.source_sums[0][self.pairs.pair_source[part]]
+            total = take(counts.source_sums[0], self.pairs.pair_source[part])
             yield part, counts.links[part] + CONCENTRATION * mean, total + CONCENTRATION
 
     def _null(self, null: Float[Tensor, " word"]) -> Float[Tensor, " word"]:
@@ -249,18 +250,18 @@ class Lexicon:
         density = unigram.new_ones(())
         levels = list(zip(cells.links[1:], cells.source.sums[1:], classes, strict=True))
         for links, total, share in reversed(levels):
-            density = (links / share[..., None] + CLASS_CONCENTRATION * density) / (
-                total[:, None] + CLASS_CONCENTRATION
-            )
+            density = torch.add(links / share[..., None], density, alpha=CLASS_CONCENTRATION)
+            density /= total[:, None] + CLASS_CONCENTRATION
         mean = density * unigram[..., None]
-        number = cells.source.alike[:, None] + (cells.alike & cells.is_new).int()
-        alike = self.alike * cells.alike.to(mean.dtype) / number.clamp(min=1)
-        mean = torch.where(number > 0, (1 - self.alike) * mean, mean) + alike
+        number = cells.source.alike[:, None]
+        if cells.is_new.any():
+            number = number + (cells.alike & cells.is_new).int()
+        number = number.to(mean.dtype)
+        others = 1 - self.alike * number.clamp(max=1)
+        mean = torch.addcmul(mean * others, cells.alike, self.alike / number.clamp(min=1))
         total = cells.source.sums[0][:, None] + CONCENTRATION
-        linked = (cells.links[0] + CONCENTRATION * mean) / total
-        return BatchTable(
-            linked * batch.cell_mask, self._batch_null(unigram, null, batch, own_null)
-        )
+        linked = torch.add(cells.links[0], mean, alpha=CONCENTRATION) / total * batch.cell_mask
+        return BatchTable(linked, self._batch_null(unigram, null, batch, own_null))
 
     def _own_words(self, cells: CellCounts, batch: PairBatch) -> Float[Tensor, "pair 1"]:
         """How many words are taken out of the frequencies of each line."""
@@ -318,11 +319,12 @@ class Lexicon:
         weights = torch.zeros_like(counts)
         for begin in range(0, pairs.entries, CHUNK):
             part = slice(begin, min(begin + CHUNK, pairs.entries))
-            chance = (source[pairs.pair_source[part]] * target[pairs.pair_target[part]]).sqrt()
+            sources, targets = pairs.pair_source[part], pairs.pair_target[part]
+            chance = (take(source, sources) * take(target, targets)).sqrt()
             share = both[part] / chance.clamp(min=1e-20)
             weights[part] = both[part] * share**ASSOCIATION_POWER
         total = source.zero_().index_add_(0, pairs.pair_source, weights[:-1])
         for begin in range(0, pairs.entries, CHUNK):
             part = slice(begin, min(begin + CHUNK, pairs.entries))
-            weights[part] /= total[pairs.pair_source[part]].clamp(min=1e-20)
+            weights[part] /= take(total, pairs.pair_source[part]).clamp(min=1e-20)
         return TranslationTable(weights, self.unigram)

@@ -1,20 +1,25 @@
 """Labels of spans carried from one language to the other, each with its exact probability.
 
-A span of the source is carried to the words from the first to the last that is linked to it. It is
-right if these two are linked into the span, no word between them is linked to another, and no other
-word is linked into it. Each direction gives that event a probability, by one forward pass with all
-other links left out, divided by the sum over all links; both are joined by their geometric mean, as
-those of links.
+A span of the source is carried to the words from the first to the last that is linked to it. In the
+direction that generates the target, it is right if these two are linked into the span, and no word
+before or after them is; in the other one, if no word of the span is linked to a word before or
+after them. Each event has a probability by forward passes with all other links left out, divided by
+the sum over all links; both are joined by their geometric mean, as those of links.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TypeVar
 
 import numpy as np
 import torch
+from jaxtyping import Bool
+from torch import Tensor
 
 from latentheads.contrib.align.chain import LinkChain
 from latentheads.contrib.align.symmetrization import THRESHOLD, LinkPosterior
@@ -72,13 +77,11 @@ def project_spans(
             projected.append(None)
             continue
         start, end = int(linked[0]), int(linked[-1]) + 1
-        inside = (
-            _tokens(source, range(span.start, span.end)),
-            _tokens(target, range(start, end)),
-        )
-        ends = [_tokens(target, [word]) for word in (start, end - 1)]
-        forward = _probability(chains[0], row, inside[1], inside[0], lines[::-1], ends)
-        backward = _probability(chains[1], row, inside[0], inside[1], lines, [])
+        inside = _tokens(source, range(span.start, span.end))
+        ends = [_tokens(target, [word]) for word in dict.fromkeys((start, end - 1))]
+        carried = _tokens(target, range(start, end))
+        forward = _ends_probability(chains[0], row, inside, carried, ends, target)
+        backward = _inside_probability(chains[1], row, inside, carried, target)
         projected.append(ProjectedSpan(start, end, span.label, math.sqrt(forward * backward)))
     return projected
 
@@ -87,58 +90,108 @@ def _tokens(line: TokenizedLine, words: Sequence[int]) -> list[int]:
     return [token for word in words for token in line.tokens_by_word[word]]
 
 
-def _probability(
+def _ends_probability(
     chain: LinkChain,
     row: int,
-    generated: Sequence[int],
-    generating: Sequence[int],
-    lines: tuple[TokenizedLine, TokenizedLine],
+    span: Sequence[int],
+    carried: Sequence[int],
     ends: Sequence[Sequence[int]],
+    line: TokenizedLine,
 ) -> float:
-    """The probability that some tokens, and no others, are linked to some tokens.
-
-    Some tokens may have no link, but for the ends.
+    """The probability that the ends are the first and the last word that is linked into a span.
 
     Args:
-        chain: The links of a batch.
+        chain: The links of a batch, in the direction that generates the target.
         row: The line.
-        generated: Tokens of the span in the language that the chain generates.
-        generating: Those of the span in the other language.
-        lines: The line of the language that is generated, and the other.
-        ends: Words, by their tokens, of which one at least must be linked into the span.
+        span: Tokens of the span.
+        carried: Tokens of the target from the first to the last end.
+        ends: The tokens of each end, of which one at least must be linked into the span.
+        line: The target.
     """
     words, positions = chain.weights.linked.shape[1:]
-    in_span = torch.zeros(positions, dtype=torch.bool)
-    in_span[list(generating)] = True
+    in_span = _mask(span, positions)
     # what belongs to no word, as punctuation, may be linked to anything
-    is_word = [_is_word(line, size) for line, size in zip(lines, (words, positions), strict=True)]
-    allowed = torch.ones(words, positions, dtype=torch.bool)
-    inside = torch.zeros(words, dtype=torch.bool)
-    inside[list(generated)] = True
-    allowed[inside] = in_span | ~is_word[1]
-    allowed[~inside & is_word[0]] = ~in_span
+    allowed = (_mask(carried, words) | ~_is_word(line, words))[:, None] | ~in_span
     total = chain.constrained_probability(row, allowed)
     # inclusion and exclusion over the ends that are not linked into the span
-    for number, unlinked in enumerate(_subsets(ends)):
-        if number:
+    for number in range(1, len(ends) + 1):
+        for unlinked in combinations(ends, number):
             less = allowed.clone()
             less[[token for word in unlinked for token in word]] &= ~in_span
-            total += (-1) ** len(unlinked) * chain.constrained_probability(row, less)
+            total += (-1) ** number * chain.constrained_probability(row, less)
     return min(max(total, 0.0), 1.0)
 
 
-def _is_word(line: TokenizedLine, size: int) -> torch.Tensor:
+def _inside_probability(
+    chain: LinkChain, row: int, span: Sequence[int], carried: Sequence[int], line: TokenizedLine
+) -> float:
+    """The probability that no token of a span is linked to a word outside of the carried one.
+
+    Args:
+        chain: The links of a batch, in the direction that generates the source.
+        row: The line.
+        span: Tokens of the span.
+        carried: Tokens of the carried span.
+        line: The target.
+    """
+    words, positions = chain.weights.linked.shape[1:]
+    inside = _mask(carried, positions) | ~_is_word(line, positions)
+    return chain.constrained_probability(row, ~_mask(span, words)[:, None] | inside)
+
+
+def _mask(tokens: Sequence[int], size: int) -> Bool[Tensor, " token"]:
+    mask = torch.zeros(size, dtype=torch.bool)
+    mask[list(tokens)] = True
+    return mask
+
+
+def _is_word(line: TokenizedLine, size: int) -> Bool[Tensor, " token"]:
     """Whether tokens belong to a word; the end of the line does."""
-    is_word = torch.ones(size, dtype=torch.bool)
-    is_word[[token for token, word in enumerate(line.words) if word is None]] = False
-    return is_word
+    return ~_mask([token for token, word in enumerate(line.words) if word is None], size)
 
 
-def _subsets(ends: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
-    """Yields the sets of ends, the empty one first; one end that is both is one."""
-    distinct = list(ends[:1]) if len(ends) == 2 and ends[0] == ends[1] else list(ends)
-    for mask in range(2 ** len(distinct)):
-        yield [end for index, end in enumerate(distinct) if mask >> index & 1]
+SpanKind = TypeVar("SpanKind", bound=Span)
+
+
+def spans_of_characters(line: str, spans: Sequence[SpanKind]) -> list[SpanKind]:
+    """The spans of words that have characters of spans of characters.
+
+    Args:
+        line: The line, whose words white space separates.
+        spans: Their starts and ends are offsets of characters.
+
+    Raises:
+        ValueError: A span has no character of a word.
+    """
+    words = _word_offsets(line)
+    spans_of_words = []
+    for span in spans:
+        held = [n for n, (start, end) in enumerate(words) if start < span.end and span.start < end]
+        if not held:
+            raise ValueError(f"{span} holds no word of {line!r}")
+        spans_of_words.append(replace(span, start=held[0], end=held[-1] + 1))
+    return spans_of_words
+
+
+def characters_of_spans(line: str, spans: Sequence[SpanKind]) -> list[SpanKind]:
+    """Spans of words as offsets of characters, from their first word to their last.
+
+    Args:
+        line: The line, whose words white space separates.
+        spans: Spans of its words; they keep their labels and probabilities.
+
+    Raises:
+        ValueError: The line has not so many words.
+    """
+    words = _word_offsets(line)
+    for span in spans:
+        if not 0 <= span.start < span.end <= len(words):
+            raise ValueError(f"a line has {len(words):,} words, and no {span}")
+    return [replace(s, start=words[s.start][0], end=words[s.end - 1][1]) for s in spans]
+
+
+def _word_offsets(line: str) -> list[tuple[int, int]]:
+    return [match.span() for match in re.finditer(r"\S+", line)]
 
 
 def spans_of_tags(tags: Sequence[str]) -> list[Span]:

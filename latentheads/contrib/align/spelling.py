@@ -73,10 +73,12 @@ def make_spelling(
 
 def normalise(word: str) -> str:
     """A word without diacritics; a number without . and ,."""
-    letters = (c for c in unicodedata.normalize("NFD", word) if not unicodedata.combining(c))
-    plain = "".join(letters)
-    if any(c.isdigit() for c in plain):
-        return "".join(c for c in plain if c not in ".,")
+    plain = word
+    if not word.isascii():
+        decomposed = unicodedata.normalize("NFD", word)
+        plain = "".join(c for c in decomposed if not unicodedata.combining(c))
+    if ("." in plain or "," in plain) and any(c.isdigit() for c in plain):
+        return plain.replace(".", "").replace(",", "")
     return plain
 
 
@@ -91,7 +93,7 @@ class _Letters:
         plain = [normalise(word) for word in words]
         codes = np.zeros((len(words), LONGEST), np.int32)
         for row, word in enumerate(plain):
-            codes[row, : len(word)] = [ord(letter) for letter in word[:LONGEST]]
+            codes[row, : len(word)] = [*map(ord, word[:LONGEST])]
         self.codes = codes
         self.lengths = np.array([min(len(word), LONGEST) for word in plain], np.int64)
         self.is_text = np.array([word[:1].isalpha() and word.isalpha() for word in plain], bool)

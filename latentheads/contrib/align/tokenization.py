@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -19,6 +20,12 @@ each character but white space is one."""
 
 Line = str | Sequence[str]
 """A line of text, or its words."""
+
+LONG_WORDS = 15
+"""Mean letters of a word above which a text is taken to have no spaces between words."""
+
+FIRST_LINES = 1000
+"""Lines whose words are measured."""
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 
@@ -66,7 +73,7 @@ def tokenize_line(line: Line, split: str = "spaces") -> TokenizedLine:
         split: One of :data:`SPLITS`.
     """
     check_known("split", split, SPLITS)
-    words = [word.lower() for word in (line.split() if isinstance(line, str) else line)]
+    words = line.lower().split() if isinstance(line, str) else [word.lower() for word in line]
     if split == "characters":
         return TokenizedLine.of_words([letter for word in words for letter in word])
     if split == "spaces":
@@ -76,6 +83,22 @@ def tokenize_line(line: Line, split: str = "spaces") -> TokenizedLine:
         tuple(token for tokens in parts for token in tokens),
         tuple(word for index, tokens in enumerate(parts) for word in _words_of(index, tokens)),
         len(words),
+    )
+
+
+def describe_long_words(lines: Sequence[Line]) -> str | None:
+    """What to do if the words of a text are so long that it seems to have no spaces, or None."""
+    words = [
+        word
+        for line in islice(lines, FIRST_LINES)
+        for word in (line.split() if isinstance(line, str) else line)
+    ]
+    mean = sum(map(len, words)) / max(len(words), 1)
+    if mean <= LONG_WORDS:
+        return None
+    return (
+        f"words have {mean:.0f} letters on average: write spaces between words, or split "
+        "characters, if the script has no spaces"
     )
 
 

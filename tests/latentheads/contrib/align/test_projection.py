@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from latentheads.contrib.align.api import align, project
-from latentheads.contrib.align.projection import Span, spans_of_tags, tags_of_spans
+from latentheads.contrib.align.chain import LinkChain
+from latentheads.contrib.align.projection import (
+    ProjectedSpan,
+    Span,
+    characters_of_spans,
+    spans_of_characters,
+    spans_of_tags,
+    tags_of_spans,
+)
 from tests.latentheads.contrib.align.tiny_chains import paths
 
 SOURCE = ["the red house", "the house", "a red book", "the book"]
@@ -27,7 +35,7 @@ def test_the_probability_of_a_span_is_the_share_of_links_that_stay_in_it() -> No
         for row, index in enumerate(batch.indices):
             for span, other in zip(spans[index], carried[index], strict=True):
                 assert other is not None
-                forward = share(chains[0], row, other, span, ends=True)
+                forward = share(chains[0], row, span, other, ends=True)
                 backward = share(chains[1], row, span, other, ends=False)
                 assert other.probability == pytest.approx((forward * backward) ** 0.5, abs=1e-12)
                 checked += 1
@@ -35,21 +43,27 @@ def test_the_probability_of_a_span_is_the_share_of_links_that_stay_in_it() -> No
     assert [(s.start, s.end, s.label) for s in carried[0] if s] == [(1, 3, "THING")]
 
 
-def share(chain: object, row: int, generated: Span, generating: Span, ends: bool) -> float:
-    """The share of all links in which a span is linked into another, and nothing else is."""
+def share(chain: LinkChain, row: int, span: Span, carried: Span, ends: bool) -> float:
+    """The share of all links that lead from a span to where it is carried.
+
+    Args:
+        chain: The links of a batch.
+        row: The line.
+        span: The span.
+        carried: Where it is carried.
+        ends: Whether the chain generates the target: its words that are linked into the span begin
+            and end as it is carried. Else no word of the span is linked elsewhere.
+    """
     total = right = 0.0
-    for states, weight in paths(chain, row):  # type: ignore[arg-type]
+    for states, weight in paths(chain, row):
         total += weight
-        positions = chain.positions  # type: ignore[attr-defined]
-        links = [state - 1 if state < positions else None for state in states]
-        inside = range(generating.start, generating.end)
-        is_right = all(
-            link is None or (link in inside) == (generated.start <= word < generated.end)
-            for word, link in enumerate(links)
-        )
+        links = [state - 1 if state < chain.positions else None for state in states]
         if ends:
-            both = links[generated.start], links[generated.end - 1]
-            is_right = is_right and None not in both
+            linked = [w for w, link in enumerate(links) if link in range(span.start, span.end)]
+            is_right = bool(linked) and (linked[0], linked[-1]) == (carried.start, carried.end - 1)
+        else:
+            inside = {None, *range(carried.start, carried.end)}
+            is_right = {*links[span.start : span.end]} <= inside
         right += weight * is_right
     return right / total
 
@@ -65,12 +79,13 @@ def test_a_word_that_is_linked_to_punctuation_alone_is_not_linked_into_a_span() 
     shares: list[float] = []
     models, sides = aligner.models(new, batch), (batch, batch.reverse())
     linked: tuple[set[int | None], set[int | None]] = {1}, {1, 2, None}
-    for model, side, right in zip(models, sides, linked, strict=True):
+    may_end = False, True  # the end of the target may not be linked into the span
+    for model, side, right, is_free in zip(models, sides, linked, may_end, strict=True):
         total = inside = 0.0
         for states, weight in paths(model.posterior(side), 0):
             word, _, end = (state if state < 4 else None for state in states)
             total += weight
-            inside += weight * (word in right and end != 1)
+            inside += weight * (word in right and (is_free or end != 1))
         shares.append(inside / total)
     assert carried.probability == pytest.approx((shares[0] * shares[1]) ** 0.5, abs=1e-12)
 
@@ -101,6 +116,20 @@ def test_tags_are_spans_and_spans_are_tags() -> None:
     assert tags_of_spans(spans, 7) == ["O", "B-LOC", "I-LOC", "B-LOC", "B-PER", "O", "B-PER"]
     with pytest.raises(ValueError, match=r"^a tag must be O, B-LABEL or I-LABEL, got 'X-LOC'"):
         spans_of_tags(["X-LOC"])
+
+
+def test_spans_of_characters_are_spans_of_words_and_back() -> None:
+    line = "  Mr Bo  lives in\u3000New York."
+    names = [Span(6, 7, "PER"), Span(18, 26, "LOC")]
+    words = spans_of_characters(line, names)
+    assert words == [Span(1, 2, "PER"), Span(4, 6, "LOC")]
+    carried = [ProjectedSpan(4, 6, "LOC", 0.5)]
+    assert characters_of_spans(line, carried) == [ProjectedSpan(18, 27, "LOC", 0.5)]
+    assert line[18:27] == "New York."
+    with pytest.raises(ValueError, match=r"^Span\(start=0, end=2, label=''\) holds no word of"):
+        spans_of_characters(line, [Span(0, 2)])
+    with pytest.raises(ValueError, match=r"^a line has 6 words, and no Span\(start=5, end=7"):
+        characters_of_spans(line, [Span(5, 7)])
 
 
 def test_what_may_be_linked_to_anything_is_certain() -> None:
