@@ -23,9 +23,17 @@ LOWEST := .venv-lowest
 PROGRAMS := run translate generate score analyse prune
 CORE := tests/latentheads tests/models tests/guides $(PROGRAMS:%=tests/experiments/test_%.py)
 
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
-# in these tests calls of the library are checked against their annotations, sizes of tensors too
-CHECKED := tests/models tests/guides tests/latentheads/attention tests/latentheads/inference tests/test_typechecking.py
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+CORES := $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
+# each part of the tests is a process of its own; the long ones begin first
+PARTS := experiments annotated contrib latentheads latents others
+# in this part calls of the library are checked against their annotations, sizes of tensors too
+annotated := tests/models tests/guides tests/latentheads/attention tests/latentheads/inference tests/test_typechecking.py
+experiments := tests/experiments
+contrib := tests/latentheads/contrib
+latents := tests/latentheads/latents
+latentheads := tests/latentheads $(patsubst %,--ignore=%,$(annotated) $(contrib) $(latents))
+others := tests $(patsubst %,--ignore=%,$(annotated) $(experiments) tests/latentheads)
 
 .PHONY: run test suite lint types docs bench notebooks attack lowest
 
@@ -33,11 +41,13 @@ run: $(READY)
 	$(BIN)/python experiments/run.py $(or $(ARGS),--guide cascaded)
 
 test: $(READY)
-	$(MAKE) --no-print-directory --jobs 2 lint types suite
+	$(MAKE) --no-print-directory --keep-going --jobs $(CORES) lint types $(PARTS:%=part-%)
 
 suite: $(READY)
-	$(if $(ARGS),,CHECK_ANNOTATIONS=1 $(PYTEST) $(CHECKED))
-	$(PYTEST) $(or $(ARGS),tests $(CHECKED:%=--ignore=%))
+	$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) --no-print-directory --keep-going --jobs $(CORES) $(PARTS:%=part-%))
+
+part-%: $(READY)
+	$(if $(filter annotated,$*),CHECK_ANNOTATIONS=1) $(PYTEST) $($*)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -67,7 +77,7 @@ attack: $(READY)
 	$(BIN)/python -m tests.attack $(ARGS)
 
 lowest: $(LOWEST)/.ready
-	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto --dist worksteal $(CORE) $(ARGS)
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest $(CORE) $(ARGS)
 
 $(LOWEST)/.ready: pyproject.toml tests/lowest.py
 	$(PYTHON) -m venv --clear $(LOWEST)

@@ -94,7 +94,7 @@ class SecondDevice(TorchDispatchMode):
             self._note_copy(given[1], far, len(args) > 2 and args[2])
         else:
             _check_devices(func, given)
-            if any(isinstance(item, FarTensor) for item in given) and _reads(func, given[1:]):
+            if any(isinstance(item, FarTensor) for item in given) and _reads(func, args):
                 self.waits.append(func.overloadpacket.__name__)
         output = func(*map(near, args), **{name: near(option) for name, option in options.items()})
         if not far:
@@ -162,10 +162,15 @@ def _check_devices(func: Any, given: list[Tensor]) -> None:
         raise RuntimeError(f"{func}: tensors of two devices, {shapes}")
 
 
-def _reads(func: Any, further: list[Tensor]) -> bool:
+def _reads(func: Any, args: Sequence[Any]) -> bool:
     """Whether an operation asks for a number, or for how many there are."""
-    chosen = func is aten.index.Tensor and any(item.dtype == torch.bool for item in further)
-    return chosen or func.overloadpacket in READS
+    if func.overloadpacket in READS:
+        return True
+    if func.overloadpacket not in (aten.index, aten.index_put, aten.index_put_):
+        return False
+    # one number is written where a mask is true without counting
+    fills = func.overloadpacket is not aten.index and args[2].numel() == 1
+    return not fills and any(item.dtype == torch.bool for item in _tensors(args[1]))
 
 
 @contextmanager

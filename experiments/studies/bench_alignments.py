@@ -4,10 +4,14 @@
     python experiments/studies/bench_alignments.py --task language-model --length 128 \
         --cutoffs 2000,10000 --vocabulary 33278 --tokens 4096 --threads 1 --precision bf16
 
+    python experiments/studies/bench_alignments.py --decode 24 --beam 5 --threads 1 --tokens 1024 \
+        --length 16 --precision fp32 --rows plain,"one head",copy,"two blocks"
+
 Every row is the same network but for what stands above its decoder, and takes training steps on
-sentences of one length, guide and all; a language model's words are sampled by Zipf's law. Rows
+sentences of one length, guide and all; a language model's words are sampled by Zipf's law. With
+--decode a row searches for the translations of these sentences instead, all of one length. Rows
 take turns within every round, the order rotated; a row's time is its median over rounds, its ratio
-the median of its ratios to the plain network within each round.
+the median of its ratios to the first row within each round.
 
     plain        nothing above the decoder
     soft         one head that adds the mean of what it may point at: no latent
@@ -21,25 +25,29 @@ the median of its ratios to the plain network within each round.
     copy         a copy head, which needs no score of a word for each position
     copy exact   that with guide exact, which has nothing to train
     copy chain   one that is conditioned on the position at the word before
+    bernoulli-heads   gates of the heads of the top block, all 16 subsets summed (bound)
 """
 
 from __future__ import annotations
 
 import statistics
 from argparse import Namespace
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
+from torch import Tensor
 
 from latentheads.batch import SPECIALS, Batch
-from latentheads.checks import parse_integers
-from latentheads.experiments.cli.parser import Parser
+from latentheads.checks import check_known, parse_integers, split_items
+from latentheads.decoding.beam_search import beam_search
+from latentheads.experiments.cli.parser import Parser, positive
 from latentheads.experiments.studies.benchmarks.baselines import (
+    Forward,
     Made,
     Runner,
     Setting,
@@ -55,9 +63,10 @@ from latentheads.experiments.studies.benchmarks.growth import (
     race_at_all,
 )
 from latentheads.experiments.studies.benchmarks.racing import quartiles
-from latentheads.guides import Cascaded, Exact, Tied
+from latentheads.guides import Autoregressive, Cascaded, Exact, Tied
 from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.copy.options import CopyOptions
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.models import LanguageModel, Network, Translation
@@ -70,7 +79,8 @@ FACTOR = 2
 TASKS = ("translation", "language-model")
 WINDOW = 16
 """How many words before its own each of two heads of a language model may point at."""
-ROWS: dict[str, AlignmentOptions | CopyOptions | None] = {
+Options = AlignmentOptions | CopyOptions | BernoulliHeadsOptions
+ROWS: dict[str, Options | None] = {
     "plain": None,
     "soft": AlignmentOptions(1, prior="soft"),
     "one head": AlignmentOptions(1),
@@ -82,8 +92,15 @@ ROWS: dict[str, AlignmentOptions | CopyOptions | None] = {
     "copy": CopyOptions(),
     "copy exact": CopyOptions(),
     "copy chain": CopyOptions(prior="chain"),
+    "bernoulli-heads": BernoulliHeadsOptions(),
 }
-GUIDES = {"plain": Tied, "soft": Tied, "exact": Exact, "copy exact": Exact}
+GUIDES = {
+    "plain": Tied,
+    "soft": Tied,
+    "exact": Exact,
+    "copy exact": Exact,
+    "bernoulli-heads": Autoregressive,
+}
 """Of the rows whose guide is not cascaded."""
 
 
@@ -101,14 +118,40 @@ class Point:
 
 
 def make_rows(
-    task: str, cutoffs: tuple[int, ...], size: Size, setting: Setting, precision: str
+    names: Sequence[str],
+    task: str,
+    cutoffs: tuple[int, ...],
+    search: Search | None,
+    size: Size,
+    setting: Setting,
+    precision: str,
 ) -> list[Runner]:
     """One network for each row."""
     adaptive = AdaptiveOptions(cutoffs, FACTOR) if cutoffs else None
     network = replace(size.network, norm=PreNorm(), adaptive=adaptive)
     batch = make_batch(size, setting) if task == "translation" else make_text(size, setting)
-    made = ((name, _make_step(name, size, network, setting, batch)) for name in ROWS)
+    pairs = ((name, _make_pair(name, size, network, setting, batch)) for name in names)
+    if search is not None:
+        return [
+            Forward(name, *search.of(model, batch), setting, precision)
+            for name, (model, _) in pairs
+        ]
+    made = ((name, _make_step(name, *pair, batch)) for name, pair in pairs)
     return [Runner(name, *parts, setting, precision) for name, parts in made]
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is decoded: so many tokens of each sentence, with a beam."""
+
+    tokens: int
+    beam: int
+
+    def of(self, model: Any, batch: Batch) -> Made:
+        """The search to call, and parameters."""
+        lengths = {"max_tokens": self.tokens, "min_tokens": self.tokens}
+        search = partial(beam_search, model.eval(), batch, self.beam, **lengths)
+        return cast(Callable[[], Tensor], search), list(model.parameters())
 
 
 def make_text(size: Size, setting: Setting) -> Batch:
@@ -119,8 +162,10 @@ def make_text(size: Size, setting: Setting) -> Batch:
     return Batch((sampled + len(SPECIALS)).view(size.batch, size.length)).to(setting.device)
 
 
-def _make_step(name: str, size: Size, network: Network, setting: Setting, batch: Batch) -> Made:
-    """A row's loss to call and the parameters it trains."""
+def _make_pair(
+    name: str, size: Size, network: Network, setting: Setting, batch: Batch
+) -> tuple[Any, Any]:
+    """A row's model and guide."""
     torch.manual_seed(setting.seed)
     types, options = size.vocabulary, ROWS[name]
     model: Any
@@ -131,10 +176,16 @@ def _make_step(name: str, size: Size, network: Network, setting: Setting, batch:
         model = LanguageModel(types, network, latents=latents)
     else:
         model = Translation(types, types, network, latents=latents)
-    sampled = options is not None and options.is_summed_out
     guide: Any = GUIDES.get(name, Cascaded)(model.to(setting.device))
-    objective = Head_ELBO(analytic=True, objective="marginal" if sampled else "bound")
-    return under(objective, model, guide.to(setting.device), batch)
+    return model, guide.to(setting.device)
+
+
+def _make_step(name: str, model: Any, guide: Any, batch: Batch) -> Made:
+    """A row's loss to call and the parameters it trains."""
+    options = ROWS[name]
+    by_marginal = isinstance(options, AlignmentOptions | CopyOptions) and options.is_summed_out
+    objective = Head_ELBO(analytic=True, objective="marginal" if by_marginal else "bound")
+    return under(objective, model, guide, batch)
 
 
 def _point(runner: Runner, beside: Sequence[Runner], size: Size) -> Point:
@@ -146,7 +197,7 @@ def _point(runner: Runner, beside: Sequence[Runner], size: Size) -> Point:
 
 def show(points: Sequence[Point], memory: str) -> None:
     """Prints the table."""
-    form = "{:>6}  {:<10} {:>8} {:>6} {:>11} {:>7}"
+    form = "{:>6}  {:<15} {:>8} {:>6} {:>11} {:>7}"
     print(f"MB: {memory}\n" + form.format("tokens", "row", "ms/step", "ratio", "quartiles", "MB"))
     for p in points:
         spread = f"{p.ratio_low:.2f}-{p.ratio_high:.2f}"
@@ -164,7 +215,40 @@ def make_parser() -> Parser:
         metavar="N,N",
         help="of a language model: where further bands of an adaptive softmax begin",
     )
+    parser.add_argument(
+        "--rows",
+        default=",".join(ROWS),
+        metavar="ROW,ROW",
+        help="the rows, the first of which the others are compared with; default: all",
+    )
+    parser.add_argument(
+        "--decode", type=positive, metavar="N", help="search for so many tokens of each sentence"
+    )
+    parser.add_argument("--beam", type=positive, default=1, metavar="N", help="of --decode")
     return parser
+
+
+def read_search(options: Namespace) -> Search | None:
+    """What is decoded; None: rows take training steps.
+
+    Raises:
+        ValueError: Rows of a language model are to decode.
+    """
+    if options.decode and options.task == "language-model":
+        raise ValueError("--decode translates: it has no effect with --task language-model")
+    return Search(options.decode, options.beam) if options.decode else None
+
+
+def read_rows(options: Namespace) -> list[str]:
+    """The names of the rows.
+
+    Raises:
+        ValueError: There is no such row.
+    """
+    names = split_items(options.rows)
+    for name in names:
+        check_known("row", name, ROWS)
+    return names
 
 
 def read_cutoffs(options: Namespace, growth: Growth) -> tuple[int, ...]:
@@ -178,12 +262,20 @@ def read_cutoffs(options: Namespace, growth: Growth) -> tuple[int, ...]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
-    options, growth, setting, facts = begin(make_parser(), arguments, FULL, read_cutoffs)
+
+    def check(options: Namespace, growth: Growth) -> None:
+        read_rows(options)
+        read_search(options)
+        read_cutoffs(options, growth)
+
+    options, growth, setting, facts = begin(make_parser(), arguments, FULL, check)
     cutoffs = read_cutoffs(options, growth)
-    make = partial(make_rows, options.task, cutoffs)
+    search = read_search(options)
+    make = partial(make_rows, read_rows(options), options.task, cutoffs, search)
     points = race_at_all(make, growth, setting, options.precision, _point)
     show(points, facts["memory"])
     facts |= {"task": options.task, "cutoffs": cutoffs, "precision": options.precision}
+    facts |= {"search": None if search is None else asdict(search)}
     write(options.json, facts, points=points)
 
 

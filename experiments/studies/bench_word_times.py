@@ -47,7 +47,7 @@ LABELLED = {0: 1, 1: 3, 5: 3, 20: 1}
 
 TESTS = {
     "sentences": ("test", "noise20", "noise10", "noise5", "other"),
-    "digits": ("digits-test",),
+    "digits": ("digits-test", "digits-noise20"),
 }
 POOLS = {"sentences": "pool", "digits": "digits-pool"}
 GROUPS = {
@@ -77,8 +77,13 @@ def measure(sets: dict[str, list[CachedUtterance]], part: str) -> dict[str, Any]
         "rivals": {name: measure_rivals(test, pool[:5], kinds) for name, test in tests.items()},
         "heads": {},
     }
+    if part == "digits":  # energy is in the model where ends are learned
+        plain = FitOptions(kinds=kinds, energy=False)
+        results["without_energy"] = {
+            str(number): _measure_all(_fit(pool, number, 0, plain), tests) for number in LABELLED
+        }
     for number, draws in LABELLED.items():
-        fits = [_fit(pool, number, draw, kinds) for draw in range(draws)]
+        fits = [_fit(pool, number, draw, FitOptions(kinds=kinds)) for draw in range(draws)]
         results["heads"][str(number)] = [
             {
                 "chosen": fit.chosen,
@@ -98,11 +103,19 @@ def measure(sets: dict[str, list[CachedUtterance]], part: str) -> dict[str, Any]
     return results
 
 
-def _fit(pool: Sequence[CachedUtterance], number: int, draw: int, kinds: int) -> AlignmentHeads:
+def _measure_all(
+    fit: AlignmentHeads, tests: dict[str, list[CachedUtterance]]
+) -> dict[str, dict[str, Any]]:
+    return {name: measure_heads(fit, test) for name, test in tests.items()}
+
+
+def _fit(
+    pool: Sequence[CachedUtterance], number: int, draw: int, options: FitOptions
+) -> AlignmentHeads:
     """Heads from labelled utterances; from the whole pool if none has labels."""
     chosen = pool[draw * number : (draw + 1) * number] if number else pool
     attentions = [utterance.attention(labelled=number > 0) for utterance in chosen]
-    return fit_alignment_heads(HEADS, attentions, step=STEP, options=FitOptions(kinds=kinds))
+    return fit_alignment_heads(HEADS, attentions, step=STEP, options=options)
 
 
 def _row(row: Any) -> dict[str, Any]:

@@ -6,7 +6,9 @@
 tables: the divergence from the whole network and the logit difference of every prompt with all 512
 subsets of a layer's heads, one file a layer; goes on where it was stopped. attributions: scores of
 single heads of every prompt. report: everything that is made of both files, as JSON; needs no
-network. planted: circuits of small networks that were trained with some heads off.
+network. inclusion: probabilities of the heads of some tables alone. joint: samplers and guides of
+all heads of the layers together; goes on where it was stopped. planted: circuits of small networks
+that were trained with some heads off.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ from latentheads.contrib.page.facts import get_revision
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.circuits.attribution import head_attributions
+from latentheads.experiments.studies.circuits.joint import joint_posterior
 from latentheads.experiments.studies.circuits.planted import planted_circuit
-from latentheads.experiments.studies.circuits.report import make_report
+from latentheads.experiments.studies.circuits.reliability import PENALTIES
+from latentheads.experiments.studies.circuits.report import inclusion, make_report, read_tables
 from latentheads.experiments.studies.circuits.tables import (
     PROMPTS,
     compute_table,
@@ -36,9 +40,10 @@ from latentheads.experiments.studies.circuits.tasks import TASKS, make_prompts
 from latentheads.packages import import_optional
 
 INTERVENTIONS = ("counterfactual", "mean", "zero", "window")
-PARTS = ("tables", "attributions", "planted", "report")
+PARTS = ("tables", "attributions", "inclusion", "joint", "planted", "report")
 GROUPS = {
     "tables": ("tasks", "layers", "interventions", "prompts"),
+    "inclusion, joint": ("penalty", "tau"),
     "planted": ("seeds", "steps"),
     "report": ("results",),
     "output": ("out", "help"),
@@ -55,6 +60,8 @@ def make_parser() -> Parser:
     add("--layers", default="27,26", help="layers, with commas between")
     add("--interventions", default="counterfactual", help=f"some of {', '.join(INTERVENTIONS)}")
     add("--prompts", type=int, default=0, help="prompts of a task (default: its own number)")
+    add("--penalty", type=float, default=PENALTIES[0], help="penalty of a head, in nats")
+    add("--tau", type=float, default=1 / 64, help="temperature")
     add("--seeds", type=int, default=12, help="small networks with planted circuits")
     add("--steps", type=int, default=600, help="steps of their training")
     add("--results", default="experiments/results/circuits", help="folder of the report")
@@ -99,6 +106,42 @@ def write_attributions(options: Any) -> None:
         print(path, flush=True)
 
 
+def write_inclusion(options: Any) -> None:
+    """Writes the probabilities of the heads of some tables, at a temperature."""
+    tasks, names = split_items(options.tasks), split_items(options.interventions)
+    layers = list(map(int, split_items(options.layers)))
+    posteriors = {
+        (task, layer, intervention): posterior
+        for (task, layer, intervention), posterior in read_tables(Path(options.out)).items()
+        if task in tasks and layer in layers and intervention in names
+    }
+    rows = inclusion(posteriors, dict.fromkeys(tasks, options.tau), options.penalty)
+    command = (
+        f"head_circuits.py inclusion --tasks {options.tasks} --layers {options.layers} "
+        f"--interventions {options.interventions}"
+    )
+    path = Path(options.results) / f"inclusion-{'-'.join(names)}.json"
+    write_table(path, {"command": command, "revision": get_revision(), "inclusion": rows})
+    print(path, flush=True)
+
+
+def write_joint(options: Any) -> None:
+    """Samples subsets of the heads of all layers together."""
+    revision = get_revision()  # before hours in which the repository may change
+    network, tokenizer = load_network(options.network)
+    layers = list(map(int, split_items(options.layers)))
+    rows = [
+        joint_posterior(
+            network, tokenizer, task, layers, options.penalty, options.tau, Path(options.out)
+        )
+        for task in split_items(options.tasks)
+    ]
+    path = Path(options.results) / "joint.json"
+    command = f"head_circuits.py joint --tasks {options.tasks} --layers {options.layers}"
+    write_table(path, {"command": command, "revision": revision, "joint": rows})
+    print(path, flush=True)
+
+
 def write_planted(options: Any) -> None:
     """Trains small networks with planted circuits, one file each."""
     for seed in range(options.seeds):
@@ -120,6 +163,8 @@ def write_report(options: Any) -> None:
 WRITERS = {
     "tables": write_tables,
     "attributions": write_attributions,
+    "inclusion": write_inclusion,
+    "joint": write_joint,
     "planted": write_planted,
     "report": write_report,
 }

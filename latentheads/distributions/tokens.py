@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from latentheads.layers.numeric import full_precision
-from latentheads.layers.output import GivenLogits, Output
+from latentheads.layers.output import ExpectedGradient, GivenLogits, Output
 
 
 class Tokens(TorchDistribution):
@@ -53,15 +53,26 @@ class Tokens(TorchDistribution):
         """Scores of the vocabulary at every position, computed at each access."""
         return self.output(self.states)
 
-    def token_log_prob(self, value: Int[Tensor, "*tokens token"]) -> Float[Tensor, "*batch token"]:
-        """Log-probability of every token, 0 at padding."""
+    def token_log_prob(
+        self, value: Int[Tensor, "*tokens token"], expected_gradient: ExpectedGradient = 1.0
+    ) -> Float[Tensor, "*batch token"]:
+        """Log-probability of every token, 0 at padding.
+
+        Args:
+            value: The tokens.
+            expected_gradient: What the gradient is expected to be at real tokens; see
+                ``Output.log_prob``.
+        """
         tokens = value.expand(self.states.shape[:-1])
         enabled, dtype = self.autocast
         with torch.autocast(self.states.device.type, dtype, enabled):
             if self.states.device.type != "cpu":  # indexing by a mask would synchronise
                 return self.output.log_prob(self.states, tokens, self.smoothing) * self.valid
             valid = self.valid.expand(tokens.shape)
-            log_probs = self.output.log_prob(self.states[valid], tokens[valid], self.smoothing)
+            if isinstance(expected_gradient, Tensor):
+                expected_gradient = expected_gradient.expand(tokens.shape)[valid]
+            inputs = self.states[valid], tokens[valid], self.smoothing, expected_gradient
+            log_probs = self.output.log_prob(*inputs)
         return log_probs.new_zeros(tokens.shape).masked_scatter(valid, log_probs)
 
     def log_prob(self, value: Int[Tensor, "*tokens token"]) -> Float[Tensor, "*batch"]:

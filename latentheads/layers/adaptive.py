@@ -26,7 +26,12 @@ from torch.nn import functional as F
 
 from latentheads.batch import PAD
 from latentheads.layers.numeric import dropout, full_precision
-from latentheads.layers.output import RowOutput, linear_log_mixture, linear_log_prob
+from latentheads.layers.output import (
+    ExpectedGradient,
+    RowOutput,
+    linear_log_mixture,
+    linear_log_prob,
+)
 
 
 class AdaptiveTable(nn.Module):
@@ -182,12 +187,16 @@ class AdaptiveOutput(RowOutput):
         states: Float[Tensor, "*batch dim"],
         tokens: Int[Tensor, "*batch"],
         smoothing: float = 0.0,
+        expected_gradient: ExpectedGradient = 1.0,
     ) -> Float[Tensor, "*batch"]:
         """Computes the log-probability of each token; only bands that occur are computed."""
         self.check_smoothing(smoothing)
         x, y = states.flatten(0, -2), tokens.flatten()
-        log_probs = linear_log_prob(x, self.head, self.head_index(y))
-        return (log_probs + self._log_prob_within_bands(x, y)).view(tokens.shape)
+        log_probs = linear_log_prob(
+            x, self.head, self.head_index(y), expected_gradient=expected_gradient
+        )
+        within = self._log_prob_within_bands(x, y, expected_gradient)
+        return (log_probs + within).view(tokens.shape)
 
     def log_mixture(
         self,
@@ -203,7 +212,7 @@ class AdaptiveOutput(RowOutput):
         """
         self.check_smoothing(smoothing)
         x, y = states.flatten(0, -2), tokens.flatten()
-        within = self._log_prob_within_bands(x, y, uniform_gradient=False)
+        within = self._log_prob_within_bands(x, y, expected_gradient=None)
         inputs = x, self.head, self.head_index(y), log_constant.flatten() - within
         mixture_and_log_prob = linear_log_mixture(*inputs)
         log_mixture, log_probs = (within + value for value in mixture_and_log_prob)
@@ -213,20 +222,19 @@ class AdaptiveOutput(RowOutput):
         self,
         states: Float[Tensor, "position dim"],
         tokens: Int[Tensor, " position"],
-        uniform_gradient: bool = True,
+        expected_gradient: ExpectedGradient,
     ) -> Float[Tensor, " position"]:
         """Log-probability of each token given its band, 0 in the first."""
         log_probs = full_precision(states.new_zeros(len(states)))
         for band in self.tail_bands:
             (rows,) = self.in_band(tokens, band).nonzero(as_tuple=True)
             if len(rows):
+                expected = expected_gradient
+                if isinstance(expected, Tensor):
+                    expected = expected.flatten()[rows]
                 band_states = self.apply_dropout(self.project_to_band(states[rows], band))
                 band_tokens = tokens[rows] - self.table.ends[band]
-                within_band = linear_log_prob(
-                    band_states,
-                    self.table.rows(band),
-                    band_tokens,
-                    uniform_gradient=uniform_gradient,
-                )
+                inputs = band_states, self.table.rows(band), band_tokens
+                within_band = linear_log_prob(*inputs, expected_gradient=expected)
                 log_probs = log_probs.index_add(0, rows, within_band.to(log_probs.dtype))
         return log_probs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from itertools import count
 from typing import Any, cast
@@ -23,6 +23,10 @@ STRIP = {"cpu": 2**18, "cuda": 2**27}
 """Logits that are upcast at a time: on a CPU they fit into a core's cache."""
 
 
+ExpectedGradient = Tensor | float | None
+"""A tensor with a value for each token; 1.0: the same for all; None: unknown."""
+
+
 class Output(nn.Module, ABC):
     """The distribution of one token given a state."""
 
@@ -36,11 +40,19 @@ class Output(nn.Module, ABC):
         states: Float[Tensor, "*batch dim"],
         tokens: Int[Tensor, "*batch"],
         smoothing: float = 0.0,
+        expected_gradient: ExpectedGradient = 1.0,
     ) -> Float[Tensor, "*batch"]:
         r"""Log-probability of each token, in float32 or wider.
 
         With smoothing :math:`\epsilon` it is the surrogate
         :math:`(1 - \epsilon) \log p(y) + \tfrac{\epsilon}{V} \sum_v \log p(v)`, not a density.
+
+        Args:
+            states: The states.
+            tokens: The tokens.
+            smoothing: :math:`\epsilon`.
+            expected_gradient: What the gradient of each log-probability is expected to be, up to a
+                common factor. It makes the backward pass fast, and changes no value.
         """
 
     def log_mixture(
@@ -83,6 +95,7 @@ class GivenLogits(Output):
         states: Float[Tensor, "*batch vocab"],
         tokens: Int[Tensor, "*batch"],
         smoothing: float = 0.0,
+        expected_gradient: ExpectedGradient = 1.0,
     ) -> Float[Tensor, "*batch"]:
         """Log-probability of each token; see :class:`Output`."""
         flat = full_precision(states).flatten(0, -2)
@@ -142,10 +155,12 @@ class LinearOutput(RowOutput):
         states: Float[Tensor, "*batch dim"],
         tokens: Int[Tensor, "*batch"],
         smoothing: float = 0.0,
+        expected_gradient: ExpectedGradient = 1.0,
     ) -> Float[Tensor, "*batch"]:
         """Log-probability of each token; see :class:`Output`."""
         flat = states.flatten(0, -2)
-        log_probs = linear_log_prob(flat, self.weight, tokens.flatten(), smoothing)
+        inputs = flat, self.weight, tokens.flatten(), smoothing, expected_gradient
+        log_probs = linear_log_prob(*inputs)
         return log_probs.view(tokens.shape)
 
     def log_mixture(
@@ -200,18 +215,20 @@ def linear_log_prob(
     weight: Float[Tensor, "vocab dim"],
     tokens: Int[Tensor, " position"],
     smoothing: float = 0.0,
-    uniform_gradient: bool = True,
+    expected_gradient: ExpectedGradient = 1.0,
 ) -> Float[Tensor, " position"]:
     """Log-softmax of ``states weight^T`` at each token, without the matrix of logits.
 
-    If a uniform gradient is expected, one that is the same at all positions, a CPU computes it in
-    the forward pass.
+    If it is known what gradient to expect, a CPU computes that of states and weight in the forward
+    pass.
 
     A tensor subclass that records operations gets the plain formula.
     """
     if has_torch_function_unary(states):
         return GivenLogits().log_prob(F.linear(states, weight), tokens, smoothing)
-    inputs = states, weight, tokens, None, smoothing, uniform_gradient
+    if isinstance(expected_gradient, Tensor):
+        expected_gradient = expected_gradient.flatten()
+    inputs = states, weight, tokens, None, smoothing, expected_gradient
     log_probs: Tensor = _LinearLogProb.apply(*inputs)
     return log_probs
 
@@ -231,7 +248,7 @@ def linear_log_mixture(
     if has_torch_function_unary(states):
         logits = F.linear(states, weight)
         return GivenLogits().log_mixture(logits, tokens, log_constant, smoothing)
-    inputs = states, weight, tokens, log_constant, smoothing, True
+    inputs = states, weight, tokens, log_constant, smoothing, 1.0
     log_mixture, log_probs = _LinearLogProb.apply(*inputs)
     return log_mixture, log_probs
 
@@ -246,8 +263,8 @@ class _LinearLogProb(torch.autograd.Function):
     With a constant c the outputs are :math:`\log(p + c)`, whose gradient is that of :math:`\log p`
     times :math:`p / (p + c)`, and :math:`\log p`.
 
-    On a CPU the forward pass also computes the gradient of the sum of the first output; the
-    backward pass uses it if the incoming gradient is the same at all positions.
+    On a CPU the forward pass also computes the expected gradient of the first output; the
+    backward pass uses it if the incoming gradient is that one times a factor.
     """
 
     @staticmethod
@@ -258,7 +275,7 @@ class _LinearLogProb(torch.autograd.Function):
         tokens: Tensor,
         log_constant: Tensor | None,
         smoothing: float,
-        uniform_gradient: bool,
+        expected_gradient: ExpectedGradient,
     ) -> Tensor | tuple[Tensor, Tensor]:
         x, w = cast_for_matmul(states, weight)
         slices = Slices(x, w)
@@ -267,8 +284,10 @@ class _LinearLogProb(torch.autograd.Function):
         log_odds = torch.full_like(normaliser, torch.inf)  # of p against c
         mean_row = full_precision(w).mean(0) if smoothing else None
         wants_grad = any(ctx.needs_input_grad[:2])
-        grad_in_forward = uniform_gradient and x.device.type == "cpu" and wants_grad
+        is_expected = expected_gradient is not None
+        grad_in_forward = is_expected and x.device.type == "cpu" and wants_grad
         gradients = Gradients(slices) if grad_in_forward else None
+        expected = expected_gradient if isinstance(expected_gradient, Tensor) else None
         for rows, logits_slice in slices:
             for strip, logits in slices.upcast(rows, logits_slice, put_back=grad_in_forward):
                 log_probs[strip] = logits.gather(-1, tokens[strip, None]).squeeze(-1)
@@ -283,11 +302,19 @@ class _LinearLogProb(torch.autograd.Function):
                 log_odds[rows] = log_probs[rows] - log_constant[rows]
             if gradients:
                 weights = log_odds[rows].sigmoid()
+                if expected is not None:
+                    weights *= expected[rows]
                 gradients.subtract_mean(rows, logits_slice, weights / total[rows])
-        cached_grads = gradients.of(tokens, log_odds.sigmoid(), smoothing) if gradients else ()
+        cached_grads: Sequence[Tensor] = ()
+        if gradients:
+            weights = log_odds.sigmoid()
+            if expected is not None:
+                weights *= expected
+            cached_grads = gradients.of(tokens, weights, smoothing)
         ctx.smoothing, ctx.kind = smoothing, w.dtype
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(states, weight, tokens, normaliser, log_odds, *cached_grads)
+        saved = states, weight, tokens, normaliser, log_odds, expected, *cached_grads
+        ctx.save_for_backward(*saved)
         if log_constant is None:
             return log_probs
         return torch.logaddexp(log_probs, log_constant), log_probs
@@ -295,15 +322,19 @@ class _LinearLogProb(torch.autograd.Function):
     @staticmethod
     @forbid_second_derivative
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        states, weight, tokens, normaliser, log_odds, *cached_grads = ctx.saved_tensors
+        states, weight, tokens, normaliser, log_odds, expected, *cached_grads = ctx.saved_tensors
         grad, *others = (None if g is None else g.to(normaliser.dtype) for g in grads)
         needs_states, needs_weight, _, needs_constant, *_ = ctx.needs_input_grad
         of_constant = grad * (-log_odds).sigmoid() if needs_constant and grad is not None else None
         if all(value is None for value in grads) or not (needs_states or needs_weight):
             return None, None, None, of_constant, None, None
         is_cached = len(tokens) > 0 and bool(cached_grads) and all(g is None for g in others)
-        if grad is not None and is_cached and (not needs_weight or _is_uniform(grad)):
-            grad_states, grad_weight = cached_grads[0] * grad[:, None], cached_grads[1] * grad[:1]
+        factors = None
+        if grad is not None and is_cached:
+            factors = _factors(grad, expected, same=needs_weight)
+        if factors is not None:
+            grad_states = cached_grads[0] * factors[:, None]
+            grad_weight = cached_grads[1] * factors[:1]
         else:
             weighted = None if grad is None else grad * log_odds.sigmoid()
             summands = [value for value in (weighted, *others) if value is not None]
@@ -315,9 +346,26 @@ class _LinearLogProb(torch.autograd.Function):
         return *grad_inputs, None, of_constant, None, None
 
 
-def _is_uniform(grad: Tensor) -> bool:
-    """Whether a gradient is the same at all positions."""
-    return torch.equal(grad, grad[:1].expand_as(grad))
+def _factors(grad: Tensor, expected: Tensor | None, same: bool) -> Tensor | None:
+    """The ratio of a gradient to the expected one at each position; None if that is unsuitable.
+
+    Args:
+        grad: The gradient.
+        expected: What was expected; None: the same value at all positions.
+        same: Whether the ratios have to be one number.
+    """
+    if expected is not None:
+        factor = factor_between(grad, expected)
+        return None if factor is None else factor.expand_as(grad)
+    return grad if not same or torch.equal(grad, grad[:1].expand_as(grad)) else None
+
+
+def factor_between(grad: Tensor, expected: Tensor) -> Tensor | None:
+    """The ratio of two gradients, up to rounding; None if they are not proportional."""
+    factor = grad.sum() / expected.sum()
+    tolerance = 256 * torch.finfo(grad.dtype).eps * factor.abs()
+    difference = torch.addcmul(grad, expected, factor, value=-1)
+    return factor if (difference.abs_() <= tolerance).all() else None
 
 
 def _linear_gradients(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -69,13 +69,16 @@ def sentences(multi30k: Path) -> Iterator[Utterance]:
 
 
 def digit_strings(fsdd: Path) -> Iterator[Utterance]:
-    """All joined digits: 40 strings of two speakers, 60 of four others."""
+    """All joined digits: 40 strings of two speakers, 60 of four others; these with noise too."""
     for part, number in (("pool", 40), ("test", 60)):
         for index in range(number):
             name = f"digits-{part}/{index}"
             random = _random(name)
             speaker = SPEAKERS[part][index % len(SPEAKERS[part])]
-            yield _join(name, fsdd, speaker, random)
+            utterance = _join(name, fsdd, speaker, random)
+            yield utterance
+            if part == "test":
+                yield _add_noise(utterance, f"digits-noise20/{index}", 20)
 
 
 def _random(name: str) -> np.random.Generator:
@@ -108,7 +111,7 @@ def _add_noise(utterance: Utterance, name: str, decibels: int) -> Utterance:
     deviation = np.sqrt(power / 10 ** (decibels / 10))
     noise = deviation * _random(name).standard_normal(len(utterance.samples))
     samples = (utterance.samples + noise).astype(np.float32)
-    return Utterance(name, utterance.words, samples, utterance.starts)
+    return replace(utterance, name=name, samples=samples)
 
 
 def _join(name: str, fsdd: Path, speaker: str, random: np.random.Generator) -> Utterance:

@@ -121,21 +121,28 @@ def gibbs(
     chains: int = 4,
     burn_in: int = 10,
     seed: int = 0,
+    start: Float[Tensor, " head"] | None = None,
 ) -> SampledSubsets:
     """Samples every block given all other heads, in turn; a block of k heads has 2^k evaluations.
+
+    Heads of several blocks that are needed together can keep a chain where it began: compare
+    chains from several subsets, or with :func:`smc`.
 
     Args:
         density: The log-density.
         blocks: The heads of each block; all together are the heads.
         sweeps: Sweeps over all blocks that are kept.
-        chains: Number of chains, which begin at random.
+        chains: Number of chains.
         burn_in: Sweeps before.
         seed: The seed.
+        start: The subset that all chains begin with, such as all heads; None: at random.
     """
     check_least({"sweeps": sweeps, "chains": chains, "burn_in": burn_in}, sweeps=1, chains=1)
     generator, heads = _generator(seed), sum(map(len, blocks))
     _check_blocks(blocks, heads)
     gates = torch.rand(chains, heads, generator=generator).round().double()
+    if start is not None:
+        gates = start.double().expand(chains, heads)
     samples = []
     for sweep in range(burn_in + sweeps):
         for block in blocks:

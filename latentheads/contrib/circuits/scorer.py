@@ -14,6 +14,7 @@ from latentheads.contrib.circuits.likelihoods import Divergence, SubsetLikelihoo
 from latentheads.contrib.circuits.prompts import Prompts
 from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
 from latentheads.contrib.heads.switch import Head, NetworkHeads, label_head
+from latentheads.contrib.hf.addresses import inner_network
 from latentheads.handlers import evaluation_mode
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 
@@ -51,6 +52,11 @@ class SubsetScorer:
         attention_type: str | None = None,
         tokens: int = TOKENS,
     ) -> None:
+        if inner_network(network) is not network:
+            raise ValueError(
+                "network must be a PreTrainedModel, got a latent one, which samples its heads: "
+                "lh.contrib.hf.plain(model) returns its network"
+            )
         own = NetworkHeads(network, attention_type)
         self.network, self.prompts, self.addresses = network, prompts, own.addresses
         self.heads = _list_heads(own, heads)

@@ -234,7 +234,7 @@ def alignment_heads(
     """Learns which heads of a network show where words are.
 
     Args:
-        network: An encoder-decoder of ``transformers``.
+        network: An encoder-decoder of ``transformers``, latent or not.
         examples: Sources with their targets. Five with labels suffice; without labels some twenty,
             with the energy of the sound.
         teacher: Gives the starts of the words of examples that have none.

@@ -88,9 +88,14 @@ def analyse(
         **options: Those of :class:`AnalysisOptions`, such as ``sentences``.
 
     Raises:
-        ValueError: There is no such part, an option is invalid or has no effect, or the model has
+        ValueError: This is no run, there is no such part, an option is invalid or has no effect, or
             no attention heads.
     """
+    if not isinstance(run, Run):
+        raise ValueError(
+            f"run must be a run, as lh.load_run opens, got {type(run).__name__}: measure(model, "
+            "batches) and other measures take a network of transformers"
+        )
     check_choice("part", part, PARTS)
     analysis, trained = from_dict(AnalysisOptions, options), run.trained_model
     if analysis.draws:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from latentheads.contrib.heads.boundary_anchor import anchor_shift
 from latentheads.contrib.heads.boundary_chain import BoundaryChain, monotone_chain
+from latentheads.contrib.heads.boundary_energy import energy_offsets
 from latentheads.contrib.heads.boundary_model import (
     LEAST_ERROR,
     BoundaryModel,
@@ -51,6 +52,7 @@ class FitOptions:
         width: Standard deviation of the bumps that make a profile, in positions.
         counts: Draws that the attention of one word counts as.
         prior: Observations that the prior of each parameter counts as.
+        energy: Whether pauses are taken to be quiet, where starts and ends are learned.
     """
 
     kinds: int = 1
@@ -61,6 +63,7 @@ class FitOptions:
     width: float = 1.5
     counts: float = 1.0
     prior: float = 1.0
+    energy: bool = True
 
     def __post_init__(self) -> None:
         if self.kinds not in (1, 2):
@@ -121,6 +124,7 @@ def make_model(
         torch.zeros(options.kinds, views, dtype=torch.bool),
         torch.tensor(UNLABELLED_ERRORS[: options.kinds], dtype=torch.float64) * mean,
         torch.zeros(options.kinds, dtype=torch.float64),
+        energy_offsets(examples) if options.kinds == 2 and options.energy else None,
     )
 
 

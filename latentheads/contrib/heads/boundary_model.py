@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentheads.contrib.heads.boundary_chain import BoundaryChain, ChainPosterior, chain_posterior
+from latentheads.contrib.heads.boundary_energy import energy_scores
 from latentheads.contrib.heads.profiles import Profiles, empty_counts, fit_profiles
 from latentheads.contrib.heads.word_attention import WordAttention
 
@@ -36,6 +37,8 @@ class BoundaryModel:
         chosen: The heads whose attention is in the model, for each kind of boundary.
         error: Scale of the Laplace error of labels, for each kind of boundary.
         shift: Labels less boundaries, in positions, for each kind of boundary.
+        energy_offsets: Positions by which the energy of the sound changes later than labels do, at
+            starts and at ends; None: energy is not in the model.
     """
 
     profiles: Profiles
@@ -43,11 +46,12 @@ class BoundaryModel:
     chosen: Bool[Tensor, "kind head"]
     error: Float[Tensor, " kind"]
     shift: Float[Tensor, " kind"]
+    energy_offsets: Float[Tensor, " kind"] | None = None
 
     def emissions(
         self, attention: WordAttention, with_labels: bool = True
     ) -> Float[Tensor, "boundary position"]:
-        """Log-likelihood of attention and labels for each boundary at each position.
+        """Log-likelihood of attention, energy and labels for each boundary at each position.
 
         Args:
             attention: Attention of an example.
@@ -60,6 +64,8 @@ class BoundaryModel:
                 scores[kind] = (
                     self.profiles.select(slice(kind, kind + 1), chosen).emissions(seen)[0].sum(0)
                 )
+        if self.energy_offsets is not None and attention.energy is not None:
+            scores = scores + energy_scores(attention.energy, self.energy_offsets)[:, None]
         if with_labels:
             scores = scores + self.label_log_probs(attention)
         return scores.transpose(0, 1).flatten(0, 1)

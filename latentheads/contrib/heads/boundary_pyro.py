@@ -15,6 +15,7 @@ from pyro import distributions as dist
 from pyro.distributions import TorchDistribution, constraints
 from torch import Tensor
 
+from latentheads.contrib.heads.boundary_energy import energy_scores
 from latentheads.contrib.heads.boundary_model import BoundaryModel
 from latentheads.contrib.heads.word_attention import WordAttention
 
@@ -69,6 +70,9 @@ def attention_model(
     if shift_scale is not None:
         for kind, shift in shifts.items():
             shifts[kind] = pyro.sample(f"shift_{kind}", dist.Normal(shift, shift_scale))
+    energy = None
+    if model.energy_offsets is not None and attention.energy is not None:
+        energy = energy_scores(attention.energy, model.energy_offsets)
     prior = torch.full((attention.positions,), 1 / attention.positions, dtype=ratios.dtype)
     transitions = model.chain.transitions(attention.positions)
     for word in range(ratios.shape[2]):
@@ -78,6 +82,8 @@ def attention_model(
             position = boundary.clamp(max=attention.positions - 1)
             # a path that leaves the example has no likelihood
             pyro.factor(f"within_{kind}_{word}", is_within.to(ratios.dtype).log())
+            if energy is not None:
+                pyro.factor(f"energy_{kind}_{word}", energy[index][position])
             for head in model.chosen[index].nonzero()[:, 0].tolist():
                 ratio = ratios[index, head, word][position]
                 _observe(model, f"{kind}_{word}_{head}", (index, head), ratio)

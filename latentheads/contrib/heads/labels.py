@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from latentheads.batch import SPECIALS, Batch
-from latentheads.contrib.heads.tokens import attention_tokens
+from latentheads.contrib.heads.tokens import NO_TOKEN, attention_tokens
 from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.latents.output_heads import OutputHeads
@@ -16,10 +16,16 @@ SPACE = "␣"
 
 
 def name_tokens(vocabulary: Vocabulary, tokens: Iterable[int]) -> list[str]:
-    """Labels each token, special ones too; a position of speech is labelled with its time."""
+    """Labels each token, special ones too; a position of speech is labelled with its time.
+
+    Without a vocabulary of positions, sound is labelled with the number of each.
+    """
     if isinstance(vocabulary, Positions):
         return vocabulary.time_labels(sum(1 for _ in tokens))
-    return [_name_token(vocabulary, token) for token in tokens]
+    return [
+        str(position) if token == NO_TOKEN else _name_token(vocabulary, token)
+        for position, token in enumerate(tokens)
+    ]
 
 
 def _name_token(vocabulary: Vocabulary, token: int) -> str:

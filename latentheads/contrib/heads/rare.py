@@ -12,6 +12,7 @@ from torch import Tensor
 
 from latentheads.batch import BOS, EOS, PAD
 from latentheads.contrib.heads.roles import AttentionView, Detector, Role, argmax_pairs, fraction
+from latentheads.contrib.heads.tokens import NO_TOKEN
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ class RareWordDetector(Detector):
 
     def update(self, view: AttentionView) -> None:
         """Counts the rare words that the heads of a block attend to."""
+        if (view.tokens.keys == NO_TOKEN).any():
+            raise ValueError(f"block {view.block!r} attends to sound, which has no rare words")
         pairs = view.active_pairs
         rank = self.ranks.to(pairs.device)[view.tokens.keys][:, None, None]
         ranks = torch.where(pairs, rank, -1)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from latentheads.contrib.heads.interventions import Intervention, intervene
-from latentheads.contrib.hf.addresses import Address, find_heads
+from latentheads.contrib.hf.addresses import Address, find_heads, inner_network
 from latentheads.errors import shown
 from latentheads.names import ATTENTION_TYPES
 
@@ -39,9 +39,8 @@ class NetworkHeads:
     """
 
     def __init__(self, network: Any, attention_type: str | None = None) -> None:
-        inner = getattr(network, "network", None)  # of a latent network
-        module = inner if isinstance(inner, nn.Module) else network
-        self.addresses = {address.block.name: address for address in find_heads(module)}
+        addresses = find_heads(inner_network(network))
+        self.addresses = {address.block.name: address for address in addresses}
         types = {address.block.attention_type for address in self.addresses.values()}
         self.attention_types = [name for name in ATTENTION_TYPES if name in types]
         if attention_type is not None and attention_type not in types:

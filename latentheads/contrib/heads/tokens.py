@@ -15,6 +15,9 @@ from latentheads.names import ATTENTION_TYPES
 
 Exclude = Literal["both", "key", "query", "none"]
 EXCLUDE = get_args(Exclude)
+NO_TOKEN = -1
+"""Stands at positions of sound."""
+
 """Where BOS and EOS do not count."""
 
 
@@ -23,8 +26,8 @@ class AttentionTokens:
     """The tokens at queries and keys. A decoder's input is its target shifted by one.
 
     Attributes:
-        queries: The input token at each query.
-        keys: The input token at each key.
+        queries: The input token at each query; of sound ``NO_TOKEN``.
+        keys: The input token at each key; of sound ``NO_TOKEN``.
         valid_queries: True at queries that are neither padding nor context without a loss.
         valid_keys: True at keys that are no padding.
         boundary_ids: Ids of tokens that only begin or end a sentence.
@@ -68,12 +71,11 @@ def attention_tokens(batch: Batch, attention_type: str) -> AttentionTokens:
             batch.boundary_ids,
         )
     valid = batch.source_valid
-    if batch.source is None:
-        raise ValueError(
-            "measures of attention need tokens, and this batch has no input_ids for the encoder"
-        )
+    source = torch.full_like(valid, NO_TOKEN, dtype=torch.long)
+    if batch.source is not None:
+        source = batch.source
     if attention_type == "encoder-self":
-        return AttentionTokens(batch.source, batch.source, valid, valid, batch.boundary_ids)
+        return AttentionTokens(source, source, valid, valid, batch.boundary_ids)
     return AttentionTokens(
-        batch.decoder_input, batch.source, batch.target_latent, valid, batch.boundary_ids
+        batch.decoder_input, source, batch.target_latent, valid, batch.boundary_ids
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from latentheads.contrib.hf.addresses import find_heads
+from latentheads.contrib.hf.addresses import find_heads, inner_network
+from latentheads.contrib.hf.registry import NAME
 
 Head = tuple[int, int]
 """The layer and the index of a head, both from 0."""
@@ -82,9 +83,10 @@ class WordAttention:
 
 def get_cross_heads(network: Any) -> list[Head]:
     """The heads of cross-attention, in the order of :func:`record_cross_attention`."""
-    blocks = [a.block for a in find_heads(network) if a.block.attention_type == "decoder-cross"]
+    inner = inner_network(network)
+    blocks = [a.block for a in find_heads(inner) if a.block.attention_type == "decoder-cross"]
     if not blocks:
-        raise ValueError(f"{type(network).__name__} has no cross-attention")
+        raise ValueError(f"{type(inner).__name__} has no cross-attention")
     return [(block.layer, head) for block in blocks for head in range(block.heads)]
 
 
@@ -94,10 +96,13 @@ def record_cross_attention(
 ) -> Float[Tensor, "head token position"]:
     """Attention weights of the query that predicts each token but the first.
 
+    Those of a latent network have no noise.
+
     Args:
-        network: An encoder-decoder of ``transformers``.
+        network: An encoder-decoder of ``transformers``, latent or not.
         example: Source and target.
     """
+    network = inner_network(network)
     device, dtype = network.device, network.dtype
     tokens = torch.tensor([list(example.tokens)], device=device)
     inputs = {
@@ -105,7 +110,9 @@ def record_cross_attention(
         for name, value in example.inputs.items()
     }
     mask = {name: inputs[name] for name in ("attention_mask",) if name in inputs}
-    encoded = network.get_encoder()(**inputs)
+    is_latent = network.config._attn_implementation == NAME
+    with _eager_attention(network) if is_latent else nullcontext():  # no head is sampled
+        encoded = network.get_encoder()(**inputs)
     with _eager_attention(network):
         output = network(
             encoder_outputs=encoded,
@@ -152,7 +159,7 @@ def _to_labels(labels: Sequence[float] | None, words: int) -> Float[Tensor, " wo
 def record_word_attention(network: Any, example: ForcedExample) -> WordAttention:
     """Attention of every head of cross-attention at every word of an example."""
     check_example(example)
-    limit = getattr(network.config, "max_target_positions", None)
+    limit = getattr(inner_network(network).config, "max_target_positions", None)
     if limit is not None and len(example.tokens) > limit + 1:  # the last token is no input
         raise ValueError(
             f"tokens must be at most {limit + 1} for this network, got {len(example.tokens)}"

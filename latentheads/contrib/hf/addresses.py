@@ -84,6 +84,12 @@ def find_heads(network: Any) -> list[Address]:
     return addresses
 
 
+def inner_network(network: Any) -> Any:
+    """The network of ``transformers`` within a latent one; any other is returned as it is."""
+    inner = getattr(network, "network", None)
+    return inner if isinstance(inner, nn.Module) else network
+
+
 def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
     """Parses a choice of blocks: all, layers such as 3 or 3-5, attention types, or block names.
 

@@ -89,8 +89,8 @@ class EncodedBatch(Batch):
 def _require(name: str, value: Tensor | None) -> Tensor:
     if value is None:
         raise ValueError(
-            f"{name} is not known of this batch: measures of attention are of tokens, and it has "
-            "no input_ids of that side"
+            f"{name} is not known of this batch: measures of attention are of tokens, or of "
+            "Whisper's sound, and it has no input_ids of that side"
         )
     return value
 

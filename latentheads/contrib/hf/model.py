@@ -240,6 +240,8 @@ class Pretrained(HeadModel):
             decoder_valid = (
                 latent if mask is None else mask.bool()
             )  # positions that no prediction depends on are padding
+            if attention_valid is None:
+                attention_valid = self._sound_positions(inputs)
             batch = replace(batch, source=tokens, encoder_valid=attention_valid)
             return replace(
                 batch,
@@ -268,6 +270,13 @@ class Pretrained(HeadModel):
             decoder_valid=attention_valid,
             decoder_latent=latent,
         )
+
+    def _sound_positions(self, inputs: Mapping[str, Tensor]) -> Tensor | None:
+        """The positions of Whisper's encoder, all of which are real; None: of another network."""
+        config = self.network.config
+        if config.model_type != "whisper" or (features := inputs.get("input_features")) is None:
+            return None
+        return features.new_ones(len(features), config.max_source_positions, dtype=torch.bool)
 
     def _shift_right(self, batch: EncodedBatch) -> Tensor:
         """The input of the decoder: the labels after a start token, as the network shifts them."""

@@ -32,6 +32,7 @@ from latentheads.layers.output import (
     Gradients,
     Slices,
     cast_for_matmul,
+    factor_between,
     linear_log_prob,
 )
 
@@ -200,7 +201,7 @@ class _EmissionLogProbs(torch.autograd.Function):
         states, weight, tokens, scales, *rest = ctx.saved_tensors
         cached, vectors = rest[: ctx.num_cached], rest[ctx.num_cached :]
         inputs = [states, *vectors]
-        factor = _factor_between(grad, cached[0]) if cached else None
+        factor = factor_between(grad, cached[0]) if cached else None
         if factor is not None:
             rows, table = cached[1] * factor, cached[2] * factor
         else:
@@ -217,14 +218,6 @@ class _EmissionLogProbs(torch.autograd.Function):
         pairs = zip(input_grads, inputs, strict=True)
         cast_grads = [input_grad.to(value.dtype) for input_grad, value in pairs]
         return cast_grads[0], table.to(weight.dtype), None, None, None, *cast_grads[1:]
-
-
-def _factor_between(grad: Tensor, cached: Tensor) -> Tensor | None:
-    """The ratio of two gradients, up to rounding; None if they are not proportional."""
-    factor = grad.sum() / cached.sum()
-    tolerance = 256 * torch.finfo(grad.dtype).eps * factor.abs()
-    difference = torch.addcmul(grad, cached, factor, value=-1)
-    return factor if (difference.abs_() <= tolerance).all() else None
 
 
 def _split_by_sentence(
@@ -383,9 +376,15 @@ def sum_products(
     *vectors: Float[Tensor, "sentence key vocab"],
     buffers: Buffers | None = None,
 ) -> Float[Tensor, "sentence target *keys"]:
-    """Sum over the vocabulary the product of a state's values and those of its positions."""
+    """Sum over the vocabulary the product of a state's values and those of its positions.
+
+    Of states that are fewer than positions, as while a sentence is decoded, the pairs are those of
+    a state and a position: fewer than those of two positions.
+    """
     if len(vectors) == 1:
         return states @ vectors[0].mT
+    if buffers is None and states.shape[1] < vectors[1].shape[1]:
+        return sum_products(vectors[1], states, vectors[0]).permute(0, 2, 3, 1)
     sums = states.new_zeros(len(states), states.shape[1], vectors[0].shape[1] * vectors[1].shape[1])
     for columns, pairs in _pairs(vectors[0], vectors[1], buffers):
         sums.baddbmm_(states[..., columns], pairs.mT)
@@ -398,9 +397,12 @@ def weighted_products(
     """The weighted sum of the values of all positions, or of the products of each pair."""
     if len(vectors) == 1:
         return weights @ vectors[0]
-    sums = vectors[0].new_empty(*weights.shape[:2], vectors[0].shape[2])
-    for columns, pairs in _pairs(vectors[0], vectors[1]):
-        sums[..., columns] = weights.flatten(2) @ pairs
+    first, last = vectors
+    sums = first.new_empty(*weights.shape[:2], first.shape[2])
+    for columns in _columns(len(first) * weights.shape[1] * first.shape[1], first):
+        # a matrix product for each row; products of pairs would be as many numbers as it adds
+        of_first = (weights.flatten(1, 2) @ last[..., columns]).unflatten(1, weights.shape[1:3])
+        sums[..., columns] = (of_first * first[:, None, :, columns]).sum(2)
     return sums
 
 
@@ -410,17 +412,19 @@ def _pairs(
     buffers: Buffers | None = None,
 ) -> Iterator[tuple[slice, Float[Tensor, "sentence pair few"]]]:
     """Yield the products of all pairs of positions' values, a few vocabulary entries at a time."""
-    rows = len(first) * first.shape[1] * last.shape[1]
-    num_columns = max(
-        MIN_TOKENS,
-        PAIR_BUFFER_SIZE.get(first.device.type, PAIR_BUFFER_SIZE["cuda"]) // max(1, rows),
-    )
-    for start in range(0, first.shape[2], num_columns):
-        columns = slice(start, start + num_columns)
+    for columns in _columns(len(first) * first.shape[1] * last.shape[1], first):
         left, right = first[:, :, None, columns], last[:, None, :, columns]
         shape = len(first), first.shape[1], last.shape[1], left.shape[-1]
         out = None if buffers is None else buffers.get("pairs", first, shape)
         yield columns, torch.mul(left, right, out=out).flatten(1, 2)
+
+
+def _columns(rows: int, like: Float[Tensor, "*batch vocab"]) -> Iterator[slice]:
+    """Cut the vocabulary so that a buffer holds the entries of some rows."""
+    size = PAIR_BUFFER_SIZE.get(like.device.type, PAIR_BUFFER_SIZE["cuda"])
+    number = max(MIN_TOKENS, size // max(1, rows))
+    for start in range(0, like.shape[-1], number):
+        yield slice(start, start + number)
 
 
 def outer_sum(

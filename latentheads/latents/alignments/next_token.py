@@ -121,10 +121,13 @@ class NextTokenDistribution:
         mixture = weighted_products(scaled_weights, *[side.values for side in self.exponentials])
         tiny = torch.finfo(mixture.dtype).tiny
         products = state_exp.values * mixture
-        log_probs = products.clamp_min(tiny).log() + (state_exp.maximum + max_weight)[..., None]
+        maxima_of_rows = (state_exp.maximum + max_weight)[..., None]
+        # the smallest product is found in one pass, that of each entry below takes three more
+        if not (underflows.any() | (products.amin() < tiny)):
+            return products.log() + maxima_of_rows
+        log_probs = products.clamp_min(tiny).log() + maxima_of_rows
         imprecise = underflows.flatten(2).any(-1, keepdim=True) | (products < tiny)
-        if imprecise.any():
-            self._recompute_imprecise(log_probs, imprecise, states, log_prior - normalisers)
+        self._recompute_imprecise(log_probs, imprecise, states, log_prior - normalisers)
         return log_probs
 
     def _recompute_imprecise(

@@ -138,22 +138,27 @@ def posterior_sites(model_trace: Trace, guide_trace: Trace) -> dict[str, dict[st
     return sites
 
 
-def enumerate_subsets(model_trace: Trace, guide_trace: Trace) -> SubsetEnumeration:
+def enumerate_subsets(
+    model_trace: Trace, guide_trace: Trace, for_bound: bool = False
+) -> SubsetEnumeration:
     """Enumerates all subsets of the heads of a pass.
 
     Args:
         model_trace: The model's trace.
         guide_trace: The guide's trace; a block without a site keeps its prior.
+        for_bound: Whether the gradient of the expected log-likelihood will be taken.
 
     Raises:
         ValueError: A posterior is not a distribution of subsets of heads.
     """
     target, sites = model_trace.nodes[TARGET], posterior_sites(model_trace, guide_trace)
     priors = {name: model_trace.nodes[name]["fn"] for name in sites}
+    posterior = [site["fn"].table for site in sites.values()]
+    expected_gradient = joint_table(posterior).exp() if for_bound else None
     return SubsetEnumeration(
-        target["fn"].gated_pass.log_probs_of_subsets(target["value"]),
+        target["fn"].gated_pass.log_probs_of_subsets(target["value"], expected_gradient),
         [prior.table for prior in priors.values()],
-        [site["fn"].table for site in sites.values()],
+        posterior,
         list(sites),
         [name for name, site in sites.items() if site["fn"] is priors[name]],
     )

@@ -43,7 +43,7 @@ def subset_loss_terms(
 ) -> tuple[Tensor, Mapping[str, Tensor], bool]:
     """The terms of an objective, as ``SummedOut.loss_terms`` in ``latents/summed_out.py``."""
     if objective == "bound":
-        enumeration = enumerate_subsets(model_trace, guide_trace)
+        enumeration = enumerate_subsets(model_trace, guide_trace, for_bound=True)
         return enumeration.log_likelihood, enumeration.kl(), True
     if objective == "marginal":
         enumeration = enumerate_subsets(model_trace, guide_trace)
@@ -67,7 +67,7 @@ def _relaxed_log_likelihood(model_trace: Trace, guide_trace: Trace) -> Float[Ten
     gated_pass: GatedPass = target["fn"].gated_pass
     posteriors = [site["fn"] for site in sites.values()]
     gates = sample_relaxed(posteriors, gated_pass.temperature)
-    return gated_pass.token_log_probs(gates[None], target["value"])[0].sum(-1)
+    return gated_pass.token_log_probs(gates[None], target["value"], 1.0)[0].sum(-1)
 
 
 def _guide_gradient(enumeration: SubsetEnumeration) -> Tensor:

@@ -82,9 +82,14 @@ class LowerLayers:
 
 
 def _layers_of(model: nn.Module) -> Iterator[nn.Module]:
-    """The modules of all lists, except those that are compiled, whose code cannot be replaced."""
+    """The modules of all lists, except those that are compiled, whose code cannot be replaced.
+
+    An output layer has no layers: it is copied, and its tables may be lists.
+    """
+    output = getattr(model, "output", None)
+    tables = set(output.modules()) if isinstance(output, nn.Module) else set()
     for module in model.modules():
-        if isinstance(module, nn.ModuleList):
+        if isinstance(module, nn.ModuleList) and module not in tables:
             for layer in module:
                 if layer._compiled_call_impl is None:
                     yield layer

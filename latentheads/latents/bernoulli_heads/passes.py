@@ -21,6 +21,7 @@ from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.latents.network import Choice, LatentNetwork
 from latentheads.latents.summed_out import SummedOut
+from latentheads.layers.output import ExpectedGradient
 
 NUMBERS = 24
 """Numbers that a layer holds for one number of its output, by and large."""
@@ -91,19 +92,24 @@ class GatedPass:
             return self._tokens_given(gates)
 
     def _tokens_given(self, gates: Tensor) -> Tokens:
-        choices = {**self.choices, **choices_of(self.blocks, gates)}
+        choices = self._choices(gates)
         if self.model.output_heads is not None:
             return cast(Tokens, self.model.token_distribution(self.batch, choices))
-        states = self.model.states(self.batch, choices)
-        return cast(Tokens, self.model.likelihood(states, self.batch))
+        return self._likelihood(self.model.states(self.batch, choices))
+
+    def _choices(self, gates: Tensor) -> dict[str, Choice]:
+        return {**self.choices, **choices_of(self.blocks, gates)}
 
     def log_probs_of_subsets(
-        self, tokens: Int[Tensor, "batch target"]
+        self,
+        tokens: Int[Tensor, "batch target"],
+        expected_gradient: Float[Tensor, "*batch subset"] | None = None,
     ) -> Float[Tensor, "*batch subset"]:
         """Log p(y | x, b) of every sentence for all subsets b of the heads; cached.
 
         Args:
             tokens: The scored tokens.
+            expected_gradient: What the gradient is expected to be, up to a factor.
         """
         # the key holds the tokens' address; the cache keeps them alive, so that it stays theirs
         version = 0 if tokens.is_inference() else tokens._version
@@ -114,25 +120,36 @@ class GatedPass:
             self._record()
             subsets = all_subsets(sum(self.heads), like)
             subsets = subsets.view(len(subsets), *(1,) * (1 + self.lower.particles), -1)
-            log_probs = self.token_log_probs(subsets, tokens).sum(-1)
+            expected = _of_tokens(expected_gradient, subsets.ndim)
+            log_probs = self.token_log_probs(subsets, tokens, expected).sum(-1)
             self.cache[key] = tokens, log_probs.movedim(0, -1)
         return self.cache[key][1]
 
     def token_log_probs(
-        self, gates: Float[Tensor, "sample *sentences head"], tokens: Int[Tensor, "batch target"]
+        self,
+        gates: Float[Tensor, "sample *sentences head"],
+        tokens: Int[Tensor, "batch target"],
+        expected_gradient: ExpectedGradient = None,
     ) -> Float[Tensor, "sample *batch unit"]:
         """Log-probability of every token given gates, several samples in one pass.
 
         Args:
             gates: The gates of all blocks side by side, of every sentence or of all.
             tokens: The scored tokens.
+            expected_gradient: What the gradient is expected to be; see ``Output.log_prob``.
         """
         self._record()
         slices = gates.split(1 if self._one_by_one else self._slice_size())
-        if len(slices) == 1 or not torch.is_grad_enabled():
+        if len(slices) == 1:
+            return self._log_probs(gates, tokens, expected_gradient)
+        if not torch.is_grad_enabled():
             return torch.cat([self._log_probs(part, tokens) for part in slices])
-        parts = [checkpoint(self._log_probs, part, tokens, use_reentrant=False) for part in slices]
-        return torch.cat(parts)
+        if self._one_by_one or len(slices) > NUMBERS:
+            return torch.cat(_checkpoint_each(self._log_probs, slices, tokens))
+        # the states of all slices take no more memory than the layers of one
+        states = torch.cat(_checkpoint_each(self._states, slices))
+        with self._hidden():
+            return self._likelihood(states).token_log_prob(tokens, expected_gradient)
 
     def _record(self) -> None:
         """Records the layers below, unless a pass did so already."""
@@ -141,19 +158,27 @@ class GatedPass:
             with self._hidden(), self.lower.record():
                 self._tokens_given(gates)
 
-    def _log_probs(self, gates: Tensor, tokens: Tensor) -> Tensor:
-        if self._one_by_one:
-            return self._log_probs_of_one(gates[0], tokens)[None]
-        with self._hidden(), self.lower.replay():
-            return self._tokens_given(gates).token_log_prob(tokens)
-
-    def _log_probs_of_one(self, gates: Tensor, tokens: Tensor) -> Tensor:
+    def _log_probs(
+        self, gates: Tensor, tokens: Tensor, expected_gradient: ExpectedGradient = None
+    ) -> Tensor:
         """Log-probability of every token, or of every sentence if a latent is summed out."""
+        if self._one_by_one:
+            with self._hidden(), self.lower.replay():
+                distribution = self._tokens_given(gates[0])
+                if isinstance(distribution, SummedOut):
+                    return distribution.log_evidence(tokens)[None, ..., None]
+                return distribution.token_log_prob(tokens, expected_gradient)[None]
+        states = self._states(gates)
+        with self._hidden():
+            return self._likelihood(states).token_log_prob(tokens, expected_gradient)
+
+    def _states(self, gates: Tensor) -> Tensor:
+        """The states that the output layer reads, with the layers below as recorded."""
         with self._hidden(), self.lower.replay():
-            distribution = self._tokens_given(gates)
-            if isinstance(distribution, SummedOut):
-                return distribution.log_evidence(tokens)[..., None]
-            return distribution.token_log_prob(tokens)
+            return self.model.states(self.batch, self._choices(gates))
+
+    def _likelihood(self, states: Tensor) -> Tokens:
+        return cast(Tokens, self.model.likelihood(states, self.batch))
 
     def _hidden(self) -> ExitStack:
         """Context of a pass that no handler and no hook of a block sees."""
@@ -169,6 +194,29 @@ class GatedPass:
         """Number of subsets of a slice."""
         if math.isinf(self.gibibytes):
             return 2 ** sum(self.heads)
-        layers = len(self.model.head_blocks) if torch.is_grad_enabled() else 1
+        layers = self._num_blocks_above() if torch.is_grad_enabled() else 1
         numbers = max(self.lower.size, self.batch.target.numel()) * NUMBERS * layers
         return max(1, int(self.gibibytes * 2**30 / (4 * numbers)))
+
+    def _num_blocks_above(self) -> int:
+        """Number of blocks that run for every subset."""
+        blocks = list(self.model.head_blocks)
+        return len(blocks) - min(map(blocks.index, self.blocks)) if self.lower.size else len(blocks)
+
+
+def _of_tokens(
+    table: Float[Tensor, "*batch subset"] | None, dimensions: int
+) -> Float[Tensor, "subset *sentences 1"] | None:
+    """A value of each sentence and subset as one of each token; None if particles do not fit."""
+    if table is None or table.ndim >= dimensions:
+        return None
+    rows = table.detach().movedim(-1, 0)
+    missing = dimensions - 1 - rows.ndim
+    return rows[(slice(None), *(None,) * missing, ..., None)]
+
+
+def _checkpoint_each(
+    function: Callable[..., Tensor], parts: Sequence[Tensor], *arguments: Any
+) -> list[Tensor]:
+    """Calls a function of each part, which the backward pass calls again."""
+    return [checkpoint(function, part, *arguments, use_reentrant=False) for part in parts]

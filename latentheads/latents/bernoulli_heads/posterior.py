@@ -63,6 +63,7 @@ class SubsetPosterior(LatentPosterior):
     """
 
     mask: Tensor
+    index: Tensor
 
     def __init__(
         self,
@@ -86,6 +87,9 @@ class SubsetPosterior(LatentPosterior):
         )
         mask = dependence_mask(heads, structure)
         self.register_buffer("mask", mask, persistent=False)
+        # where a mask is true is looked up once: on a GPU that synchronises
+        self.register_buffer("index", mask.flatten().nonzero().squeeze(-1), persistent=False)
+        self._has_prior_form = bool(mask.logical_or(~prior.mask.cpu()).all())
         self.logits = nn.Linear(len(self.encoders) * size + 1, len(mask), bias=False)
         nn.init.zeros_(self.logits.weight)
         self.weights: nn.Linear | None = None
@@ -102,10 +106,13 @@ class SubsetPosterior(LatentPosterior):
         (prior,) = self._prior
         features = self._features(batch)
         logits = self._initial_logits() + self.logits(features)
-        weight = logits.new_zeros(*logits.shape, logits.shape[-1])
+        heads = logits.shape[-1]
+        weight = logits.new_zeros(*logits.shape[:-1], heads * heads)
         if self.weights is not None:
             # under autocast a layer's output is narrower than the prior's logits
-            weight[..., self.mask] = self.weights(features).to(weight.dtype)
+            dependences = self.weights(features).to(weight.dtype)
+            weight = weight.index_copy(-1, self.index, dependences)
+        weight = weight.unflatten(-1, (heads, heads))
         if prior.weight is not None:
             weight = weight + prior.weight.detach() * (self.mask & prior.mask)
         return chain_tables(logits, weight, prior.heads)
@@ -113,7 +120,7 @@ class SubsetPosterior(LatentPosterior):
     def _initial_logits(self) -> Float[Tensor, " head"]:
         """The logits at the start: the prior's, or those of the product nearest to it."""
         (prior,) = self._prior
-        if self.mask.logical_or(~prior.mask).all():
+        if self._has_prior_form:
             return prior.logits.detach()
         return nearest_product(joint_table(prior()), sum(prior.heads))
 

@@ -34,7 +34,7 @@ from latentheads.latents.alignments.distribution import NOWHERE, CategoricalPara
 from latentheads.latents.alignments.exact import ExactInference, IndependentWords
 from latentheads.latents.alignments.passes import AlignedTokens, AlignmentPass
 from latentheads.layers.numeric import full_precision, log_softmax
-from latentheads.layers.output import LinearOutput, RowOutput, linear_log_prob
+from latentheads.layers.output import ExpectedGradient, LinearOutput, RowOutput, linear_log_prob
 
 GENERATE = -1
 """Stands for the token of key 0, which is not a position: generate."""
@@ -48,10 +48,10 @@ def generated_log_prob(
 ) -> Float[Tensor, "*batch target"]:
     """Log-probability of every token under the network's own distribution."""
     if not isinstance(output, LinearOutput):
-        return output.log_prob(states, tokens, smoothing)
+        return output.log_prob(states, tokens, smoothing, expected_gradient=None)
     # its gradient is weighted by the posterior, which differs from token to token
     flat = states.flatten(0, -2), output.weight, tokens.flatten(), smoothing
-    return linear_log_prob(*flat, uniform_gradient=False).view(tokens.shape)
+    return linear_log_prob(*flat, expected_gradient=None).view(tokens.shape)
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,9 @@ class CopiedTokens(AlignedTokens):
         tokens = key_tokens.expand(*choice.shape[:-1], -1).gather(-1, choice)
         return tokens.clamp(min=0)
 
-    def token_log_prob(self, value: Int[Tensor, "*tokens token"]) -> Float[Tensor, "*batch token"]:
+    def token_log_prob(
+        self, value: Int[Tensor, "*tokens token"], expected_gradient: ExpectedGradient = 1.0
+    ) -> Float[Tensor, "*batch token"]:
         """Log-probability of every token given the choices, 0 at padding."""
         enabled, dtype = self.autocast
         with torch.autocast(value.device.type, dtype, enabled):

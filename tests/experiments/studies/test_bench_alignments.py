@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pyro
 import pytest
@@ -12,6 +14,25 @@ import pytest
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 SMALL = "--width 8 --feed_forward 8 --layers 1 --heads 2 --vocabulary 9 --tokens 12 --rounds 1"
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+def test_rows_that_are_named_search_as_long_as_asked(beam: int, tmp_path: Path) -> None:
+    bench = import_module("latentheads.experiments.studies.bench_alignments")
+    file, rows = tmp_path / "rows.json", ["plain", "two blocks", "bernoulli-heads"]
+    words = ["--decode", "3", "--beam", str(beam), "--rows", ",".join(rows), *SMALL.split()]
+    bench.main([*words, "--length", "6", "--warmup", "1", "--threads", "1", "--json", str(file)])
+    written = json.loads(file.read_text())
+    assert [point["row"] for point in written["points"]] == rows
+    assert written["metadata"]["search"] == {"tokens": 3, "beam": beam}
+    (search, _) = bench.Search(3, beam).of(*model_and_batch(bench))
+    assert {len(found.tokens) for hypotheses in search() for found in hypotheses} == {3}
+
+
+def model_and_batch(bench: ModuleType) -> tuple[Any, Any]:
+    size, setting = bench.Size(8, 8, 1, 2, 2, 6, 9), bench.Setting()
+    batch = bench.make_batch(size, setting)
+    return bench._make_pair("two blocks", size, size.network, setting, batch)[0], batch
 
 
 @pytest.mark.parametrize(

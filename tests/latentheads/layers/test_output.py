@@ -63,6 +63,30 @@ def test_where_all_positions_weigh_alike_the_gradient_is_the_same(
         assert torch.allclose(ours, theirs, atol=1e-12)
 
 
+@pytest.mark.usefixtures("slices")
+@pytest.mark.parametrize("comes", [True, False])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_an_expected_gradient_is_made_beside_the_value(
+    comes: bool, smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If another one comes, the logits are made again."""
+    layer = TableOutput(nn.Embedding(TYPES, WIDTH))
+    states = torch.randn(2, 7, WIDTH, requires_grad=True)
+    tokens = torch.randint(TYPES, (2, 7))
+    inputs, weights = [states, layer.table.weight], torch.rand(2, 7)
+    expected = torch.autograd.grad(
+        (weights * plain(layer(states), tokens, smoothing)).sum(), inputs
+    )
+    log_probability = layer.log_prob(
+        states, tokens, smoothing, 3 * weights if comes else torch.rand(2, 7)
+    )
+    if comes:
+        monkeypatch.delattr(output, "Slices")
+    gradients = torch.autograd.grad((weights * log_probability).sum(), inputs)
+    for ours, theirs in zip(gradients, expected, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-12)
+
+
 def test_a_table_that_is_not_learned_asks_for_no_equal_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -100,6 +100,8 @@ MISTAKES = {
         "--cutoffs 2000",
         "--task language-model --cutoffs 9,5",
         "--task language-model --cutoffs many",
+        "--rows plain,none",
+        "--task language-model --decode 3",
     ],
     "bench_decoding": [
         "--recipe unheard-of",

@@ -116,6 +116,9 @@ def test_proposals_are_exact_tables_of_blocks_with_other_heads_kept(table: Table
 
 def test_samples_repeat_with_their_seed_and_blocks_are_checked(table: Table) -> None:
     assert torch.equal(gibbs(table, BLOCKS, 3).gates, gibbs(table, BLOCKS, 3).gates)
+    peak = torch.tensor([1.0, 0, 1, 1, 0, 0])
+    peaked = Table(-1e6 * torch.ones(2**HEADS).scatter(0, subset_index(peak), 0.0).double())
+    assert torch.equal(gibbs(peaked, BLOCKS, 1, 1, 0, start=peak).gates, peak[None].double())
     assert torch.equal(smc(table, BLOCKS, 9).gates, smc(table, BLOCKS, 9).gates)
     for blocks in ([[0, 1], [1, 2]], [[0], [2]], []):
         with pytest.raises(ValueError, match=r"^blocks must hold every head once, got \["):

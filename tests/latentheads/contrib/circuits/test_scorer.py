@@ -127,6 +127,10 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
     for make, message in (
         (lambda: SubsetScorer(plain, PROMPTS, "L0H1"), r"heads must be a list of heads or of bl"),
         (lambda: SubsetScorer(plain, PROMPTS, []), r"heads must name a head, got none"),
+        (
+            lambda: SubsetScorer(lh.latent(network()), PROMPTS, [(0, 1)]),
+            r"network must be a PreTrainedModel, got a latent one, which samples its heads: ",
+        ),
         (lambda: SubsetScorer(plain, PROMPTS, ["decoder.0.self", (0, 1)]), r"head \('decoder\.0"),
         (lambda: SubsetScorer(plain.transformer, PROMPTS, [(0, 1)]), r"GPT2Model has no output"),
         (lambda: Prompts.of([[3], []]), r"a prompt has at least one token, got \[\[3\], \[\]\]"),

@@ -18,6 +18,7 @@ from latentheads.contrib.heads.word_attention import (
     record_word_attention,
     to_word_attention,
 )
+from latentheads.guides import Tied
 from tests.latentheads.contrib.hf.networks import FRAMES, bart, gpt2, whisper
 from tests.second_device import NAME, second_device
 from tests.tiny import jiggle
@@ -113,9 +114,15 @@ def test_options_that_do_not_fit_are_refused(network: Any) -> None:
         lh.alignment_heads(network, [])
 
 
-def test_a_latent_network_is_refused(network: Any) -> None:
-    with pytest.raises(ValueError, match="must be a PreTrainedModel of transformers, got Pretrain"):
-        lh.alignment_heads(lh.latent(network), [EXAMPLE])
+@pytest.mark.parametrize("prior", ["independent", "delta"])
+def test_attention_of_a_latent_network_is_its_own_without_noise(network: Any, prior: str) -> None:
+    expected = record_cross_attention(network, EXAMPLE)
+    model = lh.latent(network, prior)
+    torch.testing.assert_close(record_cross_attention(model, EXAMPLE), expected)
+    batch = model.batch(dict(EXAMPLE.inputs), labels=torch.tensor([[3, 5, 1]]))
+    assert lh.terms(model, Tied(model).eval(), batch).how  # its heads are latent as before
+    heads = lh.alignment_heads(model, [EXAMPLE])
+    assert set(heads.align(model, EXAMPLE)) == {"starts"}
 
 
 def test_half_precision_has_attention_in_double_precision() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyro
 import pytest
 import torch
@@ -16,6 +18,9 @@ from tests.latentheads.contrib.heads.boundaries import make_attention, make_mode
 @pytest.mark.parametrize("labelled", [True, False])
 def test_the_evidence_is_that_of_the_chain(kinds: int, labelled: bool) -> None:
     model, attention = make_model(kinds), make_attention()
+    if kinds == 2:
+        model = replace(model, energy_offsets=torch.tensor([0.5, -1.0]).double())
+        attention = replace(attention, energy=torch.tensor([0.1, 2.0, 1.0, 0.3, 1.5]).double())
     enumerated = config_enumerate(attention_model, "parallel")
     # boundaries, and for each two heads, are enumerated
     elbo = TraceEnum_ELBO(max_plate_nesting=0)

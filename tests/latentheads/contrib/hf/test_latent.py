@@ -19,10 +19,14 @@ from torch import Tensor
 
 import latentheads as lh
 from latentheads.contrib.heads import (
+    RareWordDetector,
     Recording,
+    analyse,
+    detect,
     gradient_importance,
     likeliest_links,
     measure,
+    name_queries_and_keys,
     relevance,
 )
 from latentheads.contrib.heads.tokens import attention_tokens
@@ -31,6 +35,7 @@ from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.selection.static import StaticSelector
 from latentheads.models import PRIORS, make_prior
+from latentheads.pruning import remove_heads
 from tests.latentheads.contrib.hf.networks import (
     IDS,
     NETWORKS,
@@ -402,6 +407,33 @@ def test_attention_weights_are_given_on_request() -> None:
     model, batch = made_latent("gpt2", "delta")
     given_network = model.network(**batch.inputs, output_attentions=True)
     assert [weights.shape for weights in given_network.attentions] == [(3, 3, 5, 5)] * 2
+
+
+def test_positions_of_sound_are_measured_though_they_have_no_tokens() -> None:
+    model, batch = made_latent("whisper", "delta")
+    output = model.network(**batch.inputs, output_attentions=True)
+    weights = output.encoder_attentions[1].double()
+    entropy = -(weights * weights.log()).sum(-1).mean((0, 2))
+    torch.testing.assert_close(measure(model, [batch]).entropy["encoder.1.self"], entropy)
+    text = lh.data.Grammar(sentences=9).load().target
+    _, keys = name_queries_and_keys(batch, "decoder-cross", None, text)
+    assert keys == list("012345")
+    rare = RareWordDetector(torch.arange(20))
+    refuse(lambda: detect(model, [batch], [rare], "decoder-cross"), "sound, which has no rare")
+    refuse(lambda: analyse(model), "run must be a run", "measure(model, batches)")
+
+
+def test_pruned_whisper_is_whisper_with_heads_off() -> None:
+    model, batch = made_latent("whisper", "delta")
+    kept = {"encoder.1.self": [2], "decoder.0.cross": [1], "decoder.1.self": []}
+    counts = {block.name: block.heads for block in Recording(model).attention_blocks}
+    kept = {name: kept.get(name, list(range(number))) for name, number in counts.items()}
+    off = [(name, head) for name in kept for head in range(counts[name]) if head not in kept[name]]
+    with lh.heads(model).off(off):
+        expected = model.network(**batch.inputs).logits
+    remove_heads(model, kept)
+    torch.testing.assert_close(model.network(**batch.inputs).logits, expected)
+    assert lh.head_posterior(model, [batch], "decoder.1.cross").inclusion.shape == (2,)
 
 
 def test_an_image_has_one_label() -> None:

@@ -200,7 +200,7 @@ MEASURED = """<script>addEventListener("load", () => setTimeout(() => {
 }, 1000));</script></body>"""
 
 
-@pytest.mark.parametrize("width", [800, 1280, 1920])
+@pytest.mark.parametrize("width", [800, 1280])
 def test_the_table_of_bounds_fits_the_page(tmp_path: Path, width: int) -> None:
     scores = {
         **FIGURES,
@@ -251,16 +251,16 @@ def test_runs_of_different_texts_are_told_apart_and_classes_are_named(tmp_path: 
     for name, text in (("one", "abc"), ("two", "abd")):
         runs.append(make_run(tmp_path / name, small_corpus()))
         (tmp_path / name / "corpus.json").write_text(json.dumps({"test": text}), "utf-8")
-    lh.contrib.page.report(runs, tmp_path / "page.html", shown=1, draws=2, sentences=2)
-    dom = body_of(tmp_path / "page.html")["dom"]
+    page = tmp_path / "page.html"
+    lh.contrib.page.report(runs, page, shown=1, draws=2, sentences=2)
+    dom = body_of(page, "#view=all")["dom"]
     assert "reported on different test texts" in dom
-    training = body_of(tmp_path / "page.html", "#view=training")["dom"]
-    assert 'aria-label="Bound on validation"' in training
-    assert 'aria-label="Bound of every run' not in training
+    assert 'aria-label="Bound on validation"' in dom
+    assert 'aria-label="Bound of every run' not in dom
     assert "class_path:" not in dom.partition("</script>")[2].rpartition("<script")[0]
     (tmp_path / "two" / "corpus.json").write_text(json.dumps({"test": "abc"}), "utf-8")
-    lh.contrib.page.report(runs, tmp_path / "page.html", shown=1, draws=2, sentences=2)
-    assert "reported on different test texts. " not in body_of(tmp_path / "page.html")["dom"]
-    assert 'class="warning"' not in body_of(tmp_path / "page.html")["dom"]
-    training = body_of(tmp_path / "page.html", "#view=training")["dom"]
-    assert 'aria-label="Bound of every run"' in training
+    lh.contrib.page.report(runs, page, shown=1, draws=2, sentences=2)
+    dom = body_of(page, "#view=all")["dom"]
+    assert "reported on different test texts. " not in dom
+    assert 'class="warning"' not in dom
+    assert 'aria-label="Bound of every run"' in dom

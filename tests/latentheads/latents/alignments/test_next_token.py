@@ -19,6 +19,8 @@ def test_next_words_are_mixed_over_all_positions(heads: int, size: float) -> Non
     mixed = (laws + prior[..., None]).flatten(2, -2).logsumexp(2)
     dictionary = NextTokenDistribution([lexicon.detach() for lexicon in lexicons], weight.detach())
     assert torch.allclose(dictionary.log_probs(states.detach(), prior), mixed.detach(), atol=1e-12)
+    one = dictionary.log_probs(states.detach()[:, :1], prior[:, :1])  # as while one is decoded
+    assert torch.allclose(one, mixed.detach()[:, :1], atol=1e-12)
     narrow = NextTokenDistribution(
         [lexicon.detach().float() for lexicon in lexicons], weight.detach().float()
     )

@@ -12,10 +12,17 @@ from torch import Tensor
 
 import latentheads as lh
 from latentheads.guides import GUIDES
+from latentheads.latents.bernoulli_heads import passes
 from latentheads.latents.bernoulli_heads.loss_terms import _samples, subset_loss_terms
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
-from tests.latentheads.latents.bernoulli_heads.models import attach, build, gates_of
-from tests.tiny import jiggle, small_batch
+from latentheads.layers import output
+from tests.latentheads.latents.bernoulli_heads.models import (
+    attach,
+    build,
+    gates_of,
+    language_model,
+)
+from tests.tiny import ADAPTIVE, jiggle, small_batch
 
 OBJECTIVES = ("bound", "marginal", "sampled", "iwae", "rws", "relaxed")
 
@@ -58,6 +65,33 @@ def test_marginal_trains_the_model_by_log_p_and_the_guide_by_its_bound() -> None
         expected = of_evidence if name.startswith("0.") else of_bound
         torch.testing.assert_close(gradient, expected[name])
     assert any(name.startswith("1.") and g.any() for name, g in of_marginal.items())
+
+
+@pytest.mark.parametrize("gibibytes", [4.0, 1e-4])
+@pytest.mark.parametrize("kind", ["linear", "adaptive"])
+def test_the_gradient_of_the_bound_is_made_beside_its_value(
+    kind: str, gibibytes: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one pass of the output layer, and to rounding that of a pass which expects nothing."""
+    options = {"gibibytes": gibibytes}
+    model = build(options=options) if kind == "linear" else language_model("", **ADAPTIVE)
+    guide, rows = attach(model), []
+    of_unknown = gradients((model, guide), loss_that_expects(None, model, guide, monkeypatch))
+    make = output.Slices
+    monkeypatch.setattr(output, "Slices", lambda x, w: rows.append(len(x)) or make(x, w))
+    of_expected = gradients((model, guide), loss(model, guide, "bound"))
+    assert len(rows) == (1 if kind == "linear" else 3)
+    assert of_unknown.keys() == of_expected.keys()
+    for name, gradient in of_expected.items():
+        torch.testing.assert_close(gradient, of_unknown[name], rtol=1e-12, atol=1e-12)
+
+
+def loss_that_expects(
+    gradient: None, model: Any, guide: Any, monkeypatch: pytest.MonkeyPatch
+) -> Tensor:
+    with monkeypatch.context() as patches:
+        patches.setattr(passes, "_of_tokens", lambda *_: gradient)
+        return loss(model, guide, "bound")
 
 
 def with_gates(model: Any, guide: Any, gates: Tensor) -> Any:
