@@ -363,7 +363,7 @@ def _factors(grad: Tensor, expected: Tensor | None, same: bool) -> Tensor | None
 def factor_between(grad: Tensor, expected: Tensor) -> Tensor | None:
     """The ratio of two gradients, up to rounding; None if they are not proportional."""
     factor = grad.sum() / expected.sum()
-    tolerance = 256 * torch.finfo(grad.dtype).eps * factor.abs()
+    tolerance = 256 * torch.finfo(grad.dtype).eps * factor.abs() * expected.abs().max()
     difference = torch.addcmul(grad, expected, factor, value=-1)
     return factor if (difference.abs_() <= tolerance).all() else None
 

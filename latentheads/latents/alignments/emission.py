@@ -201,7 +201,7 @@ class _EmissionLogProbs(torch.autograd.Function):
         states, weight, tokens, scales, *rest = ctx.saved_tensors
         cached, vectors = rest[: ctx.num_cached], rest[ctx.num_cached :]
         inputs = [states, *vectors]
-        factor = factor_between(grad, cached[0]) if cached else None
+        factor = factor_between(grad, cached[0]) if cached and grad.numel() else None
         if factor is not None:
             rows, table = cached[1] * factor, cached[2] * factor
         else:

@@ -87,6 +87,16 @@ def test_an_expected_gradient_is_made_beside_the_value(
         assert torch.allclose(ours, theirs, atol=1e-12)
 
 
+def test_a_gradient_that_is_small_is_not_taken_for_the_expected_one() -> None:
+    layer = TableOutput(nn.Embedding(TYPES, WIDTH))
+    states, tokens = torch.randn(7, WIDTH, requires_grad=True), torch.randint(TYPES, (7,))
+    weights, expected_gradient = 1e-14 * torch.rand(2, 7)
+    (expected,) = torch.autograd.grad(weights @ plain(layer(states), tokens, 0.0), states)
+    log_probability = layer.log_prob(states, tokens, 0.0, expected_gradient)
+    (gradient,) = torch.autograd.grad(weights @ log_probability, states)
+    torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=0)
+
+
 def test_a_table_that_is_not_learned_asks_for_no_equal_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
