@@ -46,7 +46,7 @@ test: $(READY)
 suite: $(READY)
 	$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) --no-print-directory --keep-going --jobs $(CORES) $(PARTS:%=part-%))
 
-part-%: $(READY)
+$(PARTS:%=part-%): part-%: $(READY)
 	$(if $(filter annotated,$*),CHECK_ANNOTATIONS=1) $(PYTEST) $($*)
 
 lint: $(READY)
