@@ -166,7 +166,11 @@ def spans_of_characters(line: str, spans: Sequence[SpanKind]) -> list[SpanKind]:
     words = _word_offsets(line)
     spans_of_words = []
     for span in spans:
-        held = [n for n, (start, end) in enumerate(words) if start < span.end and span.start < end]
+        held = [
+            index
+            for index, (start, end) in enumerate(words)
+            if max(start, span.start) < min(end, span.end)
+        ]
         if not held:
             raise ValueError(f"{span} holds no word of {line!r}")
         spans_of_words.append(replace(span, start=held[0], end=held[-1] + 1))

@@ -128,6 +128,9 @@ def test_spans_of_characters_are_spans_of_words_and_back() -> None:
     assert line[18:27] == "New York."
     with pytest.raises(ValueError, match=r"^Span\(start=0, end=2, label=''\) holds no word of"):
         spans_of_characters(line, [Span(0, 2)])
+    for empty in (Span(19, 19), Span(24, 19)):
+        with pytest.raises(ValueError, match=r" holds no word of"):
+            spans_of_characters(line, [empty])
     with pytest.raises(ValueError, match=r"^a line has 6 words, and no Span\(start=5, end=7"):
         characters_of_spans(line, [Span(5, 7)])
 
