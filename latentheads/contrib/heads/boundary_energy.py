@@ -84,6 +84,9 @@ def energy_scores(
 def energy_offsets(attentions: Sequence[WordAttention]) -> Float[Tensor, " kind"]:
     """The offsets under which the energy at labels is likeliest; 0 without labels.
 
+    Between words without a pause no offset is the likeliest: the energy of the next word is taken
+    for that of the last, up to the largest offset. Then it is 0 too.
+
     Args:
         attentions: Examples.
     """
@@ -96,8 +99,9 @@ def energy_offsets(attentions: Sequence[WordAttention]) -> Float[Tensor, " kind"
         for kind, (sign, labels) in enumerate(((-1, attention.starts), (1, attention.ends))):
             known = labels[labels.isfinite()]
             scores[kind] += sign * _interpolate(total, known + grid[:, None]).sum(-1)
-    best = grid[scores.argmax(1)]
-    return torch.where((scores != 0).any(1), best, 0.0)
+    best = scores.argmax(1)
+    is_largest = (best == 0) | (best == len(grid) - 1)
+    return grid[best].masked_fill(is_largest, 0.0)
 
 
 def _sum_up(energy: Float[Tensor, " position"]) -> Float[Tensor, " edge"]:

@@ -59,6 +59,15 @@ def test_offsets_are_those_of_labels() -> None:
     assert energy_offsets([replace(labelled, energy=None)]).tolist() == [0.0, 0.0]
 
 
+def test_where_no_pause_is_between_words_the_energy_has_no_offset() -> None:
+    starts = torch.tensor([10.0, 30.0, 50.0]).double()
+    ends = torch.tensor([29.5, 49.5, 70.0]).double()
+    loud = (torch.arange(80) > 9) & (torch.arange(80) < 70)
+    energy = torch.where(loud, 2.0, -1.0).double()
+    weights = torch.zeros(1, 3, 80).double()
+    assert energy_offsets([WordAttention(weights, starts, ends, energy)]).tolist() == [0.0, 0.0]
+
+
 def test_boundaries_are_where_the_energy_changes_in_long_sounds_too() -> None:
     for positions in (40, 3000):
         energy = make_energy(positions)
