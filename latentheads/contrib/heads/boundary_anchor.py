@@ -47,7 +47,7 @@ def anchor_shift(
         if kind == 0
         else (example.energy.flip(0), marginal[kind].flip(0, 1))
         for example, marginal in zip(attentions, marginals, strict=True)
-        if example.energy is not None
+        if example.energy is not None and example.energy.min() < example.energy.max()
     ]
     if not pairs:
         return 0.0

@@ -92,6 +92,8 @@ def fit_boundary_model(
             f"chain must have a row of jumps for each of {options.kinds} kinds of boundaries, got "
             f"{chain.kinds}"
         )
+    if options.kinds == 1:
+        examples = [replace(e, ends=torch.full_like(e.ends, torch.nan)) for e in examples]
     labelled = [example for example in examples if example.is_labelled]
     model = make_model(examples, options, chain)
     if labelled:

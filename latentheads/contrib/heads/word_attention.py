@@ -149,6 +149,8 @@ def to_word_attention(
             f"energy must have a number for each of {views.shape[-1]} positions, got shape "
             f"{list(energy.shape)}"
         )
+    if energy is not None and not energy.isfinite().all():  # such as the logarithm of silence
+        raise ValueError("energy must be finite at each position")
     return WordAttention(views, starts, ends, energy)
 
 

@@ -90,6 +90,7 @@ def test_ends_are_learned_where_one_is_known(network: Any) -> None:
         ({"words": []}, "an example must have words"),
         ({"starts": [1.0]}, "starts must have a position for each of 2 words, got 1"),
         ({"energy": torch.zeros(5)}, "energy must have a number for each of 6 positions, got"),
+        ({"energy": torch.full((6,), -torch.inf)}, "energy must be finite at each position"),
         ({"length": 0}, "length must be at least 1 position, got 0"),
         ({"inputs": {"input_features": FRAMES[:2]}}, r"inputs must be tensors of one sequence"),
         ({"tokens": [1] * 50}, r"tokens must be at most \d+ for this network, got 50"),

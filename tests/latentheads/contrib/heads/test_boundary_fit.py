@@ -68,6 +68,17 @@ def test_labels_of_ends_alone_say_nothing_of_the_error_of_starts() -> None:
     assert model.error[1] in ERRORS
 
 
+def test_labels_of_ends_are_no_labels_where_starts_alone_are_learned() -> None:
+    examples = [_plant(seed).without_labels() for seed in range(3)]
+    ended = [replace(e, ends=_plant(0).starts + 3) for e in examples]
+    expected, model = (
+        fit_alignment_heads(HEADS, attentions, options=OPTIONS).model
+        for attentions in (examples, ended)
+    )
+    assert torch.equal(model.shift, expected.shift)
+    assert torch.equal(model.chosen, expected.chosen)
+
+
 def test_labels_in_another_order_have_no_path() -> None:
     example = _plant(0, words=50, positions=997)
     starts = torch.tensor([990.0, 0.0] * 25).double()
@@ -93,9 +104,10 @@ def test_energy_anchors_starts_and_ends() -> None:
     marginals[1, index, starts + 4 + 3] = 1.0  # sound has ended at + 4
     assert anchor_shift([example], [marginals], 0) == pytest.approx(1.5, abs=1)
     assert anchor_shift([example], [marginals], 1) == pytest.approx(-3.5, abs=1)
-    silent = replace(example, energy=None)
-    assert anchor_shift([silent], [marginals], 0) == 0.0
     assert example.energy is not None
+    for energy in (None, torch.ones_like(example.energy)):
+        silent = replace(example, energy=energy)
+        assert anchor_shift([silent], [marginals], 0) == 0.0
     assert sound_onset(example.energy) == starts[0]
 
 
