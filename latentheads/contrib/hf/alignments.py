@@ -316,6 +316,10 @@ def make_output_heads(
     options = [latent for latent in latents if not latent.selects_heads]
     if not options:
         return None
+    if len(options) > 1:
+        raise ValueError(
+            f"a pre-trained network has one latent above its decoder, got {len(options)}"
+        )
     if not isinstance(label_likelihood, NextToken | TargetToken):
         raise ValueError(
             f"alignments explain the tokens of a decoder: {type(network).__name__} predicts none"
