@@ -23,6 +23,7 @@ from torch import Tensor
 
 from latentheads.checks import check_least, check_number, check_seed
 from latentheads.contrib.circuits.scorer import SubsetScorer
+from latentheads.errors import shown
 from latentheads.latents.bernoulli_heads.options import (
     MAX_SUBSETS,
     check_temperature_and_rate,
@@ -142,6 +143,10 @@ def gibbs(
     _check_blocks(blocks, heads)
     gates = torch.rand(chains, heads, generator=generator).round().double()
     if start is not None:
+        if start.shape != (heads,) or not ((start == 0) | (start == 1)).all():
+            raise ValueError(
+                f"start must be a 0 or 1 for each of {heads} heads, got {shown(start.tolist())}"
+            )
         gates = start.double().expand(chains, heads)
     samples = []
     for sweep in range(burn_in + sweeps):
