@@ -320,6 +320,34 @@ def test_the_speed_of_decoding_is_that_of_the_rows() -> None:
         assert rows_of_cost("## Decoding")[how][0] == f"{min(speeds):.0f} to {max(speeds):.0f}"
 
 
+def spreads(name: str, row: str) -> list[list[float]]:
+    """The ratio and quartiles of a row, of every run that a file holds."""
+    points = [point for point in measured(name)["points"] if point["row"] == row]
+    return [[point[key] for key in ("ratio", "ratio_low", "ratio_high")] for point in points]
+
+
+def is_spread(cell: str, figures: list[float]) -> bool:
+    """Whether a cell has a median and quartiles."""
+    pairs = zip(numbers(cell), figures, strict=True)
+    return all(among(text, [figure]) for text, figure in pairs)
+
+
+def test_what_subsets_of_heads_cost_is_that_of_the_rows() -> None:
+    rows = rows_of_cost("## Subsets of heads")
+    for cells, name in zip(rows.values(), ("gates-before", "gates"), strict=True):
+        runs = spreads(name, "bernoulli-heads")
+        assert all(is_spread(*pair) for pair in zip(cells, runs, strict=True))
+
+
+def test_what_heads_above_the_decoder_cost_in_decoding_is_that_of_the_rows() -> None:
+    rows = rows_of_cost("## Decoding")
+    for row in ("one head", "copy", "two blocks, revision 6a154fa", "two blocks, revision 55d2a95"):
+        before = "-before" if "6a154fa" in row else ""
+        for cell, beam in zip(rows[row], (1, 5), strict=True):
+            (figures,) = spreads(f"decode-{beam}{before}", row.partition(",")[0])
+            assert is_spread(cell, figures), (row, beam)
+
+
 def test_what_alignments_cost_in_a_language_model_is_that_of_the_rows() -> None:
     ratios = {point["row"]: point["ratio"] for point in measured("alignments-lm")["points"]}
     matches = re.findall(r"^\| (.*?) \|.*? ([\d.]+) times \|", ALIGNMENTS.read_text(), re.MULTILINE)
