@@ -16,11 +16,13 @@ COLUMNS = (
     *("forward", "backward", "intersection", "grow-diag-final-and"),
     *("grow", "product 0.4"),
 )
-SAMPLES = range(1)
+SAMPLES = {5_000: 1, 50_000: 3, 300_000: 1}
+"""Samples of training pairs of the aligner, by their number."""
+
 TEXTS = {
     "English-Swedish": ("en-sv-0", "en-sv-3843"),
     "English-Romanian": ("en-ro-0", "en-ro-4553"),
-    "Hansards, test": ("hansards-5000",),
+    "Hansards, test": ("hansards-5000", "hansards-50000", "hansards-300000"),
 }
 OTHERS = {
     "eflomal": "eflomal",
@@ -37,8 +39,9 @@ def results(name: str) -> dict[str, Any]:
     return record
 
 
-def own(size: int = 50_000, samples: range = SAMPLES) -> list[dict[str, Any]]:
-    return [results(f"aligner-{size}-{sample}")["latentheads"] for sample in samples]
+def own(size: int = 50_000) -> list[dict[str, Any]]:
+    names = [f"aligner-{size}-{sample}" for sample in range(SAMPLES[size])]
+    return [results(name)["latentheads"] for name in names]
 
 
 def section(page: Page, heading: str) -> list[list[str]]:
@@ -70,6 +73,16 @@ def test_error_rates_are_those_of_the_studies(page: Page) -> None:
         ]
         seconds = f"{mean(system['cpu_seconds'] for system in systems):.0f}"
         assert [cell.strip("*") for cell in cells] == [*expected, seconds], name
+
+
+def test_seconds_and_memory_of_the_largest_text_are_those_of_the_studies() -> None:
+    seconds = results("standing-hansards-300000")["standing"]["cpu_seconds"]
+    peaks = [f"{own(size)[0]['peak_rss_gb']:.1f}".removeprefix("0") for size in (300_000, 5_000)]
+    assert (
+        f"At 300,000 pairs `align.py` took {seconds['latentheads']:.0f}, and eflomal beside it "
+        f"(the table below) {seconds['eflomal']:.0f}. `align.py` held at most {peaks[0]} GB there, "
+        f"and {peaks[1]} GB at 5,000 pairs."
+    ) in PAGES[1].text.replace("\n", " ")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
@@ -167,11 +180,13 @@ def standings() -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def best_of(system: str, scores: dict[str, Any]) -> dict[str, Any]:
+OTHER_EFLOMALS = ("eflomal", "eflomal of sil-thot")
+
+
+def best_of(system: str, scores: dict[str, Any]) -> dict[str, Any] | None:
     kinds = [score for name, score in scores.items() if name.startswith(f"{system}, ")]
-    assert len(kinds) == 4
-    best: dict[str, Any] = min(kinds, key=lambda score: float(score["aer"]))
-    return best
+    assert len(kinds) in (0, 4)
+    return min(kinds, key=lambda score: float(score["aer"]), default=None)
 
 
 def test_differences_to_others_are_those_of_the_study() -> None:
@@ -180,17 +195,18 @@ def test_differences_to_others_are_those_of_the_study() -> None:
     for text, standing in standings():
         scores = standing["aer"]
         others = [scores[f"latentheads, {kind}"] for kind in ("grow", "grow-diag-final-and")]
-        others += [best_of(system, scores) for system in ("eflomal", "eflomal of sil-thot")]
+        others += [best_of(system, scores) for system in OTHER_EFLOMALS]
         first = f"{scores['latentheads, product']['aer']:.2f}"
         ece = f"{standing['ece']:.3f}".removeprefix("0")
-        expected.append([text, f"{standing['pairs']:,}", first, *map(difference_of, others), ece])
+        differences = [difference_of(other) if other else "" for other in others]
+        expected.append([text, f"{standing['pairs']:,}", first, *differences, ece])
     assert rows == expected
 
 
 def test_the_best_of_others_is_significantly_worse_on_each_text() -> None:
     for text, standing in standings():
-        for system in ("eflomal", "eflomal of sil-thot"):
-            assert best_of(system, standing["aer"])["difference"][1] > 0, text
+        bests = [best_of(system, standing["aer"]) for system in OTHER_EFLOMALS]
+        assert all(best["difference"][1] > 0 for best in bests if best), text
 
 
 def test_the_error_rate_is_lower_than_that_of_others_in_every_column() -> None:

@@ -53,7 +53,18 @@ def table_lines(part: str, name: str, kind: str) -> list[str]:
     for number, draws in read(part)["heads"].items():
         for index, draw in enumerate(draws):
             title = f"alignment heads, {number} labelled" if index == 0 else "other utterances"
-            lines.append(f"| {title} | {_cells(draw['tests'][name][kind])} |")
+            if name in draw["tests"]:
+                lines.append(f"| {title} | {_cells(draw['tests'][name][kind])} |")
+    return lines
+
+
+def energy_lines() -> list[str]:
+    """A line for each number of labelled strings: digits with noise or not, without energy."""
+    lines = []
+    for number, tests in read("digits")["without_energy"].items():
+        for name, title in (("digits-test", "clean"), ("digits-noise20", "noise, 20 dB")):
+            cells = _cells(tests[name]["both"])
+            lines.append(f"| {title}, {number} labelled, without energy | {cells} |")
     return lines
 
 
@@ -97,6 +108,8 @@ def stability_lines() -> list[str]:
 TABLES = {
     "sentences": lambda: table_lines("sentences", "test", "starts"),
     "digits": lambda: table_lines("digits", "digits-test", "both"),
+    "digits with noise": lambda: table_lines("digits", "digits-noise20", "both"),
+    "digits without energy": energy_lines,
     "conditions": condition_lines,
     "heads": head_lines,
     "stability": stability_lines,

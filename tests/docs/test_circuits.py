@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import pytest
+import torch
 
+from latentheads.metrics.seeds import spread
 from tests.docs.pages import ROOT
 
 RESULTS = ROOT / "experiments" / "results" / "circuits"
@@ -51,7 +54,9 @@ def heads_lines() -> list[str]:
 
 def intervention_lines() -> list[str]:
     """Probabilities of layers with several interventions."""
-    rows = [row for row in read("inclusion") if row["penalty"] == PENALTY]
+    window = json.loads((RESULTS / "inclusion-window.json").read_text("utf-8"))["inclusion"]
+    rows = [row for row in [*read("inclusion"), *window] if row["penalty"] == PENALTY]
+    rows.sort(key=lambda row: (row["task"], row["layer"]))
     several = {
         (row["task"], row["layer"]) for row in rows if row["intervention"] != "counterfactual"
     }
@@ -138,6 +143,41 @@ def bound_lines() -> list[str]:
     return lines
 
 
+def joint_lines() -> list[str]:
+    """Evidence and bounds of 27 heads, and what is left between them."""
+    (joint,) = read("joint")
+    evidence = spread([run["log_evidence"] for run in joint["smc"]["runs"]])
+    scored = joint["scored"]["log_evidence"]
+    lines = [
+        f"| sequential Monte Carlo | {bounds(evidence)} |  |  |",
+        f"| all {joint['scored']['subsets']:,} scored subsets | {scored:.3f} |  |  |",
+    ]
+    for name, row in joint["guides"].items():
+        half = 1.96 * row["elbo_error"]
+        elbo = [row["elbo"], row["elbo"] - half, row["elbo"] + half]
+        gap, error = evidence[0] - elbo[0], math.hypot(half, evidence[0] - evidence[1])
+        cells = [bounds(elbo), difference([gap, gap - error, gap + error])]
+        lines.append(f"| {name} | {' | '.join(cells)} | {scored - elbo[0]:.3f} |")
+    return lines
+
+
+def joint_heads_lines() -> list[str]:
+    """Heads of 27 that are neither in nor out."""
+    (joint,) = read("joint")
+    runs = torch.tensor([run["inclusion"] for run in joint["smc"]["runs"]])
+    columns = [joint["layers_alone"], joint["scored"]["inclusion"]]
+    columns += [joint["gibbs"][start]["inclusion"] for start in ("all heads", "random")]
+    columns += [guide["inclusion"] for guide in joint["guides"].values()]
+    lines = []
+    for head, label in enumerate(joint["labels"]):
+        values = runs[:, head]
+        if 0.1 < values.mean() < 0.9:
+            smc = bounds([float(x) for x in (values.mean(), values.min(), values.max())], 2)
+            alone, *others = (f"{column[head]:.2f}" for column in columns)
+            lines.append(f"| {label} | {alone} | {smc} | {' | '.join(others)} |")
+    return lines
+
+
 def planted_lines() -> list[str]:
     """Recovery of planted heads, and gaps of guides of two layers."""
     planted = read("planted")
@@ -160,6 +200,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "interactions": interaction_lines,
     "pairs": pair_lines,
     "bounds": bound_lines,
+    "joint": joint_lines,
+    "joint-heads": joint_heads_lines,
     "planted": planted_lines,
 }
 

@@ -171,7 +171,11 @@ class AlignedDecoder:
         states = self.output.widen(label_likelihood.scored_positions(self._states))
         if self.past:
             target = self._all_real(self._states) if target is None else target
-            return self.heads.causal_states(states, label_likelihood.scored_positions(target))
+            valid = label_likelihood.scored_positions(target)
+            tokens = self._following_tokens(self._call)
+            if tokens is not None:
+                tokens = label_likelihood.scored_positions(tokens)
+            return self.heads.causal_states(states, valid, tokens)
         return self._states_with_source(states, source)
 
     def _states_with_source(
@@ -247,12 +251,20 @@ class AlignedDecoder:
         wide_states = self.output.widen(states)
         if self.past:
             valid = self._all_real(states) if call.valid is None else call.valid.bool()
-            hidden = self.heads.causal_states(wide_states, valid)
+            hidden = self.heads.causal_states(wide_states, valid, self._following_tokens(call))
         else:
             hidden = self._states_with_source(wide_states, call.memory_valid)
         state = self.heads.begin(hidden, MatrixOutput(self.output.weight))
         self._cached_state = None if call.memory is None else (call.memory, state)
         return state
+
+    def _following_tokens(self, call: _Call) -> Int[Tensor, "batch input"] | None:
+        """The token after each input token, which copy heads copy; nothing follows the last one."""
+        if not self.heads.copies:
+            return None
+        if call.tokens is None:
+            raise ValueError("copy heads need the tokens: give the network input_ids")
+        return F.pad(call.tokens[:, 1:], (0, 1))
 
     def _decoder_tokens(self, call: _Call) -> Int[Tensor, "batch input"]:
         """The input tokens of the decoder from the first on."""
@@ -313,7 +325,7 @@ def make_output_heads(
     (heads,) = make_latents(options, shape, before_blocks=False)
     if not isinstance(heads, OutputHeads):
         raise ValueError(
-            f"a pre-trained network has no latents {heads.name}: give it alignments, gates or "
-            "bernoulli-heads"
+            f"a pre-trained network has no latents {heads.name}: give it alignments, copy heads, "
+            "gates or bernoulli-heads"
         )
     return heads.to(network.device, network.dtype), output

@@ -429,8 +429,9 @@ def latent(
             a function of outputs and batch that scores every label; None: by the network's class.
         latents: Further latents, or their options, such as
             ``lh.latents.AlignmentOptions()``: alignment heads above the decoder, which point at the
-            encoder's states or, in a decoder-only network, at those of the tokens before; or
-            ``Gating``, gates of all heads of some attention types.
+            encoder's states or, in a decoder-only network, at those of the tokens before;
+            ``CopyOptions``, copy heads of a decoder-only network; or ``Gating``, gates of all heads
+            of some attention types.
 
     Returns:
         The model, in the network's training or evaluation mode; ``network`` is the network.
@@ -451,10 +452,11 @@ def latent(
     check_latents(latents)
     if any(latent.before_blocks and not latent.selects_heads for latent in latents):
         raise ValueError("the logits of a pre-trained network are latent by prior, not by latents")
-    if any(latent.copies for latent in latents):
+    copies = any(latent.copies for latent in latents)
+    if copies and not isinstance(make_likelihood(model, likelihood), NextToken):
         raise ValueError(
-            "copy heads need a model of latentheads: a pre-trained network has alignments, gates "
-            "or bernoulli-heads"
+            "copy heads of a pre-trained network point at earlier tokens of a text: "
+            f"{type(model).__name__} is no language model with a decoder alone"
         )
     if not isinstance(blocks, str):
         raise ValueError(

@@ -496,12 +496,12 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     refuse(lambda: made(IDS), "activation_checkpointing_disable")
 
 
-@pytest.mark.parametrize("make", [lambda: network("gpt2"), lambda: network("bart"), bert])
+@pytest.mark.parametrize("make", [lambda: network("bart"), bert])
 def test_copy_heads_are_refused_before_a_network_is_changed(make: Callable[[], Any]) -> None:
     made = make()
     config = made.config
     for copy in (lh.latents.CopyOptions(), CopyHeads(6)):
-        refuse(lambda copy=copy: lh.latent(made, latents=[copy]), "copy heads need a model of")
+        refuse(lambda copy=copy: lh.latent(made, latents=[copy]), "is no language model with a")
     assert made.config is config
     assert config._attn_implementation == "sdpa"
 
