@@ -27,7 +27,7 @@ from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import Mixer, make_mixer
 from latentheads.models.network import Embedding, Network, check_network, make_network
-from latentheads.names import ATTENTION_TYPES, Block
+from latentheads.names import ATTENTION_TYPES, Block, side_of
 
 
 @dataclass
@@ -267,10 +267,15 @@ class Translation(Decoder):
 
     def begin(self, batch: Batch) -> DecodingState:
         """Encodes the source."""
-        batch, choices, mixture = self.begin_heads(batch)
+        sentences = batch
+        batch, choices, mixture = self.begin_heads(sentences)
         valid = batch.source_valid
         first_query = valid.new_ones(len(batch), 1)
-        memory = self.encode(batch, choices)
+        chosen_in_encoder = any(side_of(name) == "encoder" for name in choices)
+        if mixture is None or self.samples_heads or chosen_in_encoder:
+            memory = self.encode(batch, choices)
+        else:  # all components of a sentence read the same
+            memory = mixture.expand(self.encode(sentences, {}))
         output_state = None
         if (heads := self.output_heads) is not None:
             empty, attn_mask = memory[..., :0, :], valid.unsqueeze(-2)

@@ -20,6 +20,9 @@ from latentheads.batch import Batch
 from latentheads.latents.network import Choice
 from latentheads.layers.numeric import full_precision
 
+CHUNK = {"cpu": 2**19, "cuda": 2**27}
+"""Scores that are mixed at a time: on a CPU they fit into a core's cache."""
+
 
 @dataclass
 class PassMixture:
@@ -30,14 +33,18 @@ class PassMixture:
         gates: The gates of heads in every component, by block.
         sentences: Number of sentences.
         log_weights: Log-joint of component and tokens so far, of every sentence and hypothesis.
-        log_probs: Log-probabilities of the next token under every component; None before the first.
+        log_probs: Log-probabilities of the next token under every component, in the order of the
+            last step; None before the first.
+        rows: The row of ``log_probs`` of every sentence and hypothesis. Only one token of each row
+            is read, so that reordering the table itself would cost more than all else.
     """
 
     log_prior: Float[Tensor, "*sentence component"]
     gates: Mapping[str, Float[Tensor, "component head"]]
     sentences: int
     log_weights: Float[Tensor, "sentence *hypothesis component"] | None = None
-    log_probs: Float[Tensor, "sentence *hypothesis component vocab"] | None = None
+    log_probs: Float[Tensor, "row component vocab"] | None = None
+    rows: Int[Tensor, sentence * hypothesis] | None = None
 
     @property
     def size(self) -> int:
@@ -80,8 +87,8 @@ class PassMixture:
             self.log_prior = self.log_prior.index_select(0, sentences)
         if self.log_weights is not None:
             self.log_weights = reorder(self.log_weights, sentences, hypotheses)
-        if self.log_probs is not None:
-            self.log_probs = reorder(self.log_probs, sentences, hypotheses)
+        if self.rows is not None:
+            self.rows = reorder(self.rows, sentences, hypotheses)
 
     def mix(
         self,
@@ -94,24 +101,38 @@ class PassMixture:
             scores: The scores of the vocabulary under every component.
             tokens: The tokens that were given.
         """
-        log_probs = full_precision(scores).log_softmax(-1).unflatten(0, (-1, self.size))
-        log_probs = log_probs.movedim(1, -3)  # sentence, hypotheses, component, new, vocab
+        by_component = scores.unflatten(0, (-1, self.size))
+        by_component = by_component.movedim(1, -3)  # sentence, hypotheses, component, new, vocab
         mixed: list[Any] = []
         for position, token in enumerate(tokens.unbind(-1)):
-            self._weigh(token)
-            self.log_probs = log_probs[..., position, :]
-            assert self.log_weights is not None
-            posterior = self.log_weights.log_softmax(-1)[..., None]
-            mixed.append((posterior + self.log_probs).logsumexp(-2))
+            log_weights = self._weigh(token).log_softmax(-1)
+            rows = by_component[..., position, :].flatten(0, -3)
+            few = max(1, CHUNK.get(scores.device.type, CHUNK["cuda"]) // rows[0].numel())
+            parts = zip(log_weights.flatten(0, -2).split(few), rows.split(few), strict=True)
+            log_probs, of_rows = zip(*map(_mix, parts), strict=True)
+            self.log_probs = torch.cat(log_probs)
+            self.rows = torch.arange(len(rows), device=token.device).view(token.shape)
+            mixed.append(torch.cat(of_rows).view(*token.shape, -1))
         return torch.stack(mixed, -2)
 
-    def _weigh(self, token: Int[Tensor, sentence * hypothesis]) -> None:
+    def _weigh(
+        self, token: Int[Tensor, sentence * hypothesis]
+    ) -> Float[Tensor, sentence * hypothesis * component]:
         """Multiplies the weights by the probability of a token; the first token is given."""
-        if self.log_weights is None or self.log_probs is None:
+        if self.log_weights is None or self.log_probs is None or self.rows is None:
             sentences = self.log_prior.shape[:-1]
             prior = self.log_prior.view(*sentences, *(1,) * (token.ndim - 1), self.size)
             self.log_weights = prior.expand(*token.shape, self.size)
-            return
-        index = token[..., None, None].expand(*token.shape, self.size, 1)
-        log_probs = self.log_probs.expand(*token.shape, *self.log_probs.shape[-2:])
-        self.log_weights = self.log_weights + log_probs.gather(-1, index)[..., 0]
+            return self.log_weights
+        of_token = self.log_probs[self.rows.expand(token.shape), :, token]
+        self.log_weights = self.log_weights + of_token
+        return self.log_weights
+
+
+def _mix(
+    part: tuple[Float[Tensor, "row component"], Float[Tensor, "row component vocab"]],
+) -> tuple[Float[Tensor, "row component vocab"], Float[Tensor, "row vocab"]]:
+    """The log-probabilities of some rows, and the logarithm of their weighted mean."""
+    log_weights, scores = part
+    log_probs = full_precision(scores).log_softmax(-1)
+    return log_probs, (log_weights[..., None] + log_probs).logsumexp(-2)

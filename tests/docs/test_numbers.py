@@ -341,10 +341,16 @@ def test_what_subsets_of_heads_cost_is_that_of_the_rows() -> None:
 
 def test_what_heads_above_the_decoder_cost_in_decoding_is_that_of_the_rows() -> None:
     rows = rows_of_cost("## Decoding")
-    for row in ("one head", "copy", "two blocks, revision 6a154fa", "two blocks, revision 55d2a95"):
-        before = "-before" if "6a154fa" in row else ""
-        for cell, beam in zip(rows[row], (1, 5), strict=True):
-            (figures,) = spreads(f"decode-{beam}{before}", row.partition(",")[0])
+    named = {"one head", "copy", "two blocks", "16 subsets of four heads"}
+    assert named <= {row.partition(",")[0] for row in rows}
+    for row, cells in rows.items():
+        name, _, revision = row.partition(",")
+        if name not in named:
+            continue
+        before = "-before" if "6a154fa" in revision else ""
+        file, point = ("decode", name) if "16" not in name else ("decode-gates", "bernoulli-heads")
+        for cell, beam in zip(cells, (1, 5), strict=True):
+            (figures,) = spreads(f"{file}-{beam}{before}", point)
             assert is_spread(cell, figures), (row, beam)
 
 

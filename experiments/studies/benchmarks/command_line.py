@@ -21,7 +21,10 @@ from latentheads.files import write_text
 
 BENCH_GROUPS: Groups = {
     "what to do": ("minutes", "parts", "data", "at_once", "smoke"),
-    "what to time": ("recipe", "task", "beam", "window", "length", "adam", "precision", "limit"),
+    "what to time": (
+        *("recipe", "task", "rows", "decode", "beam", "window", "length", "adam", "precision"),
+        "limit",
+    ),
     "the network and its batch": (
         *("width", "feed_forward", "layers", "heads", "vocabulary", "cutoffs", "batch", "tokens"),
     ),

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import latentheads as lh
 from latentheads.decoding.beam_search import beam_search
 from latentheads.distributions import make_token_distribution
+from latentheads.latents import mixture as mixtures
 from latentheads.latents.latent import Latent
 from latentheads.latents.mixture import PassMixture
 from latentheads.latents.network import Choice
@@ -42,7 +43,11 @@ def test_every_sentence_is_repeated_for_all_components() -> None:
     assert mixture().expand_index(torch.tensor([1, 0])).tolist() == [3, 4, 5, 0, 1, 2]
 
 
-def test_weights_are_bayes_rule_after_each_token() -> None:
+@pytest.mark.parametrize("chunk", [1, 2**19])
+def test_weights_are_bayes_rule_after_each_token(
+    chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(mixtures.CHUNK, "cpu", chunk)
     state, tokens = mixture(), torch.tensor([[0, 2, 1], [0, 0, 3]])
     scores = torch.randn(6, 3, 5, dtype=torch.float64)
     mixed = torch.cat(
@@ -67,10 +72,13 @@ def test_hypotheses_have_their_own_weights() -> None:
     assert state.log_weights is not None
     before = state.log_weights
     assert before.shape == (1, 2, 3)
+    log_probs = state.log_probs
+    assert log_probs is not None
     state.select(None, torch.tensor([[1, 1, 0]]))
     assert torch.equal(state.log_weights, before[:, [1, 1, 0]])
-    assert state.log_probs is not None
-    assert state.log_probs.shape == (1, 3, 3, 5)
+    state.mix(torch.randn(3, 3, 1, 5).double(), torch.tensor([[[2], [4], [0]]]))
+    of_tokens = torch.stack([log_probs[1, :, 2], log_probs[1, :, 4], log_probs[0, :, 0]])
+    assert torch.equal(state.log_weights, before[:, [1, 1, 0]] + of_tokens)
 
 
 def test_a_prior_of_each_sentence_is_selected_with_it_before_the_first_token_and_after() -> None:

@@ -126,3 +126,14 @@ def test_a_language_model_continues_texts_that_end_at_different_times() -> None:
     torch.testing.assert_close(log_probs, whole[[2, 0]])
     torch.testing.assert_close(rows.logsumexp(-1), torch.zeros(2, 4).double())
     assert gates_of(model).heads == [3]
+
+
+@pytest.mark.parametrize(("block", "rows"), [("decoder.1.cross", 3), ("encoder.1.self", 3 * 8)])
+def test_the_encoder_runs_once_for_all_subsets_that_it_has_no_part_in(
+    block: str, rows: int
+) -> None:
+    model, batch = build(block), small_batch()
+    sizes: list[int] = []
+    model.encoder.register_forward_hook(lambda _, __, states: sizes.append(len(states)))
+    assert len(model.begin(batch).memory) == 3 * 8
+    assert sizes == [rows]
