@@ -44,7 +44,11 @@ test: $(READY)
 	$(MAKE) --no-print-directory --keep-going --jobs $(CORES) lint types $(PARTS:%=part-%)
 
 suite: $(READY)
-	$(if $(ARGS),$(PYTEST) $(ARGS),$(MAKE) --no-print-directory --keep-going --jobs $(CORES) $(PARTS:%=part-%))
+ifdef ARGS
+	$(PYTEST) $(ARGS)
+else
+	$(MAKE) --no-print-directory --keep-going --jobs $(CORES) $(PARTS:%=part-%)
+endif
 
 $(PARTS:%=part-%): part-%: $(READY)
 	$(if $(filter annotated,$*),CHECK_ANNOTATIONS=1) $(PYTEST) $($*)

@@ -373,7 +373,7 @@ class _Scores:
 
 def sum_products(
     states: Float[Tensor, "sentence target vocab"],
-    *vectors: Float[Tensor, "sentence key vocab"],
+    *vectors: Float[Tensor, "sentence _ vocab"],
     buffers: Buffers | None = None,
 ) -> Float[Tensor, "sentence target *keys"]:
     """Sum over the vocabulary the product of a state's values and those of its positions.
