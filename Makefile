@@ -24,8 +24,9 @@ PROGRAMS := run translate generate score analyse prune
 CORE := tests/latentheads tests/models tests/guides $(PROGRAMS:%=tests/experiments/test_%.py)
 
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-CORES := $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
-# each part of the tests is a process of its own; the long ones begin first
+# each part of the tests is a process of its own, and the long ones begin first; some tests wait,
+# so that there is work for one process more than there are cores
+JOBS := $(shell $(PYTHON) -c 'import os; print(1 + os.cpu_count())')
 PARTS := experiments annotated contrib latentheads latents others
 # in this part calls of the library are checked against their annotations, sizes of tensors too
 annotated := tests/models tests/guides tests/latentheads/attention tests/latentheads/inference tests/test_typechecking.py
@@ -41,13 +42,13 @@ run: $(READY)
 	$(BIN)/python experiments/run.py $(or $(ARGS),--guide cascaded)
 
 test: $(READY)
-	$(MAKE) --no-print-directory --keep-going --jobs $(CORES) lint types $(PARTS:%=part-%)
+	$(MAKE) --no-print-directory --keep-going --jobs $(JOBS) lint types $(PARTS:%=part-%)
 
 suite: $(READY)
 ifdef ARGS
 	$(PYTEST) $(ARGS)
 else
-	$(MAKE) --no-print-directory --keep-going --jobs $(CORES) $(PARTS:%=part-%)
+	$(MAKE) --no-print-directory --keep-going --jobs $(JOBS) $(PARTS:%=part-%)
 endif
 
 $(PARTS:%=part-%): part-%: $(READY)
