@@ -260,7 +260,7 @@ table.round(3)
 #
 # ## Limits
 #
-# * A planted circuit of two heads is easy: attribution finds it too. That heads of stated
-#   probability are needed as often as stated, and where this fails: `docs/circuits.md`.
+# * A planted circuit of two heads is easy: attribution finds it too. How often heads of a stated
+#   probability are needed on fresh prompts: `docs/circuits.md`.
 # * P is of one network, one task, one intervention, one likelihood and one penalty.
 # * A subset of heads is a coarse circuit: MLPs and the edges between heads are not in it.

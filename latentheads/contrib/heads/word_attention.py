@@ -140,6 +140,8 @@ def to_word_attention(
     at_input = [weights[:, min(stop, weights.shape[1]) - 1] for _, stop in example.words]
     views = torch.cat([torch.stack(at_output, 1), torch.stack(at_input, 1)])
     views = views.to("cpu", torch.float64)  # half precision, or a GPU, is that of the network
+    if not views.isfinite().all():  # such as an overflow of half precision
+        raise ValueError("attention weights of the network must be finite; load it in float32")
     starts, ends = (_to_labels(labels, len(at_output)) for labels in (example.starts, example.ends))
     energy = (
         None if example.energy is None else torch.as_tensor(example.energy).to("cpu", torch.float64)

@@ -235,7 +235,7 @@ class AlignedDecoder:
             tokens = self._decoder_tokens(call)
         if call.num_cached and self._needs_all:
             raise ValueError(
-                "these alignments need the states of all tokens before, which a cache has not: "
+                "the latent heads need the states of all tokens before, which a cache has not: "
                 "generate(..., use_cache=False)"
             )
         return self._alignment_state(call, states).scores(self.output.widen(states), tokens)

@@ -76,6 +76,14 @@ def test_a_teacher_gives_the_starts_that_are_not_known(network: Any) -> None:
     assert heads.probabilities.keys() == {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 
+def test_attention_that_is_not_finite_is_refused(network: Any) -> None:
+    weights = record_cross_attention(network, EXAMPLE).clone()
+    weights[0, 0, 0] = torch.nan
+    weights[0] = torch.inf
+    with pytest.raises(ValueError, match=r"must be finite; load it in float32$"):
+        to_word_attention(weights, EXAMPLE)
+
+
 def test_ends_are_learned_where_one_is_known(network: Any) -> None:
     changed = replace(EXAMPLE, starts=[0.5, 2.5], ends=[2.0, torch.nan])
     heads = lh.alignment_heads(network, [changed])
