@@ -7,8 +7,10 @@ import gzip
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -16,7 +18,8 @@ from latentheads.contrib.align.api import align
 from latentheads.contrib.heads.word_alignment import align_texts
 from latentheads.experiments import align as program
 from latentheads.runs.loading import load_run
-from tests.experiments.processes import ended, start
+from latentheads.training import progress
+from tests.experiments.processes import ended, fork_off
 from tests.experiments.programs import assert_one_line, inside
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
 from tests.latentheads.runs.trained import train
@@ -272,12 +275,17 @@ def test_one_line_is_aligned(tmp_path: Path) -> None:
     assert done.stdout.count("\n") == 1
 
 
+def align_and_report_soon(words: list[str]) -> None:
+    with mock.patch.object(progress, "FIRST", (0.0, *progress.FIRST)):
+        sys.exit(program.main(words))
+
+
 def test_a_stopped_training_leaves_no_file(tmp_path: Path) -> None:
     english = write_lines(tmp_path / "en", ENGLISH * 300)
     german = write_lines(tmp_path / "de", GERMAN * 300)
     out, given_path = tmp_path / "links", tmp_path / "said"
     options = ("--iterations", "100000", "--out", str(out), "--keep", str(tmp_path / "kept"))
-    process = start("align.py", english, german, *options, path=given_path)
+    process = fork_off(align_and_report_soon, [english, german, *options], path=given_path)
     deadline = time.monotonic() + 120
     while not given_path.exists() or "training step" not in given_path.read_text():
         assert time.monotonic() < deadline
