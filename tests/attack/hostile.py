@@ -397,6 +397,6 @@ def _forge_weights(
     """Weights that no run has written are refused."""
     ground = "half" if program == "run" else "finished"
     run = arena.copy(ground, scratch / "run")
-    for path in (run / "checkpoints").iterdir():
+    for path in (run / "checkpoints").glob("*.safetensors"):
         forge(path)
     _refused(use_run(program, arena, ground, run, folder=run, limits=BOUNDS), "the weights")
