@@ -68,7 +68,7 @@ def _load(folder: str) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _naming_file(path: Path) -> Iterator[None]:
     """Adds the name of a file to what is wrong with it."""
     try:
         yield
@@ -77,7 +77,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _read_sound(path: Path) -> Waveform:
-    with _naming(path):
+    with _naming_file(path):
         sound = read_waveform(path)
         if sound.is_silent:
             raise ValueError("it is silent")
@@ -98,7 +98,7 @@ def _record(
     path: Path, network: Any, processor: Any, samples: NDArray[np.float32]
 ) -> tuple[list[str], WordAttention]:
     """The words of a sound, and the attention at each."""
-    with _naming(path):
+    with _naming_file(path):
         words = _read_words(path, network, processor, samples)
         example = make_forced_example(processor, samples, words)
         return words, record_word_attention(network, example)

@@ -17,9 +17,10 @@ from latentheads.distributions import HeadContext, HeadVariable
 from latentheads.distributions.heads import BlockStates
 from latentheads.families import Family, Gaussian, HeadScale, OwnMLP, TargetConditioned
 from latentheads.guide import Guide, check_options
-from latentheads.handlers import PlugIn, evaluation_mode
+from latentheads.handlers import PlugIn
 from latentheads.latents.latent import AutoConditionOn, LatentModel
 from latentheads.names import Block
+from latentheads.passes import evaluation_mode
 from latentheads.posterior_lookup import context_of
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import pyro
@@ -17,7 +17,6 @@ from torch.distributions import Independent, constraints
 from latentheads.distributions import HeadVariable
 from latentheads.latents.active_heads import Selection
 from latentheads.names import SENTENCES, TARGET
-from latentheads.passes import passes
 
 
 def plug_in_value(distribution: Any) -> Tensor:
@@ -41,20 +40,6 @@ def plug_in_value(distribution: Any) -> Tensor:
             "a plug-in network uses the mode of discrete distributions and the mean of others: "
             f"{type(distribution).__name__} implements neither"
         ) from None
-
-
-@contextmanager
-def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
-    """Context of evaluation mode; restores the mode of every submodule."""
-    modes = {submodule: submodule.training for module in modules for submodule in module.modules()}
-    for module in modules:
-        module.eval()
-    try:
-        with passes():
-            yield
-    finally:
-        for submodule, mode in modes.items():
-            submodule.training = mode
 
 
 class PlugIn(Messenger):

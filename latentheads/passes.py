@@ -1,4 +1,4 @@
-"""Context of passes of a network: one thread at a time, and denormal numbers are flushed to 0.
+"""Contexts of passes of a network: one thread at a time, denormal numbers as 0, evaluation mode.
 
 Pyro has one stack of effect handlers for the whole process. Two threads that run models at once
 would see each other's handlers, so the second waits until the first has finished.
@@ -41,6 +41,20 @@ def passes() -> Iterator[None]:
     """Context of passes of a network: one thread at a time, denormal numbers flushed to 0."""
     with one_at_a_time(), flush_denormals():
         yield
+
+
+@contextmanager
+def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
+    """Context of evaluation mode; restores the mode of every submodule."""
+    modes = {submodule: submodule.training for module in modules for submodule in module.modules()}
+    for module in modules:
+        module.eval()
+    try:
+        with passes():
+            yield
+    finally:
+        for submodule, mode in modes.items():
+            submodule.training = mode
 
 
 @contextmanager

@@ -122,8 +122,8 @@ else:
     sizes = {"d_model": 12, "encoder_layers": 1, "decoder_layers": 2, "num_mel_bins": 8}
     sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 3, "vocab_size": 22}
     tokens = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
-    places = {"max_source_positions": 100, "max_target_positions": 32}
-    config = transformers.WhisperConfig(**sizes, **tokens, **places, begin_suppress_tokens=[])
+    positions = {"max_source_positions": 100, "max_target_positions": 32}
+    config = transformers.WhisperConfig(**sizes, **tokens, **positions, begin_suppress_tokens=[])
     network = transformers.WhisperForConditionalGeneration(config).eval()
     extractor = transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=2)
     processor = SimpleNamespace(tokenizer=LetterTokenizer(), feature_extractor=extractor)
@@ -208,7 +208,7 @@ attentions = [
     for samples, words, _ in test
 ]
 true = np.concatenate([starts for _, _, starts in test])
-known = np.isfinite(true)
+has_truth = np.isfinite(true)
 rows = {}
 for name, own in learned.items():
     times = [own.times(attention)["starts"] for attention in attentions]
@@ -216,16 +216,16 @@ for name, own in learned.items():
         np.concatenate([getattr(time, field) for time in times])
         for field in ("median", "low", "high")
     )
-    error = np.abs(median - true)[known]
+    error = np.abs(median - true)[has_truth]
     rows[name] = {f"{ms} ms": 100 * np.mean(error <= ms / 1000) for ms in (20, 50, 100, 200)}
-    rows[name]["covered"] = 100 * np.mean((low <= true)[known] & (true <= high)[known])
+    rows[name]["covered"] = 100 * np.mean((low <= true)[has_truth] & (true <= high)[has_truth])
     rows[name]["width, ms"] = 1000 * np.mean(high - low)
 order = own.heads
 chosen = [order.index(head) for head in published or order]
 warped = np.concatenate([STEP * dtw_starts(a.weights[: len(order)][chosen]) for a in attentions])
-error = np.abs(warped - true)[known]
+error = np.abs(warped - true)[has_truth]
 rows["warping"] = {f"{ms} ms": 100 * np.mean(error <= ms / 1000) for ms in (20, 50, 100, 200)}
-print(f"{known.sum()} starts are known")
+print(f"{has_truth.sum()} starts are known")
 pd.DataFrame(rows).T.round(1)
 
 # %% [markdown]

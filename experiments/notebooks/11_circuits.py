@@ -48,7 +48,7 @@ SMOLLM2 = Path(lh.__file__).parents[1] / "data" / "smollm2"
 # %% [markdown]
 # ## A network whose circuit is known
 #
-# A prompt is five letters and two questions. A question names a place, and the answer is the later
+# A prompt is five letters and two questions. A question names a position. The answer is the later
 # of the two letters in the alphabet. Letters are the tokens 0 to 11, questions 12 to 16. The head
 # of layer 0 that is on brings letters to questions, that of layer 1 brings both together.
 
@@ -72,8 +72,8 @@ others = [head for head in every if head not in planted]
 def sample(number: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Prompts and their answers."""
     letters = torch.randint(LETTERS, (number, LENGTH))
-    places = torch.randint(LENGTH, (number, 2))
-    return torch.cat([letters, LETTERS + places], 1), letters.gather(1, places).amax(1)
+    positions = torch.randint(LENGTH, (number, 2))
+    return torch.cat([letters, LETTERS + positions], 1), letters.gather(1, positions).amax(1)
 
 
 def accuracy(off: list[tuple[int, int]]) -> float:

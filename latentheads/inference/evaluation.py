@@ -21,7 +21,7 @@ from latentheads.checks import check_samples, check_seed
 from latentheads.corpora.batches import iterate_batches
 from latentheads.corpora.part import Part
 from latentheads.guide import ModelGuide, check_pair
-from latentheads.handlers import PlugIn, SharedSamples, evaluation_mode
+from latentheads.handlers import PlugIn, SharedSamples
 from latentheads.inference.bound import MIN_TAIL_SAMPLES, Importance, Terms, terms
 from latentheads.inference.display import TRUE_BOUND, scores_to_html, scores_to_text
 from latentheads.inference.non_finite import describe_non_finite
@@ -31,6 +31,7 @@ from latentheads.metrics.scores import SCORES, Scores
 from latentheads.model import HeadModel
 from latentheads.names import SELECTION, latent_of
 from latentheads.noise import fixed_noise
+from latentheads.passes import evaluation_mode
 
 ENTROPY_FIGURES = ("prior_gap", "prior_entropy", "posterior_entropy", "information")
 """Figures that are sums over all values of the summed latents."""

@@ -55,7 +55,7 @@ class Sizes:
 
 
 @dataclass
-class KeptDensity:
+class CachedDensity:
     """A density whose values are kept in a file, so that a run goes on where it was stopped.
 
     Attributes:
@@ -126,7 +126,9 @@ def joint_posterior(
     names = [f"decoder.{layer}.self" for layer in sorted(layers)]
     scorer = SubsetScorer(network, own[given], names, intervention)
     setting = f"{task}-{'-'.join(map(str, sorted(layers)))}-{penalty:g}-{tau:g}"
-    density = KeptDensity(SubsetDensity(scorer, penalty, tau), folder / f"densities-{setting}.txt")
+    density = CachedDensity(
+        SubsetDensity(scorer, penalty, tau), folder / f"densities-{setting}.txt"
+    )
     heads = [scorer.addresses[name].block.heads for name in names]
     layer_blocks = _blocks(heads)
     tables = block_tables(density, layer_blocks)
@@ -157,7 +159,7 @@ def joint_posterior(
 
 
 def _run_gibbs(
-    density: KeptDensity, heads: Sequence[int], sizes: Sizes, start: Tensor | None = None
+    density: CachedDensity, heads: Sequence[int], sizes: Sizes, start: Tensor | None = None
 ) -> dict[str, Any]:
     """Chains over blocks of three heads, each given all others."""
     blocks = [block[i : i + 3] for block in _blocks(heads) for i in range(0, len(block), 3)]
@@ -173,7 +175,7 @@ def _run_gibbs(
 
 
 def _run_smc(
-    density: KeptDensity, blocks: list[list[int]], tables: list[Tensor], sizes: Sizes
+    density: CachedDensity, blocks: list[list[int]], tables: list[Tensor], sizes: Sizes
 ) -> dict[str, Any]:
     """Repeats of sequential Monte Carlo, whose proposals are tables of layers."""
     runs = []
@@ -192,7 +194,7 @@ def _run_smc(
 
 
 def _run_guide(
-    density: KeptDensity, heads: Sequence[int], structure: str, start: Tensor, sizes: Sizes
+    density: CachedDensity, heads: Sequence[int], structure: str, start: Tensor, sizes: Sizes
 ) -> dict[str, Any]:
     """The estimated bound of a guide that starts at the marginals of single layers."""
     torch.manual_seed(0)

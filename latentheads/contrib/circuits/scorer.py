@@ -15,8 +15,8 @@ from latentheads.contrib.circuits.prompts import Prompts
 from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
 from latentheads.contrib.heads.switch import Head, NetworkHeads, label_head
 from latentheads.contrib.hf.addresses import inner_network
-from latentheads.handlers import evaluation_mode
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
+from latentheads.passes import evaluation_mode
 
 TOKENS = 4096
 """Tokens of a pass, by default."""

@@ -275,7 +275,7 @@ def fit_alignment_heads(
         attentions: The attention of examples.
         step: Seconds of a position.
         options: How profiles are learned, as :func:`alignment_heads` takes them.
-        chain: The prior of boundaries, likewise.
+        chain: The prior of boundaries, as in :func:`alignment_heads`.
     """
     if not attentions:
         raise ValueError("examples must not be empty")

@@ -39,13 +39,14 @@ from latentheads.contrib.heads.record import Recording
 from latentheads.corpora.batches import iterate_batches
 from latentheads.corpora.part import Part
 from latentheads.guide import ModelGuide
-from latentheads.handlers import SharedSamples, blocked_from_tracers, evaluation_mode
+from latentheads.handlers import SharedSamples, blocked_from_tracers
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.latent import check_model
 from latentheads.model import HeadModel
 from latentheads.names import TARGET, Block, side_of
 from latentheads.noise import fixed_noise
+from latentheads.passes import evaluation_mode
 
 UNITS = ("sentence", "token")
 

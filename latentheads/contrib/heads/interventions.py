@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from latentheads.checks import check_least
 from latentheads.contrib.hf.addresses import Address, find_heads
-from latentheads.handlers import evaluation_mode
+from latentheads.passes import evaluation_mode
 
 Gates = Shaped[Tensor, "*rows head"]
 """True, or 1, where a head is kept: of each row of a batch, or of all; fractions mix."""

@@ -25,13 +25,13 @@ from latentheads.corpora.batches import iterate_batches
 from latentheads.corpora.part import Part
 from latentheads.families import Gaussian, HeadScale, Identity
 from latentheads.guide import Guide
-from latentheads.handlers import evaluation_mode
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.inference.objective import Head_ELBO
 from latentheads.model import HeadModel
 from latentheads.names import Block
 from latentheads.noise import fixed_noise
+from latentheads.passes import evaluation_mode
 
 INITIAL_SCALE = 0.5
 """The scale at the start of training."""

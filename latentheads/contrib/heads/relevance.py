@@ -65,11 +65,11 @@ from latentheads.contrib.heads.means import Means
 from latentheads.contrib.heads.record import Recording
 from latentheads.corpora.batches import iterate_batches
 from latentheads.corpora.part import Part
-from latentheads.handlers import PlugIn, blocked_from_tracers, evaluation_mode
+from latentheads.handlers import PlugIn, blocked_from_tracers
 from latentheads.latents.latent import check_model
 from latentheads.model import HeadModel
 from latentheads.names import latent_of
-from latentheads.passes import frozen_parameters
+from latentheads.passes import evaluation_mode, frozen_parameters
 
 SHARES = ("absolute", "sum")
 BIASES = ("absolute", "ratio")

@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from latentheads.contrib.hf.addresses import find_heads, inner_network
-from latentheads.contrib.hf.registry import NAME
+from latentheads.contrib.hf.addresses import NAME, find_heads, inner_network
 
 Head = tuple[int, int]
 """The layer and the index of a head, both from 0."""

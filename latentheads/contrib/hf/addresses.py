@@ -14,6 +14,9 @@ from latentheads.checks import split_items
 from latentheads.errors import shown
 from latentheads.names import ATTENTION_TYPES, Block
 
+NAME = "latentheads"
+"""The name of latent attention in a configuration of ``transformers``."""
+
 HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 """Names of the number of heads in modules and configurations."""
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.contrib.hf.addresses import find_heads, parse_blocks
+from latentheads.contrib.hf.addresses import NAME, find_heads, parse_blocks
 from latentheads.contrib.hf.alignments import AlignedDecoder, make_output_heads
 from latentheads.contrib.hf.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
 from latentheads.contrib.hf.block import ForwardPass, ForwardPassHolder, PretrainedBlock
@@ -26,7 +26,7 @@ from latentheads.contrib.hf.likelihoods import (
     check_labels,
     make_likelihood,
 )
-from latentheads.contrib.hf.registry import NAME, OWNER, register
+from latentheads.contrib.hf.registry import OWNER, register
 from latentheads.distributions import Tokens
 from latentheads.errors import shown
 from latentheads.families import Family, check_family

@@ -10,11 +10,9 @@ from typing import Any
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
+from latentheads.contrib.hf.addresses import NAME
 from latentheads.contrib.hf.block import PretrainedBlock
 from latentheads.packages import import_optional
-
-NAME = "latentheads"
-"""The name of this attention in a configuration."""
 
 OWNER = "latentheads_block"
 """The attribute of an attention module with its block."""

@@ -32,13 +32,14 @@ from latentheads.decoding.translate import Decoding, search
 from latentheads.distributions import DeltaHeads
 from latentheads.distributions.heads import standard_normal
 from latentheads.guide import ModelGuide
-from latentheads.handlers import PlugIn, evaluation_mode
+from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.latents.handlers import WithSelection
 from latentheads.latents.output_heads import DecomposableState
 from latentheads.layers.numeric import full_precision
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
+from latentheads.passes import evaluation_mode
 
 
 class Ensemble(ABC):

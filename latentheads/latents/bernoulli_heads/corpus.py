@@ -35,7 +35,7 @@ from latentheads.checks import (
     split_items,
 )
 from latentheads.corpora.batches import iterate_batches
-from latentheads.handlers import PlugIn, evaluation_mode
+from latentheads.handlers import PlugIn
 from latentheads.inference.non_finite import describe_non_finite_parameter
 from latentheads.latents.bernoulli_heads.options import (
     check_number_of_subsets,
@@ -46,6 +46,7 @@ from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.latents.latent import check_model
 from latentheads.model import HeadModel
 from latentheads.names import Block
+from latentheads.passes import evaluation_mode
 from latentheads.training.progress import ProgressDisplay
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from latentheads.batch import Batch
 from latentheads.corpora import batches, windows
 from latentheads.guide import ModelGuide
 from latentheads.guides import Cascaded, Exact, Tied
-from latentheads.handlers import PlugIn, evaluation_mode
+from latentheads.handlers import PlugIn
 from latentheads.inference.bound import Importance, terms
 from latentheads.inference.evaluation import Report, eval_no_grad, evaluate, plug_in_log_likelihood
 from latentheads.inference.sentences import part_bounds, sentence_bounds
@@ -27,6 +27,7 @@ from latentheads.model import HeadModel
 from latentheads.models import LanguageModel
 from latentheads.models.network import PreNorm
 from latentheads.noise import fixed_noise
+from latentheads.passes import evaluation_mode
 from tests.crossing import pairwise
 from tests.latentheads.corpora.texts import TEXTS, running, story
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT, aligned, telling

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads.experiments.studies.circuits.joint import KeptDensity
+from latentheads.experiments.studies.circuits.joint import CachedDensity
 from latentheads.latents.bernoulli_heads.subsets import all_subsets, subset_index
 
 
@@ -21,11 +21,11 @@ def test_what_was_scored_is_not_scored_again(tmp_path: Path) -> None:
         return table[subset_index(gates)]
 
     every = all_subsets(5, table)
-    kept = KeptDensity(density, tmp_path / "densities.txt")
+    kept = CachedDensity(density, tmp_path / "densities.txt")
     twice = torch.cat([every[:20], every[:7]])
     assert torch.equal(kept(twice), density(twice))
     calls.clear()
-    again = KeptDensity(density, tmp_path / "densities.txt")
+    again = CachedDensity(density, tmp_path / "densities.txt")
     assert torch.equal(again(every), table)
     assert len(calls) == 12
     scored = again.scored()
