@@ -17,7 +17,7 @@ from typing import Any
 import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.checks import check_least, check_seed, parse_integers
-from latentheads.corpora import Corpus
+from latentheads.corpora.corpus import Corpus
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.outputs import make_output_folder
 from latentheads.experiments.cli.parser import OF_RUNS, Options, Parser, add_run_options, open_run

@@ -18,17 +18,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.checks import check_choice
-from latentheads.distributions import HeadContext, HeadVariable, InverseHeads, MaskedHeads
-from latentheads.distributions.heads import linear_over_heads
-from latentheads.families import (
-    LEAK,
-    CholeskyFactor,
-    Correlated,
-    Dependence,
-    Family,
-    HeadScale,
-    OwnMLP,
-)
+from latentheads.distributions.autoregressive import InverseHeads, MaskedHeads
+from latentheads.distributions.heads import HeadContext, HeadVariable, linear_over_heads
+from latentheads.families.family import Dependence, Family
+from latentheads.families.fusion import LEAK
+from latentheads.families.location import OwnMLP
+from latentheads.families.normal import Correlated
+from latentheads.families.scale import CholeskyFactor, HeadScale
 from latentheads.guide import Guide, check_options
 from latentheads.latents.latent import AutoConditionOn, LatentModel
 from latentheads.names import Block

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from latentheads.families import Dependence
+from latentheads.families.family import Dependence
 from latentheads.guide import ModelGuide
 from latentheads.latents.latent import LatentModel
 from latentheads.names import Block

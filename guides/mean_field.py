@@ -13,9 +13,12 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from latentheads.attention.block import without_hooks
-from latentheads.distributions import HeadContext, HeadVariable
-from latentheads.distributions.heads import BlockStates
-from latentheads.families import Family, Gaussian, HeadScale, OwnMLP, TargetConditioned
+from latentheads.distributions.heads import BlockStates, HeadContext, HeadVariable
+from latentheads.families.family import Family
+from latentheads.families.location import OwnMLP
+from latentheads.families.normal import Gaussian
+from latentheads.families.scale import HeadScale
+from latentheads.families.target_conditioned import TargetConditioned
 from latentheads.guide import Guide, check_options
 from latentheads.handlers import PlugIn
 from latentheads.latents.latent import AutoConditionOn, LatentModel

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from latentheads.families import Dependence
+from latentheads.families.family import Dependence
 from latentheads.guide import ModelGuide
 from latentheads.names import Block
 

@@ -20,16 +20,16 @@ from torch import Tensor, nn
 from latentheads.arguments import Configured
 from latentheads.batch import Batch, check_batch
 from latentheads.checks import MAX_WIDTH, check_choice, check_least, check_most, check_number
-from latentheads.distributions import DeltaHeads, HeadContext, HeadVariable
-from latentheads.families import (
+from latentheads.distributions.heads import HeadContext, HeadVariable
+from latentheads.distributions.normal import DeltaHeads
+from latentheads.families.family import (
     Dependence,
     Family,
-    TargetConditioned,
-    WordScores,
     check_family,
     check_head_distribution,
     check_positive_scale,
 )
+from latentheads.families.target_conditioned import TargetConditioned, WordScores
 from latentheads.latents.latent import (
     AutoConditionOn,
     Latent,

@@ -14,7 +14,7 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 from torch.distributions import Independent, constraints
 
-from latentheads.distributions import HeadVariable
+from latentheads.distributions.heads import HeadVariable
 from latentheads.latents.active_heads import Selection
 from latentheads.names import SENTENCES, TARGET
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import pyro
 import torch
@@ -17,7 +17,7 @@ from latentheads.arguments import Configured
 from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import Batch, SentenceTasks, check_batch
-from latentheads.distributions import Tokens, make_token_distribution
+from latentheads.distributions.tokens import Tokens, make_token_distribution
 from latentheads.latents.l0_penalty import L0Penalty
 from latentheads.latents.latent import Latent, LatentModel
 from latentheads.latents.mixture import PassMixture
@@ -28,9 +28,6 @@ from latentheads.layers.output import Output
 from latentheads.mask import AttentionMask
 from latentheads.names import SENTENCES, TARGET, Block
 from latentheads.parameters import register_parameters
-
-if TYPE_CHECKING:
-    from latentheads.corpora.vocabulary import Vocabulary
 
 L = TypeVar("L", bound=Latent)
 
@@ -82,7 +79,7 @@ class HeadModel(LatentModel):
             for name, module in latent.modules_to_save.items():
                 setattr(self, name, module)
 
-    def set_vocabularies(self, source: Vocabulary | None, target: Vocabulary) -> None:
+    def set_vocabularies(self, source: Any, target: Any) -> None:
         """Set the vocabularies of the model's ids, for latents that depend on tokens.
 
         Raises:

@@ -8,8 +8,7 @@ import pyro.distributions as dist
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
-from latentheads.distributions import HeadContext, HeadVariable
-from latentheads.distributions.heads import is_expandable
+from latentheads.distributions.heads import HeadContext, HeadVariable, is_expandable
 
 
 def as_distribution(site: str, posterior: Any, prior: Any) -> Any:

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from latentheads.attention.block import HeadBlock
 from latentheads.checks import check_number
 from latentheads.errors import shown
-from latentheads.families import Dependence
+from latentheads.families.family import Dependence
 from latentheads.guide import ModelGuide
 from latentheads.latents.active_heads import Selection
 from latentheads.latents.selector import SelectionFamily

@@ -10,7 +10,7 @@ from typing import Any
 
 from latentheads.contrib.heads.divergence import pair_mean
 from latentheads.contrib.heads.head_report import HeadReport
-from latentheads.corpora import Rows
+from latentheads.corpora.rows import Rows
 from latentheads.experiments.analysis.tables import head_figures, link_rows, summary
 from latentheads.experiments.analysis.texts import Text
 from latentheads.experiments.cli.parser import Options

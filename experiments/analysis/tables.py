@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from latentheads.contrib.heads import SyntacticHeads, role_map
 from latentheads.contrib.heads.alignments import UNION
 from latentheads.contrib.heads.divergence import Divergence, pair_mean
 from latentheads.contrib.heads.head_report import HeadReport, off_diagonal_mean
+from latentheads.contrib.heads.roles import role_map
+from latentheads.contrib.heads.syntactic import SyntacticHeads
 from latentheads.experiments.analysis.texts import Text
 from latentheads.experiments.cli.parser import Options
 from latentheads.experiments.cli.tables import markdown

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from latentheads.batch import Batch
-from latentheads.contrib.heads import read_conllu
+from latentheads.contrib.heads.conllu import read_conllu
 from latentheads.contrib.heads.parses import Parses, grammar_parses, parsed_part
-from latentheads.corpora import Corpus, Part, Rows
 from latentheads.corpora.batches import collate
-from latentheads.data import Data
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Part
+from latentheads.corpora.rows import Rows
+from latentheads.data.base import Data
 from latentheads.experiments.cli.parser import Options, open_run
 from latentheads.metrics.alignment import Links
 from latentheads.runs.folder import distinct_names

@@ -21,7 +21,7 @@ from typing import Any
 
 from latentheads.checks import check_known
 from latentheads.corpora.hub import HUB, PROSE
-from latentheads.data import Data
+from latentheads.data.base import Data
 from latentheads.errors import one_line_message, shown
 from latentheads.experiments.cli.errors import name_options
 from latentheads.files import MAX_DEPTH, read_yaml

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, cast
 from latentheads.experiments.cli.startup import name_program
 
 from latentheads.checks import check_distinct, check_items
-from latentheads.corpora import Corpus
-from latentheads.data import Data
+from latentheads.corpora.corpus import Corpus
+from latentheads.data.base import Data
 from latentheads.errors import print_message
 from latentheads.experiments.cli.command_line import (
     FILE_OPTIONS,

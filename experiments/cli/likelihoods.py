@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Float
 from tqdm import tqdm
 
-from latentheads.corpora import Corpus, Part, batches
-from latentheads.corpora.batches import TOKENS
-from latentheads.data import Data
+from latentheads.corpora.batches import TOKENS, batches
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Part
+from latentheads.data.base import Data
 from latentheads.errors import shown
 from latentheads.experiments.cli.parser import open_run
 from latentheads.experiments.cli.tables import Row, aligned

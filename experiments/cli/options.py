@@ -16,7 +16,7 @@ import yaml
 
 import latentheads
 from latentheads.checks import split_items
-from latentheads.corpora import Corpus
+from latentheads.corpora.corpus import Corpus
 from latentheads.experiments.cli.command_line import (
     FILE_OPTIONS,
     CommandLine,

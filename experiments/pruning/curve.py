@@ -9,8 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from latentheads.contrib.heads import gradient_importance
-from latentheads.corpora import Corpus, Part, batches
+from latentheads.contrib.heads.importance import gradient_importance
+from latentheads.corpora.batches import batches
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Part
 from latentheads.decoding.translate import TOKENS
 from latentheads.experiments.pruning.networks import Pruned, make_pruned, pruned_folder, write_run
 from latentheads.latents.active_heads import Selection

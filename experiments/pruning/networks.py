@@ -14,7 +14,9 @@ from typing import Any
 import torch
 
 from latentheads.batch import Batch
-from latentheads.corpora import Corpus, Part, batches
+from latentheads.corpora.batches import batches
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Part
 from latentheads.decoding.translate import TOKENS
 from latentheads.errors import UnfinishedError
 from latentheads.files import read_json, read_text

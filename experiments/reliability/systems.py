@@ -16,8 +16,7 @@ from latentheads.contrib.uncertainty.ensembles import (
     SingleModel,
     has_dropout,
 )
-from latentheads.corpora import batches
-from latentheads.corpora.batches import TOKENS
+from latentheads.corpora.batches import TOKENS, batches
 from latentheads.runs.folder import distinct_names
 from latentheads.runs.run import Run
 

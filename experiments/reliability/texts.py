@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from latentheads.contrib.uncertainty.evaluation import TEST, Texts
-from latentheads.corpora import Part, Rows
+from latentheads.corpora.part import Part
+from latentheads.corpora.rows import Rows
 from latentheads.corpora.text import read_lines
 from latentheads.errors import shown
 from latentheads.runs.generation import encode_sources

@@ -15,15 +15,8 @@ from torch import Tensor, nn
 
 from latentheads.attention.band import Band
 from latentheads.attention.reorder import reorder
-from latentheads.distributions import HeadContext
-from latentheads.families import (
-    Family,
-    Gaussian,
-    HeadScale,
-    Identity,
-    Point,
-    check_head_distribution,
-)
+from latentheads.distributions.heads import HeadContext
+from latentheads.families.family import Family, check_head_distribution
 from latentheads.latents.network import Choice
 from latentheads.latents.selector import Selector
 from latentheads.names import SELECTION, Block
@@ -123,20 +116,15 @@ class HeadBlock(nn.Module, ABC):
     @property
     def has_noise(self) -> bool:
         """Whether two samples of its heads differ."""
-        return not (self.prior is None or isinstance(self.prior, Point))
+        return self.prior is not None and self.prior.has_noise
 
+    @abstractmethod
     def make_posterior(self) -> Family:
         """Makes the posterior family for guides that define none for such heads.
 
         It is initialised at the prior. Heads are independent given their scores, and every head
         has a learned scale.
         """
-        return Gaussian(Identity(), self._learned_scale())
-
-    def _learned_scale(self) -> HeadScale:
-        """Makes a scale for every head, initialised at the prior's."""
-        start = self.prior.scale.value if isinstance(self.prior, Gaussian) else 1.0
-        return HeadScale(self.block.heads, start, learned=True)
 
     @property
     def can_skip_inactive(self) -> bool:

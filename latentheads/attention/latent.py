@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from latentheads.attention.block import HeadBlock
 from latentheads.attention.cache import AttentionCache
 from latentheads.attention.projections import MultiHeadAttention
-from latentheads.distributions import BlockStates, HeadContext
-from latentheads.families import Family, Identity, Point
+from latentheads.distributions.heads import BlockStates, HeadContext
+from latentheads.families.family import Family
+from latentheads.families.location import Identity
+from latentheads.families.normal import Point, make_posterior
 from latentheads.latents.network import Choice
 from latentheads.latents.selector import Selector
 from latentheads.mask import PairMask
@@ -64,6 +66,10 @@ class LatentAttention(HeadBlock):
         """Indices of the heads that the output projection uses, among those with logits."""
         active = self.attention.active
         return list(range(self.attention.heads)) if active is None else active.tolist()
+
+    def make_posterior(self) -> Family:
+        """Makes a posterior at the scores."""
+        return make_posterior(Identity(), self.prior, self.block.heads)
 
     @property
     def can_skip_inactive(self) -> bool:

@@ -17,8 +17,10 @@ from torch.nn import functional as F
 
 from latentheads.attention.band import Band
 from latentheads.attention.block import BlockCache, HeadBlock, gather_selected, keep_last
-from latentheads.distributions import BlockStates, HeadContext
-from latentheads.families import Affine, Family, Gaussian
+from latentheads.distributions.heads import BlockStates, HeadContext
+from latentheads.families.family import Family
+from latentheads.families.location import Affine
+from latentheads.families.normal import make_posterior
 from latentheads.latents.network import Choice
 from latentheads.latents.selector import Selector
 from latentheads.layers.numeric import dropout, full_precision
@@ -120,7 +122,7 @@ class NGram(HeadBlock):
 
     def make_posterior(self) -> Family:
         """Makes a posterior with an affine map of every coordinate and a scale of every head."""
-        return Gaussian(Affine(self.block.heads, self.size), self._learned_scale())
+        return make_posterior(Affine(self.block.heads, self.size), self.prior, self.block.heads)
 
     @property
     def projection(self) -> nn.Linear:

@@ -10,7 +10,11 @@ from statistics import fmean
 
 from latentheads.checks import check_known
 from latentheads.corpora.corpus import Corpus
-from latentheads.corpora.grammar import DOMAINS, ENGLISH, LANGUAGES, Sentence, log_p_sources, sample
+from latentheads.corpora.grammar import ENGLISH
+from latentheads.corpora.grammar.choice import DOMAINS
+from latentheads.corpora.grammar.languages import LANGUAGES
+from latentheads.corpora.grammar.sentences import Sentence, sample
+from latentheads.corpora.grammar.syntax import log_p_sources
 from latentheads.corpora.multi_task import TaskText, encode_task_texts
 from latentheads.corpora.part import Part, mask_unknown
 from latentheads.corpora.processor import Processor

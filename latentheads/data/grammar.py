@@ -9,7 +9,8 @@ from annotated_types import Ge, Le
 
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.from_grammar import sample_pairs, sample_tasks, sample_text_corpus
-from latentheads.corpora.grammar import ENGLISH, LANGUAGES
+from latentheads.corpora.grammar import ENGLISH
+from latentheads.corpora.grammar.languages import LANGUAGES
 from latentheads.corpora.part import Log
 from latentheads.data.base import Data
 from latentheads.data.tasks import Tasks

@@ -1,10 +1,8 @@
 """Families: conditional distributions of heads; priors and posteriors are built from them."""
 
 from latentheads.families.family import (
-    Correlated,
+    Dependence,
     Family,
-    Gaussian,
-    Point,
     check_family,
     check_head_distribution,
     check_positive_scale,
@@ -13,13 +11,13 @@ from latentheads.families.fusion import LEAK, Fusion
 from latentheads.families.location import (
     Affine,
     Cascade,
-    Dependence,
     Identity,
     Location,
     OwnMLP,
     ReleasedCascade,
     RunningSum,
 )
+from latentheads.families.normal import Correlated, Gaussian, Point
 from latentheads.families.scale import CholeskyFactor, HeadScale
 from latentheads.families.target_conditioned import TargetConditioned, WordScores
 

@@ -7,27 +7,36 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor, nn
 
-from latentheads.distributions import (
-    CholeskyHeads,
-    DeltaHeads,
-    HeadContext,
-    HeadVariable,
-    NormalHeads,
-)
-from latentheads.distributions.heads import is_expandable
+from latentheads.distributions.heads import HeadContext, HeadVariable, is_expandable
 from latentheads.errors import shown
-from latentheads.families.location import Dependence, Location
-from latentheads.families.scale import CholeskyFactor, HeadScale
+
+
+class Dependence(NamedTuple):
+    """What the distribution of one head may depend on, besides its own scores.
+
+    Attributes:
+        across_heads: On other heads, in its block or below.
+        on_lower_logits: On the logits of the block below.
+    """
+
+    across_heads: bool = True
+    on_lower_logits: bool = True
 
 
 class Family(nn.Module, ABC):
-    """A conditional distribution of a block's heads, given a :class:`HeadContext`."""
+    """A conditional distribution of a block's heads, given a :class:`HeadContext`.
+
+    Attributes:
+        has_noise: Whether two samples differ.
+    """
+
+    has_noise: ClassVar[bool] = True
 
     @property
     def dependence(self) -> Dependence:
@@ -89,66 +98,3 @@ def check_positive_scale(site: str, guide: str, posterior: Any) -> None:
             f"site {site!r}: the scale of the posterior of {guide} must be positive, "
             f"got {float(scale.min()):g}"
         )
-
-
-class Gaussian(Family):
-    """Normal heads: a location, and a scale that is learned for each head or constant."""
-
-    def __init__(self, location: Location, scale: HeadScale) -> None:
-        super().__init__()
-        self.location = location
-        self.scale = scale
-
-    @property
-    def dependence(self) -> Dependence:
-        """The dependence of the location."""
-        return self.location.dependence
-
-    def prune(self, heads: Sequence[int]) -> None:
-        """Removes the location's and the scale's parameters of all other heads."""
-        self.location.prune(heads)
-        self.scale.prune(heads)
-
-    def forward(self, context: HeadContext) -> NormalHeads:
-        """Builds ``N(location, scale^2)``."""
-        if context.batch is None:  # a prior: only the KL of a posterior needs the squares
-            shift, squares = self.location.shift(context), None
-        else:
-            shift, squares = self.location.shift_and_squares(context)
-        location = context.scores if shift is None else context.scores + shift
-        return NormalHeads(location, context, self.scale(), squares)
-
-
-class Point(Family):
-    """Deterministic heads: a point mass at the location."""
-
-    def __init__(self, location: Location) -> None:
-        super().__init__()
-        self.location = location
-
-    @property
-    def dependence(self) -> Dependence:
-        """The dependence of the location."""
-        return self.location.dependence
-
-    def forward(self, context: HeadContext) -> DeltaHeads:
-        """Builds the point mass at the location."""
-        return DeltaHeads(self.location(context), context)
-
-
-class Correlated(Family):
-    """Normal heads that are linear in the heads before them: ``z = mu + L noise``."""
-
-    def __init__(self, location: Location, factor: CholeskyFactor) -> None:
-        super().__init__()
-        self.location = location
-        self.factor = factor
-
-    @property
-    def dependence(self) -> Dependence:
-        """All heads of the block, and what the location depends on."""
-        return Dependence(on_lower_logits=self.location.dependence.on_lower_logits)
-
-    def forward(self, context: HeadContext) -> CholeskyHeads:
-        """Builds the full-covariance Gaussian over the heads of every pair."""
-        return CholeskyHeads(self.location(context), context, self.factor())

@@ -9,27 +9,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from latentheads.distributions import HeadContext
+from latentheads.distributions.heads import HeadContext
+from latentheads.families.family import Dependence
 from latentheads.families.fusion import Fusion
 from latentheads.names import Block
-
-
-class Dependence(NamedTuple):
-    """What the distribution of one head may depend on, besides its own scores.
-
-    Attributes:
-        across_heads: On other heads, in its block or below.
-        on_lower_logits: On the logits of the block below.
-    """
-
-    across_heads: bool = True
-    on_lower_logits: bool = True
 
 
 class Location(nn.Module, ABC):

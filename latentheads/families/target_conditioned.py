@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.batch import PAD
-from latentheads.distributions import HeadContext, HeadVariable
-from latentheads.families.family import Family
-from latentheads.families.location import Dependence
+from latentheads.distributions.heads import HeadContext, HeadVariable
+from latentheads.families.family import Dependence, Family
 from latentheads.layers.numeric import full_precision
 from latentheads.layers.output import RowOutput
 from latentheads.layers.target_encoder import TargetEncoder

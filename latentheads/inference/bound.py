@@ -31,7 +31,8 @@ from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
 from latentheads.checks import check_samples
-from latentheads.distributions import DeltaHeads, HeadVariable
+from latentheads.distributions.heads import HeadVariable
+from latentheads.distributions.normal import DeltaHeads
 from latentheads.guide import check_own_model
 from latentheads.handlers import FromPrior
 from latentheads.latents.summed_out import Enumeration, enumerate_latents

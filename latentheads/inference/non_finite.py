@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.distributions import CholeskyHeads
+from latentheads.distributions.autoregressive import CholeskyHeads
 from latentheads.guide import ModelGuide
 from latentheads.inference.bound import closed_form, traces
 from latentheads.model import HeadModel

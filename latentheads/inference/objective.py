@@ -19,7 +19,7 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from latentheads.checks import MAX_PARTICLES, check_choice, check_least, check_most
-from latentheads.distributions import HeadVariable
+from latentheads.distributions.heads import HeadVariable
 from latentheads.distributions.normal import PartsOfKL, parts_of_kl, stack_kls
 from latentheads.guide import SAVED_INFER, ModelGuide, check_own_model
 from latentheads.handlers import FromPrior

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.distributions import Tokens
+from latentheads.distributions.tokens import Tokens
 from latentheads.latents.latent import Latent
 from latentheads.latents.network import Choice, EncoderDecoderStates, LatentNetwork, without_memory
 from latentheads.layers.output import RowOutput

@@ -18,7 +18,7 @@ from pyro.distributions import Categorical
 from pyro.poutine import Trace
 from torch import Tensor
 
-from latentheads.distributions import Tokens
+from latentheads.distributions.tokens import Tokens
 from latentheads.latents.summed_out import SummedOut, TableEnumeration, expectation
 from latentheads.names import TARGET
 

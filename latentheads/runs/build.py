@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from latentheads.corpora import Corpus, Part, Vocabulary, Words
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Part
 from latentheads.corpora.text import PARTS
+from latentheads.corpora.vocabulary import Vocabulary, Words
 from latentheads.files import read_json
 from latentheads.guide import ModelGuide
 from latentheads.model import Decoder, HeadModel
-from latentheads.models import LanguageModel, Translation
 from latentheads.models.adapters import Adapters
+from latentheads.models.language_model import LanguageModel
+from latentheads.models.translation import Translation
 from latentheads.pruning import fold_selection, remove_heads
 from latentheads.runs.folder import HEADS
 from latentheads.runs.settings import Settings

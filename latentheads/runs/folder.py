@@ -14,7 +14,7 @@ from typing import Any
 
 from latentheads.corpora.processor import Processor
 from latentheads.corpora.vocabulary import Vocabulary
-from latentheads.data import Data
+from latentheads.data.base import Data
 from latentheads.errors import describe_change
 from latentheads.files import (
     LOCK,

@@ -9,9 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from latentheads.corpora import Corpus, Vocabulary
-from latentheads.corpora.corpus import check_corpus
-from latentheads.corpora.vocabulary import vocabulary_from_json
+from latentheads.corpora.corpus import Corpus, check_corpus
+from latentheads.corpora.vocabulary import Vocabulary, vocabulary_from_json
 from latentheads.errors import shown
 from latentheads.files import read_json, read_yaml
 from latentheads.runs.build import apply_pruning, make_model, read_heads, select_device

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from latentheads.errors import shown
-from latentheads.guides import GUIDES, ModelGuide
+from latentheads.guide import ModelGuide
+from latentheads.guides import GUIDES
 from latentheads.latents.logits.options import OfGuide, PriorSpec
 from latentheads.latents.logits.priors import PRIORS, Prior
 from latentheads.model import HeadModel

@@ -7,10 +7,11 @@ from typing import Any
 
 from latentheads.checks import check_known
 from latentheads.errors import shown
-from latentheads.guides import GUIDES, RECIPES
+from latentheads.guides import GUIDES
 from latentheads.latents.logits.priors import PRIORS
 from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import LATENTS
+from latentheads.recipes import RECIPES
 
 SUFFIXES: dict[str, tuple[str, Mapping[str, Any]]] = {
     label: (name, options)

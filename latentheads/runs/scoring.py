@@ -16,7 +16,7 @@ from latentheads.metrics.resampling import References
 from latentheads.metrics.rouge import rouge
 from latentheads.metrics.scores import Score, Scores, score_lines
 from latentheads.model import HeadModel
-from latentheads.models import Translation
+from latentheads.models.translation import Translation
 from latentheads.runs.settings import Settings
 
 

@@ -15,21 +15,24 @@ from pydantic import NonNegativeFloat
 from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.checks import MAX_SAMPLES, MAX_WIDTH, check_known, split_items
 from latentheads.corpora.corpus import Corpus, check_corpus
-from latentheads.data import Data, Grammar, InMemory
-from latentheads.data.in_memory import data_of
+from latentheads.data.base import Data
+from latentheads.data.grammar import Grammar
+from latentheads.data.in_memory import InMemory, data_of
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import shown
 from latentheads.files import read_yaml
-from latentheads.guide import ModelGuide, check_pair
-from latentheads.guides import GUIDES, Guide
+from latentheads.guide import Guide, ModelGuide, check_pair
+from latentheads.guides import GUIDES
 from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.logits.options import DEFAULT_PRIOR, LogitsOptions, PriorSpec
 from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.metrics.protocol import Protocol
 from latentheads.model import Decoder
-from latentheads.models import LanguageModel, Network, Translation
 from latentheads.models.front_end import FrontEnd
+from latentheads.models.language_model import LanguageModel
+from latentheads.models.network import Network
+from latentheads.models.translation import Translation
 from latentheads.names import (
     ATTENTION_TYPES,
     AttentionTypes,

@@ -20,9 +20,8 @@ import numpy as np
 import torch
 from pyro.infer import ELBO
 
-from latentheads.corpora import Corpus
 from latentheads.corpora.batches import collate, padding_fraction
-from latentheads.corpora.corpus import check_corpus
+from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.data.in_memory import data_of
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import print_message, shown

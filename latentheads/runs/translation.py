@@ -9,7 +9,7 @@ from latentheads.corpora.processor import HasProcessor, Processor, processor_of
 from latentheads.decoding.translate import Decoding
 from latentheads.errors import shown
 from latentheads.guide import ModelGuide, check_pair
-from latentheads.guides import Tied
+from latentheads.guides.tied import Tied
 from latentheads.model import Decoder
 from latentheads.runs.generation import override_decoding, translate_texts
 from latentheads.runs.trained_model import TrainedModel

@@ -19,7 +19,8 @@ from latentheads.batch import Batch
 from latentheads.corpora.loader import LoaderState, PartLoader, Step, StepLoader
 from latentheads.corpora.part import Part
 from latentheads.errors import shown
-from latentheads.families import Family, HeadScale, Point
+from latentheads.families.family import Family
+from latentheads.families.scale import HeadScale
 from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store
 from latentheads.inference.non_finite import describe_non_finite, describe_non_finite_gradient
@@ -548,7 +549,7 @@ def make_loss(training: Training, model: HeadModel) -> ELBO:
 def check_noise_warmup(module: nn.Module) -> None:
     """Raises an error for families whose noise cannot be warmed up, or if there is no noise."""
     for family in module.modules():
-        noisy = isinstance(family, Family) and not isinstance(family, Point)
+        noisy = isinstance(family, Family) and family.has_noise
         if noisy and not any(isinstance(part, HeadScale) for part in family.modules()):
             raise ValueError(
                 f"noise_warmup_steps acts on every HeadScale: {type(family).__name__} has none"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from latentheads.corpora.grammar import Arc
+from latentheads.corpora.grammar.syntax import Arc
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.text import iterate_lines
 from latentheads.corpora.vocabulary import Vocabulary

@@ -11,7 +11,8 @@ from latentheads.batch import EOS, UNK
 from latentheads.contrib.heads.conllu import ParsedSentence, encode_parsed
 from latentheads.contrib.heads.syntactic import grammar_arcs
 from latentheads.corpora.corpus import Corpus
-from latentheads.corpora.grammar import ENGLISH, Arc
+from latentheads.corpora.grammar import ENGLISH
+from latentheads.corpora.grammar.syntax import Arc
 from latentheads.corpora.part import Part
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.vocabulary import Tagged

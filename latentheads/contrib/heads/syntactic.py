@@ -21,9 +21,8 @@ from latentheads.contrib.heads.roles import (
     drop_single_choice,
     fraction,
 )
-from latentheads.corpora.grammar import Arc
+from latentheads.corpora.grammar.syntax import Arc, parse
 from latentheads.corpora.grammar.syntax import arcs as arcs_of
-from latentheads.corpora.grammar.syntax import parse
 from latentheads.names import attention_type_of
 
 RELATIONS = ("nsubj", "dobj", "amod", "advmod")

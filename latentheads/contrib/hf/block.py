@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from latentheads.attention.block import HeadBlock
 from latentheads.contrib.hf.addresses import Address
 from latentheads.contrib.hf.removal import check_prunable, prune_weights, record_kept_heads
-from latentheads.distributions import BlockStates, HeadContext
-from latentheads.families import Family
+from latentheads.distributions.heads import BlockStates, HeadContext
+from latentheads.families.family import Family
+from latentheads.families.location import Identity
+from latentheads.families.normal import make_posterior
 from latentheads.latents.network import Choice
 from latentheads.latents.selector import Selector
 from latentheads.layers.numeric import full_precision, softmax, weighted_sum
@@ -88,6 +90,10 @@ class PretrainedBlock(HeadBlock):
     def attention(self) -> nn.Module:
         """The attention module of the network; not a submodule."""
         return self._network_modules[0]
+
+    def make_posterior(self) -> Family:
+        """Makes a posterior at the scores."""
+        return make_posterior(Identity(), self.prior, self.block.heads)
 
     @property
     def called_module(self) -> nn.Module:

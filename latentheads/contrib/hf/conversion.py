@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import BOS, EOS, PAD
-from latentheads.families import Identity, Point
+from latentheads.families.location import Identity
+from latentheads.families.normal import Point
 from latentheads.latents.logits.latent import Logits
 from latentheads.layers.output import TableOutput
 from latentheads.layers.position import sinusoidal_positions

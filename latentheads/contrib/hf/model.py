@@ -27,9 +27,9 @@ from latentheads.contrib.hf.likelihoods import (
     make_likelihood,
 )
 from latentheads.contrib.hf.registry import OWNER, register
-from latentheads.distributions import Tokens
+from latentheads.distributions.tokens import Tokens
 from latentheads.errors import shown
-from latentheads.families import Family, check_family
+from latentheads.families.family import Family, check_family
 from latentheads.latents.latent import Latent
 from latentheads.latents.logits.priors import make_prior
 from latentheads.latents.network import Choice, EncoderDecoderStates

@@ -28,7 +28,7 @@ from latentheads.corpora.batches import batches
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Part
 from latentheads.corpora.text import PARTS
-from latentheads.data import Data
+from latentheads.data.base import Data
 from latentheads.errors import one_line_message, shown
 from latentheads.files import write_text
 from latentheads.inference.sentences import sentence_bounds

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
-from latentheads.contrib.heads import Role, role_map
 from latentheads.contrib.heads.divergence import Divergence, pair_mean
 from latentheads.contrib.heads.head_report import HeadReport
+from latentheads.contrib.heads.roles import Role, role_map
 from latentheads.contrib.plot.canvas import (
     WIDTH,
     Picture,

@@ -29,8 +29,8 @@ from latentheads.contrib.speech.spec_augment import SpecAugment
 from latentheads.contrib.uncertainty.prediction import Prediction, mix_distributions
 from latentheads.decoding.ensemble import ensemble_search
 from latentheads.decoding.translate import Decoding, search
-from latentheads.distributions import DeltaHeads
 from latentheads.distributions.heads import standard_normal
+from latentheads.distributions.normal import DeltaHeads
 from latentheads.guide import ModelGuide
 from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import eval_no_grad

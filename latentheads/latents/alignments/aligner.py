@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads.batch import Batch
-from latentheads.distributions import Tokens, make_token_distribution
+from latentheads.distributions.tokens import Tokens, make_token_distribution
 from latentheads.latents.alignments.distribution import Alignments
 from latentheads.latents.alignments.passes import AlignedTokens, AlignmentContext
 from latentheads.latents.alignments.past import begin_past_alignments

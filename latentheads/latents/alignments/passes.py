@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from pyro.poutine import Trace
 from torch import Tensor
 
-from latentheads.distributions import Tokens, make_token_distribution
+from latentheads.distributions.tokens import Tokens, make_token_distribution
 from latentheads.latents.alignments.bands import compute_emission_log_probs
 from latentheads.latents.alignments.chain import ChainInference
 from latentheads.latents.alignments.distribution import Alignments, CategoricalParameters

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from latentheads.attention.block import HeadBlock, without_hooks
 from latentheads.batch import Batch
-from latentheads.distributions import Tokens
+from latentheads.distributions.tokens import Tokens
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.latents.network import Choice, LatentNetwork

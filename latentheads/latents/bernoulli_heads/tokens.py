@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from pyro.poutine import Trace
 from torch import Tensor
 
-from latentheads.distributions import Tokens
+from latentheads.distributions.tokens import Tokens
 from latentheads.latents.bernoulli_heads.enumeration import SubsetEnumeration, enumerate_subsets
 from latentheads.latents.bernoulli_heads.loss_terms import subset_loss_terms
 from latentheads.latents.bernoulli_heads.passes import GatedPass

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from latentheads.batch import Batch
 from latentheads.corpora.vocabulary import Vocabulary, Words
-from latentheads.distributions import Tokens
+from latentheads.distributions.tokens import Tokens
 from latentheads.latents.alignments.distribution import Alignments
 from latentheads.latents.alignments.passes import AlignmentContext
 from latentheads.latents.alignments.posterior import AlignmentPosterior, with_parameters

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import ClassVar
 
 from latentheads.errors import shown
-from latentheads.families import Family
+from latentheads.families.family import Family
 from latentheads.latents.latent import Latent
 from latentheads.latents.logits.priors import Delta, Prior
 from latentheads.names import Block, check_attention_types

@@ -13,18 +13,10 @@ from typing import Any
 
 from latentheads.arguments import Configured
 from latentheads.checks import check_known
-from latentheads.families import (
-    Cascade,
-    CholeskyFactor,
-    Correlated,
-    Family,
-    Gaussian,
-    HeadScale,
-    Identity,
-    Point,
-    ReleasedCascade,
-    RunningSum,
-)
+from latentheads.families.family import Family
+from latentheads.families.location import Cascade, Identity, ReleasedCascade, RunningSum
+from latentheads.families.normal import Correlated, Gaussian, Point
+from latentheads.families.scale import CholeskyFactor, HeadScale
 from latentheads.names import Block
 
 

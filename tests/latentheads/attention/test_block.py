@@ -13,6 +13,7 @@ from latentheads.attention.block import BlockCache, HeadBlock
 from latentheads.batch import Batch
 from latentheads.distributions import HeadContext
 from latentheads.families import Family, Gaussian, HeadScale, Identity
+from latentheads.families.normal import make_posterior
 from latentheads.handlers import PlugIn
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluate
@@ -43,6 +44,9 @@ class Summary(HeadBlock):
     @property
     def size(self) -> int:
         return SIZE
+
+    def make_posterior(self) -> Family:
+        return make_posterior(Identity(), self.prior, self.block.heads)
 
     def mix(
         self,
