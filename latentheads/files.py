@@ -2,8 +2,7 @@
 
 Text, JSON and YAML of the library and its programs are read and written here; safetensors in
 :mod:`latentheads.training.checkpoints`, and lines of a corpus in :mod:`latentheads.corpora.text`.
-Neither JSON nor YAML can run code here, but a short text of either can exhaust memory. So no more
-of a file is read than its limit, and the depth of its content is checked before it is traversed.
+No more of a file is read than its limit; :mod:`latentheads.plain` parses it.
 """
 
 from __future__ import annotations
@@ -20,24 +19,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
-
-from latentheads.errors import shorten
+from latentheads.plain import MAX_YAML_BYTES, parse_json, parse_yaml
 
 MAX_BYTES = 2**26
 """Most bytes of a JSON file: a vocabulary of a million words has half as many."""
 
-MAX_YAML_BYTES = 2**16
-"""Most bytes of a configuration: a long one has a tenth of them."""
-
 LOG_TAIL_BYTES = 4096
 """Bytes at the end of a log in which its last line is searched."""
-
-MAX_YAML_ERROR = 400
-"""Most characters of an error of PyYAML, which may quote the file."""
-
-MAX_DEPTH = 32
-"""Most levels of nested lists and mappings."""
 
 TEMPORARY_PREFIX = ".latentheads-"
 """Prefix of the folders that hold files until they are whole."""
@@ -115,42 +103,9 @@ def read_text(path: Path, max_bytes: int = MAX_BYTES, errors: str = "strict") ->
     return content.decode("utf-8", errors)
 
 
-def parse_json(text: str) -> Any:
-    """Parses JSON.
-
-    Raises:
-        ValueError: It is not JSON, or nested too deeply.
-    """
-    try:
-        value = json.loads(text)
-    except RecursionError:
-        raise _too_deep() from None
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [child for parent in level for child in _nested(parent)]
-        if not level:
-            return value
-    raise _too_deep()
-
-
 def read_json(path: Path, max_bytes: int = MAX_BYTES) -> Any:
     """Reads a JSON file; see :func:`read_text` and :func:`parse_json`."""
     return parse_json(read_text(path, max_bytes))
-
-
-def parse_yaml(text: str) -> Any:
-    """Parses YAML of plain values.
-
-    Raises:
-        ValueError: It is not YAML, too long or too deep, or has an alias, a tag or a repeated key.
-    """
-    if len(text) > MAX_YAML_BYTES:
-        raise ValueError(f"at most {MAX_YAML_BYTES:,} characters are accepted, got {len(text):,}")
-    try:
-        return yaml.load(text, _PlainLoader)
-    except yaml.YAMLError as error:
-        message = shorten(" ".join(str(error).split()), MAX_YAML_ERROR)
-        raise ValueError(f"not YAML: {message}") from error
 
 
 def read_yaml(path: Path) -> Any:
@@ -246,47 +201,6 @@ def format_json(value: Any) -> str:
 def write_json(path: Path, value: Any) -> None:
     """Writes a JSON file atomically; see :func:`format_json`."""
     write_text(path, format_json(value))
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """Loads YAML without aliases, tags and repeated keys, up to a maximum depth."""
-
-    depth = 0
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Makes a mapping, after checking that no key of it is repeated."""
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if repeated := [key for number, key in enumerate(keys) if key in keys[:number]]:
-            raise ValueError(
-                f"key {shorten(repr(repeated[0]))} is repeated: name it once in a mapping"
-            )
-        return super().construct_mapping(node, deep)
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Composes a node, after checking aliases, tags and depth."""
-        event: Any = self.peek_event()
-        if isinstance(event, yaml.AliasEvent):
-            raise ValueError(f"alias *{shorten(str(event.anchor))}: aliases are not accepted")
-        if event.tag:
-            raise ValueError(f"tag {shorten(repr(event.tag))}: only plain values are accepted")
-        is_collection = isinstance(event, yaml.CollectionStartEvent)
-        self.depth += is_collection
-        if self.depth > MAX_DEPTH:
-            raise _too_deep()
-        node = super().compose_node(parent, index)
-        self.depth -= is_collection
-        return node
-
-
-def _nested(value: Any) -> Iterator[Any]:
-    """The lists and mappings directly inside a value."""
-    children = value.values() if isinstance(value, dict) else value
-    if isinstance(value, (dict, list)):
-        yield from (child for child in children if isinstance(child, (dict, list)))
-
-
-def _too_deep() -> ValueError:
-    return ValueError(f"lists and mappings may be nested at most {MAX_DEPTH} deep")
 
 
 def finite(value: Any) -> Any:

@@ -46,7 +46,7 @@ from pydantic_core import ArgsKwargs, core_schema
 
 from latentheads.checks import MAX_WIDTH
 from latentheads.errors import one_line_message, shown
-from latentheads.files import parse_yaml
+from latentheads.plain import parse_yaml
 from latentheads.plugins import load_options
 from latentheads.recipes import RECIPES
 

@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.corpora.processor import HasProcessor, Processor, processor_of
 from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.latent import Latent
 from latentheads.latents.network import Choice
@@ -22,7 +21,15 @@ from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import make_mixer
 from latentheads.models.mixing import STACKS, named_stacks
-from latentheads.models.network import Embedding, Network, PreNorm, check_network, make_network
+from latentheads.models.network import (
+    Embedding,
+    Network,
+    PreNorm,
+    Sides,
+    check_network,
+    check_sides,
+    make_network,
+)
 from latentheads.names import ATTENTION_TYPES
 
 
@@ -83,7 +90,7 @@ class LanguageModel(Decoder):
     @classmethod
     def of(
         cls,
-        corpus: HasProcessor | Processor,
+        corpus: Sides,
         latents: Sequence[Latent | LatentOptions] | None = None,
         label_smoothing: float = 0.0,
         **sizes: Any,
@@ -97,11 +104,11 @@ class LanguageModel(Decoder):
             label_smoothing: Label smoothing of the likelihood in training.
             **sizes: Fields of :class:`latentheads.models.Network`; pre-norm by default.
         """
-        processor = processor_of(corpus)
-        if processor.source is not None:
+        check_sides(corpus)
+        if corpus.source is not None:
             raise ValueError("this corpus has a source: it is for Translation")
         network = make_network({"norm": PreNorm(), **sizes})
-        return cls(len(processor.target), network, latents, label_smoothing)
+        return cls(len(corpus.target), network, latents, label_smoothing)
 
     @property
     def vocabulary_sizes(self) -> dict[str, int]:

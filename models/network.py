@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from annotated_types import Ge, Le
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from latentheads.batch import PAD
 from latentheads.checks import MAX_WIDTH
+from latentheads.errors import shown
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
 from latentheads.layers.position import sinusoidal_positions
@@ -345,6 +346,33 @@ class Residual(nn.Module):
     def forward(self, x: Tensor, step: Callable[[Tensor], Tensor]) -> Tensor:
         """Applies a sub-layer with its residual connection."""
         return self.add_update(x, step(self.prepare_input(x)))
+
+
+@runtime_checkable
+class Tokens(Protocol):
+    """What a model has to know of a vocabulary: its size, and the coefficients of a frame."""
+
+    bins: int
+
+    def __len__(self) -> int: ...
+
+
+class Sides(Protocol):
+    """The vocabularies of source and target, as a corpus and its processor have them."""
+
+    @property
+    def source(self) -> Tokens | None:
+        """That of the source; None: there is none."""
+
+    @property
+    def target(self) -> Tokens:
+        """That of the target."""
+
+
+def check_sides(corpus: Sides) -> None:
+    """Raises an error unless this has vocabularies."""
+    if not isinstance(getattr(corpus, "target", None), Tokens):
+        raise ValueError(f"corpus must be a Corpus, or the processor of one, got {shown(corpus)}")
 
 
 def check_network(network: object) -> None:

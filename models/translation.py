@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
-from latentheads.corpora.processor import HasProcessor, Processor, processor_of
 from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.latent import Latent
 from latentheads.latents.network import Choice, EncoderDecoderStates
@@ -26,7 +25,14 @@ from latentheads.models.front_end import FrontEnd
 from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack
 from latentheads.models.mixers import Mixer, make_mixer
-from latentheads.models.network import Embedding, Network, check_network, make_network
+from latentheads.models.network import (
+    Embedding,
+    Network,
+    Sides,
+    check_network,
+    check_sides,
+    make_network,
+)
 from latentheads.names import ATTENTION_TYPES, Block, side_of
 
 
@@ -166,7 +172,7 @@ class Translation(Decoder):
     @classmethod
     def of(
         cls,
-        corpus: HasProcessor | Processor,
+        corpus: Sides,
         latents: Sequence[Latent | LatentOptions] | None = None,
         label_smoothing: float = 0.0,
         ctc: float = 0.0,
@@ -182,8 +188,8 @@ class Translation(Decoder):
             ctc: Weight of the CTC loss in training, for a corpus of speech.
             **sizes: Fields of :class:`latentheads.models.Network`.
         """
-        processor = processor_of(corpus)
-        source, target = processor.source, processor.target
+        check_sides(corpus)
+        source, target = corpus.source, corpus.target
         if source is None:
             raise ValueError("this corpus has no source: it is for a LanguageModel")
         network = make_network(sizes)

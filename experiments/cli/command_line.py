@@ -24,7 +24,7 @@ from latentheads.corpora.hub import HUB, PROSE
 from latentheads.data.base import Data
 from latentheads.errors import one_line_message, shown
 from latentheads.experiments.cli.errors import name_options
-from latentheads.files import MAX_DEPTH, read_yaml
+from latentheads.files import read_yaml
 from latentheads.latents.registry import LATENTS
 from latentheads.options import (
     CLASS,
@@ -37,6 +37,7 @@ from latentheads.options import (
     merge,
     options_of,
 )
+from latentheads.plain import MAX_DEPTH
 from latentheads.recipes import RECIPES
 from latentheads.runs.settings import expand_recipe, read_latents, trusted_paths
 

@@ -36,7 +36,6 @@ from latentheads.experiments.cli.jobs import (
 )
 from latentheads.experiments.cli.options import ProgramOptions, read_run_settings, trainer_of
 from latentheads.experiments.cli.trust import select_trusted
-from latentheads.files import parse_yaml
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.options import (
     CLASS,
@@ -46,6 +45,7 @@ from latentheads.options import (
     merge,
     options_of,
 )
+from latentheads.plain import parse_yaml
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, Folder
 from latentheads.runs.recipes import read_recipe

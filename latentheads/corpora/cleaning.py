@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from latentheads.corpora.text import SentencePair
 
+CHARACTERS = 32
+"""Characters of a word for each token that a line may have, more than text has. A line with such a
+word is left out before subwords are learned: every merge reads the whole of a word."""
+
 
 @dataclass(frozen=True)
 class Cleaning:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from latentheads.corpora.cache import is_cache_file
-from latentheads.corpora.cleaning import Cleaning
+from latentheads.corpora.cleaning import CHARACTERS, Cleaning
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.hub import HUB, load_pairs
 from latentheads.corpora.length_limits import Side
@@ -33,10 +33,6 @@ from latentheads.data.tasks import Tasks
 from latentheads.errors import shown
 from latentheads.metrics.protocol import Protocol
 from latentheads.options import OptionError, Size, options_class
-
-CHARACTERS = 32
-"""Characters of a word for each token that a line may have, more than text has. A line with such a
-word is left out before subwords are learned: every merge reads the whole of a word."""
 
 
 @options_class(kw_only=True)

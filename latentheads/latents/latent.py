@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast
 
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
@@ -18,6 +18,8 @@ from latentheads.batch import Batch
 from latentheads.latents.mixture import PassMixture
 from latentheads.latents.network import Choice, LatentNetwork, NetworkBlock
 from latentheads.names import Block
+
+P = TypeVar("P", bound="LatentPosterior")
 
 Structure = Literal["mean-field", "autoregressive", "cascaded"]
 """Heads that a head is conditioned on in a posterior: none; lower ones of its block; those of lower
@@ -76,6 +78,13 @@ class BlockPosteriors(nn.ModuleDict):
     def by_site(self, sites: Collection[str]) -> Mapping[str, LatentPosterior]:
         """The posterior of each block's site."""
         return {site: cast(LatentPosterior, self[key]) for site, key in self._keys.items()}
+
+
+class HasPosteriors(Protocol):
+    """What a latent sees of a guide."""
+
+    def find_posteriors(self, kind: type[P]) -> dict[str, P]:
+        """The posteriors of a class, by site."""
 
 
 class Latent(ABC):

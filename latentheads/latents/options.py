@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from latentheads.errors import shown
-from latentheads.latents.latent import Latent, Structure
+from latentheads.latents.latent import HasPosteriors, Latent, Structure
 from latentheads.names import parse_attention_types
 
 if TYPE_CHECKING:
-    from latentheads.guide import ModelGuide
     from latentheads.model import HeadModel
     from latentheads.names import Block
     from latentheads.training.callbacks import Callback
@@ -170,7 +169,7 @@ class LatentOptions:
         return types is None or "encoder-self" in types
 
     def make_callback(
-        self, model: HeadModel, guide: ModelGuide, steps: int, tokens: int
+        self, model: HeadModel, guide: HasPosteriors, steps: int, tokens: int
     ) -> Callback | None:
         """Prepares a new model for training, and makes what is called after every step.
 
@@ -182,7 +181,7 @@ class LatentOptions:
         """
         return None
 
-    def facts(self, model: HeadModel, guide: ModelGuide, tokens: int) -> dict[str, Any] | None:
+    def facts(self, model: HeadModel, guide: HasPosteriors, tokens: int) -> dict[str, Any] | None:
         """Facts of the latent in a trained model, for the report; None where there are none."""
         return None
 

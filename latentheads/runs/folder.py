@@ -20,14 +20,13 @@ from latentheads.files import (
     LOCK,
     lock_folder,
     naming_file,
-    parse_json,
-    parse_yaml,
     read_json,
     read_text,
     remove_temporary,
     write_text,
 )
 from latentheads.options import CLASS, flatten
+from latentheads.plain import parse_json, parse_yaml
 from latentheads.runs.results import EarlierVersionError, Results
 from latentheads.runs.settings import check_version, complete_options
 from latentheads.training.trackers import PROJECT

@@ -12,9 +12,9 @@ import numpy as np
 
 from latentheads.batch import BOS, EOS, SPECIALS, UNK, Batch
 from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
+from latentheads.corpora.cleaning import CHARACTERS
 from latentheads.corpora.part import Part
 from latentheads.corpora.vocabulary import Vocabulary
-from latentheads.data.pairs import CHARACTERS
 from latentheads.decoding.ensemble import ensemble_search
 from latentheads.decoding.sampling import sample_text
 from latentheads.decoding.translate import (

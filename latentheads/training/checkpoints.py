@@ -21,7 +21,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from latentheads.errors import shown
-from latentheads.files import atomic_write, parse_json
+from latentheads.files import atomic_write
+from latentheads.plain import parse_json
 from latentheads.training.optimizers import StateNames
 
 FORMAT = "latentheads checkpoint 2"

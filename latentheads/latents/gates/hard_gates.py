@@ -24,6 +24,7 @@ from torch import Tensor
 from latentheads.errors import print_message
 from latentheads.latents.gates.hard_concrete import HardConcrete
 from latentheads.latents.l0_penalty import L0Penalty
+from latentheads.latents.latent import HasPosteriors
 from latentheads.latents.network import Choice
 from latentheads.latents.selector import LatentSelector, SelectionFamily
 from latentheads.training.callbacks import Callback
@@ -142,7 +143,7 @@ class GateController(Callback):
     def __init__(
         self,
         model: Any,
-        guide: Any,
+        guide: HasPosteriors,
         gate_heads: int,
         steps: int,
         gate_rate: float,

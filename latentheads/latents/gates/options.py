@@ -9,8 +9,8 @@ import torch
 from annotated_types import Gt, Lt
 from pydantic import NonNegativeFloat, PositiveFloat
 
-from latentheads.guide import ModelGuide
 from latentheads.latents.gates.hard_gates import LARGEST_FLOAT, GateController, Gating
+from latentheads.latents.latent import HasPosteriors
 from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.latents.selector import SelectionFamily
 from latentheads.metrics.scores import format_value
@@ -103,7 +103,7 @@ class GateOptions(LatentOptions):
         return Gating(heads, gated_types, self.open, self.start, self.temperature)
 
     def make_callback(
-        self, model: HeadModel, guide: ModelGuide, steps: int, tokens: int
+        self, model: HeadModel, guide: HasPosteriors, steps: int, tokens: int
     ) -> GateController | None:
         """Sets the L0 penalty of a new model, and makes its controller if it is adapted."""
         if model.l0_penalty is None:
@@ -118,7 +118,7 @@ class GateOptions(LatentOptions):
             raise ValueError(str(reason).replace("gate_heads", "gates.heads")) from reason
 
     @torch.no_grad()
-    def facts(self, model: HeadModel, guide: ModelGuide, tokens: int) -> dict[str, Any] | None:
+    def facts(self, model: HeadModel, guide: HasPosteriors, tokens: int) -> dict[str, Any] | None:
         """The numbers of gates of a trained model; None without gates."""
         if model.l0_penalty is None:
             return None

@@ -1,0 +1,98 @@
+"""Plain values in JSON and YAML: no references, tags or repeated keys, and of limited depth.
+
+Neither JSON nor YAML can run code here, but a short text of either can exhaust memory: the depth of
+its content is checked before it is traversed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from latentheads.errors import shorten
+
+MAX_YAML_BYTES = 2**16
+"""Most bytes of a configuration: a long one has a tenth of them."""
+
+MAX_YAML_ERROR = 400
+"""Most characters of an error of PyYAML, which may quote the file."""
+
+MAX_DEPTH = 32
+"""Most levels of nested lists and mappings."""
+
+
+def parse_json(text: str) -> Any:
+    """Parses JSON.
+
+    Raises:
+        ValueError: It is not JSON, or nested too deeply.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise _too_deep() from None
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [child for parent in level for child in _nested(parent)]
+        if not level:
+            return value
+    raise _too_deep()
+
+
+def parse_yaml(text: str) -> Any:
+    """Parses YAML of plain values.
+
+    Raises:
+        ValueError: It is not YAML, too long or too deep, or has an alias, a tag or a repeated key.
+    """
+    if len(text) > MAX_YAML_BYTES:
+        raise ValueError(f"at most {MAX_YAML_BYTES:,} characters are accepted, got {len(text):,}")
+    try:
+        return yaml.load(text, _PlainLoader)
+    except yaml.YAMLError as error:
+        message = shorten(" ".join(str(error).split()), MAX_YAML_ERROR)
+        raise ValueError(f"not YAML: {message}") from error
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Loads YAML without aliases, tags and repeated keys, up to a maximum depth."""
+
+    depth = 0
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Makes a mapping, after checking that no key of it is repeated."""
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if repeated := [key for number, key in enumerate(keys) if key in keys[:number]]:
+            raise ValueError(
+                f"key {shorten(repr(repeated[0]))} is repeated: name it once in a mapping"
+            )
+        return super().construct_mapping(node, deep)
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Composes a node, after checking aliases, tags and depth."""
+        event: Any = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"alias *{shorten(str(event.anchor))}: aliases are not accepted")
+        if event.tag:
+            raise ValueError(f"tag {shorten(repr(event.tag))}: only plain values are accepted")
+        is_collection = isinstance(event, yaml.CollectionStartEvent)
+        self.depth += is_collection
+        if self.depth > MAX_DEPTH:
+            raise _too_deep()
+        node = super().compose_node(parent, index)
+        self.depth -= is_collection
+        return node
+
+
+def _nested(value: Any) -> Iterator[Any]:
+    """The lists and mappings directly inside a value."""
+    children = value.values() if isinstance(value, dict) else value
+    if isinstance(value, (dict, list)):
+        yield from (child for child in children if isinstance(child, (dict, list)))
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"lists and mappings may be nested at most {MAX_DEPTH} deep")
