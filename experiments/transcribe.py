@@ -96,7 +96,6 @@ class _SkippedFiles(SkippedInputs):
         self.files = files
 
     def name(self, index: int) -> str:
-        """The name of the file."""
         return self.files[index]
 
 

@@ -33,5 +33,4 @@ class Tied(ModelGuide):
         return Dependence(across_heads=False, on_lower_logits=False)
 
     def get_posterior(self, name: str, prior: Any) -> Any:
-        """Return the prior itself."""
         return prior

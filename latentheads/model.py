@@ -104,22 +104,18 @@ class HeadModel(LatentModel):
 
     @property
     def output_heads(self) -> OutputHeads | None:
-        """The heads above the decoder; None: there are none."""
         return self.find_latent(OutputHeads)  # type: ignore[type-abstract]
 
     @property
     def head_blocks(self) -> list[HeadBlock]:
-        """All blocks of heads."""
         return [module for module in self.modules() if isinstance(module, HeadBlock)]
 
     @property
     def latent_blocks(self) -> list[HeadBlock]:
-        """All blocks with a latent."""
         return [module for module in self.head_blocks if module.prior is not None]
 
     @property
     def samples_heads(self) -> bool:
-        """Whether heads of blocks have noise; latents that are summed out count not."""
         return any(module.has_noise for module in self.latent_blocks)
 
     @property
@@ -137,7 +133,6 @@ class HeadModel(LatentModel):
 
     @property
     def selecting_blocks(self) -> list[HeadBlock]:
-        """The blocks that select their heads among candidates."""
         return [module for module in self.head_blocks if module.selector is not None]
 
     def predict(
@@ -147,7 +142,6 @@ class HeadModel(LatentModel):
         return self.output(states)
 
     def likelihood(self, states: Float[Tensor, "*batch target dim"], batch: Batch) -> Tokens:
-        """The distribution of the scored tokens; label smoothing applies in training only."""
         states, valid = states[..., batch.context :, :], batch.scored_mask
         return make_token_distribution(
             states, valid, self.output.with_current_weights(), self.smoothing
@@ -155,7 +149,6 @@ class HeadModel(LatentModel):
 
     @property
     def smoothing(self) -> float:
-        """Label smoothing of this pass: 0 in evaluation."""
         return self.label_smoothing if self.training else 0.0
 
     def forward(self, batch: Batch, observe: bool = True) -> Any:

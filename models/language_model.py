@@ -112,7 +112,6 @@ class LanguageModel(Decoder):
 
     @property
     def vocabulary_sizes(self) -> dict[str, int]:
-        """The vocabulary size of the target."""
         return {"target": self.embedding.size}
 
     def states(

@@ -68,7 +68,6 @@ class PostNorm(Norm):
 
     @property
     def is_pre(self) -> bool:
-        """The sum is normalised."""
         return False
 
     @property
@@ -89,7 +88,6 @@ class PreNorm(Norm):
 
     @property
     def is_pre(self) -> bool:
-        """The input of a step is normalised."""
         return True
 
     @property

@@ -12,7 +12,6 @@ from latentheads.files import read_json
 from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import RESAMPLES, SEED, Estimate, References
 from latentheads.metrics.scores import Scores, compare_systems
-from latentheads.runs.results import EarlierVersionError, check_scores
 
 
 @dataclass(frozen=True)
@@ -41,13 +40,10 @@ def read_run(folder: Path) -> System:
     """Reads the translations of a finished run."""
     try:
         results = read_json(folder / "results.json")
-        check_scores(results["test"])
         test = Scores.read(results["test"])
         signatures = [row.signature for row in test.rows if row.name in ("bleu", "wer")]
     except FileNotFoundError:
         raise ValueError(f"{folder} is not a finished run: it has no results.json") from None
-    except EarlierVersionError as reason:
-        raise ValueError(f"{folder}: {reason}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(f"{folder} is not a finished run: cannot read its results.json") from None
     if "translations" in results.get("missing", {}):

@@ -53,12 +53,10 @@ class LatentAttention(HeadBlock):
 
     @property
     def projection(self) -> nn.Linear:
-        """The output projection."""
         return self.attention.out
 
     @property
     def size(self) -> int:
-        """Width of a head."""
         return self.attention.size
 
     @property
@@ -68,7 +66,6 @@ class LatentAttention(HeadBlock):
         return list(range(self.attention.heads)) if active is None else active.tolist()
 
     def make_posterior(self) -> Family:
-        """Makes a posterior at the scores."""
         return make_posterior(Identity(), self.prior, self.block.heads)
 
     @property

@@ -126,12 +126,10 @@ class NGram(HeadBlock):
 
     @property
     def projection(self) -> nn.Linear:
-        """The output projection."""
         return self.out
 
     @property
     def size(self) -> int:
-        """Width of a head."""
         return self.weight.shape[1]
 
     def forward(

@@ -39,7 +39,6 @@ class Characters(Vocabulary):
         return len(SPECIALS) + len(self.characters)
 
     def encode(self, line: str) -> list[int]:
-        """Encodes characters as token ids that end with EOS; an unknown one becomes UNK."""
         return [
             *(self._ids.get(character, UNK) for character in _prepare(line, self.lowercase)),
             EOS,
@@ -56,7 +55,6 @@ class Characters(Vocabulary):
         return "\N{REPLACEMENT CHARACTER}" if token_id == UNK else ""
 
     def word_ids(self, ids: Iterable[int]) -> list[int | None]:
-        """The word of each character; None for a space."""
         word_ids: list[int | None] = []
         word, in_word = -1, False
         for token in takewhile(EOS.__ne__, ids):
@@ -73,7 +71,6 @@ class Characters(Vocabulary):
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Characters:
-        """Restores the vocabulary from the value of `to_json`."""
         characters = read_strings(value, "characters")
         if any(len(character) != 1 for character in characters):
             raise ValueError("a vocabulary of kind characters has single characters")

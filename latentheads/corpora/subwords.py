@@ -108,7 +108,6 @@ class Subwords(Vocabulary):
         return len(self._token_bytes)
 
     def encode(self, line: str) -> list[int]:
-        """Encodes a line as token ids that end with EOS."""
         return [*self.tokenizer.encode(_prepend_space(line, self.lowercase)).ids, EOS]
 
     def encode_all(self, lines: Iterable[str]) -> Rows:
@@ -165,7 +164,6 @@ class Subwords(Vocabulary):
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Subwords:
-        """Restores a vocabulary from the value of `to_json`."""
         lowercase, tokenised = (read_flag(value, name) for name in ("lowercase", "tokenised"))
         config = value.get("tokenizer")
         if not isinstance(config, dict):

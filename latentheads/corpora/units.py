@@ -23,7 +23,6 @@ class Unit(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Unit]]:
-        """The units by name."""
         kinds: list[tuple[str, type[Unit]]] = [("word", WordUnit), ("subword", SubwordUnit)]
         return dict(kinds)
 

@@ -177,20 +177,16 @@ class Words(Vocabulary):
         return len(self.words)
 
     def encode(self, line: str) -> list[int]:
-        """Encodes words as token ids that end with EOS; an unknown word becomes UNK."""
         words = _prepare(line, self.lowercase).split()
         return [*(self._ids.get(word, UNK) for word in words), EOS]
 
     def encode_all(self, lines: Iterable[str]) -> Rows:
-        """Encodes every line."""
         return _pack(map(self.encode, lines))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Decodes token ids as words, up to the first EOS."""
         return " ".join(self.words[token_id] for token_id in takewhile(EOS.__ne__, ids))
 
     def word_ids(self, ids: Iterable[int]) -> list[int | None]:
-        """Every token is a word."""
         return [position for position, _ in enumerate(takewhile(EOS.__ne__, ids))]
 
     def to_json(self) -> dict[str, Any]:
@@ -200,7 +196,6 @@ class Words(Vocabulary):
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Words:
-        """Restores the vocabulary from the value of `to_json`."""
         return cls(read_strings(value, "words"), read_flag(value, "lowercase", False))
 
 
@@ -234,7 +229,6 @@ class Tagged(Vocabulary):
         return self.plain.decode(token_id for token_id in ids if token_id < len(self.plain))
 
     def word_ids(self, ids: Iterable[int]) -> list[int | None]:
-        """The word of each token; None for a tag."""
         token_ids = list(takewhile(EOS.__ne__, ids))
         text_word_ids = iter(
             self.plain.word_ids(token_id for token_id in token_ids if token_id < len(self.plain))
@@ -249,7 +243,6 @@ class Tagged(Vocabulary):
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Tagged:
-        """Restores the vocabulary from the value of `to_json`."""
         return cls(vocabulary_from_json(value.get("plain")), read_strings(value, "tags"))
 
 

@@ -48,7 +48,6 @@ class Data(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Data]]:
-        """The data classes by name."""
         return {name: pkgutil.resolve_name(path) for name, path in DATA.items()}
 
     def __post_init__(self) -> None:

@@ -37,7 +37,6 @@ class _Sampled(Data):
 
     @property
     def is_tokenised(self) -> bool:
-        """A line is its tokens."""
         return True
 
     @property
@@ -108,7 +107,6 @@ class GrammarText(_Sampled):
 
     @property
     def is_language_model(self) -> bool:
-        """There is no source."""
         return True
 
     def _make(self, log: Log | None, keep: bool) -> Corpus:

@@ -55,27 +55,22 @@ class InMemory(Data):
 
     @property
     def default_source(self) -> str | None:
-        """Recognised speech has the language of its target."""
         return None if self.is_recognition else ""
 
     @property
     def is_language_model(self) -> bool:
-        """Whether there is no source."""
         return self.task == "language-model"
 
     @property
     def is_speech(self) -> bool:
-        """Whether the source is audio."""
         return self.task in ("recognition", "speech-translation")
 
     @property
     def is_recognition(self) -> bool:
-        """Whether the target is what is spoken in the source."""
         return self.task == "recognition"
 
     @property
     def is_tokenised(self) -> bool:
-        """Whether a line is its tokens, with blanks between."""
         return self.tokenised
 
     @property

@@ -88,17 +88,14 @@ class TextPairs(Cached):
 
     @property
     def default_source(self) -> str | None:
-        """The source language."""
         return self.source
 
     @property
     def is_tokenised(self) -> bool:
-        """Whether a line is its tokens, with blanks between."""
         return self.tokenised
 
     @property
     def text_options(self) -> TextOptions:
-        """How text is encoded."""
         return replace(
             super().text_options,
             whitespace=self.whitespace,
@@ -245,7 +242,6 @@ class Pairs(FolderData, TextPairs):
 
     @property
     def has_references(self) -> bool:
-        """Whether a held-out text may have several references."""
         return bool(self.references)
 
     def _check_files(self) -> None:
@@ -328,12 +324,10 @@ class Hub(TextPairs):
 
     @property
     def has_target_lists(self) -> bool:
-        """Whether every text, of training too, has a list of targets."""
         return self.corpus in HUB and HUB[self.corpus].several
 
     @property
     def protocol(self) -> Protocol:
-        """How the papers compute BLEU on it."""
         cased = not self.lowercase and (self.corpus not in HUB or HUB[self.corpus].cased)
         return "wmt14" if cased else "iwslt14"
 

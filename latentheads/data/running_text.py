@@ -61,12 +61,10 @@ class _Text(Cached):
 
     @property
     def is_language_model(self) -> bool:
-        """There is no source."""
         return True
 
     @property
     def text_options(self) -> TextOptions:
-        """How text is encoded."""
         return replace(super().text_options, max_line=self.max_line, context=self.context)
 
     @abstractmethod
@@ -110,7 +108,6 @@ class RawText(_Text):
 
     @property
     def text_options(self) -> TextOptions:
-        """How text is encoded."""
         return replace(super().text_options, whitespace=self.whitespace)
 
     def _check(self) -> None:
@@ -166,7 +163,6 @@ class HubText(RawText):
 
     @property
     def name(self) -> str:
-        """The name of the corpus."""
         return self.corpus
 
     def _lines(self, part: str) -> Iterator[str]:
@@ -190,7 +186,6 @@ class PythonDocs(_Text):
 
     @property
     def is_tokenised(self) -> bool:
-        """A line is its tokens."""
         return True
 
     def _lines(self, part: str) -> Iterator[str]:

@@ -111,7 +111,6 @@ class SmoothedTokens(Tokens):
         self.smoothing = smoothing
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> SmoothedTokens:
-        """Adds batch dimensions in front."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
             return self

@@ -162,5 +162,4 @@ class Affine(Location):
 
     @torch.no_grad()
     def prune(self, heads: Sequence[int]) -> None:
-        """Removes the parameters of all other heads."""
         self.gain, self.bias = (nn.Parameter(x[list(heads)]) for x in (self.gain, self.bias))

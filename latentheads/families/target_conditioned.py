@@ -115,7 +115,6 @@ class TargetConditioned(Family):
         return self.family.dependence
 
     def prune(self, heads: Sequence[int]) -> None:
-        """Removes the parameters of all other heads."""
         self.family.prune(heads)
         self.scores.prune(heads)
 

@@ -95,7 +95,6 @@ class OutputHeads(nn.Module, Latent):
 
     @property
     def modules_to_save(self) -> Mapping[str, nn.Module]:
-        """The heads."""
         return {self.name: self}
 
     @property
@@ -111,7 +110,6 @@ class OutputHeads(nn.Module, Latent):
     def token_distribution(
         self, model: LatentNetwork, batch: Batch, choices: Mapping[str, Choice] | None
     ) -> Tokens:
-        """Runs the network, samples the heads, and returns the distribution of the tokens."""
         hidden = model.hidden(batch, choices).drop_context(batch.context)
         hidden = self.add_earlier_blocks(hidden, batch)
         output = cast(RowOutput, model.output)

@@ -236,7 +236,6 @@ class LatentSelector(Selector):
         """The logits that a posterior is initialised with, by default also those of the prior."""
 
     def prior(self, attention_type: str, like: Tensor) -> Selection:
-        """The prior of the selection for every task."""
         return self.distribution(self.initial_logits(attention_type, like))
 
     def make_posterior(
@@ -264,7 +263,6 @@ class LatentSelector(Selector):
     def sample(
         self, site: str, attention_type: str, like: Tensor
     ) -> Float[Tensor, "*sample task candidate"]:
-        """Samples the selection."""
         value: Tensor = pyro.sample(site, self.prior(attention_type, like))
         return value
 

@@ -37,11 +37,9 @@ class SiteEnumeration(TableEnumeration):
     log_q: Float[Tensor, "*batch value"]
 
     def kl(self) -> dict[str, Float[Tensor, "*batch"]]:
-        """The KL of the site; exactly 0 if the posterior is the prior."""
         return self._divergence_from(self.log_prior)
 
     def gap(self) -> dict[str, Float[Tensor, "*batch"]]:
-        """The KL of the site's posterior to the exact one: the gap of the bound."""
         return self._divergence_from(self.log_posterior)
 
     def _divergence_from(self, log_p: Tensor) -> dict[str, Float[Tensor, "*batch"]]:
@@ -107,7 +105,6 @@ class MixtureTokens(Tokens, SummedOut):
         self.smoothing = tokens.smoothing
 
     def log_evidence(self, tokens: Int[Tensor, "sentence target"]) -> Float[Tensor, "*batch"]:
-        """Exact log p(y | x) of every sentence, given all other latents."""
         return (self.prior.logits + self.prior.log_likelihoods(tokens)).logsumexp(-1)
 
     def enumerate_latents(self, model_trace: Trace, guide_trace: Trace) -> SiteEnumeration:
@@ -125,7 +122,6 @@ class MixtureTokens(Tokens, SummedOut):
         return SiteEnumeration([self.site], log_likelihoods, prior.logits, posterior.logits)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> MixtureTokens:
-        """Adds batch dimensions in front."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
             return self

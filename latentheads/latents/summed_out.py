@@ -98,12 +98,10 @@ class TableEnumeration(Enumeration):
 
     @property
     def log_evidence(self) -> Float[Tensor, "*batch"]:
-        """Exact log p(y | x) of every sentence, given all other latents."""
         return self.log_joint.logsumexp(-1)
 
     @property
     def log_likelihood(self) -> Float[Tensor, "*batch"]:
-        """The expectation of log p(y | x, z) under the guide."""
         return expectation(self.log_q, self.log_likelihoods)
 
     def entropies(self) -> dict[str, Float[Tensor, "*batch"]]:

@@ -147,7 +147,6 @@ class LinearOutput(RowOutput):
         return MatrixOutput(self.weight)
 
     def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
-        """Scores the vocabulary."""
         return F.linear(states, self.weight)
 
     def log_prob(
@@ -189,7 +188,6 @@ class TableOutput(LinearOutput):
 
     @property
     def weight(self) -> Float[Tensor, "vocab dim"]:
-        """The weight of the table."""
         return self.table.weight
 
 
@@ -206,7 +204,6 @@ class MatrixOutput(LinearOutput):
 
     @property
     def weight(self) -> Float[Tensor, "vocab dim"]:
-        """The matrix."""
         return self._matrix[0]
 
 

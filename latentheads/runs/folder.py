@@ -27,8 +27,8 @@ from latentheads.files import (
 )
 from latentheads.options import CLASS, flatten
 from latentheads.plain import parse_json, parse_yaml
-from latentheads.runs.results import EarlierVersionError, Results
-from latentheads.runs.settings import check_version, complete_options
+from latentheads.runs.results import Results
+from latentheads.runs.settings import complete_options
 from latentheads.training.trackers import PROJECT
 
 HEADS = "heads.json"
@@ -192,11 +192,6 @@ class Folder:
             raise ValueError(f"cannot read {path}, choose another out: {message}") from error
         if not isinstance(configuration, dict):
             raise ValueError(f"{path} is not a configuration of a run: choose another out")
-        try:
-            check_version(configuration)
-        except ValueError as error:
-            advice = "choose another out or overwrite=True"
-            raise ValueError(f"{self.path}: {error}: {advice}") from None
         configurations = (configuration, parse_yaml(self.configuration))
         old, new = (flatten(complete_options(options, self.trusted)) for options in configurations)
         names = old.keys() | new.keys()
@@ -344,16 +339,9 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_results(folder: Path) -> Results | None:
-    """Reads the results of a run folder; None if they are missing or invalid.
-
-    Raises:
-        EarlierVersionError: An earlier version wrote them.
-    """
-    path = folder / "results.json"
+    """Reads the results of a run folder; None if they are missing or invalid."""
     try:
-        return Results.read(read_json(path))
-    except EarlierVersionError as reason:
-        raise EarlierVersionError(f"{path}: {reason}") from None
+        return Results.read(read_json(folder / "results.json"))
     except (OSError, ValueError):
         return None
 

@@ -23,7 +23,6 @@ class GuideSpec(ClassSpec):
 
     @classmethod
     def choices(cls) -> Mapping[str, type]:
-        """The guides by name."""
         return GUIDES
 
 

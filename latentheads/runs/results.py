@@ -11,25 +11,12 @@ from pydantic import ConfigDict
 from latentheads.errors import one_line_message, shown
 from latentheads.files import finite
 from latentheads.inference.display import scores_to_html, scores_to_text
-from latentheads.latents.registry import LATENTS
 from latentheads.metrics.scores import Scores
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
 from latentheads.options import read_record
 
 Figure = float | None
 """A number, or null where it is none or not known."""
-
-
-class EarlierVersionError(ValueError):
-    """Results that an earlier version has written, in another shape."""
-
-
-def check_scores(scores: Any) -> None:
-    """Raises an error for scores of an earlier version, which were no rows."""
-    if isinstance(scores, dict):
-        raise EarlierVersionError(
-            "results are of an earlier version of latentheads: train the run anew"
-        )
 
 
 @dataclass(frozen=True)
@@ -123,16 +110,11 @@ class Results:
         """Reads what :meth:`to_json` gives.
 
         Raises:
-            EarlierVersionError: Its scores are no rows.
             ValueError: It lacks what every report has, or holds another kind of value.
         """
         if not isinstance(data, dict) or not data.keys() >= set(REQUIRED):
             raise ValueError(f"results must hold {', '.join(REQUIRED)}")
-        check_scores(data["valid"])
-        own = {field.name for field in fields(cls)}
-        beside = {name: data[name] for name in LATENTS if name not in own and data.get(name)}
-        latents = data.get("latents", beside)  # earlier versions wrote them beside the scores
-        results = read_record(cls, {**data, "latents": latents, **_read_scores(data)}, "results")
+        results = read_record(cls, {**data, **_read_scores(data)}, "results")
         for site in results.kl_by_site:
             if not _is_site(site) or site not in results.kl_how:
                 raise ValueError(f"results: kl_by_site: {shown(site)} is not a site")

@@ -573,15 +573,6 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def check_version(options: Mapping[str, Any]) -> None:
-    """Raises an error for options as earlier versions wrote them, side by side."""
-    guide = options.get("guide")
-    if isinstance(guide, Mapping) and "class_path" in guide:
-        raise ValueError(
-            "an earlier version of latentheads wrote these options, and this one does not read them"
-        )
-
-
 def expand_recipe(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options with what a recipe stands for in its place; others may change what goes with it.
 
@@ -589,7 +580,6 @@ def expand_recipe(options: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: There is no such recipe, or the guide is named beside it.
     """
     values = dict(options)
-    check_version(options)
     recipe = values.pop("recipe", None)
     if recipe is None:
         return values

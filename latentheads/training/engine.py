@@ -477,7 +477,7 @@ class Engine:
         Raises:
             ValueError: It is none that is ever chosen.
         """
-        name = facts.get("precision", self.precision.name)  # earlier versions had no auto
+        name = facts.get("precision")
         if self.training.precision != "auto":
             return self.precision
         if name not in ("fp32", "bf16"):

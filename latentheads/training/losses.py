@@ -49,7 +49,6 @@ class Loss(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Loss]]:
-        """The losses by name."""
         kinds: list[tuple[str, type[Loss]]] = [
             ("Head_ELBO", HeadELBOLoss),
             ("marginal", MarginalLoss),
@@ -185,7 +184,6 @@ class HeadELBOLoss(ELBOLoss):
                 )
 
     def make(self, head_elbo: type[Head_ELBO] = Head_ELBO) -> Head_ELBO:
-        """The objective."""
         return head_elbo(
             kl_weight=self.kl_weight,
             free_bits=self.free_bits,
@@ -235,7 +233,6 @@ class IWAELoss(HeadELBOLoss):
 
     @property
     def num_objective_samples(self) -> Mapping[str, int]:
-        """The samples that are weighed."""
         return {"num_samples": self.num_samples}
 
 
@@ -326,7 +323,6 @@ class OwnLoss(Loss):
 
     @property
     def name(self) -> str:
-        """The path of the class."""
         return self.path
 
     def to_options(self) -> dict[str, Any]:

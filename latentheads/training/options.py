@@ -30,7 +30,6 @@ class Optimizer(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Optimizer]]:
-        """The optimizers by name."""
         kinds: list[tuple[str, type[Optimizer]]] = [
             ("muon", MuonOptimizer),
             ("adamw", AdamWOptimizer),
@@ -92,7 +91,6 @@ class Schedule(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Schedule]]:
-        """The schedules by name."""
         kinds: list[tuple[str, type[Schedule]]] = [
             ("linear", LinearSchedule),
             ("inverse-sqrt", InverseSqrtSchedule),

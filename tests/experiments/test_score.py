@@ -152,7 +152,6 @@ MISTAKES = [
     ("run gone", "gone does not exist: give run folders or text files"),
     ("run bare", "bare is not a finished run: it has no results.json"),
     ("run broken", "broken is not a finished run: cannot read its results.json"),
-    ("run old", "old: results are of an earlier version of latentheads: train the run anew"),
     ("run partial", "the report of partial has no translations: run.py goes on with it"),
     ("run text-model", "text-model has no scores: run.py makes them where the task is"),
     ("run half", "half has no test.references.txt: run.py writes"),
@@ -183,8 +182,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_run(path / "other", GOOD, POOR)
     (path / "half" / "test.references.txt").unlink()
     (path / "broken" / "results.json").write_text("[]")
-    (path / "old").mkdir()
-    (path / "old" / "results.json").write_text('{"test": {"elbo": -1.5}}')
     make_run(path / "partial", GOOD)
     make_run(path / "text-model", GOOD)
     (path / "text-model" / "results.json").write_text('{"test": [{"name": "elbo", "value": -1.5}]}')

@@ -63,7 +63,6 @@ class CircuitPosterior(HeadPosterior):
 
     @property
     def heads(self) -> list[tuple[str, int]]:
-        """The block and the index of every head."""
         return list(self.chosen)
 
     @property

@@ -78,7 +78,6 @@ class Zero(Replaced):
     name = "zero"
 
     def replacement(self, address: Address, outputs: Tensor) -> Tensor:
-        """Zeros."""
         return outputs.new_zeros(())
 
 
@@ -110,7 +109,6 @@ class Mean(Replaced):
         }
 
     def replacement(self, address: Address, outputs: Tensor) -> Tensor:
-        """The means."""
         means, positions = self.means[address.block.name], outputs.shape[-3]
         if not self.by_position:
             return means

@@ -45,7 +45,6 @@ class EncodedBatch(Batch):
 
     @property
     def decoder_input(self) -> Int[Tensor, "batch input"]:
-        """The input tokens of the decoder."""
         return _require("decoder_input", self.input_ids)
 
     @property

@@ -92,7 +92,6 @@ class PretrainedBlock(HeadBlock):
         return self._network_modules[0]
 
     def make_posterior(self) -> Family:
-        """Makes a posterior at the scores."""
         return make_posterior(Identity(), self.prior, self.block.heads)
 
     @property
@@ -113,7 +112,6 @@ class PretrainedBlock(HeadBlock):
 
     @property
     def size(self) -> int:
-        """Width of a head's output."""
         return self.output_weight.shape[1] // self.block.heads
 
     @property

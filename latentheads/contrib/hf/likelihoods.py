@@ -121,7 +121,6 @@ class EveryToken(Likelihood):
     def labels(
         self, inputs: Mapping[str, Tensor], labels: Tensor | None
     ) -> Int[Tensor, "batch scored"]:
-        """The given labels."""
         return _require_labels(labels)
 
     def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch scored label"]:

@@ -399,7 +399,6 @@ class Pretrained(HeadModel):
         return hidden
 
     def likelihood(self, states: Float[Tensor, "batch scored label"], batch: Batch) -> Tokens:
-        """The distribution of the labels."""
         assert isinstance(batch, EncodedBatch)
         assert batch.scored_valid is not None
         return Tokens(states, batch.scored_valid, self.output)

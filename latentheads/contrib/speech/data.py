@@ -64,12 +64,10 @@ class Speech(FolderData):
 
     @property
     def is_speech(self) -> bool:
-        """The source is audio."""
         return True
 
     @property
     def is_recognition(self) -> bool:
-        """Whether the target is what is spoken in the source."""
         return self.task == "recognition"
 
     @property

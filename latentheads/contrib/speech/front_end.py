@@ -35,11 +35,9 @@ class SpeechOptions(FrontEnd):
             raise OptionError("channels", f" must be even, got {self.channels}")
 
     def make_embedding(self, bins: int, width: int, dropout: float) -> FrameEmbedding:
-        """The embedding of frames."""
         return FrameEmbedding(bins, width, dropout, self)
 
     def make_loss(self, width: int, vocab_size: int, weight: float) -> CTC:
-        """CTC."""
         return CTC(width, vocab_size, weight)
 
 

@@ -81,7 +81,6 @@ class Positions(Vocabulary):
         return [f"{index * FACTOR * FRAME_SECONDS:.2f} s" for index in range(number)]
 
     def word_ids(self, ids: Iterable[int]) -> list[int | None]:
-        """No position is a word."""
         return [None for _ in takewhile(EOS.__ne__, ids)]
 
     def to_json(self) -> dict[str, Any]:
@@ -90,7 +89,6 @@ class Positions(Vocabulary):
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Positions:
-        """Restores the vocabulary from the value of `to_json`."""
         bins, high_freq = value.get("bins"), value.get("top")
         if type(bins) is not int or type(high_freq) is not int:
             raise ValueError("a vocabulary of positions has bins and top, integers")

@@ -111,7 +111,6 @@ class _OneNetwork(Ensemble):
 
     @property
     def device(self) -> torch.device:
-        """The device of the network."""
         return self.model.device
 
 
@@ -205,7 +204,6 @@ class HeadSamples(SampledEnsemble):
     sentence_level = True
 
     def selection_context(self, draws: int) -> WithSelection:
-        """The context that samples the selection of heads."""
         return WithSelection(self.guide, draws)
 
     def sampling_context(self) -> AbstractContextManager[Any]:

@@ -114,7 +114,6 @@ class Aligner(AlignmentStack, OutputHeads):
         return with_parameters(prior, posterior[context.index].detached())
 
     def begin(self, hidden: EncoderDecoderStates, output: RowOutput) -> OutputState:
-        """Start decoding sentences with a source."""
         return AlignmentState(self, hidden, output)
 
     def begin_causal(self, output: RowOutput, texts: int) -> OutputState:

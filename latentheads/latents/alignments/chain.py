@@ -66,7 +66,6 @@ class ChainParameters(CategoricalParameters):
         return form(self.scores[..., 0, :], self.transition_scores)
 
     def detached(self) -> ChainParameters:
-        """The same parameters, detached from their graph."""
         return replace(
             self, scores=self.scores.detach(), transition_scores=self.transition_scores.detach()
         )
@@ -212,7 +211,6 @@ class ChainInference(ExactInference):
     def expected_log_likelihood(
         self, posterior: Sequence[CategoricalParameters]
     ) -> Float[Tensor, "*batch"]:
-        """E log p(y | z, x) of every sentence under a posterior."""
         (transitions,) = self._transitions(*posterior)
         return self._total((transitions.marginals * self._masked_emissions).sum(-1))
 

@@ -48,12 +48,10 @@ class AlignmentEnumeration(Enumeration):
 
     @property
     def log_evidence(self) -> Float[Tensor, "*batch"]:
-        """Exact log p(y | x) of every sentence, given all other latents."""
         return self.inference.log_evidence
 
     @property
     def log_likelihood(self) -> Float[Tensor, "*batch"]:
-        """The expectation of log p(y | z, x) under the guide."""
         return self.inference.expected_log_likelihood(self.posterior)
 
     def kl(self) -> dict[str, Float[Tensor, "*batch"]]:
@@ -74,7 +72,6 @@ class AlignmentEnumeration(Enumeration):
 
     @torch.no_grad()
     def log_weights(self, num_samples: int) -> Float[Tensor, sample * batch]:
-        """``log p(y, z | x) - log q(z)`` of new samples, without a pass of the network."""
         valid, priors = self.inference.valid, self.inference.priors
         positions = sample_blocks(self.posterior, valid, num_samples)
         under_model, under_guide = (

@@ -179,7 +179,6 @@ class IndependentWords(ExactInference):
         return {}
 
     def kl(self, posterior: Sequence[CategoricalParameters]) -> list[Float[Tensor, "*batch"]]:
-        """The KL of every block from a posterior to the prior, in expectation over lower blocks."""
         key = id(posterior), torch.is_grad_enabled()
         return self._kls[key][1] if key in self._kls else super().kl(posterior)
 

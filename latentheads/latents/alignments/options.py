@@ -110,7 +110,6 @@ class AlignmentOptions(LatentOptions):
         return self.with_default_blocks(is_language_model)
 
     def make(self, shape: ModelShape) -> Aligner:
-        """Makes the alignment blocks of a model."""
         options = self.resolve(shape.is_causal)
         return Aligner(
             shape.width,

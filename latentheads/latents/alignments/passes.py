@@ -228,7 +228,6 @@ class AlignedTokens(Tokens, SummedOut):
         return type(self)(self.alignment_pass, alignments)
 
     def log_evidence(self, tokens: Int[Tensor, "*words target"]) -> Float[Tensor, "*batch"]:
-        """Exact log p(y | x) of every sentence, given all other latents."""
         return self.exact_inference(tokens).log_evidence
 
     def enumerate_latents(self, model_trace: Trace, guide_trace: Trace) -> Enumeration:

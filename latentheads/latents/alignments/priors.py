@@ -120,7 +120,6 @@ class AlignmentPrior(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[AlignmentPrior]]:
-        """The priors by name."""
         kinds: list[tuple[str, type[AlignmentPrior]]] = [
             ("independent", IndependentPrior),
             ("cascaded", CascadedPrior),

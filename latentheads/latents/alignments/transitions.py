@@ -121,7 +121,6 @@ class SharedTransitions(Transitions):
 
     @property
     def entropy(self) -> Float[Tensor, "*batch target"]:
-        """The expected entropy of each word's position given the previous one."""
         return -self.mean_log_prob(self)
 
     def kl(self, other: Transitions) -> Float[Tensor, "*batch target"]:
@@ -181,7 +180,6 @@ class WordTransitions(Transitions):
 
     @property
     def entropy(self) -> Float[Tensor, "*batch target"]:
-        """The expected entropy of each word's position given the previous one."""
         return -self._expectation(self.initial, self.later)
 
     def kl(self, other: Transitions) -> Float[Tensor, "*batch target"]:

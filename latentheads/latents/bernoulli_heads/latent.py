@@ -167,7 +167,6 @@ class BernoulliHeads(nn.Module, Latent):
     def make_posterior(
         self, model: LatentNetwork, structure: Structure, condition_on: ConditionOn
     ) -> SubsetPosterior:
-        """Makes the posterior of all blocks."""
         return SubsetPosterior(self.prior, model.vocabulary_sizes, structure, condition_on)
 
     def exact_posterior(self, prior: HeadSubsets, batch: Batch) -> HeadSubsets:

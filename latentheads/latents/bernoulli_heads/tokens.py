@@ -38,7 +38,6 @@ class GatedTokens(Tokens, SummedOut):
         self.smoothing = tokens.smoothing
 
     def log_evidence(self, tokens: Int[Tensor, "*words target"]) -> Float[Tensor, "*batch"]:
-        """Exact log p(y | x) of every sentence, given all other latents."""
         log_probs = self.gated_pass.log_probs_of_subsets(tokens)
         return SubsetEnumeration(log_probs, self.prior, self.prior, ()).log_evidence
 
@@ -53,7 +52,6 @@ class GatedTokens(Tokens, SummedOut):
         return subset_loss_terms(model_trace, guide_trace, objective, num_samples)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> GatedTokens:
-        """Adds batch dimensions in front."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
             return self

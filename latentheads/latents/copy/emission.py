@@ -116,7 +116,6 @@ class IndependentCopies(IndependentWords):
 
     @property
     def word_log_evidence(self) -> Float[Tensor, "*batch target"]:  # type: ignore[override]
-        """Exact log-probability of every token, 0 at padding."""
         return self.token_log_probs
 
 

@@ -177,7 +177,6 @@ class CopyHeads(CopyScorer, OutputHeads):
         return with_parameters(prior, posterior.detached())
 
     def begin(self, hidden: EncoderDecoderStates, output: RowOutput) -> OutputState:
-        """Starts decoding sentences with a source."""
         return CopyState(self, self.with_generate(hidden), output)
 
     def begin_causal(self, output: RowOutput, texts: int) -> OutputState:

@@ -51,7 +51,6 @@ class CopyPrior(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[CopyPrior]]:
-        """The priors by name."""
         kinds: list[tuple[str, type[CopyPrior]]] = [
             ("independent", IndependentCopyPrior),
             ("chain", ChainCopyPrior),
@@ -72,7 +71,6 @@ class IndependentCopyPrior(CopyPrior):
     """A choice is conditioned on the states alone."""
 
     def make_jumps(self, heads: int) -> None:
-        """None."""
         return None
 
 

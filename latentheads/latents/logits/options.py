@@ -30,7 +30,6 @@ class PriorSpec(ClassSpec):
 
     @classmethod
     def choices(cls) -> Mapping[str, type]:
-        """The priors by name."""
         return {**PRIORS, "tied": OfGuide}
 
     @classmethod

@@ -76,7 +76,6 @@ class BernoulliSelector(CandidateSelector):
     def distribution(
         self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
     ) -> Bernoullis:
-        """Makes the distribution with given logits."""
         return Bernoullis(logits, temperature)
 
     def initial_logits(self, attention_type: str, like: Tensor) -> Float[Tensor, "task candidate"]:

@@ -64,7 +64,6 @@ class Group(EnumerableSelection):
 
     @property
     def mode(self) -> Float[Tensor, "*batch candidate"]:
-        """The most probable candidate of each group."""
         return self._best_of_groups(self.logits)
 
     def _best_of_groups(self, scores: Tensor) -> Tensor:
@@ -111,7 +110,6 @@ class GroupSelector(CandidateSelector):
     def distribution(
         self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
     ) -> Group:
-        """Makes the distribution with given logits."""
         return Group(logits, self.heads, temperature)
 
     def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:

@@ -87,7 +87,6 @@ class Alternatives(Head_ELBO):
         """The mean of the objective over selections, with its gradients."""
 
     def differentiable_loss(self, model: Any, guide: Any, *args: Any, **kwargs: Any) -> Tensor:
-        """The negative objective, as a tensor to take gradients of."""
         check_own_model(model, guide)
         if model.is_summed_out:
             raise ValueError(
@@ -248,7 +247,6 @@ class ScoreFunction(SelectionGradient):
     objective = ScoreFunction_ELBO
 
     def temperature_at(self, step: int, steps: int) -> None:
-        """None: nothing is relaxed."""
         return
 
 
@@ -259,5 +257,4 @@ class Enumeration(SelectionGradient):
     objective = Enumerated_ELBO
 
     def temperature_at(self, step: int, steps: int) -> None:
-        """None: nothing is relaxed."""
         return

@@ -54,7 +54,6 @@ class StaticSelector(TaskSelector):
         return sets or tuple(range(self.num_tasks(attention_type)))
 
     def prior(self, attention_type: str, like: Tensor) -> None:
-        """None: the selection is not latent."""
         return None
 
     def sample(

@@ -141,7 +141,6 @@ class SubsetSelector(CandidateSelector):
     def distribution(
         self, logits: Float[Tensor, "*batch candidate"], temperature: float | None = 1.0
     ) -> Subset:
-        """Makes the distribution with given logits."""
         return Subset(logits, self.heads, temperature)
 
     def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:

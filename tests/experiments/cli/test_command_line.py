@@ -84,12 +84,6 @@ def test_what_a_file_may_not_say_is_named(tmp_path: Path, name: str) -> None:
         read_file(tmp_path, f"{name}: x")
 
 
-def test_a_file_of_an_earlier_version_is_named(tmp_path: Path) -> None:
-    text = "guide: {class_path: latentheads.guides.tied.Tied}\nprior: null\nsteps: 3\n"
-    with pytest.raises(ValueError, match=r"some.yaml: an earlier version of latentheads wrote"):
-        read_file(tmp_path, text)
-
-
 def test_what_lacks_in_a_group_of_a_file_is_sought_in_the_file(tmp_path: Path) -> None:
     line = read_file(tmp_path, "data: {class: pairs}\ntrain: {3: 4}\n", "--network.width", "8")
     actual = {path: line.source_of(path) for path in ("data.folder", "train.3", "network.layers")}

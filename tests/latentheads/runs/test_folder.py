@@ -74,14 +74,6 @@ def refused(path: Path, *given: Any) -> str:
     return str(caught.value)
 
 
-def test_a_run_of_an_earlier_version_is_called_so(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("guide:\n  class_path: a.B\nsteps: 3\n")
-    assert refused(tmp_path) == (
-        f"{tmp_path}: an earlier version of latentheads wrote these options, and this one does not "
-        "read them: choose another out or overwrite=True"
-    )
-
-
 def test_a_new_folder_is_made_when_it_begins_and_no_sooner(tmp_path: Path) -> None:
     run_folder = folder(tmp_path / "a" / "b")
     assert os.listdir(tmp_path) == []
@@ -233,14 +225,6 @@ def test_overwriting_leaves_no_weights_and_no_results_of_the_other_run(run: Path
 
 
 BROKEN = ["", "{", "[]", "{}", "\0" * 9, "[" * 9999, json.dumps({**RESULTS, "valid": 1})]
-
-
-def test_results_of_an_earlier_version_are_told_from_broken_ones(run: Path) -> None:
-    (run / "results.json").write_text(json.dumps({**RESULTS, "valid": FIGURES, "test": FIGURES}))
-    refusal = refused(run)
-    assert refusal.startswith(f"{run / 'results.json'}: results are of an earlier version")
-    assert "\n" not in refusal
-    assert folder(run, OPTIONS, True).is_new
 
 
 @pytest.mark.parametrize("text", BROKEN)

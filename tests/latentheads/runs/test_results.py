@@ -13,7 +13,7 @@ import pytest
 from latentheads.inference.evaluation import Report
 from latentheads.metrics.scores import Scores
 from latentheads.runs.reporter import Reporter
-from latentheads.runs.results import EarlierVersionError, Results, complete, lacking
+from latentheads.runs.results import Results, complete, lacking
 from tests.experiments.programs import SHORT, TINY, inside, painted, results_of
 
 FACTS: dict[str, Any] = {
@@ -39,11 +39,6 @@ def test_tasks_and_averages_are_rows_too() -> None:
     assert results.tasks["en-de"].sentences == 3
     assert results.average == {"elbo": -1.0}
     assert results.to_json()["tasks"] == {"en-de": rows}
-
-
-def test_results_of_an_earlier_version_say_so_in_one_line() -> None:
-    with pytest.raises(EarlierVersionError, match=r"^results are of an earlier version.*anew$"):
-        Results.read({**FACTS, "valid": {"elbo": -1.0}, "test": {"elbo": -1.0}})
 
 
 @pytest.mark.parametrize(

@@ -119,11 +119,6 @@ def test_a_class_that_no_file_can_name_is_refused() -> None:
         Training(schedule=OwnSchedule())
 
 
-def test_options_of_an_earlier_version_are_called_so() -> None:
-    refusal = refused(guide={"class_path": "latentheads.guides.tied.Tied"}, gates={"heads": 0})
-    assert refusal.startswith("an earlier version of latentheads wrote these options")
-
-
 def test_what_is_written_is_read_the_same() -> None:
     settings = Settings(
         guide=GuideSpec("autoregressive", {"form": "inverse"}),
