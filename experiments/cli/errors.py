@@ -30,9 +30,6 @@ from latentheads.passes import flush_denormals
 MAX_UNKNOWN_WORDS = 10
 """Most unknown words in a warning."""
 
-MIN_SIMILARITY = 0.75
-"""Least similarity of an option that is suggested."""
-
 ITEM = r"\.\d+(?=\.|$)"
 """The number of a list's item in the path of an option: a command line has no word for it."""
 
@@ -45,7 +42,6 @@ MAX_WORD = 300
 MAX_MESSAGE = 2000
 """Most characters of a message."""
 
-USER_ERRORS = (ValueError, TypeError)
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
 

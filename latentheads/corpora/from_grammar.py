@@ -38,7 +38,6 @@ def sample_pairs(
         held_out: Number of sentences of valid, and of test.
         language: Target language.
     """
-    _check_sizes(sentences, held_out)
     # More than 2 * held_out, since held-out sources that occur in training are dropped.
     samples = sample(sentences + 8 * held_out, language=language)
     train = samples[:sentences]
@@ -81,7 +80,6 @@ def sample_text_corpus(sentences: int = 20_000, held_out: int = 500) -> Corpus:
         sentences: Number of training sentences.
         held_out: Number of sentences of valid, and of test.
     """
-    _check_sizes(sentences, held_out)
     samples = sample(sentences + 2 * held_out)
     words = Words.count(" ".join(sentence.source) for sentence in samples[:sentences])
 
@@ -119,7 +117,6 @@ def sample_tasks(mixture: Mixture, sizes: Sequence[int], held_out: int = 500) ->
         sizes: Number of training sentences of each task.
         held_out: Number of sentences of valid, and of test, of each task.
     """
-    _check_sizes(*sizes, held_out)
     _check_tasks(mixture)
     languages = dict.fromkeys(chain(*((task.source, task.target) for task in mixture.tasks)))
     has_domains = any(task.domain for task in mixture.tasks)
@@ -152,11 +149,6 @@ def sample_tasks(mixture: Mixture, sizes: Sequence[int], held_out: int = 500) ->
     sides = ((pair[side] for text in parts[0] for pair in text.pairs) for side in (0, 1))
     source, target = (Words.count(lines) for lines in sides)
     return encode_task_texts("grammar", mixture, parts, source, target)
-
-
-def _check_sizes(*sizes: int) -> None:
-    if min(sizes) < 1:
-        raise ValueError("sentences and held_out must be positive")
 
 
 def _log_p(source: Sequence[str]) -> float:

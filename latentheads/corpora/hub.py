@@ -12,9 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from latentheads.checks import check_choice
-from latentheads.corpora.text import PARTS, SentencePair
-from latentheads.errors import shown
+from latentheads.corpora.text import SentencePair
 
 CHUNK = 1_000
 """Number of rows fetched at a time."""
@@ -138,10 +136,6 @@ def _get_entry(
     table: Mapping[str, HubCorpus], name: str, path: str | Path | None, config: str | None
 ) -> HubCorpus:
     """The entry of a corpus in the table, or one with another path."""
-    if path is None and name not in table:
-        raise ValueError(
-            f"corpus must be one of {', '.join(table)}, or a path given; got {shown(name)}"
-        )
     default = table.get(name, HubCorpus(""))
     if path is None:
         return replace(default, config=config or default.config)
@@ -152,7 +146,6 @@ def _get_entry(
 
 def _open_part(corpus: HubCorpus, part: str) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
     """The first row of a part, and an iterator over the others."""
-    check_choice("part", part, PARTS)
     split = SPLITS[part]
     rows = _rows(corpus, split)
     first = next(rows, None)

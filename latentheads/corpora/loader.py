@@ -48,8 +48,6 @@ class StepLoader(ABC):
     """An endless iterator over optimiser steps, epoch after epoch."""
 
     def __init__(self, accumulate: int = 1) -> None:
-        if accumulate < 1:
-            raise ValueError(f"accumulate must be at least 1, got {accumulate}")
         self.accumulate = accumulate
 
     @abstractmethod

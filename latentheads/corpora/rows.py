@@ -44,8 +44,6 @@ class Rows(Sequence[NDArray[np.int32]]):
     @classmethod
     def in_blocks(cls, tokens: NDArray[np.int32], block: int) -> Rows:
         """Splits a running text into blocks; the last one may be shorter."""
-        if block < 1:
-            raise ValueError(f"block must be at least 1, got {block}")
         ends = np.arange(block, len(tokens) + block, block, dtype=np.int64)
         return cls(tokens, np.minimum(ends, len(tokens)))
 
@@ -110,8 +108,6 @@ class Rows(Sequence[NDArray[np.int32]]):
 
     def truncate(self, limit: int) -> Rows:
         """Truncates each row to ``limit`` tokens; its last token (EOS) stays the last."""
-        if limit < 1:
-            raise ValueError(f"limit must be at least 1, got {limit}")
         return Rows.of(np.append(row[: min(limit, len(row)) - 1], row[-1:]) for row in self)
 
     def pad(self, indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:

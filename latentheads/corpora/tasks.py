@@ -117,8 +117,6 @@ class Mixture:
                 f"tasks distinguished by {self.task_key} need one each; "
                 f"{without_domain.name} has none"
             )
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be positive, got {self.temperature}")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -7,12 +7,10 @@ import os
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Protocol, runtime_checkable
-
-from latentheads.checks import check_choice
 
 SentencePair = tuple[str, str]
 """A source sentence and its target."""
@@ -135,7 +133,8 @@ def find_file(folder: str | Path, part: str, language: str, stem: str | None = N
     """
     folder = Path(folder)
     suffixes = (language, f"{language}.gz")
-    names = [f"{prefix}.{suffix}" for prefix in _stems(part, stem) for suffix in suffixes]
+    stems = PARTS[part] if stem is None else [stem]
+    names = [f"{prefix}.{suffix}" for prefix in stems for suffix in suffixes]
     for name in names:
         if (folder / name).is_file():
             return folder / name
@@ -147,13 +146,6 @@ def find_file(folder: str | Path, part: str, language: str, stem: str | None = N
     if not (files := _list_files(folder)):
         raise ValueError(f"{folder} is empty: it must have {' or '.join(names)}")
     raise ValueError(f"{folder} has no {' or '.join(names)}; it has {files}")
-
-
-def _stems(part: str, stem: str | None) -> Sequence[str]:
-    if stem is not None:
-        return [stem]
-    check_choice("part", part, PARTS)
-    return PARTS[part]
 
 
 def _list_files(folder: Path) -> str:

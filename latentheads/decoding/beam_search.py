@@ -82,8 +82,6 @@ def beam_search(
     Returns:
         ``beam`` hypotheses for every sentence, best first; fewer where ``max_tokens`` allows fewer.
     """
-    _check(beam, length_penalty, draws)
-    _check_length(max_tokens, min_tokens, no_repeat)
     limits, samples = _max_tokens(batch, max_tokens), max(draws, 1)
     search = _BeamSearch(batch, beam, samples, limits, model.density_dtype, min_tokens, no_repeat)
     with nullcontext() if draws else PlugIn():
@@ -92,25 +90,6 @@ def beam_search(
             logits = model.step(search.last_tokens, state)
             state.select(*search.advance(logits.squeeze(-2)))
     return search.found.ranked(length_penalty)
-
-
-def _check(beam: int, length_penalty: float, draws: int) -> None:
-    if beam < 1:
-        raise ValueError(f"beam must be at least 1, got {beam}")
-    if not 0 <= length_penalty < math.inf:
-        raise ValueError(f"length_penalty must be finite and not negative, got {length_penalty}")
-    if draws < 0:
-        raise ValueError(f"draws must be 0, for none, or more, got {draws}")
-
-
-def _check_length(max_tokens: int | None, min_tokens: int, no_repeat: int) -> None:
-    if max_tokens is not None and max_tokens < 1:
-        raise ValueError(f"max_tokens must be at least 1, got {max_tokens}")
-    if not 1 <= min_tokens <= (min_tokens if max_tokens is None else max_tokens):
-        upper = "" if max_tokens is None else f" and at most max_tokens, {max_tokens}"
-        raise ValueError(f"min_tokens must be at least 1{upper}, got {min_tokens}")
-    if no_repeat < 0:
-        raise ValueError(f"no_repeat must be 0, for any, or more, got {no_repeat}")
 
 
 def _max_tokens(batch: Batch, max_tokens: int | None) -> Int[Tensor, " sentence"]:

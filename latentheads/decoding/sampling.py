@@ -6,7 +6,6 @@ is already continued. So texts of all lengths share one pass without padding.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol, runtime_checkable
@@ -88,8 +87,11 @@ def sample_text(
     Returns:
         The continuation of each prompt, with EOS if it ended the text.
     """
-    _check(model, prompts, length, temperature, top_k)
-    _check_block(block, context)
+    if model.training:
+        raise ValueError("model must be in evaluation mode: call model.eval() first")
+    if context and context >= block:
+        limit = f"less than the block of {block}" if block else "0 without a block"
+        raise ValueError(f"context must be {limit}, got {context}")
     if not prompts:
         return []
     texts = _GrowingTexts(
@@ -102,33 +104,6 @@ def sample_text(
             logits = window.next_logits(texts.tokens_so_far)
             window.select(texts.append(_sample_tokens(logits, excluded, temperature, top_k)))
     return texts.continuations
-
-
-def _check(
-    model: IncrementalDecoder,
-    prompts: Sequence[Sequence[int]],
-    length: int,
-    temperature: float,
-    top_k: int,
-) -> None:
-    if model.training:
-        raise ValueError("model must be in evaluation mode: call model.eval() first")
-    if any(token in (PAD, BOS) or token < 0 for prompt in prompts for token in prompt):
-        raise ValueError("prompts must be token ids without PAD and BOS, which no text contains")
-    if length < 1:
-        raise ValueError(f"length must be at least 1, got {length}")
-    if not 0 <= temperature < math.inf:
-        raise ValueError(f"temperature must be finite and not negative, got {temperature}")
-    if top_k < 0:
-        raise ValueError(f"top_k must be 0, for all tokens, or more, got {top_k}")
-
-
-def _check_block(block: int, context: int) -> None:
-    if block < 0:
-        raise ValueError(f"block must be 0, for none, or more, got {block}")
-    if not 0 <= context < max(block, 1):
-        limit = f"less than the block of {block}" if block else "0 without a block"
-        raise ValueError(f"context must be not negative and {limit}, got {context}")
 
 
 def _sample_tokens(

@@ -78,8 +78,6 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
     vocab_size = len(target)
     if network.share == "all" and source not in (None, target):
         raise ValueError("network.share all needs one joint vocabulary of source and target")
-    if source is None and settings.adapters:
-        raise ValueError("adapters are for translation between several languages or domains")
     if source is None and network.adaptive is not None and not isinstance(target, Words):
         raise ValueError("network.adaptive needs words in the order of frequency: use unit word")
     mixture = settings.data.mixture

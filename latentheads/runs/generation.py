@@ -9,6 +9,7 @@ from itertools import repeat
 from typing import Any
 
 import numpy as np
+from pydantic import NonNegativeFloat
 
 from latentheads.batch import BOS, EOS, SPECIALS, UNK, Batch
 from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
@@ -28,7 +29,7 @@ from latentheads.decoding.translate import (
 from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message, shown
 from latentheads.latents.handlers import WithSelection
 from latentheads.noise import fixed_noise
-from latentheads.options import options_class
+from latentheads.options import Count, Size, options_class
 from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
 
 BATCH_SIZE = 64
@@ -346,10 +347,10 @@ class Sampling:
             The selection of active heads is the likeliest in either case.
     """
 
-    length: int = 100
-    temperature: float = 1.0
-    top_k: int = 0
-    context: int | None = None
+    length: Count = 100
+    temperature: NonNegativeFloat = 1.0
+    top_k: Size = 0
+    context: Size | None = None
     unknown: bool = False
     sample_heads: bool = False
 

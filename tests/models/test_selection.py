@@ -487,7 +487,6 @@ def test_vectorised_particles_draw_selections_of_their_own() -> None:
         (("group", 3, 7), "candidates must be a multiple of the 3 heads for group, got 7"),
         (("subset", 3, 3), "candidates must be more than the 3 heads, got 3"),
         (("group", 3, 6, ("self",)), "unknown attention type 'self': choose from encoder-self"),
-        (("group", 3, 6, ("encoder-self",), 0), "tasks must be at least 1, got 0"),
     ],
 )
 def test_wrong_selectors_are_refused(options: tuple[Any, ...], message: str) -> None:

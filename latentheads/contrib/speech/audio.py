@@ -26,10 +26,6 @@ class AudioOptions:
     max_seconds: float = 30.0
     folder: Path | None = None
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.max_seconds < float("inf"):
-            raise ValueError(f"max_seconds must be at least 0 (0: any), got {self.max_seconds}")
-
 
 def validate_header(path: Path, audio_options: AudioOptions) -> None:
     """Validates an audio file by its header; the samples are not read.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
+from pydantic import NonNegativeFloat
 
 from latentheads.contrib.speech.audio import AudioOptions
 from latentheads.contrib.speech.corpus import speech
@@ -52,7 +53,7 @@ class Speech(FolderData):
     lowercase: bool = False
     bins: int = Filterbank.bins
     top_frequency: int = Filterbank.high_freq
-    max_seconds: float = AudioOptions.max_seconds
+    max_seconds: NonNegativeFloat = AudioOptions.max_seconds
     max_line: Size = MAX_LINE
     max_train_samples: Size = 0
 

@@ -34,11 +34,6 @@ class TaskSelector(Selector):
     sources: int = 1
     targets: int = 1
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if min(self.sources, self.targets) < 1:
-            raise ValueError(f"tasks must be at least 1, got {min(self.sources, self.targets)}")
-
     def for_heads(self, heads: int) -> TaskSelector:
         """Returns the selector itself; all blocks must have the same number of heads."""
         if heads != self.heads:

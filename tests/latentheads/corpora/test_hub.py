@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import logging
-import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -195,14 +194,6 @@ def test_without_the_library_the_way_out_is_said(
     assert refused(nested).startswith("corpora of the hub need datasets: pip install datasets")
 
 
-def test_an_unknown_name_or_part_is_refused(nested: Path) -> None:
-    message = "multi30k, iwslt14, iwslt17, wmt14, gigaword, cnn_dailymail, scitldr"
-    expected = f"corpus must be one of {message}, or a path given; got 'wmt15'"
-    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
-        load_pairs("wmt15", "train", "de", "en")
-    assert refused(nested, "dev") == "part must be one of train, valid, test; got 'dev'"
-
-
 @STREAMING
 def test_a_missing_column_is_refused_with_those_there_are(
     nested: Path, flat: Path, streaming: bool
@@ -316,10 +307,6 @@ def unread(*arguments: Any) -> str:
 
 
 def test_what_is_no_running_text_is_refused_in_one_line(tmp_path: Path) -> None:
-    message = "wikitext-2, wikitext-103"
-    expected = f"corpus must be one of {message}, or a path given; got 'multi30k'"
-    assert unread("multi30k", "train") == expected
-    assert unread("wikitext-2", "dev") == "part must be one of train, valid, test; got 'dev'"
     folder = write_lines(tmp_path / "text", "jsonl", column="sentence")
     expected = f"{folder}, row 1: no text in a column 'text'; it has sentence"
     assert unread("mine", "train", folder) == expected

@@ -69,8 +69,6 @@ def test_a_mistake_in_the_thread_is_raised_where_batches_are_asked_for(part: Par
 def test_nothing_to_train_on_is_refused(part: Part) -> None:
     with pytest.raises(ValueError, match="no sentence to train on"):
         PartLoader(Part(Rows.of([]), None), 97, 0)
-    with pytest.raises(ValueError, match="accumulate must be at least 1, got 0"):
-        PartLoader(part, 97, 0, accumulate=0)
 
 
 def fed(update: object) -> list[list[list[int]]]:

@@ -105,7 +105,6 @@ def test_a_part_without_a_word_is_refused(unit: Any, part: str, lines: list[str]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"block": -1}, "block must be at least 1, got -1"),
         ({"unit": SubwordUnit(vocab_size=3)}, "vocab_size must be at least 260"),
     ],
 )

@@ -292,28 +292,6 @@ def test_half_precision_scores_in_float32() -> None:
         assert torch.tensor(mass) != torch.tensor(mass).bfloat16()
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"beam": 0}, "beam must be at least 1, got 0"),
-        ({"length_penalty": -0.1}, "length_penalty must be finite and not negative, got -0.1"),
-        ({"length_penalty": math.inf}, "length_penalty must be finite and not negative, got inf"),
-        ({"length_penalty": math.nan}, "length_penalty must be finite and not negative, got nan"),
-        ({"draws": -1}, "draws must be 0, for none, or more, got -1"),
-        ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
-        ({"min_tokens": 0}, "min_tokens must be at least 1, got 0"),
-        (
-            {"min_tokens": 5, "max_tokens": 4},
-            "min_tokens must be at least 1 and at most max_tokens, 4, got 5",
-        ),
-        ({"no_repeat": -1}, "no_repeat must be 0, for any, or more, got -1"),
-    ],
-)
-def test_wrong_arguments_are_refused(options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ValueError, match=f"^{complaint}$"):
-        beam_search(small(), small_batch(), **options)
-
-
 def test_a_translation_needs_a_source() -> None:
     with pytest.raises(ValueError, match="this batch has no source"):
         beam_search(small(), Batch(small_batch().target))

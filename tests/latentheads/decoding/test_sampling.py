@@ -360,18 +360,8 @@ def test_crossing_a_block_costs_its_context_and_one_token_more() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"length": 0}, "length must be at least 1, got 0"),
-        ({"temperature": -0.5}, "temperature must be finite and not negative, got -0.5"),
-        ({"temperature": float("nan")}, "temperature must be finite and not negative, got nan"),
-        ({"temperature": float("inf")}, "temperature must be finite and not negative, got inf"),
-        ({"top_k": -1}, "top_k must be 0, for all tokens, or more, got -1"),
-        ({"block": -1}, "block must be 0, for none, or more, got -1"),
-        ({"block": 4, "context": 4}, "context must be not negative and less than the block of 4"),
-        ({"block": 4, "context": -1}, "context must be not negative and less than the block of 4"),
-        ({"context": 2}, "context must be not negative and 0 without a block, got 2"),
-        ({"prompts": [[5], [4, PAD]]}, "prompts must be token ids without PAD and BOS"),
-        ({"prompts": [[BOS, 4]]}, "prompts must be token ids without PAD and BOS"),
-        ({"prompts": [[-1]]}, "prompts must be token ids without PAD and BOS"),
+        ({"block": 4, "context": 4}, "context must be less than the block of 4, got 4"),
+        ({"context": 2}, "context must be 0 without a block, got 2"),
     ],
 )
 def test_a_wrong_argument_is_named(changes: dict[str, Any], message: str) -> None:

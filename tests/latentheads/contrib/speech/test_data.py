@@ -37,7 +37,7 @@ def test_the_first_utterances_are_those_of_each_task(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"folder": ""}, "^folder must name a folder$"),
-        ({"max_seconds": -1.0}, "max_seconds must be at least 0 .*got -1"),
+        ({"max_seconds": -1.0}, "^max_seconds must be at least 0, got -1$"),
         ({"bins": 2}, "^bins must be at least 3, got 2$"),
         ({"vocab_size": -1}, "^vocab_size must be at least 0, got -1$"),
         ({"tasks": Tasks("de-en")}, "task 'de-en' translates, and speech is written in its own"),

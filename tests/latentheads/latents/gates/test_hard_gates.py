@@ -244,19 +244,6 @@ def test_the_penalty_is_kept_with_the_model() -> None:
     assert float(other.selector.l0_penalty.value) == 7
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"gate_open": 0.0}, "gate_open must lie between 0 and 1"),
-        ({"gate_temperature": 0.0}, "gate_temperature must be positive"),
-        ({"gate_start": float("inf")}, "gate_start must be finite"),
-    ],
-)
-def test_bad_options_are_refused(options: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Gating(3, **options)
-
-
 def test_a_target_that_is_none_is_refused() -> None:
     model = gated()
     with pytest.raises(ValueError, match=r"^gate_heads must lie in 0 \.\.\. 17, got 18"):
