@@ -173,7 +173,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         out = make_output_folder(Path(options.out), "table.md")
         head_reports = [
-            analyse_heads(t.run.trained_model, t.corpus, t.part, analysis_options, t.parses, t.name)
+            analyse_heads(
+                t.run.trained_model, t.run.corpus, t.part, analysis_options, t.parses, t.name
+            )
             for t in loaded_texts
         ]
     with error_handling("analyse.py", on_interrupt=f"what was written is in {out}"):

@@ -38,6 +38,7 @@ from latentheads.experiments.reliability.tables import csv_rows, to_json, write_
 from latentheads.experiments.reliability.texts import PERMUTED, open_texts, read_others
 from latentheads.files import write_text
 from latentheads.metrics.resampling import check_resamples
+from latentheads.runs.run import share_corpora
 
 DESCRIPTION = (
     "Evaluates the uncertainty of finished runs on the same sentences.\n\n"
@@ -142,11 +143,8 @@ def _check_options(options: Options) -> list[str]:
 def _open_groups(options: Options) -> list[Group]:
     """Loads the runs and groups them; runs on one corpus share it."""
     runs = [open_run(run, options, finished=True) for run in options.runs]
-    groups = group_runs(runs)
-    for run in runs[1:]:
-        if run.settings.data == runs[0].settings.data:
-            run.user_corpus = runs[0].corpus
-    return groups
+    share_corpora(runs)
+    return group_runs(runs)
 
 
 def evaluate_systems(

@@ -29,7 +29,7 @@ def summary(text: Text, head_report: HeadReport) -> dict[str, Any]:
     return {
         "run": text.name,
         "recipe": text.run.settings.recipe,
-        "corpus": text.corpus.name,
+        "corpus": text.run.corpus.name,
         text.part.unit: len(text.part),
         **_averages("jsd", head_report.divergence, head_report.attention_types),
         **_averages("jsd_per_query", head_report.divergence_per_query, head_report.attention_types),
@@ -234,7 +234,7 @@ def notes(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Op
         f"Roles: heads with the role, of {' / '.join(str(n) for n in _active_heads(head_reports))}."
     ]
     if not all(text.same(texts[0]) for text in texts):
-        corpora = ", ".join(f"{text.name}: {text.corpus.name}" for text in texts)
+        corpora = ", ".join(f"{text.name}: {text.run.corpus.name}" for text in texts)
         lines.append(
             f"**Warning: not all runs were analysed on the same tokens ({corpora}); rows of "
             "different text are not comparable.**"
@@ -267,7 +267,7 @@ def caption(texts: Sequence[Text], options: Options) -> str:
     if options.draws:
         times = f", {options.draws} samples of each" if options.draws > 1 else ""
         heads = f"Heads sampled from the guide{times} (relevance: plug-in)"
-    corpora = " / ".join(dict.fromkeys(text.corpus.name for text in texts))
+    corpora = " / ".join(dict.fromkeys(text.run.corpus.name for text in texts))
     number = " / ".join(dict.fromkeys(f"{len(text.part):,} {text.part.unit}" for text in texts))
     return f"{heads}, first {number} of {options.part}, {corpora}"
 

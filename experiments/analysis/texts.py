@@ -11,14 +11,12 @@ from latentheads.batch import Batch
 from latentheads.contrib.heads.conllu import read_conllu
 from latentheads.contrib.heads.parses import Parses, grammar_parses, parsed_part
 from latentheads.corpora.batches import collate
-from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Part
 from latentheads.corpora.rows import Rows
-from latentheads.data.base import Data
 from latentheads.experiments.cli.parser import Options, open_run
 from latentheads.metrics.alignment import Links
 from latentheads.runs.folder import distinct_names
-from latentheads.runs.run import Run, check_own_corpus
+from latentheads.runs.run import Run, share_corpora
 
 SHOWN_TOKENS = 12
 """Preferred number of tokens of a sentence in a figure."""
@@ -30,7 +28,6 @@ class Text:
 
     name: str
     run: Run
-    corpus: Corpus
     part: Part
     parses: Parses | None
 
@@ -66,20 +63,15 @@ def texts(options: Options) -> list[Text]:
     runs = [open_run(str(path), options, finished=True) for path in paths]
     if parsed is not None and all(run.settings.data.has_parses for run in runs):
         raise ValueError("--conllu is for runs on other text: the parses of the grammar are known")
-    corpora: dict[Data, Corpus] = {}
+    share_corpora(runs)
     loaded = []
     for name, run in zip(names, runs, strict=True):
-        data = run.settings.data
-        if data in corpora and not run.settings.in_memory:
-            check_own_corpus(run, corpora[data])
-            run.user_corpus = corpora[data]
-        corpus = corpora[data] = run.corpus
-        part = getattr(corpus, options.part).first(options.sentences)
-        if data.has_parses:
-            parses = grammar_parses(part, corpus)
+        part = getattr(run.corpus, options.part).first(options.sentences)
+        if run.settings.data.has_parses:
+            parses = grammar_parses(part, run.corpus)
         elif parsed is not None:
             parses = parsed_part(parsed[: options.sentences], run.trained_model, options.conllu)
         else:
             parses = None
-        loaded.append(Text(name, run, corpus, part, parses))
+        loaded.append(Text(name, run, part, parses))
     return loaded

@@ -12,16 +12,14 @@ from jaxtyping import Float
 from tqdm import tqdm
 
 from latentheads.corpora.batches import TOKENS, batches
-from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Part
-from latentheads.data.base import Data
 from latentheads.errors import shown
 from latentheads.experiments.cli.parser import open_run
 from latentheads.experiments.cli.tables import Row, aligned
 from latentheads.inference.sentences import part_bounds
 from latentheads.metrics.likelihood import Likelihood, compare_likelihoods
 from latentheads.metrics.resampling import Estimate
-from latentheads.runs.run import Run, check_own_corpus
+from latentheads.runs.run import Run, share_corpora
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ def compute_likelihoods(options: argparse.Namespace) -> list[SentenceLikelihoods
         ValueError: A run is not finished, its corpus is not available, or test parts differ.
     """
     runs = [open_run(name, options, finished=True) for name in options.runs]
-    _share_corpora(runs)
+    share_corpora(runs)
     parts = [_select_part(run, options.direction) for run in runs]
     for run, part in zip(runs, parts, strict=True):
         if not _is_same_text(part, parts[0]):
@@ -63,17 +61,6 @@ def compute_likelihoods(options: argparse.Namespace) -> list[SentenceLikelihoods
                 f"{run.path} and {runs[0].path} have different test parts: one is needed"
             )
     return [_compute_bounds(run, part) for run, part in zip(runs, parts, strict=True)]
-
-
-def _share_corpora(runs: Sequence[Run]) -> None:
-    """Lets runs with the same data options share a corpus."""
-    corpora: dict[Data, Corpus] = {}
-    for run in runs:
-        if (corpus := corpora.get(run.settings.data)) is None or run.settings.in_memory:
-            corpora[run.settings.data] = run.corpus
-        else:
-            check_own_corpus(run, corpus)
-            run.user_corpus = corpus
 
 
 def _select_part(run: Run, task: str | None) -> Part:

@@ -14,6 +14,7 @@ from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.processor import Processor
 from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Vocabulary
+from latentheads.data.base import Data
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.model import Decoder
@@ -42,6 +43,7 @@ class Run:
             network; otherwise None.
         user_corpus: A corpus supplied by the user.
         averaged: Number of checkpoints whose average the weights are; 0: a single checkpoint.
+        reads_with: A run with the same options of data, whose corpus is this one's too.
     """
 
     path: Path
@@ -53,6 +55,7 @@ class Run:
     heads: dict[str, list[int]] | None = None
     user_corpus: Corpus | None = field(default=None, repr=False)
     averaged: int = 0
+    reads_with: Run | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         modules = (self.model, self.guide)
@@ -87,10 +90,15 @@ class Run:
             return self.user_corpus
         if self.settings.in_memory:
             raise ValueError(f"{self.path} was trained on a corpus in memory: give corpus")
-        try:
-            corpus = self.settings.data.load(keep=False)
-        except ValueError as error:
-            raise ValueError(f"{self.path}: its corpus cannot be made again: {error}") from error
+        if self.reads_with is not None:
+            corpus = self.reads_with.corpus
+        else:
+            try:
+                corpus = self.settings.data.load(keep=False)
+            except ValueError as error:
+                raise ValueError(
+                    f"{self.path}: its corpus cannot be made again: {error}"
+                ) from error
         check_own_corpus(self, corpus)
         return corpus
 
@@ -194,6 +202,14 @@ class Run:
         number = self.settings.samples if samples is None else samples
         text = getattr(self.corpus, part)
         return evaluate(self.model, self.guide, text, number, self.settings.seed)
+
+
+def share_corpora(runs: Iterable[Run]) -> None:
+    """Lets runs with the same options of data read their corpus once."""
+    first_runs: dict[Data, Run] = {}
+    for run in runs:
+        first = first_runs.setdefault(run.settings.data, run)
+        run.reads_with = None if first is run else first
 
 
 def has_same_vocabulary(run: Run, corpus: Corpus) -> bool:

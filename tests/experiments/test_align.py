@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 
 from latentheads.contrib.align.api import align
-from latentheads.contrib.heads.word_alignment import align_texts
+from latentheads.contrib.heads.word_alignment import align as align_words
 from latentheads.experiments import align as program
 from latentheads.runs.loading import load_run
 from latentheads.training import progress
@@ -372,7 +372,7 @@ def test_two_runs_align_by_their_posteriors(runs: tuple[Path, Path], tmp_path: P
     facts = json.loads(scores.read_text().split("\n")[0])
     assert facts["log_prob"] == [None, None]
     forward = inside("align.py", *paths, *words, "--symmetrize", "forward").stdout.split("\n")
-    own = align_texts(load_run(runs[0]).trained_model, *lines)
+    own = align_words(load_run(runs[0]), *lines)
     # each target word has its likeliest source word where that is likelier than none
     for line, links in zip(forward, own, strict=False):
         assert set(line.split()) <= {f"{s}-{t}" for s, t in links}

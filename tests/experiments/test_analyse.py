@@ -102,7 +102,7 @@ def test_everything_is_written(analysed: Path) -> None:
 @pytest.mark.parametrize("index", range(2))
 def test_the_numbers_are_the_librarys(runs: list[str], analysed: Path, index: int) -> None:
     text = text_of(runs[index])
-    model, corpus = text.run.model, text.corpus
+    model, corpus = text.run.model, text.run.corpus
     parts = list(batches(text.part, 4096, shuffle=False))
     assert sorted(parts[0].sentences.tolist()) == list(range(SENTENCES))
     written = json.loads((analysed / "analysis.json").read_text())["runs"][index]
@@ -147,7 +147,7 @@ def test_the_numbers_are_the_librarys(runs: list[str], analysed: Path, index: in
 def test_dependencies_of_the_grammar_are_known(runs: list[str], analysed: Path) -> None:
     text = text_of(runs[0])
     sources = [row for row in text.part.sources if UNK not in row]
-    lines = [text.corpus.source.decode(row.tolist()) for row in sources]
+    lines = [text.run.corpus.source.decode(row.tolist()) for row in sources]
     assert 0 < len(sources) == len(text.parses.part)
     relations = SyntacticDetector(grammar_arcs(lines))
     shown = batches(Part(Rows.of([[EOS]] * len(sources)), Rows.of(sources)), 4096, shuffle=False)
@@ -189,8 +189,9 @@ def test_every_pair_of_heads_counts_alike_whatever_its_block() -> None:
         head_report.divergence.summed[block.site()] = item
     text: Any = SimpleNamespace(
         name="a",
-        run=SimpleNamespace(settings=SimpleNamespace(recipe="tied")),
-        corpus=SimpleNamespace(name="by hand"),
+        run=SimpleNamespace(
+            settings=SimpleNamespace(recipe="tied"), corpus=SimpleNamespace(name="by hand")
+        ),
         part=Part(Rows.of([[EOS]]), None),
     )
     row = summary(text, head_report)

@@ -15,10 +15,10 @@ from latentheads.names import ATTENTION_TYPES
 
 Exclude = Literal["both", "key", "query", "none"]
 EXCLUDE = get_args(Exclude)
+"""Where BOS and EOS do not count."""
+
 NO_TOKEN = -1
 """Stands at positions of sound."""
-
-"""Where BOS and EOS do not count."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, takewhile
-from typing import Any
 
 from latentheads.batch import EOS, Batch
 from latentheads.contrib.heads.alignments import (
@@ -116,8 +115,8 @@ def link_past(
     return [frozenset((past, word) for past, word in line if past < word) for line in links]
 
 
-def align_texts(
-    trained: TrainedModel,
+def align(
+    run: Run,
     sentences: Iterable[str],
     translations: Iterable[str] | None = None,
     *,
@@ -129,7 +128,7 @@ def align_texts(
     Without translations, a language model links words with earlier words; see :func:`link_past`.
 
     Args:
-        trained: A model with latent alignments.
+        run: A run with latent alignments.
         sentences: Texts.
         translations: A translation of each: the model's own, or any other. A language model has
             none.
@@ -144,6 +143,7 @@ def align_texts(
         ValueError: The model has no alignments, or the numbers of texts differ.
         UnfinishedError: A sentence is too long for the model or for memory.
     """
+    trained = run.trained_model
     if translations is None:
         if direction is not None:
             raise ValueError("direction is of translations: give translations, or drop direction")
@@ -155,23 +155,6 @@ def align_texts(
             trained, sentences, translations, task, split_punctuation=split_punctuation
         )
     return [sorted(links_of_line) for links_of_line in links]
-
-
-def align(
-    run: Run,
-    sentences: Iterable[str],
-    translations: Iterable[str] | None = None,
-    *,
-    direction: str | None = None,
-    split_punctuation: bool = False,
-) -> list[list[Link]]:
-    """Links words with those of translations or, by a run of a language model, with earlier words.
-
-    Arguments are those of :func:`align_texts`.
-    """
-    trained = run.trained_model
-    options: dict[str, Any] = {"direction": direction, "split_punctuation": split_punctuation}
-    return align_texts(trained, sentences, translations, **options)
 
 
 def _link_batch(

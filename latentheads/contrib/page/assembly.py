@@ -25,16 +25,14 @@ from latentheads.contrib.page.packing import pack_maps
 from latentheads.contrib.page.sentences import choose_sentences, gather_texts
 from latentheads.contrib.page.template import fill_page
 from latentheads.corpora.batches import batches
-from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Part
 from latentheads.corpora.text import PARTS
-from latentheads.data.base import Data
 from latentheads.errors import one_line_message, shown
 from latentheads.files import write_text
 from latentheads.inference.sentences import sentence_bounds
 from latentheads.runs.folder import distinct_names
 from latentheads.runs.loading import open_run
-from latentheads.runs.run import Run, check_own_corpus
+from latentheads.runs.run import Run, share_corpora
 
 MAX_BYTES = 2_500_000
 """Maximum size of a page, unless its smallest form is larger: it can be mailed."""
@@ -162,21 +160,8 @@ def _open_runs(runs: Sequence[Named]) -> list[Run]:
     opened = [open_run(run) for run in runs]
     if not opened:
         raise ValueError("runs must be at least one")
-    first_runs: dict[Data, Run] = {}
-    for run in opened:
-        first = first_runs.setdefault(run.settings.data, run)
-        if first is not run and run.user_corpus is None and not run.settings.in_memory:
-            run.user_corpus = _share_corpus(first, run)
+    share_corpora(opened)
     return opened
-
-
-def _share_corpus(first: Run, run: Run) -> Corpus | None:
-    """The corpus of another run with the same options; None if it cannot be made."""
-    try:
-        check_own_corpus(run, first.corpus)
-    except (OSError, ValueError):
-        return None
-    return first.corpus
 
 
 def _gather_run(

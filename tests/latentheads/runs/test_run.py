@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 import torch
 
-from latentheads.contrib.heads.word_alignment import align_texts
+from latentheads.contrib.heads.word_alignment import align_lines
 from latentheads.contrib.speech.transcription import transcribe_files
 from latentheads.contrib.uncertainty import DeepEnsemble
 from latentheads.corpora import Processor, Words
@@ -191,4 +191,4 @@ def test_a_trained_model_translates_without_a_folder(run: Run) -> None:
     with pytest.raises(ValueError, match=r"^the model has text input: use translate$"):
         transcribe_files(trained, ["some.wav"], decoding)
     with pytest.raises(ValueError, match=r"^the model has no "):
-        align_texts(trained, LINES, LINES)
+        align_lines(trained, LINES, LINES)
