@@ -24,7 +24,7 @@ from latentheads.contrib.speech.transcription import (
     time_words,
     transcribe_audio,
 )
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.options import Decoding
 from latentheads.experiments.cli.decoding import (
     DECODING_OPTIONS,
     add_decoding_options,

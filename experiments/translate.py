@@ -17,7 +17,7 @@ import torch
 from latentheads.checks import check_least, check_seed
 from latentheads.contrib.heads.word_alignment import align_lines, check_alignments
 from latentheads.contrib.uncertainty.confidence import ConfidenceEstimator, bracket_doubtful_words
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.options import Decoding
 from latentheads.experiments.cli.decoding import (
     DECODING_OPTIONS,
     add_decoding_options,

@@ -14,7 +14,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 from latentheads.checks import MAX_SAMPLES, check_known, check_least, check_most, split_items
 from latentheads.contrib.uncertainty.evaluation import EnsembleEvaluation, Texts, evaluate_ensemble
 from latentheads.contrib.uncertainty.measures import compare_systems
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.options import Decoding
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.outputs import check_distinct_files, make_output_folder
 from latentheads.experiments.cli.parser import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.options import Decoding
 from latentheads.experiments.cli.parser import Options, Parser, texts_of
 from latentheads.options import options_of
 from latentheads.runs.generation import check_outputs_vary

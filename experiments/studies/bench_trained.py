@@ -25,7 +25,8 @@ import torch
 
 from latentheads.batch import Batch
 from latentheads.corpora.batches import batches
-from latentheads.decoding.translate import Decoding, search
+from latentheads.decoding.options import Decoding
+from latentheads.decoding.translate import search
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
 from latentheads.experiments.cli.parser import Parser, positive, writable

@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.decoding.translate import Decoding, search
+from latentheads.decoding.options import Decoding
+from latentheads.decoding.translate import search
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.latents.handlers import WithSelection

@@ -1,96 +1,27 @@
-"""Translation: options of decoding, and beam search over batches."""
+"""Translation by beam search over batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar
-
-from annotated_types import Ge, Le
-from pydantic import NonNegativeFloat
+from collections.abc import Callable
+from typing import TypeVar
 
 from latentheads.batch import Batch
 from latentheads.corpora.batches import batch_indices, collate
 from latentheads.corpora.part import Part
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.decoding.beam_search import beam_search
+from latentheads.decoding.options import Decoding
 from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.latents.handlers import WithSelection
 from latentheads.model import Decoder, Stepwise
-from latentheads.options import (
-    Count,
-    OptionError,
-    Size,
-    changed_options,
-    from_dict,
-    options_class,
-)
 
 TOKENS = 2048
 """Tokens of a batch for decoding."""
 
 OnSkip = Callable[[int, str], object]
 """A callback for an input that is skipped: its index, and why."""
-
-
-MAX_BEAM = 1000
-"""Most hypotheses or samples of a sentence: memory grows with them."""
-
-
-@options_class()
-class Decoding:
-    """Options of decoding, and of the scores of translations.
-
-    Attributes:
-        beam: Beam size: hypotheses kept for each sentence; 1 is greedy decoding.
-        length_penalty: Exponent of the length that a hypothesis's log-probability is divided by,
-            where there are several to rank: with beam 2 or more.
-        draws: Samples of the heads whose probabilities are averaged; 0 sets the heads to their
-            prior's location, as the papers do. Selections and gates are sampled too; with 0 they
-            are the likeliest.
-        paper_bleu: Also compute BLEU by the papers' protocol: tokenised, compounds split, without
-            case on iwslt14, multi30k and text that --lowercase says to lower-case.
-        paper_wer: Also compute WER by the papers' protocol: lower-cased 13a tokens without
-            punctuation.
-        rouge: Also compute ROUGE, and that of the first sentence of every source (lead baseline).
-        accuracy: Also compute accuracy, the share of exact matches, and the mean edit distance.
-        min_tokens: Fewest tokens of a translation, EOS included.
-        max_tokens: Most tokens of a translation, EOS included; 0: ten more than twice the source's,
-            for speech ten more than its positions.
-        no_repeat: No n-gram of this length occurs twice in a translation; 0: no limit.
-    """
-
-    beam: Annotated[int, Ge(1), Le(MAX_BEAM)] = 1
-    length_penalty: NonNegativeFloat = 1.0
-    draws: Annotated[int, Ge(0), Le(MAX_BEAM)] = 0
-    paper_bleu: bool = False
-    paper_wer: bool = False
-    rouge: bool = False
-    accuracy: bool = False
-    min_tokens: Count = 1
-    max_tokens: Size = 0
-    no_repeat: Size = 0
-
-    def __post_init__(self) -> None:
-        if self.beam == 1 and "length_penalty" in changed_options(self):
-            raise OptionError(
-                "length_penalty",
-                " is for beam 2 or more: greedy decoding has no hypotheses to rank, "
-                f"got {self.length_penalty:g} with beam 1",
-            )
-        if 0 < self.max_tokens < self.min_tokens:
-            raise OptionError(
-                "max_tokens",
-                f" must be at least min_tokens, {self.min_tokens}, got {self.max_tokens}",
-            )
-
-    def with_options(self, options: Mapping[str, Any]) -> Decoding:
-        """These options with others in place of some; a length penalty goes where the beam does."""
-        below = {name: getattr(self, name) for name in changed_options(self)}
-        if options.get("beam") == 1:
-            below.pop("length_penalty", None)
-        return from_dict(Decoding, below | dict(options))
 
 
 def translate(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from latentheads.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from latentheads.decoding.translate import Decoding as Decoding
+    from latentheads.decoding.options import Decoding as Decoding
     from latentheads.handlers import PlugIn as PlugIn
     from latentheads.inference.bound import Importance as Importance
     from latentheads.inference.bound import Terms as Terms
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MODULES = {
     "Comparison": "training.comparison",
-    "Decoding": "decoding.translate",
+    "Decoding": "decoding.options",
     "Importance": "inference.bound",
     "PlugIn": "handlers",
     "Report": "inference.evaluation",

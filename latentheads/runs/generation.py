@@ -17,15 +17,9 @@ from latentheads.corpora.cleaning import CHARACTERS
 from latentheads.corpora.part import Part
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.decoding.ensemble import ensemble_search
+from latentheads.decoding.options import Decoding
 from latentheads.decoding.sampling import sample_text
-from latentheads.decoding.translate import (
-    Decoding,
-    OnSkip,
-    Result,
-    decode_lines,
-    map_batches,
-    translate,
-)
+from latentheads.decoding.translate import OnSkip, Result, decode_lines, map_batches, translate
 from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message, shown
 from latentheads.latents.handlers import WithSelection
 from latentheads.noise import fixed_noise

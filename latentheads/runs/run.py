@@ -140,7 +140,7 @@ class Run:
         """Translates sentences, as the test part was translated.
 
         Arguments are those of :func:`~latentheads.runs.generation.translate_texts`. ``decoding``
-        overrides the run's :class:`~latentheads.decoding.translate.Decoding`, as with ``beam=5``.
+        overrides the run's :class:`~latentheads.decoding.options.Decoding`, as with ``beam=5``.
         """
         if isinstance(others, Run):
             raise ValueError("others must be a list of runs, got one run")

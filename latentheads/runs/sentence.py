@@ -10,7 +10,8 @@ from latentheads.checks import check_seed
 from latentheads.corpora.batches import collate
 from latentheads.corpora.part import Part
 from latentheads.corpora.rows import Rows
-from latentheads.decoding.translate import Decoding, translate_part
+from latentheads.decoding.options import Decoding
+from latentheads.decoding.translate import translate_part
 from latentheads.errors import shown
 from latentheads.noise import fixed_noise
 from latentheads.runs.generation import encode_sources, raise_on_skip, select_task

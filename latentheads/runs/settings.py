@@ -18,7 +18,7 @@ from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.data.base import Data
 from latentheads.data.grammar import Grammar
 from latentheads.data.in_memory import InMemory, data_of
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.options import Decoding
 from latentheads.errors import shown
 from latentheads.files import read_yaml
 from latentheads.guide import Guide, ModelGuide, check_pair

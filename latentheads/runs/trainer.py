@@ -23,7 +23,7 @@ from pyro.infer import ELBO
 from latentheads.corpora.batches import collate, padding_fraction
 from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.data.in_memory import data_of
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.options import Decoding
 from latentheads.errors import print_message, shown
 from latentheads.files import is_same_file, read_text
 from latentheads.guide import ModelGuide

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, overload
 
 from latentheads.corpora.processor import HasProcessor, Processor, processor_of
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.options import Decoding
 from latentheads.errors import shown
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.guides.tied import Tied

@@ -20,8 +20,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import latentheads as lh
+from latentheads.decoding.options import Decoding
 from latentheads.decoding.sampling import sample_text
-from latentheads.decoding.translate import Decoding, search
+from latentheads.decoding.translate import search
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.latents.alignments.emission import EmissionRequest
 from latentheads.passes import flush_denormals, one_at_a_time

@@ -20,7 +20,8 @@ from latentheads.contrib.speech.frames import pack_frames
 from latentheads.contrib.speech.subsampler import FACTOR
 from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora.part import Part
-from latentheads.decoding.translate import Decoding, OnSkip
+from latentheads.decoding.options import Decoding
+from latentheads.decoding.translate import OnSkip
 from latentheads.errors import UnfinishedError, one_line_message, shown
 from latentheads.noise import fixed_noise
 from latentheads.runs.generation import (
@@ -197,7 +198,7 @@ def transcribe(
     """Transcribes or translates audio files, as the test part of a run was.
 
     Arguments are those of :func:`transcribe_files`. ``decoding`` overrides the run's
-    :class:`~latentheads.decoding.translate.Decoding`, as with ``beam=5``.
+    :class:`~latentheads.decoding.options.Decoding`, as with ``beam=5``.
     """
     trained = run.trained_model
     options = override_decoding(trained, run.settings.decode, decoding, number)

@@ -13,7 +13,8 @@ from latentheads.contrib.uncertainty.evaluation import Output
 from latentheads.contrib.uncertainty.scaling import PlattScaling, fit_platt_scaling
 from latentheads.contrib.uncertainty.token_scores import score_tokens, translate_with_ensemble
 from latentheads.corpora.part import Part
-from latentheads.decoding.translate import Decoding, OnSkip
+from latentheads.decoding.options import Decoding
+from latentheads.decoding.translate import OnSkip
 from latentheads.errors import one_line_message
 from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.runs.run import Run

@@ -28,7 +28,8 @@ from latentheads.checks import check_least
 from latentheads.contrib.speech.spec_augment import SpecAugment
 from latentheads.contrib.uncertainty.prediction import Prediction, mix_distributions
 from latentheads.decoding.ensemble import ensemble_search
-from latentheads.decoding.translate import Decoding, search
+from latentheads.decoding.options import Decoding
+from latentheads.decoding.translate import search
 from latentheads.distributions.heads import standard_normal
 from latentheads.distributions.normal import DeltaHeads
 from latentheads.guide import ModelGuide

@@ -26,7 +26,8 @@ from latentheads.contrib.uncertainty.token_scores import (
 )
 from latentheads.corpora.part import Part
 from latentheads.corpora.vocabulary import Vocabulary
-from latentheads.decoding.translate import Decoding, map_batches
+from latentheads.decoding.options import Decoding
+from latentheads.decoding.translate import map_batches
 from latentheads.noise import fixed_noise
 
 OUTPUT_BINS = 20

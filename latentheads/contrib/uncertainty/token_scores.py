@@ -21,7 +21,8 @@ from latentheads.contrib.uncertainty.scaling import TemperatureFit
 from latentheads.corpora.batches import batches as in_batches
 from latentheads.corpora.part import Part
 from latentheads.corpora.rows import Rows
-from latentheads.decoding.translate import Decoding, map_batches
+from latentheads.decoding.options import Decoding
+from latentheads.decoding.translate import map_batches
 from latentheads.noise import fixed_noise
 
 MAX_PROBABILITIES = 2**24

@@ -10,7 +10,7 @@ import pytest
 
 from latentheads.corpora import Corpus
 from latentheads.data.in_memory import data_of
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.options import Decoding
 from latentheads.guides import Tied
 from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import LanguageModel, Translation

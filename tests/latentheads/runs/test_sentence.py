@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.options import Decoding
 from latentheads.errors import UnfinishedError
 from latentheads.runs.run import Run
 from tests.latentheads.contrib.page.runs import make_run, small_corpus

@@ -24,7 +24,7 @@ from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import split_punctuation
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.data import Data, Grammar, Pairs, RunningText
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.options import Decoding
 from latentheads.errors import UnfinishedError
 from latentheads.guides import GUIDES
 from latentheads.latents.alignments.options import AlignmentOptions

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from latentheads.corpora import Corpus, Part, Processor, Rows, Words
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.options import Decoding
 from latentheads.guides import Cascaded
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.copy.options import CopyOptions

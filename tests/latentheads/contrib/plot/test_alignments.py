@@ -15,7 +15,7 @@ from latentheads.contrib.heads import AlignmentDistributions, alignment_distribu
 from latentheads.contrib.plot import draw_alignments
 from latentheads.corpora import Corpus
 from latentheads.corpora.from_grammar import sample_pairs, sample_text_corpus
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.options import Decoding
 from latentheads.guides import GUIDES
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import LanguageModel, Translation

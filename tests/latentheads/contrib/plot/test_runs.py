@@ -15,7 +15,7 @@ import latentheads as lh
 from latentheads.contrib.heads.samples import sample_weights
 from latentheads.corpora import Corpus
 from latentheads.data.in_memory import data_of
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.options import Decoding
 from latentheads.guides import Cascaded, Tied
 from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.logits.latent import Logits

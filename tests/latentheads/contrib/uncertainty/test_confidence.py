@@ -27,7 +27,7 @@ from latentheads.contrib.uncertainty.confidence import (
 from latentheads.contrib.uncertainty.token_scores import translate_with_ensemble
 from latentheads.corpora import Part
 from latentheads.data import Pairs
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.options import Decoding
 from latentheads.runs.run import Run
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 

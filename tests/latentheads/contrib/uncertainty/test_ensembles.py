@@ -21,7 +21,8 @@ from latentheads.contrib.uncertainty.ensembles import (
 )
 from latentheads.contrib.uncertainty.prediction import Prediction, mix_distributions
 from latentheads.decoding.beam_search import beam_search
-from latentheads.decoding.translate import Decoding, search
+from latentheads.decoding.options import Decoding
+from latentheads.decoding.translate import search
 from latentheads.guides import Tied
 from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import eval_no_grad, plug_in_log_likelihood

@@ -38,7 +38,8 @@ from latentheads.contrib.uncertainty.token_scores import (
     translate_with_ensemble,
     with_targets,
 )
-from latentheads.decoding.translate import Decoding, map_batches
+from latentheads.decoding.options import Decoding
+from latentheads.decoding.translate import map_batches
 from latentheads.metrics.resampling import resample_indices
 from latentheads.noise import fixed_noise
 from tests.latentheads.contrib.page.runs import make_run, small_corpus

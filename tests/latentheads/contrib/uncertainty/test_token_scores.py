@@ -18,7 +18,7 @@ from latentheads.contrib.uncertainty.token_scores import (
     with_targets,
 )
 from latentheads.corpora import Part, Rows
-from latentheads.decoding.translate import Decoding
+from latentheads.decoding.options import Decoding
 from tests.tiny import SOURCES, TARGET_TYPES, TARGETS, build
 
 LAW = torch.tensor([[0.7, 0.2, 0.1], [0.05, 0.5, 0.45]]).double()
