@@ -48,8 +48,7 @@ class Norm(Choice, ABC):
     @classmethod
     def choices(cls) -> Mapping[str, type[Norm]]:
         """The places by name."""
-        kinds: list[tuple[str, type[Norm]]] = [("post", PostNorm), ("pre", PreNorm)]
-        return dict(kinds)
+        return {"post": PostNorm, "pre": PreNorm}
 
     @property
     @abstractmethod

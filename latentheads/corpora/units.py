@@ -23,8 +23,7 @@ class Unit(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Unit]]:
-        kinds: list[tuple[str, type[Unit]]] = [("word", WordUnit), ("subword", SubwordUnit)]
-        return dict(kinds)
+        return {"word": WordUnit, "subword": SubwordUnit}
 
     @abstractmethod
     def learn(self, lines: Iterable[str], lowercase: bool) -> tuple[Vocabulary, Rows]:

@@ -49,20 +49,19 @@ class Loss(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Loss]]:
-        kinds: list[tuple[str, type[Loss]]] = [
-            ("Head_ELBO", HeadELBOLoss),
-            ("marginal", MarginalLoss),
-            ("sampled", SampledLoss),
-            ("iwae", IWAELoss),
-            ("rws", RWSLoss),
-            ("relaxed", RelaxedLoss),
-            ("Trace_ELBO", TraceELBOLoss),
-            ("TraceMeanField_ELBO", TraceMeanFieldELBOLoss),
-            ("TraceGraph_ELBO", TraceGraphELBOLoss),
-            ("TraceEnum_ELBO", TraceEnumELBOLoss),
-            ("RenyiELBO", RenyiELBOLoss),
-        ]
-        return dict(kinds)
+        return {
+            "Head_ELBO": HeadELBOLoss,
+            "marginal": MarginalLoss,
+            "sampled": SampledLoss,
+            "iwae": IWAELoss,
+            "rws": RWSLoss,
+            "relaxed": RelaxedLoss,
+            "Trace_ELBO": TraceELBOLoss,
+            "TraceMeanField_ELBO": TraceMeanFieldELBOLoss,
+            "TraceGraph_ELBO": TraceGraphELBOLoss,
+            "TraceEnum_ELBO": TraceEnumELBOLoss,
+            "RenyiELBO": RenyiELBOLoss,
+        }
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:

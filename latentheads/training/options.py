@@ -30,12 +30,11 @@ class Optimizer(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Optimizer]]:
-        kinds: list[tuple[str, type[Optimizer]]] = [
-            ("muon", MuonOptimizer),
-            ("adamw", AdamWOptimizer),
-            ("nag", NAGOptimizer),
-        ]
-        return dict(kinds)
+        return {
+            "muon": MuonOptimizer,
+            "adamw": AdamWOptimizer,
+            "nag": NAGOptimizer,
+        }
 
     @abstractmethod
     def make(self, module: nn.Module, learning_rate: float) -> StateNames:
@@ -91,13 +90,12 @@ class Schedule(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Schedule]]:
-        kinds: list[tuple[str, type[Schedule]]] = [
-            ("linear", LinearSchedule),
-            ("inverse-sqrt", InverseSqrtSchedule),
-            ("cosine", CosineSchedule),
-            ("cosine-restarts", CosineRestartsSchedule),
-        ]
-        return dict(kinds)
+        return {
+            "linear": LinearSchedule,
+            "inverse-sqrt": InverseSqrtSchedule,
+            "cosine": CosineSchedule,
+            "cosine-restarts": CosineRestartsSchedule,
+        }
 
     @abstractmethod
     def factor(self, step: int, training: Training) -> float:

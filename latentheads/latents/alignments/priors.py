@@ -120,14 +120,13 @@ class AlignmentPrior(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[AlignmentPrior]]:
-        kinds: list[tuple[str, type[AlignmentPrior]]] = [
-            ("independent", IndependentPrior),
-            ("cascaded", CascadedPrior),
-            ("chain", ChainPrior),
-            ("soft", SoftPrior),
-            ("mixture", MixturePrior),
-        ]
-        return dict(kinds)
+        return {
+            "independent": IndependentPrior,
+            "cascaded": CascadedPrior,
+            "chain": ChainPrior,
+            "soft": SoftPrior,
+            "mixture": MixturePrior,
+        }
 
     @property
     def num_components(self) -> int:

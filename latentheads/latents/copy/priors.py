@@ -51,11 +51,7 @@ class CopyPrior(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[CopyPrior]]:
-        kinds: list[tuple[str, type[CopyPrior]]] = [
-            ("independent", IndependentCopyPrior),
-            ("chain", ChainCopyPrior),
-        ]
-        return dict(kinds)
+        return {"independent": IndependentCopyPrior, "chain": ChainCopyPrior}
 
     @abstractmethod
     def make_jumps(self, heads: int) -> JumpsAfterNull | None:
