@@ -114,6 +114,15 @@ def read_yaml(path: Path) -> Any:
 
 
 @contextmanager
+def reading_file(path: Path) -> Iterator[None]:
+    """Adds the name of the file to what is wrong with its content."""
+    try:
+        yield
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+@contextmanager
 def naming_file(path: Path) -> Iterator[None]:
     """Adds the name of the file to errors of writing it."""
     try:

@@ -67,13 +67,6 @@ AttentionTypes = Annotated[str, AfterValidator(_check_attention_types)]
 """An option that names attention types, as :func:`parse_attention_types` reads it."""
 
 
-def name_attention_types(
-    attention_types: Collection[str], choices: Collection[str] = ATTENTION_TYPES
-) -> str:
-    """Attention types as an option names them: all, none, or some with commas between."""
-    return "all" if set(attention_types) >= set(choices) else ",".join(attention_types) or "none"
-
-
 def check_attention_types(
     name: str, attention_types: Collection[str], choices: Collection[str] = ATTENTION_TYPES
 ) -> None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
@@ -115,6 +116,15 @@ class OptionError(ValueError):
         """The message with options spelled in another way, as on a command line."""
         similar = [*map(spell, self.similar)]
         return str(OptionError(self.path and spell(self.path), self.message, similar))
+
+
+@contextmanager
+def in_group(group: str) -> Iterator[None]:
+    """Places the option of an error in a group."""
+    try:
+        yield
+    except OptionError as error:
+        raise error.below(group) from None
 
 
 class UnusedOptionError(OptionError):
@@ -249,7 +259,8 @@ def from_dict(kind: type[T], value: Any, trusted: Collection[str] = (), path: st
     """Options from nested plain values, as :func:`to_dict` gives them; others have their default.
 
     Args:
-        kind: A dataclass of options, a choice of them, or an annotation of one.
+        kind: A dataclass of options, a choice of them, or an annotation of one; or a plain
+            dataclass, for which names that it does not have are ignored.
         value: The values, which stand at ``path``.
         trusted: Classes of the reader's own that the values may name, as ``module:Class``.
         path: What messages begin with.
@@ -259,11 +270,6 @@ def from_dict(kind: type[T], value: Any, trusted: Collection[str] = (), path: st
         return made
     except ValidationError as error:
         raise explain(error).below(path) from None
-
-
-def read_record(kind: type[T], value: Any, name: str) -> T:
-    """A plain dataclass from what JSON holds of it; names that it does not have are ignored."""
-    return from_dict(kind, value, path=name)
 
 
 KINDS = {
@@ -326,10 +332,8 @@ def _read_values(cls: Any, value: Any) -> Any:
     for name, given in values.items():
         if name not in options:
             raise _explain_unknown(cls, str(name))
-        try:
+        with in_group(name):
             values[name] = _read_value(options[name], given)
-        except OptionError as error:
-            raise error.below(name) from None
     return values
 
 

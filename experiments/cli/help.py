@@ -25,6 +25,7 @@ from latentheads.options import (
     choices_of,
     classes_of,
     flatten,
+    in_group,
     inner_kind,
     is_group,
     options_below,
@@ -70,19 +71,11 @@ def select_help_page(
         return choices_page(kind, path)
     if CLASS_PATH.fullmatch(name) and inner_kind(kind).extensible:
         find_own_classes()
-        classes = {name: _own_class(kind, path, name)}
+        with in_group(path):
+            classes = {name: inner_kind(kind).find_class(name, [name])}
     if name not in classes:
         raise OptionError(f"{path}.help", f" must be one of {', '.join(classes)}; got {name}")
     return class_page(classes[name], path, name)
-
-
-def _own_class(kind: Any, path: str, name: str) -> type:
-    """A class of the reader's own, who has named it on the command line."""
-    try:
-        own_class: type = inner_kind(kind).find_class(name, [name])
-    except OptionError as reason:
-        raise reason.below(path) from reason
-    return own_class
 
 
 def help_page(

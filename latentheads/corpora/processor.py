@@ -14,7 +14,7 @@ from latentheads.corpora.tasks import Mixture
 from latentheads.corpora.text import normalise_whitespace
 from latentheads.corpora.vocabulary import Vocabulary, tag_of
 from latentheads.errors import shown
-from latentheads.options import read_record
+from latentheads.options import from_dict
 
 Whitespace = Literal["normalise", "keep"]
 """What becomes of the blanks and tabs of a text."""
@@ -125,7 +125,7 @@ class Processor(TextOptions):
     @classmethod
     def from_json(cls, value: Any, target: Vocabulary, source: Vocabulary | None) -> Processor:
         """Restores a processor from the value of `to_json` and its vocabularies."""
-        return cls(target, source, **vars(read_record(TextOptions, value, "processor")))
+        return cls(target, source, **vars(from_dict(TextOptions, value, path="processor")))
 
 
 @runtime_checkable

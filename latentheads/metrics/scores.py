@@ -27,7 +27,7 @@ from latentheads.metrics.resampling import (
     compare_lines,
 )
 from latentheads.metrics.translation import bleu, chrf, paper_bleu
-from latentheads.options import read_record
+from latentheads.options import from_dict
 
 Kind = Literal["bound", "term", "exact", "plug-in", "metric", "count"]
 """What a score is: a bound (ELBO, IWAE), a term of one, exact, of the network whose heads
@@ -89,7 +89,7 @@ class Scores(Mapping[str, float | None]):
         """Reads what :meth:`to_json` returns."""
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ValueError("scores must be a list of rows")
-        return cls(read_record(Score, row, "a score") for row in rows)
+        return cls(from_dict(Score, row, path="a score") for row in rows)
 
     def to_json(self) -> list[dict[str, Any]]:
         """Returns the rows of ``results.json``."""

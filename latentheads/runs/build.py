@@ -17,7 +17,7 @@ from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Part
 from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Vocabulary, Words
-from latentheads.files import read_json
+from latentheads.files import read_json, reading_file
 from latentheads.guide import ModelGuide
 from latentheads.model import Decoder, HeadModel
 from latentheads.models.adapters import Adapters
@@ -120,14 +120,10 @@ def read_heads(path: Path) -> dict[str, list[int]] | None:
     """
     if not (path / HEADS).exists():
         return None
-    try:
+    with reading_file(path / HEADS):
         heads = read_json(path / HEADS)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path / HEADS} cannot be used: {error}") from error
-    if not isinstance(heads, dict) or not all(map(_are_indices, heads.values())):
-        raise ValueError(
-            f"{path / HEADS} cannot be used: it must list the indices of heads by block"
-        )
+        if not isinstance(heads, dict) or not all(map(_are_indices, heads.values())):
+            raise ValueError("it must list the indices of heads by block")
     return heads
 
 
@@ -198,14 +194,12 @@ def changed_parts(path: Path, corpus: Corpus) -> list[str]:
     Raises:
         ValueError: The file is damaged.
     """
-    try:
-        digests = read_json(path)
-    except FileNotFoundError:
+    if not path.exists():
         return []
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
-    if not isinstance(digests, dict):
-        raise ValueError(f"{path} cannot be read: it must name the parts of a corpus")
+    with reading_file(path):
+        digests = read_json(path)
+        if not isinstance(digests, dict):
+            raise ValueError("it must name the parts of a corpus")
     return [name for name, digest in digest_parts(corpus).items() if digests.get(name) != digest]
 
 

@@ -22,6 +22,7 @@ from latentheads.files import (
     naming_file,
     read_json,
     read_text,
+    reading_file,
     remove_temporary,
     write_text,
 )
@@ -325,12 +326,10 @@ class Folder:
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """Reads ``metrics.jsonl``; truncated and damaged lines are skipped."""
     path = folder / "metrics.jsonl"
-    try:
-        lines = read_text(path, MAX_METRICS_BYTES, errors="replace").split("\n")
-    except FileNotFoundError:
+    if not path.exists():
         return []
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+    with reading_file(path):
+        lines = read_text(path, MAX_METRICS_BYTES, errors="replace").split("\n")
     records: list[dict[str, Any]] = []
     for record in map(_read_record, lines):
         if record is not None and (not records or records[-1]["step"] < record["step"]):
@@ -353,10 +352,8 @@ def read_processor(
     path = folder / PROCESSOR
     if not path.exists():
         return data.processor(target, source)
-    try:
+    with reading_file(path):
         return Processor.from_json(read_json(path), target, source)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:

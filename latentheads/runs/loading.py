@@ -12,9 +12,9 @@ from torch import Tensor
 from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.corpora.vocabulary import Vocabulary, vocabulary_from_json
 from latentheads.errors import shown
-from latentheads.files import read_json, read_yaml
+from latentheads.files import read_json, read_yaml, reading_file
 from latentheads.runs.build import apply_pruning, make_model, read_heads, select_device
-from latentheads.runs.folder import read_processor
+from latentheads.runs.folder import VOCABULARY, read_processor
 from latentheads.runs.run import Run, check_vocabulary
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
@@ -94,15 +94,13 @@ def _read_settings(path: Path, trusted: str | None) -> Settings:
 
 
 def _read_vocabularies(path: Path) -> tuple[Vocabulary, Vocabulary | None]:
-    try:
-        record = read_json(path / "vocabulary.json")
+    with reading_file(path / VOCABULARY):
+        record = read_json(path / VOCABULARY)
         if "joint" in record:
             joint = vocabulary_from_json(record["joint"])
             return joint, joint
         source = vocabulary_from_json(record["source"]) if "source" in record else None
         return vocabulary_from_json(record["target"]), source
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path / 'vocabulary.json'} cannot be read: {error}") from error
 
 
 def _check_size(path: Path, settings: Settings, tensors: Mapping[str, Tensor]) -> None:

@@ -13,7 +13,7 @@ from latentheads.files import finite
 from latentheads.inference.display import scores_to_html, scores_to_text
 from latentheads.metrics.scores import Scores
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
-from latentheads.options import read_record
+from latentheads.options import from_dict
 
 Figure = float | None
 """A number, or null where it is none or not known."""
@@ -114,7 +114,7 @@ class Results:
         """
         if not isinstance(data, dict) or not data.keys() >= set(REQUIRED):
             raise ValueError(f"results must hold {', '.join(REQUIRED)}")
-        results = read_record(cls, {**data, **_read_scores(data)}, "results")
+        results = from_dict(cls, {**data, **_read_scores(data)}, path="results")
         for site in results.kl_by_site:
             if not _is_site(site) or site not in results.kl_how:
                 raise ValueError(f"results: kl_by_site: {shown(site)} is not a site")

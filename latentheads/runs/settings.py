@@ -36,7 +36,6 @@ from latentheads.models.translation import Translation
 from latentheads.names import (
     ATTENTION_TYPES,
     AttentionTypes,
-    name_attention_types,
     parse_attention_types,
 )
 from latentheads.options import (
@@ -48,6 +47,7 @@ from latentheads.options import (
     changed_options,
     flatten,
     from_dict,
+    in_group,
     merge,
     options_class,
     to_dict,
@@ -84,7 +84,8 @@ class DisagreementOptions:
     @classmethod
     def of(cls, term: Disagreement) -> DisagreementOptions:
         """The options of a term."""
-        blocks = name_attention_types(term.attention_types or ATTENTION_TYPES, ATTENTION_TYPES)
+        types = term.attention_types or ATTENTION_TYPES
+        blocks = "all" if set(types) >= set(ATTENTION_TYPES) else ",".join(types)
         return cls(",".join(term.kinds), term.weight, blocks, term.diagonal)
 
     @property
@@ -192,12 +193,10 @@ class Settings:
     def _resolve_latents(self) -> Iterator[LatentOptions]:
         """The latents with defaults that depend on the data; an error names the option in full."""
         for name, latent in self._named_latents:
-            try:
+            with in_group(name):
                 resolved = latent.resolve(self.data.is_language_model)
                 resolved.check_block(self.data.block)
-                yield resolved
-            except OptionError as reason:
-                raise reason.below(name) from reason
+            yield resolved
 
     def _check_source(self) -> None:
         """Validates options that act on one kind of source alone, or without any."""
@@ -307,10 +306,8 @@ class Settings:
         of_sentences = of_logits or (is_learned and is_summed_out and loss.has_kl_of_alignments)
         sampled = of_logits or any(latent.has_sampled_kl for latent in self.latents)
         shared = any(latent.has_shared_kl for latent in self.latents)
-        try:
+        with in_group("train.loss"):
             loss.check_kl(of_sentences=of_sentences, sampled=sampled, shared=shared)
-        except UnusedOptionError as reason:
-            raise reason.below("train.loss") from reason
 
     @classmethod
     def more_groups(cls) -> Mapping[str, type]:

@@ -23,7 +23,7 @@ from latentheads.inference.display import scores_to_html, scores_to_text
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.scores import Scores
 from latentheads.model import HeadModel
-from latentheads.options import UnusedOptionError
+from latentheads.options import in_group
 from latentheads.training.callbacks import Callback, check_callbacks
 from latentheads.training.checkpoints import weights
 from latentheads.training.early_stopping import check_bound_exists
@@ -229,10 +229,8 @@ def _check_kl_options(loss: HeadELBOLoss, computed: Terms) -> None:
     of_logits = bool(how & {"analytic", "sampled"})
     summed = "enumerated" in how and loss.has_kl_of_alignments
     shared = bool(computed.shared_kl)
-    try:
+    with in_group("loss"):
         loss.check_kl(of_sentences=of_logits or summed, sampled=of_logits or shared, shared=shared)
-    except UnusedOptionError as reason:
-        raise reason.below("loss") from reason
 
 
 class _History(Callback):

@@ -222,7 +222,7 @@ BOMBS: list[tuple[str, str, str]] = [
     (
         "heads.json",
         "[" * 99999,
-        "heads.json cannot be used: lists and mappings may be nested at most 32",
+        "heads.json cannot be read: lists and mappings may be nested at most 32",
     ),
     ("heads.json", '{"encoder.0.self": [1e999]}', "indices of heads by block"),
     ("heads.json", '{"encoder.0.self": "01"}', "indices of heads by block"),

@@ -435,4 +435,4 @@ SPOILT = [
 def test_a_spoilt_record_of_heads_costs_one_line(text: str, runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "pruned" / "heads-3", tmp_path / "run")
     (tmp_path / "run" / "heads.json").write_text(text)
-    assert "heads.json cannot be used: " in refused(tmp_path / "run")
+    assert "heads.json cannot be " in refused(tmp_path / "run")

@@ -18,6 +18,7 @@ from latentheads.options import (
     OptionError,
     Size,
     Width,
+    in_group,
     name_of_class,
     options_class,
 )
@@ -72,10 +73,8 @@ class AlignmentOptions(LatentOptions):
                 " is for heads that select positions, which those of prior "
                 f"{self.prior_name} do not: drop it",
             )
-        try:
+        with in_group("prior"):
             self.prior.check_blocks(self.number_of_blocks)
-        except OptionError as error:
-            raise error.below("prior") from None
 
     @property
     def prior_name(self) -> str:
