@@ -22,27 +22,24 @@ def check_trusted(
         options: Nested values.
         runs: Run folders that are read; where one cannot be, whoever reads it says so.
     """
-    named = set(_names_in(options or {}))
-    for run in runs if trusted else ():
-        try:
-            named |= set(_names_in(read_yaml(Path(run) / "config.yaml")))
-        except (OSError, ValueError):
-            return
-    if unused := sorted(path for path in trusted if path.replace(":", ".") not in named):
+    if unused := sorted({*trusted} - set(_select(trusted, options, runs))):
         raise OptionError("trust", f" {unused[0]} is used by nothing: no option or run names it")
 
 
 def select_trusted(trusted: str, options: Any, runs: Sequence[str | Path] = ()) -> str:
     """Those of some classes, commas between, that an option or a run names."""
+    return ",".join(sorted(_select(trusted_paths(trusted), options, runs)))
 
-    def is_named(path: str) -> bool:
+
+def _select(trusted: Collection[str], options: Any, runs: Sequence[str | Path]) -> Collection[str]:
+    """Those of some classes that are named; all, where a run cannot be read."""
+    named = set(_names_in(options or {}))
+    for run in runs if trusted else ():
         try:
-            check_trusted([path], options, runs)
-        except OptionError:
-            return False
-        return True
-
-    return ",".join(filter(is_named, sorted(trusted_paths(trusted))))
+            named |= set(_names_in(read_yaml(Path(run) / "config.yaml")))
+        except (OSError, ValueError):
+            return trusted
+    return [path for path in trusted if path.replace(":", ".") in named]
 
 
 def _names_in(options: Any) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from latentheads.corpora.part import Part
 from latentheads.corpora.tasks import Mixture
 from latentheads.corpora.text import normalise_whitespace
 from latentheads.corpora.vocabulary import Vocabulary, tag_of
-from latentheads.errors import shown
 from latentheads.options import from_dict
 
 Whitespace = Literal["normalise", "keep"]
@@ -126,25 +125,3 @@ class Processor(TextOptions):
     def from_json(cls, value: Any, target: Vocabulary, source: Vocabulary | None) -> Processor:
         """Restores a processor from the value of `to_json` and its vocabularies."""
         return cls(target, source, **vars(from_dict(TextOptions, value, path="processor")))
-
-
-@runtime_checkable
-class HasProcessor(Protocol):
-    """What has a processor, as a corpus."""
-
-    @property
-    def processor(self) -> Processor:
-        """What encoded its text."""
-
-
-def processor_of(given: object, name: str = "corpus") -> Processor:
-    """A processor, or that of a corpus.
-
-    Args:
-        given: Either of them; anything else is refused.
-        name: What the argument is called, for a message.
-    """
-    processor = getattr(given, "processor", given)
-    if not isinstance(processor, Processor):
-        raise ValueError(f"{name} must be a Corpus, or the processor of one, got {shown(given)}")
-    return processor

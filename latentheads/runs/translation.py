@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, overload
 
-from latentheads.corpora.processor import HasProcessor, Processor, processor_of
+from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.processor import Processor
 from latentheads.decoding.options import Decoding
 from latentheads.errors import shown
 from latentheads.guide import ModelGuide, check_pair
@@ -18,7 +19,7 @@ from latentheads.runs.trained_model import TrainedModel
 @overload
 def translate(
     model: Decoder,
-    processor: Processor | HasProcessor,
+    processor: Processor | Corpus,
     sentences: Iterable[str],
     number: Literal[0] = 0,
     **options: Any,
@@ -28,7 +29,7 @@ def translate(
 @overload
 def translate(
     model: Decoder,
-    processor: Processor | HasProcessor,
+    processor: Processor | Corpus,
     sentences: Iterable[str],
     number: int,
     **options: Any,
@@ -37,7 +38,7 @@ def translate(
 
 def translate(
     model: Decoder,
-    processor: Processor | HasProcessor,
+    processor: Processor | Corpus,
     sentences: Iterable[str],
     number: int = 0,
     *,
@@ -73,7 +74,12 @@ def translate(
         >>> len(translations)
         2
     """
-    processor = processor_of(processor, "processor")
+    if isinstance(processor, Corpus):
+        processor = processor.processor
+    if not isinstance(processor, Processor):
+        raise ValueError(
+            f"processor must be a Corpus, or the processor of one, got {shown(processor)}"
+        )
     if not processor.reads_text:
         raise ValueError("processor has a source of speech: use lh.contrib.speech.transcribe")
     source, target = processor.source, processor.target
