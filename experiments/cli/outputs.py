@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from latentheads.experiments.cli.errors import STREAMS
-from latentheads.files import atomic_write, is_same_file, naming_file
+from latentheads.files import is_same_file, naming_file
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -32,16 +32,12 @@ def check_output_file(out: Path, option: str = "--out") -> Path:
         _check_folders(out, path, option)
         if out.exists() and not out.is_file():
             return out
-        with suppress(_DiscardedError), atomic_write(path) as temporary:
-            temporary.write_bytes(b"\n")
-            raise _DiscardedError
+        with naming_file(path), tempfile.TemporaryFile(dir=path.parent) as temporary:
+            temporary.write(b"\n")
+            temporary.flush()
     except OSError as error:
         raise ValueError(f"{option}: {error}") from error
     return path
-
-
-class _DiscardedError(Exception):
-    """Leaves :func:`atomic_write` before the file is replaced."""
 
 
 def _check_folders(out: Path, path: Path, option: str) -> None:

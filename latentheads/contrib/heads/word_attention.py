@@ -70,11 +70,6 @@ class WordAttention:
         """Whether any boundary is known."""
         return bool(torch.cat([self.starts, self.ends]).isfinite().any())
 
-    def without_labels(self) -> WordAttention:
-        """The same with no boundary known."""
-        unknown = torch.full_like(self.starts, torch.nan)
-        return replace(self, starts=unknown, ends=unknown)
-
     def restrict(self, views: Bool[Tensor, " view"]) -> WordAttention:
         """The same in some views alone."""
         return replace(self, weights=self.weights[views])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -105,10 +106,10 @@ def test_a_file_is_tried_without_a_change(old: str | None, tmp_path: Path) -> No
 def test_a_file_on_a_full_disk_is_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write(path: Path, content: bytes) -> None:
+    def fill(dir: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Path, "write_bytes", write)
+    monkeypatch.setattr(tempfile, "TemporaryFile", fill)
     with pytest.raises(ValueError, match=r"^--out: cannot write .*: No space left on device$"):
         check_output_file(tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
