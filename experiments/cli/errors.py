@@ -79,13 +79,10 @@ def warn_unknown(program: str, unknown: Sequence[str]) -> None:
     """Warns on standard error, in one line, of words that are not in a run's vocabulary."""
     hidden = len(unknown) - MAX_UNKNOWN_WORDS
     more = f" and {hidden} more" if hidden > 0 else ""
-    named = ", ".join(printable(_shorten(word), "") for word in unknown[:MAX_UNKNOWN_WORDS])
+    named = ", ".join(
+        printable(shorten(word, MAX_WORD_LENGTH), "") for word in unknown[:MAX_UNKNOWN_WORDS]
+    )
     print_message(f"{name_program(program)}: not in the vocabulary: {named}{more}", sys.stderr)
-
-
-def _shorten(word: str) -> str:
-    """Shortens a long word."""
-    return word if len(word) <= MAX_WORD_LENGTH else f"{word[: MAX_WORD_LENGTH - 1]}…"
 
 
 def write_stdout(text: str) -> None:

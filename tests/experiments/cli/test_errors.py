@@ -272,7 +272,7 @@ def test_unknown_words_are_told_without_their_control_characters(
 ) -> None:
     warn_unknown("some.py", ["a\x1b[31mb", "x" * 99, *map(str, range(9))])
     stderr = capsys.readouterr().err
-    cut = "x" * 39 + "…"
+    cut = "x" * 40 + " ..."
     named = ", ".join(map(str, range(8)))
     assert stderr == f"some.py: not in the vocabulary: a\\x1b[31mb, {cut}, {named} and 1 more\n"
 
