@@ -71,7 +71,7 @@ def test_what_cannot_be_written_leaves_the_older_file(
     path = tmp_path / "last.safetensors"
     checkpoints.save(path, {"x": torch.ones(3)}, {"step": 1})
     full = OSError(28, "No space left on device")
-    monkeypatch.setattr("tempfile.mkdtemp", mock.Mock(side_effect=full))
+    monkeypatch.setattr(Path, "mkdir", mock.Mock(side_effect=full))
     with pytest.raises(OSError, match="cannot write"):
         checkpoints.save(path, {"x": torch.zeros(3)}, {"step": 2})
     tensors, facts = checkpoints.load(path)
