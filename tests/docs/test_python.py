@@ -29,7 +29,7 @@ from latentheads.metrics.scores import Scores
 from latentheads.models import Network, Translation, make_prior
 from latentheads.runs.results import Results
 from tests.docs.pages import PAGES, README, ROOT, Page
-from tests.latentheads.contrib.hf.networks import FRAMES, whisper
+from tests.latentheads.contrib.hf.networks import FRAMES, bart, gpt2, whisper
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import sizes, small_batch
 
@@ -51,7 +51,7 @@ SHOWN = {
     "docs/papers-in-miniature.md": 1,
     "docs/pretrained.md": 6,
     "docs/analysis.md": 3,
-    "docs/alignment-heads.md": 1,
+    "docs/alignment-heads.md": 3,
     "docs/report.md": 1,
 }
 """Blocks of Python on every page; each is run below, or with the examples or the first hour."""
@@ -411,11 +411,16 @@ def test_heads_are_switched_off_and_scaled() -> None:
 
 
 def test_alignment_heads_are_learned_from_an_example() -> None:
-    (snippet,) = snippets("docs/alignment-heads.md")
+    snippet, text, decoder_only = snippets("docs/alignment-heads.md")
     inputs = {"input_features": FRAMES[:1].double()}
     example = ForcedExample(inputs, [1, 3, 5, 7, 1], [(1, 3), (3, 4)], starts=[0.5, 2.5])
     names: dict[str, Any] = {"whisper": whisper().double().eval()}
     run(snippet, names | {"examples": [example], "example": example})
+    names = {"lh": lh, "bart": bart().eval(), "gpt2": gpt2().eval()}
+    names["source"] = torch.tensor([[5, 6, 7]])
+    for shown in (text, decoder_only):
+        run(shown, names)
+        assert names["heads"].marginals(names["heads"].attentions[0]).shape[-1] == 3
 
 
 def test_a_pretrained_network_is_latent_trained_and_plain_again(
