@@ -40,7 +40,7 @@ SHOWN = {
     "docs/api.md": 1,
     "docs/architecture.md": 1,
     "docs/bernoulli-heads.md": 3,
-    "docs/circuits.md": 3,
+    "docs/circuits.md": 4,
     "docs/comparing.md": 1,
     "docs/copy.md": 1,
     "docs/first-hour.md": 3,
@@ -149,6 +149,7 @@ def test_circuits_have_a_posterior(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert names["posterior"].labels == ["L0H2", "L1H0", "L1H1", "L1H2"]
     exact = circuit_posterior(names["scorer"], penalty=0.003, tau=0.01)
     torch.testing.assert_close(names["samples"].inclusion, exact.inclusion, rtol=0, atol=0.25)
+    assert names["own"](torch.zeros(1, 1)).shape == (1, 2)
     assert names["importances"].scores.keys() == {(0, 2), (1, 0), (1, 1), (1, 2)}
 
 

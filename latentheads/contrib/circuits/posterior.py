@@ -58,7 +58,8 @@ class CircuitPosterior(HeadPosterior):
         )
         return (
             f"CircuitPosterior({subsets:,} subsets, {prompts:,} prompts, {self.likelihood}, "
-            f"{self.intervention}, penalty {self.penalty:g}, tau {self.tau:g}; {inclusion})"
+            f"{self.intervention}, penalty {self.penalty:g}, tau {self.tau:g}; "
+            f"inclusion {inclusion})"
         )
 
     @property

@@ -41,9 +41,9 @@ def test_a_head_is_included_for_more_than_its_penalty() -> None:
     torch.testing.assert_close(posterior.inclusion, expected.sigmoid())
     assert posterior.best[0] == 1
     assert posterior.best[2] == 0
-    assert repr(posterior).endswith("penalty 0.1, tau 0.5; L0H0 0.599, L0H1 0.500, L0H2 0.411)"), (
-        repr(posterior)
-    )
+    assert repr(posterior).endswith(
+        "penalty 0.1, tau 0.5; inclusion L0H0 0.599, L0H1 0.500, L0H2 0.411)"
+    ), repr(posterior)
     twice = posterior.on(torch.tensor([0, 0])).with_penalty(0.2)
     torch.testing.assert_close(twice.log_odds, 2 * (benefit[0] - 0.2) / 0.5)
     assert posterior.most_probable(1)[0].heads == {"decoder.0.self": [0]}
