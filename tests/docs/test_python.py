@@ -446,7 +446,9 @@ def test_a_pretrained_network_is_latent_trained_and_plain_again(
     assert names["fitted"].report.how["encoder.1.self.logits"] == "analytic"
     assert names["aligned"].report.gap > 0
     out, err = capsys.readouterr()
-    assert "analytic" in out
+    kl = names["bound"].kl["decoder.1.self.logits"]
+    assert f"{kl.detach()}" in out
+    assert (kl > 0).all()
     assert f"{left} of 6 heads are left" in out
     assert (f"{left} of 6 gated heads stay open" in err) == (left != 3)
 
