@@ -46,7 +46,7 @@ SHOWN = {
     "docs/first-hour.md": 3,
     "docs/guides.md": 5,
     "docs/head-mask.md": 1,
-    "docs/latents.md": 3,
+    "docs/latents.md": 4,
     "docs/own-text.md": 1,
     "docs/papers-in-miniature.md": 1,
     "docs/pretrained.md": 6,
@@ -185,7 +185,7 @@ def test_subsets_of_heads_have_a_posterior() -> None:
 def test_a_latent_of_ones_own_is_summed_out_trained_and_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    latent, training, registering = snippets("docs/latents.md")
+    latent, training, comparing, registering = snippets("docs/latents.md")
     code = [line for line in latent.splitlines() if line.strip()]
     assert len([line for line in code if not line.startswith(("import", "from"))]) <= 50
     names: dict[str, Any] = {}
@@ -195,6 +195,9 @@ def test_a_latent_of_ones_own_is_summed_out_trained_and_decoded(
         training = training.replace(text, here)
     run(training.replace("warmup_steps=5", "warmup_steps=1, quiet=True"), names)
     assert "exact log p" in capsys.readouterr().out
+    run(comparing.replace("steps=20, warmup_steps=5", "steps=1, warmup_steps=1"), names)
+    assert len(names["gaps"]) == 3
+    assert min(names["gaps"]) > 0
     model, batch = names["model"].double(), names["batch"]
     states = model.states(batch)
     of_styles = [
