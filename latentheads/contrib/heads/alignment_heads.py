@@ -106,12 +106,15 @@ class AlignmentHeads:
     step: float
 
     def __repr__(self) -> str:
-        listed = ", ".join(label_head(*head) for head in self.chosen)
+        probabilities = self.probabilities
+        listed = ", ".join(
+            f"{label_head(*head)} P = {probabilities[head]:.2f}" for head in self.chosen
+        )
         return f"AlignmentHeads({listed}; {len(self.attentions)} examples)"
 
     @property
     def chosen(self) -> list[Head]:
-        """The heads that boundaries are computed from, best first."""
+        """The heads that boundaries are computed from, best first, whatever their probability."""
         views = self.model.chosen.any(0).unflatten(0, (2, -1)).any(0)
         scores = self._by_head().mean(0)
         order = scores.argsort(descending=True).tolist()

@@ -96,6 +96,8 @@ def test_heads_of_text_are_found_where_words_change_places(monkeypatch: pytest.M
     text = ForcedExample({"input_ids": torch.ones(1, 6).long()}, range(6), [(1, 2)] * 5)
     heads = lh.alignment_heads(bart(), [text] * 3)
     assert heads.table()[0].probability == 1.0
+    assert repr(heads).startswith("AlignmentHeads(L0H1 P = 1.00, ")
+    assert repr(heads).endswith(" P = 0.00; 3 examples)")  # the model has heads that show nothing
     assert heads.sufficient() == [(0, 1)]
     marginals = heads.marginals(attention)
     assert marginals.argmax(-1).tolist() == order
