@@ -17,7 +17,8 @@ class Prompts:
     """Prompts of a task.
 
     Attributes:
-        inputs: The arguments of the network, a row for each prompt; padding is on the right.
+        inputs: The arguments of the network, a row for each prompt; padding is on the right, or
+            ``position_ids`` are given.
         scored: True at the positions whose next token is scored; the same number in every prompt.
         right: Tokens that are right after each prompt, filled up with -1; for a logit difference.
         wrong: Tokens that are wrong.
