@@ -181,6 +181,10 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
             posterior = latent.make_posterior(self.model, structure, self.condition_on)
             if posterior is not None:
                 setattr(self, latent.posterior_name, posterior)
+                if not posterior.by_site(latent.sites):
+                    raise ValueError(
+                        f"latent {latent.name!r} has a posterior, and its sites name no sample site"
+                    )
                 posteriors = self.shared_posteriors if latent.is_shared else self.latent_posteriors
                 posteriors.update(posterior.by_site(latent.sites))
 
@@ -277,6 +281,12 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
                     f"site {name!r} was sampled by a handler such as poutine.do or "
                     "poutine.uncondition, so that there is no bound: give values by "
                     "poutine.condition or poutine.replay"
+                )
+        for name in self.posteriors:
+            if name not in self.trace.nodes:
+                raise ValueError(
+                    f"site {name!r} has a posterior, and the model samples no such site: the sites "
+                    "of a latent must be those that it samples"
                 )
         return cast(tuple[Trace, Trace], super().get_traces())
 

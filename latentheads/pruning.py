@@ -199,8 +199,8 @@ def _active_heads(
     for module in blocks:
         if module.selector is not None:
             raise ValueError(
-                f"block {module.block.name!r} selects its heads for every task: "
-                "none of its candidates can be removed"
+                f"block {module.block.name!r} selects its heads for every task: none of its "
+                "candidates can be removed; of gates call fold_selection(model, guide) first"
             )
     return {
         name: [current[head] for head in sorted(set(kept.get(name, range(len(current)))))]

@@ -147,10 +147,7 @@ def mean_views(text: Text, views: Sequence[int]) -> list[Tensor]:
 
 def posteriors(heads: AlignmentHeads, text: Text) -> list[Tensor]:
     """The exact posterior of the source word of every target word."""
-    return [
-        heads.model.marginals(heads.model.posterior(attention, False))[0]
-        for attention in text.attentions
-    ]
+    return [heads.marginals(attention) for attention in text.attentions]
 
 
 def aer(links: Sequence[Links], gold: Gold) -> float:

@@ -201,6 +201,8 @@ class Head_ELBO(Trace_ELBO):
 
     def _kl(self, prior: Any, site: dict[str, Any]) -> Tensor:
         kl = closed_form(site["fn"], prior) if self.analytic else None
+        if kl is not None and not site["fn"].has_rsample:
+            scored(site)  # the likelihood has a score-function gradient, whatever the KL
         if kl is None:
             log_prior = scale_and_mask(prior.log_prob(site["value"]), site["scale"], site["mask"])
             return scored(site) - log_prior

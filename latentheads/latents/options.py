@@ -79,6 +79,11 @@ class LatentOptions:
         """Whether a model makes its blocks with it: all other latents are made after them."""
         return self.selects_heads
 
+    @property
+    def named_types(self) -> Collection[str]:
+        """The attention types that the options name; none where they name none, or all."""
+        return ()
+
     def resolve(self: L, is_language_model: bool) -> L:
         """The options with defaults that depend on the data.
 

@@ -29,7 +29,7 @@ from latentheads.metrics.scores import Scores
 from latentheads.models import Network, Translation, make_prior
 from latentheads.runs.results import Results
 from tests.docs.pages import PAGES, README, ROOT, Page
-from tests.latentheads.contrib.hf.networks import FRAMES, whisper
+from tests.latentheads.contrib.hf.networks import FRAMES, bart, gpt2, whisper
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import sizes, small_batch
 
@@ -40,18 +40,18 @@ SHOWN = {
     "docs/api.md": 1,
     "docs/architecture.md": 1,
     "docs/bernoulli-heads.md": 3,
-    "docs/circuits.md": 3,
+    "docs/circuits.md": 4,
     "docs/comparing.md": 1,
     "docs/copy.md": 1,
     "docs/first-hour.md": 3,
     "docs/guides.md": 5,
     "docs/head-mask.md": 1,
-    "docs/latents.md": 3,
+    "docs/latents.md": 4,
     "docs/own-text.md": 1,
     "docs/papers-in-miniature.md": 1,
     "docs/pretrained.md": 6,
     "docs/analysis.md": 3,
-    "docs/alignment-heads.md": 1,
+    "docs/alignment-heads.md": 3,
     "docs/report.md": 1,
 }
 """Blocks of Python on every page; each is run below, or with the examples or the first hour."""
@@ -149,6 +149,7 @@ def test_circuits_have_a_posterior(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert names["posterior"].labels == ["L0H2", "L1H0", "L1H1", "L1H2"]
     exact = circuit_posterior(names["scorer"], penalty=0.003, tau=0.01)
     torch.testing.assert_close(names["samples"].inclusion, exact.inclusion, rtol=0, atol=0.25)
+    assert names["own"](torch.zeros(1, 1)).shape == (1, 2)
     assert names["importances"].scores.keys() == {(0, 2), (1, 0), (1, 1), (1, 2)}
 
 
@@ -184,7 +185,7 @@ def test_subsets_of_heads_have_a_posterior() -> None:
 def test_a_latent_of_ones_own_is_summed_out_trained_and_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    latent, training, registering = snippets("docs/latents.md")
+    latent, training, comparing, registering = snippets("docs/latents.md")
     code = [line for line in latent.splitlines() if line.strip()]
     assert len([line for line in code if not line.startswith(("import", "from"))]) <= 50
     names: dict[str, Any] = {}
@@ -194,6 +195,9 @@ def test_a_latent_of_ones_own_is_summed_out_trained_and_decoded(
         training = training.replace(text, here)
     run(training.replace("warmup_steps=5", "warmup_steps=1, quiet=True"), names)
     assert "exact log p" in capsys.readouterr().out
+    run(comparing.replace("steps=20, warmup_steps=5", "steps=1, warmup_steps=1"), names)
+    assert len(names["gaps"]) == 3
+    assert min(names["gaps"]) > 0
     model, batch = names["model"].double(), names["batch"]
     states = model.states(batch)
     of_styles = [
@@ -411,11 +415,16 @@ def test_heads_are_switched_off_and_scaled() -> None:
 
 
 def test_alignment_heads_are_learned_from_an_example() -> None:
-    (snippet,) = snippets("docs/alignment-heads.md")
+    snippet, text, decoder_only = snippets("docs/alignment-heads.md")
     inputs = {"input_features": FRAMES[:1].double()}
     example = ForcedExample(inputs, [1, 3, 5, 7, 1], [(1, 3), (3, 4)], starts=[0.5, 2.5])
     names: dict[str, Any] = {"whisper": whisper().double().eval()}
     run(snippet, names | {"examples": [example], "example": example})
+    names = {"lh": lh, "bart": bart().eval(), "gpt2": gpt2().eval()}
+    names["source"] = torch.tensor([[5, 6, 7]])
+    for shown in (text, decoder_only):
+        run(shown, names)
+        assert names["heads"].marginals(names["heads"].attentions[0]).shape[-1] == 3
 
 
 def test_a_pretrained_network_is_latent_trained_and_plain_again(
@@ -440,7 +449,9 @@ def test_a_pretrained_network_is_latent_trained_and_plain_again(
     assert names["fitted"].report.how["encoder.1.self.logits"] == "analytic"
     assert names["aligned"].report.gap > 0
     out, err = capsys.readouterr()
-    assert "analytic" in out
+    kl = names["bound"].kl["decoder.1.self.logits"]
+    assert f"{kl.detach()}" in out
+    assert (kl > 0).all()
     assert f"{left} of 6 heads are left" in out
     assert (f"{left} of 6 gated heads stay open" in err) == (left != 3)
 

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import latentheads as lh
 from latentheads.batch import Batch
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.copy.options import CopyOptions
 from latentheads.latents.gates.options import GateOptions
-from latentheads.latents.latent import Latent
+from latentheads.latents.latent import Latent, LatentPosterior
 from latentheads.latents.output_heads import OutputHeads
 from latentheads.latents.registry import LATENTS
 from latentheads.model import DecodingState, Stepwise
@@ -104,6 +105,39 @@ def test_heads_are_selected_once_in_a_pass_where_none_is_chosen(kind: str) -> No
         model.add_latents([counting])
         model(batch_of(kind))
         assert counting.passes == 1
+
+
+class Elsewhere(Latent):
+    """A latent with a posterior for sites that no pass samples."""
+
+    name = "elsewhere"
+
+    def __init__(self, *sites: str) -> None:
+        self._sites = sites
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return self._sites
+
+    def make_posterior(self, *_: Any) -> LatentPosterior:
+        return UnusedPosterior()
+
+
+class UnusedPosterior(LatentPosterior):
+    def posterior_of(self, prior: Any, batch: Batch) -> Any:
+        raise AssertionError
+
+
+def test_a_posterior_of_a_site_that_is_not_sampled_is_refused() -> None:
+    model = with_latents()
+    model.add_latents([Elsewhere()])
+    with pytest.raises(ValueError, match=r"^latent 'elsewhere' has a posterior, and its sites na"):
+        attach("mean-field", model)
+    model.latents.clear()
+    model.add_latents([Elsewhere("decoder.0.alignment.style")])
+    guide = attach("mean-field", model)
+    with pytest.raises(ValueError, match=r"^site 'decoder.0.alignment.style' has a posterior, an"):
+        lh.terms(model, guide, batch_of("translation"))
 
 
 def batch_of(kind: str) -> Batch:

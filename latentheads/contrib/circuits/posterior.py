@@ -22,7 +22,7 @@ from torch import Tensor
 from latentheads.checks import check_number
 from latentheads.contrib.circuits.scorer import SubsetScorer
 from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
-from latentheads.latents.bernoulli_heads.options import check_number_of_subsets
+from latentheads.latents.bernoulli_heads.options import MAX_SUBSETS
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 
 
@@ -58,7 +58,8 @@ class CircuitPosterior(HeadPosterior):
         )
         return (
             f"CircuitPosterior({subsets:,} subsets, {prompts:,} prompts, {self.likelihood}, "
-            f"{self.intervention}, penalty {self.penalty:g}, tau {self.tau:g}; {inclusion})"
+            f"{self.intervention}, penalty {self.penalty:g}, tau {self.tau:g}; "
+            f"inclusion {inclusion})"
         )
 
     @property
@@ -144,7 +145,11 @@ def circuit_posterior(
         replace(scorer.addresses[name].block, heads=sum(name == n for n, _ in scorer.heads))
         for name in names
     ]
-    check_number_of_subsets(blocks)
+    if 2 ** len(scorer.heads) > MAX_SUBSETS:
+        raise ValueError(
+            f"a table of subsets is of at most {MAX_SUBSETS.bit_length() - 1} heads, got "
+            f"{len(scorer.heads)}: sample the subsets of more by smc or gibbs"
+        )
     subsets = all_subsets(len(scorer.heads), torch.empty((), dtype=torch.float64))
     return CircuitPosterior(
         blocks,

@@ -17,7 +17,8 @@ class Prompts:
     """Prompts of a task.
 
     Attributes:
-        inputs: The arguments of the network, a row for each prompt; padding is on the right.
+        inputs: The arguments of the network, a row for each prompt; padding is on the right, or
+            ``position_ids`` are given.
         scored: True at the positions whose next token is scored; the same number in every prompt.
         right: Tokens that are right after each prompt, filled up with -1; for a logit difference.
         wrong: Tokens that are wrong.
@@ -37,6 +38,7 @@ class Prompts:
         for name, tokens in answers.items():
             if len(missing := (tokens < 0).all(-1).nonzero()):
                 raise ValueError(f"{name} has no token after prompt {int(missing[0])}")
+        check_padding(self.inputs)
         counts = self.scored.sum(-1)
         if len(counts) == 0 or not counts[0] or (counts != counts[0]).any():
             raise ValueError("scored must be True at the same number of positions, at least one")
@@ -56,9 +58,9 @@ class Prompts:
     @classmethod
     def of(
         cls,
-        token_ids: Sequence[Sequence[int]],
-        right: Sequence[Sequence[int]] | None = None,
-        wrong: Sequence[Sequence[int]] | None = None,
+        token_ids: Sequence[Sequence[int]] | Tensor,
+        right: Sequence[Sequence[int]] | Tensor | None = None,
+        wrong: Sequence[Sequence[int]] | Tensor | None = None,
         pad: int = 0,
     ) -> Prompts:
         """Makes prompts whose last token's prediction is scored.
@@ -75,16 +77,36 @@ class Prompts:
             >>> prompts.scored.tolist()
             [[False, False, True], [False, True, False]]
         """
-        if not token_ids or not all(token_ids):
+        rows = _list_rows("token_ids", token_ids)
+        if not rows or not all(rows):
             raise ValueError(f"a prompt has at least one token, got {shown(token_ids)}")
-        lengths = torch.tensor([len(tokens) for tokens in token_ids])
+        lengths = torch.tensor([len(tokens) for tokens in rows])
         position = torch.arange(int(lengths.max()))
         inputs = {
-            "input_ids": _fill_up(token_ids, pad),
+            "input_ids": _fill_up(rows, pad),
             "attention_mask": (position < lengths[:, None]).long(),
         }
-        sides = [None if tokens is None else _fill_up(tokens, -1) for tokens in (right, wrong)]
+        sides = [
+            None if tokens is None else _fill_up(_list_rows(name, tokens), -1)
+            for name, tokens in (("right", right), ("wrong", wrong))
+        ]
         return cls(inputs, position == lengths[:, None] - 1, *sides)
+
+
+def check_padding(inputs: Mapping[str, Tensor]) -> None:
+    """Raises a ValueError for padding on the left, where a network counts positions from it."""
+    for name in ("attention_mask", "decoder_attention_mask"):
+        mask = inputs.get(name)
+        is_right = mask is None or mask.ndim != 2 or bool((mask.diff(dim=-1) <= 0).all())
+        if not is_right and not any("position_ids" in argument for argument in inputs):
+            raise ValueError(f"{name} must have its padding on the right, or position_ids be given")
+
+
+def _list_rows(name: str, rows: Sequence[Sequence[int]] | Tensor) -> Sequence[Sequence[int]]:
+    listed = rows.tolist() if isinstance(rows, Tensor) else rows
+    if any(isinstance(row, int | str) for row in listed):
+        raise ValueError(f"{name} must be a list of tokens for each prompt, got {shown(rows)}")
+    return listed
 
 
 def _fill_up(rows: Sequence[Sequence[int]], filler: int) -> Int[Tensor, "row column"]:

@@ -65,7 +65,7 @@ class SubsetDensity:
         return prior + log_likelihood / self.tau
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SampledSubsets:
     """Samples of a posterior over subsets.
 
@@ -82,6 +82,15 @@ class SampledSubsets:
     log_evidence: float | None = None
     acceptance: float = 1.0
     temperatures: tuple[float, ...] = (1.0,)
+
+    def __repr__(self) -> str:
+        samples, heads = self.gates.shape
+        evidence = "" if self.log_evidence is None else f"log evidence {self.log_evidence:.3f}, "
+        inclusion = ", ".join(f"{probability:.3f}" for probability in self.inclusion.tolist())
+        return (
+            f"SampledSubsets({samples:,} samples of {heads} heads, {evidence}"
+            f"acceptance {self.acceptance:.2f}; inclusion {inclusion})"
+        )
 
     @property
     def inclusion(self) -> Float[Tensor, " head"]:

@@ -15,6 +15,7 @@ from latentheads.contrib.circuits.prompts import Prompts
 from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
 from latentheads.contrib.heads.switch import Head, NetworkHeads, label_head
 from latentheads.contrib.hf.addresses import inner_network
+from latentheads.errors import shown
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.passes import evaluation_mode
 
@@ -57,10 +58,19 @@ class SubsetScorer:
                 "network must be a PreTrainedModel, got a latent one, which samples its heads: "
                 "lh.contrib.hf.plain(model) returns its network"
             )
+        for name, option, expected in (
+            ("intervention", intervention, Intervention),
+            ("likelihood", likelihood, SubsetLikelihood),
+        ):
+            if option is not None and not isinstance(option, expected):
+                raise ValueError(
+                    f"{name} must be an instance of {expected.__name__}, got {shown(option)}"
+                )
         own = NetworkHeads(network, attention_type)
         self.network, self.prompts, self.addresses = network, prompts, own.addresses
         self.heads = _list_heads(own, heads)
         self.intervention = Zero() if intervention is None else intervention
+        self.intervention.check_inputs(prompts.inputs, len(prompts))
         self.likelihood = Divergence() if likelihood is None else likelihood
         self.evaluations = 0
         self._copies = max(1, tokens // prompts.scored.numel())

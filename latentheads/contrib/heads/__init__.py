@@ -67,6 +67,7 @@ from latentheads.contrib.heads.word_attention import (
     ForcedExample,
     WordAttention,
     record_word_attention,
+    to_word_attention,
 )
 
 __all__ = [
@@ -148,4 +149,5 @@ __all__ = [
     "to_nllw",
     "to_openai",
     "to_whisper_cpp",
+    "to_word_attention",
 ]

@@ -14,7 +14,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.contrib.heads.boundary_chain import BoundaryChain, BoundaryTimes, noisy_quantiles
+from latentheads.contrib.heads.boundary_chain import (
+    BoundaryChain,
+    BoundaryTimes,
+    jump_chain,
+    noisy_quantiles,
+)
 from latentheads.contrib.heads.boundary_fit import (
     FitOptions,
     fit_boundary_model,
@@ -35,6 +40,9 @@ Teacher = Callable[[ForcedExample], Sequence[float]]
 
 LEAST_INFORMATION = 1.0
 """Nats of information on where a word starts that an alignment head has, on average."""
+
+TEXT = FitOptions(reach=4, width=0.3)
+"""How profiles of text are learned, whose words are a few positions apart: narrower ones."""
 
 RESAMPLES = 2000
 """Samples of the Bayesian bootstrap over examples."""
@@ -98,12 +106,15 @@ class AlignmentHeads:
     step: float
 
     def __repr__(self) -> str:
-        listed = ", ".join(label_head(*head) for head in self.chosen)
+        probabilities = self.probabilities
+        listed = ", ".join(
+            f"{label_head(*head)} P = {probabilities[head]:.2f}" for head in self.chosen
+        )
         return f"AlignmentHeads({listed}; {len(self.attentions)} examples)"
 
     @property
     def chosen(self) -> list[Head]:
-        """The heads that boundaries are computed from, best first."""
+        """The heads that boundaries are computed from, best first, whatever their probability."""
         views = self.model.chosen.any(0).unflatten(0, (2, -1)).any(0)
         scores = self._by_head().mean(0)
         order = scores.argsort(descending=True).tolist()
@@ -190,6 +201,19 @@ class AlignmentHeads:
         is_kept = torch.tensor([head in heads for head in self.heads] * 2)
         return replace(self.model, chosen=self.model.chosen & is_kept)
 
+    def marginals(self, attention: WordAttention) -> Float[Tensor, "word position"]:
+        """The posterior probability that each word of an example starts at each position.
+
+        In text these are the probabilities of the links of a word.
+
+        Args:
+            attention: Its attention; labels are not used.
+        """
+        return self._marginals(attention)[0]
+
+    def _marginals(self, attention: WordAttention) -> Float[Tensor, "kind word position"]:
+        return self.model.marginals(self.model.posterior(attention, with_labels=False))
+
     def times(self, attention: WordAttention, level: float = 0.9) -> dict[str, BoundaryTimes]:
         """When the words of an example start, and end if ends were learned.
 
@@ -199,8 +223,7 @@ class AlignmentHeads:
         """
         if not 0 < level < 1:
             raise ValueError(f"level must be between 0 and 1, got {level}")
-        posterior = self.model.posterior(attention, with_labels=False)
-        marginals = self.model.marginals(posterior)
+        marginals = self._marginals(attention)
         levels = torch.tensor([(1 - level) / 2, 0.5, (1 + level) / 2], dtype=torch.float64)
         times = {}
         for kind, marginal in enumerate(marginals):
@@ -240,9 +263,10 @@ def alignment_heads(
         teacher: Gives the starts of the words of examples that have none.
         step: Seconds of a position: .02 for Whisper.
         options: How profiles are learned; None: starts alone, or starts and ends if any example
-            has ends.
-        chain: The prior of boundaries; None: words that follow each other, as in speech. Words of
-            text may go back: :func:`~latentheads.contrib.heads.boundary_chain.jump_chain`.
+            has ends. Profiles of text (``input_ids``) are then narrower than those of speech,
+            ``FitOptions(reach=4, width=0.3)``.
+        chain: The prior of boundaries; None: words that follow each other in speech, and words that
+            may go back in text, :func:`~latentheads.contrib.heads.boundary_chain.jump_chain`.
 
     ::
 
@@ -257,6 +281,11 @@ def alignment_heads(
             for example in examples
         ]
     attentions = [record_word_attention(network, example) for example in examples]
+    if all("input_ids" in example.inputs for example in examples):
+        if options is None:
+            options = replace(TEXT, kinds=_count_kinds(attentions))
+        if chain is None and options.kinds == 1:
+            chain = jump_chain()
     return fit_alignment_heads(heads, attentions, step=step, options=options, chain=chain)
 
 
@@ -280,9 +309,13 @@ def fit_alignment_heads(
     if not attentions:
         raise ValueError("examples must not be empty")
     if options is None:
-        has_ends = any(bool(attention.ends.isfinite().any()) for attention in attentions)
-        options = FitOptions(kinds=2 if has_ends else 1)
+        options = FitOptions(kinds=_count_kinds(attentions))
     model = fit_boundary_model(attentions, options, chain)
     marginals = [model.marginals(model.posterior(attention)) for attention in attentions]
     information = view_information(model, attentions, marginals)
     return AlignmentHeads(model, list(heads), information, list(attentions), step)
+
+
+def _count_kinds(attentions: Sequence[WordAttention]) -> int:
+    """2 if the end of any word is known, else 1."""
+    return 2 if any(bool(attention.ends.isfinite().any()) for attention in attentions) else 1

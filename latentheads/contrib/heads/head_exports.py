@@ -12,6 +12,12 @@ import numpy as np
 from latentheads.contrib.heads.word_attention import Head
 
 
+def _sort_heads(heads: Sequence[Head]) -> list[Head]:
+    if isinstance(heads, Mapping):  # its keys are all heads, whatever their score
+        raise ValueError("heads must be a list of (layer, head), such as heads.sufficient()")
+    return sorted(heads)
+
+
 def to_generation_config(heads: Sequence[Head]) -> list[list[int]]:
     """``generation_config.alignment_heads`` of ``transformers``.
 
@@ -20,7 +26,7 @@ def to_generation_config(heads: Sequence[Head]) -> list[list[int]]:
     Args:
         heads: Layer and index of each head.
     """
-    return [[layer, head] for layer, head in sorted(heads)]
+    return [[layer, head] for layer, head in _sort_heads(heads)]
 
 
 def to_whisper_cpp(heads: Sequence[Head], name: str = "custom") -> str:
@@ -30,7 +36,7 @@ def to_whisper_cpp(heads: Sequence[Head], name: str = "custom") -> str:
         heads: Layer and index of each head.
         name: What ends the name of the list.
     """
-    pairs = ", ".join(f"{{{layer}, {head}}}" for layer, head in sorted(heads))
+    pairs = ", ".join(f"{{{layer}, {head}}}" for layer, head in _sort_heads(heads))
     return f"static const whisper_ahead g_aheads_{name}[] = {{ {pairs} }};"
 
 
@@ -42,7 +48,10 @@ def to_openai(heads: Sequence[Head], shape: tuple[int, int]) -> bytes:
         shape: Layers, and heads of each.
     """
     mask = np.zeros(shape, bool)
-    mask[tuple(zip(*heads))] = True
+    for head in _sort_heads(heads):
+        if not all(0 <= index < size for index, size in zip(head, shape, strict=True)):
+            raise ValueError(f"shape must hold head {head}, got {shape}")
+        mask[head] = True
     return base64.b85encode(gzip.compress(mask.tobytes(), mtime=0))
 
 

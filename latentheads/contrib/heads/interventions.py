@@ -35,6 +35,14 @@ class Intervention(ABC):
 
     name: str
 
+    def check_inputs(self, inputs: Mapping[str, Tensor], rows: int) -> None:  # noqa: B027
+        """Raises a ValueError if it does not fit these arguments of the network.
+
+        Args:
+            inputs: The arguments.
+            rows: Number of prompts.
+        """
+
     @abstractmethod
     def attach(self, address: Address, gates: Gates) -> Callable[[], None]:
         """Switches heads of an attention module off, and returns a function that undoes it.
@@ -134,6 +142,24 @@ class Counterfactual(Replaced):
 
     def __init__(self, network: Any, inputs: Mapping[str, Tensor]) -> None:
         self.outputs = record_outputs(network, inputs)
+        self.lengths = _count_tokens(inputs)
+
+    def check_inputs(self, inputs: Mapping[str, Tensor], rows: int) -> None:
+        """Raises a ValueError unless each prompt has a paired one of as many tokens."""
+        paired = len(next(iter(self.outputs.values())))
+        if paired != rows:
+            raise ValueError(
+                f"a counterfactual must have a row for each of {rows} prompts, got {paired}"
+            )
+        lengths = _count_tokens(inputs)
+        if lengths is None or self.lengths is None:
+            return
+        for row, (own, other) in enumerate(zip(lengths, self.lengths, strict=True)):
+            if own != other:
+                raise ValueError(
+                    f"prompt {row} has {own} tokens and its paired prompt {other}: a "
+                    "counterfactual replaces outputs position by position"
+                )
 
     def replacement(self, address: Address, outputs: Tensor) -> Tensor:
         """The outputs of the paired inputs."""
@@ -244,6 +270,13 @@ def _hide(mask: Tensor, attended: Bool[Tensor, "*rows head query key"]) -> Tenso
     if mask.dtype == torch.bool:
         return mask & attended
     return torch.where(attended, mask, torch.finfo(mask.dtype).min)
+
+
+def _count_tokens(inputs: Mapping[str, Tensor]) -> list[int] | None:
+    """Tokens of each row that are no padding; None: no mask has them."""
+    name = "decoder_attention_mask" if "decoder_input_ids" in inputs else "attention_mask"
+    mask = inputs.get(name)
+    return None if mask is None else mask.flatten(1).count_nonzero(-1).tolist()
 
 
 def _valid_rows(heads: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:

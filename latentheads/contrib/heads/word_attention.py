@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentheads.contrib.hf.addresses import NAME, find_heads, inner_network
+from latentheads.passes import evaluation_mode
 
 Head = tuple[int, int]
 """The layer and the index of a head, both from 0."""
@@ -26,9 +27,11 @@ class ForcedExample:
             speech, ``input_ids`` and ``attention_mask`` of text.
         tokens: Decoder tokens, from the start token to the end token.
         words: For each word the index of its first token, and the one after its last.
-        length: Positions of the encoder that are no padding; None: all.
+        length: Positions of the encoder that are no padding; None: those of ``attention_mask``, if
+            it has one number for each position, else all.
         starts: Position at which each word starts; None, or not a number for a word, where
-            it is not known. It need not be whole: .5 is the middle of the first position.
+            it is not known. It need not be whole: .5 is the middle of the first position, so a word
+            of text that comes from ``input_ids[:, i]`` has i + .5.
         ends: Position at which each word ends.
         energy: Energy of a sound at each position, on any scale that grows with it; without labels
             it shows where words start.
@@ -90,7 +93,7 @@ def record_cross_attention(
 ) -> Float[Tensor, "head token position"]:
     """Attention weights of the query that predicts each token but the first.
 
-    Those of a latent network have no noise.
+    Those of a latent network have no noise, and those of one in training mode no dropout.
 
     Args:
         network: An encoder-decoder of ``transformers``, latent or not.
@@ -105,19 +108,31 @@ def record_cross_attention(
     }
     mask = {name: inputs[name] for name in ("attention_mask",) if name in inputs}
     is_latent = network.config._attn_implementation == NAME
-    with _eager_attention(network) if is_latent else nullcontext():  # no head is sampled
-        encoded = network.get_encoder()(**inputs)
-    with _eager_attention(network):
-        output = network(
-            encoder_outputs=encoded,
-            decoder_input_ids=tokens[:, :-1],
-            output_attentions=True,
-            use_cache=False,
-            return_dict=True,
-            **mask,
-        )
+    with evaluation_mode(network):
+        with _eager_attention(network) if is_latent else nullcontext():  # no head is sampled
+            encoded = network.get_encoder()(**inputs)
+        with _eager_attention(network):
+            output = network(
+                encoder_outputs=encoded,
+                decoder_input_ids=tokens[:, :-1],
+                output_attentions=True,
+                use_cache=False,
+                return_dict=True,
+                **mask,
+            )
     weights = torch.cat([layer[0] for layer in output.cross_attentions])
-    return weights[..., : example.length]
+    length = _length_of_mask(mask.get("attention_mask"), weights.shape[-1])
+    return weights[..., : length if example.length is None else example.length]
+
+
+def _length_of_mask(mask: Tensor | None, positions: int) -> int:
+    """Positions that are no padding; a mask of another length is not one of positions."""
+    if mask is None or mask.shape != (1, positions):
+        return positions
+    length = int(mask.count_nonzero())
+    if not mask[0, :length].all():  # positions of words would be those of padding
+        raise ValueError("attention_mask must have its padding on the right, got some before a 1")
+    return length
 
 
 def to_word_attention(
@@ -136,7 +151,8 @@ def to_word_attention(
     views = views.to("cpu", torch.float64)  # half precision, or a GPU, is that of the network
     if not views.isfinite().all():  # such as an overflow of half precision
         raise ValueError("attention weights of the network must be finite; load it in float32")
-    starts, ends = (_to_labels(labels, len(at_output)) for labels in (example.starts, example.ends))
+    starts = _to_labels("starts", example.starts, views)
+    ends = _to_labels("ends", example.ends, views)
     energy = (
         None if example.energy is None else torch.as_tensor(example.energy).to("cpu", torch.float64)
     )
@@ -150,8 +166,17 @@ def to_word_attention(
     return WordAttention(views, starts, ends, energy)
 
 
-def _to_labels(labels: Sequence[float] | None, words: int) -> Float[Tensor, " word"]:
-    return torch.as_tensor([torch.nan] * words if labels is None else labels, dtype=torch.float64)
+def _to_labels(
+    name: str, labels: Sequence[float] | None, views: Float[Tensor, "view word position"]
+) -> Float[Tensor, " word"]:
+    _, words, positions = views.shape
+    known = torch.as_tensor([torch.nan] * words if labels is None else labels, dtype=torch.float64)
+    outside = known[(known < -1) | (known > positions + 1)]  # an error of less is one of labels
+    if len(outside):
+        raise ValueError(
+            f"{name} must be from 0 to {positions}, the number of positions, got {outside[0]:g}"
+        )
+    return known
 
 
 def record_word_attention(network: Any, example: ForcedExample) -> WordAttention:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -80,6 +80,9 @@ class Pretrained(HeadModel):
         latent_types = {block.attention_type for block in chosen.values()}
         super().__init__(sorted(attention_types))
         shape = ModelShape(max(a.block.heads for a in addresses), sorted(attention_types))
+        for latent in latents:
+            if isinstance(latent, LatentOptions):
+                _check_types("latents", latent.named_types, sorted(attention_types))
         self.add_latents(make_latents(latents, shape, before_blocks=True))
         _check_selector(self.selector, sorted(attention_types))
         self.network, self.label_likelihood, self.prior = network, likelihood, prior
@@ -564,11 +567,16 @@ def _check_selector(selector: Selector | None, attention_types: Sequence[str]) -
             f"latents has {type(selector).__name__}: a pre-trained network has no candidates to "
             "select heads among; Gating gates its own"
         )
-    for attention_type in selector.attention_types:
+    _check_types(selector.name, selector.attention_types, attention_types)
+
+
+def _check_types(name: str, named_types: Collection[str], attention_types: Sequence[str]) -> None:
+    """Checks that the network has blocks of these attention types."""
+    for attention_type in named_types:
         if attention_type not in attention_types:
             raise ValueError(
-                f"{selector.name} name {attention_type!r}, of which this network has no block: it "
-                f"has {', '.join(attention_types)}"
+                f"{name} name {attention_type!r}, of which this network has no block: it has "
+                f"{', '.join(attention_types)}"
             )
 
 

@@ -52,6 +52,10 @@ class HardConcrete(Selection):
 
     support = constraints.independent(constraints.unit_interval, 1)
 
+    def __repr__(self) -> str:
+        probabilities = " ".join(f"{value:.3f}" for value in self.open.flatten().tolist())
+        return f"HardConcrete(open {probabilities})"
+
     @classmethod
     def with_open(
         cls, logit: Float[Tensor, "*batch candidate"], temperature: float

@@ -70,6 +70,11 @@ class GateOptions(LatentOptions):
         return self.gating(shape.heads, shape.attention_types)
 
     @property
+    def named_types(self) -> Collection[str]:
+        """Those of ``blocks``."""
+        return parse_attention_types(self.blocks) or ()
+
+    @property
     def has_shared_kl(self) -> bool:
         """True: that of the gates."""
         return True

@@ -376,12 +376,15 @@ class Proposed(Tied):
         return prior
 
 
-def test_a_learned_site_that_is_not_reparameterised_is_refused_in_one_line(batch: Batch) -> None:
+@pytest.mark.parametrize("analytic", [False, True])
+def test_a_learned_site_that_is_not_reparameterised_is_refused_in_one_line(
+    analytic: bool, batch: Batch
+) -> None:
     model = build("language-model", gate=bernoulli_gate())
     with pytest.raises(
         ValueError, match=r"^site 'decoder.0.self.gate' is learned but not reparam[^\n]*$"
     ):
-        Head_ELBO()(model, Proposed(model))(batch)
+        Head_ELBO(analytic=analytic)(model, Proposed(model))(batch)
     assert Trace_ELBO()(model, Proposed(model))(batch).isfinite()
 
 

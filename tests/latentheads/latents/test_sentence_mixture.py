@@ -68,6 +68,15 @@ def test_the_exact_posterior_sums_to_one_in_float32_for_long_sentences() -> None
     torch.testing.assert_close(total, torch.ones(11), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("values", [1, 4])
+def test_a_posterior_of_another_number_of_values_is_refused(values: int) -> None:
+    prior, tokens = make()
+    target = MixtureTokens(SITE, prior, torch.tensor([0, 0]))
+    posterior = Categorical(logits=torch.zeros(SENTENCES, values))
+    with pytest.raises(ValueError, match=rf"the posterior must be of 3 values, got {values}$"):
+        target.enumerate_latents(*traces(target, posterior, tokens))
+
+
 def test_a_tied_posterior_has_no_kl_and_a_left_out_site_keeps_the_prior() -> None:
     prior, tokens = make()
     target = MixtureTokens(SITE, prior, torch.tensor([2, 0]))

@@ -122,6 +122,17 @@ def test_the_traces_of_pyro_have_the_weight_of_a_subset(structure: str) -> None:
     pyro.clear_param_store()
 
 
+def test_a_guide_may_begin_near_all_heads() -> None:
+    needed = torch.zeros(2 ** sum(HEADS), dtype=torch.float64)
+    needed[-1] = 300.0  # all heads are needed, as without a penalty
+    gaps = []
+    for logit in (0.0, 4.0):
+        guide = CircuitGuide(HEADS, logit=logit)
+        fit_guide(guide, needed, steps=1)
+        gaps.append(exact_bound(guide, needed).gap)
+    assert gaps[1] < 0.2 * gaps[0]
+
+
 def test_there_is_one_subset_and_a_known_structure() -> None:
     with pytest.raises(ValueError, match=r"^structure must be one of mean-field, autoregressive"):
         CircuitGuide(HEADS, "exact")

@@ -17,6 +17,7 @@ from latentheads.contrib.circuits import (
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.names import Block
 from tests.latentheads.contrib.circuits.tiny import PROMPTS, network
+from tests.latentheads.contrib.hf.networks import gpt2
 
 LABELS = ["L0H0", "L0H1", "L0H2"]
 CHOSEN = [("decoder.0.self", head) for head in range(3)]
@@ -41,9 +42,9 @@ def test_a_head_is_included_for_more_than_its_penalty() -> None:
     torch.testing.assert_close(posterior.inclusion, expected.sigmoid())
     assert posterior.best[0] == 1
     assert posterior.best[2] == 0
-    assert repr(posterior).endswith("penalty 0.1, tau 0.5; L0H0 0.599, L0H1 0.500, L0H2 0.411)"), (
-        repr(posterior)
-    )
+    assert repr(posterior).endswith(
+        "penalty 0.1, tau 0.5; inclusion L0H0 0.599, L0H1 0.500, L0H2 0.411)"
+    ), repr(posterior)
     twice = posterior.on(torch.tensor([0, 0])).with_penalty(0.2)
     torch.testing.assert_close(twice.log_odds, 2 * (benefit[0] - 0.2) / 0.5)
     assert posterior.most_probable(1)[0].heads == {"decoder.0.self": [0]}
@@ -63,6 +64,14 @@ def test_heads_of_two_layers_have_the_table_of_a_network() -> None:
     torch.testing.assert_close(
         posterior.log_likelihoods[:, 5], scorer(torch.tensor([[1.0, 0.0, 1.0]]))[0]
     )
+
+
+def test_more_heads_than_a_table_holds_are_for_samplers() -> None:
+    scorer = SubsetScorer(
+        gpt2(n_embd=14, n_head=7).eval(), PROMPTS, [f"decoder.{i}.self" for i in (0, 1)]
+    )
+    with pytest.raises(ValueError, match=r"^a table of subsets is of at most 12 heads, got 14: sa"):
+        circuit_posterior(scorer)
 
 
 def test_the_temperature_makes_probabilities_frequencies() -> None:

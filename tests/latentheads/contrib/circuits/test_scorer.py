@@ -16,6 +16,7 @@ from latentheads.contrib.circuits import (
     LogitDifference,
     Prompts,
     SubsetScorer,
+    logit_difference,
     only_at,
 )
 from latentheads.contrib.heads.interventions import Counterfactual, Intervention, Mean, Window, Zero
@@ -25,6 +26,8 @@ from tests.latentheads.contrib.hf.networks import IDS, REAL, bart
 from tests.tiny import jiggle
 
 PAIRED = Prompts.of([[4, 3, 5, 6, 7], [9, 8, 2], [11, 10, 3, 4]])
+SHORT = Prompts.of([[4, 3, 5, 6, 7]])
+OTHER = Prompts.of([[4, 3, 5, 6, 7], [9, 8, 2, 2], [11, 10, 3, 4]])
 INTERVENTIONS: dict[str, Callable[[Any], Intervention]] = {
     "zero": lambda _: Zero(),
     "mean": lambda plain: Mean(plain, PROMPTS.inputs),
@@ -122,6 +125,13 @@ def test_layers_below_run_once() -> None:
     assert len(calls) == 1
 
 
+def test_prompts_may_be_rows_of_a_tensor() -> None:
+    prompts = Prompts.of(torch.tensor([[3, 4], [5, 6]]), right=torch.tensor([[1], [2]]))
+    assert prompts.inputs["input_ids"].tolist() == [[3, 4], [5, 6]]
+    assert prompts.right is not None
+    assert prompts.right.tolist() == [[1], [2]]
+
+
 def test_what_cannot_be_scored_is_said_in_one_line() -> None:
     plain = network()
     for make, message in (
@@ -157,6 +167,25 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
             )(torch.zeros(1, 1)),
             r"the logit differences of all prompts are equal: give spread",
         ),
+        (
+            lambda: SubsetScorer(plain, PROMPTS, [(0, 1)], Counterfactual(plain, SHORT.inputs)),
+            r"a counterfactual must have a row for each of 3 prompts, got 1",
+        ),
+        (
+            lambda: SubsetScorer(plain, PROMPTS, [(0, 1)], Counterfactual(plain, OTHER.inputs)),
+            r"prompt 1 has 3 tokens and its paired prompt 4: a counterfactual replaces outputs",
+        ),
+        (lambda: SubsetScorer(plain, PROMPTS, [(0, 1)], Mean), r"intervention must be an instance"),
+        (
+            lambda: SubsetScorer(plain, PROMPTS, [(0, 1)], likelihood=logit_difference),
+            r"likelihood must be an instance of SubsetLikelihood, got <function",
+        ),
+        (
+            lambda: Prompts({"input_ids": IDS, "attention_mask": REAL.flip(1)}, REAL.bool()[:, :1]),
+            r"attention_mask must have its padding on the right, or position_ids be given",
+        ),
+        (lambda: Prompts.of([[3], [4]], [1, 2]), r"right must be a list of tokens for each prompt"),
+        (lambda: Prompts.of(["a b", "c"]), r"token_ids must be a list of tokens for each prompt"),
         (lambda: LogitDifference(0.0), r"spread must be positive, got 0\.0"),
         (lambda: Prompts.of([[3], [4]], [[1]], [[2], [2]]), r"right has 1 rows, scored has 2"),
         (lambda: Prompts.of([[3], [4]], [[1], [2]], [[2], []]), r"wrong has no token after prompt"),

@@ -13,6 +13,7 @@ from latentheads.contrib.heads.boundary_chain import jump_chain
 from latentheads.contrib.heads.boundary_fit import FitOptions
 from latentheads.contrib.heads.word_attention import (
     ForcedExample,
+    WordAttention,
     get_cross_heads,
     record_cross_attention,
     record_word_attention,
@@ -57,7 +58,50 @@ def test_a_view_is_a_head_and_a_query(network: Any) -> None:
 def test_text_has_attention_too() -> None:
     inputs = {"input_ids": torch.tensor([[5, 6, 7]]), "attention_mask": torch.ones(1, 3).long()}
     text = replace(EXAMPLE, inputs=inputs)
-    assert record_cross_attention(bart().eval(), text).shape[-1] == 3
+    network = bart().eval()
+    weights = record_cross_attention(network, text)
+    assert weights.shape[-1] == 3
+    padded = {"input_ids": torch.tensor([[5, 6, 7, 0]]), "attention_mask": torch.ones(1, 4).long()}
+    padded["attention_mask"][0, 3] = 0
+    of_words = record_cross_attention(network, replace(text, inputs=padded))
+    torch.testing.assert_close(of_words, weights, atol=1e-6, rtol=0)
+
+
+def test_padding_on_the_left_is_refused() -> None:
+    mask = torch.tensor([[0, 1, 1]])
+    inputs = {"input_ids": torch.tensor([[0, 6, 7]]), "attention_mask": mask}
+    text = replace(EXAMPLE, inputs=inputs)
+    with pytest.raises(ValueError, match=r"attention_mask must have its padding on the right"):
+        record_cross_attention(bart().eval(), text)
+
+
+def test_dropout_of_a_network_in_training_mode_is_off(network: Any) -> None:
+    expected = record_cross_attention(network, EXAMPLE)
+    for layer in network.model.decoder.layers:
+        layer.encoder_attn.dropout = 0.5
+    network.train()
+    torch.testing.assert_close(record_cross_attention(network, EXAMPLE), expected)
+    assert network.training
+
+
+def test_heads_of_text_are_found_where_words_change_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = [1, 0, 2, 4, 3]
+    weights = torch.full((8, 5, 6), 1 / 6, dtype=torch.float64)
+    weights[1] = 0.004 + 0.976 * torch.eye(6, dtype=torch.float64)[order]  # head 1 of layer 0
+    starts = torch.tensor(order).double() + 0.5
+    attention = WordAttention(weights, starts, torch.full_like(starts, torch.nan))
+    monkeypatch.setattr(
+        "latentheads.contrib.heads.alignment_heads.record_word_attention", lambda *_: attention
+    )
+    text = ForcedExample({"input_ids": torch.ones(1, 6).long()}, range(6), [(1, 2)] * 5)
+    heads = lh.alignment_heads(bart(), [text] * 3)
+    assert heads.table()[0].probability == 1.0
+    assert repr(heads).startswith("AlignmentHeads(L0H1 P = 1.00, ")
+    assert repr(heads).endswith(" P = 0.00; 3 examples)")  # the model has heads that show nothing
+    assert heads.sufficient() == [(0, 1)]
+    marginals = heads.marginals(attention)
+    assert marginals.argmax(-1).tolist() == order
+    torch.testing.assert_close(marginals.sum(-1), torch.ones(5).double())
 
 
 def test_a_teacher_gives_the_starts_that_are_not_known(network: Any) -> None:
@@ -99,6 +143,8 @@ def test_ends_are_learned_where_one_is_known(network: Any) -> None:
         ({"starts": [1.0]}, "starts must have a position for each of 2 words, got 1"),
         ({"energy": torch.zeros(5)}, "energy must have a number for each of 6 positions, got"),
         ({"energy": torch.full((6,), -torch.inf)}, "energy must be finite at each position"),
+        ({"starts": [0.5, 7.5]}, "starts must be from 0 to 6, the number of positions, got 7.5"),
+        ({"ends": [-1.5, 2.0]}, "ends must be from 0 to 6, the number of positions, got -1.5"),
         ({"length": 0}, "length must be at least 1 position, got 0"),
         ({"inputs": {"input_features": FRAMES[:2]}}, r"inputs must be tensors of one sequence"),
         ({"tokens": [1] * 50}, r"tokens must be at most \d+ for this network, got 50"),

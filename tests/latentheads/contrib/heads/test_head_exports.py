@@ -7,8 +7,10 @@ import gzip
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 from transformers import GenerationConfig
 
 from latentheads.contrib.heads.head_exports import (
@@ -53,3 +55,15 @@ def test_nllw_lists_heads_by_score() -> None:
     assert [(h["layer"], h["head"], h["ts"]) for h in heads] == [(3, 1, 1.0), (0, 4, 0.25)]
     assert (data["model"], data["direction"]) == ("tiny", "en-de")
     assert (data["num_layers"], data["num_heads"]) == (5, 6)
+
+
+@pytest.mark.parametrize("write", [to_generation_config, to_whisper_cpp, to_openai])
+def test_scores_of_all_heads_are_no_list(write: Any) -> None:
+    arguments = [(5, 6)] if write is to_openai else []
+    with pytest.raises(ValueError, match=r"heads must be a list of \(layer, head\), such as"):
+        write({(0, 4): 0.0, (3, 1): 1.0}, *arguments)
+
+
+def test_a_head_beyond_the_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"shape must hold head \(2, 4\), got \(2, 6\)"):
+        to_openai(HEADS, (2, 6))

@@ -33,6 +33,7 @@ from latentheads.contrib.heads.tokens import attention_tokens
 from latentheads.guides import Cascaded, Guide, MeanField, Tied
 from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.gates.hard_gates import Gating
+from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.selection.static import StaticSelector
 from latentheads.models import PRIORS, make_prior
 from latentheads.pruning import remove_heads
@@ -479,6 +480,8 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     )
     encoder = Gating(3, ("decoder-self", "encoder-self"))
     refuse(lambda: lh.latent(made, latents=[encoder]), "'encoder-self'", "it has decoder-self")
+    options = GateOptions("encoder-self,decoder-self")
+    refuse(lambda: lh.latent(made, latents=[options]), "'encoder-self'", "it has decoder-self")
     refuse(lambda: lh.contrib.hf.plain(made), "not latent")
     assert made.config._attn_implementation == "sdpa"
     model = lh.latent(made)

@@ -56,6 +56,11 @@ def test_a_law_is_made_of_its_probability_to_be_open() -> None:
     assert torch.allclose(HardConcrete.with_open(logit, BETA).open, logit.sigmoid())
 
 
+def test_gates_are_printed_with_their_probability_to_be_open() -> None:
+    gates = HardConcrete.with_open(torch.tensor([[2.0, -1.0]]), 0.5)
+    assert repr(gates) == "HardConcrete(open 0.881 0.269)"
+
+
 def test_the_divergence_is_that_of_open_and_closed() -> None:
     q, p = law(), law(0.7)
     open_q, open_p = q.open, p.open
