@@ -45,7 +45,7 @@ REPLACED = {"--gates.start": "-3"}
 """Other values of options where a command has them: after two steps no gate has closed."""
 ALONE = {"--train_only", "--data.tasks.names"}
 """Options of comparisons that have one seed here: no later command reads a second one."""
-HELD_OUT = "held_out=2000", "held_out=30"
+HELD_OUT = "held_out=2000", "sentences=99, held_out=30"
 """Sentences of the texts that are aligned: of the page, and of a test."""
 
 
