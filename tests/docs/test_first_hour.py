@@ -20,8 +20,8 @@ BOTH = [HOUR, MINIATURES]
 OUTPUTS = RESULTS / "first-hour"
 
 TRAINING = {
-    "--data.sentences": "60",
-    "--data.held_out": "12",
+    "--data.sentences": "40",
+    "--data.held_out": "5",
     "--network.width": "8",
     "--network.feed_forward": "8",
     "--network.heads": "4",
@@ -30,7 +30,7 @@ TRAINING = {
     "--train.warmup_steps": "1",
     "--train.tokens": "128",
     "--samples": "2",
-    "--decode.max_tokens": "8",
+    "--decode.max_tokens": "4",
 }
 TINY = {
     "run": TRAINING,
