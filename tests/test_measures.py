@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.experiments.programs import ROOT
-from tests.measures import measure
+from tests.imports import WHEEL, find_modules
+from tests.measures import CONFIGURATION, ENTRIES, NAMED, measure, public_names
 
 FILES = {
     "latentheads/__init__.py": "MODULES = {'a': 'b'}\nPACKAGES = ('c',)\n",
@@ -33,5 +34,9 @@ def test_a_measure_counts_what_is_read_and_what_the_wheel_holds(tmp_path: Path) 
     assert measures["public names"] == "2"
 
 
-def test_this_checkout_has_every_measure() -> None:
-    assert "0" not in {row.strip() for row in measure(ROOT).values()}
+def test_what_is_measured_by_its_name_is_there() -> None:
+    files = find_modules(ROOT, WHEEL)
+    assert {f"latentheads.{name}" for name in (*ENTRIES, *NAMED)} <= files.keys()
+    packages = tuple(f"latentheads.{name}." for name in CONFIGURATION)
+    assert any(f"{module}.".startswith(packages) for module in files)
+    assert public_names(ROOT / "latentheads" / "__init__.py") > 0

@@ -93,20 +93,13 @@ def _check_first(function: FunctionType) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal left, checked
-        if left:
-            if left == FIRST:
-                _called.append(begin)
-            left -= 1
-            checked = checked or _make_checked(function)  # most are never called
-            return checked(*args, **kwargs)
-        around = _here.scope
-        if around is None:
+        if not left:
             return function(*args, **kwargs)
-        _here.scope = None  # what it calls has not the sizes of its caller
-        try:
-            return function(*args, **kwargs)
-        finally:
-            _here.scope = around
+        if left == FIRST:
+            _called.append(begin)
+        left -= 1
+        checked = checked or _make_checked(function)  # most are never called
+        return checked(*args, **kwargs)
 
     return call
 

@@ -20,8 +20,8 @@ BOTH = [HOUR, MINIATURES]
 OUTPUTS = RESULTS / "first-hour"
 
 TRAINING = {
-    "--data.sentences": "60",
-    "--data.held_out": "12",
+    "--data.sentences": "40",
+    "--data.held_out": "5",
     "--network.width": "8",
     "--network.feed_forward": "8",
     "--network.heads": "4",
@@ -30,7 +30,7 @@ TRAINING = {
     "--train.warmup_steps": "1",
     "--train.tokens": "128",
     "--samples": "2",
-    "--decode.max_tokens": "8",
+    "--decode.max_tokens": "4",
 }
 TINY = {
     "run": TRAINING,
@@ -45,7 +45,7 @@ REPLACED = {"--gates.start": "-3"}
 """Other values of options where a command has them: after two steps no gate has closed."""
 ALONE = {"--train_only", "--data.tasks.names"}
 """Options of comparisons that have one seed here: no later command reads a second one."""
-HELD_OUT = "held_out=2000", "held_out=30"
+HELD_OUT = "held_out=2000", "sentences=99, held_out=30"
 """Sentences of the texts that are aligned: of the page, and of a test."""
 
 

@@ -32,6 +32,7 @@ from latentheads.latents.alignments.distribution import (
 from latentheads.latents.alignments.enumeration import AlignmentEnumeration
 from latentheads.latents.alignments.posterior import with_parameters
 from latentheads.latents.summed_out import Objective
+from tests.crossing import in_turn, pairwise
 from tests.guides.attached import LEARNED, attach
 from tests.latentheads.latents.alignments.memory import Largest
 from tests.latentheads.latents.alignments.models import (
@@ -46,15 +47,10 @@ from tests.typechecking import unchecked
 
 READS = ("source", "prefix", "target")
 OBJECTIVES = [name for name in get_args(Objective) if name != "relaxed"]
-PAIRS = [
-    *((shape, name, "target") for shape, name in product(SHAPES, GUIDES)),
-    *(("two blocks", name, condition_on) for name, condition_on in product(LEARNED, READS[:2])),
-]
 every_kind = pytest.mark.parametrize("kind", ALIGNED_KINDS)
 
 
-@every_kind
-@pytest.mark.parametrize(("shape", "name", "condition_on"), PAIRS)
+@pairwise(shape=SHAPES, name=GUIDES, condition_on=READS, kind=ALIGNED_KINDS)
 def test_a_bound_lacks_its_gap_of_the_exact_log_p(
     shape: str, name: str, condition_on: str, kind: str, batch: Batch
 ) -> None:
@@ -108,15 +104,16 @@ def test_training_makes_no_scores_a_second_time(
     assert model.output.table.weight.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("objective", ["bound", "marginal", "sampled"])
-@pytest.mark.parametrize("condition_on", READS)
-@pytest.mark.parametrize(
-    ("shape", "name"), [*product(("two blocks", "two heads"), LEARNED), ("chain", "cascaded")]
+@pairwise(
+    form=[*product(("two blocks", "two heads"), LEARNED), ("chain", "cascaded")],
+    condition_on=READS,
+    objective=["bound", "marginal", "sampled"],
 )
 def test_training_moves_all_that_a_guide_has(
-    shape: str, name: str, condition_on: str, objective: Any, batch: Batch
+    form: tuple[str, str], condition_on: str, objective: Any, batch: Batch
 ) -> None:
     """Processes that share a training wait for the gradient of every weight."""
+    shape, name = form
     model = aligned(SHAPES[shape])
     guide = attach(name, model, condition_on)
     Head_ELBO(objective=objective).differentiable_loss(model, guide, batch).backward()
@@ -138,10 +135,7 @@ def test_drawn_alignments_have_the_enumerated_bound_as_their_mean(shape: str, ba
     ).all()
 
 
-@every_kind
-@pytest.mark.parametrize("condition_on", READS)
-@pytest.mark.parametrize("name", LEARNED)
-@pytest.mark.parametrize("shape", {**SHAPES, **MIXTURE})
+@pairwise(shape={**SHAPES, **MIXTURE}, name=LEARNED, condition_on=READS, kind=ALIGNED_KINDS)
 def test_a_guide_starts_at_the_prior_without_the_coupling_that_it_leaves_out(
     shape: str, name: str, condition_on: str, kind: str, batch: Batch
 ) -> None:
@@ -160,8 +154,7 @@ def test_a_guide_starts_at_the_prior_without_the_coupling_that_it_leaves_out(
     torch.testing.assert_close(bound.total_kl, expected, rtol=0, atol=1e-12)
 
 
-@every_kind
-@pytest.mark.parametrize("name", LEARNED)
+@in_turn(name=LEARNED, kind=ALIGNED_KINDS)
 def test_padding_is_nothing_to_a_guide(name: str, kind: str, batch: Batch) -> None:
     model = aligned(SHAPES["two heads" if name == "autoregressive" else "two blocks"], kind=kind)
     guide = attach(name, model)
@@ -196,9 +189,7 @@ def test_what_a_guide_may_read(condition_on: str, kind: str, batch: Batch) -> No
     assert same[first:] == wanted[condition_on][first:]
 
 
-@every_kind
-@pytest.mark.parametrize("marginal", [False, True])
-@pytest.mark.parametrize("shape", SHAPES)
+@pairwise(shape=SHAPES, marginal=[False, True], kind=ALIGNED_KINDS)
 def test_every_parameter_is_trained(shape: str, marginal: bool, kind: str, batch: Batch) -> None:
     model = aligned(SHAPES[shape], kind=kind)
     guide = attach("cascaded", model)
@@ -235,8 +226,7 @@ def gradients(model: Any, guide: Any, objective: str, batch: Batch) -> list[Tens
     return [p.grad.clone() for p in model.parameters()]
 
 
-@every_kind
-@pytest.mark.parametrize("shape", SHAPES)
+@in_turn(shape=SHAPES, kind=ALIGNED_KINDS)
 def test_the_marginal_has_the_same_gradient_whatever_the_guide(
     shape: str, kind: str, batch: Batch
 ) -> None:
@@ -247,9 +237,7 @@ def test_the_marginal_has_the_same_gradient_whatever_the_guide(
     torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
 
-@every_kind
-@pytest.mark.parametrize("name", LEARNED)
-@pytest.mark.parametrize("shape", SHAPES)
+@pairwise(shape=SHAPES, name=LEARNED, kind=ALIGNED_KINDS)
 def test_the_model_is_not_reached_through_the_guide(
     shape: str, name: str, kind: str, batch: Batch
 ) -> None:
@@ -452,8 +440,7 @@ def test_stock_svi_trains_model_and_guide(batch: Batch) -> None:
     assert terms(model, guide, batch).elbo.sum() > before + 0.5
 
 
-@pytest.mark.parametrize("objective", ["bound", "marginal", "iwae"])
-@pytest.mark.parametrize("shape", SHAPES)
+@in_turn(shape=SHAPES, objective=["bound", "marginal", "iwae"])
 def test_alignments_that_are_given_are_scored_by_the_prior_and_not_summed(
     shape: str, objective: str, batch: Batch
 ) -> None:
@@ -546,8 +533,7 @@ def test_a_chain_explains_no_words_that_stand_apart(shape: str, batch: Batch) ->
         terms(model, guide, batch)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", GUIDES)
+@in_turn(name=GUIDES, shape=SHAPES)
 def test_half_precision_changes_the_bound_by_little(name: str, shape: str, batch: Batch) -> None:
     guide = attach(name, aligned(SHAPES[shape])).float()
     expected = terms(guide.model.float(), guide, batch).elbo

@@ -17,6 +17,7 @@ from latentheads.inference.bound import terms, traces
 from latentheads.layers.target_encoder import TargetEncoder
 from latentheads.names import Block
 from latentheads.pruning import remove_heads
+from tests.crossing import pairwise
 from tests.tiny import NoiseTape, build, jiggle, sizes
 
 TOP = {
@@ -48,9 +49,7 @@ def wrong(batch: Batch) -> Batch:
     return replace(batch, target=words)
 
 
-@every_kind
-@every_guide
-@pytest.mark.parametrize("condition_on", ["prefix", "target"])
+@pairwise(kind=TOP, name=LEARNED, condition_on=["prefix", "target"])
 def test_the_uppermost_block_alone_is_told_and_begins_untold(
     name: str, kind: str, condition_on: str, batch: Batch, tape: NoiseTape
 ) -> None:

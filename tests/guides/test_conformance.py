@@ -32,7 +32,6 @@ OBJECTIVES = {
     "heads": Head_ELBO,
 }
 every_form = pytest.mark.parametrize("form", FORMS)
-every_kind = pytest.mark.parametrize("kind", KINDS)
 every_objective = pytest.mark.parametrize("objective", OBJECTIVES)
 
 
@@ -131,8 +130,7 @@ def test_every_parameter_is_trained_by_svi(
     assert torch.tensor(svi.evaluate_loss(batch)).isfinite()
 
 
-@every_form
-@every_kind
+@in_turn(form=FORMS, kind=KINDS)
 def test_padding_order_and_splitting_change_no_sentence(
     form: str, kind: str, batch: Batch, tape: NoiseTape
 ) -> None:
@@ -156,8 +154,7 @@ def test_padding_order_and_splitting_change_no_sentence(
         same(rows(batch, [sentence]), [sentence])
 
 
-@every_form
-@every_kind
+@in_turn(form=FORMS, kind=KINDS)
 def test_saved_weights_give_the_same_bound(
     form: str, kind: str, batch: Batch, tape: NoiseTape, tmp_path: Path
 ) -> None:
@@ -202,8 +199,7 @@ def test_what_has_trained_is_copied_and_pickled_as_often_as_one_likes(
         assert Head_ELBO().loss(*twin, batch) == expected
 
 
-@every_form
-@pytest.mark.parametrize("prior", ["independent", "cascaded"])
+@in_turn(form=FORMS, prior=["independent", "cascaded"])
 def test_bfloat16_moves_the_bound_by_no_more_than_its_rounding(
     form: str, prior: str, batch: Batch, tape: NoiseTape
 ) -> None:
@@ -237,8 +233,7 @@ def test_a_guide_may_be_of_another_type_than_its_model(
         assert torch.allclose(elbo, expected, rtol=near)
 
 
-@every_form
-@every_kind
+@in_turn(form=FORMS, kind=KINDS)
 def test_bfloat16_is_within_a_thousandth_of_a_nat_a_token(form: str, kind: str) -> None:
     """A favourable case: weights halved, the guide near its prior, 611 tokens a side.
 
@@ -334,8 +329,7 @@ def test_calling_a_guide_returns_every_drawn_value(form: str, batch: Batch) -> N
         assert values[block.site()].isfinite().all()
 
 
-@every_form
-@every_kind
+@in_turn(form=FORMS, kind=KINDS)
 def test_a_sentence_without_a_choice_of_key_has_no_latent(form: str, kind: str) -> None:
     model = build(kind).eval()
     guide = attach(form, model)
@@ -399,8 +393,7 @@ def test_heads_without_a_choice_and_those_of_a_context_are_drawn_from_the_prior(
             )
 
 
-@every_form
-@every_kind
+@in_turn(form=FORMS, kind=KINDS)
 def test_a_context_of_everything_leaves_only_the_source_to_count(
     form: str, kind: str, batch: Batch
 ) -> None:
@@ -474,8 +467,7 @@ def test_every_objective_takes_a_context_and_its_mean_is_the_bound(
     assert torch.allclose(loss, -bound.sum(), rtol=1e-9)
 
 
-@every_form
-@every_kind
+@in_turn(form=FORMS, kind=KINDS)
 def test_a_batch_may_be_given_by_name(form: str, kind: str, batch: Batch, tape: NoiseTape) -> None:
     model = build(kind).eval()
     guide = attach(form, model)
@@ -486,8 +478,7 @@ def test_a_batch_may_be_given_by_name(form: str, kind: str, batch: Batch, tape: 
         assert torch.equal(terms(model, guide, batch=one).elbo, expected)
 
 
-@every_form
-@pytest.mark.parametrize("heads", [1, 2])
+@in_turn(form=FORMS, heads=[1, 2])
 def test_any_number_of_heads_will_do(form: str, heads: int, batch: Batch) -> None:
     model = build(heads=heads)
     loss = Head_ELBO()(model, attach(form, model))(batch)

@@ -18,6 +18,7 @@ from latentheads.batch import Batch
 from latentheads.inference.bound import terms
 from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.alignments.passes import AlignmentPass
+from tests.crossing import in_turn
 from tests.guides.attached import LEARNED, attach
 from tests.latentheads.latents.alignments.logic import WORDS, table
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
@@ -60,19 +61,19 @@ READERS = [("two heads", "autoregressive"), ("two blocks", "cascaded")]
 PRODUCTS = [row for row in product(("two heads", "two blocks"), LEARNED) if row not in READERS]
 
 
-@pytest.mark.parametrize(("shape", "name"), PRODUCTS)
-@pytest.mark.parametrize("word", WORDS)
+@in_turn(form=PRODUCTS, word=WORDS)
 def test_a_guide_whose_heads_stand_apart_ends_at_the_best_product(
-    word: str, shape: str, name: str, monkeypatch: pytest.MonkeyPatch
+    form: tuple[str, str], word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shape, name = form
     assert_ends(explained(word, shape, monkeypatch), word, name, WORDS[word][2])
 
 
-@pytest.mark.parametrize(("shape", "name"), READERS)
-@pytest.mark.parametrize("word", ["or", "xor"])
+@in_turn(form=READERS, word=["or", "xor"])
 def test_a_guide_whose_heads_read_each_other_ends_at_the_posterior(
-    word: str, shape: str, name: str, monkeypatch: pytest.MonkeyPatch
+    form: tuple[str, str], word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    shape, name = form
     assert_ends(explained(word, shape, monkeypatch), word, name, 0.0)
 
 

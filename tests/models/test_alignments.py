@@ -19,6 +19,7 @@ from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.alignments.passes import AlignedTokens
 from latentheads.models import PRIORS, LanguageModel
+from tests.crossing import in_turn, pairwise
 from tests.guides.attached import attach
 from tests.latentheads.latents.alignments.models import (
     ALIGNED_KINDS,
@@ -31,11 +32,9 @@ from tests.tiny import TARGET_TYPES, padded, rows
 
 ALL = {**SHAPES, **SOFT, "mixture": MIXTURE["mixture"]}
 every_shape = pytest.mark.parametrize("shape", ALL)
-every_kind = pytest.mark.parametrize("kind", ALIGNED_KINDS)
 
 
-@every_kind
-@every_shape
+@in_turn(shape=ALL, kind=ALIGNED_KINDS)
 def test_at_its_start_it_is_the_plain_network(kind: str, shape: str, batch: Batch) -> None:
     model = aligned(ALL[shape], size=0.0, kind=kind)
     plain = aligned(None, size=0.0, kind=kind)
@@ -58,9 +57,7 @@ def test_soft_heads_add_the_mean_word_vector_under_their_scores(batch: Batch) ->
     assert torch.allclose(model.token_distribution(batch).log_prob(batch.scored), wanted.sum(-1))
 
 
-@every_kind
-@every_shape
-@pytest.mark.parametrize("hypotheses", [0, 2])
+@pairwise(kind=ALIGNED_KINDS, shape=ALL, hypotheses=[0, 2])
 def test_word_by_word_it_has_the_law_of_whole_sentences(
     kind: str, shape: str, hypotheses: int, batch: Batch
 ) -> None:
@@ -79,8 +76,7 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("shape", ["two heads", "two blocks", "chain"])
+@in_turn(network=NETWORKS, shape=["two heads", "two blocks", "chain"])
 def test_whatever_lies_below_it_has_the_law_of_whole_sentences(
     shape: str, network: str, batch: Batch
 ) -> None:
@@ -112,8 +108,7 @@ def word_by_word(model: Any, batch: Batch, hypotheses: int = 0) -> Tensor:
     return zeros
 
 
-@every_kind
-@every_shape
+@in_turn(shape=ALL, kind=ALIGNED_KINDS)
 def test_a_prefix_may_be_fed_at_once(kind: str, shape: str, batch: Batch) -> None:
     model = aligned(ALL[shape], kind=kind)
     once, twice = model.begin(batch), model.begin(batch)
@@ -122,8 +117,7 @@ def test_a_prefix_may_be_fed_at_once(kind: str, shape: str, batch: Batch) -> Non
     assert torch.allclose(whole, torch.cat(parts, 1).log_softmax(-1), rtol=0, atol=1e-12)
 
 
-@every_kind
-@every_shape
+@in_turn(shape=ALL, kind=ALIGNED_KINDS)
 def test_padding_and_neighbours_change_nothing(kind: str, shape: str, batch: Batch) -> None:
     model = aligned(ALL[shape], kind=kind)
     alone = [plug_in_log_likelihood(model, rows(batch, [index])) for index in range(len(batch))]
@@ -148,8 +142,7 @@ def test_no_word_reads_a_later_one(shape: str, batch: Batch) -> None:
     assert not torch.allclose(words(batch)[:, 1], words(other)[:, 1])
 
 
-@every_kind
-@pytest.mark.parametrize("shape", ["two heads", "two blocks", "chain"])
+@in_turn(kind=ALIGNED_KINDS, shape=["two heads", "two blocks", "chain"])
 def test_a_beam_scores_what_it_finds_by_the_exact_sum(kind: str, shape: str, batch: Batch) -> None:
     model = aligned(SHAPES[shape], size=0.8, kind=kind)
     for index, hypothesis in enumerate(beam_search(model, batch, beam=3, max_tokens=6)):

@@ -26,7 +26,7 @@ from latentheads.mask import AttentionMask
 from latentheads.models import PRIORS, Translation, make_prior
 from latentheads.models.mixers import SelfAttention
 from latentheads.names import Block
-from tests.crossing import pairwise
+from tests.crossing import in_turn, pairwise
 from tests.tiny import (
     FORMS,
     HEADS,
@@ -385,7 +385,7 @@ def test_a_chain_changes_its_layout(batch: Batch) -> None:
     assert torch.equal(chained.context[1].below, expected)
 
 
-@pairwise(kind=KINDS, form=FORMS, choice=CHOICES)
+@in_turn(form=FORMS, choice=CHOICES, kind=KINDS)
 def test_every_guide_bounds_every_mixture(kind: str, form: str, choice: str, batch: Batch) -> None:
     model = build(kind, **CHOICES[choice])
     guide = attach(form, model)
@@ -399,7 +399,7 @@ def test_every_guide_bounds_every_mixture(kind: str, form: str, choice: str, bat
     )
 
 
-@pairwise(kind=KINDS, choice=CHOICES, form=["tied", "mean-field", "cascaded"])
+@in_turn(choice=CHOICES, form=["tied", "mean-field", "cascaded"], kind=KINDS)
 def test_padding_changes_no_bound(
     kind: str, form: str, choice: str, batch: Batch, tape: NoiseTape
 ) -> None:

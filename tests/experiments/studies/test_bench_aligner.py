@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -138,14 +139,20 @@ PAIRS = [(left.split(), right.split()) for left, right in zip(ENGLISH, FRENCH, s
 PAIRS += [(["otawa", "houses"], ["otawa", "maisons"])]
 
 
+@cache
+def aligned_unchanged() -> list[LinkPosterior]:
+    return align_ablated(PAIRS, slice(0, len(PAIRS)), Ablation())
+
+
 @pytest.mark.parametrize("name", [*ABLATIONS][1:])
-def test_an_ablation_changes_links_and_leaves_the_library_as_it_was(name: str) -> None:
-    unchanged = Ablation()
-    before, changed, after = (
+def test_an_ablation_changes_links_and_leaves_the_library_as_it_was(
+    name: str,
+) -> None:
+    changed, after = (
         align_ablated(PAIRS, slice(0, len(PAIRS)), ablation)
-        for ablation in (unchanged, ABLATIONS[name], unchanged)
+        for ablation in (ABLATIONS[name], Ablation())
     )
-    for first, other, last in zip(before, changed, after, strict=True):
+    for first, other, last in zip(aligned_unchanged(), changed, after, strict=True):
         assert not np.array_equal(first.product, other.product)
         assert np.array_equal(first.product, last.product)
 

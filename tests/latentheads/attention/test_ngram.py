@@ -47,7 +47,7 @@ from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import all_heads, fold_selection, remove_heads
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
-from tests.crossing import pairwise
+from tests.crossing import in_turn, pairwise
 from tests.tiny import (
     FORMS,
     HEADS,
@@ -589,8 +589,7 @@ def test_a_head_takes_its_weights_and_no_others(batch: Batch) -> None:
     assert twice.decoder.layers[0].inner.slice_of_head == [2]
 
 
-@every_form
-@every_choice
+@in_turn(form=FORMS, choice=CHOICES)
 def test_scales_and_moves_go_with_their_heads(form: str, choice: str, batch: Batch) -> None:
     model = noisy(choice=choice, options={"learned_scale": True})
     guide = attach(form, model)

@@ -49,7 +49,6 @@ from tests.tiny import (
 )
 
 every_form = pytest.mark.parametrize("form", FORMS)
-every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def loss_and_gradients(elbo: Any, model: Any, guide: Any, batch: Batch) -> tuple[Tensor, list[Any]]:
@@ -76,8 +75,7 @@ def test_gradients_are_those_of_trace_elbo_bit_for_bit(
         assert torch.equal(gradient, reference)
 
 
-@every_form
-@every_kind
+@in_turn(form=FORMS, kind=KINDS)
 def test_analytic_gradients_are_those_of_trace_mean_field_elbo(
     form: str, kind: str, batch: Batch
 ) -> None:

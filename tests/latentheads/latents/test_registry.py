@@ -141,11 +141,12 @@ def check_trains_in_bfloat16(model: Any, guide: Any, batch: lh.data.Batch, loss:
 @every_kind
 @every_latent
 def test_it_is_trained_and_evaluated_in_bfloat16(name: str, kind: str) -> None:
-    """Every guide by the default loss, and one guide of a translation by every other loss."""
+    """A translation: every guide by the default loss, and one by every other; a text: one guide."""
     torch.set_default_dtype(torch.float32)
     batch = replace(batch_of(kind), index=torch.arange(3), corpus_size=3)
     model = build(name, kind).float()
     guides = [guide.float().train() for guide in guides_of(model)]
+    guides = guides if kind == "translation" else guides[-1:]
     for loss in losses_of(model)[1:] if kind == "translation" else ():
         check_trains_in_bfloat16(model, guides[0], batch, loss)
     for guide in guides:

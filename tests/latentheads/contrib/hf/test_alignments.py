@@ -288,7 +288,7 @@ def test_logits_below_are_told_a_text_too(name: str, condition_on: str) -> None:
     batch = model.batch(inputs_of(made), labels_of(name))
     guide = jiggle(Cascaded(model, condition_on=condition_on), 0.1).eval()
     assert guide.is_target_conditioned
-    assert lh.inference.importance(model, guide, batch, samples=20).bound.isfinite().all()
+    assert lh.inference.importance(model, guide, batch, samples=3).bound.isfinite().all()
     if condition_on == "target":
         torch.manual_seed(0)
         own = lh.terms(model, guide, batch).elbo

@@ -77,7 +77,7 @@ def test_guides_depend_on_the_texts_that_there_are(name: str, structure: str) ->
 def test_sampled_objectives_run_each_sample_with_gates_of_each_sentence(objective: str) -> None:
     model, batch = build("gpt2")
     guide: Any = GUIDES["mean-field"](model)
-    loss = lh.Head_ELBO(num_particles=64, analytic=True, objective=objective)
+    loss = lh.Head_ELBO(num_particles=24, analytic=True, objective=objective)
     model.latents["bernoulli-heads"].temperature = 0.05
     exact = lh.terms(model, guide, batch)
     assert exact.enumeration is not None

@@ -120,7 +120,7 @@ def test_maps_share_a_scale_a_quantity() -> None:
 
 @pytest.mark.parametrize("size", [0.0014, 0.0256, 0.1999, 0.9, 12.0])
 def test_labels_of_the_scales_do_not_overlap(size: float) -> None:
-    plain = head_report(heads=4)
+    plain = head_report(chains=ATTENTION_TYPES[:1], layers=1, heads=4)
     cosine = {name: size * v.sign() for name, v in plain.measures.cosine.items()}
     sizes = {name: size * v.sign() for name, v in plain.importance.items()}
     measures = replace(plain.measures, cosine=cosine, entropy=sizes)

@@ -13,12 +13,13 @@ from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.alignments import slices
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import Translation
+from tests.crossing import pairwise
 from tests.guides.attached import attach
 from tests.latentheads.latents.alignments.memory import Largest, Peak, cut
 from tests.latentheads.latents.alignments.models import MIXTURE, SHAPES, SOFT
 from tests.tiny import SOURCE_TYPES, jiggle, sizes
 
-TYPES, SENTENCES, WORDS, KEYS = 1009, 29, 5, 7
+TYPES, SENTENCES, WORDS, KEYS = 1009, 11, 5, 7
 ALL = {**SHAPES, **SOFT, "mixture": MIXTURE["mixture"]}
 CASES = [
     *((shape, "cascaded", "marginal") for shape in SHAPES),
@@ -95,9 +96,11 @@ def test_few_tables_of_pairs_of_positions_are_in_memory_at_once(
     assert peak.size <= most * table
 
 
-@pytest.mark.parametrize("objective", ["bound", "marginal"])
-@pytest.mark.parametrize("name", ["cascaded", "mean-field", "tied"])
-@pytest.mark.parametrize("shape", ["two heads", "two blocks"])
+@pairwise(
+    name=["cascaded", "mean-field", "tied"],
+    shape=["two heads", "two blocks"],
+    objective=["bound", "marginal"],
+)
 def test_terms_computed_for_a_few_words_at_a_time_are_those_of_all_words(
     shape: str, name: str, objective: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ from latentheads.latents.sampled import (
     score_bound,
     wake_objective,
 )
+from tests import crossing
 from tests.guides.attached import LEARNED, attach
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT, aligned, telling
 from tests.latentheads.latents.draws import expectation
@@ -48,14 +49,6 @@ CASES = [
     ("chain", "mean-field"),
 ]
 every_case = pytest.mark.parametrize(("shape", "name"), CASES)
-every_guide = pytest.mark.parametrize(
-    ("name", "condition_on"),
-    [
-        (name, condition_on)
-        for name in GUIDES
-        for condition_on in (READS if name in LEARNED else READS[-1:])
-    ],
-)
 
 
 class Everything:
@@ -195,8 +188,7 @@ def test_draws_that_weigh_alike_give_no_credit() -> None:
     torch.testing.assert_close(log_guide.grad, torch.full((3, 2, 5), -1 / 3))
 
 
-@every_guide
-@pytest.mark.parametrize("shape", SHAPES)
+@crossing.pairwise(shape=SHAPES, name=GUIDES, condition_on=READS)
 @torch.no_grad()
 def test_two_draws_bound_more_than_one_and_no_more_than_log_p(
     shape: str, name: str, condition_on: str
