@@ -13,10 +13,12 @@ from latentheads.contrib.align.vocabulary import PrefixClasses, Vocabulary
 PAIRS = [(["b", "a"], ["x"]), ([], ["x"]), (["a"], ["y", "x"]), (["a"], [])]
 
 
+@pytest.mark.parametrize("ranks", [1, 2**16])
 @pytest.mark.parametrize(("blocks", "order"), [(1, [(0,), (2,)]), (99, [(2,), (0,)])])
 def test_every_cell_is_the_entry_of_its_words(
-    blocks: int, order: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+    blocks: int, order: list[tuple[int, ...]], ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "RANKS", ranks)
     monkeypatch.setattr(module, "BATCH_CELLS", 2)
     monkeypatch.setattr(module, "BLOCK_CELLS", blocks)
     monkeypatch.setattr(module, "CHUNK", 1)
