@@ -22,7 +22,7 @@ from torch import Tensor
 
 from latentheads.contrib.align.vocabulary import PrefixClasses, Vocabulary, Words
 
-BATCH_CELLS = 60_000
+BATCH_CELLS = 100_000
 """Most cells of a batch: sentence pairs times source words times target words."""
 
 BLOCK_CELLS = 8_000_000
