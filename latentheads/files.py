@@ -13,11 +13,11 @@ import fcntl
 import json
 import math
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -186,10 +186,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
         if path.exists() and not (path.is_file() or path.is_dir()):
             yield path
             return
-        with TemporaryDirectory(
-            prefix=TEMPORARY_PREFIX, dir=path.parent, ignore_cleanup_errors=True
-        ) as temporary:
-            partial = Path(temporary) / "whole"
+        with _temporary_folder(path.parent) as temporary:
+            partial = temporary / "whole"
             partial.touch()
             mode = partial.stat().st_mode  # safetensors creates files that only the owner can read
             yield partial
@@ -198,6 +196,21 @@ def atomic_write(path: Path) -> Iterator[Path]:
                 os.fsync(file.fileno())
             partial.replace(path)
         sync_folder(path.parent)
+
+
+@contextmanager
+def _temporary_folder(parent: Path) -> Iterator[Path]:
+    """A folder within the context; Ctrl-C while it is made or removed leaves none, either."""
+    folder = parent / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def is_same_file(first: str | Path, second: str | Path) -> bool:

@@ -5,7 +5,7 @@
         --cutoffs 2000,10000 --vocabulary 33278 --tokens 4096 --threads 1 --precision bf16
 
     python experiments/studies/bench_alignments.py --decode 24 --beam 5 --threads 1 --tokens 1024 \
-        --length 16 --precision fp32 --rows plain,"one head",copy,"two blocks"
+        --length 16 --precision fp32 --rows MarianMT,plain,"one head",copy,"two blocks"
 
 Every row is the same network but for what stands above its decoder, and takes training steps on
 sentences of one length, guide and all; a language model's words are sampled by Zipf's law. With
@@ -26,6 +26,7 @@ the median of its ratios to the first row within each round.
     copy exact   that with guide exact, which has nothing to train
     copy chain   one that is conditioned on the position at the word before
     bernoulli-heads   gates of the heads of the top block, all 16 subsets summed (bound)
+    MarianMT     the plain network of transformers, and its own search; only with --decode
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import torch
 from torch import Tensor
 
-from latentheads.batch import SPECIALS, Batch
+from latentheads.batch import BOS, EOS, PAD, SPECIALS, Batch
 from latentheads.checks import check_known, parse_integers, split_items
 from latentheads.decoding.beam_search import beam_search
 from latentheads.experiments.cli.parser import Parser, positive
@@ -94,6 +95,7 @@ ROWS: dict[str, Options | None] = {
     "copy chain": CopyOptions(prior="chain"),
     "bernoulli-heads": BernoulliHeadsOptions(),
 }
+MARIAN = "MarianMT"
 GUIDES = {
     "plain": Tied,
     "soft": Tied,
@@ -130,12 +132,14 @@ def make_rows(
     adaptive = AdaptiveOptions(cutoffs, FACTOR) if cutoffs else None
     network = replace(size.network, norm=PreNorm(), adaptive=adaptive)
     batch = make_batch(size, setting) if task == "translation" else make_text(size, setting)
-    pairs = ((name, _make_pair(name, size, network, setting, batch)) for name in names)
     if search is not None:
         return [
-            Forward(name, *search.of(model, batch), setting, precision)
-            for name, (model, _) in pairs
+            Forward(
+                name, *_make_search(name, search, size, network, setting, batch), setting, precision
+            )
+            for name in names
         ]
+    pairs = ((name, _make_pair(name, size, network, setting, batch)) for name in names)
     made = ((name, _make_step(name, *pair, batch)) for name, pair in pairs)
     return [Runner(name, *parts, setting, precision) for name, parts in made]
 
@@ -153,6 +157,12 @@ class Search:
         search = partial(beam_search, model.eval(), batch, self.beam, **lengths)
         return cast(Callable[[], Tensor], search), list(model.parameters())
 
+    def of_marian(self, model: Any, batch: Batch) -> Made:
+        """The search of transformers in its own network."""
+        lengths = {"max_new_tokens": self.tokens, "min_new_tokens": self.tokens}
+        search = partial(model.eval().generate, batch.source, num_beams=self.beam, **lengths)
+        return search, list(model.parameters())
+
 
 def make_text(size: Size, setting: Setting) -> Batch:
     """Random blocks of a text; the types stand in the order of how often they occur."""
@@ -160,6 +170,42 @@ def make_text(size: Size, setting: Setting) -> Batch:
     ranks = torch.arange(1, size.vocabulary - len(SPECIALS) + 1)
     sampled = torch.multinomial(1 / ranks, size.batch * size.length, True, generator=generator)
     return Batch((sampled + len(SPECIALS)).view(size.batch, size.length)).to(setting.device)
+
+
+def _make_search(
+    name: str, search: Search, size: Size, network: Network, setting: Setting, batch: Batch
+) -> Made:
+    """A row's search."""
+    if name != MARIAN:
+        return search.of(_make_pair(name, size, network, setting, batch)[0], batch)
+    return search.of_marian(_make_marian(size).to(setting.device), batch)
+
+
+def _make_marian(size: Size) -> Any:
+    """A network of transformers of the same size, with new weights."""
+    from transformers import MarianConfig, MarianMTModel
+
+    sides = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in (
+            ("layers", size.layers),
+            ("attention_heads", size.heads),
+            ("ffn_dim", size.feed_forward),
+        )
+    }
+    words = size.vocabulary
+    config = MarianConfig(
+        vocab_size=words,
+        d_model=size.width,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        bos_token_id=BOS,
+        decoder_start_token_id=BOS,
+        forced_eos_token_id=None,
+        **sides,
+    )
+    return MarianMTModel(config)
 
 
 def _make_pair(
@@ -247,7 +293,7 @@ def read_rows(options: Namespace) -> list[str]:
     """
     names = split_items(options.rows)
     for name in names:
-        check_known("row", name, ROWS)
+        check_known("row", name, [*ROWS, MARIAN] if options.decode else ROWS)
     return names
 
 

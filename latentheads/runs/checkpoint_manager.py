@@ -69,7 +69,7 @@ class CheckpointManager(Callback):
         if missing:
             self.folder.write("config.yaml", self.folder.configuration)
             self._write_names()
-            self._print_line(f"{self.folder.path} was missing {', '.join(missing)}: written again")
+            self._print_note(f"{self.folder.path} was missing {', '.join(missing)}: written again")
 
     def on_train_begin(self, step: int, steps: int) -> None:
         """Saves the first weights: those made by a user cannot be made again from a seed."""
@@ -156,7 +156,7 @@ class CheckpointManager(Callback):
     def _print_extension(self, step: int) -> None:
         """Prints how a finished run with more steps goes on."""
         schedule = self._describe_schedule(step, self.engine.training.steps)
-        self._print_line(f"{self.folder.path}: {schedule}")
+        self._print_note(f"{self.folder.path}: {schedule}")
 
     def _describe_schedule(self, step: int, steps: int) -> str:
         """Describes the learning rates of the additional steps."""
@@ -180,13 +180,13 @@ class CheckpointManager(Callback):
         try:
             checkpoints.load(self.folder.best)
         except ValueError as error:
-            self._print_line(f"{error}; the search for the best weights restarts")
+            self._print_note(f"{error}; the search for the best weights restarts")
             self.best = Best()
 
-    def _print_line(self, line: str) -> None:
-        """Prints a line to standard error: standard output may be closed."""
+    def _print_note(self, note: str) -> None:
+        """Prints a note to standard error: standard output may be closed."""
         if self.main:
-            print_message(line, sys.stderr)
+            print_message(f"note: {note}", sys.stderr)
 
     @property
     def _reported_path(self) -> Path:
@@ -215,20 +215,26 @@ class CheckpointManager(Callback):
                 self._save_average(self.folder.step_checkpoints[-average:])
             self.restore_reported()
         except ValueError as error:
-            self._print_line(f"{error}; the last weights are reported on")
+            self._print_note(f"{error}; the last weights are reported on")
             self._save(self._reported_path, self.engine.step)
             self.reported, self.averaged = self.engine.step, 0
 
     def _save_average(self, paths: Sequence[Path]) -> None:
         for path in paths:
             try:
-                checkpoints.load(path)
+                self._check_step(path)
             except ValueError as error:
                 raise UnfinishedError(
                     f"{error}; it belongs to the average: remove it to average the others"
                 ) from error
         metadata = {"step": self.engine.step, "averaged": len(paths)}
         checkpoints.save(self.folder.average, checkpoints.average(paths), metadata)
+
+    def _check_step(self, path: Path) -> None:
+        """Checks that a checkpoint is of the step of its name: it may be a copy of another's."""
+        step, _ = checkpoints.read_counts(path, checkpoints.load(path)[1])
+        if path != self.folder.step_checkpoint(step):
+            raise ValueError(f"{path} is of step {step:,}")
 
 
 def _read_best(metadata: Mapping[str, Any]) -> Best:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,26 @@ def test_what_fails_leaves_the_older_file_and_nothing_else(tmp_path: Path) -> No
     assert [(one_path.name, one_path.read_text()) for one_path in tmp_path.iterdir()] == [
         ("file", "older")
     ]
+
+
+@pytest.mark.parametrize(("owner", "act"), [(os, "mkdir"), (shutil, "rmtree")])
+def test_what_ctrl_c_ends_leaves_nothing_else(
+    owner: Any, act: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signal comes after the folder was made, or before it is removed."""
+    real, calls = getattr(owner, act), []
+
+    def interrupt(*args: Any, **options: Any) -> None:
+        calls.append(act)
+        if act == "mkdir" or len(calls) > 1:
+            real(*args, **options)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(owner, act, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        files.write_text(tmp_path / "file", "new")
+    assert {path.name for path in tmp_path.iterdir()} <= {"file"}
 
 
 def test_a_pipe_is_written_to_and_read_and_stays_one(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def fit_boundary_model(
     """Learns profiles from labelled examples where there are any, and from all others.
 
     Without labels the first boundaries are those of dynamic time warping of the upper half of the
-    heads, and a shift is anchored in the energy of the sound.
+    heads. The shift of boundaries without any label is anchored in the energy of the sound.
 
     Args:
         examples: Examples.
@@ -101,15 +101,23 @@ def fit_boundary_model(
     else:
         marginals = [warp_boundaries(example, options.kinds) for example in examples]
     model = learn(model, examples, labelled or examples, marginals, options)
+    error = make_model(examples, options, chain).error
     if labelled:
-        return replace(model, error=left_out_error(model, labelled, examples, options))
-    final = [model.marginals(model.posterior(example)) for example in examples]
-    shifts = [anchor_shift(examples, final, kind) for kind in range(options.kinds)]
-    return replace(
-        model,
-        shift=torch.tensor(shifts, dtype=torch.float64),
-        error=make_model(examples, options, chain).error,
-    )
+        error = left_out_error(model, labelled, examples, options)
+    return replace(model, shift=_anchor_shifts(model, examples, options.kinds), error=error)
+
+
+def _anchor_shifts(
+    model: BoundaryModel, examples: Sequence[WordAttention], kinds: int
+) -> Float[Tensor, " kind"]:
+    """The shift of each kind of boundary that no label anchors; 0 of the others."""
+    shifts = torch.zeros(kinds, dtype=torch.float64)
+    marginals = [model.marginals(model.posterior(example)) for example in examples]
+    for kind in range(kinds):
+        labels = [(example.starts, example.ends)[kind] for example in examples]
+        if torch.cat(labels).isnan().all():
+            shifts[kind] = anchor_shift(examples, marginals, kind)
+    return shifts
 
 
 def make_model(

@@ -68,6 +68,18 @@ def test_labels_of_ends_alone_say_nothing_of_the_error_of_starts() -> None:
     assert model.error[1] in ERRORS
 
 
+def test_starts_without_labels_are_anchored_in_the_energy() -> None:
+    examples = [_plant(seed) for seed in range(6)]
+    ended = [replace(e.without_labels(), ends=e.starts + 3) for e in examples]
+    options = replace(OPTIONS, kinds=2, energy=False)
+    heads = fit_alignment_heads(HEADS, ended, options=options)
+    assert heads.model.shift[1] == 0.0
+    new = _plant(99)
+    times = heads.times(new.without_labels())
+    torch.testing.assert_close(times["starts"].median, new.starts, atol=1.0, rtol=0)
+    torch.testing.assert_close(times["ends"].median, new.starts + 3, atol=1.0, rtol=0)
+
+
 def test_labels_of_ends_are_no_labels_where_starts_alone_are_learned() -> None:
     examples = [_plant(seed).without_labels() for seed in range(3)]
     ended = [replace(e, ends=_plant(0).starts + 3) for e in examples]
