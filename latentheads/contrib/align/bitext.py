@@ -306,8 +306,8 @@ def make_bitext(
     keys = distinct_keys(parts)
     sides = (torch.from_numpy(side.astype(np.int32)) for side in divmod(keys, sizes[1]))
     # large sorts come before cells, which are most of what is held
-    pairs = make_word_pairs(source, target, *sides)
-    return Bitext(pairs, _Stored(batches, torch.from_numpy(keys), sizes), size)
+    word_pairs = make_word_pairs(source, target, *sides)
+    return Bitext(word_pairs, _Stored(batches, torch.from_numpy(keys), sizes), size)
 
 
 def _new_ids(words: Words) -> defaultdict[str, int]:
