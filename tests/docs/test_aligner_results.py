@@ -16,7 +16,7 @@ COLUMNS = (
     *("forward", "backward", "intersection", "grow-diag-final-and"),
     *("grow", "product 0.4"),
 )
-SAMPLES = {5_000: 1, 50_000: 3, 300_000: 1}
+SAMPLES = {5_000: 1, 50_000: 3, 300_000: 1, 1_130_104: 1}
 """Samples of training pairs of the aligner, by their number."""
 
 TEXTS = {
@@ -82,6 +82,11 @@ def test_seconds_and_memory_of_the_largest_text_are_those_of_the_studies() -> No
         f"At 300,000 pairs `align.py` took {seconds['latentheads']:.0f}, and eflomal beside it "
         f"(the table below) {seconds['eflomal']:.0f}. `align.py` held at most {peaks[0]} GB there, "
         f"and {peaks[1]} GB at 5,000 pairs."
+    ) in PAGES[1].text.replace("\n", " ")
+    (largest,) = own(1_130_104)
+    assert (
+        f"On all 1.13 million pairs it took {largest['cpu_seconds']:,.0f} CPU seconds, and held at "
+        f"most {largest['peak_rss_gb']:.2f} GB;"
     ) in PAGES[1].text.replace("\n", " ")
 
 

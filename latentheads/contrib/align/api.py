@@ -339,6 +339,9 @@ def project(
     Raises:
         ValueError: As :func:`align`; or a span is none of its line.
     """
+    if isinstance(spans, (str, bytes, Mapping)) or not hasattr(spans, "__getitem__"):
+        accepted = "a list with a list of Span for each line"
+        raise ValueError(f"spans must be {accepted}, got {shown(spans)}")
     alignment = start_alignment(source, target, spans=spans, **options)
     for _ in alignment.posteriors:
         pass

@@ -1,9 +1,9 @@
 """Sentence pairs as padded batches, and the word pairs that occur together in them.
 
 The translation table of a text has one entry for each pair of words that occur in one sentence pair
-at least. Batches store the entry of every cell, so that a table is looked up by one gather, and
-expected counts are added by one scatter. Entries are also grouped by the classes of their words,
-those with the same first letters, from long prefixes to short ones.
+at least. Batches have the entry of every cell, so that a table is looked up by one gather, and
+expected counts are added by one scatter; two bytes of each are stored. Entries are also grouped by
+the classes of their words, those with the same first letters, from long prefixes to short ones.
 """
 
 from __future__ import annotations
@@ -22,15 +22,21 @@ from torch import Tensor
 
 from latentheads.contrib.align.vocabulary import PrefixClasses, Vocabulary, Words
 
-BATCH_CELLS = 60_000
+BATCH_CELLS = 100_000
 """Most cells of a batch: sentence pairs times source words times target words."""
 
 BLOCK_CELLS = 8_000_000
 """Cells of consecutive lines after which a block ends: batches never mix lines of two blocks, so
 that posteriors leave memory block by block in the order of the text."""
 
+BAND = 3
+"""Lengths of a source that are grouped together before those of the target."""
+
 CHUNK = 8_000_000
 """Keys that are sorted at once, which bounds memory."""
+
+RANKS = 2**16
+"""Target words whose entries with a source word are told apart by the two bytes of a cell."""
 
 PREFIXES = (2, 3, 4, 5, 6)
 """Numbers of first letters that words of a class share."""
@@ -212,6 +218,44 @@ class Bitext:
         return counts
 
 
+class _Stored(Sequence[PairBatch]):
+    """Batches whose cells are made when they are read, of two bytes each.
+
+    Entries are sorted by source and then by target. So an entry is the first one of its source word
+    and of the block of :data:`RANKS` target words that its target is of, and a rank after it.
+
+    Args:
+        batches: The batches without cells.
+        keys: The sorted keys of all entries.
+        sizes: Number of source and of target words.
+    """
+
+    def __init__(
+        self, batches: Sequence[PairBatch], keys: Int[Tensor, " entry"], sizes: tuple[int, int]
+    ) -> None:
+        self._batches, self._padding = batches, len(keys)
+        self._blocks = -(-sizes[1] // RANKS)
+        starts = torch.arange(sizes[0])[:, None] * sizes[1] + torch.arange(self._blocks) * RANKS
+        self._starts = torch.searchsorted(keys, starts.flatten()).int()
+        self._ranks = [
+            (_find_cells(keys, batch, sizes[1]) - self._first_entries(batch)).to(torch.uint16)
+            for batch in batches
+        ]
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getitem__(self, index: int) -> PairBatch:  # type: ignore[override]
+        batch = self._batches[index]
+        entries = self._ranks[index].int().add_(self._first_entries(batch))
+        return replace(batch, cells=entries.masked_fill_(~batch.cell_mask, self._padding))
+
+    def _first_entries(self, batch: PairBatch) -> Int[Tensor, "pair target source"]:
+        source, target = batch.source.clamp(min=0), batch.target.clamp(min=0)
+        blocks = (target // RANKS)[..., None]
+        return take(self._starts, source[:, None] * self._blocks + blocks)
+
+
 class _Reversed(Sequence[PairBatch]):
     """Batches with source and target exchanged, made when they are read."""
 
@@ -254,16 +298,16 @@ def make_bitext(
         for left, right in pairs
     ]
     source, target = (Vocabulary(tuple(words)) for words in ids)
-    groups = list(group_lines(lines))
-    batches = [pad_batch(lines, group) for group in groups]
-    number = max(len(target), 1)
-    others = [] if stored is None else [(stored[0].long() * number + stored[1]).numpy()]
-    keys = distinct_keys(chain(others, (_distinct_word_pairs(batch, number) for batch in batches)))
-    pair_source, pair_target = (torch.from_numpy(k.astype(np.int32)) for k in divmod(keys, number))
-    with_cells = [replace(batch, cells=_find_cells(keys, batch, number)) for batch in batches]
-    size = len(lines)
-    del keys, lines, batches
-    return Bitext(make_word_pairs(source, target, pair_source, pair_target), with_cells, size)
+    batches = [pad_batch(lines, group) for group in group_lines(lines)]
+    size, sizes = len(lines), (len(source), max(len(target), 1))
+    del lines
+    others = [] if stored is None else [(stored[0].long() * sizes[1] + stored[1]).numpy()]
+    parts = chain(others, (_distinct_word_pairs(batch, sizes[1]) for batch in batches))
+    keys = distinct_keys(parts)
+    sides = (torch.from_numpy(side.astype(np.int32)) for side in divmod(keys, sizes[1]))
+    # large sorts come before cells, which are most of what is held
+    word_pairs = make_word_pairs(source, target, *sides)
+    return Bitext(word_pairs, _Stored(batches, torch.from_numpy(keys), sizes), size)
 
 
 def _new_ids(words: Words) -> defaultdict[str, int]:
@@ -297,7 +341,7 @@ def _group_by_length(lines: Lines, block: list[int]) -> Iterator[list[int]]:
     group: list[int] = []
     longest = (0, 0)
     sizes = {index: (len(lines[index][0]), len(lines[index][1])) for index in block}
-    for index in sorted(block, key=sizes.__getitem__):
+    for index in sorted(block, key=lambda index: _by_length(*sizes[index])):
         lengths = sizes[index]
         new = max(longest[0], lengths[0]), max(longest[1], lengths[1])
         if group and new[0] * new[1] * (len(group) + 1) > BATCH_CELLS:
@@ -307,6 +351,12 @@ def _group_by_length(lines: Lines, block: list[int]) -> Iterator[list[int]]:
         longest = new
     if group:
         yield group
+
+
+def _by_length(source: int, target: int) -> tuple[int, int]:
+    """Sorts lines so that a batch needs little padding: targets grow and shrink in turns."""
+    band = source // BAND
+    return band, target if band % 2 else -target
 
 
 def pad_batch(lines: Lines, group: Sequence[int]) -> PairBatch:
@@ -370,13 +420,13 @@ def distinct_keys(parts: Iterable[Int[ndarray, " key"]]) -> Int[ndarray, " key"]
 
 
 def _find_cells(
-    keys: Int[ndarray, " entry"], batch: PairBatch, targets: int
+    keys: Int[Tensor, " entry"], batch: PairBatch, targets: int
 ) -> Int[Tensor, "pair target source"]:
     """The entry of each cell; the number of entries at padding."""
     cells, mask = _word_pair_keys(batch, targets)
     # distinct keys are searched for in order, which is several times as fast in a large table
     distinct, cell = torch.unique(cells[mask], return_inverse=True)
-    entries = torch.searchsorted(torch.from_numpy(keys), distinct)
+    entries = torch.searchsorted(keys, distinct)
     return torch.full(cells.shape, len(keys), dtype=torch.int32).masked_scatter_(
         mask, entries.int()[cell]
     )

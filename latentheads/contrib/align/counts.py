@@ -168,7 +168,7 @@ def same_class(
     classes: Int[Tensor, "pair word"], mask: Bool[Tensor, "pair word"], dtype: torch.dtype
 ) -> Float[Tensor, "pair word other"]:
     """Whether two words of a line are of one class; padding, which has no links, is one."""
-    ids = torch.where(mask, classes, PADDING)
+    ids = torch.where(mask, classes, PADDING).int()
     return (ids[:, :, None] == ids[:, None, :]).to(dtype)
 
 

@@ -78,9 +78,9 @@ class Jumps:
         weights = take(self.weights.view(-1), rows[:, :, None] * self.weights.shape[-1] + columns)
         is_word = torch.nn.functional.pad(batch.source_mask, (1, 0), value=False)
         weights = weights * is_word[:, None]
-        moves = weights * ((1 - self.null_probability) / weights.sum(-1, keepdim=True))
         exists = torch.nn.functional.pad(batch.source_mask, (1, 0), value=True)
-        return moves * exists[..., None]
+        scale = (1 - self.null_probability) / weights.sum(-1, keepdim=True)
+        return weights * (scale * exists[..., None])
 
     def with_words(self, words: int) -> Jumps:
         """The same jumps with rows for more words, which are those of all words."""
@@ -107,10 +107,10 @@ class Jumps:
             expected: Their expected moves.
         """
         rows, columns = self.rows(batch), self.distances(moves.shape[-1])
-        cells = (rows[:, :, None] * self.weights.shape[-1] + columns).flatten()
-        counts.taken.view(-1).index_add_(0, cells, expected.flatten())
+        cells = (rows[:, :, None].long() * self.weights.shape[-1] + columns).flatten()
+        counts.taken.view(-1).scatter_add_(0, cells, expected.flatten())
         offered = moves * (expected.sum(-1, keepdim=True) / (1 - self.null_probability))
-        counts.offered.view(-1).index_add_(0, cells, offered.flatten())
+        counts.offered.view(-1).scatter_add_(0, cells, offered.flatten())
 
     def update(self, counts: JumpCounts) -> Jumps:
         """The weights after an M step.

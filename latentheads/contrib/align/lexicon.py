@@ -312,7 +312,7 @@ class Lexicon:
         for batch in bitext.batches:
             lengths = torch.maximum(batch.source_mask.sum(-1), batch.target_mask.sum(-1))
             weight = 1 / lengths.to(counts.dtype)[:, None, None].expand(batch.entries.shape)
-            counts.index_add_(0, batch.entries.flatten(), weight.flatten())
+            counts.scatter_add_(0, batch.entries.flatten().long(), weight.flatten())
         both = counts[:-1]
         source = both.new_zeros(len(pairs.source)).index_add_(0, pairs.pair_source, both)
         target = both.new_zeros(len(pairs.target)).index_add_(0, pairs.pair_target, both)

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.checks import check_least, check_most
-from latentheads.contrib.align.bitext import Bitext, PairBatch
+from latentheads.contrib.align.bitext import Bitext, PairBatch, take
 from latentheads.contrib.align.chain import LinkChain
 from latentheads.contrib.align.counts import CellCounts, CountTable
 from latentheads.contrib.align.jumps import JumpCounts, Jumps, initial_jumps
@@ -398,10 +398,8 @@ def _expect_batch(
     if keeps:
         likely = _likely(links[0])
         links = likely, likely if links[1] is links[0] else _likely(links[1])
-    entries = batch.entries.flatten()
-    sums.links[0].index_add_(0, entries, links[0].flatten())
-    if sums.links[1] is not sums.links[0]:
-        sums.links[1].index_add_(0, entries, links[1].flatten())
+    kept = _keep(links) if keeps else None
+    _add_links(sums, batch, links, kept)
     for side, chain, model in zip((0, 1), chains, models, strict=True):
         own = links[1].mT if side else links[0]
         words = both[side].target.clamp(min=0).flatten()
@@ -409,10 +407,26 @@ def _expect_batch(
         moves = chain.weights.moves, chain.expected_moves
         model.jumps.add_counts(sums.jumps[side], both[side], *moves)
         sums.log_prob[side] += float(chain.log_normaliser.sum())
-    if not keeps:
-        return None
+    return kept
+
+
+def _keep(links: tuple[Tensor, Tensor]) -> Own:
+    """The expected links of both directions, one object if they agree."""
     first = OwnLinks.of(links[0])
     return first, first if links[1] is links[0] else OwnLinks.of(links[1])
+
+
+def _add_links(
+    sums: _Sums, batch: PairBatch, links: tuple[Tensor, Tensor], kept: Own | None
+) -> None:
+    """Adds expected links to their sums, once if both directions agree."""
+    entries = batch.entries.flatten()
+    for side in (0,) if links[1] is links[0] else (0, 1):
+        if kept is None:  # twice as fast as index_add_
+            sums.links[side].scatter_add_(0, entries.long(), links[side].flatten())
+        else:
+            own = kept[side]
+            sums.links[side].index_add_(0, take(entries, own.index), own.links)
 
 
 def _likely(links: Float[Tensor, "pair target source"]) -> Float[Tensor, "pair target source"]:

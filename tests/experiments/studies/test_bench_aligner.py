@@ -127,6 +127,7 @@ def test_a_scale_recovers_the_log_odds_that_links_are_correct_by() -> None:
         (["--pairs", "3", "--systems", "giza"], "unknown system 'giza'"),
         (["--pairs", "3", "--systems", "hmm", "--rivals", "NONE"], "cannot run NONE"),
         (["--pairs", "3", "--measure", "ablations", "--changes", "x-y"], "no change is named x-y"),
+        (["--measure", "ablations", "--changes", "uniform,"], "--changes has an empty name, got"),
     ],
 )
 def test_a_mistake_is_one_line(words: list[str], message: str, folder: Path) -> None:

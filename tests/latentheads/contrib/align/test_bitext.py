@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 
 from latentheads.contrib.align import bitext as module
-from latentheads.contrib.align.bitext import PREFIXES, distinct_keys, make_bitext
+from latentheads.contrib.align.bitext import PREFIXES, distinct_keys, group_lines, make_bitext
 from latentheads.contrib.align.vocabulary import PrefixClasses, Vocabulary
 
 PAIRS = [(["b", "a"], ["x"]), ([], ["x"]), (["a"], ["y", "x"]), (["a"], [])]
 
 
+@pytest.mark.parametrize("ranks", [1, 2**16])
 @pytest.mark.parametrize(("blocks", "order"), [(1, [(0,), (2,)]), (99, [(2,), (0,)])])
 def test_every_cell_is_the_entry_of_its_words(
-    blocks: int, order: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+    blocks: int, order: list[tuple[int, ...]], ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "RANKS", ranks)
     monkeypatch.setattr(module, "BATCH_CELLS", 2)
     monkeypatch.setattr(module, "BLOCK_CELLS", blocks)
     monkeypatch.setattr(module, "CHUNK", 1)
@@ -41,6 +45,16 @@ def test_padding_has_an_entry_of_its_own() -> None:
     ]
     assert batch.source_mask.tolist() == [[True, False], [True, True]]
     assert batch.target_mask.tolist() == [[True, True], [True, False]]
+
+
+def test_lines_of_a_batch_are_of_similar_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH_CELLS", 2_000)
+    lengths = list(itertools.product(range(1, 30), range(1, 30)))
+    groups = list(group_lines([(np.zeros(s), np.zeros(t)) for s, t in lengths]))
+    assert sorted(itertools.chain(*groups)) == list(range(len(lengths)))
+    longest = [[max(lengths[i][side] for i in group) for side in (0, 1)] for group in groups]
+    padded = sum(len(group) * s * t for group, (s, t) in zip(groups, longest, strict=True))
+    assert sum(s * t for s, t in lengths) > 0.85 * padded  # .79 in the order of lengths
 
 
 def test_the_reverse_exchanges_both_sides() -> None:

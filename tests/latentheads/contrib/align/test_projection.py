@@ -105,6 +105,9 @@ def test_a_span_that_no_link_leads_from_is_none_and_a_wrong_one_is_named() -> No
         project(SOURCE, TARGET, [[Span(1, 4)], [], [], []])
     with pytest.raises(ValueError, match=r"^spans of 1 lines were given for 4 lines"):
         project(SOURCE, TARGET, [[]])
+    for other in (None, "spans", 3):
+        with pytest.raises(ValueError, match=r"^spans must be a list with a list of Span for each"):
+            project(SOURCE, TARGET, other)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^spans\[0\] must be a list of Span, got \[\(0, 1\)\]"):
         project(SOURCE, TARGET, [[(0, 1)], [], [], []])  # type: ignore[list-item]
 
