@@ -354,6 +354,7 @@ class Tokens(Protocol):
     def __len__(self) -> int: ...
 
 
+@runtime_checkable
 class Sides(Protocol):
     """The vocabularies of source and target, as a corpus and its processor have them."""
 
@@ -366,7 +367,7 @@ class Sides(Protocol):
         """That of the target."""
 
 
-def check_sides(corpus: Sides) -> None:
+def check_sides(corpus: object) -> None:
     """Raises an error unless this has vocabularies."""
     if not isinstance(getattr(corpus, "target", None), Tokens):
         raise ValueError(f"corpus must be a Corpus, or the processor of one, got {shown(corpus)}")

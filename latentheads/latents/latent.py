@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
@@ -80,6 +80,7 @@ class BlockPosteriors(nn.ModuleDict):
         return {site: cast(LatentPosterior, self[key]) for site, key in self._keys.items()}
 
 
+@runtime_checkable
 class HasPosteriors(Protocol):
     """What a latent sees of a guide."""
 
