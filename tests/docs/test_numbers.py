@@ -354,6 +354,15 @@ def test_what_heads_above_the_decoder_cost_in_decoding_is_that_of_the_rows() -> 
             assert is_spread(cell, figures), (row, beam)
 
 
+def test_decoding_beside_transformers_is_that_of_the_rows() -> None:
+    rows = rows_of_cost("## Beside transformers")
+    assert rows.keys() == {"plain", "one head", "copy", "two blocks"}
+    for name, cells in rows.items():
+        for cell, beam in zip(cells, (1, 5), strict=True):
+            (figures,) = spreads(f"decode-marian-{beam}", name)
+            assert is_spread(cell, figures), (name, beam)
+
+
 def test_what_alignments_cost_in_a_language_model_is_that_of_the_rows() -> None:
     ratios = {point["row"]: point["ratio"] for point in measured("alignments-lm")["points"]}
     matches = re.findall(r"^\| (.*?) \|.*? ([\d.]+) times \|", ALIGNMENTS.read_text(), re.MULTILINE)
