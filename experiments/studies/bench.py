@@ -127,7 +127,8 @@ def peak(precision: str, setting: Setting, side: int) -> float:
     """Operations a second of a square matrix product, the best of ten."""
     kind = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     one, other = torch.ones(2, side, side, dtype=kind, device=setting.device)
-    return 2 * side**3 / min(setting.time(lambda: one @ other) for _ in range(10))
+    seconds = min(setting.time(lambda: one @ other) for _ in range(10))
+    return 2 * side**3 / max(seconds, 1e-9)  # the clock may stand still for a small product
 
 
 def _result(
