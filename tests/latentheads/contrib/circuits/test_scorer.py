@@ -197,3 +197,20 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
         with pytest.raises(ValueError, match=f"^{message}"):
             make()
     assert Divergence().name == "kl"
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8])
+def test_padding_on_the_right_is_accepted_in_masks_of_any_type(dtype: torch.dtype) -> None:
+    inputs = {"input_ids": IDS, "attention_mask": REAL.to(dtype)}
+    scored = REAL.bool() & (REAL.cumsum(-1) == 1)
+    assert len(Prompts(inputs, scored)) == len(IDS)
+    with pytest.raises(ValueError, match=r"^attention_mask must have its padding on the right"):
+        Prompts({**inputs, "attention_mask": REAL.to(dtype).flip(1)}, scored)
+
+
+def test_prompts_of_tensors_are_those_of_lists() -> None:
+    tensors = [torch.tensor([3, 4]), torch.tensor([5])]
+    prompts = Prompts.of(tensors, right=torch.tensor([[1], [2]]))
+    assert prompts.inputs["input_ids"].tolist() == [[3, 4], [5, 0]]
+    assert prompts.right is not None
+    assert prompts.right.tolist() == [[1], [2]]
