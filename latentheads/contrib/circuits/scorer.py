@@ -15,6 +15,7 @@ from latentheads.contrib.circuits.prompts import Prompts
 from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
 from latentheads.contrib.heads.switch import Head, NetworkHeads, label_head
 from latentheads.contrib.hf.addresses import inner_network
+from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.errors import shown
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.passes import evaluation_mode
@@ -66,6 +67,7 @@ class SubsetScorer:
                 raise ValueError(
                     f"{name} must be an instance of {expected.__name__}, got {shown(option)}"
                 )
+        check_tokens(prompts.inputs, network)
         own = NetworkHeads(network, attention_type)
         self.network, self.prompts, self.addresses = network, prompts, own.addresses
         self.heads = _list_heads(own, heads)

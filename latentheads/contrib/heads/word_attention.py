@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentheads.contrib.hf.addresses import NAME, find_heads, inner_network
+from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.passes import evaluation_mode
 
 Head = tuple[int, int]
@@ -106,6 +107,7 @@ def record_cross_attention(
         name: value.to(device, dtype if value.is_floating_point() else None)
         for name, value in example.inputs.items()
     }
+    check_tokens({**inputs, "decoder_input_ids": tokens[:, :-1]}, network)
     mask = {name: inputs[name] for name in ("attention_mask",) if name in inputs}
     is_latent = network.config._attn_implementation == NAME
     with evaluation_mode(network):

@@ -27,6 +27,7 @@ from latentheads.contrib.hf.likelihoods import (
     make_likelihood,
 )
 from latentheads.contrib.hf.registry import OWNER, register
+from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.distributions.tokens import Tokens
 from latentheads.errors import shown
 from latentheads.families.family import Family, check_family
@@ -190,7 +191,7 @@ class Pretrained(HeadModel):
                 labels are missing, or have a gap that alignments cannot have.
         """
         _check_inputs(inputs)
-        _check_tokens(inputs, self.network)
+        check_tokens(inputs, self.network)
         if not isinstance(labels, Tensor | None):
             raise ValueError(f"labels must be a tensor, got {type(labels).__name__}")
         index = None if index is None else torch.as_tensor(index)
@@ -517,34 +518,6 @@ def _check_inputs(inputs: Any) -> None:
             f"attention_mask must have the shape of input_ids, {tuple(tokens.shape)}, got "
             f"{tuple(mask.shape)}"
         )
-
-
-def _check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
-    """Checks that there are tokens, in the vocabulary, and no more than positions."""
-    config: Any = network.config
-    tables = {m.num_embeddings for m in network.modules() if isinstance(m, nn.Embedding)}
-    positions: int = getattr(config, "max_position_embeddings", None) or 0
-    limited = positions in tables or positions + 2 in tables  # OPT's begins at 2
-    for name in ("input_ids", "decoder_input_ids"):
-        tokens = inputs.get(name)
-        if tokens is None:
-            continue
-        if not tokens.numel():
-            raise ValueError(f"{name} has no token: a batch has at least one sentence of one token")
-        if limited and tokens.shape[-1] > positions:
-            raise ValueError(
-                f"{name} has {tokens.shape[-1]} tokens, and the network has positions for "
-                f"{positions}: truncate the text"
-            )
-        size = getattr(config, "vocab_size", None)
-        if name.startswith("decoder_"):
-            size = getattr(config, "decoder_vocab_size", None) or size
-        low, high = map(int, tokens.aminmax())
-        if size is not None and (low < 0 or high >= size):
-            raise ValueError(
-                f"{name} has the id {low if low < 0 else high}, and the network's vocabulary has "
-                f"the ids 0 to {size - 1:,}"
-            )
 
 
 def _boundary_ids(config: Any) -> tuple[int, ...]:

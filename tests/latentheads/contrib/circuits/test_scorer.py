@@ -185,6 +185,10 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
             lambda: SubsetScorer(plain, PROMPTS, [(0, 1)], Counterfactual(plain, OTHER.inputs)),
             r"prompt 1 has 3 tokens and its paired prompt 4: a counterfactual replaces outputs",
         ),
+        (
+            lambda: SubsetScorer(plain, Prompts.of([[3, 999]]), [(0, 1)]),
+            r"input_ids has the id 999, and the network's vocabulary has the ids 0 to",
+        ),
         (lambda: SubsetScorer(plain, PROMPTS, [(0, 1)], Mean), r"intervention must be an instance"),
         (
             lambda: SubsetScorer(plain, PROMPTS, [(0, 1)], likelihood=logit_difference),

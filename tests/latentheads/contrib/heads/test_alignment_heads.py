@@ -67,6 +67,11 @@ def test_text_has_attention_too() -> None:
     torch.testing.assert_close(of_words, weights, atol=1e-6, rtol=0)
 
 
+def test_a_token_that_is_not_in_the_vocabulary_is_refused(network: Any) -> None:
+    with pytest.raises(ValueError, match=r"^decoder_input_ids has the id 999, and the network's"):
+        record_cross_attention(network, replace(EXAMPLE, tokens=[1, 999, 1]))
+
+
 def test_padding_on_the_left_is_refused() -> None:
     mask = torch.tensor([[0, 1, 1]])
     inputs = {"input_ids": torch.tensor([[0, 6, 7]]), "attention_mask": mask}
