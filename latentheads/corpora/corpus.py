@@ -115,7 +115,8 @@ class Corpus:
             >>> own.test.references
             ['two cats']
         """
-        check_least({"max_line": max_line, "max_length": max_length}, max_line=0, max_length=0)
+        sizes = {"vocab_size": vocab_size, "max_line": max_line, "max_length": max_length}
+        check_least(sizes, vocab_size=1, max_line=0, max_length=0)
         given = {"train": train, "valid": valid, "test": test}
         texts = [[*iterate_pairs(part, pairs)] for part, pairs in given.items()]
         cleaning = Cleaning(max_length, max_ratio)

@@ -157,7 +157,7 @@ class Head_ELBO(Trace_ELBO):
     def _plain(self, model_trace: Trace, guide_trace: Trace, latents: list[str]) -> Tensor:
         """The sampled bound, its terms made in the order in which ``Trace_ELBO`` makes them."""
         terms = [
-            scored(site)
+            _log_prob(site)  # the value is the guide's, whatever its prior
             for name, site in model_trace.nodes.items()
             if site["type"] == "sample" and (site["is_observed"] or name in latents)
         ]
@@ -314,17 +314,24 @@ def _group(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[
     return [*groups.values()]
 
 
-def scored(site: dict[str, Any]) -> Tensor:
+def _log_prob(site: dict[str, Any]) -> Tensor:
     """The scaled log-density of a site, one value a sentence."""
     if "log_prob" not in site:
-        log_prob = site["fn"].log_prob(site["value"])
-        site["log_prob"] = scale_and_mask(log_prob, site["scale"], site["mask"])
-    if not (site["is_observed"] or site["fn"].has_rsample) and site["log_prob"].requires_grad:
+        values = site["fn"].log_prob(site["value"])
+        site["log_prob"] = scale_and_mask(values, site["scale"], site["mask"])
+    log_prob: Tensor = site["log_prob"]
+    return log_prob
+
+
+def scored(site: dict[str, Any]) -> Tensor:
+    """The scaled log-density of a site that is observed, or whose value has its gradient."""
+    log_prob = _log_prob(site)
+    if not (site["is_observed"] or site["fn"].has_rsample) and log_prob.requires_grad:
         raise ValueError(
             f"site {site['name']!r} is learned but not reparameterised: "
             "train it with pyro.infer.Trace_ELBO, which takes score-function gradients"
         )
-    return site["log_prob"]
+    return log_prob
 
 
 def _skipped(site: dict[str, Any], posterior: dict[str, Any]) -> bool:

@@ -205,9 +205,11 @@ class Run:
 
 
 def share_corpora(runs: Iterable[Run]) -> None:
-    """Lets runs with the same options of data read their corpus once."""
+    """Lets runs with the same options of data read their corpus once; one given is its run's."""
     first_runs: dict[Data, Run] = {}
     for run in runs:
+        if run.user_corpus is not None:  # it may be another than the options give
+            continue
         first = first_runs.setdefault(run.settings.data, run)
         run.reads_with = None if first is run else first
 

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from latentheads.errors import shown
 
+Rows = Sequence[Sequence[int] | Tensor]
+"""Tokens of each prompt."""
+
 
 @dataclass(frozen=True)
 class Prompts:
@@ -58,9 +61,9 @@ class Prompts:
     @classmethod
     def of(
         cls,
-        token_ids: Sequence[Sequence[int]] | Tensor,
-        right: Sequence[Sequence[int]] | Tensor | None = None,
-        wrong: Sequence[Sequence[int]] | Tensor | None = None,
+        token_ids: Rows | Tensor,
+        right: Rows | Tensor | None = None,
+        wrong: Rows | Tensor | None = None,
         pad: int = 0,
     ) -> Prompts:
         """Makes prompts whose last token's prediction is scored.
@@ -97,13 +100,13 @@ def check_padding(inputs: Mapping[str, Tensor]) -> None:
     """Raises a ValueError for padding on the left, where a network counts positions from it."""
     for name in ("attention_mask", "decoder_attention_mask"):
         mask = inputs.get(name)
-        is_right = mask is None or mask.ndim != 2 or bool((mask.diff(dim=-1) <= 0).all())
+        is_right = mask is None or mask.ndim != 2 or bool((mask.long().diff(dim=-1) <= 0).all())
         if not is_right and not any("position_ids" in argument for argument in inputs):
             raise ValueError(f"{name} must have its padding on the right, or position_ids be given")
 
 
-def _list_rows(name: str, rows: Sequence[Sequence[int]] | Tensor) -> Sequence[Sequence[int]]:
-    listed = rows.tolist() if isinstance(rows, Tensor) else rows
+def _list_rows(name: str, rows: Rows | Tensor) -> list[Sequence[int]]:
+    listed = [row.tolist() if isinstance(row, Tensor) else row for row in rows]
     if any(isinstance(row, int | str) for row in listed):
         raise ValueError(f"{name} must be a list of tokens for each prompt, got {shown(rows)}")
     return listed

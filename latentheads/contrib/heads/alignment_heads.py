@@ -265,8 +265,9 @@ def alignment_heads(
         options: How profiles are learned; None: starts alone, or starts and ends if any example
             has ends. Profiles of text (``input_ids``) are then narrower than those of speech,
             ``FitOptions(reach=4, width=0.3)``.
-        chain: The prior of boundaries; None: words that follow each other in speech, and words that
-            may go back in text, :func:`~latentheads.contrib.heads.boundary_chain.jump_chain`.
+        chain: The prior of boundaries; None: words that follow each other; in text of which starts
+            alone are learned, words that may go back,
+            :func:`~latentheads.contrib.heads.boundary_chain.jump_chain`.
 
     ::
 

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 def check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
     """Checks that there are tokens, in the vocabulary, and no more than positions."""
     config: Any = network.config
-    tables = {m.num_embeddings for m in network.modules() if isinstance(m, nn.Embedding)}
+    words = getattr(config, "vocab_size", None)
+    tables = {m.num_embeddings for m in network.modules() if isinstance(m, nn.Embedding)} - {words}
     positions: int = getattr(config, "max_position_embeddings", None) or 0
-    limited = positions in tables or positions + 2 in tables  # OPT's begins at 2
+    # OPT's table begins at 2; positions that are rotated or relative have none
+    limited = positions > 0 and (positions in tables or positions + 2 in tables)
     for name in ("input_ids", "decoder_input_ids"):
         tokens = inputs.get(name)
         if tokens is None:
@@ -25,7 +27,7 @@ def check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
                 f"{name} has {tokens.shape[-1]} tokens, and the network has positions for "
                 f"{positions}: truncate the text"
             )
-        size = getattr(config, "vocab_size", None)
+        size = words
         if name.startswith("decoder_"):
             size = getattr(config, "decoder_vocab_size", None) or size
         low, high = map(int, tokens.aminmax())

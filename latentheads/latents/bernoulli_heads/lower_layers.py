@@ -96,10 +96,13 @@ def _layers_of(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def _repeat_rows(output: Any, copies: int) -> Any:
-    """The output of a layer for a batch that is repeated."""
+    """The output of a layer for a batch that is repeated; its states, the first tensor, have it."""
+    rows = next((len(leaf) for leaf in tree_leaves(output) if isinstance(leaf, Tensor)), 0)
 
     def repeat(leaf: Any) -> Any:
-        return leaf.repeat(copies, *(1,) * (leaf.ndim - 1)) if isinstance(leaf, Tensor) else leaf
+        if not isinstance(leaf, Tensor) or len(leaf) != rows:  # all rows share it
+            return leaf
+        return leaf.repeat(copies, *(1,) * (leaf.ndim - 1))
 
     return tree_map(repeat, output)
 

@@ -55,6 +55,15 @@ class Gating(LatentSelector):
     gate_temperature: float = 0.33
     l0_penalty: L0Penalty = field(default_factory=L0Penalty, compare=False)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.gate_open < 1:
+            raise ValueError(f"gate_open must lie between 0 and 1, got {self.gate_open}")
+        if not self.gate_temperature > 0:
+            raise ValueError(f"gate_temperature must be positive, got {self.gate_temperature}")
+        if not abs(self.gate_start) < LARGEST_FLOAT:
+            raise ValueError(f"gate_start must be finite, got {self.gate_start}")
+
     @property
     def penalty(self) -> L0Penalty:
         """The L0 penalty of an open gate; all blocks share it."""

@@ -141,13 +141,14 @@ def test_a_corpus_of_ones_own_pairs(make: Callable[[Any], Any]) -> None:
         ({"train": []}, "pairs has nothing to train on"),
         ({"valid": []}, "pairs has no pair in valid"),
         ({"max_line": -1}, "max_line must be at least 0, got -1"),
+        ({"vocab_size": -5}, "vocab_size must be at least 1, got -5"),
         ({"max_line": 3}, "the source of pair 0 of valid has .* tokens, more than max_line 3"),
     ],
 )
 def test_what_is_no_corpus_of_pairs(changes: dict[str, Any], message: str) -> None:
-    options = {"train": TRAIN, "valid": [("Der Hund da", "The dog")], "test": TEST} | changes
+    options = {"train": TRAIN, "valid": [("Der Hund da", "The dog")], "test": TEST}
     with pytest.raises(ValueError, match=f"^{message}"):
-        unchecked(Corpus.from_pairs)(**options, vocab_size=300)
+        unchecked(Corpus.from_pairs)(**{**options, "vocab_size": 300, **changes})
 
 
 def test_a_long_training_pair_is_left_out() -> None:

@@ -409,6 +409,23 @@ def test_a_learned_tied_gate_is_refused_or_gets_its_gradient(batch: Batch) -> No
         assert torch.equal(gradient, reference)
 
 
+class Fixed(Tied):
+    def get_posterior(self, name: str, prior: Any) -> Any:
+        if not name.endswith("gate"):
+            return prior
+        return dist.Bernoulli(torch.tensor(0.4)).expand(prior.shape()).to_event(1)
+
+
+def test_a_learned_prior_of_gates_has_its_gradient_under_a_guide_that_is_not_learned(
+    batch: Batch,
+) -> None:
+    model = build("language-model", gate=LearnedGate())
+    _, expected = loss_and_gradients(Trace_ELBO(), model, Fixed(model), batch)
+    _, actual = loss_and_gradients(Head_ELBO(), model, Fixed(model), batch)
+    for gradient, reference in zip(actual, expected, strict=True):
+        assert torch.equal(gradient, reference)
+
+
 def test_vectorised_particles_take_tied_gates(batch: Batch) -> None:
     model = build("language-model", gate=bernoulli_gate())
     elbo = Head_ELBO(num_particles=2, vectorize_particles=True, max_plate_nesting=1)

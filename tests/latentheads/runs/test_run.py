@@ -27,13 +27,14 @@ from latentheads.runs.generation import (
     translate_lines,
     translate_texts,
 )
-from latentheads.runs.run import Run
+from latentheads.runs.run import Run, share_corpora
 from latentheads.runs.sentence import encode_sentence
 from latentheads.runs.trained_model import TrainedModel
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import jiggle
 from tests.typechecking import unchecked
 
+CUT = small_corpus()
 LINES = ["b a", "c e f"]
 
 
@@ -129,6 +130,12 @@ def with_data(run: Run, **changed: Any) -> Run:
     data = replace(run.settings.data, **changed)
     settings = replace(run.settings, data=data)
     return replace(run, settings=settings, processor=data.processor(run.target, run.source))
+
+
+def test_a_corpus_that_a_reader_gave_to_one_run_is_not_that_of_others(run: Run) -> None:
+    cut, first, second = (replace(run, user_corpus=given) for given in (CUT, None, None))
+    share_corpora([cut, first, second])
+    assert (cut.reads_with, first.reads_with, second.reads_with) == (None, None, first)
 
 
 def test_vocabularies_are_compared_once_whatever_is_written(

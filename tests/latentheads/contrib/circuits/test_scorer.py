@@ -22,7 +22,7 @@ from latentheads.contrib.circuits import (
 from latentheads.contrib.heads.interventions import Counterfactual, Intervention, Mean, Window, Zero
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from tests.latentheads.contrib.circuits.tiny import PROMPTS, TOKENS, network
-from tests.latentheads.contrib.hf.networks import IDS, REAL, bart
+from tests.latentheads.contrib.hf.networks import IDS, REAL, bart, t5
 from tests.tiny import jiggle
 
 PAIRED = Prompts.of([[4, 3, 5, 6, 7], [9, 8, 2], [11, 10, 3, 4]])
@@ -103,18 +103,28 @@ def test_logits_are_computed_where_they_are_scored_alone() -> None:
     torch.testing.assert_close(logits[:, 0], everywhere, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("heads", [["decoder.1.cross", (1, 1)], ["encoder.0.self"]])
-def test_heads_of_an_encoder_decoder_are_those_of_its_own_inputs(heads: list[Any]) -> None:
-    plain = jiggle(bart(), 0.5).double().eval()
+@pytest.mark.parametrize(
+    ("make", "heads"),
+    [
+        (bart, ["decoder.1.cross", (1, 1)]),
+        (bart, ["encoder.0.self"]),
+        (t5, ["decoder.1.self"]),  # a bias of its lower layer is shared by all rows
+    ],
+)
+def test_heads_of_an_encoder_decoder_are_those_of_its_own_inputs(
+    make: Callable[[], Any], heads: list[Any]
+) -> None:
+    plain = jiggle(make(), 0.5).double().eval()
     inputs = {"input_ids": IDS, "attention_mask": REAL, "decoder_input_ids": IDS[:, :3]}
     scored = torch.tensor([[False, False, True]]).expand(3, -1)
     scorer = SubsetScorer(plain, Prompts(inputs, scored), heads, attention_type="decoder-self")
-    gates = torch.zeros(1, len(scorer.heads))
+    gates = torch.zeros(2, len(scorer.heads))
     with torch.no_grad(), lh.heads(plain).off(scorer.heads):
         expected = plain(**inputs).logits[:, -1].log_softmax(-1)
-    torch.testing.assert_close(scorer.log_probs(gates)[0, :, 0], expected)
+    torch.testing.assert_close(scorer.log_probs(gates)[1, :, 0], expected)
     names = [f"{name} H{head}" for name, head in scorer.heads]
-    assert scorer.labels == (names if len(heads) > 1 else ["L0H0", "L0H1", "L0H2"])
+    layer = scorer.labels[0][:2]
+    assert scorer.labels == (names if len(heads) > 1 else [f"{layer}H{head}" for head in range(3)])
 
 
 def test_layers_below_run_once() -> None:
@@ -201,3 +211,17 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
         with pytest.raises(ValueError, match=f"^{message}"):
             make()
     assert Divergence().name == "kl"
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8])
+def test_padding_on_the_right_is_accepted_in_masks_of_any_type(dtype: torch.dtype) -> None:
+    inputs = {"input_ids": IDS, "attention_mask": REAL.to(dtype)}
+    scored = REAL.bool() & (REAL.cumsum(-1) == 1)
+    assert len(Prompts(inputs, scored)) == len(IDS)
+    with pytest.raises(ValueError, match=r"^attention_mask must have its padding on the right"):
+        Prompts({**inputs, "attention_mask": REAL.to(dtype).flip(1)}, scored)
+
+
+def test_prompts_of_tensors_are_those_of_lists() -> None:
+    tensors = [torch.tensor([3, 4]), torch.tensor([5])]
+    assert Prompts.of(tensors).inputs["input_ids"].tolist() == [[3, 4], [5, 0]]

@@ -244,6 +244,19 @@ def test_the_penalty_is_kept_with_the_model() -> None:
     assert float(other.selector.l0_penalty.value) == 7
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gate_open": 1.0}, "gate_open must lie between 0 and 1, got 1.0"),
+        ({"gate_temperature": 0.0}, "gate_temperature must be positive, got 0.0"),
+        ({"gate_start": float("nan")}, "gate_start must be finite, got nan"),
+    ],
+)
+def test_gates_that_cannot_be_are_refused(options: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        Gating(3, **options)
+
+
 def test_a_target_that_is_none_is_refused() -> None:
     model = gated()
     with pytest.raises(ValueError, match=r"^gate_heads must lie in 0 \.\.\. 17, got 18"):
