@@ -369,7 +369,8 @@ class Sides(Protocol):
 
 def check_sides(corpus: object) -> None:
     """Raises an error unless this has vocabularies."""
-    if not isinstance(getattr(corpus, "target", None), Tokens):
+    sides = getattr(corpus, "target", None), getattr(corpus, "source", ())
+    if not (isinstance(sides[0], Tokens) and isinstance(sides[1], Tokens | None)):
         raise ValueError(f"corpus must be a Corpus, or the processor of one, got {shown(corpus)}")
 
 

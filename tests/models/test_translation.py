@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pyro
@@ -203,6 +204,8 @@ def test_a_batch_without_source_is_refused_in_one_line(batch: Batch) -> None:
 def test_what_is_no_corpus_or_alignments_is_refused_in_one_line(kind: Any) -> None:
     with pytest.raises(ValueError, match=r"^corpus must be a Corpus, .* got 'grammar'$"):
         unchecked(kind.of)(kind, "grammar")
+    with pytest.raises(ValueError, match=r"^corpus must be a Corpus, or the processor of one"):
+        unchecked(kind.of)(kind, SimpleNamespace(target=story().target))
     with pytest.raises(ValueError, match=r"^latents must be a list such as \[lh.*, got 1$"):
         unchecked(check_latents)(1)
 
