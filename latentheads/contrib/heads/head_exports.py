@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from latentheads.contrib.heads.word_attention import Head
 
 
 def _sort_heads(heads: Sequence[Head]) -> list[Head]:
-    if isinstance(heads, Mapping):  # its keys are all heads, whatever their score
+    # the keys of a mapping are all heads, whatever their score
+    if isinstance(heads, Mapping) or not isinstance(heads, Iterable):
         raise ValueError("heads must be a list of (layer, head), such as heads.sufficient()")
     return sorted(heads)
 

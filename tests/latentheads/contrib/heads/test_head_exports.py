@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -60,8 +61,10 @@ def test_nllw_lists_heads_by_score() -> None:
 @pytest.mark.parametrize("write", [to_generation_config, to_whisper_cpp, to_openai])
 def test_scores_of_all_heads_are_no_list(write: Any) -> None:
     arguments = [(5, 6)] if write is to_openai else []
-    with pytest.raises(ValueError, match=r"heads must be a list of \(layer, head\), such as"):
-        write({(0, 4): 0.0, (3, 1): 1.0}, *arguments)
+    scores = {(0, 4): 0.0, (3, 1): 1.0}
+    for heads in (scores, SimpleNamespace(probabilities=scores)):
+        with pytest.raises(ValueError, match=r"heads must be a list of \(layer, head\), such as"):
+            write(heads, *arguments)
 
 
 def test_a_head_beyond_the_shape_is_refused() -> None:
