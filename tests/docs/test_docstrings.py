@@ -1,4 +1,4 @@
-"""Every public method says what it does, or overrides one that says it."""
+"""Every public method has a docstring, or overrides one that has."""
 
 from __future__ import annotations
 

@@ -172,13 +172,15 @@ def _to_labels(
     name: str, labels: Sequence[float] | None, views: Float[Tensor, "view word position"]
 ) -> Float[Tensor, " word"]:
     _, words, positions = views.shape
-    known = torch.as_tensor([torch.nan] * words if labels is None else labels, dtype=torch.float64)
-    outside = known[(known < -1) | (known > positions + 1)]  # an error of less is one of labels
+    values = [torch.nan] * words if labels is None else labels
+    boundaries = torch.as_tensor(values, dtype=torch.float64)
+    # labels may be off by a position at the ends of the input
+    outside = boundaries[(boundaries < -1) | (boundaries > positions + 1)]
     if len(outside):
         raise ValueError(
             f"{name} must be from 0 to {positions}, the number of positions, got {outside[0]:g}"
         )
-    return known
+    return boundaries
 
 
 def record_word_attention(network: Any, example: ForcedExample) -> WordAttention:

@@ -97,10 +97,11 @@ def _layers_of(model: nn.Module) -> Iterator[nn.Module]:
 
 def _repeat_rows(output: Any, copies: int) -> Any:
     """The output of a layer for a batch that is repeated; its states, the first tensor, have it."""
-    rows = next((len(leaf) for leaf in tree_leaves(output) if isinstance(leaf, Tensor)), 0)
+    rows = next((leaf.shape[:1] for leaf in tree_leaves(output) if isinstance(leaf, Tensor)), None)
 
     def repeat(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor) or len(leaf) != rows:  # all rows share it
+        # what has no row for each sentence is shared by all: a bias of positions, a number
+        if not isinstance(leaf, Tensor) or not leaf.ndim or leaf.shape[:1] != rows:
             return leaf
         return leaf.repeat(copies, *(1,) * (leaf.ndim - 1))
 

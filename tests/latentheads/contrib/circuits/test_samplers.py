@@ -120,8 +120,10 @@ def test_samples_repeat_with_their_seed_and_blocks_are_checked(table: Table) -> 
     peak = torch.tensor([1.0, 0, 1, 1, 0, 0])
     peaked = Table(-1e6 * torch.ones(2**HEADS).scatter(0, subset_index(peak), 0.0).double())
     assert torch.equal(gibbs(peaked, BLOCKS, 1, 1, 0, start=peak).gates, peak[None].double())
-    drawn = repr(smc(table, BLOCKS, 9))
-    assert re.match(r"SampledSubsets\(9 samples of 6 heads, log evidence -?\d+\.\d+, accept", drawn)
+    printed = repr(smc(table, BLOCKS, 9))
+    assert re.match(
+        r"SampledSubsets\(9 samples of 6 heads, log evidence -?\d+\.\d+, accept", printed
+    )
     for start in (peak[1:], 2 * peak):
         with pytest.raises(ValueError, match=r"^start must be a 0 or 1 for each of 6 heads, got"):
             gibbs(table, BLOCKS, start=start)

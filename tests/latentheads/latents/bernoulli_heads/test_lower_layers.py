@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
+from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers, _repeat_rows
 from latentheads.latents.network import Choice
 from tests.latentheads.latents.bernoulli_heads.models import build
 from tests.tiny import counting, small_batch
@@ -59,3 +59,10 @@ def test_layers_that_are_compiled_run_again() -> None:
         torch.testing.assert_close(model.states(batch, {}), recorded)
     assert "encoder.0.self" in names
     assert "encoder.1.self" not in names
+
+
+def test_rows_of_sentences_are_repeated_and_what_they_share_is_not() -> None:
+    states, shared, number = torch.ones(2, 3, 5), torch.ones(1, 7), torch.tensor(1.0)
+    repeated = _repeat_rows((states, shared, number, None), 4)
+    assert repeated[0].shape == (8, 3, 5)
+    assert repeated[1:] == (shared, number, None)
