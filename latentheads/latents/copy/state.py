@@ -155,7 +155,7 @@ class CopyState:
         copies = of_heads[..., : len(slip.log)]
         index = self._position_tokens().expand(*copies.shape[:-1])
         weights = exp(copies + slip.log_kept).sum(-1)
-        copied = torch.zeros_like(generated).scatter_add(-1, index, weights)
+        copied = torch.zeros_like(generated).scatter_add_(-1, index, weights).gather(-1, index)
         # sums of logarithms: probabilities below the least float32 would be 0
         slipped = torch.cat([log_prior[..., :1], (copies + slip.log).flatten(-2)], -1)
         log_weight = slipped.logsumexp(-1, keepdim=True)
@@ -164,7 +164,9 @@ class CopyState:
         else:
             log_weights = torch.cat([log_weight, of_heads[..., -1]], -1)
             of_network = self._aligned.log_probs(rows, log_weights)
-        return torch.logaddexp(of_network, copied.log())
+        # no other token is copied, and the logarithm of 0 takes ten times as long as another
+        both = torch.logaddexp(of_network.gather(-1, index), copied.log())
+        return of_network.scatter_(-1, index, both)
 
     def _position_tokens(self) -> Int[Tensor, "sentence 1 position"]:
         """The token at every position; 0 where it cannot be copied."""
