@@ -16,7 +16,7 @@ from torch import Tensor
 
 from latentheads.batch import BOS, EOS, PAD, Batch
 from latentheads.handlers import PlugIn
-from latentheads.layers.numeric import full_precision
+from latentheads.layers.numeric import full_precision, topk
 from latentheads.model import Stepwise
 from latentheads.passes import passes
 
@@ -125,10 +125,10 @@ class _Candidates(NamedTuple):
 
     @classmethod
     def of(cls, log_probs: Float[Tensor, "sentence hypothesis vocab"], number: int) -> _Candidates:
-        """Selects the best tokens of each hypothesis, and the best of these."""
-        best, tokens = log_probs.topk(min(number, log_probs.shape[-1]), -1)
-        log_prob, index = best.flatten(1).topk(min(number, best[0].numel()), -1)
-        return cls(log_prob, index // best.shape[-1], tokens.flatten(1).gather(1, index))
+        """Selects the best tokens of all hypotheses."""
+        vocab, continuations = log_probs.shape[-1], log_probs.flatten(1)
+        log_prob, index = topk(continuations, min(number, continuations.shape[-1]))
+        return cls(log_prob, index // vocab, index % vocab)
 
     def unfinished(self, beam: int) -> _Candidates:
         """The best candidates without EOS; padded with ones of probability 0."""
@@ -228,7 +228,9 @@ class _BeamSearch:
         """
         at_limit = self.limits == self.tokens.shape[-1]
         log_probs = self._score_continuations(logits, at_limit)
-        candidates = _Candidates.of(_log_mean(log_probs), 2 * self.beam)
+        # one hypothesis ends or goes on: whether its best token is EOS, no second one is needed
+        number = 2 * self.beam if self.beam > 1 else 1
+        candidates = _Candidates.of(_log_mean(log_probs), number)
         self._collect_finished(_Candidates(*(part[:, : self.beam] for part in candidates)))
         unfinished = candidates.unfinished(self.beam)
         self._continue_with(unfinished, log_probs)

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from latentheads.batch import BOS, EOS, PAD, UNK, Batch, pad
 from latentheads.handlers import PlugIn
+from latentheads.layers.numeric import topk
 from latentheads.model import DecodingState
 from latentheads.passes import passes
 
@@ -117,7 +118,7 @@ def _sample_tokens(
     for token in excluded:  # one by one: indexing with a list would synchronise with the device
         scores[..., token] = -torch.inf
     if 0 < top_k < scores.shape[-1]:
-        scores, tokens = scores.topk(top_k, -1)
+        scores, tokens = topk(scores, top_k)
     if temperature:
         noise = torch.empty_like(scores).exponential_().log_().neg_()
         scores = scores / max(temperature, 1) + noise * min(temperature, 1)
