@@ -120,13 +120,13 @@ class NextTokenDistribution:
         scaled_weights = (weights - shift).exp()
         mixture = weighted_products(scaled_weights, *[side.values for side in self.exponentials])
         tiny = torch.finfo(mixture.dtype).tiny
-        products = state_exp.values * mixture
+        products = mixture.mul_(state_exp.values)
         maxima_of_rows = (state_exp.maximum + max_weight)[..., None]
         # the smallest product is found in one pass, that of each entry below takes three more
         if not (underflows.any() | (products.amin() < tiny)):
-            return products.log() + maxima_of_rows
-        log_probs = products.clamp_min(tiny).log() + maxima_of_rows
+            return products.log_().add_(maxima_of_rows)
         imprecise = underflows.flatten(2).any(-1, keepdim=True) | (products < tiny)
+        log_probs = products.clamp_min_(tiny).log_().add_(maxima_of_rows)
         self._recompute_imprecise(log_probs, imprecise, states, log_prior - normalisers)
         return log_probs
 
