@@ -192,6 +192,20 @@ def test_all_probabilities_sum_to_one(prior: str, kind: str, form: str) -> None:
         torch.testing.assert_close(scores.exp().sum(-1), torch.ones_like(scores[..., 0]))
 
 
+@torch.no_grad()
+def test_logarithms_of_copied_probabilities_are_those_of_positions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No token of the rest of the vocabulary is copied: a logarithm of 0 is slow."""
+    model, batch = build("translation"), batch_of("translation")
+    logarithms: list[Tensor] = []
+    log = Tensor.log
+    monkeypatch.setattr(Tensor, "log", lambda x: logarithms.append(x) or log(x))
+    model.step(batch.decoder_input[:, :1], model.begin(batch))
+    assert batch.source is not None
+    assert [x.shape for x in logarithms] == [(2, 1, batch.source.shape[1])]
+
+
 @pairwise(prior=PRIORS, reads=[(0, KINDS[0]), (0, KINDS[1]), (1, KINDS[1])], form=FORMS)
 @torch.no_grad()
 def test_several_tokens_at_once_are_scored_as_one_by_one(
