@@ -153,6 +153,16 @@ def test_a_beam_scores_what_it_finds_by_the_exact_sum(kind: str, shape: str, bat
             assert exact.item() == pytest.approx(one_hypothesis.log_prob, rel=1e-10)
 
 
+@every_shape
+def test_keys_of_a_source_are_computed_once(shape: str, batch: Batch) -> None:
+    model = aligned(ALL[shape])
+    calls: list[Tensor] = []
+    for block in model.alignments.blocks:
+        block.key.register_forward_hook(lambda module, inputs, keys: calls.append(keys))
+    beam_search(model, batch, beam=2, max_tokens=5)
+    assert len(calls) == len(model.alignments.blocks)
+
+
 def test_a_language_model_of_a_corpus_takes_them_too() -> None:
     corpus = GrammarText(sentences=9, held_out=3).load()
     options = AlignmentOptions(blocks=1, width=3, window=5)

@@ -85,6 +85,7 @@ class AlignmentStack(nn.Module):
         output: RowOutput,
         vectors: Sequence[Tensor] | None = None,
         smoothing: float = 0.0,
+        keys: Sequence[Tensor] | None = None,
     ) -> AlignmentPass:
         """Compute the priors and the vectors of all positions.
 
@@ -94,13 +95,14 @@ class AlignmentStack(nn.Module):
             output: The output layer.
             vectors: The vectors of all positions, if they were computed already.
             smoothing: Label smoothing in training.
+            keys: The keys of all positions for each block, if they were computed already.
         """
         hidden = self.choose_memory(hidden)
         below, priors = list[Tensor](), list[CategoricalParameters]()
-        for block in self._block_modules():
-            keys = block.keys(hidden.memory)
-            priors.append(block.prior_parameters(hidden.states, keys, hidden.attn_mask, below))
-            below.extend(keys.unbind(-2))
+        keys = self.keys(hidden.memory) if keys is None else keys
+        for block, own in zip(self._block_modules(), keys, strict=True):
+            priors.append(block.prior_parameters(hidden.states, own, hidden.attn_mask, below))
+            below.extend(own.unbind(-2))
         if valid is None:
             valid = hidden.states.new_ones(hidden.states.shape[:-1], dtype=torch.bool)
         vectors = self.vectors(hidden.memory) if vectors is None else vectors
@@ -116,6 +118,12 @@ class AlignmentStack(nn.Module):
         components = self.components.to(memory.dtype).expand(*memory.shape[:-2], -1, -1)
         attn_mask = attn_mask.new_ones(*attn_mask.shape[:-2], 1, len(self.components))
         return EncoderDecoderStates(hidden.states, components, attn_mask)
+
+    def keys(
+        self, memory: Float[Tensor, "*batch key dim"]
+    ) -> list[Float[Tensor, "*batch key head size"]]:
+        """The keys of all positions, for each block."""
+        return [block.keys(memory) for block in self._block_modules()]
 
     def vectors(
         self, memory: Float[Tensor, "*batch key dim"]

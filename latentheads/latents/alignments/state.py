@@ -33,6 +33,7 @@ class AlignmentState:
     ) -> None:
         self.aligner, self.output = aligner, output
         self.hidden = aligner.choose_memory(hidden)
+        self._keys = aligner.keys(self.hidden.memory)
         self.vectors = aligner.vectors(self.hidden.memory)
         self.next_token = (
             None if aligner.soft else make_next_token_distribution(output, self.vectors)
@@ -50,6 +51,7 @@ class AlignmentState:
         last_key = torch.arange(keys - new - 1, keys - 1, device=states.device)
         attn_mask = self.aligner.window_mask(last_key.expand(len(states), -1), keys)
         self.hidden = EncoderDecoderStates(states, memory, attn_mask)
+        self._keys = [torch.cat(pair, -3) for pair in zip(self._keys, self.aligner.keys(states))]
         vectors = self.aligner.position_vectors(states)
         pairs = zip(self.vectors, vectors, strict=True)
         self.vectors = [torch.cat(pair, -2) for pair in pairs]
@@ -68,6 +70,7 @@ class AlignmentState:
         self.hidden = replace(
             self.hidden, memory=memory, attn_mask=self.hidden.attn_mask[..., kept]
         )
+        self._keys = [rows.index_select(-3, kept) for rows in self._keys]
         self.vectors = [rows.index_select(-2, kept) for rows in self.vectors]
         if self.next_token is not None:
             self.next_token.keep_positions(kept)
@@ -86,6 +89,7 @@ class AlignmentState:
         parts = (hidden.states, hidden.memory, hidden.attn_mask)
         states, memory, attn_mask = (value.index_select(0, sentences) for value in parts)
         self.hidden = replace(self.hidden, states=states, memory=memory, attn_mask=attn_mask)
+        self._keys = [value.index_select(0, sentences) for value in self._keys]
         self.vectors = [value.index_select(0, sentences) for value in self.vectors]
         if self.next_token is not None:
             self.next_token.select(sentences)
@@ -98,7 +102,9 @@ class AlignmentState:
         """Score the vocabulary after each new token, with alignments summed out."""
         rows = states.flatten(1, -2)
         hidden = EncoderDecoderStates(rows, self.hidden.memory, self.hidden.attn_mask)
-        alignment_pass = self.aligner.prepare(hidden, None, self.output, self.vectors)
+        alignment_pass = self.aligner.prepare(
+            hidden, None, self.output, self.vectors, keys=self._keys
+        )
         if self.next_token is None:
             return self.output(alignment_pass.soft_states()).view(*states.shape[:-1], -1)
         prior = alignment_pass.priors[0]
