@@ -18,6 +18,9 @@ from torch.overrides import has_torch_function_variadic
 FEW = 2**10
 """Elements below which a further operation costs more than vector registers save."""
 
+NAIVE = 400
+"""Products below which PyTorch multiplies two matrices without vector registers."""
+
 MANY = 2**15
 """Elements from which :func:`topk` searches blocks."""
 
@@ -174,10 +177,19 @@ def weighted_sum(
         kept, factor = _sample_keep_mask(weights, probability)
         kept = kept.to(torch.int8)
     no_dropout_or_cast = kept is None and weights.dtype == values.dtype
-    if no_dropout_or_cast or has_torch_function_variadic(weights, values):
+    is_special = has_torch_function_variadic(weights, values)
+    if no_dropout_or_cast and not is_special and _is_small(weights, values):
+        return (weights.mT * values).sum(-2, keepdim=True)
+    if no_dropout_or_cast or is_special:
         return torch.matmul(_dropped_weights(weights, values, kept, factor), values)
     result: Tensor = _WeightedSum.apply(weights, values, kept, factor)
     return result
+
+
+def _is_small(weights: Tensor, values: Tensor) -> bool:
+    """Whether PyTorch would multiply them number by number: one query with few keys, on a CPU."""
+    few = weights.shape[-2] == 1 and weights.shape[-1] * values.shape[-1] < NAIVE
+    return few and values.device.type == "cpu"
 
 
 def _dropped_weights(weights: Tensor, values: Tensor, kept: Tensor | None, factor: float) -> Tensor:

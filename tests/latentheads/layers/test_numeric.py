@@ -97,6 +97,8 @@ SHAPES = {
     "particles of weights": ((4, 2, 5, 7), (2, 7, 11)),
     "one sentence's values": ((4, 2, 5, 7), (4, 1, 7, 11)),
     "one sentence's weights": ((2, 1, 5, 7), (2, 3, 7, 11)),
+    "one query": ((2, 3, 1, 7), (2, 3, 7, 11)),
+    "one query of all sentences": ((3, 1, 7), (2, 3, 7, 11)),
 }
 
 
