@@ -262,6 +262,8 @@ class DecodingState:
         hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
     ) -> None:
         """Selects rows of all tensors; see :meth:`select`."""
+        if sentences is None and hypotheses is None:
+            return
         for cache in self.caches.values():
             cache.select(sentences, hypotheses)
         if self.output_heads is not None:
