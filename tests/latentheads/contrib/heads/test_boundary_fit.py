@@ -47,6 +47,15 @@ def _fit(labelled: int, number: int = 6) -> AlignmentHeads:
     return fit_alignment_heads(HEADS, attentions, step=0.5, options=OPTIONS)
 
 
+def test_a_table_seeds_no_generator_of_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = _fit(1, 2)
+    monkeypatch.setattr(torch, "manual_seed", pytest.fail)  # it would seed those of all devices
+    before = torch.get_rng_state()
+    assert heads.table() == heads.table()
+    assert repr(heads).startswith("AlignmentHeads(")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 @pytest.mark.parametrize("labelled", [0, 1, 3])
 def test_planted_heads_and_lags_are_found(labelled: int) -> None:
     heads = _fit(labelled)
