@@ -304,7 +304,7 @@ def fit_alignment_heads(
     """Learns alignment heads from attention that is recorded already.
 
     Args:
-        heads: The heads.
+        heads: The heads, in the order of the first half of the views.
         attentions: The attention of examples.
         step: Seconds of a position.
         options: How profiles are learned, as :func:`alignment_heads` takes them.
@@ -312,6 +312,12 @@ def fit_alignment_heads(
     """
     if not attentions:
         raise ValueError("examples must not be empty")
+    for index, attention in enumerate(attentions):
+        if (views := len(attention.weights)) != 2 * len(heads):
+            raise ValueError(
+                f"attentions[{index}] must have two views of each of {len(heads)} heads, got "
+                f"{views}"
+            )
     if options is None:
         options = FitOptions(kinds=_count_kinds(attentions))
     model = fit_boundary_model(attentions, options, chain)

@@ -113,6 +113,14 @@ def test_labels_in_another_order_have_no_path() -> None:
         fit_alignment_heads(HEADS, [replace(example, starts=starts)], options=OPTIONS, chain=chain)
 
 
+def test_attention_has_two_views_of_each_head() -> None:
+    examples = [_plant(0), replace(_plant(1), weights=_plant(1).weights[1:])]
+    for heads, index, views in ((HEADS[:3], 0, 8), (HEADS, 1, 7)):
+        message = rf"^attentions\[{index}\] must have two views of each of {len(heads)} heads, got "
+        with pytest.raises(ValueError, match=f"{message}{views}$"):
+            fit_alignment_heads(heads, examples)
+
+
 def test_a_wider_level_has_wider_intervals() -> None:
     heads, new = _fit(3), _unlabel(_plant(98))
     narrow, wide = (heads.times(new, level)["starts"] for level in (0.5, 0.95))
