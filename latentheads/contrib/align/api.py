@@ -100,7 +100,7 @@ class AlignedText:
 
     @property
     def links(self) -> list[list[Link]]:
-        """The links of each line whose probability in both directions is at least .4."""
+        """The links of each line of which both directions have a geometric mean of .4 or more."""
         return self.select()
 
     def select(self, symmetrize: str = "product", threshold: float = THRESHOLD) -> list[list[Link]]:
@@ -108,8 +108,8 @@ class AlignedText:
 
         Args:
             symmetrize: product, grow, intersection, grow-diag-final-and, forward or backward.
-            threshold: The least probability of a link of ``product``, and of those that ``grow``
-                begins with.
+            threshold: The least geometric mean of both directions' probabilities of a link of
+                ``product``, and of those that ``grow`` begins with.
 
         Raises:
             ValueError: There is no such way to join, or the threshold is no probability.

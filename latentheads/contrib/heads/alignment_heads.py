@@ -50,7 +50,7 @@ RESAMPLES = 2000
 """Samples of the Bayesian bootstrap over examples."""
 
 SUFFICIENT = 0.25
-"""Nats a boundary that the smallest sufficient set may lose against all chosen heads."""
+"""Nats a boundary that sufficient heads may lose against all chosen ones."""
 
 
 @dataclass(frozen=True)
@@ -181,11 +181,13 @@ class AlignmentHeads:
         )
 
     def sufficient(self, loss: float = SUFFICIENT) -> list[Head]:
-        """The smallest set of chosen heads, by information, that locates words as all of them do.
+        """The first of the chosen heads, as few as locate words as all of them do.
+
+        They are the most informative ones; fewer others may do so too.
 
         Args:
             loss: Nats a boundary that it may lose: the KL from the posterior of the starts given
-                all chosen heads to that given the set.
+                all chosen heads to that given these.
         """
         full = [self.model.posterior(example, False).marginals for example in self.attentions]
         chosen = self.chosen
