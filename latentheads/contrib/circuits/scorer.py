@@ -83,6 +83,14 @@ class SubsetScorer:
         with self._lower.record():
             self.whole = self._log_probs(1)[0]
 
+    def __repr__(self) -> str:
+        parts = (self.network, self.likelihood, self.intervention)
+        names = ", ".join(type(part).__name__ for part in parts)
+        return (
+            f"SubsetScorer({names}: {len(self.heads)} heads, {len(self.prompts):,} prompts, "
+            f"{self.evaluations:,} subsets scored)"
+        )
+
     @property
     def labels(self) -> list[str]:
         """The labels of the heads, such as L9H6; with the block where there are several types."""

@@ -68,6 +68,7 @@ def test_lines_keep_their_order_and_an_empty_one_has_no_links(aligned: AlignedTe
     assert aligned.skipped == {}
     assert_unknown(aligned.posteriors[2])
     assert repr(aligned) == "AlignedText(5 lines, 9 links)"
+    assert repr(aligned.aligner) == "WordAligner(vocabularies of 6 and 6, 8 word pairs, spaces)"
 
 
 def test_probabilities_are_exact_posteriors(aligned: AlignedText) -> None:

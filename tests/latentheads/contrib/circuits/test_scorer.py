@@ -135,6 +135,16 @@ def test_layers_below_run_once() -> None:
     assert len(calls) == 1
 
 
+def test_prompts_and_a_scorer_print_a_line() -> None:
+    scorer = SubsetScorer(network(), PROMPTS[:2], ["decoder.1.self"])
+    scorer(torch.ones(1, 3))
+    expected = (
+        "SubsetScorer(GPT2LMHeadModel, Divergence, Zero: 3 heads, 2 prompts, 1 subsets scored)"
+    )
+    assert repr(scorer) == expected
+    assert repr(PROMPTS) == "Prompts(3 prompts, 1 of 5 positions scored, right, wrong)"
+
+
 def test_prompts_may_be_rows_of_a_tensor() -> None:
     prompts = Prompts.of(torch.tensor([[3, 4], [5, 6]]), right=torch.tensor([[1], [2]]))
     assert prompts.inputs["input_ids"].tolist() == [[3, 4], [5, 6]]
