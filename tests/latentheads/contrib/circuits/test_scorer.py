@@ -158,6 +158,10 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
         (lambda: SubsetScorer(plain, PROMPTS, "L0H1"), r"heads must be a list of heads or of bl"),
         (lambda: SubsetScorer(plain, PROMPTS, []), r"heads must name a head, got none"),
         (
+            lambda: SubsetScorer(plain, PROMPTS, ["decoder.7.self"]),
+            r"'decoder.7.self' is no head such as 'L9H6', and no block of decoder.0.self, ",
+        ),
+        (
             lambda: SubsetScorer(lh.latent(network()), PROMPTS, [(0, 1)]),
             r"network must be a PreTrainedModel, got a latent one, which samples its heads: ",
         ),
