@@ -95,7 +95,7 @@ def fit(
             when not given: figures are those of training then, as the printed outcome says, and
             those of other batches (``lh.evaluate``) can be far worse.
         seed: Of order and noise.
-        samples: Samples of each sentence in the report, K of IWAE.
+        samples: Samples of each sentence in the report, K of IWAE; a run has 32 by default.
         callbacks: Called after each step and each evaluation, such as a
             :class:`latentheads.latents.gates.hard_gates.GateController` or one of your own.
         quiet: Show no progress.
