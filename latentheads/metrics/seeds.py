@@ -93,7 +93,7 @@ def tabulate(runs: Iterable[tuple[str, Results]]) -> pd.DataFrame:
 
 
 def _row(recipe: str, results: Results) -> dict[str, Any]:
-    by_type = results.head_divergence_by_chain.items()
+    by_type = results.head_divergence_by_attention_type.items()
     return {
         "recipe": recipe,
         "seed": results.seed,
