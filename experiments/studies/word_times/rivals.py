@@ -1,10 +1,15 @@
-"""How others get word times from attention: averaged heads, and dynamic time warping."""
+"""How others get word times from attention: averaged heads, and dynamic time warping.
+
+The warping is ``find_alignment`` of OpenAI's code, without what ``add_word_timestamps`` corrects in
+its times by the lengths of words and the segment that Whisper transcribed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from torch import Tensor
+from torch.nn import functional as F
 
 from latentheads.contrib.heads.dtw import dtw_starts
 from latentheads.contrib.heads.word_attention import Head
@@ -29,9 +34,9 @@ def openai_heads(utterance: CachedUtterance) -> list[int]:
 
 
 def norm_heads(utterance: CachedUtterance, number: int = 8) -> list[int]:
-    """The heads with the most concentrated attention in this utterance, by its L2 norm."""
-    norms = _rows(utterance).norm(dim=-1).mean(-1)
-    return norms.topk(number).indices.tolist()
+    """The heads with the most concentrated attention in this utterance, by the L2 norm of rows."""
+    norms = F.normalize(_tokens(utterance), p=1, dim=-1)[:, _warped(utterance)].norm(dim=-1)
+    return norms.mean(-1).topk(number).indices.tolist()
 
 
 CHOICES: dict[str, Callable[[CachedUtterance], list[int]]] = {
@@ -51,7 +56,8 @@ def warped_times(
         utterance: The utterance.
         choice: Returns the heads that are averaged.
     """
-    starts = dtw_starts(_rows(utterance)[list(choice(utterance))]) * STEP
+    weights = _tokens(utterance)[list(choice(utterance))]
+    starts = dtw_starts(weights, _warped(utterance)) * STEP
     offset = utterance.spans[0][0]
     return (
         [float(starts[first - offset]) for first, _ in utterance.spans],
@@ -59,6 +65,11 @@ def warped_times(
     )
 
 
-def _rows(utterance: CachedUtterance) -> Tensor:
-    """The rows that OpenAI warps: those that predict a token of the text, or its end."""
-    return utterance.weights[:, utterance.spans[0][0] - 1 :].float()
+def _tokens(utterance: CachedUtterance) -> Tensor:
+    """The rows of all tokens, at the positions that OpenAI's code takes."""
+    return utterance.weights[..., : utterance.whole_positions].float()
+
+
+def _warped(utterance: CachedUtterance) -> slice:
+    """The rows that OpenAI's code warps: those that predict a token of the text, or its end."""
+    return slice(utterance.spans[0][0] - 1, -1)
