@@ -6,12 +6,15 @@ its times by the lengths of words and the segment that Whisper transcribed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
+import numpy as np
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentheads.contrib.heads.dtw import dtw_starts
+from latentheads.contrib.heads.dtw import average_heads, dtw_starts, warp
 from latentheads.contrib.heads.word_attention import Head
 from latentheads.contrib.speech.forced import STEP
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
@@ -39,25 +42,46 @@ def norm_heads(utterance: CachedUtterance, number: int = 8) -> list[int]:
     return norms.mean(-1).topk(number).indices.tolist()
 
 
-CHOICES: dict[str, Callable[[CachedUtterance], list[int]]] = {
-    "openai": openai_heads,
-    "upper": all_heads,
-    "norm": norm_heads,
+Starts = Float[np.ndarray, " row"]
+"""Positions at which the rows start that predict a token of the text, or its end."""
+
+
+def openai_starts(
+    utterance: CachedUtterance, choice: Callable[[CachedUtterance], list[int]] = openai_heads
+) -> Starts:
+    """Those of OpenAI's code."""
+    return dtw_starts(_tokens(utterance)[choice(utterance)], _warped(utterance))
+
+
+def transformers_starts(utterance: CachedUtterance) -> Starts:
+    """Those of ``transformers`` by OpenAI's heads: only the rows that are warped are seen.
+
+    Attention is not divided by its sum within the sound. A word starts at the time that its
+    tokenizer has for the token before.
+    """
+    rows = _tokens(utterance)[openai_heads(utterance), _warped(utterance)]
+    return warp(-average_heads(rows).double().numpy())
+
+
+RIVALS: dict[str, Callable[[CachedUtterance], Starts]] = {
+    "openai": openai_starts,
+    "transformers": transformers_starts,
+    "upper": partial(openai_starts, choice=all_heads),
+    "norm": partial(openai_starts, choice=norm_heads),
 }
-"""How heads are chosen."""
+"""How rows are warped, and of which heads."""
 
 
 def warped_times(
-    utterance: CachedUtterance, choice: Callable[[CachedUtterance], Sequence[int]]
+    utterance: CachedUtterance, rival: Callable[[CachedUtterance], Starts]
 ) -> tuple[list[float], list[float]]:
     """Seconds at which words start and end: a word ends where the next one starts.
 
     Args:
         utterance: The utterance.
-        choice: Returns the heads that are averaged.
+        rival: Returns the positions at which rows start.
     """
-    weights = _tokens(utterance)[list(choice(utterance))]
-    starts = dtw_starts(weights, _warped(utterance)) * STEP
+    starts = rival(utterance) * STEP
     offset = utterance.spans[0][0]
     return (
         [float(starts[first - offset]) for first, _ in utterance.spans],

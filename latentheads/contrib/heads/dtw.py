@@ -34,9 +34,15 @@ def dtw_starts(
         median_width: Width of the median filter, odd.
     """
     inside = F.normalize(weights.float(), p=1, dim=-1)
-    deviation, mean = torch.std_mean(inside, -2, keepdim=True, unbiased=False)
-    scores = median_filter((inside - mean) / deviation, median_width).mean(0)[rows]
-    return warp(-scores.double().numpy())
+    return warp(-average_heads(inside, median_width)[rows].double().numpy())
+
+
+def average_heads(
+    weights: Float[Tensor, "head row position"], median_width: int = MEDIAN_WIDTH
+) -> Float[Tensor, "row position"]:
+    """The mean of heads that are standardised over rows, and smoothed over positions."""
+    deviation, mean = torch.std_mean(weights, -2, keepdim=True, unbiased=False)
+    return median_filter((weights - mean) / deviation, median_width).mean(0)
 
 
 def median_filter(

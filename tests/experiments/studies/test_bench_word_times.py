@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from transformers.generation.utils import GenerateEncoderDecoderOutput
+from transformers.models.whisper import generation_whisper
 
 from latentheads.contrib.heads.dtw import dtw_starts
 from latentheads.contrib.speech.forced import STEP
@@ -17,7 +20,8 @@ from latentheads.experiments.studies.word_times.rivals import (
     HEADS,
     OPENAI,
     norm_heads,
-    openai_heads,
+    openai_starts,
+    transformers_starts,
     warped_times,
 )
 from latentheads.experiments.studies.word_times.stability import attention_scores
@@ -67,9 +71,27 @@ def test_times_are_those_of_all_tokens_within_the_sound() -> None:
     utterance = replace(_planted(), weights=scores.softmax(-1), whole_positions=29, spans=spans)
     inside = scores[[HEADS.index(head) for head in OPENAI], :, :29].softmax(-1)
     entered = STEP * dtw_starts(inside, slice(1, 6))
-    starts, ends = warped_times(utterance, openai_heads)
+    starts, ends = warped_times(utterance, openai_starts)
     np.testing.assert_allclose(starts, entered[[0, 1, 3]])
     np.testing.assert_allclose(ends, entered[[1, 3, 4]])
+
+
+def test_times_of_transformers_are_those_of_generated_tokens() -> None:
+    scores = 3 * torch.randn(len(HEADS), 7, 30, generator=torch.Generator().manual_seed(1))
+    cross = scores.softmax(-1).view(1, 4, 6, 7, 30).unbind(1)
+    whisper = SimpleNamespace(config=SimpleNamespace(decoder_layers=4, median_filter_width=7))
+    outputs = GenerateEncoderDecoderOutput(
+        cross_attentions=[tuple(layer[:, :, :6] for layer in cross)],  # none of the end token
+        sequences=torch.zeros(1, 7).long(),
+    )
+    times = generation_whisper.WhisperGenerationMixin._extract_token_timestamps(
+        whisper, outputs, OPENAI, num_frames=58, num_input_ids=1
+    )
+    spans, weights = [(2, 3), (3, 5), (5, 6)], scores.softmax(-1)
+    utterance = replace(_planted(), weights=weights, whole_positions=29, spans=spans)
+    starts, ends = warped_times(utterance, transformers_starts)
+    np.testing.assert_allclose(starts, times[0, [1, 2, 4]], atol=1e-6)
+    np.testing.assert_allclose(ends, times[0, [2, 4, 5]], atol=1e-6)
 
 
 def test_a_score_is_the_share_of_peaks_within_words() -> None:
