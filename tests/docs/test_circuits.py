@@ -15,7 +15,7 @@ from latentheads.metrics.seeds import spread
 from tests.docs.pages import ROOT
 
 RESULTS = ROOT / "experiments" / "results" / "circuits"
-PAGE = ROOT / "docs" / "circuits.md"
+PAGE = RESULTS / "README.md"
 PENALTY = 0.003
 
 
