@@ -27,13 +27,13 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # each part of the tests is a process of its own, and the long ones begin first; some tests wait,
 # so that there is work for two processes more than there are cores
 JOBS := $(shell $(PYTHON) -c 'import os; print(2 + os.cpu_count())')
-PARTS := experiments latentheads contrib annotated others
+PARTS := experiments latentheads annotated others
 # in this part calls of the library are checked against their annotations, sizes of tensors too
 annotated := tests/models tests/guides tests/latentheads/attention tests/latentheads/inference tests/test_typechecking.py
 experiments := tests/experiments
-contrib := tests/latentheads/contrib
-latentheads := tests/latentheads $(patsubst %,--ignore=%,$(annotated) $(contrib))
-others := tests $(patsubst %,--ignore=%,$(annotated) $(experiments) tests/latentheads)
+latentheads := $(patsubst %/,%,$(wildcard tests/latentheads/test_*.py tests/latentheads/[a-z]*/))
+latentheads := $(filter-out tests/latentheads/contrib $(annotated),$(latentheads))
+others := tests $(patsubst %,--ignore=%,$(annotated) $(experiments) $(latentheads))
 
 .PHONY: run test suite lint types docs bench notebooks attack lowest
 
