@@ -211,10 +211,18 @@ def make_latents(
         before_blocks: Whether to make those that blocks are made with.
 
     Raises:
-        ValueError: One is neither a latent nor the options of one.
+        ValueError: One is neither a latent nor the options of one; or the model has none of the
+            attention types that options name.
     """
     check_latents(latents)
-    chosen = (latent for latent in latents if latent.before_blocks == before_blocks)
+    chosen = [latent for latent in latents if latent.before_blocks == before_blocks]
+    for options in chosen:
+        named = options.named_types if isinstance(options, LatentOptions) else ()
+        if named and not set(named) & set(shape.attention_types):
+            raise ValueError(
+                f"{type(options).__name__}.blocks {options.blocks}: this network has no such "
+                f"heads, it has {', '.join(shape.attention_types)}"
+            )
     built = [lat.make(shape) if isinstance(lat, LatentOptions) else lat for lat in chosen]
     return [latent for latent in built if latent is not None]
 

@@ -110,7 +110,7 @@ MISTAKES = [
     ("--recipe group --selection.blocks none", "--selection.blocks must name an attention"),
     (
         "--recipe group --data grammar-text --selection.blocks encoder-self",
-        "selection.blocks encoder-self: this network has no such heads",
+        "SelectionOptions.blocks encoder-self: this network has no such heads",
     ),
     (
         "--recipe group --selection.strategy.gradient.temperature 0",

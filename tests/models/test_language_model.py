@@ -13,7 +13,9 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.handlers import PlugIn
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import plug_in_log_likelihood
+from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.logits.latent import Logits
+from latentheads.latents.selection.options import SelectionOptions
 from latentheads.models import LanguageModel, Network, make_prior
 from latentheads.models.network import AdaptiveOptions, PreNorm
 from tests.tiny import attach, build, latents, sizes
@@ -111,3 +113,9 @@ def test_an_adaptive_softmax_changes_no_seam(batch: Batch) -> None:
 def test_options_of_what_it_has_not_are_refused(network: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
         build("language-model", **network)
+
+
+@pytest.mark.parametrize("options", [GateOptions, SelectionOptions])
+def test_latents_of_heads_that_it_does_not_have_are_refused(options: Any) -> None:
+    with pytest.raises(ValueError, match=r"blocks decoder-cross: this network has no such heads"):
+        LanguageModel(7, Network(width=6, heads=3), [options(blocks="decoder-cross")])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
 from latentheads.latents.options import LatentOptions, ModelShape
@@ -61,6 +61,11 @@ class SelectionOptions(LatentOptions):
     def make(self, shape: ModelShape) -> Selector:
         """Makes what selects heads."""
         return self.selector(shape.heads, shape.sources, shape.targets)
+
+    @property
+    def named_types(self) -> Collection[str]:
+        """Those of ``blocks``."""
+        return parse_attention_types(self.blocks) or ()
 
     @property
     def fixes_task_weights(self) -> bool:
