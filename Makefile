@@ -29,7 +29,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # each part of the tests is a process of its own, and the long ones begin first; some tests wait,
 # so that there is work for two processes more than there are cores
 JOBS := $(shell $(PYTHON) -c 'import os; print(2 + os.cpu_count())')
-PARTS := experiments latentheads annotated others
+PARTS := experiments latentheads others annotated
 # in this part calls of the library are checked against their annotations, sizes of tensors too
 annotated := tests/models tests/guides tests/latentheads/attention tests/latentheads/inference tests/test_typechecking.py
 experiments := tests/experiments
