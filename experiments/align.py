@@ -145,9 +145,9 @@ def _add_link_options(parser: Parser) -> None:
     parser.add_argument(
         "--guide",
         choices=tuple(GUIDES),
-        help="how links are inferred. exact: the posterior. filtered: given the words up to each. "
-        "lexical: from translations, without positions. viterbi: the likeliest links, with "
-        "probability 1. tied: the prior (default: exact)",
+        help="how links are inferred. exact: the posterior. filtered: given the link before "
+        "and the word of each. lexical: from translations, without positions. viterbi: the "
+        "likeliest links, with probability 1. tied: the prior (default: exact)",
     )
 
 

@@ -169,14 +169,14 @@ def _divergence_rows(results: Results) -> list[Row]:
     """How far apart the heads of a block are."""
     if results.head_divergence is None:
         return []
-    chains = results.head_divergence_by_chain.items()
+    by_type = results.head_divergence_by_attention_type.items()
     return [
         (
             HEAD_DIVERGENCE,
             f"{results.head_divergence:.2f}",
             "",
         ),
-        *((f"    {chain}", f"{value:.2f}", "") for chain, value in chains if value is not None),
+        *((f"    {name}", f"{value:.2f}", "") for name, value in by_type if value is not None),
     ]
 
 

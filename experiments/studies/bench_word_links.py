@@ -43,7 +43,7 @@ from latentheads.experiments.cli.parser import Parser, positive
 from latentheads.experiments.studies.word_aligners.measures import Gold, measure_links, read_gold
 from latentheads.files import write_text
 from latentheads.metrics.alignment import Links, count_links
-from latentheads.metrics.resampling import resample_indices
+from latentheads.metrics.resampling import Resamples, resample_indices
 from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.runs.loading import load_run
 from latentheads.runs.run import Run
@@ -201,9 +201,9 @@ def _line_counts(links: Sequence[Links], gold: Gold) -> np.ndarray:
     return np.array([(len(a & s) + len(a & p), len(a) + len(s)) for a, s, p in rows])
 
 
-def _rates(counts: np.ndarray, resamples: np.ndarray) -> np.ndarray:
+def _rates(counts: np.ndarray, resamples: Resamples) -> np.ndarray:
     """Alignment error rates of resampled lines."""
-    right, total = counts[resamples].sum(1).T
+    right, total = np.array([counts[lines].sum(0) for lines in resamples]).T
     return 1 - right / total
 
 

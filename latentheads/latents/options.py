@@ -216,8 +216,8 @@ def make_latents(
     """
     check_latents(latents)
     chosen = [latent for latent in latents if latent.before_blocks == before_blocks]
-    for options in chosen:
-        named = options.named_types if isinstance(options, LatentOptions) else ()
+    for options in (latent for latent in chosen if isinstance(latent, LatentOptions)):
+        named = options.named_types
         if named and not set(named) & set(shape.attention_types):
             raise ValueError(
                 f"{type(options).__name__}.blocks {options.blocks}: this network has no such "

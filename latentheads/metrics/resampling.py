@@ -7,7 +7,7 @@ difficulty of a sentence cancels in a difference.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,15 +22,38 @@ MIN_RESAMPLES = 40
 RESAMPLES, SEED = 1000, 12345
 """Default number of resamples, and their seed."""
 
-Resamples = Int[np.ndarray, "resample sentence"]
-"""The indices of the sentences of every resample."""
-
 Resampled = tuple[float, Float[np.ndarray, " resample"]]
 """A metric of all sentences, and that of every resample."""
 
 
 Counts = Float[np.ndarray, "sentence count"]
 """The statistics of each sentence that a metric sums."""
+
+
+@dataclass(frozen=True)
+class Resamples:
+    """The indices of the sentences of every resample, sampled with replacement.
+
+    They are sampled anew, by the same seed, whenever they are iterated over: of many sentences all
+    together need more memory than there is.
+
+    Attributes:
+        number: Number of sentences.
+        resamples: Number of resamples.
+        seed: Their seed.
+    """
+
+    number: int
+    resamples: int
+    seed: int
+
+    def __len__(self) -> int:
+        return self.resamples
+
+    def __iter__(self) -> Iterator[Int[np.ndarray, " sentence"]]:
+        generator = np.random.default_rng(self.seed)
+        return (generator.choice(self.number, self.number) for _ in range(self.resamples))
+
 
 Combine = Callable[[Float[np.ndarray, " count"]], float]
 """Computes a metric from the summed counts."""
@@ -170,13 +193,13 @@ def check_lines(outputs: Sequence[str], references: Sequence[str]) -> None:
 
 
 def resample_indices(number: int, resamples: int, seed: int) -> Resamples:
-    """Samples the sentence indices of every resample, with replacement.
+    """The sentence indices of every resample.
 
     Raises:
         ValueError: There are too few resamples for an interval, or too many, or the seed is none.
     """
     check_resamples(resamples, seed)
-    return np.random.default_rng(seed).choice(number, (resamples, number))
+    return Resamples(number, resamples, seed)
 
 
 def check_resamples(resamples: int, seed: int) -> None:

@@ -93,7 +93,7 @@ def tabulate(runs: Iterable[tuple[str, Results]]) -> pd.DataFrame:
 
 
 def _row(recipe: str, results: Results) -> dict[str, Any]:
-    by_type = results.head_divergence_by_chain.items()
+    by_type = results.head_divergence_by_attention_type.items()
     return {
         "recipe": recipe,
         "seed": results.seed,
@@ -150,24 +150,24 @@ def _of_tasks(results: Results) -> dict[str, Any]:
 def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]]:
     """One row a recipe: mean and interval of each figure, differences to the first paired by seed.
 
-    A figure has a difference where all runs have the figure, and the recipe is tested on the text
-    of the first; it is that to the first recipe, over the seeds that both have. Of other tokens of
-    the same text, scores have a difference, and nats per token none.
+    A figure has a difference where all runs of these recipes have it, and the recipe is tested on
+    the text of the first; it is that to the first recipe, over the seeds that both have. Of other
+    tokens of the same text, scores have a difference, and nats per token none.
 
     Raises:
         ValueError: There is no run of a recipe, or there are two of a recipe and seed.
     """
     if not len(runs) or not recipes:
         raise ValueError(f"{'recipes' if len(runs) else 'runs'} must be at least one, got none")
-    selected = runs[runs.recipe.isin(recipes)]
-    if len(duplicates := selected[selected.duplicated(["recipe", "seed"])]):
+    for recipe in recipes:
+        check_known("recipe", recipe, sorted(set(runs.recipe)), "the runs")
+    runs = runs[runs.recipe.isin(recipes)]
+    if len(duplicates := runs[runs.duplicated(["recipe", "seed"])]):
         duplicate = duplicates.iloc[0]
         raise ValueError(
             f"recipe {duplicate.recipe!r} has two runs of seed {duplicate.seed}: "
             "a run counts once, and one of other options needs a name of its own as its recipe"
         )
-    for recipe in recipes:
-        check_known("recipe", recipe, sorted(set(runs.recipe)), "the runs")
     base = runs[runs.recipe == recipes[0]].set_index("seed")
     paired = {
         name: figure

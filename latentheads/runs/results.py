@@ -58,7 +58,7 @@ class Results:
         parameters: Of model and guide.
         tokens_per_second: Target tokens trained on, a second.
         head_divergence: Mean Jensen-Shannon divergence between the heads of a block.
-        head_divergence_by_chain: The same for each attention type.
+        head_divergence_by_attention_type: The same for each attention type.
         valid: Scores of validation.
         test: Scores of test.
         tasks: Those of each task.
@@ -89,7 +89,7 @@ class Results:
     parameters: int = 0
     tokens_per_second: Figure = None
     head_divergence: Figure = None
-    head_divergence_by_chain: Mapping[str, Figure] = field(default_factory=dict)
+    head_divergence_by_attention_type: Mapping[str, Figure] = field(default_factory=dict)
     valid: Scores = field(default_factory=Scores)
     test: Scores = field(default_factory=Scores)
     tasks: Mapping[str, Scores] = field(default_factory=dict)
@@ -112,6 +112,8 @@ class Results:
         Raises:
             ValueError: It lacks what every report has, or holds another kind of value.
         """
+        if isinstance(data, dict):
+            data = {RENAMED.get(name, name): value for name, value in data.items()}
         if not isinstance(data, dict) or not data.keys() >= set(REQUIRED):
             raise ValueError(f"results must hold {', '.join(REQUIRED)}")
         results = from_dict(cls, {**data, **_read_scores(data)}, path="results")
@@ -153,9 +155,12 @@ OF_SCORES = ("valid", "test", "average")
 
 REQUIRED = (
     *("valid", "test", "kl_by_site", "kl_how", "parameters", "tokens_per_second"),
-    *("head_divergence", "head_divergence_by_chain"),
+    *("head_divergence", "head_divergence_by_attention_type"),
 )
 """Keys that every report has."""
+
+RENAMED = {"head_divergence_by_chain": "head_divergence_by_attention_type"}
+"""Keys of earlier reports, with today's."""
 
 
 def _is_site(name: str) -> bool:

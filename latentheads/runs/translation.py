@@ -47,7 +47,7 @@ def translate(
     seed: int = 0,
     **decoding: Any,
 ) -> list[str] | list[list[str]]:
-    """Translates sentences by a model, without a run folder.
+    """Translates sentences by a model, without a run folder; a run has ``run.translate``.
 
     Args:
         model: A translation model.

@@ -100,7 +100,7 @@ def compare(
         corpus: The corpus: training part, validation part for the best weights, and test part.
         train: ``guide`` trains each guide while the model is frozen; ``all`` trains each guide with
             its own copy of the model; ``none`` trains nothing.
-        samples: Samples per sentence in the evaluation, K of IWAE.
+        samples: Samples per sentence in the evaluation, K of IWAE; a run has 32 by default.
         seed: Seed of data order and noise, the same for all guides.
         quiet: Show no progress.
         loss: As for :func:`latentheads.fit`.

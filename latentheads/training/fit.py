@@ -44,11 +44,14 @@ class Fitted:
         report: The bound, its terms and its metrics, of the weights that stay.
         step: The steps that those have seen.
         history: A record of each look at validation: progress, figures, the KL of every site.
+        is_of_training: Whether the report is of the batches that were trained on, for want of
+            others; then they chose the weights, too.
     """
 
     report: Report
     step: int
     history: list[dict[str, Any]]
+    is_of_training: bool = False
 
     def __str__(self) -> str:
         return scores_to_text(*self._name_parts(), self.report.faults)
@@ -58,7 +61,8 @@ class Fitted:
 
     def _name_parts(self) -> tuple[dict[str, Scores], str]:
         """The scores, and what they are of."""
-        return {"": self.report.scores()}, f"the weights after {self.step:,} steps"
+        on = ", on the batches that they were trained on" if self.is_of_training else ""
+        return {"": self.report.scores()}, f"the weights after {self.step:,} steps{on}"
 
 
 def fit(
@@ -88,9 +92,10 @@ def fit(
             makes those of an epoch, by its number; or a part of a corpus. Those of a function say
             ``corpus_size`` where gates or selections are sampled, whose KL counts once in a corpus.
         valid: What says which weights are best, and what is reported on; the batches themselves
-            when not given.
+            when not given: figures are those of training then, as the printed outcome says, and
+            those of other batches (``lh.evaluate``) can be far worse.
         seed: Of order and noise.
-        samples: Samples of each sentence in the report, K of IWAE.
+        samples: Samples of each sentence in the report, K of IWAE; a run has 32 by default.
         callbacks: Called after each step and each evaluation, such as a
             :class:`latentheads.latents.gates.hard_gates.GateController` or one of your own.
         quiet: Show no progress.
@@ -163,7 +168,7 @@ def fit_pair(
     if samples != 1 or report is None:
         with isolated_param_store():
             report = evaluate(model, guide, valid_batches, samples, seed)
-    return Fitted(report, loop.step, history.records)
+    return Fitted(report, loop.step, history.records, valid is None or valid is batches)
 
 
 def read_options(options: Mapping[str, Any], cuts: bool) -> Training:

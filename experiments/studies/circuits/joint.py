@@ -164,13 +164,12 @@ def _run_gibbs(
     """Chains over blocks of three heads, each given all others."""
     blocks = [block[i : i + 3] for block in _blocks(heads) for i in range(0, len(block), 3)]
     samples = gibbs(density, blocks, sizes.sweeps, CHAINS, sizes.sweeps // 5, start=start)
-    chains = samples.gates.view(sizes.sweeps, CHAINS, -1).mean(0)
     print(f"{len(density.values)} subsets: Gibbs sampling", flush=True)
     return {
         "sweeps": sizes.sweeps,
         "burn_in": sizes.sweeps // 5,
         "inclusion": samples.inclusion.tolist(),
-        "chains": chains.tolist(),
+        "chains": samples.by_chain.mean(1).tolist(),
     }
 
 

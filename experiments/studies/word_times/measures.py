@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
-from latentheads.experiments.studies.word_times.rivals import CHOICES, warped_times
-from latentheads.metrics.resampling import resample_indices
+from latentheads.experiments.studies.word_times.rivals import RIVALS, warped_times
+from latentheads.metrics.resampling import resample_counts, resample_indices
 
 LIMITS = (0.02, 0.05, 0.1, 0.2)
 """Seconds within which a boundary counts as right."""
@@ -88,14 +88,10 @@ def join(errors: Sequence[Errors]) -> Errors:
 
 def _share(hits: Sequence[NDArray[np.bool_]]) -> list[float]:
     """A share in per cent, and a 95 % interval over utterances."""
-    sums = np.array([hit.sum() for hit in hits], float)
-    counts = np.array([len(hit) for hit in hits], float)
-    index = resample_indices(len(hits), RESAMPLES, 0)
-    shares = sums[index].sum(1) / counts[index].sum(1)
-    return [
-        round(100 * float(value), 1)
-        for value in (sums.sum() / counts.sum(), *np.quantile(shares, (0.025, 0.975)))
-    ]
+    counts = np.array([(hit.sum(), len(hit)) for hit in hits], float)
+    indices = resample_indices(len(hits), RESAMPLES, 0)
+    share, shares = resample_counts(counts, lambda sums: sums[0] / sums[1], indices)
+    return [round(100 * float(value), 1) for value in (share, *np.quantile(shares, (0.025, 0.975)))]
 
 
 def measure_heads(heads: AlignmentHeads, utterances: Sequence[CachedUtterance]) -> dict[str, Any]:
@@ -116,11 +112,11 @@ def measure_rivals(
 ) -> dict[str, Any]:
     """The errors of dynamic time warping, as it is and without the bias that it has on a pool."""
     results = {}
-    for name, choice in CHOICES.items():
+    for name, rival in RIVALS.items():
         errors, biases = ({kind: Errors() for kind in KINDS[:kinds]} for _ in range(2))
         for target, part in ((errors, utterances), (biases, pool)):
             for utterance in part:
-                times = warped_times(utterance, choice)
+                times = warped_times(utterance, rival)
                 for index, kind in enumerate(KINDS[:kinds]):
                     target[kind].add(utterance.boundaries(index), times[index])
         results[name] = _summaries(errors)

@@ -107,6 +107,10 @@ class WordAligner:
     split: str = "spaces"
     pseudocount: float = 0.0
 
+    def __repr__(self) -> str:
+        vocabularies = f"vocabularies of {len(self.source):,} and {len(self.target):,}"
+        return f"WordAligner({vocabularies}, {self.entries.shape[1]:,} word pairs, {self.split})"
+
     @cached_property
     def _tables(self) -> tuple[CountTable, CountTable]:
         """The counts of both directions, of links of source to target words."""

@@ -100,7 +100,7 @@ class AlignedText:
 
     @property
     def links(self) -> list[list[Link]]:
-        """The links of each line whose probability in both directions is at least .4."""
+        """The links of each line of which both directions have a geometric mean of .4 or more."""
         return self.select()
 
     def select(self, symmetrize: str = "product", threshold: float = THRESHOLD) -> list[list[Link]]:
@@ -108,8 +108,8 @@ class AlignedText:
 
         Args:
             symmetrize: product, grow, intersection, grow-diag-final-and, forward or backward.
-            threshold: The least probability of a link of ``product``, and of those that ``grow``
-                begins with.
+            threshold: The least geometric mean of both directions' probabilities of a link of
+                ``product``, and of those that ``grow`` begins with.
 
         Raises:
             ValueError: There is no such way to join, or the threshold is no probability.
@@ -119,8 +119,10 @@ class AlignedText:
         return [sorted(select_links(p, symmetrize, threshold)) for p in self.posteriors]
 
 
-def check_lines(source: Any, target: Any, words: bool = False) -> None:
-    """Checks that two texts have lines, and equally many.
+def list_lines(source: Any, target: Any, words: bool = False) -> tuple[list[Any], list[Any]]:
+    """Makes lists of two texts that have lines, and equally many.
+
+    Lines are counted from the first, whatever its index: a pandas Series has labels.
 
     Args:
         source: Lines in one language.
@@ -134,18 +136,20 @@ def check_lines(source: Any, target: Any, words: bool = False) -> None:
         if isinstance(lines, (str, bytes, Mapping)) or not hasattr(lines, "__getitem__"):
             kind = "one text" if isinstance(lines, str) else type(lines).__name__
             raise ValueError(f"{name} must be a list of lines, got {kind}")
+    source, target = list(source), list(target)
     if len(source) != len(target):
         raise ValueError(
             f"source has {len(source):,} lines and target {len(target):,}: line n of one must "
             "translate line n of the other"
         )
-    if not len(source):
+    if not source:
         raise ValueError("source and target have no lines: there is nothing to align")
     accepted = "a line of text or a list of its words" if words else "a line of text"
     for name, lines in (("source", source), ("target", target)):
         for index, line in enumerate(lines):
             if not isinstance(line, str) and not (words and _is_words(line)):
                 raise ValueError(f"{name}[{index}] must be {accepted}, got {shown(line)}")
+    return source, target
 
 
 def _is_words(line: object) -> bool:
@@ -173,8 +177,6 @@ def _check_aligner(aligner: Any, options: Any, split: str | None) -> None:
 
 
 def _check_all(
-    source: Any,
-    target: Any,
     aligner: Any,
     options: Any,
     split: str | None,
@@ -183,7 +185,6 @@ def _check_all(
     start: Any,
 ) -> None:
     """Checks what lines are aligned with."""
-    check_lines(source, target, words=True)
     check_least({"max_words": max_words}, max_words=1)
     check_known("guide", guide, GUIDES)
     _check_aligner(aligner, options, split)
@@ -224,13 +225,15 @@ def start_alignment(
     It is :func:`align`, with its options and errors, for texts whose posteriors are too many to
     hold at once. ``spans`` are those of source words of each line, which are carried to the target.
     """
-    _check_all(source, target, aligner, options, split, guide, max_words, start)
+    source, target = list_lines(source, target, words=True)
+    _check_all(aligner, options, split, guide, max_words, start)
     if aligner is not None:
         split = aligner.split
     elif split is None:
         split = SPLITS[0] if start is None else start.split
     lines = TokenizedText(source, target, split, max_words)
     if spans is not None:
+        spans = list(spans)
         _check_spans(spans, lines)
     projected: dict[int, list[ProjectedSpan | None]] = {}
 

@@ -117,7 +117,9 @@ class Jumps:
 
         The likelihood of jumps that are normalised over the positions of a sentence has no closed
         maximum: each weight is multiplied by the ratio of its two counts, as in generalised
-        iterative scaling, which never lowers the likelihood.
+        iterative scaling. Without smoothing this never lowers the likelihood of the counts. With
+        it, the step is one towards the mode of a posterior, whose gamma prior has its mode at the
+        weights of all words; as these move in each step too, neither is sure to rise.
         """
         shared = self.weights[0] * counts.taken.sum(0) / counts.offered.sum(0).clamp(min=1e-9)
         shared = (shared / shared.sum()).clamp(min=1e-6)

@@ -86,7 +86,10 @@ class LinkModel:
 
 
 def _filtered(model: LinkModel, batch: PairBatch) -> LinkChain:
-    """Each link given the words up to its own: the posterior without backward messages."""
+    """Each link given the one before and its own word: the product of p(z_t | z_{t-1}, f_t).
+
+    Its marginals are not p(z_t | f_1, ..., f_t), which weighs the links before by f_t too.
+    """
     posterior = model.posterior(batch)
     weights = posterior.weights
     linked, null = weights.padded

@@ -13,7 +13,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.contrib.align.api import AlignedText, check_lines
+from latentheads.contrib.align.api import AlignedText, list_lines
 from latentheads.contrib.align.symmetrization import LinkPosterior
 from latentheads.contrib.heads.alignments import alignment_distributions, target_words
 from latentheads.contrib.heads.word_alignment import check_alignments, name_spaces
@@ -41,7 +41,7 @@ def align_by_networks(
         ValueError: A model has no alignments, both translate in one direction, or the texts differ
             in their number of lines.
     """
-    check_lines(source, target)
+    source, target = list_lines(source, target)
     check_directions(forward, backward)
     skipped: dict[int, str] = {}
     lengths = [(len(left.split()), len(right.split())) for left, right in zip(source, target)]

@@ -25,7 +25,7 @@ from latentheads.checks import check_known
 from latentheads.metrics.alignment import Link, Links
 
 THRESHOLD = 0.4
-"""The least probability of a link of ``product``."""
+"""The least geometric mean of both directions' probabilities of a link of ``product``."""
 
 GROWN = 0.6
 """The least probability, in the direction that generates its word, of a link that ``grow`` adds."""

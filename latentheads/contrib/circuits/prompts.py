@@ -46,6 +46,12 @@ class Prompts:
         if len(counts) == 0 or not counts[0] or (counts != counts[0]).any():
             raise ValueError("scored must be True at the same number of positions, at least one")
 
+    def __repr__(self) -> str:
+        rows, positions = self.scored.shape
+        scored = f"{int(self.scored[0].sum())} of {positions} positions scored"
+        sides = (name for name in ("right", "wrong") if getattr(self, name) is not None)
+        return f"Prompts({', '.join([f'{rows:,} prompts', scored, *sides])})"
+
     def __len__(self) -> int:
         return len(self.scored)
 

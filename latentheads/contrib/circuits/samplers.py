@@ -70,11 +70,12 @@ class SampledSubsets:
     """Samples of a posterior over subsets.
 
     Attributes:
-        gates: The subsets.
+        gates: The subsets; of several chains those of all chains after each sweep.
         weights: The weight of each; they sum to 1.
         log_evidence: The estimate of the log of the density's sum; None: of Gibbs sampling.
         acceptance: The share of accepted proposals.
         temperatures: Powers of the likelihood that the samples went through.
+        chains: Number of chains of Gibbs sampling.
     """
 
     gates: Float[Tensor, "sample head"]
@@ -82,6 +83,7 @@ class SampledSubsets:
     log_evidence: float | None = None
     acceptance: float = 1.0
     temperatures: tuple[float, ...] = (1.0,)
+    chains: int = 1
 
     def __repr__(self) -> str:
         samples, heads = self.gates.shape
@@ -91,6 +93,11 @@ class SampledSubsets:
             f"SampledSubsets({samples:,} samples of {heads} heads, {evidence}"
             f"acceptance {self.acceptance:.2f}; inclusion {inclusion})"
         )
+
+    @property
+    def by_chain(self) -> Float[Tensor, "chain sweep head"]:
+        """The subsets of each chain, to compare the means of chains by."""
+        return self.gates.unflatten(0, (-1, self.chains)).transpose(0, 1)
 
     @property
     def inclusion(self) -> Float[Tensor, " head"]:
@@ -136,7 +143,7 @@ def gibbs(
     """Samples every block given all other heads, in turn; a block of k heads has 2^k evaluations.
 
     Heads of several blocks that are needed together can keep a chain where it began: compare
-    chains from several subsets, or with :func:`smc`.
+    chains (``samples.by_chain.mean(1)``), those from other subsets, or :func:`smc`.
 
     Args:
         density: The log-density.
@@ -147,7 +154,8 @@ def gibbs(
         seed: The seed.
         start: The subset that all chains begin with, such as all heads; None: at random.
     """
-    check_least({"sweeps": sweeps, "chains": chains, "burn_in": burn_in}, sweeps=1, chains=1)
+    sizes = {"sweeps": sweeps, "chains": chains, "burn_in": burn_in}
+    check_least(sizes, sweeps=1, chains=1, burn_in=0)
     generator, heads = _generator(seed), sum(map(len, blocks))
     _check_blocks(blocks, heads)
     gates = torch.rand(chains, heads, generator=generator).round().double()
@@ -169,7 +177,8 @@ def gibbs(
         if sweep >= burn_in:
             samples.append(gates)
     every = torch.cat(samples)
-    return SampledSubsets(every, every.new_full((len(every),), 1 / len(every)))
+    weights = every.new_full((len(every),), 1 / len(every))
+    return SampledSubsets(every, weights, chains=chains)
 
 
 def smc(

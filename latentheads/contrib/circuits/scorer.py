@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from latentheads.contrib.circuits.likelihoods import Divergence, SubsetLikelihood
 from latentheads.contrib.circuits.prompts import Prompts
 from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
-from latentheads.contrib.heads.switch import Head, NetworkHeads, label_head
+from latentheads.contrib.heads.switch import LABEL, Head, NetworkHeads, label_head
 from latentheads.contrib.hf.addresses import inner_network
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.errors import shown
@@ -82,6 +82,14 @@ class SubsetScorer:
         self._lower = LowerLayers(network, called)
         with self._lower.record():
             self.whole = self._log_probs(1)[0]
+
+    def __repr__(self) -> str:
+        parts = (self.network, self.likelihood, self.intervention)
+        names = ", ".join(type(part).__name__ for part in parts)
+        return (
+            f"SubsetScorer({names}: {len(self.heads)} heads, {len(self.prompts):,} prompts, "
+            f"{self.evaluations:,} subsets scored)"
+        )
 
     @property
     def labels(self) -> list[str]:
@@ -191,6 +199,9 @@ def _list_heads(own: NetworkHeads, heads: Sequence[Head]) -> list[tuple[str, int
     for head in heads:
         if isinstance(head, str) and head in own.addresses:
             chosen += [(head, index) for index in range(own.addresses[head].block.heads)]
+        elif isinstance(head, str) and not LABEL.fullmatch(head):
+            blocks = ", ".join(own.addresses)
+            raise ValueError(f"{shown(head)} is no head such as 'L9H6', and no block of {blocks}")
         else:
             chosen.append(own.find(head))
     if not chosen:

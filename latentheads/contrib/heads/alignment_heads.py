@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.contrib.heads.boundary_chain import (
@@ -34,6 +35,7 @@ from latentheads.contrib.heads.word_attention import (
     get_cross_heads,
     record_word_attention,
 )
+from latentheads.noise import fixed_noise
 
 Teacher = Callable[[ForcedExample], Sequence[float]]
 """Returns the position at which each word of an example starts."""
@@ -48,7 +50,7 @@ RESAMPLES = 2000
 """Samples of the Bayesian bootstrap over examples."""
 
 SUFFICIENT = 0.25
-"""Nats a boundary that the smallest sufficient set may lose against all chosen heads."""
+"""Nats a boundary that sufficient heads may lose against all chosen ones."""
 
 
 @dataclass(frozen=True)
@@ -140,21 +142,24 @@ class AlignmentHeads:
         by_head = self._by_head()
         # the Bayesian bootstrap: the mean over a population of which these are a sample
         concentration = torch.ones(len(by_head), dtype=torch.float64)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with fixed_noise(0, torch.device("cpu")):
             weights = torch.distributions.Dirichlet(concentration).sample((RESAMPLES,))
         means = weights @ by_head
+        probabilities = (means >= least).double().mean(0).tolist()
         levels = torch.tensor([0.05, 0.95], dtype=torch.float64)
-        low, high = means.quantile(levels, 0)
+        intervals = zip(by_head.mean(0).tolist(), *means.quantile(levels, 0).tolist())
         rows = [
-            self._describe(
-                index,
-                float((means[:, index] >= least).double().mean()),
-                (float(by_head[:, index].mean()), float(low[index]), float(high[index])),
-            )
-            for index in range(len(self.heads))
+            self._describe(index, probability, information)
+            for index, (probability, information) in enumerate(zip(probabilities, intervals))
         ]
         return sorted(rows, key=lambda row: -row.information[0])
+
+    @cached_property
+    def _quartiles(self) -> Int[Tensor, "view level"]:
+        """Lags below which are a quarter, half and three quarters of the profile of each view."""
+        below = self.model.profiles.densities[0].cumsum(-1)
+        levels = torch.tensor([0.25, 0.5, 0.75], dtype=below.dtype)
+        return (below[:, None] < levels[:, None]).sum(-1) - self.model.profiles.reach
 
     def _describe(
         self, index: int, probability: float, information: tuple[float, float, float]
@@ -162,9 +167,7 @@ class AlignmentHeads:
         views = self.information[:, 0].mean(0).unflatten(0, (2, -1))[:, index]
         at_input = bool(views[1] > views[0])
         view = index + len(self.heads) * at_input
-        profiles = self.model.profiles
-        below = profiles.densities[0, view].cumsum(0)
-        quartiles = [int((below < level).sum()) - profiles.reach for level in (0.25, 0.5, 0.75)]
+        profiles, quartiles = self.model.profiles, self._quartiles[view].tolist()
         shift = float(self.model.shift[0])
         return AlignmentHead(
             self.heads[index],
@@ -178,11 +181,13 @@ class AlignmentHeads:
         )
 
     def sufficient(self, loss: float = SUFFICIENT) -> list[Head]:
-        """The smallest set of chosen heads, by information, that locates words as all of them do.
+        """The first of the chosen heads, as few as locate words as all of them do.
+
+        They are the most informative ones; fewer others may do so too.
 
         Args:
             loss: Nats a boundary that it may lose: the KL from the posterior of the starts given
-                all chosen heads to that given the set.
+                all chosen heads to that given these.
         """
         full = [self.model.posterior(example, False).marginals for example in self.attentions]
         chosen = self.chosen
@@ -301,7 +306,7 @@ def fit_alignment_heads(
     """Learns alignment heads from attention that is recorded already.
 
     Args:
-        heads: The heads.
+        heads: The heads, in the order of the first half of the views.
         attentions: The attention of examples.
         step: Seconds of a position.
         options: How profiles are learned, as :func:`alignment_heads` takes them.
@@ -309,6 +314,12 @@ def fit_alignment_heads(
     """
     if not attentions:
         raise ValueError("examples must not be empty")
+    for index, attention in enumerate(attentions):
+        if (views := len(attention.weights)) != 2 * len(heads):
+            raise ValueError(
+                f"attentions[{index}] must have two views of each of {len(heads)} heads, got "
+                f"{views}"
+            )
     if options is None:
         options = FitOptions(kinds=_count_kinds(attentions))
     model = fit_boundary_model(attentions, options, chain)

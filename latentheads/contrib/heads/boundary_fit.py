@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Le
 from jaxtyping import Bool, Float
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from latentheads.contrib.heads.boundary_anchor import anchor_shift
@@ -22,6 +25,7 @@ from latentheads.contrib.heads.boundary_model import (
 from latentheads.contrib.heads.dtw import dtw_starts
 from latentheads.contrib.heads.profiles import make_profiles
 from latentheads.contrib.heads.word_attention import WordAttention
+from latentheads.options import Count, options_class
 
 DURATION, PAUSE = 0.6, 0.25
 """Median duration of a word and of a pause, as shares of the positions of a word."""
@@ -39,7 +43,7 @@ ERRORS = torch.logspace(-0.3, 1, 27, dtype=torch.float64)
 """Scales of the error among which labels that are left out choose, in positions."""
 
 
-@dataclass(frozen=True)
+@options_class()
 class FitOptions:
     """How profiles are learned.
 
@@ -55,21 +59,15 @@ class FitOptions:
         energy: Whether pauses are taken to be quiet, where starts and ends are learned.
     """
 
-    kinds: int = 1
-    views: int = 6
-    rounds: int = 4
-    steps: int = 3
-    reach: int = 60
-    width: float = 1.5
-    counts: float = 1.0
-    prior: float = 1.0
+    kinds: Annotated[int, Ge(1), Le(2)] = 1
+    views: Count = 6
+    rounds: Count = 4
+    steps: Count = 3
+    reach: Count = 60
+    width: PositiveFloat = 1.5
+    counts: PositiveFloat = 1.0
+    prior: PositiveFloat = 1.0
     energy: bool = True
-
-    def __post_init__(self) -> None:
-        if self.kinds not in (1, 2):
-            raise ValueError(f"kinds must be 1 (starts) or 2 (starts and ends), got {self.kinds}")
-        if self.views < 1:
-            raise ValueError(f"views must be at least 1, got {self.views}")
 
 
 def fit_boundary_model(

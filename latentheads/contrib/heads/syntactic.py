@@ -117,7 +117,7 @@ class SyntacticDetector(Detector):
             raise ValueError(f"margin must not be negative, got {margin}")
         if words is not None and len(words) != len(arcs):
             raise ValueError(f"words must be of {len(arcs)} sentences, as arcs; got {len(words)}")
-        self.arcs, self.words = arcs, words
+        self.arcs, self.words = list(arcs), None if words is None else list(words)
         self.directed = [(relation, down) for relation in relations for down in (True, False)]
         self.margin, self.relative = margin, relative
         self._hits: dict[str, Tensor] = {}

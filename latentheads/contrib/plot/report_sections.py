@@ -35,7 +35,7 @@ def report_divergence(reporter: Reporter) -> dict[str, Any]:
         for attention_type in ATTENTION_TYPES
         if (value := heads.average(attention_type)) is not None
     }
-    return {"head_divergence": heads.average(), "head_divergence_by_chain": by_type}
+    return {"head_divergence": heads.average(), "head_divergence_by_attention_type": by_type}
 
 
 def draw_plots(reporter: Reporter) -> dict[str, Any]:

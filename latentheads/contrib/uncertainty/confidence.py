@@ -141,12 +141,12 @@ class ConfidenceEstimator:
         """Estimates the confidence of encoded lines."""
         token_scores = score_tokens(self.ensemble, part, len(self.trained.target), seed=self.seed)
         probability = self.platt_scaling(token_scores.by_temperature[1.0].log_prob)
+        borders = np.searchsorted(token_scores.sentence, np.arange(1, len(part)))
+        columns = (np.split(column, borders) for column in (token_scores.token, probability))
         scores = []
-        for index in range(len(part)):
-            of_sentence = token_scores.sentence == index
-            tokens = token_scores.token[of_sentence].tolist()
-            probabilities = probability[of_sentence]
-            is_inner = np.array(tokens) != EOS
+        for token_ids, probabilities in zip(*columns, strict=True):
+            tokens = token_ids.tolist()
+            is_inner = token_ids != EOS
             words = self.trained.target.word_ids(tokens)
             score = float(probabilities[is_inner].mean()) if is_inner.any() else None
             scores.append(ConfidenceScores(score, _min_of_words(words, probabilities.tolist())))

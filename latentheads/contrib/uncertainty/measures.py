@@ -21,7 +21,13 @@ from latentheads.contrib.uncertainty.calibration import (
 from latentheads.contrib.uncertainty.evaluation import DISSIMILARITY, TEST, EnsembleEvaluation
 from latentheads.contrib.uncertainty.ranking import correlation, rejection_ratio, roc_auc
 from latentheads.contrib.uncertainty.token_scores import UNCERTAINTIES, TokenEvaluation, TokenScores
-from latentheads.metrics.resampling import SEED, Resampled, estimate_systems, resample_indices
+from latentheads.metrics.resampling import (
+    SEED,
+    Resampled,
+    Resamples,
+    estimate_systems,
+    resample_indices,
+)
 
 SentenceIndices = Mapping[str, Int[ndarray, " sentence"]]
 """The indices of sentences of each text, with repetitions in a resample."""
@@ -316,18 +322,18 @@ def _resample(
     evaluations: Sequence[Mapping[str, Measure]],
     name: str,
     whole: SentenceIndices,
-    resampled: Mapping[str, Int[ndarray, "resample sentence"]],
+    resampled: Mapping[str, Resamples],
 ) -> Resampled:
     """The mean of a measure over evaluations, on all sentences and on every resample.
 
     For a test part of one sentence the resamples are NaN.
     """
-    rows = range(len(next(iter(resampled.values()))))
 
     def mean_at(indices: SentenceIndices) -> float:
         return float(np.mean([measures[name](indices) for measures in evaluations]))
 
     if len(whole[TEST]) == 1:
-        return mean_at(whole), np.full(len(rows), np.nan)
-    values = [mean_at({text: every[row] for text, every in resampled.items()}) for row in rows]
+        return mean_at(whole), np.full(len(resampled[TEST]), np.nan)
+    rows = zip(*resampled.values(), strict=True)
+    values = [mean_at(dict(zip(resampled, indices, strict=True))) for indices in rows]
     return mean_at(whole), np.array(values)

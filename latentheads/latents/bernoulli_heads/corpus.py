@@ -95,6 +95,11 @@ class HeadIntervals:
     inclusion: Float[Tensor, "resample head"]
     log_odds: Float[Tensor, "resample head"]
 
+    def __repr__(self) -> str:
+        ends = zip(self.low.tolist(), self.high.tolist(), strict=True)
+        intervals = ", ".join(f"[{low:.3f}, {high:.3f}]" for low, high in ends)
+        return f"HeadIntervals({len(self.inclusion):,} resamples; {intervals})"
+
     @property
     def width(self) -> Float[Tensor, " head"]:
         """The width of every interval."""

@@ -28,7 +28,7 @@ RESULTS: dict[str, Any] = {
     "kl_by_site": {"encoder.0.self.logits": 0.25},
     "kl_how": {"encoder.0.self.logits": "analytic"},
     "head_divergence": 0.5,
-    "head_divergence_by_chain": {"encoder-self": 0.5},
+    "head_divergence_by_attention_type": {"encoder-self": 0.5},
     "parameters": 12345,
     "tokens_per_second": 678.0,
 }
@@ -127,7 +127,7 @@ def test_a_table_survives_a_report_that_has_nothing_but_names() -> None:
         kl_by_site={},
         kl_how={},
         head_divergence=None,
-        head_divergence_by_chain={},
+        head_divergence_by_attention_type={},
         tokens_per_second=None,
     )
     assert rows["training, tokens/s"] == []

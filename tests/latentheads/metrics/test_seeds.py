@@ -73,6 +73,13 @@ def test_a_difference_is_of_the_seeds_that_both_have() -> None:
     assert lone["elbo"] == -0.75
 
 
+def test_runs_of_a_recipe_that_is_not_summarised_change_no_difference() -> None:
+    runs = [(name, results(0, {"bleu": bleu}, "fixed")) for name, bleu in (("a", 9.0), ("b", 11.0))]
+    runs.append(("c", results(0, {}, "fixed")))
+    assert summarise(tabulate(runs), ["a", "b"])[1]["difference_bleu"] == 2
+    assert "difference_bleu" not in summarise(tabulate(runs), ["a", "b", "c"])[1]
+
+
 def test_a_recipe_without_a_run_is_named() -> None:
     with pytest.raises(ValueError, match=r"^unknown recipe 'coda' of the runs: choose from plain$"):
         summarise(tabulate([one("plain", 0, -1.5)]), ["plain", "coda"])

@@ -27,7 +27,7 @@ FIGURES = {"elbo": -1.5, "log_likelihood": -1.0, "kl": 0.5, "iwae": -1.25, "plug
 PART = rows_of({**FIGURES, "iwae_k": 2, "tokens": 7, "effective_sample_size": 1.5})
 RESULTS: dict[str, Any] = {
     **{"seed": 0, "parameters": 5, "tokens_per_second": 3.0, "head_divergence": None},
-    **{"head_divergence_by_chain": {}, "kl_by_site": {}, "kl_how": {}},
+    **{"head_divergence_by_attention_type": {}, "kl_by_site": {}, "kl_how": {}},
     **{"valid": PART, "test": PART},
 }
 """As little as tables can be made of."""

@@ -18,7 +18,7 @@ from tests.experiments.programs import SHORT, TINY, inside, painted, results_of
 
 FACTS: dict[str, Any] = {
     **{"kl_by_site": {}, "kl_how": {}, "parameters": 5, "tokens_per_second": None},
-    **{"head_divergence": None, "head_divergence_by_chain": {}, "valid": [], "test": []},
+    **{"head_divergence": None, "head_divergence_by_attention_type": {}, "valid": [], "test": []},
 }
 SITE = "encoder.0.self.logits"
 
@@ -39,6 +39,13 @@ def test_tasks_and_averages_are_rows_too() -> None:
     assert results.tasks["en-de"].sentences == 3
     assert results.average == {"elbo": -1.0}
     assert results.to_json()["tasks"] == {"en-de": rows}
+
+
+def test_a_key_of_earlier_reports_is_read() -> None:
+    by_type = {"encoder-self": 0.25}
+    earlier = {k: v for k, v in FACTS.items() if k != "head_divergence_by_attention_type"}
+    results = Results.read({**earlier, "head_divergence_by_chain": by_type})
+    assert results.to_json()["head_divergence_by_attention_type"] == by_type
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,8 @@ def test_it_is_the_loop_of_the_engine() -> None:
     assert not mine.training
     assert not own.training
     assert fitted.report == lh.evaluate(mine, own, part(), seed=5)
+    title = f"the weights after {fitted.step} steps, on the batches that they were trained on"
+    assert str(fitted).splitlines()[0] == title
 
 
 def test_the_best_weights_stay_and_every_look_is_known(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy import ndarray
@@ -67,6 +68,7 @@ def test_lines_keep_their_order_and_an_empty_one_has_no_links(aligned: AlignedTe
     assert aligned.skipped == {}
     assert_unknown(aligned.posteriors[2])
     assert repr(aligned) == "AlignedText(5 lines, 9 links)"
+    assert repr(aligned.aligner) == "WordAligner(vocabularies of 6 and 6, 8 word pairs, spaces)"
 
 
 def test_probabilities_are_exact_posteriors(aligned: AlignedText) -> None:
@@ -98,6 +100,12 @@ def test_pairs_with_an_empty_side_move_no_other_line(split: str, aligned: Aligne
         assert alone.links == [
             links for links, pair in zip(among.links, mixed, strict=True) if pair in pairs
         ]
+
+
+def test_lines_of_a_column_are_in_their_order_whatever_its_labels(aligned: AlignedText) -> None:
+    columns = (pd.Series(lines)[::-1] for lines in (SOURCE, TARGET))
+    posteriors = align(*columns, aligner=aligned.aligner).posteriors
+    assert [p.forward.shape for p in posteriors] == [(3, 3), (2, 2), (0, 1), (2, 2), (2, 2)]
 
 
 def test_an_aligner_aligns_its_own_lines_as_before_if_none_is_left_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 import torch
 
@@ -110,6 +111,13 @@ def test_a_span_that_no_link_leads_from_is_none_and_a_wrong_one_is_named() -> No
             project(SOURCE, TARGET, other)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^spans\[0\] must be a list of Span, got \[\(0, 1\)\]"):
         project(SOURCE, TARGET, [[(0, 1)], [], [], []])  # type: ignore[list-item]
+
+
+def test_spans_of_a_column_are_in_their_order_whatever_its_labels() -> None:
+    columns = [pd.Series(lines)[::-1] for lines in (SOURCE, TARGET, [[Span(0, 1)], [], [], []])]
+    assert [len(line) for line in project(*columns)] == [0, 0, 0, 1]
+    with pytest.raises(ValueError, match=r"^line 4 has 3 words, and no Span\(start=1, end=4"):
+        project(*columns[:2], columns[2].map(lambda line: [Span(1, 4)] * len(line)))
 
 
 def test_tags_are_spans_and_spans_are_tags() -> None:

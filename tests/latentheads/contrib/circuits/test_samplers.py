@@ -77,6 +77,18 @@ def test_gibbs_samples_have_the_exact_marginals(table: Table, blocks: list[list[
     assert samples.log_evidence is None
 
 
+def test_samples_of_each_chain_stay_together() -> None:
+    stuck = Table(torch.full((2**HEADS,), -1e6, dtype=torch.float64))
+    stuck.log_density[[0, -1]] = 0.0  # a chain over single heads leaves neither subset
+    samples = gibbs(stuck, [[head] for head in range(HEADS)], sweeps=3, chains=7)
+    assert samples.by_chain.shape == (7, 3, HEADS)
+    assert torch.equal(samples.by_chain[:, 0], samples.gates[:7])
+    assert 0 < samples.by_chain[:, 0, 0].sum() < 7
+    assert (samples.by_chain == samples.by_chain[:, :1]).all()
+    with pytest.raises(ValueError, match=r"^burn_in must be at least 0, got -5$"):
+        gibbs(stuck, BLOCKS, burn_in=-5)
+
+
 def test_sequential_monte_carlo_has_the_exact_marginals_and_evidence(table: Table) -> None:
     estimates, inclusion = [], []
     for seed in range(20):

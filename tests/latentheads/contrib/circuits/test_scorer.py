@@ -135,6 +135,16 @@ def test_layers_below_run_once() -> None:
     assert len(calls) == 1
 
 
+def test_prompts_and_a_scorer_print_a_line() -> None:
+    scorer = SubsetScorer(network(), PROMPTS[:2], ["decoder.1.self"])
+    scorer(torch.ones(1, 3))
+    expected = (
+        "SubsetScorer(GPT2LMHeadModel, Divergence, Zero: 3 heads, 2 prompts, 1 subsets scored)"
+    )
+    assert repr(scorer) == expected
+    assert repr(PROMPTS) == "Prompts(3 prompts, 1 of 5 positions scored, right, wrong)"
+
+
 def test_prompts_may_be_rows_of_a_tensor() -> None:
     prompts = Prompts.of(torch.tensor([[3, 4], [5, 6]]), right=torch.tensor([[1], [2]]))
     assert prompts.inputs["input_ids"].tolist() == [[3, 4], [5, 6]]
@@ -147,6 +157,10 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
     for make, message in (
         (lambda: SubsetScorer(plain, PROMPTS, "L0H1"), r"heads must be a list of heads or of bl"),
         (lambda: SubsetScorer(plain, PROMPTS, []), r"heads must name a head, got none"),
+        (
+            lambda: SubsetScorer(plain, PROMPTS, ["decoder.7.self"]),
+            r"'decoder.7.self' is no head such as 'L9H6', and no block of decoder.0.self, ",
+        ),
         (
             lambda: SubsetScorer(lh.latent(network()), PROMPTS, [(0, 1)]),
             r"network must be a PreTrainedModel, got a latent one, which samples its heads: ",

@@ -23,6 +23,7 @@ from latentheads.guides import Tied
 from tests.latentheads.contrib.hf.networks import FRAMES, bart, gpt2, whisper
 from tests.second_device import NAME, second_device
 from tests.tiny import jiggle
+from tests.typechecking import unchecked
 
 EXAMPLE = ForcedExample({"input_features": FRAMES[:1].double()}, [1, 3, 5, 7, 1], [(1, 3), (3, 4)])
 
@@ -163,10 +164,12 @@ def test_wrong_examples_are_refused(network: Any, changes: Any, message: str) ->
 def test_options_that_do_not_fit_are_refused(network: Any) -> None:
     with pytest.raises(ValueError, match=r"a row of jumps for each of 2 kinds .* got 1"):
         lh.alignment_heads(network, [replace(EXAMPLE, ends=[2.0, 3.0])], chain=jump_chain())
-    with pytest.raises(ValueError, match="kinds must be 1"):
-        FitOptions(kinds=3)
-    with pytest.raises(ValueError, match="views must be at least 1, got 0"):
-        FitOptions(views=0)
+    for name in ("kinds", "views", "rounds", "steps", "reach"):
+        with pytest.raises(ValueError, match=f"^{name} must be at least 1, got 0$"):
+            unchecked(FitOptions)(**{name: 0})
+    for name in ("width", "counts", "prior"):
+        with pytest.raises(ValueError, match=f"^{name} must be above 0, got -1$"):
+            unchecked(FitOptions)(**{name: -1.0})
     heads = lh.alignment_heads(network, [EXAMPLE])
     with pytest.raises(ValueError, match="level must be between 0 and 1, got 90"):
         heads.align(network, EXAMPLE, level=90)

@@ -47,6 +47,15 @@ def _fit(labelled: int, number: int = 6) -> AlignmentHeads:
     return fit_alignment_heads(HEADS, attentions, step=0.5, options=OPTIONS)
 
 
+def test_a_table_seeds_no_generator_of_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = _fit(1, 2)
+    monkeypatch.setattr(torch, "manual_seed", pytest.fail)  # it would seed those of all devices
+    before = torch.get_rng_state()
+    assert heads.table() == heads.table()
+    assert repr(heads).startswith("AlignmentHeads(")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 @pytest.mark.parametrize("labelled", [0, 1, 3])
 def test_planted_heads_and_lags_are_found(labelled: int) -> None:
     heads = _fit(labelled)
@@ -102,6 +111,14 @@ def test_labels_in_another_order_have_no_path() -> None:
     chain = monotone_chain([1.0])
     with pytest.raises(ValueError, match=r"no path .* the chain jumps 0 to 5 positions"):
         fit_alignment_heads(HEADS, [replace(example, starts=starts)], options=OPTIONS, chain=chain)
+
+
+def test_attention_has_two_views_of_each_head() -> None:
+    examples = [_plant(0), replace(_plant(1), weights=_plant(1).weights[1:])]
+    for heads, index, views in ((HEADS[:3], 0, 8), (HEADS, 1, 7)):
+        message = rf"^attentions\[{index}\] must have two views of each of {len(heads)} heads, got "
+        with pytest.raises(ValueError, match=f"{message}{views}$"):
+            fit_alignment_heads(heads, examples)
 
 
 def test_a_wider_level_has_wider_intervals() -> None:

@@ -102,7 +102,7 @@ def write_folder(folder: Path, **results: Any) -> None:
         "parameters": 11,
         "tokens_per_second": 13.0,
         "head_divergence": None,
-        "head_divergence_by_chain": {},
+        "head_divergence_by_attention_type": {},
         **results,
     }
     (folder / "results.json").write_text(json.dumps(options))

@@ -214,6 +214,8 @@ def test_bootstrap_intervals() -> None:
     one = posterior.log_likelihoods[:1]
     alike = HeadPosterior(posterior.blocks, one.expand(9, -1), torch.ones(9).double())
     assert (alike.bootstrap(50).width < 1e-12).all()
+    ends = [f"[{x:.3f}, {x:.3f}]" for x in alike.inclusion.tolist()]
+    assert repr(alike.bootstrap(50)) == f"HeadIntervals(50 resamples; {', '.join(ends)})"
 
 
 def test_the_bootstrap_of_a_mean_has_its_standard_error() -> None:
