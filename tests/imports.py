@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Set
+from functools import cache
 from pathlib import Path
 
 LIBRARY = ("latentheads", "models", "guides")
@@ -27,32 +28,28 @@ def find_modules(root: Path, tops: tuple[str, ...] = LIBRARY) -> dict[str, Path]
     return files
 
 
-def imported_names(path: Path, package: str) -> set[str]:
-    """The dotted names in all import statements of a file.
-
-    Args:
-        path: The file.
-        package: Its package, for relative imports.
-    """
-    names = set()
+@cache
+def imported_names(module: str, path: Path) -> frozenset[str]:
+    """The dotted names in all import statements of a module's file."""
+    package = module if path.stem == "__init__" else module.rpartition(".")[0]
+    names = set[str]()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             parents = package.split(".")[: -node.level + 1 or None] if node.level else []
-            module = ".".join([*parents, *([node.module] if node.module else [])])
-            names |= {f"{module}.{alias.name}" for alias in node.names}
-    return names
+            start = ".".join([*parents, *([node.module] if node.module else [])])
+            names |= {f"{start}.{alias.name}" for alias in node.names}
+    return frozenset(names)
 
 
 def find_imports(modules: Mapping[str, Path]) -> dict[str, set[str]]:
     """The modules of the library that each of them imports."""
     imports = {}
     for name, path in modules.items():
-        package = name if path.stem == "__init__" else name.rpartition(".")[0]
         imports[name] = {
             imported if imported in modules else imported.rpartition(".")[0]
-            for imported in imported_names(path, package)
+            for imported in imported_names(name, path)
         } & (modules.keys() - {name})
     return imports
 

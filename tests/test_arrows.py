@@ -2,59 +2,46 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
+from tests.experiments.programs import ROOT
+from tests.imports import WHEEL, find_modules, imported_names
 
-LIBRARY = Path(__file__).parents[1] / "latentheads"
-MODULES = [
-    path
-    for folder in [LIBRARY, LIBRARY.parent / "models", LIBRARY.parent / "guides"]
-    for path in sorted(folder.rglob("*.py"))
-    if "experiments" not in path.relative_to(folder).parts
-]
+MODULES = find_modules(ROOT)
 
 
-def imported(path: Path) -> list[str]:
-    """Every module that a file names in an import, wherever in it that stands."""
-    lines: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            lines += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            lines += [f"{node.module}.{alias.name}" for alias in node.names]
-    return lines
+def imported(module: str, *starts: str) -> list[str]:
+    """What a module of the library imports that begins so, wherever in it that stands."""
+    return [name for name in imported_names(module, MODULES[module]) if name.startswith(starts)]
 
 
 def test_every_module_of_the_library_is_looked_at() -> None:
-    names = {path.name for path in MODULES}
+    names = {path.name for path in MODULES.values()}
     assert {"trainer.py", "settings.py", "translation.py", "cascaded.py"} <= names
 
 
 def test_no_module_of_the_library_imports_a_program_or_its_parser() -> None:
     outside = ("latentheads.experiments", "experiments", "jsonargparse", "argparse")
-    actual = {path: [n for n in imported(path) if n.startswith(outside)] for path in MODULES}
-    assert not {path: names for path, names in actual.items() if names}
+    actual = {module: imported(module, *outside) for module in MODULES}
+    assert not {module: names for module, names in actual.items() if names}
 
 
 def test_nothing_that_the_wheel_holds_imports_a_study() -> None:
-    programs = (LIBRARY.parent / "experiments").rglob("*.py")
-    shipped = [path for path in programs if not {"studies", "notebooks"} & {*path.parts}]
-    assert len(shipped) > 30
-    for path in [*MODULES, *shipped]:
-        assert not [name for name in imported(path) if ".studies" in name], path
+    shipped = find_modules(ROOT, WHEEL)
+    assert len(shipped) > len(MODULES) + 30
+    for module, path in shipped.items():
+        assert not [name for name in imported_names(module, path) if ".studies" in name], module
 
 
 def test_options_of_data_make_corpora_and_no_corpus_imports_them() -> None:
-    corpora = [path for path in MODULES if "corpora" in path.relative_to(LIBRARY.parent).parts]
+    corpora = [module for module in MODULES if "corpora" in module.split(".")]
     assert len(corpora) > 20
-    for path in corpora:
-        assert not [name for name in imported(path) if name.startswith("latentheads.data")], path
+    for module in corpora:
+        assert not imported(module, "latentheads.data"), module
 
 
 def test_the_core_imports_nothing_of_contrib() -> None:
     """The lazy names of the package alone lead there; tables name speech by its path."""
-    core = [path for path in MODULES if "contrib" not in path.relative_to(LIBRARY.parent).parts]
+    core = [module for module in MODULES if "contrib" not in module.split(".")]
     assert len(core) > 150
-    for path in core:
-        if path != LIBRARY / "__init__.py":
-            assert not [name for name in imported(path) if "latentheads.contrib" in name], path
+    for module in core:
+        if module != "latentheads":
+            assert not imported(module, "latentheads.contrib"), module

@@ -309,6 +309,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check_distinct_files([("--json", options.json)], inputs)
         results = MEASURES[options.measure](options)
         facts = {"pairs": options.pairs, "sample": options.sample, **vars(AlignerOptions())}
+        passes = AlignerOptions().passes(options.pairs)
+        facts |= zip(("iterations", "leave_one_out"), passes, strict=True)
         facts |= {"torch": torch.__version__, "threads": 1}
         if options.json is not None:
             text_of_results = json.dumps({"metadata": facts, **results}, indent=1)

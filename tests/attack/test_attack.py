@@ -32,7 +32,7 @@ from tests.attack.grounds import GRAMMAR, PLANS, _write_text, make_ground
 from tests.attack.options import _contexts
 from tests.attack.process import Ended, Limits, Moment, start
 from tests.attack.trial import Arena, Fault, Ground, Trial, TrialError, check
-from tests.experiments.programs import FORKS, SHORT, TINY
+from tests.experiments.programs import FORKS, SHORT, TINY, succeed
 
 LINE = "step 1,024 of 3,000, 15.7 steps/s, about 2 min left; bound -5.6 nats/token\n"
 BAR = "  0%|          | 0/9 [00:00<?, ?step/s]\r 11%|#  | 1/9 [00:01]\n"
@@ -182,16 +182,13 @@ def test_a_verdict_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
     assert _read_verdicts(path) == {("kills", "x"): Verdict("kills", "x")}
 
 
-@FORKS
-@pytest.mark.usefixtures("as_the_programs_do")
 def test_the_runs_that_are_attacked_have_options_that_are_accepted(tmp_path: Path) -> None:
     """Else each trial would end with the same error, and attack nothing."""
     _write_text(tmp_path)
     lines = [plan if plan[0] == "--data=pairs" else (*GRAMMAR, *plan) for plan in PLANS.values()]
     lines += [words for program, words in _contexts().values() if program == "run"]
     for words in lines:
-        named = (word.format(text=tmp_path) for word in words)
-        check(start("run", *named, "--print_config", folder=tmp_path), 0)
+        succeed("run.py", *(word.format(text=tmp_path) for word in words), "--print_config")
 
 
 @FORKS

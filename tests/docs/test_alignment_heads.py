@@ -16,6 +16,8 @@ LIMITS = ("20 ms", "50 ms", "100 ms", "200 ms")
 RIVALS = {
     "openai": "OpenAI's eight heads, DTW",
     "openai, bias removed": "the same, bias removed",
+    "transformers": "OpenAI's eight heads, DTW of `transformers`",
+    "transformers, bias removed": "the same, bias removed",
     "upper": "upper half, DTW",
     "upper, bias removed": "the same, bias removed",
     "norm": "eight heads by L2 norm, DTW",

@@ -15,7 +15,7 @@ from latentheads.metrics.seeds import spread
 from tests.docs.pages import ROOT
 
 RESULTS = ROOT / "experiments" / "results" / "circuits"
-PAGE = ROOT / "docs" / "circuits.md"
+PAGE = RESULTS / "README.md"
 PENALTY = 0.003
 
 
@@ -185,8 +185,9 @@ def planted_lines() -> list[str]:
         f"| planted heads with P above 1/2 | {bounds(planted['kept_above_half'], 2)} |",
         f"| other heads with P below 1/2 | {bounds(planted['off_below_half'], 2)} |",
     ]
-    for name, area in planted["area"].items():
-        lines.append(f"| area under the curve, {name} | {bounds(area, 2)} |")
+    for name, (area, low, high) in planted["area"].items():
+        text = f"{area:.2f} in each" if low == high else bounds([area, low, high], 2)
+        lines.append(f"| area under the curve, {name} | {text} |")
     for name, gap in planted["gap"].items():
         lines.append(f"| exact gap, {name} | {bounds(gap, 4)} |")
     return lines

@@ -12,13 +12,14 @@ import pytest
 from latentheads.experiments.cli.main import PROGRAMS
 from latentheads.experiments.cli.options import read_settings
 from latentheads.runs.settings import Settings
-from tests.docs.commands import accept, commands, known_options
+from tests.docs.commands import TRAINING, accept, commands, known_options
 from tests.docs.pages import CHANGES, PAGES, REPORTS, ROOT, Page
 from tests.experiments.programs import STUDIES
 
 OTHERS = ("pip", "git", "torchrun", "make", "sphinx")
 """Words of a line whose options are not ours."""
 OUTSIDE = {"--help", "--nproc-per-node", "--print_completion"}
+ASSIGNMENT = re.compile(r'^ *([A-Z]+)="([^"]*)"', re.MULTILINE)
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*")
 
 
@@ -65,6 +66,19 @@ def test_every_option_of_a_reports_commands_is_known() -> None:
     assert len(matches) > 30
     for program, message in matches:
         assert {*OPTION.findall(message)} <= known_options(program), message
+
+
+@pytest.mark.parametrize("page", REPORTS, ids=str)
+def test_a_reports_training_names_its_optimizer(page: Page) -> None:
+    """Itself or by a preset: the default has changed, and may again."""
+    text = page.text.replace("\\\n", " ")
+    variables = dict(ASSIGNMENT.findall(text))
+    for words in re.findall(rf"experiments/(?:{'|'.join(TRAINING)})\.py( .*)", text):
+        command = words
+        while used := re.search(r"\$([A-Z]+)\b", command):
+            command = command.replace(used[0], variables[used[1]])
+        named = ("--train.optimizer ", "--preset ")
+        assert any(option in command for option in named), words
 
 
 @pytest.mark.parametrize("page", [*PAGES, *REPORTS, CHANGES], ids=str)

@@ -28,7 +28,6 @@ from latentheads.latents.alignments.emission import EmissionRequest
 from latentheads.passes import flush_denormals, one_at_a_time
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
-from tests.experiments.processes import CONTEXT
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.latentheads.training.engines import part
 from tests.tiny import attach, build, small_batch
@@ -147,11 +146,10 @@ def test_a_thread_has_a_mode_of_its_own() -> None:
         assert not flushes()
 
 
-@pytest.mark.parametrize("is_forked", [True, False])
-def test_a_process_that_is_started_inside_can_use_it_too(is_forked: bool) -> None:
-    context = multiprocessing.get_context("fork") if is_forked else CONTEXT
+def test_a_forked_process_can_use_it_too() -> None:
+    context = multiprocessing.get_context("fork")
     with flush_denormals(), ProcessPoolExecutor(1, mp_context=context) as pool:
-        assert pool.submit(flushes_within).result() == (True, is_forked)
+        assert pool.submit(flushes_within).result() == (True, True)
     assert not flushes()
 
 
@@ -217,7 +215,12 @@ from threading import Thread
 import torch
 import latentheads as lh
 from latentheads.experiments.cli.errors import error_handling
+from latentheads.passes import _are_flushed, flush_denormals
 from tests.tiny import attach, build, small_batch
+
+with flush_denormals():
+    of_process = _are_flushed()
+of_process = of_process, _are_flushed()
 
 def start_workers(*_):
     torch.ones(2**20).add_(1)
@@ -248,21 +251,23 @@ for name, call in calls.items():  # a thread has a pool of workers of its own
     thread = Thread(target=start_within, args=(name, call))
     thread.start()
     thread.join()
-print(shares)
+print((of_process, shares))
 """
 
 
-def test_workers_of_pytorch_flush_behind_no_call_and_within_a_program() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WORKERS],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "OMP_NUM_THREADS": "2"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_in_a_process_started_inside_workers_flush_behind_no_call_and_within_a_program() -> None:
+    with flush_denormals():
+        done = subprocess.run(
+            [sys.executable, "-c", WORKERS],
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "OMP_NUM_THREADS": "2"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
-    shares = literal_eval(done.stdout.splitlines()[-1])
+    of_process, shares = literal_eval(done.stdout.splitlines()[-1])
+    assert of_process == (True, False), "it inherits no mode"
     assert shares.pop("within a program") == 1
     assert shares.pop("program") == 0.5, "they keep flushing"
     assert shares == dict.fromkeys(("evaluate", "fit", "terms"), 0)

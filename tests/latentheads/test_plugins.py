@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 import tomllib
 from ast import literal_eval
@@ -22,16 +20,26 @@ from latentheads.experiments.cli.main import main
 from latentheads.latents.logits.priors import PRIORS
 from latentheads.metrics.scores import SCORES
 from latentheads.options import OptionError
-from tests.experiments.programs import ROOT, SHORT, TINY
+from tests.attack.process import start
+from tests.experiments.programs import FORKS, ROOT, SHORT, TINY
 
 PLUGIN = ROOT / "tests" / "plugin"
-COMMANDS = """
-import json, sys
-from latentheads.experiments.cli.main import main
-from latentheads.experiments.cli.summary import COLUMNS
-print([*COLUMNS.values()])
-sys.exit(max(main(words) for words in json.loads(sys.argv[1])))
+TRAIN_AND_COUNT = """
+import sys
+
+
+def main(words):
+    import torch
+    for name in [*sys.modules]:
+        if name.partition(".")[0] == "latentheads":
+            del sys.modules[name]
+    torch.set_default_dtype(torch.float32)
+    from latentheads.experiments.cli.main import main
+    from latentheads.experiments.cli.summary import COLUMNS
+    print([*COLUMNS.values()])
+    return main(["run", *words]) or main(["count-heads", words[-1]])
 """
+"""Imports the library anew, as a process does that has the package from its beginning."""
 
 
 def read_project(folder: Path) -> dict[str, Any]:
@@ -60,22 +68,18 @@ def installed(tmp_path: Path) -> Path:
     return folder
 
 
+@FORKS
 def test_a_package_adds_a_prior_a_metric_a_section_and_a_program(
     installed: Path, tmp_path: Path
 ) -> None:
     out = str(tmp_path / "run")
     words = ["--latents=logits", "--logits.prior=sharp", "--logits.prior.scale=0.25"]
-    train = ["run", *words, *TINY, *SHORT, "--network.layers=1", "--out", out]
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", COMMANDS, json.dumps([train, ["count-heads", out]])],
-        env=os.environ | {"PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert {"length", "length less first row"} <= {*literal_eval(done.stdout.splitlines()[0])}
-    assert done.stdout.endswith("\n6\n")
+    (installed / "train_and_count.py").write_text(TRAIN_AND_COUNT)
+    words += [*TINY, *SHORT, "--network.layers=1", "--out", out]
+    done = start("train_and_count", *words, folder=ROOT, modules=installed)
+    assert done.status == 0, done.error
+    assert {"length", "length less first row"} <= {*literal_eval(done.out.splitlines()[0])}
+    assert done.out.endswith("\n6\n")
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["toy"] == {"scale": 0.25, "sites": 3}
     assert results["head_divergence"] > 0

@@ -15,11 +15,14 @@ from latentheads.contrib.circuits import (
     decide,
     split_prompts,
 )
-from latentheads.experiments.studies.circuits.intervals import BOOTSTRAP, bootstrap_interval
+from latentheads.experiments.studies.circuits.intervals import ratio_interval, wilson_interval
 from latentheads.experiments.studies.circuits.tables import GIVEN, RESAMPLES, Key
 
 PENALTIES = (0.003, 0.01)
 """Penalties of a head, in nats of divergence a prompt."""
+
+HEADS = 9
+"""Heads of a layer."""
 
 
 def calibration(posteriors: Mapping[Key, CircuitPosterior]) -> list[dict[str, Any]]:
@@ -27,11 +30,12 @@ def calibration(posteriors: Mapping[Key, CircuitPosterior]) -> list[dict[str, An
 
     Splits of 16 given prompts and 16 that decide. The temperature is that of the other two tasks,
     or of splits of the given prompts alone, 8 and 8, joint for the layers of a task. bootstrap: the
-    share of resamples of the given prompts whose best subset has the head. The interval is over
-    heads, as splits of one head are no further evidence.
+    share of resamples of the given prompts whose best subset has the head. Intervals are over
+    tasks: splits of one head are no further evidence, nor are heads of one layer.
     """
     rows = []
-    tasks = sorted({task for task, _, _ in posteriors})
+    of_layers = sorted(task for task, _, _ in posteriors)
+    tasks = sorted(set(of_layers))
     for penalty in PENALTIES:
         penalised = {key: p.with_penalty(penalty) for key, p in posteriors.items()}
         parts: dict[str, list[Decisions]] = {}
@@ -55,8 +59,8 @@ def calibration(posteriors: Mapping[Key, CircuitPosterior]) -> list[dict[str, An
             parts.setdefault("bootstrap", []).extend(_bootstrap(p, splits) for p in own)
         reference = _scores(parts["given prompts"])
         for name, decisions in parts.items():
-            difference = bootstrap_interval(_scores(decisions) - reference)
-            figures = {"less_given_prompts": difference, **_reliability(decisions)}
+            difference = _mean_interval(_scores(decisions) - reference, of_layers)
+            figures = {"less_given_prompts": difference, **reliability(decisions, of_layers)}
             rows.append({"penalty": penalty, "tau": name, "taus": taus, **figures})
     return rows
 
@@ -78,45 +82,54 @@ def _bootstrap(posterior: CircuitPosterior, splits: Tensor) -> Decisions:
     return Decisions(torch.cat(rows), posterior.best_on(splits[:, GIVEN:]).flatten())
 
 
-def _by_head(parts: Sequence[Decisions]) -> tuple[Tensor, Tensor]:
-    """The probability of every head of every layer in each split, and whether it is needed."""
-    probability = torch.cat([d.probability.view(-1, 9).mT for d in parts])
-    return probability, torch.cat([d.needed.view(-1, 9).mT for d in parts])
+def _by_layer(parts: Sequence[Decisions]) -> tuple[Tensor, Tensor]:
+    """The probability of the heads of every layer in all splits, and whether they are needed."""
+    return torch.stack([d.probability for d in parts]), torch.stack([d.needed for d in parts])
 
 
 def _scores(parts: Sequence[Decisions]) -> Tensor:
-    """The mean log-probability of the decisions on every head."""
-    probability, needed = _by_head(parts)
+    """The mean log-probability of the decisions on every layer."""
+    probability, needed = _by_layer(parts)
     clipped = probability.clamp(1e-6, 1 - 1e-6)
     return torch.where(needed > 0, clipped.log(), (1 - clipped).log()).mean(1)
 
 
-def _reliability(parts: Sequence[Decisions]) -> dict[str, Any]:
-    """Bins of probabilities, their error, and the mean log-probability, with intervals."""
-    probability, needed = _by_head(parts)
+def _mean_interval(values: Tensor, tasks: Sequence[str]) -> list[float]:
+    return ratio_interval(values, torch.ones_like(values), tasks)
+
+
+def reliability(parts: Sequence[Decisions], tasks: Sequence[str]) -> dict[str, Any]:
+    """Bins of probabilities, their error, and the mean log-probability, with intervals.
+
+    Where all heads or none are needed, tasks do not differ: the interval is Wilson's, of as many
+    trials as heads have decisions in the bin.
+
+    Args:
+        parts: The decisions of each layer, a row of nine heads for each split.
+        tasks: The task of each layer.
+    """
+    probability, needed = _by_layer(parts)
     bins = []
     for low, high in ((0, 0.1), (0.1, 0.3), (0.3, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.001)):
         inside = (probability >= low) & (probability < high)
         if not inside.any():
             continue
-        counts = inside.sum(1)
-        used = counts > 0
-        weights = counts[used].double()
-        shares = (needed * inside).sum(1)[used] / weights
-        generator = torch.Generator().manual_seed(0)
-        index = torch.randint(len(weights), (BOOTSTRAP, len(weights)), generator=generator)
-        means = (weights[index] * shares[index]).sum(1) / weights[index].sum(1)
-        bounds = means.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
+        heads = int(inside.view(len(parts), -1, HEADS).any(1).sum())
+        counts = inside.sum(1).double()
+        share, *bounds = ratio_interval((needed * inside).sum(1).double(), counts, tasks)
+        if share in (0, 1):
+            bounds = wilson_interval(heads * int(share), heads)
         bins.append(
             {
                 "from": low,
                 "to": min(high, 1),
-                "heads": int(used.sum()),
+                "heads": heads,
+                "layers": int((counts > 0).sum()),
                 "decisions": int(inside.sum()),
                 "probability": float(probability[inside].mean()),
-                "share": float(needed[inside].mean()),
-                "low": float(bounds[0]),
-                "high": float(bounds[1]),
+                "share": share,
+                "low": max(bounds[0], 0.0),
+                "high": min(bounds[1], 1.0),
             }
         )
     total = sum(b["decisions"] for b in bins)
@@ -124,5 +137,5 @@ def _reliability(parts: Sequence[Decisions]) -> dict[str, Any]:
     return {
         "bins": bins,
         "calibration_error": error,
-        "log_score": bootstrap_interval(_scores(parts)),
+        "log_score": _mean_interval(_scores(parts), tasks),
     }

@@ -16,6 +16,7 @@ from latentheads.experiments.studies.circuits.gaps import guide_gaps, table_dens
 from latentheads.experiments.studies.circuits.intervals import (
     bootstrap_interval,
     bootstrap_intervals,
+    wilson_interval,
 )
 from latentheads.experiments.studies.circuits.reliability import PENALTIES, calibration
 from latentheads.experiments.studies.circuits.stability import stability
@@ -175,12 +176,17 @@ def planted(folder: Path) -> dict[str, Any]:
     def over_networks(values: Tensor) -> list[float]:
         return list(spread(values.tolist()))
 
+    def shares(values: Tensor) -> list[float]:
+        if bool((values == 1).all()):  # networks do not differ, yet others may
+            return [1.0, *wilson_interval(len(values), len(values))]
+        return over_networks(values)
+
     gaps = {name: [row["gaps"][name]["gap"] for row in rows] for name in rows[0]["gaps"]}
     return {
         "networks": rows,
-        "kept_above_half": over_networks((inside & truth).sum(1) / truth.sum(1)),
-        "off_below_half": over_networks((~inside & ~truth).sum(1) / (~truth).sum(1)),
-        "right": over_networks((inside == truth).double().mean(1)),
+        "kept_above_half": shares((inside & truth).sum(1) / truth.sum(1)),
+        "off_below_half": shares((~inside & ~truth).sum(1) / (~truth).sum(1)),
+        "right": shares((inside == truth).double().mean(1)),
         "area": {name: over_networks(x) for name, x in areas.items()},
         "area_less_posterior": {
             name: over_networks(x - areas["posterior"]) for name, x in areas.items()

@@ -29,7 +29,7 @@ GIVEN = 16
 """Prompts that a posterior is given; the other 16 decide."""
 
 RESAMPLES = 20
-"""Resamples, or splits, of the prompts."""
+"""Random halves, or splits, of the prompts."""
 
 Key = tuple[str, int, str]
 """Task, layer and intervention."""

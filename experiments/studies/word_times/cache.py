@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from latentheads.contrib.heads.word_attention import (
     to_word_attention,
 )
 from latentheads.contrib.speech.forced import STEP, make_forced_example
+from latentheads.experiments.studies.word_times.espeak import RATE
 from latentheads.experiments.studies.word_times.speech import Utterance
 from latentheads.packages import import_optional
 
@@ -29,8 +30,9 @@ class CachedUtterance:
         name: Its set, and its index in it.
         words: The words.
         spans: The tokens of each word.
-        weights: Attention of each head, by the query that predicts each token, as (head, token,
-            position).
+        weights: Attention of each head at each token, the end token too, as (head, token,
+            position); the query at a token predicts the next one.
+        whole_positions: Positions that the sound fills wholly, as OpenAI's code counts them.
         starts: Seconds at which words start; not a number where it is not known.
         ends: Seconds at which words end.
         energy: Energy of the sound at each position.
@@ -40,6 +42,7 @@ class CachedUtterance:
     words: list[str]
     spans: list[tuple[int, int]]
     weights: Tensor
+    whole_positions: int
     starts: list[float]
     ends: list[float] | None
     energy: Tensor
@@ -64,12 +67,16 @@ def write_cache(network: Path, utterances: Iterable[Utterance], path: Path) -> N
     cached = []
     for utterance in tqdm(utterances, disable=None):
         example = make_forced_example(processor, utterance.samples, utterance.words)
+        # the last token is no input of the decoder, and OpenAI's code has its row
+        tokens = [*example.tokens, example.tokens[-1]]
+        weights = record_cross_attention(whisper, replace(example, tokens=tokens))
         cached.append(
             {
                 "name": utterance.name,
                 "words": utterance.words,
                 "spans": list(example.words),
-                "weights": record_cross_attention(whisper, example).half(),
+                "weights": weights.half(),
+                "whole_positions": len(utterance.samples) // round(STEP * RATE),
                 "starts": list(map(float, utterance.starts)),
                 "ends": utterance.ends and list(map(float, utterance.ends)),
                 "energy": example.energy,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
-from latentheads.experiments.studies.word_times.rivals import CHOICES, warped_times
+from latentheads.experiments.studies.word_times.rivals import RIVALS, warped_times
 from latentheads.metrics.resampling import resample_counts, resample_indices
 
 LIMITS = (0.02, 0.05, 0.1, 0.2)
@@ -112,11 +112,11 @@ def measure_rivals(
 ) -> dict[str, Any]:
     """The errors of dynamic time warping, as it is and without the bias that it has on a pool."""
     results = {}
-    for name, choice in CHOICES.items():
+    for name, rival in RIVALS.items():
         errors, biases = ({kind: Errors() for kind in KINDS[:kinds]} for _ in range(2))
         for target, part in ((errors, utterances), (biases, pool)):
             for utterance in part:
-                times = warped_times(utterance, choice)
+                times = warped_times(utterance, rival)
                 for index, kind in enumerate(KINDS[:kinds]):
                     target[kind].add(utterance.boundaries(index), times[index])
         results[name] = _summaries(errors)

@@ -1,12 +1,20 @@
-"""How others get word times from attention: averaged heads, and dynamic time warping."""
+"""How others get word times from attention: averaged heads, and dynamic time warping.
+
+The warping is ``find_alignment`` of OpenAI's code, without what ``add_word_timestamps`` corrects in
+its times by the lengths of words and the segment that Whisper transcribed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
+import numpy as np
+from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
-from latentheads.contrib.heads.dtw import dtw_starts
+from latentheads.contrib.heads.dtw import average_heads, dtw_starts, warp
 from latentheads.contrib.heads.word_attention import Head
 from latentheads.contrib.speech.forced import STEP
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
@@ -29,29 +37,51 @@ def openai_heads(utterance: CachedUtterance) -> list[int]:
 
 
 def norm_heads(utterance: CachedUtterance, number: int = 8) -> list[int]:
-    """The heads with the most concentrated attention in this utterance, by its L2 norm."""
-    norms = _rows(utterance).norm(dim=-1).mean(-1)
-    return norms.topk(number).indices.tolist()
+    """The heads with the most concentrated attention in this utterance, by the L2 norm of rows."""
+    norms = F.normalize(_tokens(utterance), p=1, dim=-1)[:, _warped(utterance)].norm(dim=-1)
+    return norms.mean(-1).topk(number).indices.tolist()
 
 
-CHOICES: dict[str, Callable[[CachedUtterance], list[int]]] = {
-    "openai": openai_heads,
-    "upper": all_heads,
-    "norm": norm_heads,
+Starts = Float[np.ndarray, " row"]
+"""Positions at which the rows start that predict a token of the text, or its end."""
+
+
+def openai_starts(
+    utterance: CachedUtterance, choice: Callable[[CachedUtterance], list[int]] = openai_heads
+) -> Starts:
+    """Those of OpenAI's code."""
+    return dtw_starts(_tokens(utterance)[choice(utterance)], _warped(utterance))
+
+
+def transformers_starts(utterance: CachedUtterance) -> Starts:
+    """Those of ``transformers`` by OpenAI's heads: only the rows that are warped are seen.
+
+    Attention is not divided by its sum within the sound. A word starts at the time that its
+    tokenizer has for the token before.
+    """
+    rows = _tokens(utterance)[openai_heads(utterance), _warped(utterance)]
+    return warp(-average_heads(rows).double().numpy())
+
+
+RIVALS: dict[str, Callable[[CachedUtterance], Starts]] = {
+    "openai": openai_starts,
+    "transformers": transformers_starts,
+    "upper": partial(openai_starts, choice=all_heads),
+    "norm": partial(openai_starts, choice=norm_heads),
 }
-"""How heads are chosen."""
+"""How rows are warped, and of which heads."""
 
 
 def warped_times(
-    utterance: CachedUtterance, choice: Callable[[CachedUtterance], Sequence[int]]
+    utterance: CachedUtterance, rival: Callable[[CachedUtterance], Starts]
 ) -> tuple[list[float], list[float]]:
     """Seconds at which words start and end: a word ends where the next one starts.
 
     Args:
         utterance: The utterance.
-        choice: Returns the heads that are averaged.
+        rival: Returns the positions at which rows start.
     """
-    starts = dtw_starts(_rows(utterance)[list(choice(utterance))]) * STEP
+    starts = rival(utterance) * STEP
     offset = utterance.spans[0][0]
     return (
         [float(starts[first - offset]) for first, _ in utterance.spans],
@@ -59,6 +89,11 @@ def warped_times(
     )
 
 
-def _rows(utterance: CachedUtterance) -> Tensor:
-    """The rows that OpenAI warps: those that predict a token of the text, or its end."""
-    return utterance.weights[:, utterance.spans[0][0] - 1 :].float()
+def _tokens(utterance: CachedUtterance) -> Tensor:
+    """The rows of all tokens, at the positions that OpenAI's code takes."""
+    return utterance.weights[..., : utterance.whole_positions].float()
+
+
+def _warped(utterance: CachedUtterance) -> slice:
+    """The rows that OpenAI's code warps: those that predict a token of the text, or its end."""
+    return slice(utterance.spans[0][0] - 1, -1)

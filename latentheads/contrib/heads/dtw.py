@@ -1,8 +1,9 @@
-"""Dynamic time warping of averaged heads: how Whisper's own code computes the times of words."""
+"""Dynamic time warping of averaged heads, as ``find_alignment`` of OpenAI's Whisper has it."""
 
 from __future__ import annotations
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
@@ -10,23 +11,38 @@ from torch.nn import functional as F
 MEDIAN_WIDTH = 7
 """Positions of Whisper's median filter."""
 
+ALL = slice(None)
+"""All rows."""
+
 
 def dtw_starts(
-    weights: Float[Tensor, "head row position"], median_width: int = MEDIAN_WIDTH
+    weights: Float[Tensor, "head row position"],
+    rows: slice = ALL,
+    median_width: int = MEDIAN_WIDTH,
 ) -> Float[np.ndarray, " row"]:
-    """The position at which the path enters each row.
+    """The position at which the path enters each of the rows that are warped.
 
-    Heads are standardised over rows, smoothed and averaged; the path is that of least cost.
+    Attention is that within the given positions, so that each row of a head is divided by its sum.
+    Heads are standardised over all rows, smoothed and averaged; the path is that of least cost
+    through ``rows``. OpenAI's code gives the rows of all tokens, start and end too, at the
+    positions of the sound, and warps those that predict the text and its end. ``transformers``
+    does not divide, and standardises over the rows of generated tokens alone.
 
     Args:
         weights: Attention of the heads that are averaged; a row is a token, or a word.
+        rows: The rows that are warped.
         median_width: Width of the median filter, odd.
     """
-    scores = weights.float()
-    deviation = scores.std(-2, keepdim=True, unbiased=False)
-    scores = (scores - scores.mean(-2, keepdim=True)) / deviation
-    scores = median_filter(scores, median_width).mean(0)
-    return warp(-scores.double().numpy())
+    inside = F.normalize(weights.float(), p=1, dim=-1)
+    return warp(-average_heads(inside, median_width)[rows].double().numpy())
+
+
+def average_heads(
+    weights: Float[Tensor, "head row position"], median_width: int = MEDIAN_WIDTH
+) -> Float[Tensor, "row position"]:
+    """The mean of heads that are standardised over rows, and smoothed over positions."""
+    deviation, mean = torch.std_mean(weights, -2, keepdim=True, unbiased=False)
+    return median_filter((weights - mean) / deviation, median_width).mean(0)
 
 
 def median_filter(

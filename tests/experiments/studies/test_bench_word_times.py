@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from transformers.generation.utils import GenerateEncoderDecoderOutput
+from transformers.models.whisper import generation_whisper
 
+from latentheads.contrib.heads.dtw import dtw_starts
+from latentheads.contrib.speech.forced import STEP
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 from latentheads.experiments.studies.word_times.measures import Errors, measure_rivals
-from latentheads.experiments.studies.word_times.rivals import HEADS, OPENAI, norm_heads
+from latentheads.experiments.studies.word_times.rivals import (
+    HEADS,
+    OPENAI,
+    norm_heads,
+    openai_starts,
+    transformers_starts,
+    warped_times,
+)
 from latentheads.experiments.studies.word_times.stability import attention_scores
 from tests.experiments.programs import assert_refused
 
 
 def _planted() -> CachedUtterance:
-    """All heads attend to ten positions from 10 i while word i is predicted."""
-    weights = torch.full((len(HEADS), 4, 50), 1e-3)
+    """All heads attend to ten positions from 10 i while word i is predicted.
+
+    The rows are those of two tokens of the start, three words and the end; the sound ends within
+    the last position, to which all attend.
+    """
+    weights = torch.full((len(HEADS), 6, 41), 1e-3)
     for row in range(4):
-        weights[:, row, 10 * row : 10 * row + 10] = 1.0
-    weights[3, :, 40] = 50.0  # concentrated, but on one position
+        weights[:, row + 1, 10 * row : 10 * row + 10] = 1.0
+    weights[3, :, 35] = 50.0  # concentrated, but on one position
+    weights[..., 40] = 0.5
     starts = [0.0, 0.2, float("nan")]
-    spans = [(1, 2), (2, 3), (3, 4)]
-    return CachedUtterance("test/0", ["a", "b", "c"], spans, weights, starts, None, torch.ones(50))
+    spans, energy = [(2, 3), (3, 4), (4, 5)], torch.ones(41)
+    return CachedUtterance("test/0", ["a", "b", "c"], spans, weights, 40, starts, None, energy)
 
 
 def test_shares_are_of_known_boundaries_and_bias_is_removed() -> None:
@@ -43,6 +61,37 @@ def test_rivals_warp_the_rows_that_predict_words() -> None:
     assert abs(results["upper, bias removed"]["starts"]["bias"]) <= 0.01
     assert HEADS[norm_heads(_planted(), 1)[0]] == (0, 3)
     assert set(OPENAI) <= set(HEADS)
+
+
+def test_times_are_those_of_all_tokens_within_the_sound() -> None:
+    """A start, its second token, three words of which one has two tokens, and the end."""
+    scores = 3 * torch.randn(len(HEADS), 7, 30, generator=torch.Generator().manual_seed(0))
+    scores[..., 29] += 4
+    spans = [(2, 3), (3, 5), (5, 6)]
+    utterance = replace(_planted(), weights=scores.softmax(-1), whole_positions=29, spans=spans)
+    inside = scores[[HEADS.index(head) for head in OPENAI], :, :29].softmax(-1)
+    entered = STEP * dtw_starts(inside, slice(1, 6))
+    starts, ends = warped_times(utterance, openai_starts)
+    np.testing.assert_allclose(starts, entered[[0, 1, 3]])
+    np.testing.assert_allclose(ends, entered[[1, 3, 4]])
+
+
+def test_times_of_transformers_are_those_of_generated_tokens() -> None:
+    scores = 3 * torch.randn(len(HEADS), 7, 30, generator=torch.Generator().manual_seed(1))
+    cross = scores.softmax(-1).view(1, 4, 6, 7, 30).unbind(1)
+    whisper = SimpleNamespace(config=SimpleNamespace(decoder_layers=4, median_filter_width=7))
+    outputs = GenerateEncoderDecoderOutput(
+        cross_attentions=[tuple(layer[:, :, :6] for layer in cross)],  # none of the end token
+        sequences=torch.zeros(1, 7).long(),
+    )
+    times = generation_whisper.WhisperGenerationMixin._extract_token_timestamps(
+        whisper, outputs, OPENAI, num_frames=58, num_input_ids=1
+    )
+    spans, weights = [(2, 3), (3, 5), (5, 6)], scores.softmax(-1)
+    utterance = replace(_planted(), weights=weights, whole_positions=29, spans=spans)
+    starts, ends = warped_times(utterance, transformers_starts)
+    np.testing.assert_allclose(starts, times[0, [1, 2, 4]], atol=1e-6)
+    np.testing.assert_allclose(ends, times[0, [2, 4, 5]], atol=1e-6)
 
 
 def test_a_score_is_the_share_of_peaks_within_words() -> None:

@@ -48,7 +48,7 @@ from tests.latentheads.training.engines import same
 from tests.tiny import attach, attentions_of, build, jiggle, sizes, small_batch
 from tests.typechecking import unchecked
 
-RATE, STEPS, TOKENS, SEED = 0.01, 10, 64, 3
+RATE, STEPS, TOKENS, SEED = 0.01, 4, 64, 3
 SIZES: dict[str, Any] = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1, "dropout": 0.1}
 PLAN: dict[str, Any] = {
     **{"steps": STEPS, "report_every": STEPS, "tokens": TOKENS, "learning_rate": RATE},
@@ -442,14 +442,14 @@ def test_half_precision_of_a_loss_without_a_derivative_is_refused() -> None:
 )
 def test_a_run_goes_on_to_the_same_weights(loss: Any, corpus: Corpus, tmp_path: Path) -> None:
     whole = by_trainer(pair, corpus, tmp_path / "whole", loss=loss)
-    plan: dict[str, Any] = {**PLAN, "loss": loss, "checkpoint_every": 4, "device": "cpu"}
+    plan: dict[str, Any] = {**PLAN, "loss": loss, "checkpoint_every": 2, "device": "cpu"}
     first = lh.Trainer(*pair(corpus), corpus, out=tmp_path / "parts", **plan)
-    with stopped_in(6), pytest.raises(KeyboardInterrupt):
+    with stopped_in(3), pytest.raises(KeyboardInterrupt):
         first.train(quiet=True)
     first.folder.release()
     model, guide = pair(corpus)
     second = lh.Trainer(model, guide, corpus, out=tmp_path / "parts", **plan)
-    assert second.engine.step == 4
+    assert second.engine.step == 2
     second.train(quiet=True)
     assert same(whole, [*model.parameters(), *guide.parameters()])
 

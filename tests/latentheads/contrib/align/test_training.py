@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from latentheads.contrib.align import training
 from latentheads.contrib.align.bitext import PairBatch, make_bitext
 from latentheads.contrib.align.jumps import Jumps, initial_jumps
 from latentheads.contrib.align.lexicon import (
@@ -208,6 +209,23 @@ def test_null_is_likelier_by_its_weight() -> None:
     heavier = LinkModel(TranslationTable(model.table.links, 9 * model.table.null), model.jumps)
     null = [m.posterior(batch).null_marginals[batch.target_mask] for m in (model, heavier)]
     assert bool((null[1] > null[0]).all())
+
+
+def test_a_large_text_takes_fewer_passes_unless_their_number_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = make_bitext(TEXT)
+    done: list[int] = []
+
+    def passes(**options: int) -> int:
+        train_directions(text, AlignerOptions(**options), lambda _, total: done.append(total))  # type: ignore[arg-type]
+        return done[-1] // len(text.batches)
+
+    assert [passes(), passes(iterations=5)] == [6, 5]
+    monkeypatch.setattr(training, "LARGE_TEXT", text.size - 1)
+    assert [passes(), passes(iterations=5)] == [3, 5]
+    assert AlignerOptions(leave_one_out=0).passes(text.size) == (3, 0)
+    assert AlignerOptions().passes(text.size) == (3, 2)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Dynamic time warping is that of Whisper's own code."""
+"""Dynamic time warping is that of OpenAI's code, and of ``transformers`` on its rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from latentheads.contrib.heads.dtw import dtw_starts, median_filter
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_starts_are_those_of_whisper(seed: int) -> None:
+def test_starts_are_those_of_transformers_in_a_whole_sound(seed: int) -> None:
     torch.manual_seed(seed)
     heads, prompt, tokens, positions = [(0, 1), (2, 0)], 2, 5, 31
     cross = tuple(torch.rand(1, 2, prompt + tokens, positions).softmax(-1) for _ in range(3))
@@ -26,6 +26,21 @@ def test_starts_are_those_of_whisper(seed: int) -> None:
     )
     weights = torch.stack([cross[layer][0, head, prompt:] for layer, head in heads])
     np.testing.assert_allclose(dtw_starts(weights) * 0.02, times[0, prompt:-1], atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_starts_are_those_of_openai(seed: int) -> None:
+    """Scores are cut to the sound before the softmax; the rows of start and end count."""
+    scores = 3 * torch.randn(2, 7, 31, generator=torch.Generator().manual_seed(seed))
+    scores[0, 2, 25:] += 6  # most of this row lies outside the sound
+    starts = dtw_starts(scores.softmax(-1)[..., :23], slice(1, -1))
+
+    weights = scores[..., :23].softmax(-1)
+    std, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
+    matrix = generation_whisper._median_filter((weights - mean) / std, 7).mean(0)[1:-1]
+    text, times = generation_whisper._dynamic_time_warping(-matrix.double().numpy())
+    jumps = np.pad(np.diff(text), (1, 0), constant_values=1).astype(bool)
+    np.testing.assert_array_equal(starts, times[jumps])
 
 
 def test_few_positions_are_not_filtered() -> None:
