@@ -15,8 +15,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.batch import BOS, EOS, PAD, Batch
+from latentheads.decoding.topk import topk
 from latentheads.handlers import PlugIn
-from latentheads.layers.numeric import full_precision, topk
+from latentheads.layers.numeric import full_precision
 from latentheads.model import Stepwise
 from latentheads.passes import passes
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads.batch import BOS, EOS, PAD, UNK, Batch, pad
+from latentheads.decoding.topk import topk
 from latentheads.handlers import PlugIn
-from latentheads.layers.numeric import topk
 from latentheads.model import DecodingState
 from latentheads.passes import passes
 

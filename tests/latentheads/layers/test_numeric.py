@@ -11,14 +11,11 @@ from torch.autograd import gradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from latentheads.layers.numeric import (
-    BLOCK,
-    MANY,
     dropout,
     exp_,
     full_precision,
     log_softmax,
     softmax,
-    topk,
     weighted_sum,
 )
 
@@ -27,22 +24,6 @@ def test_half_precision_becomes_float32_and_nothing_else_changes() -> None:
     assert full_precision(torch.zeros(1, dtype=torch.bfloat16)).dtype == torch.float32
     assert full_precision(torch.zeros(1, dtype=torch.float16)).dtype == torch.float32
     assert full_precision(torch.zeros(1, dtype=torch.float64)).dtype == torch.float64
-
-
-@pytest.mark.parametrize("k", [1, 7])
-def test_the_largest_entries_are_those_of_the_whole_row(k: int) -> None:
-    """Some are in one block, some in the rest behind the last block, some rows have fewer."""
-    x = torch.randn(2, 17, 31 * BLOCK + 11)
-    assert x.numel() > MANY
-    x[0, :, 5:12] += 9
-    x[1, :, -3:] += 9
-    x[1, 3, 2:] = -torch.inf
-    values, index = topk(x, k)
-    expected = x.topk(k)
-    assert torch.equal(values, expected.values)
-    assert torch.equal(x.gather(-1, index), values)
-    finite = values > -torch.inf
-    assert torch.equal(index[finite], expected.indices[finite])
 
 
 def test_dropout_does_nothing_when_off() -> None:
