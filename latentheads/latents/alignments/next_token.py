@@ -20,7 +20,7 @@ from latentheads.latents.alignments.emission import (
     sum_products,
     weighted_products,
 )
-from latentheads.layers.numeric import exp, exp_, full_precision
+from latentheads.layers.numeric import exp, exp_, full_precision, without_autocast
 from latentheads.layers.output import CHUNK
 
 
@@ -118,7 +118,9 @@ class NextTokenDistribution:
         max_weight = weights.flatten(2).amax(-1)
         shift = outer_sum(max_weight, [torch.zeros_like(maximum) for maximum in maxima])
         scaled_weights = (weights - shift).exp()
-        mixture = weighted_products(scaled_weights, *[side.values for side in self.exponentials])
+        values = [side.values for side in self.exponentials]
+        with without_autocast(states.device):  # the products with the table alone are narrow
+            mixture = weighted_products(scaled_weights.to(values[0].dtype), *values)
         tiny = torch.finfo(mixture.dtype).tiny
         products = mixture.mul_(state_exp.values)
         maxima_of_rows = (state_exp.maximum + max_weight)[..., None]
@@ -208,7 +210,10 @@ class NextTokenDistribution:
         self, state_exp: _ScaledExponentials, states: Float[Tensor, "sentence row dim"]
     ) -> tuple[Float[Tensor, "sentence row *keys"], Bool[Tensor, "sentence row *keys"]]:
         """The log-normaliser of every position, and where products of exponentials underflow."""
-        normalisers = sum_products(state_exp.values, *[side.values for side in self.exponentials])
+        with without_autocast(states.device):
+            normalisers = sum_products(
+                state_exp.values, *[side.values for side in self.exponentials]
+            )
         log_normalisers = normalisers.clamp_min(MIN_NORMALISER).log()
         maxima = [side.maximum[:, None] for side in self.exponentials]
         log_normalisers += outer_sum(state_exp.maximum, maxima)

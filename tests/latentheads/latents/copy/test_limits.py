@@ -17,8 +17,8 @@ KINDS = ("translation", "language-model")
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def build(kind: str, prior: Any = "independent") -> Any:
-    latents = [lh.latents.CopyOptions(prior=prior)]
+def build(kind: str, prior: Any = "independent", lexicon: bool = False) -> Any:
+    latents = [lh.latents.CopyOptions(prior=prior, lexicon=lexicon)]
     if kind == "translation":
         model: Any = Translation(TARGET_TYPES, TARGET_TYPES, sizes(), latents=latents)
     else:
@@ -78,3 +78,14 @@ def test_a_model_in_bfloat16_sums_in_float32(kind: str) -> None:
         half = model.token_distribution(batch).log_evidence(batch.scored)
     assert half.dtype == torch.float32
     torch.testing.assert_close(half, wide, rtol=0.05, atol=0.2)
+
+
+@torch.no_grad()
+def test_in_bfloat16_a_lexicon_head_gives_the_next_token_probabilities_of_float32() -> None:
+    model, batch = build("translation", lexicon=True).float(), batch_of("translation")
+    tokens = batch.decoder_input[:, :1]
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = model.step(tokens, model.begin(batch))
+    assert scores.dtype == torch.float32
+    sums = scores.logsumexp(-1)
+    torch.testing.assert_close(sums, torch.zeros_like(sums), rtol=0, atol=1e-5)
