@@ -133,7 +133,9 @@ def list_lines(source: Any, target: Any, words: bool = False) -> tuple[list[Any]
         ValueError: They have not.
     """
     for name, lines in (("source", source), ("target", target)):
-        if isinstance(lines, (str, bytes, Mapping)) or not hasattr(lines, "__getitem__"):
+        is_table = getattr(lines, "ndim", 1) != 1  # that of pandas yields the names of columns
+        is_other = isinstance(lines, (str, bytes, Mapping)) or not hasattr(lines, "__getitem__")
+        if is_table or is_other:
             kind = "one text" if isinstance(lines, str) else type(lines).__name__
             raise ValueError(f"{name} must be a list of lines, got {kind}")
     source, target = list(source), list(target)

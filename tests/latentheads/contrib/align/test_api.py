@@ -340,6 +340,7 @@ def test_last_words_are_not_linked_by_their_full_stops() -> None:
         (["a"], ["b"], {"aligner": "m"}, r"^aligner must be a WordAligner, .* got 'm'$"),
         (["a"], 5, {}, r"^target must be a list of lines, got int$"),
         ({"a": "b"}, ["b"], {}, r"^source must be a list of lines, got dict$"),
+        (pd.DataFrame({"en": ["a"]}), ["b"], {}, "^source must be a list of lines, got DataFrame$"),
         (iter(["a"]), ["b"], {}, r"^source must be a list of lines, got list_iterator$"),
     ],
 )
