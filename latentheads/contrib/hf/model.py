@@ -81,11 +81,11 @@ class Pretrained(HeadModel):
         latent_types = {block.attention_type for block in chosen.values()}
         super().__init__(sorted(attention_types))
         shape = ModelShape(max(a.block.heads for a in addresses), sorted(attention_types))
+        self.add_latents(make_latents(latents, shape, before_blocks=True))
+        _check_selector(self.selector, sorted(attention_types))
         for latent in latents:
             if isinstance(latent, LatentOptions):
                 _check_types("latents", latent.named_types, sorted(attention_types))
-        self.add_latents(make_latents(latents, shape, before_blocks=True))
-        _check_selector(self.selector, sorted(attention_types))
         self.network, self.label_likelihood, self.prior = network, likelihood, prior
         self.output = GivenLogits()
         self._holder = ForwardPassHolder()
