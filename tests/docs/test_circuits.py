@@ -222,3 +222,15 @@ def test_every_part_names_its_command_and_revision() -> None:
         record = json.loads(path.read_text("utf-8"))
         assert record["command"].startswith("head_circuits.py ")
         assert record["revision"]
+
+
+def test_the_number_of_heads_that_are_needed_is_that_of_the_results() -> None:
+    layers = [
+        row["needed"]
+        for row in read("inclusion")
+        if row["penalty"] == PENALTY and row["intervention"] == "counterfactual"
+    ]
+    counts = [round(sum(needed)) for needed in layers]
+    assert (sum(counts), sum(map(len, layers)), max(counts)) == (22, 54, 8)
+    manual = (ROOT / "docs" / "circuits.md").read_text("utf-8")
+    assert "Fresh prompts need 22 of the 54 heads, eight of them in one layer of nine." in manual
