@@ -17,7 +17,7 @@ READY := $(VENV)/.ready
 DOCS := $(VENV)/.docs
 
 # what hardly anything here imports is compiled when it is
-UNREAD := /(tests?|testing|pip|rich|torchgen|werkzeug|grpc|joblib|lxml|anyio|networkx|fontTools|mypyc?|pygments|pydantic|tensorboard|_inductor|onnx|transformers/(models|pipelines|cli|exporters)|sympy/(physics|stats|combinatorics|parsing|tensor))/
+UNREAD := /(tests?|testing|pip|setuptools|_vendor|distutils|rich|torchgen|werkzeug|grpc|joblib|lxml|anyio|networkx|fontTools|mypyc?|pygments|pydantic|tensorboard|_inductor|onnx|transformers/(models|pipelines|cli|exporters)|sympy/(physics|stats|combinatorics|parsing|tensor))/
 # what each process of the tests imports at once
 OWN := latentheads models guides experiments
 
