@@ -43,7 +43,7 @@ from latentheads.experiments.cli.parser import Parser, positive
 from latentheads.experiments.studies.word_aligners.measures import Gold, measure_links, read_gold
 from latentheads.files import write_text
 from latentheads.metrics.alignment import Links, count_links
-from latentheads.metrics.resampling import Resamples, resample_indices
+from latentheads.metrics.resampling import Resamples
 from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.runs.loading import load_run
 from latentheads.runs.run import Run
@@ -180,7 +180,7 @@ def measure(systems: Mapping[str, Sequence[Tensor]], gold: Gold) -> dict[str, An
     """The scores of every system, each with the interval of its difference to the first."""
     links = {name: link_likeliest(scores) for name, scores in systems.items()}
     first, *_ = links
-    resamples = resample_indices(len(gold.sure), RESAMPLES, 0)
+    resamples = Resamples(len(gold.sure), RESAMPLES, 0)
     counts = {name: _line_counts(predicted, gold) for name, predicted in links.items()}
     rows = {}
     for name in links:

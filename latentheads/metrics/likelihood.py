@@ -18,9 +18,9 @@ from latentheads.metrics.resampling import (
     RESAMPLES,
     SEED,
     Estimate,
+    Resamples,
     estimate_systems,
     resample_counts,
-    resample_indices,
 )
 
 PerSentence = Float[np.ndarray, " sentence"]
@@ -69,7 +69,7 @@ def compare_likelihoods(
         )
     same_tokens = all(np.array_equal(numbers, tokens[0]) for numbers in tokens)
     unit, sizes = ("token", tokens[0]) if same_tokens else ("sentence", np.ones_like(tokens[0]))
-    indices = resample_indices(len(sizes), resamples, seed)
+    indices = Resamples(len(sizes), resamples, seed)
     scores = [resample_counts(np.stack([system, sizes], 1), _divide, indices) for system in nats]
     signature = f"nats per {unit}|bs:{resamples}|seed:{seed}|p:two-sided"
     baseline, resampled_baseline = scores[0]

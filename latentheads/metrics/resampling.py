@@ -41,11 +41,17 @@ class Resamples:
         number: Number of sentences.
         resamples: Number of resamples.
         seed: Their seed.
+
+    Raises:
+        ValueError: There are too few resamples for an interval, or too many, or the seed is none.
     """
 
     number: int
     resamples: int
     seed: int
+
+    def __post_init__(self) -> None:
+        check_resamples(self.resamples, self.seed)
 
     def __len__(self) -> int:
         return self.resamples
@@ -169,7 +175,7 @@ def compare_lines(
     """
     for lines in systems:
         check_lines(lines, references)
-    indices = resample_indices(len(references), resamples, seed)
+    indices = Resamples(len(references), resamples, seed)
     rows: list[dict[str, Estimate]] = [{} for _ in systems]
     for name, metric in metrics.items():
         scores = [metric.resample(lines, indices) for lines in systems]
@@ -190,16 +196,6 @@ def check_lines(outputs: Sequence[str], references: Sequence[str]) -> None:
         raise ValueError(
             f"{len(outputs)} translations of {len(references)} references: one line each is needed"
         )
-
-
-def resample_indices(number: int, resamples: int, seed: int) -> Resamples:
-    """The sentence indices of every resample.
-
-    Raises:
-        ValueError: There are too few resamples for an interval, or too many, or the seed is none.
-    """
-    check_resamples(resamples, seed)
-    return Resamples(number, resamples, seed)
 
 
 def check_resamples(resamples: int, seed: int) -> None:

@@ -35,7 +35,6 @@ from latentheads.metrics.resampling import (
     Counts,
     Resamples,
     resample_counts,
-    resample_indices,
 )
 
 METHODS = ("product", "grow", "grow-diag-final-and")
@@ -166,7 +165,7 @@ def measure_ablations(
     names = [name for name in others if any(part_of_name in name for part_of_name in changes)]
     if not names:
         raise ValueError(f"no change is named {' or '.join(changes)}: there are {others}")
-    indices = resample_indices(part.stop - part.start, RESAMPLES, SEED)
+    indices = Resamples(part.stop - part.start, RESAMPLES, SEED)
     first: dict[str, Counts] = {}
     rows: dict[str, Any] = {}
     for name in (first_name, *names):

@@ -16,7 +16,7 @@ from latentheads.contrib.align.symmetrization import LinkPosterior, grow_diag_fi
 from latentheads.experiments.studies.word_aligners.measures import Gold
 from latentheads.experiments.studies.word_aligners.rivals import run_rival
 from latentheads.metrics.alignment import Links
-from latentheads.metrics.resampling import RESAMPLES, SEED, Resamples, resample_indices
+from latentheads.metrics.resampling import RESAMPLES, SEED, Resamples
 
 SPANS = 5
 """Spans drawn of each line, at most."""
@@ -60,7 +60,7 @@ def measure_spans(
         "by the least link": _score(projected, truth, _least_links(spans, projected, posteriors)),
         RIVAL: _score(lines, truth, [[float(span is not None) for span in x] for x in lines]),
     }
-    indices = resample_indices(number, RESAMPLES, SEED)
+    indices = Resamples(number, RESAMPLES, SEED)
     rows = {name: _measure(score, indices) for name, score in systems.items()}
     first, *others = systems.values()
     for name, other in zip([*systems][1:], others, strict=True):

@@ -14,7 +14,7 @@ from latentheads.experiments.studies.word_aligners.ablations import compare, cou
 from latentheads.experiments.studies.word_aligners.measures import Gold, calibrate
 from latentheads.experiments.studies.word_aligners.rivals import Directions, run_rival
 from latentheads.metrics.alignment import Links
-from latentheads.metrics.resampling import RESAMPLES, SEED, Counts, resample_indices
+from latentheads.metrics.resampling import RESAMPLES, SEED, Counts, Resamples
 
 OTHERS = ("eflomal", "eflomal of sil-thot")
 
@@ -75,7 +75,7 @@ def _joined(name: str, directions: Directions, number: int) -> dict[str, list[Li
 def _compare(
     systems: dict[str, list[Links]], gold: Gold, report: Callable[[str], None]
 ) -> dict[str, Any]:
-    indices = resample_indices(len(gold.sure), RESAMPLES, SEED)
+    indices = Resamples(len(gold.sure), RESAMPLES, SEED)
     counts: dict[str, Counts] = {name: count_lines(s, gold) for name, s in systems.items()}
     rows = {}
     for name in systems:

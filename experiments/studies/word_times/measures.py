@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 from latentheads.experiments.studies.word_times.rivals import RIVALS, warped_times
-from latentheads.metrics.resampling import resample_counts, resample_indices
+from latentheads.metrics.resampling import Resamples, resample_counts
 
 LIMITS = (0.02, 0.05, 0.1, 0.2)
 """Seconds within which a boundary counts as right."""
@@ -89,7 +89,7 @@ def join(errors: Sequence[Errors]) -> Errors:
 def _share(hits: Sequence[NDArray[np.bool_]]) -> list[float]:
     """A share in per cent, and a 95 % interval over utterances."""
     counts = np.array([(hit.sum(), len(hit)) for hit in hits], float)
-    indices = resample_indices(len(hits), RESAMPLES, 0)
+    indices = Resamples(len(hits), RESAMPLES, 0)
     share, shares = resample_counts(counts, lambda sums: sums[0] / sums[1], indices)
     return [round(100 * float(value), 1) for value in (share, *np.quantile(shares, (0.025, 0.975)))]
 

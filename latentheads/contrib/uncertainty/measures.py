@@ -26,7 +26,6 @@ from latentheads.metrics.resampling import (
     Resampled,
     Resamples,
     estimate_systems,
-    resample_indices,
 )
 
 SentenceIndices = Mapping[str, Int[ndarray, " sentence"]]
@@ -260,7 +259,7 @@ def compare_systems(
             sources: they share its resamples. Every other text is resampled independently.
     """
     resampled = {
-        name: resample_indices(number, resamples, seed + index)
+        name: Resamples(number, resamples, seed + index)
         for index, (name, number) in enumerate(sizes.items())
     }
     resampled |= dict.fromkeys(paired, resampled[TEST])

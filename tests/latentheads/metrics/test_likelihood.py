@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from latentheads.metrics.likelihood import compare_likelihoods
-from latentheads.metrics.resampling import estimate_systems, resample_indices
+from latentheads.metrics.resampling import Resamples, estimate_systems
 
 RANDOM = np.random.default_rng(7)
 TOKENS = RANDOM.integers(3, 23, 71).astype(np.float64)
@@ -21,7 +21,7 @@ def test_a_difference_is_of_the_sums_in_every_resample() -> None:
     assert (first.difference, first.nats.p, second.unit) == (None, None, "token")
     assert first.nats.score == pytest.approx(PLAIN.sum() / TOKENS.sum())
     apart = BETTER - PLAIN
-    resampled = [apart[some].sum() / TOKENS[some].sum() for some in resample_indices(71, 200, 3)]
+    resampled = [apart[some].sum() / TOKENS[some].sum() for some in Resamples(71, 200, 3)]
     (estimate,) = estimate_systems([(apart.sum() / TOKENS.sum(), np.array(resampled))], "")
     assert second.difference is not None
     for name in ("score", "low", "high"):

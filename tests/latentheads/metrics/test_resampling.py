@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latentheads.metrics.resampling import estimate_systems, resample_counts, resample_indices
+from latentheads.metrics.resampling import Resamples, estimate_systems, resample_counts
 from tests.latentheads.metrics.systems import paired_bootstrap
 
 RIGHT = [f"The well-known dog {i} saw, on day {i * i}, a state-of-the-art cat!" for i in range(60)]
@@ -21,7 +21,7 @@ SCORES = st.lists(st.floats(-9, 9), min_size=2, max_size=20)
 
 @given(SCORES, st.integers(0, 99))
 def test_a_mean_is_resampled_as_the_mean_of_its_sentences(scores: list[float], seed: int) -> None:
-    indices = resample_indices(len(scores), 40, seed)
+    indices = Resamples(len(scores), 40, seed)
     counts = np.array([[score, 1.0] for score in scores])
     whole, resampled = resample_counts(counts, lambda sums: sums[0] / sums[1], indices)
     assert whole == pytest.approx(np.mean(scores))
@@ -47,7 +47,7 @@ def test_a_system_never_differs_from_itself_and_a_constant_changes_no_p(
 
 @given(st.integers(1, 30), st.integers(0, 2**40))
 def test_a_seed_gives_the_same_resamples_of_all_sentences(number: int, seed: int) -> None:
-    indices = resample_indices(number, 40, seed)
+    indices = Resamples(number, 40, seed)
     expected = np.random.default_rng(seed).choice(number, (40, number))
     for _ in range(2):
         assert np.array_equal([*indices], expected)
@@ -57,7 +57,7 @@ def test_a_resample_is_in_memory_at_a_time() -> None:
     counts = np.ones((10_007, 1))
     tracemalloc.start()
     try:
-        resample_counts(counts, lambda sums: float(sums[0]), resample_indices(10_007, 40, 0))
+        resample_counts(counts, lambda sums: float(sums[0]), Resamples(10_007, 40, 0))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

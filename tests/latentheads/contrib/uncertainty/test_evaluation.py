@@ -40,7 +40,7 @@ from latentheads.contrib.uncertainty.token_scores import (
 )
 from latentheads.decoding.options import Decoding
 from latentheads.decoding.translate import map_batches
-from latentheads.metrics.resampling import resample_indices
+from latentheads.metrics.resampling import Resamples
 from latentheads.noise import fixed_noise
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import sizes
@@ -247,7 +247,7 @@ def test_systems_are_compared_on_the_same_resamples(
 
 
 def test_texts_are_resampled_each_by_a_seed_of_its_own(evaluation: EnsembleEvaluation) -> None:
-    with mock.patch.object(measures, "resample_indices", wraps=resample_indices) as drawn:
+    with mock.patch.object(measures, "Resamples", wraps=Resamples) as drawn:
         compare_systems([[evaluation]], TEXTS.sizes, resamples=40, seed=5)
     assert drawn.mock_calls == [mock.call(3, 40, 5), mock.call(2, 40, 6)]
 
