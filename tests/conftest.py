@@ -20,6 +20,9 @@ from tests.typechecking import begin_test
 
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes that a test starts round as it does
+# submitit configures logging when it is imported, which closes all handlers of the process; absl's,
+# of rouge-score, closes what pytest captures standard error with.
+os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")  # where others compute too, what is slow is not wrong
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
