@@ -11,10 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.contrib.heads.word_attention import ForcedExample
-
-STEP = 0.02
-"""Seconds of a position of Whisper's encoder."""
+from latentheads.contrib.heads.word_attention import WHISPER_STEP, ForcedExample
 
 
 def make_forced_example(
@@ -24,7 +21,7 @@ def make_forced_example(
     starts: Sequence[float] | None = None,
     ends: Sequence[float] | None = None,
 ) -> ForcedExample:
-    """An example for :func:`latentheads.alignment_heads`, with ``step=0.02``.
+    """An example for :func:`latentheads.alignment_heads`, whose times are seconds.
 
     Args:
         processor: A ``WhisperProcessor``.
@@ -34,8 +31,13 @@ def make_forced_example(
         ends: Seconds at which words end, if they are known.
 
     Raises:
-        ValueError: There is too much sound, or no word.
+        ValueError: There is too much sound, or no word; or the processor is only a part of one.
     """
+    for part in ("tokenizer", "feature_extractor"):
+        if not hasattr(processor, part):
+            raise ValueError(
+                f"processor must be a WhisperProcessor, got {type(processor).__name__}"
+            )
     tokenizer, extractor = processor.tokenizer, processor.feature_extractor
     rate = extractor.sampling_rate
     seconds = len(samples) / rate
@@ -52,15 +54,16 @@ def make_forced_example(
         tokens += tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
         spans.append((first, len(tokens)))
     features = extractor(samples, sampling_rate=rate, return_tensors="pt").input_features
-    length = math.ceil(seconds / STEP)
+    length = math.ceil(seconds / WHISPER_STEP)
     return ForcedExample(
         {"input_features": features},
         [*tokens, tokenizer.eos_token_id],
         spans,
         length,
-        _to_positions(starts),
-        _to_positions(ends),
+        starts,
+        ends,
         _energy(features, length),
+        WHISPER_STEP,
     )
 
 
@@ -79,10 +82,6 @@ def transcribe_words(
     with torch.no_grad():
         tokens = network.generate(features.input_features.to(network.device, network.dtype))
     return processor.batch_decode(tokens, skip_special_tokens=True)[0].split()
-
-
-def _to_positions(seconds: Sequence[float] | None) -> list[float] | None:
-    return None if seconds is None else [value / STEP for value in seconds]
 
 
 def _energy(features: Float[Tensor, "1 band frame"], length: int) -> Float[Tensor, " position"]:

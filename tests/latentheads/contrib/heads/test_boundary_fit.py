@@ -44,7 +44,7 @@ def _unlabel(attention: WordAttention) -> WordAttention:
 def _fit(labelled: int, number: int = 6) -> AlignmentHeads:
     examples = [_plant(seed) for seed in range(number)]
     attentions = [e if i < labelled else _unlabel(e) for i, e in enumerate(examples)]
-    return fit_alignment_heads(HEADS, attentions, step=0.5, options=OPTIONS)
+    return fit_alignment_heads(HEADS, [replace(a, step=0.5) for a in attentions], options=OPTIONS)
 
 
 def test_a_table_seeds_no_generator_of_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
