@@ -523,7 +523,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         aligner, posteriors = align_texts(options, skipped)
         with ExitStack() as stack:  # what cannot be written stops nothing else
             if "keep" in files and aligner is not None:
-                stack.callback(save_aligner, files["keep"], aligner)
+                stack.callback(save_aligner, aligner, files["keep"])
             if "write_lexicon" in files and aligner is not None:
                 stack.callback(_write_lexicon, files["write_lexicon"], aligner)
             write_results(posteriors, options, files)
