@@ -41,8 +41,8 @@ class ForcedExample:
         ends: When each word ends.
         energy: Energy of a sound at each position, on any scale that grows with it; without labels
             it shows where words start.
-        step: Seconds of a position; 1: ``starts`` and ``ends`` are positions. None: .02 for Whisper,
-            1 for text (``input_ids``).
+        step: Seconds of a position; 1: ``starts`` and ``ends`` are positions. None: .02 for
+            Whisper, 1 for text (``input_ids``).
     """
 
     inputs: Mapping[str, Tensor]
