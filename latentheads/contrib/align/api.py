@@ -5,7 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from latentheads.checks import check_known, check_least
 from latentheads.contrib.align.aligner import WordAligner, train_aligner
@@ -28,7 +30,11 @@ from latentheads.contrib.align.tokenization import (
 )
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.errors import shown
+from latentheads.frames import make_frame
 from latentheads.metrics.alignment import Link
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAX_WORDS = 200
 """Most words of a line that is aligned."""
@@ -123,6 +129,24 @@ class AlignedText:
         if not 0 <= threshold <= 1:
             raise ValueError(f"threshold must lie in [0, 1], got {threshold}")
         return [sorted(select_links(p, symmetrize, threshold)) for p in self.posteriors]
+
+    def to_frame(self, symmetrize: str = "product", threshold: float = THRESHOLD) -> pd.DataFrame:
+        """A row for each link, with the index of its line, both words, and its probability.
+
+        The probability is the geometric mean of both directions.
+
+        Args:
+            symmetrize: As in :meth:`select`.
+            threshold: As in :meth:`select`; 0: all pairs of words of ``product``.
+        """
+        rows: list[tuple[int, int, int, float]] = []
+        selected = zip(self.posteriors, self.select(symmetrize, threshold), strict=True)
+        for line, (posterior, links) in enumerate(selected):
+            product = posterior.product
+            rows += [(line, source, target, product[source, target]) for source, target in links]
+        values = np.array(rows, dtype=float).reshape(-1, 4)
+        indices = zip(("line", "source", "target"), values.T.astype(int))
+        return make_frame({**dict(indices), "probability": values[:, 3]})
 
 
 def list_lines(source: Any, target: Any, words: bool = False) -> tuple[list[Any], list[Any]]:

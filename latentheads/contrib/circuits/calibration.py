@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -19,6 +20,10 @@ from torch import Tensor
 
 from latentheads.checks import check_least, check_seed
 from latentheads.contrib.circuits.posterior import CircuitPosterior
+from latentheads.frames import make_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TEMPERATURES = tuple(2.0**power for power in range(-12, 7))
 """Temperatures that are tried, from 1/4096 to 64."""
@@ -46,6 +51,11 @@ class Decisions:
     def probability(self) -> Float[Tensor, " decision"]:
         """The probability of each head."""
         return self.log_odds.sigmoid()
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each decision: log-odds, probability, and 1 if the head is needed."""
+        columns = {"log_odds": self.log_odds, "probability": self.probability}
+        return make_frame({**columns, "needed": self.needed})
 
     def bins(self, edges: Sequence[float] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)) -> list[Bin]:
         """Decisions by their probability.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -24,6 +25,9 @@ from latentheads.contrib.circuits.scorer import SubsetScorer
 from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
 from latentheads.latents.bernoulli_heads.options import MAX_SUBSETS
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,6 +69,9 @@ class CircuitPosterior(HeadPosterior):
     @property
     def heads(self) -> list[tuple[str, int]]:
         return list(self.chosen)
+
+    def to_frame(self) -> pd.DataFrame:
+        return super().to_frame().assign(label=self.labels)
 
     @property
     def log_prior(self) -> Float[Tensor, " subset"]:

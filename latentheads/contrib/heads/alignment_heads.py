@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -37,7 +37,11 @@ from latentheads.contrib.heads.word_attention import (
     record_word_attention,
 )
 from latentheads.errors import shown
+from latentheads.frames import make_frame
 from latentheads.noise import fixed_noise
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Teacher = Callable[[ForcedExample], Sequence[float]]
 """Returns when each word of an example starts, in the unit of the example."""
@@ -158,6 +162,19 @@ class AlignmentHeads:
             for index, (probability, information) in enumerate(zip(probabilities, intervals))
         ]
         return sorted(rows, key=lambda row: -row.information[0])
+
+    def to_frame(self, least: float = LEAST_INFORMATION) -> pd.DataFrame:
+        """A row for each head of :meth:`table`, the most informative first.
+
+        Args:
+            least: As in :meth:`table`.
+        """
+        rows = self.table(least)
+        columns = {name: [getattr(row, name) for row in rows] for name in vars(rows[0])}
+        layer, head = zip(*columns.pop("head"))
+        mean, low, high = zip(*columns.pop("information"))
+        information = {"information": mean, "information_low": low, "information_high": high}
+        return make_frame({"layer": layer, "head": head, **information, **columns})
 
     @cached_property
     def _quartiles(self) -> Int[Tensor, "view level"]:

@@ -35,6 +35,7 @@ from latentheads.checks import (
     split_items,
 )
 from latentheads.corpora.batches import iterate_batches
+from latentheads.frames import make_frame
 from latentheads.handlers import PlugIn
 from latentheads.inference.non_finite import describe_non_finite_parameter
 from latentheads.latents.bernoulli_heads.options import (
@@ -50,6 +51,8 @@ from latentheads.passes import evaluation_mode
 from latentheads.training.progress import ProgressDisplay
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from latentheads.attention.block import HeadBlock
     from latentheads.corpora.part import Part
 
@@ -105,6 +108,10 @@ class HeadIntervals:
         """The width of every interval."""
         return self.high - self.low
 
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each head, in the order of the posterior: low and high."""
+        return make_frame({"low": self.low, "high": self.high})
+
 
 @dataclass(frozen=True, repr=False)
 class HeadPosterior:
@@ -153,6 +160,18 @@ class HeadPosterior:
     def heads(self) -> list[tuple[str, int]]:
         """The block and the index of every head."""
         return [(block.name, head) for block in self.blocks for head in range(block.heads)]
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each head, with its inclusion probability and the log-odds of it.
+
+        Example:
+            >>> posterior = lh.head_posterior(model, corpus.test, tau=10)
+            >>> list(posterior.to_frame().join(posterior.bootstrap(50).to_frame()))
+            ['block', 'head', 'inclusion', 'log_odds', 'low', 'high']
+        """
+        block, head = zip(*self.heads, strict=True)
+        probabilities = {"inclusion": self.inclusion, "log_odds": self.log_odds}
+        return make_frame({"block": block, "head": head, **probabilities})
 
     @cached_property
     def subsets(self) -> Float[Tensor, "subset head"]:

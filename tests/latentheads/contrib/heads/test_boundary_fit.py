@@ -62,6 +62,10 @@ def test_planted_heads_and_lags_are_found(labelled: int) -> None:
     tolerance = 0.4 if labelled else 0.7  # energy shows a shift up to a position
     assert {h for h, p in heads.probabilities.items() if p > 0.5} == {(0, 1), (1, 1)}
     rows = {row.head: row for row in heads.table()}
+    frame = heads.to_frame().set_index(["layer", "head"])
+    assert list(frame.index) == list(rows)
+    assert frame.lag.tolist() == [row.lag for row in rows.values()]
+    assert frame.information_high.tolist() == [row.information[2] for row in rows.values()]
     for index, lag in LAGS.items():
         assert rows[HEADS[index]].lag == pytest.approx(0.5 * lag, abs=tolerance)
         assert not rows[HEADS[index]].at_input
