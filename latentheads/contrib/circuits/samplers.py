@@ -54,8 +54,8 @@ class SubsetDensity:
     """
 
     scorer: SubsetScorer
-    penalty: float = 0.0
-    tau: float = 1.0
+    penalty: float
+    tau: float
     rate: float = 0.5
 
     def __post_init__(self) -> None:
