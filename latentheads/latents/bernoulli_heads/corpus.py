@@ -288,7 +288,7 @@ class HeadPosterior:
         return log_probs.exp() @ self.subsets, self._log_odds(log_probs)
 
 
-def head_posterior(
+def posterior_of_blocks(
     model: HeadModel,
     part: Part | Iterable[Batch],
     blocks: str | Sequence[str] = "",
@@ -297,29 +297,9 @@ def head_posterior(
     gibibytes: float = 4.0,
     quiet: bool = False,
 ) -> HeadPosterior:
-    """Compute the posterior over subsets of the heads of some blocks, jointly.
+    """Compute the posterior over subsets of the heads of some blocks of a model, jointly.
 
-    The layers below the lowest block run once for every batch, all others once for every subset.
-
-    Args:
-        model: A trained model: a translation or language model, or ``lh.latent(network)``.
-        part: A part of a corpus, or batches, each sentence once.
-        blocks: Names of the blocks, in a list or with commas between, with at most 12 heads. Empty:
-            the last block.
-        tau: The temperature: this number of sentences counts as one. With 1, Bayes' rule, a corpus
-            of some size leaves one subset, and probabilities are 0 or 1.
-        rate: The prior probability of a head to be active.
-        gibibytes: Memory that the layers above may take, by an estimate.
-        quiet: Show no progress.
-
-    Raises:
-        ValueError: There is no such block, the blocks have too many heads, or heads are selected
-            or have gates already.
-
-    Example:
-        >>> posterior = lh.head_posterior(model, corpus.test, "decoder.0.cross")
-        >>> float(posterior.inclusion.max()) > 0.9
-        True
+    :func:`latentheads.head_posterior` has its arguments, and takes networks too.
     """
     check_model(model)
     batches = list(iterate_batches(part, "part"))
