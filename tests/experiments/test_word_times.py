@@ -18,6 +18,7 @@ from latentheads.contrib.heads.boundary_chain import BoundaryTimes
 from latentheads.contrib.speech.forced import make_forced_example
 from latentheads.contrib.speech.word_times import to_word_times
 from tests.experiments.programs import assert_one_line, inside
+from tests.typechecking import unchecked
 
 SECONDS = 2
 
@@ -169,6 +170,14 @@ def test_an_example_has_the_prompt_the_words_and_the_end(whisper: Path) -> None:
     assert example.starts == [0.1, 0.5]
     assert example.energy is not None
     assert len(example.energy) == 50
+    with pytest.raises(
+        ValueError, match=r"^samples must have the processor's rate, 16000 a second"
+    ):
+        make_forced_example(processor, samples, ["a"], sampling_rate=8000)
+    with pytest.raises(
+        ValueError, match=r"^samples must be of one channel, got shape \[2, 8000\]$"
+    ):
+        unchecked(make_forced_example)(processor, samples.reshape(2, -1), ["a"])
     with pytest.raises(ValueError, match=r"^processor must be a WhisperProcessor, got Whisper"):
         make_forced_example(processor.feature_extractor, samples, ["a"])
     with pytest.raises(ValueError, match=r"at most 2 seconds, got 3\.0"):

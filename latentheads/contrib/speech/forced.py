@@ -20,6 +20,8 @@ def make_forced_example(
     words: Sequence[str],
     starts: Sequence[float] | None = None,
     ends: Sequence[float] | None = None,
+    *,
+    sampling_rate: int | None = None,
 ) -> ForcedExample:
     """An example for :func:`latentheads.alignment_heads`, whose times are seconds.
 
@@ -29,9 +31,11 @@ def make_forced_example(
         words: The words that are spoken, with their punctuation.
         starts: Seconds at which words start, if they are known.
         ends: Seconds at which words end, if they are known.
+        sampling_rate: Samples in a second, to check them by; None: those of the processor.
 
     Raises:
-        ValueError: There is too much sound, or no word; or the processor is only a part of one.
+        ValueError: There is too much sound, of another rate or of several channels, or no word; or
+            the processor is only a part of one.
     """
     for part in ("tokenizer", "feature_extractor"):
         if not hasattr(processor, part):
@@ -39,6 +43,7 @@ def make_forced_example(
                 f"processor must be a WhisperProcessor, got {type(processor).__name__}"
             )
     tokenizer, extractor = processor.tokenizer, processor.feature_extractor
+    _check_samples(samples, sampling_rate, extractor.sampling_rate)
     rate = extractor.sampling_rate
     seconds = len(samples) / rate
     if seconds > extractor.chunk_length:
@@ -68,7 +73,11 @@ def make_forced_example(
 
 
 def transcribe_words(
-    network: Any, processor: Any, samples: Float[np.ndarray, " sample"]
+    network: Any,
+    processor: Any,
+    samples: Float[np.ndarray, " sample"],
+    *,
+    sampling_rate: int | None = None,
 ) -> list[str]:
     """Transcribes a sound; returns its words.
 
@@ -76,12 +85,25 @@ def transcribe_words(
         network: A ``WhisperForConditionalGeneration``.
         processor: Its ``WhisperProcessor``.
         samples: At most 30 seconds of sound, at the processor's rate.
+        sampling_rate: Samples in a second, to check them by; None: those of the processor.
     """
     extractor = processor.feature_extractor
+    _check_samples(samples, sampling_rate, extractor.sampling_rate)
     features = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="pt")
     with torch.no_grad():
         tokens = network.generate(features.input_features.to(network.device, network.dtype))
     return processor.batch_decode(tokens, skip_special_tokens=True)[0].split()
+
+
+def _check_samples(samples: Any, sampling_rate: int | None, expected: int) -> None:
+    """Checks that samples are of one channel, and that their rate is the one that is expected."""
+    if len(shape := np.shape(samples)) != 1:
+        raise ValueError(f"samples must be of one channel, got shape {list(shape)}")
+    if sampling_rate not in (None, expected):
+        raise ValueError(
+            f"samples must have the processor's rate, {expected} a second, got {sampling_rate}: "
+            "resample them"
+        )
 
 
 def _energy(features: Float[Tensor, "1 band frame"], length: int) -> Float[Tensor, " position"]:
