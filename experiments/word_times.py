@@ -27,7 +27,8 @@ from latentheads.contrib.speech.forced import make_forced_example, transcribe_wo
 from latentheads.contrib.speech.waveform import Waveform, read_waveform, resample
 from latentheads.contrib.speech.word_times import FORMATS, to_word_times
 from latentheads.corpora.text import read_lines
-from latentheads.experiments.cli.errors import error_handling, print_message
+from latentheads.errors import print_message
+from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
 from latentheads.experiments.cli.parser import Parser
 from latentheads.files import write_text

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def make_frame(columns: Mapping[str, Any], index: str | None = None) -> pd.DataFrame:
+def make_frame(columns: Mapping[Any, Any], index: str | None = None) -> pd.DataFrame:
     """A data frame of columns, of which some are tensors.
 
     Args:

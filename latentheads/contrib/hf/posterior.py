@@ -52,7 +52,7 @@ def head_posterior(
         True
     """
     with _latent_heads(model) as with_heads:
-        batches = _encode(with_heads, part) if isinstance(with_heads, Pretrained) else part
+        batches: Any = _encode(with_heads, part) if isinstance(with_heads, Pretrained) else part
         return posterior_of_blocks(with_heads, batches, blocks, tau, rate, gibibytes, quiet)
 
 

@@ -142,18 +142,9 @@ def draw_head_posteriors(
         width: The widths of their bootstrap intervals; None: computed from the posteriors.
         title: Second line of the title.
     """
-    if hasattr(posteriors, "inclusion"):
-        inclusion = _by_block(posteriors.heads, posteriors.inclusion)
-        if width is None:
-            width = _by_block(posteriors.heads, posteriors.bootstrap().width)
-    else:
-        check_not_empty("posteriors", posteriors)
-        inclusion = {
-            name: value if isinstance(value, Tensor) else value.inclusion
-            for name, value in posteriors.items()
-        }
-        if width is None:
-            width = {name: _bootstrap_width(name, value) for name, value in posteriors.items()}
+    inclusion = _inclusion_by_block(posteriors)
+    if width is None:
+        width = _width_by_block(posteriors)
     groups = group_by_attention_type(inclusion)
     rows = {"inclusion probability": inclusion, "width of its 95 % interval": width}
     height = 1.2 + 2 * (0.9 + 0.3 * max(map(len, groups.values())))
@@ -181,11 +172,34 @@ def _by_block(
     return by_block
 
 
-def _bootstrap_width(name: str, posterior: HeadPosterior | Tensor) -> Float[Tensor, " head"]:
-    """The widths of the bootstrap intervals of a block."""
-    if isinstance(posterior, Tensor):
-        raise ValueError(f"width is missing: {name} has inclusion probabilities alone")
-    return posterior.bootstrap().width
+def _inclusion_by_block(
+    posteriors: HeadPosterior | Mapping[str, HeadPosterior] | Mapping[str, Tensor],
+) -> dict[str, Float[Tensor, " head"]]:
+    """The inclusion probabilities of one posterior, or of several."""
+    if not isinstance(posteriors, Mapping):
+        if not hasattr(posteriors, "inclusion"):
+            kind = type(posteriors).__name__
+            raise ValueError(f"posteriors must be a HeadPosterior, or several by name, got {kind}")
+        return _by_block(posteriors.heads, posteriors.inclusion)
+    check_not_empty("posteriors", posteriors)
+    return {
+        name: value if isinstance(value, Tensor) else value.inclusion
+        for name, value in posteriors.items()
+    }
+
+
+def _width_by_block(
+    posteriors: HeadPosterior | Mapping[str, HeadPosterior] | Mapping[str, Tensor],
+) -> dict[str, Float[Tensor, " head"]]:
+    """The widths of the bootstrap intervals."""
+    if not isinstance(posteriors, Mapping):
+        return _by_block(posteriors.heads, posteriors.bootstrap().width)
+    widths = {}
+    for name, value in posteriors.items():
+        if isinstance(value, Tensor):
+            raise ValueError(f"width is missing: {name} has inclusion probabilities alone")
+        widths[name] = value.bootstrap().width
+    return widths
 
 
 @in_style

@@ -178,8 +178,10 @@ def test_posteriors_of_blocks_are_drawn_as_they_are_returned() -> None:
     ]
     with pytest.raises(ValueError, match=r"^posterior must be one HeadPosterior, got dict$"):
         unchecked(plot.draw_covariance)({block.name: posterior})
-    with pytest.raises(ValueError, match=r"^posteriors must be several, got one int$"):
+    with pytest.raises(ValueError, match=r"^posteriors must be a HeadPosterior, or several by na"):
         unchecked(plot.draw_head_posteriors)(3)
+    with pytest.raises(ValueError, match=r"^selection must be several, got one HeadPosterior$"):
+        unchecked(plot.draw_selection)(posterior)
     with pytest.raises(ValueError, match=r"^width is missing: decoder\.1\.cross has inclusion"):
         plot.draw_head_posteriors({block.name: posterior.inclusion})
 
