@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from numbers import Integral
-from typing import TypeVar
+from typing import TypeVar, overload
 
 import numpy as np
 import torch
@@ -202,7 +202,11 @@ def spans_of_characters(line: str, spans: Sequence[SpanLike]) -> list[Span]:
 SpanKind = TypeVar("SpanKind", bound=Span)
 
 
-def characters_of_spans(line: str, spans: Sequence[SpanKind]) -> list[SpanKind]:
+@overload
+def characters_of_spans(line: str, spans: Sequence[SpanKind]) -> list[SpanKind]: ...
+@overload
+def characters_of_spans(line: str, spans: Sequence[SpanLike]) -> list[Span]: ...
+def characters_of_spans(line: str, spans: Sequence[SpanLike]) -> Sequence[Span]:
     """Spans of words as offsets of characters, from their first word to their last.
 
     Args:
@@ -213,10 +217,11 @@ def characters_of_spans(line: str, spans: Sequence[SpanKind]) -> list[SpanKind]:
         ValueError: The line has not so many words.
     """
     words = _word_offsets(line)
-    for span in spans:
+    spans_of_words = [to_span(span) for span in spans]
+    for span in spans_of_words:
         if not 0 <= span.start < span.end <= len(words):
             raise ValueError(f"a line has {len(words):,} words, and no {span}")
-    return [replace(s, start=words[s.start][0], end=words[s.end - 1][1]) for s in spans]
+    return [replace(s, start=words[s.start][0], end=words[s.end - 1][1]) for s in spans_of_words]
 
 
 def _word_offsets(line: str) -> list[tuple[int, int]]:

@@ -121,6 +121,7 @@ def test_tuples_are_spans() -> None:
     spans = [[Span(1, 3, "THING"), Span(0, 1)], [], [], []]
     assert project(SOURCE, TARGET, tuples) == project(SOURCE, TARGET, spans)
     assert spans_of_characters("the red house", [(4, 13, "THING")]) == [Span(1, 3, "THING")]
+    assert characters_of_spans("the red house", [(1, 3, "THING")]) == [Span(4, 13, "THING")]
     assert tags_of_spans([(1, 3, "LOC")], 3) == ["O", "B-LOC", "I-LOC"]
 
 
