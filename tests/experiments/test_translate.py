@@ -258,15 +258,9 @@ def test_a_checkpoint_is_chosen_by_name(say: Say, expected: list[str]) -> None:
 
 MISTAKES = [
     ("--checkpoint newest", "has no checkpoint 'newest'; it has best, last"),
-    ("--buffer 0", "buffer must be at least 1, got 0"),
-    ("--beam 0", "beam must be at least 1, got 0"),
     ("--beam 2000", "beam must be at most 1,000, got 2,000"),
-    ("--beam two", "--beam"),
-    ("--draws -1", "draws must be at least 0, got -1"),
-    ("--length_penalty -1", "length_penalty must be at least 0, got -1"),
     ("--beam 1 --length_penalty 2", "--length_penalty is for beam 2 or more: greedy decoding"),
     ("--seed 3", "seed has no effect here: it needs --draws or --confidence"),
-    ("--seed -1", "seed must be at least 0, got -1"),
     (f"--seed {2**64}", f"seed must be at least 0 and less than 2^63, got {2**64}"),
     ("--device tpu", "unknown device 'tpu': choose from cpu, cuda, auto"),
 ]
