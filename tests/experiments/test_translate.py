@@ -143,7 +143,7 @@ def test_a_newline_that_the_model_writes_splits_no_line(
     assert say("one line\n") == (0, ["a b\u0085c "], "")
 
 
-@pytest.mark.parametrize("words", [(), ("--buffer=2",)])
+@pytest.mark.parametrize("words", [("--buffer=2",)])
 def test_lines_around_one_that_is_too_long_are_translated(
     say: Say, expected: list[str], words: tuple[str, ...]
 ) -> None:
@@ -199,7 +199,7 @@ def test_an_error_that_is_not_of_memory_is_not_hidden(
         say("a\n")
 
 
-@pytest.mark.parametrize("words", [(), ("--buffer=1",), ("--buffer=2",)])
+@pytest.mark.parametrize("words", [(), ("--buffer=2",)])
 def test_broken_text_ends_the_output_at_its_line(
     say: Say, expected: list[str], words: tuple[str, ...]
 ) -> None:
