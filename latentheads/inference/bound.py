@@ -350,7 +350,7 @@ def _tail_shape(log_weights: np.ndarray) -> float:
         raise
 
 
-def importance(model: Any, guide: Any, *args: Any, samples: int, **kwargs: Any) -> Importance:
+def importance(model: Any, guide: Any, *args: Any, samples: int = 32, **kwargs: Any) -> Importance:
     """Compute the log importance weights of K samples, one pass each.
 
     Args:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from latentheads.batch import Batch
+from latentheads.batch import Batch, check_batch
 from latentheads.contrib.heads.record import record_heads
 from latentheads.corpora.batches import batches
 from latentheads.corpora.part import Part
@@ -89,6 +89,7 @@ def alignment_distributions(
         guide: Its guide.
         batch: The sentences, with their target.
     """
+    check_batch(batch)
     heads = model.output_heads
     if heads is None or not model.samples_alignments:
         raise ValueError("this model has no latent alignments, and so no posterior over them")
