@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gzip
 import json
 import os
 import signal
@@ -138,13 +137,6 @@ def test_a_lexicon_is_what_training_begins_with(tmp_path: Path) -> None:
         assert "wrong, line 2: " in done.stderr
 
 
-def test_characters_are_aligned_where_words_have_no_spaces(tmp_path: Path) -> None:
-    source, target = ["ab", "ac", "bc"] * 4, ["x y", "x z", "y z"] * 4
-    texts = write_lines(tmp_path / "a", source), write_lines(tmp_path / "b", target)
-    done = inside("align.py", *texts, "--quiet", "--split", "characters")
-    assert done.stdout.split("\n") == [*(["0-0 1-1"] * 12), ""]
-
-
 def test_a_text_without_spaces_is_noted_in_one_line(tmp_path: Path) -> None:
     lines = ["我们昨天晚上在图书馆里看了一本书"] * 3, ["we read a book"] * 3
     texts = write_lines(tmp_path / "zh", lines[0]), write_lines(tmp_path / "en", lines[1])
@@ -155,12 +147,6 @@ def test_a_text_without_spaces_is_noted_in_one_line(tmp_path: Path) -> None:
     assert inside("align.py", *texts, "--quiet", "--split", "characters").stderr == ""
     with pytest.warns(UserWarning, match=f"^source: {note}"):
         align(*lines)
-
-
-def test_a_compressed_file_gives_the_same_links(texts: tuple[str, str], tmp_path: Path) -> None:
-    path = tmp_path / "text.en.gz"
-    path.write_bytes(gzip.compress(Path(texts[0]).read_bytes()))
-    assert inside("align.py", str(path), texts[1], "--quiet").stdout.split("\n") == [*LINKS, ""]
 
 
 def test_a_kept_aligner_aligns_lines_it_has_not_seen(
@@ -201,21 +187,6 @@ def test_a_long_line_stays_empty_and_is_named(tmp_path: Path) -> None:
     assert out.read_text().split("\n") == [*LINKS, "", ""]
 
 
-def test_lines_that_are_not_aligned_have_no_probabilities(tmp_path: Path) -> None:
-    english = write_lines(tmp_path / "en", [*ENGLISH, "a b c d", "", "a"])
-    german = write_lines(tmp_path / "de", [*GERMAN, "a", "b", ""])
-    scores = tmp_path / "scores"
-    words = ("--max_words", "3", "--scores", str(scores), "--threshold", "0", "--quiet")
-    done = inside("align.py", english, german, *words)
-    assert done.stdout.split("\n")[-4:] == ["", "", "", ""]
-    facts = [json.loads(line) for line in scores.read_text().splitlines()[-3:]]
-    nulls = [([None] * 4, [None]), ([], [None]), ([None], [])]
-    assert facts == [
-        {"links": [], "source_null": source, "target_null": target, "log_prob": [None, None]}
-        for source, target in nulls
-    ]
-
-
 def test_a_file_that_cannot_be_written_is_named_before_training(
     texts: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,16 +196,6 @@ def test_a_file_that_cannot_be_written_is_named_before_training(
         assert_one_line(done, "align.py")
         assert f"{option}: cannot write" in done.stderr
         assert "File name too long" in done.stderr
-
-
-@pytest.mark.parametrize("name", ["n" * 252, "OUT"])
-def test_a_file_is_written_or_refused_before_training(
-    name: str, texts: tuple[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "OUT.part").mkdir()
-    out = tmp_path / name
-    done = inside("align.py", *texts, "--out", str(out))
-    assert (done.returncode == 0) == out.is_file() == ("training step" in done.stderr)
 
 
 @pytest.mark.parametrize("failing", ["keep", "scores", "out"])
@@ -253,19 +214,6 @@ def test_what_cannot_be_written_after_training_takes_nothing_else_along(
     assert {option for option, file in files.items() if file.exists()} == {*files} - {failing}
     assert done.stderr.startswith("align.py: error: ")
     assert done.stderr.endswith("No space left on device\n")
-
-
-def test_a_link_to_a_file_stays_one(texts: tuple[str, str], tmp_path: Path) -> None:
-    files = [tmp_path / name for name in ("links", "scores", "kept")]
-    words = ["--quiet"]
-    for file, option in zip(files, ("--out", "--scores", "--keep"), strict=True):
-        file.write_text("old")
-        link = tmp_path / f"{file.name}-link"
-        link.symlink_to(file)
-        words += [option, str(link)]
-    assert inside("align.py", *texts, *words).returncode == 0
-    assert all((tmp_path / f"{file.name}-link").is_symlink() for file in files)
-    assert all(file.stat().st_size > 100 for file in files)
 
 
 def align_and_report_soon(words: list[str]) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -234,15 +233,6 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
     printed = succeed("analyse.py", *words).stdout
     assert "Syntactic roles were not detected in run: no parses" in printed
     assert json.loads((out / "analysis.json").read_text())["runs"][1]["syntactic"] is None
-
-
-def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
-    whole = Part(Rows.in_blocks(np.arange(4, 24, dtype=np.int32), 6), None, block=6)
-    (batch,) = batches(whole.first(2), 100, shuffle=False)
-    assert batch.target.tolist() == [[*range(4, 10)], [*range(10, 16)]]
-    assert batch.before is not None
-    assert batch.before[1] == 9
-    assert len(whole.first(99)) == len(whole) == 4
 
 
 MISTAKES = [

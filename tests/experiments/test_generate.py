@@ -14,7 +14,6 @@ import pytest
 from latentheads.batch import EOS
 from latentheads.data import PythonDocs
 from latentheads.runs import generation
-from tests.experiments.processes import ended, talking
 from tests.experiments.programs import (
     SHORT,
     SMALL,
@@ -88,22 +87,6 @@ def test_the_same_seed_gives_the_same_text(say: Say) -> None:
     assert len(set(lines)) > 4
     assert say("the men\n\n", *words, "--seed=5") == (0, lines, "")
     assert say("the men\n\n", *words, "--seed=6")[1] != lines
-
-
-def test_text_comes_while_prompts_are_read_and_a_closed_pipe_ends_it(
-    run: Path, say: Say, tmp_path: Path
-) -> None:
-    """A process of its own says the same."""
-    expected = say("the\nold men\n", "--length=5")[1]
-    with talking("generate.py", str(run), "--length=5", path=tmp_path / "said") as talk:
-        for prompt, line in zip((b"the", b"old men"), expected, strict=True):
-            talk.given.write(prompt + b"\n")
-            assert talk.out.readline().decode() == f"{line}\n"
-        talk.out.close()
-        talk.given.write(b"the\n")
-        talk.given.close()
-        assert ended(talk.process) == 141
-    assert talk.said.read_text() == ""
 
 
 # Prompts.
@@ -196,13 +179,6 @@ def test_a_prompt_that_memory_does_not_suffice_for_stays_empty(
     status, printed, error = say("the\nthe the the\nthe\n", "--length=2")
     assert (status, len(printed), printed[1]) == (1, 3, "")
     assert error == "generate.py: prompt 2 of the input stays empty: out of memory\n"
-
-
-def test_broken_text_ends_the_output_at_its_line(say: Say) -> None:
-    status, lines, error = say(b"the\n\xff\nthe\n")
-    assert (status, len(lines)) == (1, 1)
-    assert error == "generate.py: error: line 2 of the input is not UTF-8\n"
-    assert say("", "--prompt=\udcff")[::2] == (2, "generate.py: error: prompt is not UTF-8\n")
 
 
 # Text.

@@ -1,7 +1,6 @@
 """The command line as a user meets it: real folders, and a process of its own."""
 
 import json
-import math
 import os
 import shutil
 import sys
@@ -27,7 +26,6 @@ from tests.experiments.programs import (
     succeed,
     timeless_results_of,
 )
-from tests.latentheads.runs.trained import SMALL
 
 OF_TRAINING = {
     *("config.yaml", "metrics.jsonl", "results.json", "checkpoints"),
@@ -97,22 +95,6 @@ def check_results(results: dict) -> None:
     assert results["test"]["kl"] == pytest.approx(total)
     elbo = results["test"]["log_likelihood"] - results["test"]["kl"]
     assert results["test"]["elbo"] == pytest.approx(elbo)
-
-
-def test_a_language_model_runs_on_pydoc(tmp_path: Path) -> None:
-    words = ["--preset=pydoc", *SMALL, *SHORT, "--recipe=coda-cs", "--out", str(tmp_path / "lm")]
-    printed = succeed("run.py", *words).stdout
-    results = results_of(tmp_path / "lm")
-    assert "bleu" not in results["test"]
-    assert results["test"].truth is None
-    modes = [one["mode"] for one in results["perplexity"]]
-    assert modes == ["blocks of 64"] * 2 + ["windows of 64, 32 before each token"] * 2
-    for one in results["perplexity"]:
-        assert one["word"] == one["token"]
-        assert all(math.isfinite(value) for value in one["token"].values())
-        assert f"by {one['mode']}" in printed
-    for kind in (", plug-in", " from the bound", " from IWAE_2"):
-        assert f"perplexity{kind}" in printed
 
 
 GUIDE = """
@@ -218,16 +200,6 @@ def test_a_guide_without_a_bound_is_refused_before_training(
     assert_one_line(done, "run.py")
     assert "site 'encoder.0.self.logits': " in done.stderr
     assert message in done.stderr
-
-
-def test_a_printed_configuration_repeats_the_run(tmp_path: Path) -> None:
-    form = ["--latents=logits", "--guide", "autoregressive", "--guide.form", "inverse"]
-    words = [*form, *TINY, *SHORT, "--network.layers=1", "--print_config"]
-    (tmp_path / "c.yaml").write_text(succeed("run.py", *words).stdout)
-    out = tmp_path / "run"
-    done = succeed("run.py", "--config", str(tmp_path / "c.yaml"), "--out", str(out))
-    assert "guide: autoregressive" in done.stdout
-    assert set(results_of(out)["kl_how"].values()) == {"sampled"}
 
 
 def test_a_tied_prior_takes_the_form_of_the_guide(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from tests.experiments.programs import (
     TINY,
     assert_refused,
     made,
-    plans_of,
     results_of,
     succeed,
 )
@@ -128,25 +127,6 @@ MISTAKES = [
 def test_a_mistake_costs_one_line(words: str, message: str, tmp_path: Path) -> None:
     given = [*words.split(), *TINY[:2], *SHORT, "--out", str(tmp_path / "run")]
     assert_refused("run.py", *given, says=message, quiet=False)
-
-
-def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
-    (tmp_path / "some.yaml").write_text("recipe: cascaded+group\n")
-    words = ["--config", str(tmp_path / "some.yaml"), *TINY, *SHORT, "--network.layers=1"]
-    words += ["--data.tasks.names=velu,tamir", "--selection.strategy.families=velu,tamir"]
-    words += [
-        "--selection.strategy.candidates=6",
-        "--selection.strategy.gradient.temperature=2",
-        "--seeds=0",
-    ]
-    words += ["--recipes", "transformer,transformer+static,transformer+group"]
-    succeed("compare.py", *words, "--out", str(tmp_path / "all"))
-    strategies = [plan.settings.strategy for plan in plans_of(tmp_path, *words)]
-    assert strategies == ["none", "static", "group"]
-    results = results_of(tmp_path / "all" / "transformer+group-seed0")
-    assert results["select"] == "group"
-    tables = results["selection"]["decoder-self"]
-    assert len(tables["probabilities"]["decoder.0.self"][0]) == 6
 
 
 def test_gates_are_one_for_all_tasks(tmp_path: Path) -> None:

@@ -188,17 +188,6 @@ def test_a_batch_too_large_for_memory_is_cut_until_it_fits(
     assert sizes.count(1) <= 3
 
 
-def test_an_error_that_is_not_of_memory_is_not_hidden(
-    say: Say, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def breaks(*_: Any) -> list[str]:
-        raise RuntimeError("our own")
-
-    monkeypatch.setattr("latentheads.runs.generation.translate", breaks)
-    with pytest.raises(RuntimeError, match="our own"):
-        say("a\n")
-
-
 @pytest.mark.parametrize("words", [(), ("--buffer=2",)])
 def test_broken_text_ends_the_output_at_its_line(
     say: Say, expected: list[str], words: tuple[str, ...]
@@ -218,13 +207,6 @@ def test_length_and_repetition_are_kept_as_asked(say: Say, expected: list[str]) 
     status, _, error = say("a", "--min_tokens=5", "--max_tokens=4")
     assert status == 2
     assert "max_tokens must be at least min_tokens, 5, got 4" in error
-
-
-def test_the_beam_is_the_runs_own_where_none_is_given(say: Say, expected: list[str]) -> None:
-    assert say(text(LINES), "--beam=2", "--length_penalty=1", "--draws=0")[1] == expected
-    other = say(text(LINES), "--beam=1")[1]
-    assert len(other) == len(LINES)
-    assert other != expected
 
 
 def test_options_reach_the_search(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,13 +229,6 @@ def test_draws_are_repeated_by_their_seed(say: Say) -> None:
     assert one == two
     assert one != other
     assert len(other) == len(LINES)
-
-
-def test_a_checkpoint_is_chosen_by_name(say: Say, expected: list[str]) -> None:
-    assert say(text(LINES), "--checkpoint=best")[1] == expected
-    status, printed, _ = say(text(LINES), "--checkpoint=last", "--beam=1")
-    assert (status, len(printed)) == (0, len(LINES))
-    assert printed != expected
 
 
 MISTAKES = [

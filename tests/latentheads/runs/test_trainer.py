@@ -166,14 +166,6 @@ def test_a_run_in_the_same_folder_is_the_same_run(
         trainer(corpus, finished, seed=1)
 
 
-def test_a_finished_run_knows_how_many_checkpoints_it_is_the_average_of(
-    corpus: Corpus, tmp_path: Path
-) -> None:
-    first = trainer(corpus, tmp_path / "run", average=2)
-    assert first.fit() == (again := trainer(corpus, tmp_path / "run", average=2)).fit()
-    assert first.averaged == again.averaged == 2
-
-
 def broken_off(corpus: Corpus, out: Path, last: int = 3) -> lh.Trainer:
     """A trainer whose fit was stopped behind an update; a checkpoint is kept of the second."""
     new_trainer = trainer(corpus, out)
