@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from latentheads.errors import UnfinishedError, print_message, shown
+from latentheads.errors import UnfinishedError, print_message
 from latentheads.files import finite
 from latentheads.runs.folder import Folder
 from latentheads.training import checkpoints
@@ -113,7 +113,7 @@ class CheckpointManager(Callback):
             ValueError: It is not possible; nothing is changed.
         """
         tensors, metadata, best = self._read_state()
-        if _read_steps(metadata) < self.engine.training.steps:
+        if metadata["steps"] < self.engine.training.steps:
             self._print_extension(metadata["step"])
             metadata, best.stale = {**metadata, "stopped": False}, 0
         self.best = best
@@ -128,25 +128,23 @@ class CheckpointManager(Callback):
         tensors, metadata = checkpoints.load(self.folder.last)
         try:
             self.engine.check(tensors, metadata)
-            best = _read_best(metadata)
-            previous_steps = _read_steps(metadata)
         except ValueError as error:
             raise ValueError(f"cannot resume from {self.folder.last}: {error}") from error
-        if metadata.get("corpus") != self.digest:
+        if metadata["corpus"] != self.digest:
             raise ValueError(
                 f"{self.folder.last} was trained on another text: the corpus has changed since; "
                 "choose another out or overwrite=True"
             )
-        if previous_steps < self.engine.training.steps:
-            self._check_end(metadata, previous_steps)
-        return tensors, metadata, best
+        if metadata["steps"] < self.engine.training.steps:
+            self._check_end(metadata)
+        return tensors, metadata, _read_best(metadata)
 
     def _restore(self, path: Path, tensors: dict[str, Any]) -> None:
         checkpoints.restore(path, tensors, model=self.engine.model, guide=self.engine.guide)
 
-    def _check_end(self, metadata: dict[str, Any], previous_steps: int) -> None:
+    def _check_end(self, metadata: dict[str, Any]) -> None:
         """Checks that a run whose number of steps is increased has finished."""
-        step = metadata["step"]
+        step, previous_steps = metadata["step"], metadata["steps"]
         if step < previous_steps and not metadata["stopped"]:
             raise ValueError(
                 f"{self.folder.path} has done {step:,} of its {previous_steps:,} steps: more can "
@@ -198,7 +196,7 @@ class CheckpointManager(Callback):
         path = self._reported_path
         tensors, metadata = checkpoints.load(path)
         self._restore(path, tensors)
-        self.reported, self.averaged = checkpoints.read_counts(path, metadata)
+        self.reported, self.averaged = checkpoints.read_counts(metadata)
 
     def select_reported(self) -> None:
         """Restores the weights to report on.
@@ -220,34 +218,19 @@ class CheckpointManager(Callback):
             self.reported, self.averaged = self.engine.step, 0
 
     def _save_average(self, paths: Sequence[Path]) -> None:
-        for path in paths:
-            try:
-                self._check_step(path)
-            except ValueError as error:
-                raise UnfinishedError(
-                    f"{error}; it belongs to the average: remove it to average the others"
-                ) from error
+        if not paths:
+            raise ValueError("there is no checkpoint to average")
+        try:
+            tensors = checkpoints.average(paths)
+        except ValueError as error:
+            raise UnfinishedError(
+                f"{error}; it belongs to the average: remove it to average the others"
+            ) from error
         metadata = {"step": self.engine.step, "averaged": len(paths)}
-        checkpoints.save(self.folder.average, checkpoints.average(paths), metadata)
-
-    def _check_step(self, path: Path) -> None:
-        """Checks that a checkpoint is of the step of its name: it may be a copy of another's."""
-        step, _ = checkpoints.read_counts(path, checkpoints.load(path)[1])
-        if path != self.folder.step_checkpoint(step):
-            raise ValueError(f"{path} is of step {step:,}")
+        checkpoints.save(self.folder.average, tensors, metadata)
 
 
 def _read_best(metadata: Mapping[str, Any]) -> Best:
     """Reads the best value of the metric so far, and the number of validations since."""
-    best, stale = metadata.get("best"), metadata.get("stale")
-    if not isinstance(best, float | None) or type(stale) is not int:
-        raise ValueError(f"best and stale must be numbers, got {shown(best)} and {shown(stale)}")
-    return Best(-math.inf if best is None else best, stale)
-
-
-def _read_steps(metadata: Mapping[str, Any]) -> int:
-    """Reads the configured number of steps of a state."""
-    steps = metadata.get("steps")
-    if type(steps) is not int:
-        raise ValueError(f"steps must be a whole number, got {shown(steps)}")
-    return steps
+    best = metadata["best"]
+    return Best(-math.inf if best is None else best, metadata["stale"])

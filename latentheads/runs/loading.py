@@ -70,7 +70,7 @@ def load_run(
     apply_pruning(path, heads, model, guide)
     checkpoints.widen(tensors, model=model, guide=guide)
     checkpoints.restore(weights, tensors, model=model, guide=guide)
-    step, averaged = checkpoints.read_counts(weights, metadata)
+    step, averaged = checkpoints.read_counts(metadata)
     pair = model.eval(), guide.eval()
     processor = read_processor(path, settings.data, target, source)
     run = Run(path, settings, processor, *pair, step, heads, corpus, averaged)

@@ -11,7 +11,7 @@ https://arxiv.org/abs/2502.16982), so that one learning rate serves both.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,12 +19,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.layers.output import Output
-
-StateNames = Mapping[torch.optim.Optimizer, Set[str]]
-"""Optimizers, and the names of the tensors that each keeps for a parameter."""
-
-ADAMW_STATE = {"step", "exp_avg", "exp_avg_sq"}
-MOMENTUM_STATE = {"momentum_buffer"}
 
 PROJECTIONS = ("in_weight", "in_proj_weight")
 """Names of matrices that hold the queries', keys' and values' projections of attention."""
@@ -137,16 +131,16 @@ class Optimizers:
     that share its optimizer.
 
     Args:
-        state_names: The optimizers, and the names of the tensors that each keeps for a parameter.
+        optimizers: Those of the training.
     """
 
     _step_supports_amp_scaling = True
 
-    def __init__(self, state_names: StateNames) -> None:
-        self.state_names = state_names
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        self.optimizers = optimizers
 
     def __iter__(self) -> Iterator[torch.optim.Optimizer]:
-        return iter(self.state_names)
+        return iter(self.optimizers)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -221,28 +215,28 @@ def hidden_matrices(module: nn.Module) -> Iterator[nn.Parameter]:
 
 def make_adamw(
     parameters: Sequence[nn.Parameter], learning_rate: float, weight_decay: float
-) -> StateNames:
+) -> list[torch.optim.Optimizer]:
     """AdamW, with the betas of Vaswani et al. 2017, https://arxiv.org/abs/1706.03762."""
     adamw = torch.optim.AdamW(
         parameters, learning_rate, (0.9, 0.98), weight_decay=weight_decay, fused=True
     )
-    return {adamw: ADAMW_STATE}
+    return [adamw]
 
 
 def make_nag(
     parameters: Sequence[nn.Parameter], learning_rate: float, weight_decay: float, momentum: float
-) -> StateNames:
+) -> list[torch.optim.Optimizer]:
     """Nesterov's accelerated gradient; with momentum 0 plain gradient descent."""
-    nag = NAG(parameters, learning_rate, momentum, weight_decay)
-    return {nag: MOMENTUM_STATE if momentum else set()}
+    return [NAG(parameters, learning_rate, momentum, weight_decay)]
 
 
-def make_muon(module: nn.Module, learning_rate: float, weight_decay: float) -> StateNames:
+def make_muon(
+    module: nn.Module, learning_rate: float, weight_decay: float
+) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of hidden layers, and AdamW for all other parameters."""
     matrices = {id(matrix): matrix for matrix in hidden_matrices(module)}
     rest = [p for p in module.parameters() if id(p) not in matrices]
-    adamw = make_adamw(rest, learning_rate, weight_decay) if rest else {}
+    adamw = make_adamw(rest, learning_rate, weight_decay) if rest else []
     if not matrices:
         return adamw
-    muon = Muon(matrices.values(), learning_rate, weight_decay=weight_decay)
-    return {muon: MOMENTUM_STATE, **adamw}
+    return [Muon(matrices.values(), learning_rate, weight_decay=weight_decay), *adamw]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
+import torch
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import nn
 
 from latentheads.options import Choice, Count, OptionError, Size, from_dict, options_class
 from latentheads.training.losses import HeadELBOLoss, Loss
-from latentheads.training.optimizers import StateNames, make_adamw, make_muon, make_nag
+from latentheads.training.optimizers import make_adamw, make_muon, make_nag
 from latentheads.training.precision import PrecisionOption
 
 
@@ -37,14 +38,10 @@ class Optimizer(Choice, ABC):
         }
 
     @abstractmethod
-    def make(self, module: nn.Module, learning_rate: float) -> StateNames:
+    def make(self, module: nn.Module, learning_rate: float) -> Sequence[torch.optim.Optimizer]:
         """Makes PyTorch optimizers, of which each parameter of a module is in exactly one.
 
         The engine sets the learning rate of all groups anew at every step.
-
-        Returns:
-            The optimizers, each with the names of the tensors that it keeps for a parameter: a run
-            resumes only from a checkpoint that has these.
         """
 
 
@@ -52,7 +49,7 @@ class Optimizer(Choice, ABC):
 class MuonOptimizer(Optimizer):
     """Muon for the matrices of hidden layers, AdamW for the rest; it needs fewer steps."""
 
-    def make(self, module: nn.Module, learning_rate: float) -> StateNames:
+    def make(self, module: nn.Module, learning_rate: float) -> Sequence[torch.optim.Optimizer]:
         """Muon and AdamW, or the one that has parameters."""
         return make_muon(module, learning_rate, self.weight_decay)
 
@@ -61,7 +58,7 @@ class MuonOptimizer(Optimizer):
 class AdamWOptimizer(Optimizer):
     """AdamW."""
 
-    def make(self, module: nn.Module, learning_rate: float) -> StateNames:
+    def make(self, module: nn.Module, learning_rate: float) -> Sequence[torch.optim.Optimizer]:
         """AdamW for all parameters."""
         return make_adamw(list(module.parameters()), learning_rate, self.weight_decay)
 
@@ -76,7 +73,7 @@ class NAGOptimizer(Optimizer):
 
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.99
 
-    def make(self, module: nn.Module, learning_rate: float) -> StateNames:
+    def make(self, module: nn.Module, learning_rate: float) -> Sequence[torch.optim.Optimizer]:
         """Nesterov's accelerated gradient for all parameters."""
         parameters = list(module.parameters())
         return make_nag(parameters, learning_rate, self.weight_decay, self.momentum)

@@ -13,9 +13,6 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
-from unittest.mock import patch
-
-import torch
 
 from latentheads.training import checkpoints
 from tests.attack.grounds import check_same_end, same_weights
@@ -25,8 +22,6 @@ from tests.attack.using import use_run
 __all__ = ["damages"]
 
 Change = Callable[[Path, Random], object]
-Forgery = Callable[[dict[str, Any], dict[str, Any]], object]
-"""Changes the tensors and the facts of a checkpoint."""
 READERS = {
     "finished": ("translate", "analyse", "score", "prune", "start"),
     "half": ("translate",),
@@ -72,7 +67,7 @@ def damages(arena: Arena) -> Iterator[Trial]:
 def _changes(file: Path) -> dict[str, Change]:
     """The damages that a file may take."""
     if file.suffix == ".safetensors":
-        return CONTENTS | IN_THE_WAY | FORGED
+        return CONTENTS | IN_THE_WAY
     if file.suffix in (".json", ".jsonl"):
         return CONTENTS | IN_THE_WAY | {"with a wrong value": _spoil_json}
     if file.suffix == ".yaml":
@@ -159,62 +154,6 @@ def _spoilt(value: Any, rng: Random) -> Any:
         index = rng.randrange(len(value))
         return [_spoilt(item, rng) if at == index else item for at, item in enumerate(value)]
     return rng.choice([item for item in WRONG if type(item) is not type(value)])
-
-
-def _forge(path: Path, rng: Random, change: Forgery) -> None:
-    """Changes what a checkpoint says, and writes it as the library would."""
-    tensors, facts = checkpoints.load(path)
-    change(tensors, facts)
-    with patch.object(checkpoints, "_first_non_finite", return_value=None):  # NaN is written too
-        checkpoints.save(path, tensors, facts)
-
-
-def _spoil_facts(path: Path, rng: Random) -> None:
-    _forge(path, rng, lambda tensors, facts: _swap(facts, _spoilt(facts, rng)))
-
-
-def _swap(facts: dict[str, Any], others: Any) -> None:
-    kept = dict(others) if isinstance(others, dict) else {}
-    facts.clear()
-    facts.update(kept)
-
-
-def _set_step(step: object) -> Change:
-    return lambda path, rng: _forge(path, rng, lambda tensors, facts: facts.update(step=step))
-
-
-def _recast(make: Callable[[torch.Tensor], torch.Tensor]) -> Change:
-    """Changes one tensor of the weights."""
-
-    def change(path: Path, rng: Random) -> None:
-        def apply(tensors: dict[str, Any], facts: dict[str, Any]) -> None:
-            name = rng.choice([n for n in sorted(tensors) if n.startswith("model.")])
-            tensors[name] = make(tensors[name])
-
-        _forge(path, rng, apply)
-
-    return change
-
-
-def _drop_tensor(path: Path, rng: Random) -> None:
-    _forge(path, rng, lambda tensors, facts: tensors.pop(rng.choice(sorted(tensors))))
-
-
-FORGED: dict[str, Change] = {
-    "with no facts": lambda path, rng: _forge(path, rng, lambda tensors, facts: facts.clear()),
-    "with a wrong fact": _spoil_facts,
-    "of step 1e9": _set_step(10**9),
-    "of step -1": _set_step(-1),
-    "of step x": _set_step("x"),
-    "with weights that are NaN": _recast(lambda tensor: tensor * float("nan")),
-    "with weights that are infinite": _recast(lambda tensor: tensor + float("inf")),
-    "with whole numbers for weights": _recast(lambda tensor: tensor.long()),
-    "with truths for weights": _recast(lambda tensor: tensor > 0),
-    "with complex weights": _recast(lambda tensor: tensor.to(torch.complex64)),
-    "with weights of another shape": _recast(lambda tensor: tensor[None]),
-    "without one of its tensors": _drop_tensor,
-}
-"""Checkpoints that are whole files, and yet no checkpoints of this run."""
 
 
 def _damage(

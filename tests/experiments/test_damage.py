@@ -149,7 +149,6 @@ LOST: list[tuple[Callable[[Path], object], str]] = [
     (Path.unlink, "there is no checkpoint"),
     (shorten, "is not a complete checkpoint"),
     (without_numbers, "belongs to another model"),
-    (without_facts, "step must be a whole number"),
 ]
 
 
@@ -187,16 +186,10 @@ def test_an_average_without_one_of_its_checkpoints_is_refused(
     out, words = tmp_path / "run", ["--train.report_every=1", "--train.average=3"]
     assert trained_again(out, *words).averaged == 3
     kept = sorted((out / "checkpoints").glob("step-*"))
-    whole = kept[1].read_bytes()
-    for spoil, reason in (
-        (shorten, "is not a complete checkpoint.*"),
-        (lambda path: shutil.copy(kept[0], path), "is of step 1; it belongs to the average"),
-    ):
-        spoil(kept[1])
-        refused = rf"^{kept[1]} {reason}: remove it to average the others$"
-        with pytest.raises(UnfinishedError, match=refused):
-            trained_again(out, *words)
-        kept[1].write_bytes(whole)
+    shorten(kept[1])
+    refused = rf"^{kept[1]} is not a complete checkpoint.*: remove it to average the others$"
+    with pytest.raises(UnfinishedError, match=refused):
+        trained_again(out, *words)
     kept[1].unlink()
     run = trained_again(out, *words)
     assert (run.averaged, run.reported) == (2, 3)
@@ -209,35 +202,6 @@ def test_an_average_without_one_of_its_checkpoints_is_refused(
     assert checkpoints.load(out / "checkpoints" / "average.safetensors")[1] == {"step": 3}
 
 
-def say(**changes: Any) -> Callable[[Path], object]:
-    """Changes what the last checkpoint says."""
-
-    def change(out: Path) -> None:
-        tensors, facts = checkpoints.load(out / LAST)
-        checkpoints.save(out / LAST, tensors, {**facts, **changes})
-
-    return change
-
-
-def hold(**changes: torch.Tensor | None) -> Callable[[Path], object]:
-    """Changes what the last checkpoint holds, of the optimiser or the noise."""
-
-    def change(out: Path) -> None:
-        tensors, facts = checkpoints.load(out / LAST)
-        for start, tensor in changes.items():
-            name = next(
-                one_tensor
-                for one_tensor in tensors
-                if one_tensor.startswith(start.replace("_", ".", 1))
-            )
-            del tensors[name]
-            if tensor is not None:
-                tensors[name] = tensor
-        checkpoints.save(out / LAST, tensors, facts)
-
-    return change
-
-
 def at(name: str | Path, spoil: Callable[[Path], object]) -> Callable[[Path], object]:
     return lambda out: spoil(out / name)
 
@@ -245,22 +209,8 @@ def at(name: str | Path, spoil: Callable[[Path], object]) -> Callable[[Path], ob
 REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (at(LAST, scramble), "last.safetensors is not a complete checkpoint"),
     (at(LAST, replace_by_folder), "last.safetensors: Is a directory"),
-    (at(LAST, without_numbers), "cannot resume from "),
-    (at(LAST, without_facts), "last.safetensors: step must be int, got None"),
-    (say(step=10**9), "step must lie between 0 and 6, got 1,000,000,000"),
-    (say(place={"epoch": 0}), "place must be an epoch and a batch, got {'epoch': 0}"),
-    (say(seconds=float("nan")), "seconds must lie between 0 and"),
-    (say(stopped=None), "stopped must be bool, got None"),
-    (say(processes=2), "has no loss, or no noise of a process"),
-    (say(scaler={"scale": 1.0}), "its scaler is of another precision"),
-    (say(corpus=None), "was trained on another text"),
-    (hold(noise_=torch.zeros(1, 7, dtype=torch.uint8)), "its noise is none: "),
-    (hold(noise_=torch.zeros(1, 7)), "its noise is none: "),
-    (hold(noise_=None), "has no loss, or no noise"),
-    (hold(loss=None), "has no loss"),
-    (hold(optimiser_=None), "the optimiser of "),
-    (hold(optimiser_=torch.zeros(2, 2, 2)), "has shape [2, 2, 2]"),
-    (hold(model_=None), "belongs to another model: it has no model."),
+    (at(LAST, without_numbers), "belongs to another model"),
+    (at(LAST, without_facts), "it holds weights, and no state of a training"),
     (at("config.yaml", empty), "config.yaml is not a configuration of a run"),
     (at("metrics.jsonl", replace_by_folder), "metrics.jsonl cannot be read: it is a folder"),
 ]

@@ -105,8 +105,6 @@ def test_the_average_is_the_mean(tmp_path: Path) -> None:
     checkpoints.save(tmp_path / "other", {"y": torch.zeros(2)}, {})
     with pytest.raises(ValueError, match="belongs to another model"):
         checkpoints.average([tmp_path / "0", tmp_path / "other"])
-    with pytest.raises(ValueError, match="no checkpoint to average"):
-        checkpoints.average([])
 
 
 SMALL = {
@@ -158,9 +156,7 @@ def test_a_folder_is_no_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-def test_what_is_not_finite_is_neither_saved_nor_loaded(
-    tmp_path: Path, value: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_finite_is_not_saved(tmp_path: Path, value: float) -> None:
     path = tmp_path / "last.safetensors"
     checkpoints.save(path, SMALL, {"step": 1})
     spoilt = {**SMALL, "weight": SMALL["weight"].clone()}
@@ -168,11 +164,6 @@ def test_what_is_not_finite_is_neither_saved_nor_loaded(
     with pytest.raises(FloatingPointError, match="is not written: weight is not finite"):
         checkpoints.save(path, spoilt, {"step": 2})
     assert checkpoints.load(path)[1] == {"step": 1}
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "_first_non_finite", lambda tensors: None)
-        checkpoints.save(path, spoilt, {"step": 2})
-    with pytest.raises(ValueError, match="cannot be used: 'weight' is not finite"):
-        checkpoints.load(path)
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.int64, torch.bool, torch.uint8])
@@ -188,34 +179,6 @@ def test_numbers_of_another_kind_are_not_copied(tmp_path: Path, kind: torch.dtyp
     finer = build()
     checkpoints.restore(tmp_path, {**checkpoints.weights(model=model)}, model=finer)
     assert torch.equal(checkpoints.weights(model=finer)[name], before.double())
-
-
-@pytest.mark.parametrize("kind", [torch.complex64, torch.float8_e4m3fn, torch.int16])
-def test_numbers_that_nobody_writes_are_refused(tmp_path: Path, kind: torch.dtype) -> None:
-    header = {"format": checkpoints.FORMAT, "facts": "{}"}
-    save_file({"x": torch.zeros(2).to(kind)}, tmp_path / "x", header)
-    with pytest.raises(ValueError, match=f"cannot be used: 'x' is {kind}"):
-        checkpoints.load(tmp_path / "x")
-
-
-@pytest.mark.parametrize("facts", ["[]", "{", "", "3", "[" * 9999])
-def test_facts_are_an_object(tmp_path: Path, facts: str) -> None:
-    tensors = {"x": torch.zeros(2)}
-    checksum = checkpoints._checksum(tensors, facts)
-    header = {"format": checkpoints.FORMAT, "facts": facts, "checksum": checksum}
-    save_file(tensors, tmp_path / "x", header)
-    with pytest.raises(ValueError, match="cannot be used: its metadata is not "):
-        checkpoints.load(tmp_path / "x")
-
-
-@pytest.mark.parametrize("value", [None, True, -1, 1.5, "7"])
-def test_a_step_and_how_many_are_averaged_are_numbers(tmp_path: Path, value: object) -> None:
-    assert checkpoints.read_counts(tmp_path, {"step": 7}) == (7, 0)
-    assert checkpoints.read_counts(tmp_path, {"step": 9, "averaged": 5}) == (9, 5)
-    with pytest.raises(ValueError, match="step must be a whole number from 0, got "):
-        checkpoints.read_counts(tmp_path, {"step": value})
-    with pytest.raises(ValueError, match="averaged must be a whole number from 0, got"):
-        checkpoints.read_counts(tmp_path, {"step": 9, "averaged": value})
 
 
 @pytest.mark.parametrize(

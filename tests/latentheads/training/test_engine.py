@@ -32,7 +32,6 @@ from latentheads.names import Block
 from latentheads.training import checkpoints
 from latentheads.training.engine import Engine, Progress, check_compatible, make_loss
 from latentheads.training.losses import HeadELBOLoss, RelaxedLoss
-from latentheads.training.optimizers import StateNames
 from latentheads.training.options import (
     AdamWOptimizer,
     NAGOptimizer,
@@ -365,13 +364,13 @@ def test_what_cannot_be_learned_by_scores_is_refused_before_a_step() -> None:
 class AdagradOptimizer(Optimizer):
     """An optimizer of another state and of two groups, as a contributor would add it."""
 
-    def make(self, module: nn.Module, learning_rate: float) -> StateNames:
+    def make(self, module: nn.Module, learning_rate: float) -> list[torch.optim.Optimizer]:
         parameters = list(module.parameters())
         groups = [
             {"params": [p for p in parameters if p.ndim > 1], "weight_decay": 0.1},
             {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
         ]
-        return {torch.optim.Adagrad(groups, learning_rate): {"step", "sum"}}
+        return [torch.optim.Adagrad(groups, learning_rate)]
 
 
 @pytest.mark.parametrize(

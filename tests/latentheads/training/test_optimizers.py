@@ -175,21 +175,6 @@ def test_muon_makes_only_the_optimizers_that_have_parameters() -> None:
     assert [type(optimizer) for optimizer in make_optimizers(gains, plan)] == [torch.optim.AdamW]
 
 
-@pytest.mark.parametrize("name", Optimizer.choices())
-def test_the_state_of_each_is_named(name: str) -> None:
-    module = nn.Linear(3, 2)
-    optimizers = make_optimizers(module, make_training({"optimizer": name}))
-    module(torch.ones(3)).sum().backward()
-    optimizers.step()
-    for optimizer, names in optimizers.state_names.items():
-        tensors = [
-            {name for name, value in state.items() if isinstance(value, torch.Tensor)}
-            for state in optimizer.state.values()
-        ]
-        assert tensors
-        assert tensors == [names] * len(tensors)
-
-
 @pytest.mark.parametrize("unscaled", [True, False])
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_a_scaled_gradient_is_divided_and_one_that_is_not_finite_moves_nothing(

@@ -70,5 +70,3 @@ def test_training_goes_on_in_the_precision_that_it_began_in(
     named = engine_of("fp32")  # what is asked for by name is not overruled
     named.restore(tensors, facts)
     assert named.precision.name == "fp32"
-    with pytest.raises(ValueError, match=r"^precision must be fp32 or bf16, got 'fp8'$"):
-        resumed.check(tensors, facts | {"precision": "fp8"})
