@@ -206,10 +206,6 @@ def windows(part: Part, context: int, tokens: int) -> Iterator[Batch]:
         tokens: Maximum number of tokens of a batch.
     """
     rows, block = part.targets, part.block
-    if not block or part.tokens < len(rows.tokens):
-        raise ValueError("windows need a running text in blocks, all of them or the first ones")
-    if not 0 <= context < block:
-        raise ValueError(f"context must lie in 0 ... {block - 1}, a block less one, got {context}")
     total = len(rows.tokens)
     ends = np.arange(min(block, total), total + 1, block - context, dtype=np.int64)
     groups = [ends[:1], *_chunks(ends[1:], max(1, tokens // block))]

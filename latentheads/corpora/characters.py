@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from latentheads.batch import EOS, SPECIALS, UNK
-from latentheads.corpora.vocabulary import Vocabulary, rank_by_frequency, read_flag, read_strings
+from latentheads.corpora.vocabulary import Vocabulary, rank_by_frequency
 
 
 class Characters(Vocabulary):
@@ -71,10 +71,7 @@ class Characters(Vocabulary):
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Characters:
-        characters = read_strings(value, "characters")
-        if any(len(character) != 1 for character in characters):
-            raise ValueError("a vocabulary of kind characters has single characters")
-        return cls(characters, read_flag(value, "lowercase"))
+        return cls(value["characters"], value["lowercase"])
 
 
 def _prepare(line: str, lowercase: bool) -> str:

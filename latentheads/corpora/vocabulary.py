@@ -108,28 +108,6 @@ def vocabulary_from_json(value: object) -> Vocabulary:
     return restored
 
 
-def read_strings(value: dict[str, Any], name: str) -> list[str]:
-    """The distinct texts of a vocabulary's JSON."""
-    strings = value.get(name)
-    if not isinstance(strings, list) or not all(isinstance(string, str) for string in strings):
-        raise ValueError(f"a vocabulary of kind {value['kind']} has {name}, a list of strings")
-    if len(set(strings)) != len(strings):
-        raise ValueError(
-            f"a vocabulary of kind {value['kind']} has each {name.removesuffix('s')} once"
-        )
-    return strings
-
-
-def read_flag(value: dict[str, Any], name: str, default: bool | None = None) -> bool:
-    """A field of a vocabulary's JSON that is true or false."""
-    flag = value.get(name, default)
-    if not isinstance(flag, bool):
-        raise ValueError(
-            f"{name} of a vocabulary of kind {value['kind']} is true or false, got {shown(flag)}"
-        )
-    return flag
-
-
 class Words(Vocabulary):
     """Words separated by spaces.
 
@@ -196,7 +174,7 @@ class Words(Vocabulary):
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Words:
-        return cls(read_strings(value, "words"), read_flag(value, "lowercase", False))
+        return cls(value["words"], value.get("lowercase", False))
 
 
 class Tagged(Vocabulary):
@@ -243,7 +221,7 @@ class Tagged(Vocabulary):
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Tagged:
-        return cls(vocabulary_from_json(value.get("plain")), read_strings(value, "tags"))
+        return cls(vocabulary_from_json(value["plain"]), value["tags"])
 
 
 def language_tag(language: str) -> str:
@@ -253,8 +231,7 @@ def language_tag(language: str) -> str:
 
 def tag_of(vocabulary: Vocabulary, language: str) -> int:
     """The id of the tag of a target language."""
-    if not isinstance(vocabulary, Tagged):
-        raise ValueError("the vocabulary of the source has no tags")
+    assert isinstance(vocabulary, Tagged)
     return vocabulary.tag(language_tag(language))
 
 

@@ -89,7 +89,4 @@ class Positions(Vocabulary):
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Positions:
-        bins, high_freq = value.get("bins"), value.get("top")
-        if type(bins) is not int or type(high_freq) is not int:
-            raise ValueError("a vocabulary of positions has bins and top, integers")
-        return cls(Filterbank(bins, high_freq))
+        return cls(Filterbank(value["bins"], value["top"]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from latentheads.batch import EOS, UNK
 from latentheads.corpora.characters import Characters
 from latentheads.corpora.vocabulary import vocabulary_from_json
@@ -28,11 +26,3 @@ def test_lower_case_is_part_of_the_vocabulary() -> None:
     again = vocabulary_from_json(low.to_json())
     assert again.decode(again.encode("aB")) == "ab"
     assert again.to_json() == low.to_json()
-
-
-@pytest.mark.parametrize(
-    "broken", [{"characters": ["ab"]}, {"lowercase": 1}, {"characters": ["a", "a"]}]
-)
-def test_what_describes_none_is_refused(broken: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="a vocabulary of kind characters"):
-        vocabulary_from_json({**KNOWN.to_json(), **broken})

@@ -69,21 +69,6 @@ def test_no_text_becomes_a_tag_and_a_tag_says_nothing() -> None:
     assert source.decode([source.tag("<2de>"), *ids[:-1], source.tag("<2fr>"), EOS, 5]) == text
     assert source.encode_all([text])[0].tolist() == ids
     assert vocabulary_from_json(source.to_json()).to_json() == source.to_json()
-    with pytest.raises(ValueError, match="no tags"):
-        tag_of(mixed_pets("de-en,fr-en").source, "en")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"tags": ["<2de>", 3]}, "a vocabulary of kind tagged has tags, a list of strings"),
-        ({"tags": ["<2de>", "<2de>"]}, "has each tag once"),
-        ({"plain": None}, "a vocabulary is a JSON object, got NoneType"),
-    ],
-)
-def test_a_malformed_vocabulary_with_tags_is_refused(changes: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        vocabulary_from_json({**mixed_pets("de,fr").source.to_json(), **changes})
 
 
 def test_cleaning_is_counted_for_each_task() -> None:
@@ -99,8 +84,9 @@ def test_a_task_without_text_is_named(name: str, left: list[SentencePair]) -> No
     def without(part: str, task: Task) -> Iterator[SentencePair]:
         return iter(left) if (part, task.target) == (name, "fr") else mixed_lines(part, task)
 
-    lacks = f"no {'word in the targets of' if left else 'pair in'} {name} of"
-    message = "nothing to train on in" if name == "train" else lacks
+    message = (
+        "nothing to train on in" if name == "train" else f"no word in the targets of {name} of"
+    )
     with pytest.raises(ValueError, match=f"^pets has {message} en-fr"):
         parallel_tasks("pets", mixture_of("de,fr"), without, PairOptions(vocab_size=300))
 
@@ -219,7 +205,3 @@ def test_a_kept_corpus_comes_back_and_is_mixed_as_is_asked(tmp_path: Path) -> No
         assert getattr(kept, name).task.tolist() == getattr(corpus, name).task.tolist()
         assert pairs_of(mixed, getattr(mixed, name)) == pairs_of(corpus, getattr(corpus, name))
         assert getattr(mixed, name).mixture.temperature == 5
-    (broken,) = tmp_path.glob("*/test.task.npy")
-    np.save(broken, np.full(len(corpus.test), 2, np.int32))
-    again = cached(tmp_path, "key", lambda: corpus)
-    assert again.test.task.tolist() == corpus.test.task.tolist()

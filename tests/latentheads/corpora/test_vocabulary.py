@@ -73,8 +73,6 @@ def test_a_file_of_words_may_leave_out_their_case() -> None:
     assert plain.to_json() == {"kind": "words", "words": ["a"]}
     assert [vocabulary_from_json(item.to_json()).lowercase for item in (plain, lower)] == [0, 1]
     assert (plain.encode("A"), lower.encode("A")) == ([UNK, EOS], [4, EOS])
-    with pytest.raises(ValueError, match=r"lowercase of .* kind words is true or false"):
-        vocabulary_from_json({**plain.to_json(), "lowercase": 1})
 
 
 def text(lines: int, width: int) -> Iterator[str]:

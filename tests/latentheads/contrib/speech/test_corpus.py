@@ -235,8 +235,6 @@ def test_positions_are_no_text() -> None:
     assert name_tokens(source, [POSITION] * 3) == ["0.00 s", "0.04 s", "0.08 s"]
     with pytest.raises(ValueError, match="is speech, not text"):
         source.encode_all(["text"])
-    with pytest.raises(ValueError, match="has bins and top"):
-        vocabulary_from_json({"kind": "positions", "bins": 7})
 
 
 def test_frames_taken_out_of_order_are_saved_in_it(tmp_path: Path) -> None:
