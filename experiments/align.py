@@ -34,7 +34,6 @@ from latentheads.corpora.text import decode_line, iterate_lines
 from latentheads.errors import print_message
 from latentheads.experiments.cli.errors import (
     SkippedInputs,
-    check_streams,
     error_handling,
     streaming,
 )
@@ -192,8 +191,6 @@ def iterate_pairs(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
         for number, line in enumerate(_iterate_lines(path), 1):
             yield _split_line(line, number, _name_text(path))
         return
-    if paths[0] == paths[1] == STDIN:
-        raise ValueError("only one text can be standard input")
     for number, (source, target) in enumerate(zip_longest(*map(_iterate_lines, paths))):
         if source is None or target is None:
             shorter = _name_text(paths[source is not None])
@@ -214,7 +211,6 @@ def _iterate_lines(path: str) -> Iterator[str]:
     if path != STDIN:
         yield from iterate_lines(path)
         return
-    check_streams("stdin")
     for number, line in enumerate(sys.stdin.buffer, 1):
         yield decode_line(line, _name_text(path), number)
 
@@ -281,8 +277,6 @@ def find_outputs(options: Options) -> dict[str, Path]:
     Raises:
         ValueError: One cannot be written, is read too, or is another one.
     """
-    if options.out is None:
-        check_streams("stdout")
     outputs = {name: vars(options)[name] for name in ("out", "scores", "keep", "write_lexicon")}
     named = {name: path for name, path in outputs.items() if path is not None}
     texts = (path for path in options.texts if path != STDIN)

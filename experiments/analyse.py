@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "--draws",
                 ("heads", "alignments"),
             )
-        out = make_output_folder(Path(options.out), "table.md")
+        out = make_output_folder(Path(options.out))
         head_reports = [
             analyse_heads(
                 t.run.trained_model, t.run.corpus, t.part, analysis_options, t.parses, t.name

@@ -17,7 +17,6 @@ import torch
 from latentheads.checks import check_least, check_seed
 from latentheads.experiments.cli.errors import (
     SkippedInputs,
-    check_streams,
     error_handling,
     streaming,
     warn_unknown,
@@ -72,9 +71,6 @@ def load(options: Options) -> tuple[Run, Sampling]:
     check_least(vars(options), number=1)
     check_seed(options.seed)
     _check_unused(options)
-    for prompt in options.prompt or ():
-        if any("\ud800" <= character <= "\udfff" for character in prompt):
-            raise ValueError("prompt is not UTF-8")
     run = open_run(options.run, options)
     if options.draws:
         check_is_stochastic([run.trained_model], "--draws")
@@ -105,11 +101,11 @@ def prompts(options: Options) -> Iterator[str]:
     """
     if options.prompt:
         yield from options.prompt
-    elif sys.stdin is not None and sys.stdin.isatty():
+    elif sys.stdin.isatty():
         yield ""
     else:
         any_lines = False
-        for lines in read_chunks(sys.stdin.buffer, 1) if sys.stdin is not None else ():
+        for lines in read_chunks(sys.stdin.buffer, 1):
             any_lines = True
             yield from lines
         if not any_lines:
@@ -122,7 +118,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
     with error_handling("generate.py"):
-        check_streams("stdout")
         run, sampling = load(options)
     torch.manual_seed(options.seed)
     end = "\n\n" if run.block else "\n"

@@ -340,7 +340,7 @@ def _make_folder(options: Options) -> Path:
     is_used = (out / "curve.json").exists() or (existing and not is_unfinished)
     if is_used and not options.overwrite:
         raise ValueError(f"{out} holds a curve already: choose another --out or --overwrite")
-    return make_output_folder(out, "curve.json")
+    return make_output_folder(out)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -32,7 +32,6 @@ from latentheads.experiments.cli.decoding import (
 )
 from latentheads.experiments.cli.errors import (
     SkippedInputs,
-    check_streams,
     error_handling,
     streaming,
     write_stdout,
@@ -140,7 +139,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
     with ExitStack() as stack:
         with error_handling("transcribe.py"):
-            check_streams("stdout")
             inputs = (options.run, *options.files)
             check_distinct_files([("--alignments", options.alignments)], inputs)
             run, decoding, task = load(options)

@@ -25,7 +25,6 @@ from latentheads.experiments.cli.decoding import (
 )
 from latentheads.experiments.cli.errors import (
     SkippedInputs,
-    check_streams,
     error_handling,
     streaming,
     warn_unknown,
@@ -187,7 +186,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = make_parser().parse_args(arguments)
     with ExitStack() as stack:
         with error_handling("translate.py"):
-            check_streams("stdin", "stdout")
             runs, decoding, task = load(options)
             run, others = runs[0], [run.trained_model for run in runs[1:]]
             _check_files(run, options)

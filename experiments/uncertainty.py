@@ -192,7 +192,7 @@ def run_evaluation(options: Options) -> tuple[EvaluationResults, Path]:
         raise ValueError(
             f"varied is for systems {', '.join(PASSES)}: --systems and the runs allow none"
         )
-    out = make_output_folder(Path(options.out), "table.md")
+    out = make_output_folder(Path(options.out))
     for note in notes:
         print(f"uncertainty.py: note: {note}", file=sys.stderr)
     evaluations = evaluate_systems(systems, texts, runs[0].settings.decode, options)

@@ -37,7 +37,6 @@ from latentheads.options import (
     merge,
     options_of,
 )
-from latentheads.plain import MAX_DEPTH
 from latentheads.recipes import RECIPES
 from latentheads.runs.settings import expand_recipe, read_latents, trusted_paths
 
@@ -148,8 +147,6 @@ def split_words(words: Sequence[str]) -> dict[str, Any]:
         if not OPTION.match(word):
             raise ValueError(f"unrecognized argument {shown(word)}: an option begins with --")
         name, equals, value = word[2:].partition("=")
-        if name.count(".") > MAX_DEPTH:
-            raise ValueError(f"unrecognized argument {shown(word)}: it has too many dots")
         parts = [part if part in LATENTS else part.replace("-", "_") for part in name.split(".")]
         name = ".".join(parts)
         alone = not equals and (not rest or rest[0].startswith("--"))
@@ -212,8 +209,6 @@ def _read_file(path: Path) -> dict[str, Any]:
     if not isinstance(options, dict):
         raise ValueError(f"{path} must name options with their values, got {shown(options)}")
     for name in options:
-        if not isinstance(name, str):
-            raise ValueError(f"{path}: the name of an option must be a text, got {shown(name)}")
         if name in FILE_OPTIONS:
             raise ValueError(f"{path}: {name} belongs on the command line")
     _check_texts(options, f"{path}: ")
@@ -227,8 +222,6 @@ def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, An
     expanded = expand_recipe(values)
     data = expanded.get("data", {})
     name = data.get(CLASS) if isinstance(data, Mapping) else data
-    if isinstance(name, list | dict):
-        raise OptionError("data", f" must be a name or a folder, got {shown(name)}")
     data = merge({}, data)
     if CLASS not in data or isinstance(data[CLASS], Flag):
         return expanded
@@ -247,10 +240,6 @@ def name_data(
         beside: Options of data that are given beside it.
     """
     if _is_own(name) or name.replace("_", "-").lower() in DATA_NAMES:
-        if os.path.isdir(name) and _reads_folders(name) and "folder" not in {*below, *beside}:
-            raise OptionError(
-                "data", f" {shown(name)} is a class: for the folder here say ./{name}"
-            )
         return {CLASS: name}
     if name in (*HUB, *PROSE):
         return {CLASS: "hub" if name in HUB else "hub-text", "corpus": name}

@@ -347,8 +347,6 @@ def _validate_job_options(options: ComparisonOptions) -> None:
         )
     if options.slurm and options.devices:
         raise ValueError("devices are of this machine, and slurm chooses its own: drop one of them")
-    if options.devices and options.device == "cpu":
-        raise ValueError("devices are GPUs, and device is cpu: drop one of them")
 
 
 def _job_of(plan: Plan, out: Path) -> RunJob:

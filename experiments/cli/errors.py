@@ -43,7 +43,6 @@ MAX_MESSAGE = 2000
 """Most characters of a message."""
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
 
 OTHER_ERRORS = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
 
@@ -201,13 +200,6 @@ def collecting_errors(
 def rerun_command(overwrite: bool) -> str:
     """Describes the command that resumes the work; ``--overwrite`` would start it again."""
     return "without --overwrite the same command" if overwrite else "the same command"
-
-
-def check_streams(*names: str) -> None:
-    """Checks that standard streams are open, and not closed as by ``<&-``."""
-    for name in names:
-        if getattr(sys, name) is None:
-            raise ValueError(f"{STREAMS[name]} is closed, and it is needed")
 
 
 @contextmanager

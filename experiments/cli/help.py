@@ -14,7 +14,6 @@ from dataclasses import MISSING
 from functools import partial
 from typing import Any, Literal, get_args, get_origin
 
-from latentheads.errors import shown
 from latentheads.experiments.cli.command_line import find_own_classes, presets
 from latentheads.experiments.cli.parser import Formatter, texts_of
 from latentheads.latents.registry import LATENTS
@@ -58,8 +57,6 @@ def select_help_page(
         return None
     path, name = option[:-5], str(flatten(word_options)[option])
     if not path:
-        if name not in ("true", "all"):
-            raise OptionError("help", f" must be all, or stand alone; got {shown(name)}")
         return help_page(program, prog, description, everything=name == "all")
     kind = options_below([Settings, program]).get(path)
     classes = classes_of(kind)

@@ -13,7 +13,6 @@ from tqdm import tqdm
 
 from latentheads.corpora.batches import TOKENS, batches
 from latentheads.corpora.part import Part
-from latentheads.errors import shown
 from latentheads.experiments.cli.parser import open_run
 from latentheads.experiments.cli.tables import Row, aligned
 from latentheads.inference.sentences import part_bounds
@@ -70,10 +69,8 @@ def _select_part(run: Run, task: str | None) -> Part:
         return part
     if part.mixture is None or part.task is None:
         raise ValueError(f"{run.path} has a single direction: drop --direction")
-    indices = part.indices_of_task(part.mixture.index_of(task, run.processor.default_source))
-    if not len(indices):
-        raise ValueError(f"{run.path} has no sentence of task {shown(task)} in its test part")
-    return part.take(indices)
+    task_index = part.mixture.index_of(task, run.processor.default_source)
+    return part.take(part.indices_of_task(task_index))
 
 
 def _is_same_text(part: Part, other: Part) -> bool:

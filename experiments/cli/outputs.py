@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import io
 import os
-import stat
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from latentheads.experiments.cli.errors import STREAMS
 from latentheads.files import is_same_file, naming_file
 
 if TYPE_CHECKING:
@@ -27,8 +24,6 @@ def check_output_file(out: Path, option: str = "--out") -> Path:
     """
     path = Path(os.path.realpath(out))
     try:
-        with naming_file(out), suppress(FileNotFoundError, NotADirectoryError):
-            path.stat()  # its name may be too long
         _check_folders(out, path, option)
         if out.exists() and not out.is_file():
             return out
@@ -83,15 +78,13 @@ def _files_of(path: Path) -> list[Path]:
     return [*(path / name for name in names), *(path / "checkpoints").glob("*")]
 
 
-def make_output_folder(out: Path, first: str) -> Path:
-    """Creates the output folder; ``first``, a file that will be written into it, is not changed."""
+def make_output_folder(out: Path) -> Path:
+    """Creates the output folder, and checks that a file can be written into it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=out).close()
     except OSError as error:
         raise ValueError(f"--out: cannot write {out}: {error.strerror}") from error
-    if (out / first).is_dir():
-        raise ValueError(f"--out: cannot write {out / first}: it is a folder")
     return out
 
 
@@ -111,10 +104,6 @@ class _Output(io.FileIO):
             super().__init__(name, "a")
         except OSError as reason:
             raise ValueError(f"{self._error_prefix}: {reason.strerror}") from reason
-        for stream in STREAMS:
-            if _is_stream(stream, self.fileno()):
-                self.close()
-                raise ValueError(f"{self._error_prefix}: it is {STREAMS[stream]} too")
 
     def empty(self) -> None:
         """Removes its old content, once."""
@@ -132,15 +121,6 @@ class _Output(io.FileIO):
             raise
         except OSError as reason:
             raise ValueError(f"{self._error_prefix}: {reason.strerror}") from reason
-
-
-def _is_stream(stream: str, descriptor: int) -> bool:
-    """Whether a standard stream is the same file on disk."""
-    try:
-        status = os.fstat(getattr(sys, stream).fileno())
-    except (AttributeError, OSError, ValueError):  # closed, or without a descriptor
-        return False
-    return stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.fstat(descriptor))
 
 
 @contextmanager

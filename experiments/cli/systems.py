@@ -53,11 +53,6 @@ def read_run(folder: Path) -> System:
             f"{folder} has no scores: run.py makes them where the task is translation; "
             "--likelihood compares other runs"
         )
-    for name in ("test.translations.txt", "test.references.txt"):
-        if not (folder / name).is_file():
-            raise ValueError(
-                f"{folder} has no {name}: run.py writes it where the task is translation"
-            )
     references = References(
         read_lines(folder / "test.references.txt"),
         tokenised="tok:none" in signatures[0].split("|"),
@@ -76,8 +71,6 @@ def _select_task(folder: Path, system: System, task: str) -> System:
         raise ValueError(f"{folder} has a single direction: drop --direction")
     tasks = read_lines(path)
     task = _match_task(folder, task, list(dict.fromkeys(tasks)))
-    if not len(tasks) == len(system.translations) == len(system.references.lines):
-        raise ValueError(f"{path} must name the task of each line of test.translations.txt")
     indices = [index for index, name in enumerate(tasks) if name == task]
     sides = (system.translations, system.references.lines)
     translations, lines = ([side[index] for index in indices] for side in sides)
@@ -109,9 +102,6 @@ def read_systems(
 ) -> list[System]:
     """Reads all run folders and text files, which must share one test part."""
     files = [name for name in names if not Path(name).is_dir()]
-    for name in files:
-        if not Path(name).exists():
-            raise ValueError(f"{name} does not exist: give run folders or text files")
     if files and references is None:
         raise ValueError(f"{files[0]} is not a run folder: a text file needs --references FILE")
     if not files and (references is not None or tokenised or lowercase or recognised):
@@ -126,8 +116,6 @@ def read_systems(
         for name in names
     ]
     if task is not None:
-        if files:
-            raise ValueError(f"--direction is for runs: {files[0]} is a text file")
         systems = [_select_task(Path(system.name), system, task) for system in systems]
     for system in systems:
         _check(system, systems[0])

@@ -103,7 +103,7 @@ class Study:
         self.folder, self.options = folder, options
         self.test, self.training = pairs.split(options.test)
         self.encoder = Encoder(folder)
-        self.out = make_output_folder(Path(options.out), "noise.csv")
+        self.out = make_output_folder(Path(options.out))
         self.maps: dict[str, dict[str, Tensor]] = {}
 
     def run(self, prices: Sequence[float], keep: Sequence[int]) -> None:
@@ -141,13 +141,9 @@ class Study:
                 f"network must be an encoder alone, as BERT is, got blocks of {min(chains)}"
             )
         total = sum(block.heads for block in blocks)
-        for number in keep:
-            if not 0 <= number <= total:
-                raise ValueError(f"keep_heads must lie between 0 and {total}, got {number}")
-        if self.options.gate_heads >= total:
-            raise ValueError(
-                f"gate_heads must lie in 0 ... {total - 1}, got {self.options.gate_heads}"
-            )
+        for name, number in (("gate_heads", self.options.gate_heads), ("keep_heads", max(keep))):
+            if number > total:
+                raise ValueError(f"{name} must be at most {total}, got {number}")
 
     def _measure_noise(
         self, prices: Sequence[float], asked: Task, learned: Task

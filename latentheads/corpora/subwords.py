@@ -162,10 +162,7 @@ class Subwords(Vocabulary):
         try:
             tokenizer = Tokenizer.from_str(json.dumps(value["tokenizer"]))
         except Exception as error:  # tokenizers raises no class of its own
-            message = " ".join(str(error).split())
-            raise ValueError(
-                f"the tokenizer of a bpe vocabulary is malformed: {message}"
-            ) from error
+            raise ValueError(f"the tokenizer of a vocabulary is malformed: {error}") from error
         return cls(tokenizer, value["lowercase"], value["tokenised"])
 
 

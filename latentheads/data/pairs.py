@@ -244,21 +244,6 @@ class Pairs(FolderData, TextPairs):
     def has_references(self) -> bool:
         return bool(self.references)
 
-    def _check_files(self) -> None:
-        """Names the class of data that the folder holds in place of pairs."""
-        super()._check_files()
-        suffixes = {
-            path.name.removesuffix(".gz").rpartition(".")[2] for path in self.path.iterdir()
-        }
-        if self.tasks or suffixes & {self.source, self.target}:
-            return
-        for suffix, kind in (("tsv", "speech"), ("txt", "running-text")):
-            if suffix in suffixes:
-                raise ValueError(
-                    f"{self.path} has no text in {self.source} or {self.target}, but files in "
-                    f".{suffix}: use data {kind}"
-                )
-
     def _read_pairs(self, part: str, task: Task) -> Iterator[SentencePair]:
         stem, suffix = self._stem(part), self._suffix(part, task)
         return iter(read_pairs(self._folder_of(task), part, task.source, suffix, stem))

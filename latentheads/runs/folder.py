@@ -187,12 +187,10 @@ class Folder:
             text = read_text(path)
             if text == self.configuration:
                 return
-            configuration = parse_yaml(text)
-        except (OSError, ValueError) as error:
+            configuration = dict(parse_yaml(text))
+        except (OSError, TypeError, ValueError) as error:
             message = " ".join(str(error).split())
             raise ValueError(f"cannot read {path}, choose another out: {message}") from error
-        if not isinstance(configuration, dict):
-            raise ValueError(f"{path} is not a configuration of a run: choose another out")
         configurations = (configuration, parse_yaml(self.configuration))
         old, new = (flatten(complete_options(options, self.trusted)) for options in configurations)
         names = old.keys() | new.keys()

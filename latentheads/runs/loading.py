@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.corpora.vocabulary import Vocabulary, vocabulary_from_json
@@ -57,12 +55,11 @@ def load_run(
         available = ", ".join(names) or "none"
         raise ValueError(f"{path} has no checkpoint {shown(checkpoint)}; it has {available}")
     tensors, metadata = checkpoints.load(weights)
-    _check_size(weights, settings, tensors)
     heads = read_heads(path)
     try:
         model = make_model(settings, target, source).to(torch_device)
         guide = settings.pair.make_guide(model).to(torch_device)
-    except (MemoryError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         message = " ".join(str(error).split())
         raise ValueError(
             f"{path} cannot be loaded: no network can be made of it: {message}"
@@ -89,8 +86,6 @@ def _read_settings(path: Path, trusted: Trusted) -> Settings:
     except (OSError, ValueError, TypeError) as error:
         message = " ".join(str(error).split())
         raise ValueError(f"{path} cannot be loaded: {message}") from error
-    except (MemoryError, OverflowError) as error:
-        raise ValueError(f"{path} cannot be loaded: a size is beyond this machine") from error
 
 
 def _read_vocabularies(path: Path) -> tuple[Vocabulary, Vocabulary | None]:
@@ -103,22 +98,9 @@ def _read_vocabularies(path: Path) -> tuple[Vocabulary, Vocabulary | None]:
         return vocabulary_from_json(record["target"]), source
 
 
-def _check_size(path: Path, settings: Settings, tensors: Mapping[str, Tensor]) -> None:
-    """Checks, before memory is allocated, that the weights suffice for a network of this size."""
-    network, numbers = settings.network, sum(tensor.numel() for tensor in tensors.values())
-    minimum = network.layers * network.width * network.feed_forward
-    if minimum > numbers:
-        raise ValueError(
-            f"{path} belongs to another model: it holds {numbers:,} numbers, the layers of this "
-            f"one have more than {minimum:,}"
-        )
-
-
 def load_finished(folder: str | Path, checkpoint: str, device: str, trusted: Trusted) -> Run:
     """Loads a run that has finished with a report; see :func:`load_run`."""
     path = Path(folder)
-    if not path.is_dir():
-        raise ValueError(f"{path} is not a folder: give folders that run.py wrote")
     if (path / "config.yaml").is_file() and not (path / "results.json").is_file():
         raise ValueError(f"{path} is not a finished run: it has no results.json")
     return load_run(path, checkpoint, device, trusted)
@@ -126,8 +108,4 @@ def load_finished(folder: str | Path, checkpoint: str, device: str, trusted: Tru
 
 def open_run(run: Run | str | Path) -> Run:
     """Returns a run as it is, or loads the run of a folder; see :func:`load_run`."""
-    if isinstance(run, Run):
-        return run
-    if isinstance(run, str | Path):
-        return load_run(run)
-    raise ValueError(f"run must be a run or its folder, got {type(run).__name__}")
+    return run if isinstance(run, Run) else load_run(run)

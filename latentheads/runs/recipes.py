@@ -62,12 +62,9 @@ def read_recipe(name: str) -> dict[str, Any]:
 def _read_pair(name: str, first: str, others: list[str]) -> dict[str, Any]:
     """The options of a recipe without further latents."""
     if not others:
-        if first in GUIDES and first not in RECIPES:
-            raise ValueError(f"{shown(first)} is not a recipe but a guide: use guide {first}")
-        if first in PRIORS and first not in RECIPES:
-            raise ValueError(
-                f"{shown(first)} is not a recipe but a prior: use logits.prior {first}"
-            )
+        for option, names in (("guide", GUIDES), ("logits.prior", PRIORS)):
+            if first in names and first not in RECIPES:
+                raise ValueError(f"{shown(first)} is not a recipe: use {option} {first}")
         check_known(
             "recipe", first, sorted(RECIPES), more=f", {_list_of_latents()}, or PRIOR+GUIDE"
         )

@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
-from latentheads.errors import one_line_message, shown
+from latentheads.errors import one_line_message
 from latentheads.files import finite
 from latentheads.inference.display import scores_to_html, scores_to_text
 from latentheads.metrics.scores import Scores
-from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
 from latentheads.options import from_dict
 
 Figure = float | None
@@ -117,11 +116,7 @@ class Results:
             data = {RENAMED.get(name, name): value for name, value in data.items()}
         if not isinstance(data, dict) or not data.keys() >= set(REQUIRED):
             raise ValueError(f"results must hold {', '.join(REQUIRED)}")
-        results = from_dict(cls, {**data, **_read_scores(data)}, path="results")
-        for site in results.kl_by_site:
-            if not _is_site(site) or site not in results.kl_how:
-                raise ValueError(f"results: kl_by_site: {shown(site)} is not a site")
-        return results
+        return from_dict(cls, {**data, **_read_scores(data)}, path="results")
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``results.json``: null for what is not a number or not known."""
@@ -175,14 +170,6 @@ REQUIRED = (
 
 RENAMED = {"head_divergence_by_chain": "head_divergence_by_attention_type"}
 """Keys of earlier reports, with today's."""
-
-
-def _is_site(name: str) -> bool:
-    """Whether a name is that of a site, as ``encoder.0.self.logits``."""
-    try:
-        return layer_of(name) >= 0 and attention_type_of(name) in (*ATTENTION_TYPES, ALIGNMENT)
-    except (IndexError, ValueError):
-        return False
 
 
 def _read_scores(data: dict[str, Any]) -> dict[str, Any]:

@@ -143,11 +143,10 @@ class Run:
         Arguments are those of :func:`~latentheads.runs.generation.translate_texts`. ``decoding``
         overrides the run's :class:`~latentheads.decoding.options.Decoding`, as with ``beam=5``.
         """
-        if isinstance(others, Run):
-            raise ValueError("others must be a list of runs, got one run")
-        for other in others:
-            if not isinstance(other, Run):
-                raise ValueError(f"others must be runs, got {type(other).__name__}")
+        if isinstance(others, Run) or not all(isinstance(other, Run) for other in others):
+            raise ValueError(
+                f"others must be a list of runs, got {'one' if isinstance(others, Run) else others}"
+            )
         return translate_texts(
             self.trained_model,
             sentences,

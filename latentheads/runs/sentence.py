@@ -12,7 +12,6 @@ from latentheads.corpora.part import Part
 from latentheads.corpora.rows import Rows
 from latentheads.decoding.options import Decoding
 from latentheads.decoding.translate import translate_part
-from latentheads.errors import shown
 from latentheads.noise import fixed_noise
 from latentheads.runs.generation import encode_sources, raise_on_skip, select_task
 from latentheads.runs.trained_model import TrainedModel
@@ -45,8 +44,6 @@ def encode_sentence(
     check_seed(seed)
     if not isinstance(sentence, str if trained.processor.reads_text else str | Path):
         raise ValueError(f"sentence must be a text, got {type(sentence).__name__}")
-    if not isinstance(target, str | None):
-        raise ValueError(f"target must be a text, got {type(target).__name__}")
     if trained.source is None:
         if target is not None or direction is not None:
             raise ValueError(f"{trained.name} is a language model: drop target and direction")
@@ -65,5 +62,5 @@ def _encode_source(trained: TrainedModel, sentence: str, task: int | None) -> Pa
     if not trained.processor.reads_text:
         return trained.processor.encode([sentence], task=task)
     if not sentence.strip():
-        raise ValueError(f"sentence must contain a word, got {shown(sentence)}")
+        raise ValueError(f"sentence must contain a word, got {sentence!r}")
     return encode_sources(trained, [sentence], task, raise_on_skip).part

@@ -531,18 +531,12 @@ def _latents_of(model: Decoder) -> tuple[LatentOptions, ...]:
         for latent in (DEFAULT_LATENTS if given is None else given)
         if not (isinstance(latent, LogitsOptions) and latent.prior.name == DEFAULT_PRIOR)
     ]
-    for latent in latents:
-        if not isinstance(latent, LatentOptions):
-            raise ValueError(
-                f"latents must be options for a run folder to say what they are, got "
-                f"{type(latent).__name__}: train it with lh.fit"
-            )
     kinds = [*LATENTS.values()]
     for latent in latents:
         if type(latent) not in kinds:
             raise ValueError(
-                f"latents: {type(latent).__name__} is not registered, so no run folder can name "
-                "it: add it to LATENTS of latentheads.latents.registry, or train with lh.fit"
+                f"latents: no run folder can name {type(latent).__name__}: add its options to "
+                "LATENTS of latentheads.latents.registry, or train with lh.fit"
             )
     return tuple(sorted(latents, key=lambda latent: kinds.index(type(latent))))
 
@@ -595,8 +589,6 @@ def read_latents(names: Any) -> list[str]:
     latents = [] if parts in (["none"], ["None"]) else [str(name) for name in parts]
     for name in latents:
         check_known("latent", name, LATENTS, more=", joined by +, or none")
-    if len(set(latents)) < len(latents):
-        raise ValueError(f"latents must differ from each other, got {'+'.join(latents)}")
     return latents
 
 
@@ -612,8 +604,6 @@ def trusted_paths(trusted: Trusted) -> Collection[str]:
     if isinstance(trusted, str):
         trusted = split_items(trusted)
     given = [trusted] if isinstance(trusted, type) else trusted
-    if not (isinstance(given, Sequence) and all(isinstance(item, str | type) for item in given)):
-        raise ValueError(f"trusted must be classes, or texts module:Class, got {shown(trusted)}")
     paths = frozenset(import_path(item) if isinstance(item, type) else item for item in given)
     for path in paths:
         if not CLASS_PATH.fullmatch(path):

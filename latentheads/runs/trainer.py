@@ -502,12 +502,11 @@ class Trainer:
 def _check_against(settings: Settings, loss: LossLike, run: Mapping[str, Any]) -> None:
     """Validates that no option stands beside settings, but for the loss that they name."""
     own = signature(Trainer).parameters
-    for name, value in run.items():
+    named = {"loss": loss if instance_of(loss) is None else DEFAULT_LOSS}
+    for name, value in {**run, **named}.items():
         if name not in own or value != own[name].default:
             raise ValueError(f"{name} stands in settings: give one of both")
     instance = instance_of(loss)
-    if instance is None and loss != DEFAULT_LOSS:
-        raise ValueError("loss stands in settings: give one of both")
     if instance is not None and (given := describe_elbo(instance)) != settings.train.loss:
         raise ValueError(f"loss must be {settings.train.loss}, got {given}")
 
@@ -544,8 +543,6 @@ def open_folder(
     Raises:
         ValueError: It holds something else, or cannot be written.
     """
-    if out == "":
-        raise ValueError("out must name a folder, got ''")
     path = settings.out if out is None else Path(out)
     if settings.start and is_same_file(settings.start, path):
         raise ValueError(f"start and out are both {path}: choose another out")

@@ -169,12 +169,9 @@ class Engine:
             callbacks: Called after each step, and when :meth:`state` should be saved.
 
         Raises:
-            ValueError: Gradients are switched off.
             FloatingPointError: The objective, or on a CPU its gradient, is no longer finite; the
                 message names the site or the parameter.
         """
-        if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
-            raise ValueError("training takes gradients: leave torch.no_grad() and inference_mode()")
         if self.is_fixed:
             self._report_once(report, callbacks)
             return

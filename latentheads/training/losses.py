@@ -394,12 +394,6 @@ def _read_loss(value: Any, choose: Callable[[Any], Any]) -> Any:
         raise OptionError("", f" must be an instance, {value.__name__}(), not its class")
     options = dict(value) if isinstance(value, Mapping) else {CLASS: value}
     name = options.pop(CLASS, None)
-    if isinstance(name, str) and "(" in name:
-        raise OptionError(
-            "",
-            f" must be a name, such as {name.partition('(')[0]}, with arguments "
-            "as options of it, such as loss.num_particles",
-        )
     if isinstance(name, str) and ":" in name:
         return OwnLoss(str(name), options)
     return choose(value)

@@ -81,8 +81,6 @@ def check_size(size: Size) -> None:
         raise ValueError(
             f"--vocabulary must exceed the {len(SPECIALS)} special tokens, got {size.vocabulary}"
         )
-    if size.length < 2:
-        raise ValueError(f"--length must be at least 2, got {size.length}")
     _ = size.network
 
 

@@ -134,10 +134,7 @@ class Journal:
         self = cls(folder)
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         if self.file.exists():
-            try:
-                self.found = {name: _read_done(each) for name, each in read_json(self.file).items()}
-            except (OSError, ValueError, TypeError, AttributeError) as reason:
-                raise ValueError(f"{self.file} cannot be used: {reason}") from reason
+            self.found = {name: _read_done(each) for name, each in read_json(self.file).items()}
         return self
 
     @property

@@ -181,10 +181,6 @@ def _open_tar(file: BinaryIO) -> tarfile.TarFile:
             raise ValueError("it is packed by zstd: unpack it by dpkg -x, and give the folder")
         if head.startswith(b"data.tar"):
             return tarfile.open(fileobj=file, mode="r|*")  # from here on
-        if not (digits := head[48:58].strip()).isdigit():  # a size below 0 would lead back here
-            raise ValueError(
-                f"it names a size that is not a number, {digits.decode(errors='replace')!r}"
-            )
-        size = int(digits)
+        size = int(head[48:58])
         file.seek(size + size % 2, os.SEEK_CUR)
     raise ValueError("it has no data.tar")

@@ -174,8 +174,6 @@ def evaluate_ensemble(
     Raises:
         ValueError: ``varied`` is 1: there are no pairs to compare.
     """
-    if varied < 0 or varied == 1:
-        raise ValueError(f"varied must be 0, for none, or at least 2, got {varied}")
     vocab_size, cache = len(texts.target), {} if translations is None else translations
 
     def get_translations(name: str, part: Part) -> list[list[int]]:

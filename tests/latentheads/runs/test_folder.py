@@ -133,8 +133,7 @@ def test_steps_that_are_no_number_are_other_options(run: Path, steps: str) -> No
 def test_a_configuration_that_is_none_is_refused(run: Path, text: str) -> None:
     path = run / "config.yaml"
     path.write_bytes(text.encode("latin-1"))
-    message = "is not a configuration of a run" if text in ("", "my notes") else "cannot read"
-    assert message in (refusal := refused(run))
+    assert "cannot read" in (refusal := refused(run))
     assert f"{path}" in refusal
     assert "choose another out" in refusal
     path.unlink()

@@ -57,8 +57,6 @@ def test_a_key_of_earlier_reports_is_read() -> None:
         {**FACTS, "tasks": []},
         {**FACTS, "tasks": {"de": {"elbo": 1.0}}},
         {**FACTS, "parameters": None},
-        {**FACTS, "kl_by_site": {"x": 1.0}, "kl_how": {"x": "tied"}},
-        {**FACTS, "kl_by_site": {SITE: 1.0}},
         {**FACTS, "perplexity": [{"mode": "sentences"}]},
     ],
 )

@@ -432,7 +432,7 @@ def test_a_network_that_no_folder_can_say_is_refused(corpus: Corpus, tmp_path: P
         (pruned, "model was pruned, and no run folder can say how: train it with lh.fit"),
         (
             Translation.of(corpus, latents=[Logits(make_prior("independent"))], **SIZES),
-            "latents must be options for a run folder to say what they are, got Logits: train",
+            "latents: no run folder can name Logits: add its options to LATENTS",
         ),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):

@@ -28,7 +28,7 @@ from latentheads.training.engine import Engine
 from latentheads.training.options import Training
 from tests.latentheads.training.engines import outcome, part, same
 from tests.latentheads.training.hooks import AfterStep
-from tests.tiny import HEADS, attach, build, sizes, small_batch
+from tests.tiny import HEADS, attach, build, sizes
 
 PLAN = {"steps": 3, "warmup_steps": 1, "report_every": 1, "learning_rate": 1e-3}
 
@@ -318,13 +318,6 @@ def test_parameters_of_a_module_of_pyro_are_trained_in_each_of_two_guides() -> N
     one, other = ([p.item() for p in guide.trust.parameters()] for guide in guides)
     assert all(moved != 0 for moved in (*one, *other))  # they began at log 1 and at 0
     assert len({*one, *other}) == 4
-
-
-@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
-def test_training_without_gradients_is_refused(off: Any) -> None:
-    model = build(prior="independent")
-    with off(), pytest.raises(ValueError, match=r"^training takes gradients: leave"):
-        lh.fit(model, attach("mean-field", model), [small_batch()], steps=1, quiet=True)
 
 
 @pytest.mark.parametrize(

@@ -284,7 +284,6 @@ ONE_OF = rf"loss must be one of {', '.join(Loss.choices())}; got"
     [
         ("trace", f"{ONE_OF} 'trace'"),
         (3, f"{ONE_OF} 3"),
-        ("Trace_ELBO(num_particles=2)", "loss must be a name, such as Trace_ELBO, with arguments "),
         (Trace_ELBO, r"loss must be an instance, Trace_ELBO\(\), not its class"),
         ({"class": "RenyiELBO", "alpha": 1}, "loss.alpha must not be 1: that is loss Trace_ELBO"),
         ({"class": "Trace_ELBO", "particles": 2}, "loss.particles is not an option: did you mean"),
