@@ -76,11 +76,6 @@ def shorten(text: str, most: int = MAX_ECHO) -> str:
     return text if len(text) <= most else f"{text[:most]} ..."
 
 
-def printable(text: str, allowed: str = "\n\t") -> str:
-    """Escapes control characters, so that none of a file's name reaches a terminal."""
-    return "".join(c if c.isprintable() or c in allowed else repr(c)[1:-1] for c in text)
-
-
 def print_message(line: str, file: Any) -> None:
     """Prints a line; if the stream is closed, the line is dropped and the work goes on.
 
@@ -91,7 +86,7 @@ def print_message(line: str, file: Any) -> None:
     if file is None:
         return
     try:
-        print(printable(line), file=file, flush=True)
+        print(line, file=file, flush=True)
     except (OSError, ValueError) as error:  # a closed file is a ValueError
         is_closed = getattr(error, "errno", None) in (errno.EPIPE, errno.EIO)
         if is_closed or file is sys.stderr:

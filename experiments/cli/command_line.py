@@ -221,23 +221,19 @@ def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, An
         raise OptionError("recipe", f" {shown(recipe)} is a preset", [f"preset {recipe}"])
     expanded = expand_recipe(values)
     data = expanded.get("data", {})
-    name = data.get(CLASS) if isinstance(data, Mapping) else data
     data = merge({}, data)
     if CLASS not in data or isinstance(data[CLASS], Flag):
         return expanded
-    return expanded | {"data": data | name_data(str(data[CLASS]), below, data)}
+    return expanded | {"data": data | name_data(str(data[CLASS]), below)}
 
 
-def name_data(
-    name: str, below: Mapping[str, Any] = MappingProxyType({}), beside: Collection[str] = ()
-) -> dict[str, Any]:
+def name_data(name: str, below: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     """The data class that a name or a folder stands for, with the option that holds it.
 
     Args:
         name: The name, or the folder.
         below: Options of data in the file below; their class reads the folder where its files do
             not say another.
-        beside: Options of data that are given beside it.
     """
     if _is_own(name) or name.replace("_", "-").lower() in DATA_NAMES:
         return {CLASS: name}

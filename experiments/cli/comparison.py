@@ -39,6 +39,7 @@ from latentheads.experiments.cli.trust import select_trusted
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.options import (
     CLASS,
+    Count,
     UnusedOptionError,
     choices_of,
     flatten,
@@ -91,7 +92,7 @@ class ComparisonOptions(ProgramOptions):
     recipes: tuple[str, ...] = tuple(RECIPES.split(","))
     seeds: tuple[int, ...] = (0, 1, 2)
     vary: str = ""
-    jobs: int = 1
+    jobs: Count = 1
     devices: str = ""
     slurm: dict[str, Any] = field(default_factory=dict)
     replaced: ClassVar[Mapping[str, str]] = OF_ONE_RUN

@@ -21,7 +21,6 @@ from latentheads.errors import (
     is_out_of_memory,
     one_line_message,
     print_message,
-    printable,
     shorten,
 )
 from latentheads.options import OPTION_ALIASES, OptionError
@@ -48,11 +47,9 @@ OTHER_ERRORS = (FloatingPointError, OSError, MemoryError, RuntimeError, Unfinish
 
 
 def exit_with_error(program: str, message: object, status: int = 2) -> NoReturn:
-    """Prints one line, with control characters escaped, and exits."""
+    """Prints one line and exits."""
     text = re.sub(rf"\S{{{MAX_WORD},}}", lambda word: shorten(word[0], MAX_WORD), str(message))
-    print_message(
-        f"{name_program(program)}: {printable(shorten(text, MAX_MESSAGE), '')}", sys.stderr
-    )
+    print_message(f"{name_program(program)}: {shorten(text, MAX_MESSAGE)}", sys.stderr)
     sys.exit(status)
 
 
@@ -78,16 +75,12 @@ def warn_unknown(program: str, unknown: Sequence[str]) -> None:
     """Warns on standard error, in one line, of words that are not in a run's vocabulary."""
     hidden = len(unknown) - MAX_UNKNOWN_WORDS
     more = f" and {hidden} more" if hidden > 0 else ""
-    named = ", ".join(
-        printable(shorten(word, MAX_WORD_LENGTH), "") for word in unknown[:MAX_UNKNOWN_WORDS]
-    )
+    named = ", ".join(shorten(word, MAX_WORD_LENGTH) for word in unknown[:MAX_UNKNOWN_WORDS])
     print_message(f"{name_program(program)}: not in the vocabulary: {named}{more}", sys.stderr)
 
 
 def write_stdout(text: str) -> None:
-    """Writes to standard output; on a terminal, control characters are replaced."""
-    if sys.stdout.isatty():
-        text = "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+    """Writes to standard output in UTF-8, whatever the locale."""
     sys.stdout.buffer.write(text.encode())
 
 
@@ -234,7 +227,7 @@ def _discard_stdout() -> None:
 def print_result(program: str, text: str) -> None:
     """Prints the result of a program; after a broken pipe it exits silently."""
     with streaming(program):
-        print(printable(text), flush=True)
+        print(text, flush=True)
 
 
 @dataclass

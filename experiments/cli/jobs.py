@@ -107,8 +107,6 @@ def make_slots(jobs: int, devices: str) -> list[dict[str, str]]:
         jobs: Number of parallel runs, between which CPU threads are divided.
         devices: Numbers of GPUs, separated by commas; each has a run at least.
     """
-    if jobs < 1:
-        raise ValueError(f"jobs must be at least 1, got {jobs}")
     names = split_items(devices) if devices else []
     if not all(name.isdecimal() for name in names):
         raise ValueError(

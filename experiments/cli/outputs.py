@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import stat
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -104,6 +106,9 @@ class _Output(io.FileIO):
             super().__init__(name, "a")
         except OSError as reason:
             raise ValueError(f"{self._error_prefix}: {reason.strerror}") from reason
+        if _is_stdin(self.fileno()):
+            self.close()
+            raise ValueError(f"{self._error_prefix}: it is standard input too")
 
     def empty(self) -> None:
         """Removes its old content, once."""
@@ -121,6 +126,15 @@ class _Output(io.FileIO):
             raise
         except OSError as reason:
             raise ValueError(f"{self._error_prefix}: {reason.strerror}") from reason
+
+
+def _is_stdin(descriptor: int) -> bool:
+    """Whether standard input is the same file on disk."""
+    try:
+        status = os.fstat(sys.stdin.fileno())
+    except (OSError, ValueError):  # closed, or without a descriptor
+        return False
+    return stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.fstat(descriptor))
 
 
 @contextmanager

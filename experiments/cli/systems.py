@@ -42,8 +42,6 @@ def read_run(folder: Path) -> System:
         results = read_json(folder / "results.json")
         test = Scores.read(results["test"])
         signatures = [row.signature for row in test.rows if row.name in ("bleu", "wer")]
-    except FileNotFoundError:
-        raise ValueError(f"{folder} is not a finished run: it has no results.json") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(f"{folder} is not a finished run: cannot read its results.json") from None
     if "translations" in results.get("missing", {}):

@@ -229,8 +229,6 @@ def measure_systems(options: Namespace) -> dict[str, Any]:
 def measure_changes(options: Namespace) -> dict[str, Any]:
     """The error rates of every ablation on trial, or on test of a folder that has no trial."""
     report, changes = partial(print, flush=True), split_items(options.changes)
-    if len(changes) > 1 and "" in changes:
-        raise ValueError(f"--changes has an empty name, got {options.changes!r}")
     text, lengths = read_text(options)
     pairs = [(left.split(), right.split()) for left, right in zip(*text, strict=True)]
     begin, part = (lengths["test"], "trial") if "trial" in lengths else (0, "test")

@@ -275,13 +275,7 @@ def make_parser() -> Parser:
 
 
 def read_search(options: Namespace) -> Search | None:
-    """What is decoded; None: rows take training steps.
-
-    Raises:
-        ValueError: Rows of a language model are to decode.
-    """
-    if options.decode and options.task == "language-model":
-        raise ValueError("--decode translates: it has no effect with --task language-model")
+    """What is decoded; None: rows take training steps."""
     return Search(options.decode, options.beam) if options.decode else None
 
 
@@ -300,8 +294,6 @@ def read_rows(options: Namespace) -> list[str]:
 def read_cutoffs(options: Namespace, growth: Growth) -> tuple[int, ...]:
     """Where the bands of an adaptive softmax begin."""
     cutoffs = tuple(parse_integers("cutoffs", options.cutoffs)) if options.cutoffs else ()
-    if cutoffs and options.task != "language-model":
-        raise ValueError("--cutoffs have no effect here: they need --task language-model")
     AdaptiveTable(growth.size.vocabulary, growth.size.width, cutoffs, FACTOR)  # validates them
     return cutoffs
 

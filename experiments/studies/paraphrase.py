@@ -5,7 +5,6 @@ python experiments/studies/paraphrase.py --network FOLDER --english train.en --g
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -253,8 +252,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_seed(options.seed)
         least = {"test": 2, "steps": 1, "gate_steps": 1, "questions": 1, "alone": 1}
         check_least(vars(options), **least, gate_heads=0, gate_rate=0.0, rounds=0)
-        if not 0 < options.prior_scale < math.inf:
-            raise ValueError(f"prior_scale must be positive, got {options.prior_scale}")
         prices = _read_prices(options.prices)
         keep = parse_integers("keep_heads", options.keep_heads)
         check_items("keep_heads", keep)

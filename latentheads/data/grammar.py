@@ -72,9 +72,6 @@ class Grammar(_Sampled):
             raise OptionError("language", f" must be one of {choices}; got {shown(self.language)}")
         if self.tasks is not None:
             self.tasks.check_beside(self, ("language",), "sentences")
-        most = 0 if self.tasks is None else max(self.tasks.sizes, default=0)
-        if most > MOST_SENTENCES:
-            raise OptionError("tasks.sizes", f" must be at most {MOST_SENTENCES:,}, got {most:,}")
         _ = self.mixture
 
     @property

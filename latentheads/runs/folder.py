@@ -228,13 +228,11 @@ class Folder:
         parent = self.path
         while not os.path.lexists(parent) and parent != parent.parent:
             parent = parent.parent
-        if not parent.is_dir():
-            raise ValueError(f"cannot write the run folder {self.path}: {parent} is not a folder")
         try:
             tempfile.TemporaryFile(dir=parent).close()  # it has no name that a kill could leave
         except OSError as error:
             raise ValueError(
-                f"cannot write the run folder {self.path}: {parent} is not writable"
+                f"cannot write the run folder {self.path}: {parent} is not a folder to write into"
             ) from error
 
     def begin(self, last_step: int = 0) -> None:

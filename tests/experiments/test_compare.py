@@ -292,7 +292,6 @@ MISTAKES = [
     (f"{ONE} --vary logits.prior=tied,delta", "--logits.prior stands in a recipe's name: write"),
     (f"{ONE} --loss iwae --vary loss=rws,iwae", "--train.loss is given beside --vary train.loss"),
     (f"{ONE} --vary alignments.blocks=1,2", "alignments is not latent in recipe coda"),
-    (f"{ONE} --devices 0 --device cpu", "devices are GPUs, and device is cpu: drop one of them"),
 ]
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
-from importlib import import_module
 from pathlib import Path
 from unittest import mock
 
@@ -12,7 +10,7 @@ import pytest
 
 from latentheads.experiments.cli.main import PROGRAMS
 from latentheads.training import checkpoints
-from tests.experiments.programs import SHORT, TINY, assert_one_line, inside, status_of
+from tests.experiments.programs import SHORT, TINY, assert_one_line, inside
 
 FEW = [word for word in (*TINY, *SHORT) if "heads" not in word]
 COMMANDS: dict[str, list[str]] = {
@@ -94,26 +92,3 @@ def test_a_program_that_is_interrupted_says_so(
     done = inside(f"{program}.py", *COMMANDS[program], text="the dog\n")
     assert_one_line(done, f"{program}.py", 130)
     assert "stopped" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("program", "stream"),
-    [("translate", "stdin"), ("translate", "stdout"), ("generate", "stdout"), ("align", "stdout")],
-)
-def test_a_stream_that_is_closed_is_named_before_any_work(
-    program: str,
-    stream: str,
-    here: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(sys, stream, None)  # as by <&-
-    monkeypatch.setattr(checkpoints, "load", pytest.fail)
-    assert (
-        status_of(import_module(f"latentheads.experiments.{program}").main, *COMMANDS[program]) == 2
-    )
-    name = {"stdin": "input", "stdout": "output"}[stream]
-    assert (
-        capsys.readouterr().err
-        == f"{program}.py: error: standard {name} is closed, and it is needed\n"
-    )

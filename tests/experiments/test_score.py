@@ -149,7 +149,7 @@ def test_log_p_of_another_text_or_of_a_direction_is_refused(beside: tuple[Path, 
 
 
 MISTAKES = [
-    ("run gone", "gone does not exist: give run folders or text files"),
+    ("run gone", "gone is not a run folder: a text file needs --references FILE"),
     ("run bare", "bare is not a finished run: it has no results.json"),
     ("run broken", "broken is not a finished run: cannot read its results.json"),
     ("run partial", "the report of partial has no translations: run.py goes on with it"),

@@ -101,10 +101,7 @@ def _write_language(folder: Path, files: dict[str, Path]) -> None:
 
 
 def _read_lines(path: Path) -> list[str]:
-    try:
-        return path.read_bytes().decode().replace("\r\n", "\n").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as reason:
-        raise ValueError(f"{path} is not a text in UTF-8") from reason
+    return path.read_bytes().decode().replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
 def write_pair(line: str, where: str = "the line") -> tuple[str, str]:

@@ -93,8 +93,6 @@ def _parse_row(line: str, location: str, expected: int) -> _Row | None:
         return None
     if word_id != str(expected):
         raise ValueError(f"{location}: ID {expected} is expected, got {shown(word_id)}")
-    if not form.strip():
-        raise ValueError(f"{location}: FORM is empty")
     if not governor.isdecimal():
         raise ValueError(f"{location}: HEAD must be the ID of a word or 0, got {shown(governor)}")
     no_space_after = "SpaceAfter=No" in misc.split("|")

@@ -187,8 +187,6 @@ def propagate(
         stabiliser: Keeps denominators away from 0.
     """
     check_choice("biases", biases, BIASES)
-    if stabiliser <= 0:
-        raise ValueError(f"stabiliser must be positive, got {stabiliser}")
     logits, heads, inputs = _run(model, batch, biases, stabiliser)
     blocks = {block: heads[block.name].joined for block in heads.blocks}
     tensors = [*blocks.values(), *inputs]

@@ -113,10 +113,6 @@ class SyntacticDetector(Detector):
         margin: float = 0.1,
         relative: bool = False,
     ) -> None:
-        if margin < 0:
-            raise ValueError(f"margin must not be negative, got {margin}")
-        if words is not None and len(words) != len(arcs):
-            raise ValueError(f"words must be of {len(arcs)} sentences, as arcs; got {len(words)}")
         self.arcs, self.words = list(arcs), None if words is None else list(words)
         self.directed = [(relation, down) for relation in relations for down in (True, False)]
         self.margin, self.relative = margin, relative
@@ -128,8 +124,6 @@ class SyntacticDetector(Detector):
 
     def update(self, view: AttentionView) -> None:
         """Counts the words of a block that attend along each relation."""
-        if max(view.sentence_indices) >= len(self.arcs):
-            raise ValueError(f"arcs must be of every sentence, got {len(self.arcs)}")
         membership = self._members(view)
         related = self._related(view.sentence_indices, membership.any(-1)).to(membership.device)
         weights = _in_words(view.weights, membership)

@@ -169,11 +169,6 @@ def to_word_attention(
     energy = (
         None if example.energy is None else torch.as_tensor(example.energy).to("cpu", torch.float64)
     )
-    if energy is not None and energy.shape != views.shape[-1:]:
-        raise ValueError(
-            f"energy must have a number for each of {views.shape[-1]} positions, got shape "
-            f"{list(energy.shape)}"
-        )
     if energy is not None and not energy.isfinite().all():  # such as the logarithm of silence
         raise ValueError("energy must be finite at each position")
     return WordAttention(views, starts, ends, energy, step)
@@ -246,8 +241,6 @@ def check_example(example: ForcedExample) -> None:
     sequences = {len(value) for value in example.inputs.values()}
     if sequences != {1}:
         raise ValueError(f"inputs must be tensors of one sequence, got {sorted(sequences)}")
-    if example.length is not None and example.length < 1:
-        raise ValueError(f"length must be at least 1 position, got {example.length}")
     last = 1
     for index, (first, stop) in enumerate(example.words):
         if not last <= first < stop <= len(example.tokens):

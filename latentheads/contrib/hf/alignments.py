@@ -183,18 +183,13 @@ class AlignedDecoder:
     ) -> EncoderDecoderStates:
         assert self._call is not None
         memory = self._call.memory
-        prefix = f"{type(self.network).__name__}: alignments need"
         if memory is None:
-            raise ValueError(f"{prefix} the states of the encoder, which the decoder is not given")
+            raise ValueError(
+                f"{type(self.network).__name__}: alignments need the states of the encoder, which "
+                "the decoder is not given"
+            )
         memory = self.output.widen(memory)
         valid = self._all_real(memory) if source is None else source.bool()
-        if memory.shape[-1] != states.shape[-1]:
-            raise ValueError(f"{prefix} states of encoder and decoder of one width")
-        if valid.shape != memory.shape[:2]:
-            raise ValueError(
-                f"{prefix} a mask of the encoder's states, {tuple(memory.shape[:2])}, "
-                f"got one of {tuple(valid.shape)}"
-            )
         return EncoderDecoderStates(states, memory, valid.unsqueeze(-2))
 
     @staticmethod

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from latentheads.checks import check_known
 from latentheads.contrib.hf.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
-from latentheads.errors import shown
 
 Scores = Callable[[Any, EncodedBatch], Tensor]
 """Maps the network's outputs and the batch to the score of every label: batch position label."""
@@ -217,8 +216,6 @@ def make_likelihood(network: Any, likelihood: str | Scores | None) -> Likelihood
         return _likelihood_of_class(type(network).__name__)
     if callable(likelihood):
         return OwnLikelihood(likelihood)
-    if not isinstance(likelihood, str):
-        raise ValueError(f"likelihood must be a name or a function, got {shown(likelihood)}")
     check_known("likelihood", likelihood, LIKELIHOODS)
     return LIKELIHOODS[likelihood]()
 

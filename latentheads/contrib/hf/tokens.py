@@ -20,8 +20,6 @@ def check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
         tokens = inputs.get(name)
         if tokens is None:
             continue
-        if not tokens.numel():
-            raise ValueError(f"{name} has no token: a batch has at least one sentence of one token")
         if limited and tokens.shape[-1] > positions:
             raise ValueError(
                 f"{name} has {tokens.shape[-1]} tokens, and the network has positions for "

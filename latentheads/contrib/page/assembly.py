@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from latentheads.contrib.page.template import fill_page
 from latentheads.corpora.batches import batches
 from latentheads.corpora.part import Part
 from latentheads.corpora.text import PARTS
-from latentheads.errors import one_line_message, shown
+from latentheads.errors import one_line_message
 from latentheads.files import write_text
 from latentheads.inference.sentences import sentence_bounds
 from latentheads.runs.folder import distinct_names
@@ -155,8 +155,6 @@ def report(
 
 def _open_runs(runs: Sequence[Named]) -> list[Run]:
     """Opens the runs; runs with the same data share one corpus."""
-    if not isinstance(runs, Iterable):
-        raise ValueError(f"runs must be a run, its folder, or a list of such, got {shown(runs)}")
     opened = [open_run(run) for run in runs]
     if not opened:
         raise ValueError("runs must be at least one")

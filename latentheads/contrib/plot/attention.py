@@ -22,7 +22,6 @@ from latentheads.contrib.plot.canvas import (
     write_title,
 )
 from latentheads.contrib.plot.style import BLUE, MEAN_CMAP, RED, STD_CMAP, in_style
-from latentheads.errors import shown
 from latentheads.metrics.alignment import Link
 
 Numbers = NDArray[np.float64]
@@ -174,8 +173,6 @@ def _max_value(values: Numbers) -> float:
 
 def check_indices(name: str, indices: Iterable[int], number: int) -> None:
     """Raises a ValueError for indices of rows or heads that are out of range."""
-    if isinstance(indices, str) or not isinstance(indices, Iterable):
-        raise ValueError(f"{name} must be a list of indices, got {shown(indices)}")
     for index in indices:
         check_number(name, index, whole=True)
         if not 0 <= index < number:

@@ -177,9 +177,6 @@ def _inclusion_by_block(
 ) -> dict[str, Float[Tensor, " head"]]:
     """The inclusion probabilities of one posterior, or of several."""
     if not isinstance(posteriors, Mapping):
-        if not hasattr(posteriors, "inclusion"):
-            kind = type(posteriors).__name__
-            raise ValueError(f"posteriors must be a HeadPosterior, or several by name, got {kind}")
         return _by_block(posteriors.heads, posteriors.inclusion)
     check_not_empty("posteriors", posteriors)
     return {
@@ -210,8 +207,6 @@ def draw_covariance(posterior: HeadPosterior, title: str = "") -> Figure:
         posterior: The posterior over their subsets, of ``lh.head_posterior``.
         title: Second line of the title.
     """
-    if not hasattr(posterior, "covariance"):
-        raise ValueError(f"posterior must be one HeadPosterior, got {type(posterior).__name__}")
     covariance = posterior.covariance
     off_diagonal = covariance - covariance.diagonal().diag()
     limit = max(float(off_diagonal.abs().max()), 1e-9)

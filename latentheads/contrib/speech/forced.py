@@ -34,8 +34,8 @@ def make_forced_example(
         sampling_rate: Samples in a second, to check them by; None: those of the processor.
 
     Raises:
-        ValueError: There is too much sound, of another rate or of several channels, or no word; or
-            the processor is only a part of one.
+        ValueError: There is too much sound, of another rate or of several channels; or the
+            processor is only a part of one.
     """
     for part in ("tokenizer", "feature_extractor"):
         if not hasattr(processor, part):
@@ -50,8 +50,6 @@ def make_forced_example(
         raise ValueError(
             f"sound must have at most {extractor.chunk_length} seconds, got {seconds:.1f}"
         )
-    if not words:
-        raise ValueError("words must not be empty")
     prompt = [token for token in tokenizer("")["input_ids"] if token != tokenizer.eos_token_id]
     tokens, spans = list(prompt), []
     for word in words:

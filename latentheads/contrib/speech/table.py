@@ -135,6 +135,4 @@ def _read_header(path: Path, line: str) -> list[str]:
             f"{path}, line 1 must name the columns, tabs between, "
             f"{', '.join(REQUIRED_COLUMNS)} among them: there is no {', '.join(missing)}"
         )
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{path}, line 1 names column {shown(repeated[0])} twice")
     return names

@@ -36,18 +36,12 @@ BINS = 15
 
 def equal_width_edges(bins: int = BINS) -> Float[ndarray, " edge"]:
     """The inner edges of bins of equal width between 0 and 1."""
-    if bins < 1:
-        raise ValueError(f"bins must be at least 1, got {bins}")
     edges: Float[ndarray, " edge"] = np.arange(1, bins) / bins
     return edges
 
 
 def equal_mass_edges(values: Float[ndarray, " token"], bins: int = BINS) -> Float[ndarray, " edge"]:
     """The inner edges of bins that hold about equal numbers of these probabilities."""
-    if bins < 1:
-        raise ValueError(f"bins must be at least 1, got {bins}")
-    if not len(values):
-        raise ValueError("values must be at least one")
     edges: Float[ndarray, " edge"] = np.quantile(values, np.arange(1, bins) / bins)
     return edges
 

@@ -159,8 +159,6 @@ class SampledEnsemble(_OneNetwork):
 
     def __init__(self, model: Decoder, guide: ModelGuide | None = None, members: int = 8) -> None:
         _check_model(model)
-        if members < 1:
-            raise ValueError(f"members must be at least 1, got {members}")
         self.model, self.guide, self.members = model, guide, members
 
     @abstractmethod
@@ -290,8 +288,6 @@ class DeepEnsemble(Ensemble):
     def __init__(
         self, models: Sequence[Decoder], guides: Sequence[ModelGuide | None] | None = None
     ) -> None:
-        if not models:
-            raise ValueError("models must be at least one")
         for model in models:
             _check_model(model)
         if guides and len(guides) != len(models):

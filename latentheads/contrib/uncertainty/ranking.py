@@ -27,7 +27,6 @@ def rejection_curve(
         uncertainty: The uncertainty of every sentence.
         error: The error of every sentence; 0 is perfect.
     """
-    _check_pairs(uncertainty, error)
     _, group = np.unique(-uncertainty, return_inverse=True)
     means = np.bincount(group, error) / np.bincount(group)
     ordered = means[np.sort(group)]
@@ -59,8 +58,6 @@ def _area(curve: Float[ndarray, " replaced"]) -> float:
 
 def roc_auc(inside: Float[ndarray, " one"], outside: Float[ndarray, " other"]) -> float:
     """The probability that an out-of-domain sentence is more uncertain; a tie counts half."""
-    if not len(inside) or not len(outside):
-        raise ValueError("inside and outside must each be at least one sentence")
     ordered = np.sort(inside)
     below = np.searchsorted(ordered, outside, side="left")
     upto = np.searchsorted(ordered, outside, side="right")
@@ -69,7 +66,6 @@ def roc_auc(inside: Float[ndarray, " one"], outside: Float[ndarray, " other"]) -
 
 def correlation(first: Float[ndarray, " sentence"], second: Float[ndarray, " sentence"]) -> float:
     """Pearson's correlation; NaN if one variable is constant."""
-    _check_pairs(first, second)
     if not (_varies(first) and _varies(second)):
         return float("nan")
     x, y = first - first.mean(), second - second.mean()
@@ -79,8 +75,3 @@ def correlation(first: Float[ndarray, " sentence"], second: Float[ndarray, " sen
 def _varies(values: Float[ndarray, " sentence"]) -> bool:
     """Whether numbers differ by more than relative rounding errors."""
     return bool(np.ptp(values) > 1e-12 * np.abs(values).max())
-
-
-def _check_pairs(first: ndarray, second: ndarray) -> None:
-    if not len(first) or len(first) != len(second):
-        raise ValueError(f"one number per sentence is needed: {len(first)} and {len(second)}")

@@ -89,8 +89,6 @@ def fit_platt_scaling(
         log_prob: The log-probability of each token.
         correct: Whether it is correct.
     """
-    if not len(log_prob):
-        raise ValueError("log_prob must be of at least one token")
     positives, negatives = correct.sum(), (~correct).sum()
     outcome = np.where(correct, (positives + 1) / (positives + 2), 1 / (negatives + 2))
     log_odds = _log_odds(log_prob)

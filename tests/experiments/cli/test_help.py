@@ -154,7 +154,6 @@ def test_help_of_a_class_of_ones_own_has_its_options() -> None:
         ("--guide.help=no_such:Guide", "guide 'no_such:Guide' cannot be imported: No module "),
         (f"--guide.help={__name__}:Own", f"guide '{__name__}:Own' must be a subclass of "),
         ("--train.optimizer.help=no_such:Adam", "train.optimizer.help must be one of muon, "),
-        ("--help=nope", "help must be all, or stand alone; got 'nope'"),
         ("--foo.help", "foo is not a group of options"),
         ("--seed.help", "seed is not a group of options"),
         ("--train.foo.help", "train.foo is not a group of options"),

@@ -20,15 +20,13 @@ from tests.experiments.programs import assert_refused
 
 
 def test_a_folder_is_tried_and_what_is_there_stays(tmp_path: Path) -> None:
-    out = make_output_folder(tmp_path / "a" / "b", "table.md")
+    out = make_output_folder(tmp_path / "a" / "b")
     assert list(out.iterdir()) == []
     (out / "table.md").write_text("kept")
-    assert make_output_folder(out, "table.md") == out
+    assert make_output_folder(out) == out
     assert (out / "table.md").read_text() == "kept"
     with pytest.raises(ValueError, match=r"^--out: cannot write .*table.md/c: Not a directory$"):
-        make_output_folder(out / "table.md" / "c", "table.md")
-    with pytest.raises(ValueError, match=r"^--out: cannot write .*/a/b: it is a folder$"):
-        make_output_folder(tmp_path / "a", "b")
+        make_output_folder(out / "table.md" / "c")
 
 
 def test_an_output_is_opened_where_one_is_asked_for(tmp_path: Path) -> None:
@@ -43,17 +41,14 @@ def test_an_output_is_opened_where_one_is_asked_for(tmp_path: Path) -> None:
             pass
 
 
-@pytest.mark.parametrize(
-    ("stream", "message"), [("stdin", "input"), ("stdout", "output"), ("stderr", "error")]
-)
-def test_an_output_is_no_file_that_is_read_or_written_already(
-    stream: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_output_is_no_file_that_is_read_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = tmp_path / "text.en"
     text.write_text("a line\n")
-    refused = pytest.raises(ValueError, match=f"text.en: it is standard {message} too$")
-    with text.open("a+") as already:
-        monkeypatch.setattr(sys, stream, already)
+    refused = pytest.raises(ValueError, match=r"text.en: it is standard input too$")
+    with text.open() as already:
+        monkeypatch.setattr(sys, "stdin", already)
         with refused, open_output("confidence", str(text)):
             pass
     assert text.read_text() == "a line\n"
@@ -99,8 +94,6 @@ def test_a_file_is_tried_without_a_change(old: str | None, tmp_path: Path) -> No
         out.write_text(old)
     check_output_file(out)
     assert (out.read_text() if out.exists() else None) == old
-    with pytest.raises(ValueError, match=r"^--out: cannot write .*: File name too long$"):
-        check_output_file(tmp_path / ("n" * 256))
 
 
 def test_a_file_on_a_full_disk_is_refused_before_the_work(

@@ -113,8 +113,8 @@ def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
             "another target vocabulary",
         ),
         ({"number": 2, "others": [run]}, r"^number must be 0 for an ensemble of runs, got 2$"),
-        ({"others": ["runs/one"]}, r"^others must be a list of runs, got \['runs/one'\]$"),
-        ({"others": run}, r"^others must be a list of runs, got one$"),
+        ({"others": ["runs/one"]}, "^others must be a list of runs"),
+        ({"others": run}, "^others must be a list of runs"),
         ({"others": [mixed]}, "another order of tasks"),
     ):
         with pytest.raises(ValueError, match=message):
