@@ -16,7 +16,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
-from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
+from latentheads.checks import check_least, check_seed
 from latentheads.contrib.heads.word_alignment import check_alignments
 from latentheads.contrib.speech.transcription import (
     check_is_speech,
@@ -101,7 +101,6 @@ class _SkippedFiles(SkippedInputs):
 def load(options: Options) -> tuple[Run, Decoding, int | None]:
     """Loads the run; returns it with its decoding options and the task."""
     check_least(vars(options), number=0)
-    check_most(vars(options), number=MAX_SAMPLES)
     check_seed(options.seed)
     run = open_run(options.run, options)
     check_is_speech(run.trained_model)

@@ -206,7 +206,7 @@ def _read_file(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as reason:
         text = getattr(reason, "strerror", None) or one_line_message(reason)
         raise ValueError(f"--config {path} cannot be read: {text}") from reason
-    if not isinstance(options, dict):
+    if not isinstance(options, dict) or not all(isinstance(name, str) for name in options):
         raise ValueError(f"{path} must name options with their values, got {shown(options)}")
     for name in options:
         if name in FILE_OPTIONS:

@@ -35,12 +35,6 @@ ITEM = r"\.\d+(?=\.|$)"
 MAX_WORD_LENGTH = 40
 """Most letters of a word that are shown."""
 
-MAX_WORD = 300
-"""Most characters of a word of a message, such as a path."""
-
-MAX_MESSAGE = 2000
-"""Most characters of a message."""
-
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 OTHER_ERRORS = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
@@ -48,8 +42,7 @@ OTHER_ERRORS = (FloatingPointError, OSError, MemoryError, RuntimeError, Unfinish
 
 def exit_with_error(program: str, message: object, status: int = 2) -> NoReturn:
     """Prints one line and exits."""
-    text = re.sub(rf"\S{{{MAX_WORD},}}", lambda word: shorten(word[0], MAX_WORD), str(message))
-    print_message(f"{name_program(program)}: {shorten(text, MAX_MESSAGE)}", sys.stderr)
+    print_message(f"{name_program(program)}: {message}", sys.stderr)
     sys.exit(status)
 
 

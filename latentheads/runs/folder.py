@@ -75,9 +75,6 @@ MAX_CHANGES = 3
 MAX_METRICS_BYTES = 2**30
 """Most bytes of ``metrics.jsonl``: selection of many heads makes long records."""
 
-REQUIRED_SCORES = ("elbo", "log_likelihood", "kl", "iwae", "plug_in")
-"""Scores that every report has."""
-
 
 class Folder:
     """A run folder, whose files are written atomically.
@@ -379,21 +376,7 @@ def _read_record(line: str) -> dict[str, Any] | None:
         record = parse_json(line)
     except ValueError:
         return None
-    if not isinstance(record, dict) or type(record.get("step")) is not int:
-        return None
-    # a guide without parameters has no objective, and no training speed
-    optional = [
-        name for name in ("objective", "tokens_per_second") if record.get(name, 0) is not None
-    ]
-    numbers = _have_numbers(record, optional)
-    return record if numbers and _have_numbers(record.get("valid"), REQUIRED_SCORES) else None
-
-
-def _have_numbers(mapping: Any, names: Sequence[str]) -> bool:
-    """Whether a mapping has a number under each name."""
-    return isinstance(mapping, dict) and all(
-        isinstance(mapping.get(name), (int, float)) for name in names
-    )
+    return record if isinstance(record, dict) and "step" in record else None
 
 
 def _is_same_value(name: str, first: Any, second: Any) -> bool:

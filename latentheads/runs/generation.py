@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import NonNegativeFloat
 
 from latentheads.batch import BOS, EOS, SPECIALS, UNK, Batch
-from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
+from latentheads.checks import check_least, check_seed
 from latentheads.corpora.cleaning import CHARACTERS
 from latentheads.corpora.part import Part
 from latentheads.corpora.text import list_texts
@@ -147,7 +147,6 @@ def translate_texts(
     """
     lines = list_texts("sentences", sentences)
     check_least({"number": number}, number=0)
-    check_most({"number": number}, number=MAX_SAMPLES)
     check_seed(seed)
     task = select_task(trained, direction)
     if number and others:
@@ -427,7 +426,6 @@ def generate_texts(
     if not isinstance(prompt, str):
         raise ValueError(f"prompt must be one text, got {shown(prompt)}")
     check_least({"number": number}, number=0)
-    check_most({"number": number}, number=MAX_SAMPLES)
     check_seed(seed)
     if sampling.sample_heads:
         check_is_stochastic([trained], "sample_heads")

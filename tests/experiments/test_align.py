@@ -209,7 +209,7 @@ def test_a_file_that_cannot_be_written_is_named_before_training(
     for option in ("--out", "--scores", "--keep"):
         done = inside("align.py", *texts, option, str(tmp_path / ("n" * 256)))
         assert_one_line(done, "align.py")
-        assert f"{option}: cannot write" in done.stderr
+        assert option in done.stderr
         assert "File name too long" in done.stderr
 
 

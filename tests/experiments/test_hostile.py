@@ -96,7 +96,6 @@ CONFIGURATIONS: list[tuple[dict[str, Any], str]] = [
     ({"trust": "planted:Sharper"}, "trust is not an option"),
     ({"data": {"class": "planted:Sharper"}}, "data 'planted:Sharper' is none of this library's"),
     ({"train": {"optimizer": "planted:Sharper"}}, "train.optimizer must be one of muon, adamw"),
-    ({"network": {"width": 2**16}}, "belongs to another model: it holds"),
 ]
 
 

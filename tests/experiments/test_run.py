@@ -279,7 +279,7 @@ MISTAKES = [
     ("--guide missing:Guide", "No module named 'missing'; start in the folder of missing.py"),
     ("--guide coda", "--guide 'coda' is a recipe: use recipe coda"),
     (f"{PRIOR} realformer", "--logits.prior 'realformer' is a recipe: use recipe realformer"),
-    ("--recipe tied", "'tied' is not a recipe but a guide: use guide tied"),
+    ("--recipe tied", "'tied' is not a recipe: use guide tied"),
     ("--guide latentheads.guides:Guide", "Guide' is abstract: it must define family"),
     (f"{PRIOR} tied --guide autoregressive --guide.form masked", "has no option 'form'"),
     ("--recipe coda+group+subset", "one selection strategy, or gates, stands behind a recipe"),

@@ -150,11 +150,11 @@ def test_log_p_of_another_text_or_of_a_direction_is_refused(beside: tuple[Path, 
 
 MISTAKES = [
     ("run gone", "gone is not a run folder: a text file needs --references FILE"),
-    ("run bare", "bare is not a finished run: it has no results.json"),
+    ("run bare", "bare is not a finished run: cannot read its results.json"),
     ("run broken", "broken is not a finished run: cannot read its results.json"),
     ("run partial", "the report of partial has no translations: run.py goes on with it"),
     ("run text-model", "text-model has no scores: run.py makes them where the task is"),
-    ("run half", "half has no test.references.txt: run.py writes"),
+    ("run half", "there is no file half/test.references.txt"),
     ("run other", "other and run have different references"),
     ("text --references blank", "all 40 references are empty: there is nothing to score"),
     ("short", "short has 39 translations of 40 references: one line each is needed"),

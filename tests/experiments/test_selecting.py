@@ -158,7 +158,7 @@ def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> Non
     for words, message in (
         ("--train_only=adapters", "--train_only adapters needs adapters WIDTH and start RUN"),
         ("--adapters=-1", "adapters must be at least 0, got -1"),
-        (f"--start={tmp_path / 'none'}", "is not a folder: give folders that run.py wrote"),
+        (f"--start={tmp_path / 'none'}", "is not a run folder: it has no config.yaml"),
         (f"--start={base} --network.width=6", "has another network"),
     ):
         given = [*tasks, *words.split(), "--out", str(tmp_path / "refused")]

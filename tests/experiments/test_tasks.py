@@ -174,11 +174,6 @@ def test_scores_of_a_task_that_is_not_there_are_refused(finished: Path, tmp_path
     tasks = tmp_path / "run" / "test.tasks.txt"
     unknown = f"has no task 'en-cs': choose from {', '.join(NAMES)}"
     assert_refused("score.py", run, "--direction=en-cs", says=unknown)
-    file = (f"{run}/test.translations.txt", "--references", f"{run}/config.yaml")
-    assert_refused("score.py", *file, "--direction=en-de", says="--direction is for runs: ")
-    tasks.write_text("en-de\n")
-    short = "must name the task of each line of test.translations.txt"
-    assert_refused("score.py", run, "--direction=en-de", says=short)
     tasks.unlink()
     single = "has a single direction: drop --direction"
     assert_refused("score.py", run, "--direction=en-de", says=single)

@@ -133,7 +133,7 @@ def test_a_wrong_sound_is_named(whisper: Path, sounds: list[str], tmp_path: Path
         "empty": "it is silent",
         "long": "sound must have at most 2 seconds, got 7.5",
         "wordy": "tokens must be at most 17 for this network, got 32",
-        "wordless": "words must not be empty",
+        "wordless": "an example must have words",
     }
     for name, reason in reasons.items():
         path = tmp_path / f"{name}.wav"

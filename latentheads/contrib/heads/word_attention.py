@@ -169,6 +169,11 @@ def to_word_attention(
     energy = (
         None if example.energy is None else torch.as_tensor(example.energy).to("cpu", torch.float64)
     )
+    if energy is not None and energy.shape != views.shape[-1:]:
+        raise ValueError(
+            f"energy must have a number for each of {views.shape[-1]} positions, got shape "
+            f"{list(energy.shape)}"
+        )
     if energy is not None and not energy.isfinite().all():  # such as the logarithm of silence
         raise ValueError("energy must be finite at each position")
     return WordAttention(views, starts, ends, energy, step)

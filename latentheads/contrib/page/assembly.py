@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from latentheads.checks import MAX_SAMPLES, check_choice, check_least, check_most, check_seed
+from latentheads.checks import check_choice, check_least, check_seed
 from latentheads.contrib.page.calibration import gather_calibration
 from latentheads.contrib.page.curves import gather_curves
 from latentheads.contrib.page.facts import gather_facts, get_revision, list_scores
@@ -138,7 +138,6 @@ def report(
     """
     counts = {"sentences": sentences, "shown": shown, "draws": draws}
     check_least(counts, sentences=1, shown=1, draws=2)
-    check_most(counts, draws=MAX_SAMPLES)
     check_seed(seed)
     check_choice("part", part, PARTS)
     opened = _open_runs([runs] if isinstance(runs, Run | str | Path) else runs)

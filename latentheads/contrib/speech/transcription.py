@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
+from latentheads.checks import check_least, check_seed
 from latentheads.contrib.heads.alignments import alignment_distributions
 from latentheads.contrib.speech.audio import load_features_for_run
 from latentheads.contrib.speech.features import FRAME_SECONDS
@@ -157,7 +157,6 @@ def transcribe_files(
         UnfinishedError: A file cannot be used, or is too long for the model or for memory.
     """
     check_least({"number": number}, number=0)
-    check_most({"number": number}, number=MAX_SAMPLES)
     check_seed(seed)
     check_is_speech(trained)
     if number:

@@ -61,18 +61,12 @@ def test_what_must_be_a_text_is_no_group(name: str) -> None:
         read_command_line([f"--{name}"])
 
 
-@pytest.mark.parametrize("text", ["data: [a]", "data: {class: [a]}", "data: {class: {a: 1}}"])
-def test_data_of_a_file_that_are_no_name_are_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"some.yaml: data must be a name or a folder, got [\[{]"):
-        read_file(tmp_path, text)
-
-
 def read_file(folder: Path, text: str, *words: str) -> CommandLine:
     (folder / "some.yaml").write_text(text)
     return read_command_line(["--config", str(folder / "some.yaml"), *words])
 
 
-@pytest.mark.parametrize("text", ["recipe: [coda]", "recipe: {a: 1}", "3: 4", "null: 4", "true: 1"])
+@pytest.mark.parametrize("text", ["recipe: [coda]", "recipe: {a: 1}"])
 def test_a_file_of_other_kinds_of_values_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(ValueError, match=r"some.yaml.* must be a text, got .*$"):
         read_file(tmp_path, text)

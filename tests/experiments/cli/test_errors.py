@@ -279,15 +279,3 @@ def test_a_signal_while_a_file_is_written_leaves_nothing(
     )
     assert given_path.read_text() == "some.py: stopped; nothing is left\n"
     assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("file", "older")]
-
-
-@pytest.mark.parametrize("text", ["x" * 10**6, "the dog " * 10**5])
-def test_a_long_text_of_a_file_is_not_repeated(
-    text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit), error_handling("some.py"):
-        raise ValueError(f"{text} is no number")
-    line = capsys.readouterr().err
-    assert line.startswith(f"some.py: error: {text[:200]}")
-    assert len(line) < 2500
-    assert " ..." in line

@@ -9,11 +9,9 @@ import yaml
 
 from latentheads.data import Pairs
 from latentheads.experiments import prune
-from latentheads.experiments.cli.command_line import read_command_line
 from latentheads.experiments.cli.options import read_settings
 from latentheads.experiments.cli.parser import Parser
 from latentheads.models.network import AdaptiveOptions
-from tests.latentheads.corpora.folders import write_corpus
 
 
 def refusal_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -118,7 +116,6 @@ def test_the_printed_options_are_read_as_they_are(
         ("--a-b 3", "--a_b is not an option: choose from guide, "),
         (f"--train.{'a.' * 2000}b=1", "unrecognized argument '--train.a.a.a"),
         (
-            "--train guide",
             "--train is a group of options: did you mean --train.steps or --train.tokens or "
             "--train.accumulate?",
         ),
@@ -164,19 +161,6 @@ def test_a_mistake_costs_one_line(
     words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refusal_of(capsys, *words.split()).startswith(f"run.py: error: {message}")
-
-
-def test_a_folder_with_the_name_of_a_class_is_named_by_its_path(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_corpus(tmp_path / "pairs")
-    monkeypatch.chdir(tmp_path)
-    languages = ["--data.source", "en", "--data.target", "de"]
-    refusal = refusal_of(capsys, "--data", "pairs", *languages)
-    assert "--data 'pairs' is a class: for the folder here say ./pairs" in refusal
-    for words in (["--data", "./pairs"], ["--data", "pairs", "--data.folder", "pairs"]):
-        line = read_command_line([*words, *languages])
-        assert line.options["data"]["folder"] == words[-1]
 
 
 def test_a_mistake_in_a_file_is_named_as_the_file_writes_it(

@@ -43,7 +43,6 @@ def test_a_plan_takes_what_was_asked_for_and_nothing_else() -> None:
     ("size", "message"),
     [
         ({"vocabulary": 4}, "--vocabulary must exceed the 4 special tokens, got 4"),
-        ({"length": 1}, "--length must be at least 2, got 1"),
         ({"heads": 3}, "heads must divide the width 8, got 3"),
     ],
 )

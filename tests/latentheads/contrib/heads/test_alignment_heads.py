@@ -159,7 +159,6 @@ def test_ends_are_learned_where_one_is_known(network: Any) -> None:
         ({"energy": torch.full((6,), -torch.inf)}, "energy must be finite at each position"),
         ({"starts": [0.5, 7.5]}, "starts must be from 0 to 6, the number of positions, got 7.5"),
         ({"ends": [-1.5, 2.0]}, "ends must be from 0 to 6, the number of positions, got -1.5"),
-        ({"length": 0}, "length must be at least 1 position, got 0"),
         ({"inputs": {"input_features": FRAMES[:2]}}, r"inputs must be tensors of one sequence"),
         ({"tokens": [1] * 50}, r"tokens must be at most \d+ for this network, got 50"),
     ],
@@ -187,12 +186,8 @@ def test_times_of_sound_are_seconds_and_of_text_positions(network: Any) -> None:
 
 
 def test_examples_that_are_none_are_refused(network: Any) -> None:
-    for examples, message in (
-        (EXAMPLE, r"^examples must be a list of ForcedExample, got one: write \[example\]$"),
-        ([EXAMPLE, "a"], r"^examples\[1\] must be a ForcedExample, got 'a'$"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            unchecked(lh.alignment_heads)(network, examples)
+    with pytest.raises(ValueError, match=r"^examples\[1\] must be a ForcedExample, got 'a'$"):
+        unchecked(lh.alignment_heads)(network, [EXAMPLE, "a"])
     for steps, message in (
         ((0.02, 0.04), "^examples must have one step, got 0.02, 0.04$"),
         ((0.02, 0.0), "^step must be a positive number of seconds, got 0.0$"),

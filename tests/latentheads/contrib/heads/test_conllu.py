@@ -60,7 +60,6 @@ def test_the_last_sentence_needs_no_empty_line_and_subtypes_are_relations(tmp_pa
         (["# x", line("2", "a")], r"line 2: ID 1 is expected, got '2'"),
         ([line("1", "a"), line("1", "b")], r"line 2: ID 2 is expected, got '1'"),
         ([line("one", "a")], r"line 1: ID 1 is expected, got 'one'"),
-        ([line("1", " ")], r"line 1: FORM is empty"),
         ([line("1", "a", "_")], r"line 1: HEAD must be the ID of a word or 0, got '_'"),
         ([line("1", "a", "2")], r"line 1: HEAD must be another of the 1 words or 0, got 2"),
         ([line("1", "a", "1")], r"line 1: HEAD must be another of the 1 words or 0, got 1"),

@@ -65,8 +65,3 @@ def test_scores_of_all_heads_are_no_list(write: Any) -> None:
     for heads in (scores, SimpleNamespace(probabilities=scores)):
         with pytest.raises(ValueError, match=r"heads must be a list of \(layer, head\), such as"):
             write(heads, *arguments)
-
-
-def test_a_head_beyond_the_shape_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"shape must hold head \(2, 4\), got \(2, 6\)"):
-        to_openai(HEADS, (2, 6))

@@ -615,8 +615,6 @@ def test_a_network_whose_parts_have_blocks_of_one_name_is_refused_in_a_line() ->
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (torch.zeros(2, 0).long(), "input_ids has no token: a batch has at least one sentence"),
-        (torch.zeros(0, 3).long(), "input_ids has no token: a batch has at least one sentence"),
         (torch.ones(1, 99).long(), "input_ids has 99 tokens, and the network has positions for "),
         (torch.tensor([[5, 99]]), "input_ids has the id 99, and the network's vocabulary has the"),
         (torch.tensor([[5, -1]]), "input_ids has the id -1, and the network's vocabulary has the"),

@@ -17,7 +17,6 @@ from latentheads.contrib import plot
 from latentheads.contrib.uncertainty import Bins
 from tests.figures import FIGURES
 from tests.latentheads.contrib.plot.drawn import head_report
-from tests.typechecking import unchecked
 
 SITE = "encoder.0.self.logits"
 SELECTION = "encoder.0.self"
@@ -176,12 +175,6 @@ def test_posteriors_of_blocks_are_drawn_as_they_are_returned() -> None:
     assert [text.get_text() for text in joint.axes[0].texts] == [
         text.get_text() for text in figure.axes[0].texts
     ]
-    with pytest.raises(ValueError, match=r"^posterior must be one HeadPosterior, got dict$"):
-        unchecked(plot.draw_covariance)({block.name: posterior})
-    with pytest.raises(ValueError, match=r"^posteriors must be a HeadPosterior, or several by na"):
-        unchecked(plot.draw_head_posteriors)(3)
-    with pytest.raises(ValueError, match=r"^selection must be several, got one HeadPosterior$"):
-        unchecked(plot.draw_selection)(posterior)
     with pytest.raises(ValueError, match=r"^width is missing: decoder\.1\.cross has inclusion"):
         plot.draw_head_posteriors({block.name: posterior.inclusion})
 

@@ -85,8 +85,6 @@ def test_a_folder_is_as_good_as_its_run(pairs: Corpus, tmp_path: Path) -> None:
         assert titles == [axis.get_title() for axis in draw(lh.load_run(tmp_path / "run")).axes]
     with pytest.raises(ValueError, match="no-such-run is not a run folder"):
         lh.plot.bound("no-such-run")
-    with pytest.raises(ValueError, match="run must be a run or its folder, got int"):
-        lh.plot.kl(3)
 
 
 def test_a_line_that_came_twice_is_drawn_once_and_a_broken_one_never(run: Run) -> None:

@@ -42,16 +42,9 @@ def test_a_broken_line_is_named(tmp_path: Path, rows: list[list[str]], message: 
         list(read_utterances(write_table(tmp_path / "train.tsv", rows)))
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        ("id audio text", "there is no tgt_text"),
-        ("id audio tgt_text id", "names column 'id' twice"),
-    ],
-)
-def test_the_first_line_names_the_columns(tmp_path: Path, names: str, message: str) -> None:
-    with pytest.raises(ValueError, match=f"line 1 .*{message}"):
-        list(read_utterances(write_table(tmp_path / "train.tsv", [], names)))
+def test_the_first_line_names_the_columns(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"line 1 .*there is no tgt_text"):
+        list(read_utterances(write_table(tmp_path / "train.tsv", [], "id audio text")))
 
 
 def test_a_folder_has_text_beside_each_sound(tmp_path: Path, sound: Path) -> None:

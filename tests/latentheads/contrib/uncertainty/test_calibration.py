@@ -59,12 +59,3 @@ def test_an_empty_bin_says_nothing_and_costs_nothing() -> None:
     ).bins()
     assert np.isnan(bins.accuracy[:2]).all()
     assert bins.error == 0
-
-
-def test_what_has_no_bins_is_refused() -> None:
-    with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
-        equal_width_edges(0)
-    with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
-        equal_mass_edges(CONFIDENCE, 0)
-    with pytest.raises(ValueError, match="values must be at least one"):
-        equal_mass_edges(CONFIDENCE[:0])

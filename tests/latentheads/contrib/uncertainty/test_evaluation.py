@@ -189,13 +189,6 @@ def test_likeness_is_of_translations_by_a_draw_each(
     assert unlike.any()
 
 
-@pytest.mark.parametrize("varied", [-1, 1])
-def test_one_translation_has_no_other_to_be_like(model: Any, varied: int) -> None:
-    message = f"^varied must be 0, for none, or at least 2, got {varied}$"
-    with pytest.raises(ValueError, match=message):
-        evaluate_ensemble(HeadSamples(model), TEXTS, DECODING, varied=varied)
-
-
 def test_what_is_known_is_not_written_again(model: Any) -> None:
     expected: dict[str, list[list[int]]] = {}
     alone = evaluate_ensemble(SingleModel(model), TEXTS, DECODING, translations=expected)

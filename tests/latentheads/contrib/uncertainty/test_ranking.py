@@ -42,8 +42,6 @@ def test_the_area_under_the_roc_curve_counts_pairs_and_halves_of_ties() -> None:
     # pairs (1, 2), (2, 2), (3, 2), (1, 5), (2, 5), (3, 5): right, tie, wrong, right, right, right
     assert roc_auc(np.array([1.0, 2.0, 3.0]), np.array([2.0, 5.0])) == pytest.approx(4.5 / 6)
     assert roc_auc(np.ones(4), np.ones(3)) == 0.5
-    with pytest.raises(ValueError, match="at least one sentence"):
-        roc_auc(np.ones(0), np.ones(3))
 
 
 def test_pearson_by_hand() -> None:
@@ -53,5 +51,3 @@ def test_pearson_by_hand() -> None:
     assert np.isnan(correlation(first, np.full(3, 0.1)))
     assert np.isnan(correlation(first, 0.1 + 1e-16 * second))
     assert correlation(1e-8 * first, 1e-8 * second) == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="3 and 2"):
-        correlation(first, second[:2])
