@@ -114,8 +114,8 @@ def test_the_printed_options_are_read_as_they_are(
         ("--config", "--config must be a text, got no value"),
         ("--train.learning-rate x", "--train.learning_rate must be a number, got 'x'"),
         ("--a-b 3", "--a_b is not an option: choose from guide, "),
-        (f"--train.{'a.' * 2000}b=1", "unrecognized argument '--train.a.a.a"),
         (
+            "--train guide",
             "--train is a group of options: did you mean --train.steps or --train.tokens or "
             "--train.accumulate?",
         ),
