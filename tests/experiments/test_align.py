@@ -187,6 +187,21 @@ def test_a_long_line_stays_empty_and_is_named(tmp_path: Path) -> None:
     assert out.read_text().split("\n") == [*LINKS, "", ""]
 
 
+def test_lines_that_are_not_aligned_have_no_probabilities(tmp_path: Path) -> None:
+    english = write_lines(tmp_path / "en", [*ENGLISH, "a b c d", "", "a"])
+    german = write_lines(tmp_path / "de", [*GERMAN, "a", "b", ""])
+    scores = tmp_path / "scores"
+    words = ("--max_words", "3", "--scores", str(scores), "--threshold", "0", "--quiet")
+    done = inside("align.py", english, german, *words)
+    assert done.stdout.split("\n")[-4:] == ["", "", "", ""]
+    facts = [json.loads(line) for line in scores.read_text().splitlines()[-3:]]
+    nulls = [([None] * 4, [None]), ([], [None]), ([None], [])]
+    assert facts == [
+        {"links": [], "source_null": source, "target_null": target, "log_prob": [None, None]}
+        for source, target in nulls
+    ]
+
+
 def test_a_file_that_cannot_be_written_is_named_before_training(
     texts: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +229,19 @@ def test_what_cannot_be_written_after_training_takes_nothing_else_along(
     assert {option for option, file in files.items() if file.exists()} == {*files} - {failing}
     assert done.stderr.startswith("align.py: error: ")
     assert done.stderr.endswith("No space left on device\n")
+
+
+def test_a_link_to_a_file_stays_one(texts: tuple[str, str], tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("links", "scores", "kept")]
+    words = ["--quiet"]
+    for file, option in zip(files, ("--out", "--scores", "--keep"), strict=True):
+        file.write_text("old")
+        link = tmp_path / f"{file.name}-link"
+        link.symlink_to(file)
+        words += [option, str(link)]
+    assert inside("align.py", *texts, *words).returncode == 0
+    assert all((tmp_path / f"{file.name}-link").is_symlink() for file in files)
+    assert all(file.stat().st_size > 100 for file in files)
 
 
 def align_and_report_soon(words: list[str]) -> None:
