@@ -17,7 +17,7 @@ from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.latent import Latent
 from latentheads.latents.network import Choice, EncoderDecoderStates
 from latentheads.latents.options import LatentOptions, ModelShape, make_latents
-from latentheads.layers.output import TableOutput
+from latentheads.layers.linear_output import TableOutput
 from latentheads.mask import AttentionMask, PairMask
 from latentheads.model import Decoder, DecodingState
 from latentheads.models.adapters import Adapters

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -113,10 +113,6 @@ class Report:
         scale = self.tokens / (tokens or self.tokens)
         names = ("elbo", "iwae", "plug_in", *(("exact",) if self.exact is not None else ()))
         return {name: math.exp(min(-scale * getattr(self, name), 700.0)) for name in names}
-
-    def to_dict(self) -> dict[str, Any]:
-        """All attributes by name, as for a row of a ``DataFrame`` or for JSON."""
-        return asdict(self)
 
     def scores(self) -> Scores:
         """Everything but the sites, a row each."""

@@ -21,8 +21,8 @@ from latentheads.data.in_memory import InMemory, data_of
 from latentheads.decoding.options import Decoding
 from latentheads.errors import shown
 from latentheads.files import read_yaml
-from latentheads.guide import Guide, ModelGuide, check_pair
-from latentheads.guides import GUIDES
+from latentheads.guide import ModelGuide, check_pair
+from latentheads.guides import GUIDES, Guide
 from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.logits.options import DEFAULT_PRIOR, LogitsOptions, PriorSpec
 from latentheads.latents.options import LatentOptions
