@@ -231,6 +231,19 @@ def test_what_cannot_be_written_after_training_takes_nothing_else_along(
     assert done.stderr.endswith("No space left on device\n")
 
 
+def test_a_link_to_a_file_stays_one(texts: tuple[str, str], tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("links", "scores", "kept")]
+    words = ["--quiet"]
+    for file, option in zip(files, ("--out", "--scores", "--keep"), strict=True):
+        file.write_text("old")
+        link = tmp_path / f"{file.name}-link"
+        link.symlink_to(file)
+        words += [option, str(link)]
+    assert inside("align.py", *texts, *words).returncode == 0
+    assert all((tmp_path / f"{file.name}-link").is_symlink() for file in files)
+    assert all(file.stat().st_size > 100 for file in files)
+
+
 def align_and_report_soon(words: list[str]) -> None:
     with mock.patch.object(progress, "FIRST", (0.0, *progress.FIRST)):
         sys.exit(program.main(words))

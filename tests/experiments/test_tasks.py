@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +24,7 @@ from tests.experiments.programs import (
 )
 from tests.latentheads.corpora.folders import SIZES, write_all
 from tests.latentheads.metrics.systems import score
-from tests.latentheads.runs.trained import SMALL, train
+from tests.latentheads.runs.trained import BRIEF, SMALL, train
 from tests.tiny import jiggle
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -235,3 +237,19 @@ def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(folder: Path, tmp_pa
     assert results_of(whole)["average"] == results_of(tmp_path / "halted")["average"]
     other = [*words, "--data.tasks.temperature=2", "--out", str(whole)]
     assert_refused("run.py", *other, says="holds a run with other options")
+
+
+def test_a_comparison_has_a_column_for_each_task_and_the_averages(tmp_path: Path) -> None:
+    words = ["--data.tasks=velu,news:korin", "--data.tasks.sizes=[60,40]", "--data.held_out=6"]
+    words += [*SMALL, *BRIEF, "--recipes=transformer", "--seeds=0", "--out", str(tmp_path)]
+    succeed("compare.py", *words)
+    assert "| BLEU, average of tasks |" in (tmp_path / "table.md").read_text(encoding="utf-8")
+    with (tmp_path / "table.csv").open() as file:
+        (base,) = csv.DictReader(file)
+    results = results_of(tmp_path / "transformer-seed0")
+    assert list(results["tasks"]) == ["en-velu", "news:en-korin"]
+    assert float(base["average_bleu"]) == pytest.approx(results["average"]["bleu"])
+    for name, figures in results["tasks"].items():
+        for figure in ("bleu", "elbo", "exact"):
+            assert math.isfinite(figures[figure])
+            assert float(base[f"task {name}: {figure}"]) == pytest.approx(figures[figure])

@@ -188,6 +188,17 @@ def test_a_batch_too_large_for_memory_is_cut_until_it_fits(
     assert sizes.count(1) <= 3
 
 
+def test_an_error_that_is_not_of_memory_is_not_hidden(
+    say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: Any) -> list[str]:
+        raise RuntimeError("our own")
+
+    monkeypatch.setattr("latentheads.runs.generation.translate", breaks)
+    with pytest.raises(RuntimeError, match="our own"):
+        say("a\n")
+
+
 @pytest.mark.parametrize("words", [(), ("--buffer=2",)])
 def test_broken_text_ends_the_output_at_its_line(
     say: Say, expected: list[str], words: tuple[str, ...]

@@ -494,6 +494,18 @@ def test_a_class_that_no_folder_can_name_is_told_where_to_stand(
         lh.Trainer(model, Inside(model), corpus, out=tmp_path / "run", **SHORT)
 
 
+def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) -> None:
+    options = AlignmentOptions(blocks=2, prior="independent", width=4)
+    model = Translation.of(corpus, latents=[options], **SIZES)
+    guide = Cascaded(model, condition_on="prefix")
+    lh.Trainer(model, guide, corpus, out=tmp_path / "aligned", **SHORT).fit()
+    run = lh.load_run(tmp_path / "aligned")
+    assert run.settings.latent("alignments") == options
+    assert isinstance(run.guide, Cascaded)
+    assert run.guide.condition_on == "prefix"
+    assert len(run.translate(["the cat sleeps"])) == 1
+
+
 def test_the_penalty_of_gates_is_as_it_was_made(corpus: Corpus, tmp_path: Path) -> None:
     penalty = 500 / corpus.train.tokens
     latents = [LogitsOptions(), GateOptions(penalty=penalty)]
