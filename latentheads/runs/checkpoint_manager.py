@@ -62,15 +62,6 @@ class CheckpointManager(Callback):
         for name, text in self.names.items():
             self.folder.write(name, text)
 
-    def restore_missing_files(self) -> None:
-        """Writes files again that were removed during training."""
-        names = ["config.yaml", *self.names]
-        missing = [name for name in names if not (self.folder.path / name).exists()]
-        if missing:
-            self.folder.write("config.yaml", self.folder.configuration)
-            self._write_names()
-            self._print_note(f"{self.folder.path} was missing {', '.join(missing)}: written again")
-
     def on_train_begin(self, step: int, steps: int) -> None:
         """Saves the first weights: those made by a user cannot be made again from a seed."""
         if step == 0:

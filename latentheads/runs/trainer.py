@@ -453,7 +453,6 @@ class Trainer:
         """
         from latentheads.runs.reporter import Reporter  # it loads what draws and scores
 
-        self.checkpoint_manager.restore_missing_files()
         results = self._facts().to_json()
         reporter = Reporter(self.settings, self.model, self.guide, self.corpus, self.folder)
         with isolated_param_store():

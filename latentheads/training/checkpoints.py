@@ -79,9 +79,7 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ValueError: The file is missing, damaged, or none of ours.
     """
     try:
-        # safetensors opens a file twice: by its number both see the same one, though a run may put
-        # a newer one in its place meanwhile
-        with path.open("rb") as held, safe_open(f"/dev/fd/{held.fileno()}", "pt") as file:
+        with safe_open(path, "pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in list(file.keys())}
     except FileNotFoundError:

@@ -21,7 +21,6 @@ from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.training import checkpoints
-from latentheads.training.progress import ProgressBar
 from tests.experiments.breaks import stopped_in
 from tests.experiments.programs import (
     SHORT,
@@ -208,7 +207,6 @@ def at(name: str | Path, spoil: Callable[[Path], object]) -> Callable[[Path], ob
 
 REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (at(LAST, scramble), "last.safetensors is not a complete checkpoint"),
-    (at(LAST, replace_by_folder), "last.safetensors: Is a directory"),
     (at(LAST, without_numbers), "belongs to another model"),
     (at(LAST, without_facts), "it holds weights, and no state of a training"),
     (at("config.yaml", empty), "config.yaml is not a configuration of a run"),
@@ -252,38 +250,6 @@ def test_a_stop_before_the_first_checkpoint_says_so(
         f"stopped after step 0: {tmp_path / 'run'} has no checkpoint yet; the same command goes"
     )
     assert message in done.stderr
-
-
-def remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-@pytest.mark.parametrize(
-    ("name", "status", "message"),
-    [
-        ("", 1, "run/metrics.jsonl: No such file or directory; what is finished is in"),
-        ("metrics.jsonl", 1, "run/metrics.jsonl: No such file or directory; what is"),
-        ("checkpoints", 1, "checkpoints/best.safetensors: No such file or directory; what is"),
-        ("config.yaml vocabulary.json", 0, "run was missing config.yaml, vocabulary.json: written"),
-    ],
-)
-def test_what_is_removed_while_it_trains_is_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, status: int, message: str
-) -> None:
-    show_step = ProgressBar.on_step_end
-
-    def lose(self: ProgressBar, step: int) -> None:
-        show_step(self, step)
-        if step == 1:
-            for word in name.split(" "):
-                remove(tmp_path / "run" / word)
-
-    monkeypatch.setattr(ProgressBar, "on_step_end", lose)
-    done = again(tmp_path / "run")
-    assert done.returncode == status
-    assert message in (done.stderr if status == 0 else done.stderr.splitlines()[-1])
-    if status == 0:
-        succeed("translate.py", str(tmp_path / "run"), text="the dog\n")
 
 
 def test_a_run_folder_has_no_aliases(tmp_path: Path) -> None:
