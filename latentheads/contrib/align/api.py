@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from latentheads.checks import check_known, check_least
-from latentheads.contrib.align.aligner import WordAligner, train_aligner
+from latentheads.contrib.align.aligner import Visit, WordAligner, train_aligner
 from latentheads.contrib.align.chain import LinkChain
 from latentheads.contrib.align.model import GUIDES
 from latentheads.contrib.align.projection import ProjectedSpan, Span, project_spans
@@ -21,6 +22,7 @@ from latentheads.contrib.align.tokenization import (
     tokenize_line,
 )
 from latentheads.contrib.align.training import AlignerOptions
+from latentheads.contrib.align.workers import check_workers
 from latentheads.errors import shown
 from latentheads.metrics.alignment import Link
 
@@ -185,9 +187,11 @@ def _check_all(
     guide: str,
     max_words: int,
     start: Any,
+    workers: int,
 ) -> None:
     """Checks what lines are aligned with."""
     check_least({"max_words": max_words}, max_words=1)
+    check_workers(workers)
     check_known("guide", guide, GUIDES)
     _check_aligner(aligner, options, split)
     if start is not None:
@@ -209,6 +213,18 @@ def _check_spans(spans: Sequence[Sequence[Span]], lines: TokenizedText) -> None:
                 raise ValueError(f"line {index + 1:,} has {words:,} words, and no {span}")
 
 
+def _project_line(
+    spans: Sequence[Sequence[Span]],
+    lines: TokenizedText,
+    index: int,
+    posterior: LinkPosterior,
+    chains: Sequence[LinkChain],
+    row: int,
+) -> list[ProjectedSpan | None]:
+    """Carries the spans of a line to the target."""
+    return project_spans(spans[index], posterior, chains, row, lines[index])
+
+
 def start_alignment(
     source: Sequence[Line],
     target: Sequence[Line],
@@ -220,6 +236,7 @@ def start_alignment(
     max_words: int = MAX_WORDS,
     report: Report = lambda done, total: None,
     start: WordAligner | None = None,
+    workers: int = 1,
     spans: Sequence[Sequence[Span]] | None = None,
 ) -> Alignment:
     """Trains an aligner if none is given, and aligns lines as their posteriors are asked for.
@@ -228,7 +245,7 @@ def start_alignment(
     hold at once. ``spans`` are those of source words of each line, which are carried to the target.
     """
     source, target = list_lines(source, target, words=True)
-    _check_all(aligner, options, split, guide, max_words, start)
+    _check_all(aligner, options, split, guide, max_words, start, workers)
     if aligner is not None:
         split = aligner.split
     elif split is None:
@@ -237,23 +254,21 @@ def start_alignment(
     if spans is not None:
         spans = list(spans)
         _check_spans(spans, lines)
-    projected: dict[int, list[ProjectedSpan | None]] = {}
-
-    def visit(index: int, posterior: LinkPosterior, chains: Sequence[LinkChain], row: int) -> None:
-        if spans is not None and spans[index]:
-            projected[index] = project_spans(spans[index], posterior, chains, row, lines[index])
-
+    visit: Visit | None = None
+    if spans is not None:
+        visit = Visit(partial(_project_line, spans, lines))
+    projected = {} if visit is None else visit.results
     if aligner is not None:
-        posteriors = aligner.posteriors(lines, guide, report, visit)
+        posteriors = aligner.posteriors(lines, guide, report, visit, workers)
         return Alignment(aligner, posteriors, lines.skipped, projected)
     if not any(left.tokens and right.tokens for left, right in lines):
         raise ValueError(
             f"no line has 1 to {max_words:,} words on both sides: there is nothing to train on"
         )
     pairs = ((left.tokens, right.tokens) for left, right in lines)
-    trained, text = train_aligner(pairs, options, report, start)
+    trained, text = train_aligner(pairs, options, report, start, workers)
     aligner = replace(trained, split=split)
-    posteriors = text.posteriors(lines, guide, report, visit)
+    posteriors = text.posteriors(lines, guide, report, visit, workers)
     return Alignment(aligner, posteriors, lines.skipped, projected)
 
 
@@ -268,6 +283,7 @@ def align(
     max_words: int = MAX_WORDS,
     report: Report = lambda done, total: None,
     start: WordAligner | None = None,
+    workers: int = 1,
 ) -> AlignedText:
     """Aligns the words of lines with those of their translations.
 
@@ -292,6 +308,7 @@ def align(
         report: Called with the number of batches that are done, and of all.
         start: A trained aligner that is trained on with these lines, so that old and new ones
             count.
+        workers: Processes that share the work. Their number moves probabilities by rounding alone.
 
     Raises:
         ValueError: The texts have no lines, or differ in their number; a trained aligner was given
@@ -310,6 +327,7 @@ def align(
         max_words=max_words,
         report=report,
         start=start,
+        workers=workers,
     )
     if alignment.aligner.split != "characters":
         for name, lines in (("source", source), ("target", target)):
