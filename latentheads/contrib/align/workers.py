@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
+from threading import current_thread, main_thread
 from typing import Any, TypeVar
 
 import torch
@@ -28,6 +29,9 @@ from latentheads.checks import check_least
 
 AHEAD = 4
 """Batches that each worker may be ahead of the one that is waited for, which bounds memory."""
+
+ENDING = [number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGHUP")]
+"""Signals that ask a program to end; not every system has all."""
 
 Result = TypeVar("Result")
 
@@ -139,16 +143,38 @@ def _forked(function: BatchFunction[Any], shares: Sequence[range]) -> Iterator[l
     """Forks a worker for each share of the batches; none is left behind."""
     team: list[_Worker] = []
     try:
-        for number, share in enumerate(filter(len, shares), 1):
-            receiving, sending = Pipe(duplex=False)
-            ends = [*(worker.results for worker in team), receiving]
-            process = _fork(partial(_work, function, number, share, sending, ends))
-            sending.close()
-            team.append(_Worker(process, receiving, share))
+        with _held_signals():
+            for number, share in enumerate(filter(len, shares), 1):
+                receiving, sending = Pipe(duplex=False)
+                ends = [*(worker.results for worker in team), receiving]
+                process = _fork(partial(_work, function, number, share, sending, ends))
+                sending.close()
+                team.append(_Worker(process, receiving, share))
         yield team
     finally:
-        for worker in team:
-            worker.end()
+        with _held_signals():
+            for worker in team:
+                worker.end()
+
+
+@contextmanager
+def _held_signals() -> Iterator[None]:
+    """Context in which signals wait: what they raise in what Python calls at a fork is lost."""
+    if current_thread() is not main_thread():  # where none is handled
+        yield
+        return
+    held: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in ENDING}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in handlers:
+        signal.signal(number, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in held:
+            signal.raise_signal(number)
 
 
 def _fork(function: Callable[[], None]) -> int:
@@ -205,10 +231,10 @@ def _work(
 
 def _leave_signals_to_the_parent() -> None:
     """Ctrl-C reaches all processes of a terminal: the parent hears it, and ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in ENDING:
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class _Pickler(pickle.Pickler):
