@@ -477,9 +477,9 @@ def _keep(links: tuple[Tensor, Tensor]) -> Own:
 def _add_links(
     sums: _Sums, batch: PairBatch, links: tuple[Tensor, Tensor], kept: Own | None
 ) -> None:
-    """Adds expected links to their sums, once if both directions agree."""
+    """Adds expected links to their sums, once if both directions have one."""
     entries = batch.entries.flatten()
-    for side in (0,) if links[1] is links[0] else (0, 1):
+    for side in (0,) if sums.links[1] is sums.links[0] else (0, 1):
         if kept is None:  # twice as fast as index_add_
             sums.links[side].scatter_add_(0, entries.long(), links[side].flatten())
         else:
