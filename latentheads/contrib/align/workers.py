@@ -106,18 +106,23 @@ class _Worker:
             message = self.results.recv_bytes()
         except (EOFError, OSError):
             raise ChildProcessError(_describe_end(self._wait())) from None
-        index, self.share = self.share[0], self.share[1:]
-        return index, pickle.loads(message)
+        index, result = self.share[0], pickle.loads(message)
+        self.share = self.share[:0] if isinstance(result, _Failure) else self.share[1:]
+        return index, result
 
     def end(self) -> None:
         """Ends its process, if it has not ended."""
         if self.status is None:
-            os.kill(self.process, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(self.process, signal.SIGKILL)
             self._wait()
         self.results.close()
 
     def _wait(self) -> int:
-        self.status = os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+        try:
+            self.status = os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+        except ChildProcessError:  # where SIGCHLD is ignored, none is remembered
+            self.status = 1
         return self.status
 
 
@@ -173,8 +178,8 @@ def _held_signals() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number in held:
-            signal.raise_signal(number)
+        for late in held:
+            signal.raise_signal(late)
 
 
 def _fork(function: Callable[[], None]) -> int:
@@ -199,7 +204,9 @@ def _in_order(team: Sequence[_Worker], indices: range) -> Iterator[Any]:
     for index in indices:
         last = index + AHEAD * len(team)
         while index not in waiting:
-            near = {w.results: w for w in team if w.share and w.share[0] <= last}
+            near: dict[Any, _Worker] = {
+                w.results: w for w in team if w.share and w.share[0] <= last
+            }
             waiting.update(near[end].receive() for end in wait([*near]))
         result = waiting.pop(index)
         if isinstance(result, _Failure):

@@ -103,10 +103,11 @@ def test_trouble_of_a_worker_reaches_its_parent_and_ends_the_others(
 ) -> None:
     reading, writing = os.pipe()
 
-    def compute(index: int, number: int) -> int:
+    def compute(index: int, _: int) -> int:
         if index == 3:
             trouble()
-        return time.sleep(60) or index if number == 2 and index > 3 else index
+        time.sleep({2: 0.1, 4: 60}.get(index, 0))
+        return index
 
     results = map_batches(compute, 7, 2)
     assert list(islice(results, 2)) == [0, 1]
@@ -115,6 +116,15 @@ def test_trouble_of_a_worker_reaches_its_parent_and_ends_the_others(
     os.close(writing)  # who has a copy of it still runs
     assert os.read(reading, 1) == b""
     os.close(reading)
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
+def test_workers_are_ended_where_no_process_is_remembered(handler: signal.Handlers) -> None:
+    before = signal.signal(signal.SIGCHLD, handler)
+    try:
+        assert list(map_batches(lambda index, _: index, 5, 2)) == [*range(5)]
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def sums_of(training: Training) -> list[Tensor]:
