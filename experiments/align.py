@@ -128,8 +128,8 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--scores",
         help="file for probabilities, one JSON object per line: links [source, target, "
-        "probability], the probability that each source_null and target_null word has no link, and "
-        "the log_prob of the target given the source and of the reverse, in nats; null where a "
+        "probability], the probability that each word has no link (null_source, null_target), and "
+        "the log_probs of the target given the source and of the reverse, in nats; null where a "
         "line is not aligned: it is too long, or one side is empty",
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
@@ -434,9 +434,9 @@ def format_scores(posterior: LinkPosterior) -> str:
     likely = zip(*(product >= LEAST_PROBABILITY).nonzero(), strict=True)
     scores = {
         "links": [[int(s), int(t), _round(product[s, t])] for s, t in likely],
-        "source_null": [_round(p) for p in posterior.null_source],
-        "target_null": [_round(p) for p in posterior.null_target],
-        "log_prob": [_round(value) for value in posterior.log_probs],
+        "null_source": [_round(p) for p in posterior.null_source],
+        "null_target": [_round(p) for p in posterior.null_target],
+        "log_probs": [_round(value) for value in posterior.log_probs],
     }
     return f"{json.dumps(scores)}\n"
 
@@ -536,7 +536,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         aligner, posteriors = align_texts(options, skipped)
         with ExitStack() as stack:  # what cannot be written stops nothing else
             if "keep" in files and aligner is not None:
-                stack.callback(save_aligner, files["keep"], aligner)
+                stack.callback(save_aligner, aligner, files["keep"])
             if "write_lexicon" in files and aligner is not None:
                 stack.callback(_write_lexicon, files["write_lexicon"], aligner)
             write_results(posteriors, options, files)

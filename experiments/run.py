@@ -16,7 +16,13 @@ from latentheads.errors import print_message
 from latentheads.experiments.cli.errors import error_handling, exit_with_error, rerun_command
 from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.experiments.cli.pages import print_and_write
-from latentheads.experiments.cli.tables import explanations, result_table, site_table, task_table
+from latentheads.experiments.cli.tables import (
+    explanations,
+    heads_table,
+    result_table,
+    site_table,
+    task_table,
+)
 from latentheads.runs.folder import Folder
 from latentheads.runs.results import Results, lacking
 from latentheads.runs.trainer import name_trusted
@@ -35,8 +41,7 @@ DESCRIPTION = (
 def _tables(results: Results, out: Path, verbose: bool) -> str:
     """The tables of a finished run."""
     parts = [result_table(results, verbose)]
-    if results.tasks:
-        parts.append(task_table(results))
+    parts += filter(None, (task_table(results), heads_table(results)))
     if verbose:
         parts += ["", explanations(results), "", site_table(results), ""]
     else:

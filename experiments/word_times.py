@@ -6,6 +6,7 @@ python experiments/word_times.py whisper-tiny a.wav b.flac
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,10 +23,11 @@ from latentheads.contrib.heads.word_attention import (
     get_cross_heads,
     record_word_attention,
 )
-from latentheads.contrib.speech.forced import STEP, make_forced_example, transcribe_words
+from latentheads.contrib.speech.forced import make_forced_example, transcribe_words
 from latentheads.contrib.speech.waveform import Waveform, read_waveform, resample
 from latentheads.contrib.speech.word_times import FORMATS, to_word_times
 from latentheads.corpora.text import read_lines
+from latentheads.errors import print_message
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
 from latentheads.experiments.cli.parser import Parser
@@ -104,6 +106,16 @@ def _record(
         return words, record_word_attention(network, example)
 
 
+@contextmanager
+def _one_warning() -> Iterator[None]:
+    """Writes what is warned of to standard error, in one line, once for all sounds."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        print_message(f"word_times.py: note: {message}", sys.stderr)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     parser = make_parser()
@@ -123,10 +135,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for path, sound in zip(paths, sounds, strict=True)
         ]
         attentions = [attention for _, attention in records]
-        heads = fit_alignment_heads(get_cross_heads(network), attentions, step=STEP)
-        for output, sound, (words, attention) in zip(outputs, sounds, records, strict=True):
-            times = to_word_times(words, heads.times(attention, options.level), sound.duration)
-            write_text(output, FORMATS[options.format](times, sound.duration))
+        heads = fit_alignment_heads(get_cross_heads(network), attentions)
+        with _one_warning():
+            times = [heads.times(attention, options.level) for attention in attentions]
+        for output, sound, (words, _), of_words in zip(outputs, sounds, records, times):
+            word_times = to_word_times(words, of_words, sound.duration)
+            write_text(output, FORMATS[options.format](word_times, sound.duration))
     return 0
 
 

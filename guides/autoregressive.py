@@ -25,7 +25,7 @@ from latentheads.families.fusion import LEAK
 from latentheads.families.location import OwnMLP
 from latentheads.families.normal import Correlated
 from latentheads.families.scale import CholeskyFactor, HeadScale
-from latentheads.guide import Guide, check_options
+from latentheads.guides.guide import Guide, check_options
 from latentheads.latents.latent import AutoConditionOn, LatentModel
 from latentheads.names import Block
 

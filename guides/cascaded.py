@@ -9,7 +9,7 @@ from latentheads.families.family import Family
 from latentheads.families.location import Cascade
 from latentheads.families.normal import Gaussian
 from latentheads.families.scale import HeadScale
-from latentheads.guide import Guide, check_options
+from latentheads.guides.guide import Guide, check_options
 from latentheads.latents.latent import AutoConditionOn, LatentModel
 from latentheads.names import Block
 

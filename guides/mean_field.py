@@ -19,7 +19,7 @@ from latentheads.families.location import OwnMLP
 from latentheads.families.normal import Gaussian
 from latentheads.families.scale import HeadScale
 from latentheads.families.target_conditioned import TargetConditioned
-from latentheads.guide import Guide, check_options
+from latentheads.guides.guide import Guide, check_options
 from latentheads.handlers import PlugIn
 from latentheads.latents.latent import AutoConditionOn, LatentModel
 from latentheads.names import Block

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from latentheads.contrib.heads.alignment_heads import alignment_heads as alignment_heads
     from latentheads.contrib.heads.switch import heads as heads
     from latentheads.contrib.hf.model import latent as latent
+    from latentheads.contrib.hf.posterior import head_posterior as head_posterior
     from latentheads.inference.bound import terms as terms
     from latentheads.inference.evaluation import evaluate as evaluate
     from latentheads.inference.objective import Head_ELBO as Head_ELBO
-    from latentheads.latents.bernoulli_heads.corpus import head_posterior as head_posterior
     from latentheads.runs.loading import load_run as load_run
     from latentheads.runs.trainer import Trainer as Trainer
     from latentheads.runs.translation import translate as translate
@@ -42,7 +42,7 @@ MODULES = {
     "compare": "training.comparison",
     "evaluate": "inference.evaluation",
     "fit": "training.fit",
-    "head_posterior": "latents.bernoulli_heads.corpus",
+    "head_posterior": "contrib.hf.posterior",
     "heads": "contrib.heads.switch",
     "latent": "contrib.hf.model",
     "load_run": "runs.loading",

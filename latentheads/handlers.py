@@ -94,19 +94,6 @@ class SharedSamples(Messenger):
             self.values[msg["name"]] = msg["value"]
 
 
-class FromPrior(Messenger):
-    """Sample pairs without a latent from the prior, even if a guide has sampled them."""
-
-    def _pyro_sample(self, msg: Any) -> None:
-        distribution, proposed = msg["fn"], msg["value"]
-        if (
-            isinstance(distribution, HeadVariable)
-            and proposed is not None
-            and not msg["is_observed"]
-        ):
-            msg["value"] = distribution.complete(proposed)
-
-
 def isolated_param_store() -> AbstractContextManager[None]:
     """Context with an empty Pyro parameter store.
 

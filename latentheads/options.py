@@ -543,7 +543,7 @@ def import_trusted(base: type, path: str, trusted: Collection[str]) -> type:
         raise OptionError(
             "",
             f" {shown(path)} is none of this library's, and a file may import nothing; if the "
-            f"class is yours, say so: trust {path}",
+            f"class is yours, say so: --trust {path}, or trusted={path!r} in Python",
         )
     try:
         own_class = pkgutil.resolve_name(path)

@@ -15,7 +15,8 @@ from latentheads.latents.latent import Latent
 from latentheads.latents.network import Choice
 from latentheads.latents.options import LatentOptions, ModelShape, make_latents
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
-from latentheads.layers.output import Output, RowOutput, TableOutput
+from latentheads.layers.linear_output import TableOutput
+from latentheads.layers.output import Output, RowOutput
 from latentheads.model import Decoder, DecodingState
 from latentheads.models.heads import HeadOptions
 from latentheads.models.layers import Layer, Stack

@@ -354,6 +354,18 @@ class Tokens(Protocol):
     def __len__(self) -> int: ...
 
 
+class TaskNames(Protocol):
+    """What a model has to know of a mixture of tasks: those that each side distinguishes."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Those of the encoder."""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Those of the decoder."""
+
+
 @runtime_checkable
 class Sides(Protocol):
     """The vocabularies of source and target, as a corpus and its processor have them."""
@@ -365,6 +377,15 @@ class Sides(Protocol):
     @property
     def target(self) -> Tokens:
         """That of the target."""
+
+    @property
+    def mixture(self) -> TaskNames | None:
+        """Its tasks; None: there is one alone."""
+
+
+def task_names(mixture: TaskNames | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the tasks of both sides; one without a name where there is one alone."""
+    return (("",), ("",)) if mixture is None else (mixture.sources, mixture.targets)
 
 
 def check_sides(corpus: object) -> None:

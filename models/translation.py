@@ -17,7 +17,7 @@ from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.latent import Latent
 from latentheads.latents.network import Choice, EncoderDecoderStates
 from latentheads.latents.options import LatentOptions, ModelShape, make_latents
-from latentheads.layers.output import TableOutput
+from latentheads.layers.linear_output import TableOutput
 from latentheads.mask import AttentionMask, PairMask
 from latentheads.model import Decoder, DecodingState
 from latentheads.models.adapters import Adapters
@@ -32,6 +32,7 @@ from latentheads.models.network import (
     check_network,
     check_sides,
     make_network,
+    task_names,
 )
 from latentheads.names import ATTENTION_TYPES, Block, side_of
 
@@ -178,7 +179,7 @@ class Translation(Decoder):
         ctc: float = 0.0,
         **sizes: Any,
     ) -> Translation:
-        """Makes a model for the vocabularies of a corpus.
+        """Makes a model for the vocabularies of a corpus, and its tasks.
 
         Args:
             corpus: A parallel corpus, or one of speech, or the processor of one.
@@ -195,12 +196,15 @@ class Translation(Decoder):
         network = make_network(sizes)
         if network.share == "all" and source is not target:
             raise ValueError("share='all' needs one joint vocabulary of source and target")
+        sources, targets = task_names(corpus.mixture)
         model = cls(
             len(source),
             len(target),
             network,
             latents,
             label_smoothing,
+            sources=sources,
+            targets=targets,
             bins=source.bins,
             ctc=ctc,
         )

@@ -9,8 +9,7 @@ from importlib import import_module
 
 import pytest
 
-from latentheads.guide import Guide
-from latentheads.guides import Cascaded
+from latentheads.guides import Cascaded, Guide
 from latentheads.options import OptionError, import_trusted
 from tests.experiments.programs import ROOT, STUDIES, module_of
 

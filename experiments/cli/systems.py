@@ -49,7 +49,10 @@ def read_run(folder: Path) -> System:
     if "translations" in results.get("missing", {}):
         raise ValueError(f"the report of {folder} has no translations: run.py goes on with it")
     if not signatures:
-        raise ValueError(f"{folder} has no scores: run.py makes them where the task is translation")
+        raise ValueError(
+            f"{folder} has no scores: run.py makes them where the task is translation; "
+            "--likelihood compares other runs"
+        )
     for name in ("test.translations.txt", "test.references.txt"):
         if not (folder / name).is_file():
             raise ValueError(

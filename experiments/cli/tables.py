@@ -289,3 +289,16 @@ def task_table(results: Results) -> str:
         for task, scores in tasks.items()
     ]
     return aligned([("test part by task", *titles), *rows]) if results.tasks else ""
+
+
+def heads_table(results: Results) -> str:
+    """The heads that each task selects in each block; empty where none selects."""
+    heads = results.heads_by_task
+    shared = heads.pop("", {})
+    columns = heads or {"all": {}}
+    blocks = dict.fromkeys([*shared, *(block for task in heads.values() for block in task)])
+    rows = [
+        (block, *(" ".join(map(str, (shared | task).get(block, ()))) for task in columns.values()))
+        for block in blocks
+    ]
+    return packed([("heads by task", *columns), *rows], 1).rstrip() if rows else ""

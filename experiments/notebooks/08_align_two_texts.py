@@ -136,7 +136,7 @@ pd.DataFrame(by_guide).T.round(3)
 # A saved aligner links lines that it was not trained on, without further training.
 
 # %%
-lh.contrib.align.save_aligner("en-tamir.aligner", aligned.aligner)
+lh.contrib.align.save_aligner(aligned.aligner, "en-tamir.aligner")
 kept = lh.contrib.align.load_aligner("en-tamir.aligner")
 other = corpus.valid
 more = lh.align(corpus.source_texts(other), list(other.references), aligner=kept)

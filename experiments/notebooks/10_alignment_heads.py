@@ -47,8 +47,8 @@ import transformers
 import latentheads as lh
 from latentheads.contrib.heads import record_word_attention, to_generation_config
 from latentheads.contrib.heads.dtw import dtw_starts
-from latentheads.contrib.heads.word_attention import record_cross_attention
-from latentheads.contrib.speech.forced import STEP, make_forced_example
+from latentheads.contrib.heads.word_attention import WHISPER_STEP, record_cross_attention
+from latentheads.contrib.speech.forced import make_forced_example
 
 torch.manual_seed(0)
 matplotlib.style.use(lh.plot.STYLE)  # the library's style for all figures
@@ -151,7 +151,7 @@ print(f"{sum(len(words) for _, words, _ in sounds)} words in {len(sounds)} sente
 # attention comes after the start. OpenAI's own list is marked.
 
 # %%
-heads = lh.alignment_heads(network, labelled, step=STEP)
+heads = lh.alignment_heads(network, labelled)
 published = [tuple(head) for head in getattr(network.generation_config, "alignment_heads", [])]
 rows = [
     {
@@ -203,7 +203,7 @@ pd.DataFrame({name: np.asarray(x) for name, x in columns.items()}, index=words).
 # %%
 learned = {
     f"{LABELLED} labelled sentences": heads,
-    "no label": lh.alignment_heads(network, unlabelled, step=STEP),
+    "no label": lh.alignment_heads(network, unlabelled),
 }
 attentions = [
     record_word_attention(network, make_forced_example(processor, samples, words))
@@ -234,7 +234,7 @@ def warp(samples: np.ndarray, words: list[str]) -> np.ndarray:
     weights = record_cross_attention(network, replace(example, tokens=tokens, length=whole))
     first = example.words[0][0]
     starts = dtw_starts(weights[chosen], slice(first - 1, -1))
-    return STEP * starts[[word - first for word, _ in example.words]]
+    return WHISPER_STEP * starts[[word - first for word, _ in example.words]]
 
 
 warped = np.concatenate([warp(samples, words) for samples, words, _ in test])

@@ -130,7 +130,7 @@ interventions = {
 posteriors = {}
 for name, intervention in interventions.items():
     scorer = circuits.SubsetScorer(network, prompts, every, intervention)
-    posterior = circuits.circuit_posterior(scorer, penalty=0.01)
+    posterior = circuits.circuit_posterior(scorer, penalty=0.01, tau=1)
     tau = circuits.calibrate([posterior], PROMPTS // 2, resamples=RESAMPLES)
     posteriors[name] = posterior.with_temperature(tau)
 posterior = posteriors["mean"]

@@ -28,7 +28,6 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
 from latentheads.contrib.heads.boundary_fit import FitOptions
-from latentheads.contrib.speech.forced import STEP
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.word_times.cache import (
@@ -115,7 +114,7 @@ def _fit(
     """Heads from labelled utterances; from the whole pool if none has labels."""
     chosen = pool[draw * number : (draw + 1) * number] if number else pool
     attentions = [utterance.attention(labelled=number > 0) for utterance in chosen]
-    return fit_alignment_heads(HEADS, attentions, step=STEP, options=options)
+    return fit_alignment_heads(HEADS, attentions, options=options)
 
 
 def _row(row: Any) -> dict[str, Any]:

@@ -27,7 +27,7 @@ Indices = NDArray[np.int64]
 
 
 def batches(
-    part: Part, tokens: int, seed: int = 0, epoch: int = 0, *, shuffle: bool = True
+    part: Part, tokens: int = TOKENS, seed: int = 0, epoch: int = 0, *, shuffle: bool = True
 ) -> Iterator[Batch]:
     """Splits one epoch of a part into batches of sentences of similar length, in random order.
 

@@ -60,6 +60,11 @@ class Corpus:
         """Source vocabulary; None for a language model."""
         return self.processor.source
 
+    @property
+    def mixture(self) -> Mixture | None:
+        """The tasks and how they are mixed; None where there is one alone."""
+        return self.processor.mixture
+
     @cached_property
     def overlap(self) -> Overlap:
         """How many held-out sentences also occur in training."""

@@ -11,8 +11,9 @@ import numpy as np
 
 from latentheads.corpora.part import Part
 from latentheads.corpora.tasks import Mixture
-from latentheads.corpora.text import normalise_whitespace
+from latentheads.corpora.text import list_texts, normalise_whitespace
 from latentheads.corpora.vocabulary import Vocabulary, tag_of
+from latentheads.errors import shown
 from latentheads.options import from_dict
 
 Whitespace = Literal["normalise", "keep"]
@@ -82,19 +83,47 @@ class Processor(TextOptions):
         """Most tokens of a text; 0: any, as of a text that is cut into blocks."""
         return 0 if self.block else self.max_line
 
-    def encode(self, inputs: Sequence[str | Path], task: int | None = None) -> Part:
-        """Encodes inputs as a part of a corpus: sources with placeholders for targets, or targets.
+    def encode(
+        self,
+        inputs: Sequence[str | Path],
+        targets: Sequence[str] | None = None,
+        *,
+        task: int | None = None,
+    ) -> Part:
+        """Encodes inputs as a part of a corpus.
 
         Args:
-            inputs: Normalised lines; of a source that is no text, files.
+            inputs: Normalised lines; of a source that is no text, files. Those of a language model
+                are its targets.
+            targets: The translation of each; None: the part has sources in their place, and no
+                score of it has a meaning.
             task: The index of their task, where there are several.
+
+        Raises:
+            ValueError: There are not as many targets as inputs, or a language model has some.
+
+        Example:
+            >>> from latentheads.corpora import Words
+            >>> processor = Processor(Words(["the", "house"]), Words(["das", "haus"]))
+            >>> next(lh.data.batches(processor.encode(["das haus"], ["the house"])))
+            Batch(1 sentences, 3 target tokens, source)
         """
+        if isinstance(inputs, str):  # would iterate over its letters
+            raise ValueError(f"inputs must be a list, got one text: [{shown(inputs)}]")
+        targets = None if targets is None else list_texts("targets", targets)
+        if targets is not None and self.source is None:
+            raise ValueError("targets of a language model are its inputs: drop targets")
+        if targets is not None and len(targets) != len(inputs):
+            raise ValueError(
+                f"targets of {len(inputs):,} inputs must be as many, got {len(targets):,}"
+            )
         if self.source is None:
             return Part(self.target.encode_inputs(inputs)[0], None)
         rows, frames = self.source.encode_inputs(inputs, self.max_seconds)
         if self.max_source:
             rows = rows.truncate(self.max_source)
-        return self.with_task(Part(rows, rows, frames=frames), task)
+        part = self.with_task(Part(rows, rows, frames=frames), task)
+        return part if targets is None else replace(part, targets=self.target.encode_all(targets))
 
     def with_task(self, part: Part, task: int | None) -> Part:
         """A part of one task alone, with the tag of its target language where there are several."""

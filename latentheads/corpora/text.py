@@ -7,10 +7,12 @@ import os
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
+
+from latentheads.errors import shown
 
 SentencePair = tuple[str, str]
 """A source sentence and its target."""
@@ -174,3 +176,16 @@ def pair_lines(source: str | Path, target: str | Path) -> list[SentencePair]:
             "line n of one must translate line n of the other"
         )
     return list(zip(source_lines, target_lines))
+
+
+def list_texts(name: str, texts: Any) -> list[str]:
+    """Makes a list of texts."""
+    if isinstance(texts, str):  # would iterate over its letters
+        raise ValueError(f"{name} must be a list of texts, got one text: [{shown(texts)}]")
+    if not isinstance(texts, Iterable):
+        raise ValueError(f"{name} must be a list of texts, got {shown(texts)}")
+    as_list = list(texts)
+    for text in as_list:
+        if not isinstance(text, str):
+            raise ValueError(f"{name} must be texts, got {type(text).__name__}")
+    return as_list

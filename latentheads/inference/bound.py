@@ -26,6 +26,7 @@ from jaxtyping import Float
 from pyro import poutine
 from pyro.poutine import Trace
 from pyro.poutine.guide import GuideMessenger
+from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import prune_subsample_sites
 from torch import Tensor, nn
 from torch.distributions import kl_divergence
@@ -34,7 +35,6 @@ from latentheads.checks import check_samples
 from latentheads.distributions.heads import HeadVariable
 from latentheads.distributions.normal import DeltaHeads
 from latentheads.guide import check_own_model
-from latentheads.handlers import FromPrior
 from latentheads.latents.summed_out import Enumeration, enumerate_latents
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import passes
@@ -43,6 +43,19 @@ ZERO = torch.zeros((), dtype=torch.float64)
 
 MIN_TAIL_SAMPLES = 25
 """Fewest samples for which the tail of the importance weights is fitted."""
+
+
+class FromPrior(Messenger):
+    """Sample pairs without a latent from the prior, even if a guide has sampled them."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        distribution, proposed = msg["fn"], msg["value"]
+        if (
+            isinstance(distribution, HeadVariable)
+            and proposed is not None
+            and not msg["is_observed"]
+        ):
+            msg["value"] = distribution.complete(proposed)
 
 
 def traces(model: Any, guide: Any, *args: Any, **kwargs: Any) -> tuple[Trace, Trace]:
@@ -350,7 +363,7 @@ def _tail_shape(log_weights: np.ndarray) -> float:
         raise
 
 
-def importance(model: Any, guide: Any, *args: Any, samples: int, **kwargs: Any) -> Importance:
+def importance(model: Any, guide: Any, *args: Any, samples: int = 32, **kwargs: Any) -> Importance:
     """Compute the log importance weights of K samples, one pass each.
 
     Args:

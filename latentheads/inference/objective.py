@@ -22,8 +22,7 @@ from latentheads.checks import MAX_PARTICLES, check_choice, check_least, check_m
 from latentheads.distributions.heads import HeadVariable
 from latentheads.distributions.normal import PartsOfKL, parts_of_kl, stack_kls
 from latentheads.guide import SAVED_INFER, ModelGuide, check_own_model
-from latentheads.handlers import FromPrior
-from latentheads.inference.bound import check_sites, closed_form, traces
+from latentheads.inference.bound import FromPrior, check_sites, closed_form, traces
 from latentheads.latents.summed_out import Objective, SummedOut
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import one_at_a_time

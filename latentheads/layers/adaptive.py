@@ -25,13 +25,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.batch import PAD
+from latentheads.layers.linear_log_prob import linear_log_mixture, linear_log_prob
 from latentheads.layers.numeric import dropout, full_precision
-from latentheads.layers.output import (
-    ExpectedGradient,
-    RowOutput,
-    linear_log_mixture,
-    linear_log_prob,
-)
+from latentheads.layers.output import ExpectedGradient, RowOutput
 
 
 class AdaptiveTable(nn.Module):

@@ -178,7 +178,7 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
     for recipe in recipes:
         recipe_runs = runs[runs.recipe == recipe].set_index("seed")
         row: dict[str, Any] = {"recipe": recipe, "seeds": len(recipe_runs)}
-        row |= {name: recipe_runs[name].iloc[0] for name in dict.fromkeys((*TRUTH, *TEXT))}
+        row |= {name: recipe_runs[name].tolist()[0] for name in dict.fromkeys((*TRUTH, *TEXT))}
         for name in recipe_runs.columns:
             is_compared = name in COMPARED or name.startswith(INTERVALS)
             if is_compared and not recipe_runs[name].isna().any():

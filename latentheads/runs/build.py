@@ -22,6 +22,7 @@ from latentheads.guide import ModelGuide
 from latentheads.model import Decoder, HeadModel
 from latentheads.models.adapters import Adapters
 from latentheads.models.language_model import LanguageModel
+from latentheads.models.network import task_names
 from latentheads.models.translation import Translation
 from latentheads.pruning import fold_selection, remove_heads
 from latentheads.runs.folder import HEADS
@@ -80,8 +81,7 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
         raise ValueError("network.share all needs one joint vocabulary of source and target")
     if source is None and network.adaptive is not None and not isinstance(target, Words):
         raise ValueError("network.adaptive needs words in the order of frequency: use unit word")
-    mixture = settings.data.mixture
-    tasks = (("",), ("",)) if mixture is None else (mixture.sources, mixture.targets)
+    tasks = task_names(settings.data.mixture)
     options: dict[str, Any] = {"label_smoothing": smoothing, "targets": tasks[1]}
     options["latents"] = settings.resolved_latents
     model: Decoder

@@ -15,6 +15,7 @@ from latentheads.batch import BOS, EOS, SPECIALS, UNK, Batch
 from latentheads.checks import MAX_SAMPLES, check_least, check_most, check_seed
 from latentheads.corpora.cleaning import CHARACTERS
 from latentheads.corpora.part import Part
+from latentheads.corpora.text import list_texts
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.decoding.ensemble import ensemble_search
 from latentheads.decoding.options import Decoding
@@ -241,25 +242,12 @@ def encode_sources(
             on_skip(index, reason)
         elif line.strip():
             indices.append(index)
-    part = trained.processor.encode([lines[index] for index in indices], task)
+    part = trained.processor.encode([lines[index] for index in indices], task=task)
     limit = trained.processor.longest_line or int(part.lengths.max(initial=0))
     for index in np.flatnonzero(part.lengths > limit).tolist():
         on_skip(indices[index], f"{part.lengths[index]:,} tokens, more than max_line {limit:,}")
     accepted = np.flatnonzero(part.lengths <= limit).tolist()
     return EncodedInputs(part.take(accepted), [indices[index] for index in accepted], len(lines))
-
-
-def list_texts(name: str, texts: Any) -> list[str]:
-    """Makes a list of texts."""
-    if isinstance(texts, str):  # would iterate over its letters
-        raise ValueError(f"{name} must be a list of texts, got one text: [{shown(texts)}]")
-    if not isinstance(texts, Iterable):
-        raise ValueError(f"{name} must be a list of texts, got {shown(texts)}")
-    as_list = list(texts)
-    for text in as_list:
-        if not isinstance(text, str):
-            raise ValueError(f"{name} must be texts, got {type(text).__name__}")
-    return as_list
 
 
 def encode_pairs(

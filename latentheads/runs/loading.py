@@ -16,7 +16,7 @@ from latentheads.files import read_json, read_yaml, reading_file
 from latentheads.runs.build import apply_pruning, make_model, read_heads, select_device
 from latentheads.runs.folder import VOCABULARY, read_processor
 from latentheads.runs.run import Run, check_vocabulary
-from latentheads.runs.settings import Settings
+from latentheads.runs.settings import Settings, Trusted
 from latentheads.training import checkpoints
 
 
@@ -24,7 +24,7 @@ def load_run(
     folder: str | Path,
     checkpoint: str = "reported",
     device: str | torch.device = "auto",
-    trusted: str | None = None,
+    trusted: Trusted = None,
     corpus: Corpus | None = None,
 ) -> Run:
     """Loads a run. A run folder is data: loading it executes and imports none of its files.
@@ -34,8 +34,8 @@ def load_run(
         checkpoint: ``best``, ``last``, ``average``, ``step-NNNNNNN``, or ``reported``, the weights
             of the run's report.
         device: cpu, cuda, a GPU as ``cuda:1`` or ``torch.device("cuda", 1)``, or auto.
-        trusted: User-defined classes that it may use, as ``module:Class`` separated by
-            commas; all other classes outside the library are rejected.
+        trusted: User-defined classes that it may use: a class, or ``module:Class``, or several;
+            all other classes outside the library are rejected.
         corpus: Its corpus; needed if that was user-supplied. By default the folder's settings make
             it on first access.
 
@@ -79,7 +79,7 @@ def load_run(
     return run
 
 
-def _read_settings(path: Path, trusted: str | None) -> Settings:
+def _read_settings(path: Path, trusted: Trusted) -> Settings:
     """Reads a run's configuration."""
     configuration = path / "config.yaml"
     if not configuration.is_file():
@@ -114,7 +114,7 @@ def _check_size(path: Path, settings: Settings, tensors: Mapping[str, Tensor]) -
         )
 
 
-def load_finished(folder: str | Path, checkpoint: str, device: str, trusted: str | None) -> Run:
+def load_finished(folder: str | Path, checkpoint: str, device: str, trusted: Trusted) -> Run:
     """Loads a run that has finished with a report; see :func:`load_run`."""
     path = Path(folder)
     if not path.is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
@@ -143,6 +144,19 @@ class Results:
     def parts(self) -> dict[str, Scores]:
         """The scores of both parts."""
         return {"valid": self.valid, "test": self.test}
+
+    @property
+    def heads_by_task(self) -> dict[str, dict[str, list[int]]]:
+        """The heads that each task uses, by its name and the name of a block.
+
+        A side that distinguishes no tasks has the empty name.
+        """
+        heads: dict[str, dict[str, list[int]]] = defaultdict(dict)
+        for selection in self.selection.values():
+            for block, chosen in selection["chosen"].items():
+                for task, row in zip(selection["tasks"], chosen, strict=True):
+                    heads[task][block] = [head for head, is_used in enumerate(row) if is_used]
+        return dict(heads)
 
     @property
     def _title(self) -> str:

@@ -97,7 +97,8 @@ class Run:
                 corpus = self.settings.data.load(keep=False)
             except ValueError as error:
                 raise ValueError(
-                    f"{self.path}: its corpus cannot be made again: {error}"
+                    f"{self.path}: its corpus cannot be made again, and none is given as "
+                    f"load_run(..., corpus=corpus): {error}"
                 ) from error
         check_own_corpus(self, corpus)
         return corpus

@@ -63,7 +63,7 @@ def encode_sentence(
 def _encode_source(trained: TrainedModel, sentence: str, task: int | None) -> Part:
     """Encodes a sentence, or a file of a source that is no text, without a target of its own."""
     if not trained.processor.reads_text:
-        return trained.processor.encode([sentence], task)
+        return trained.processor.encode([sentence], task=task)
     if not sentence.strip():
         raise ValueError(f"sentence must contain a word, got {shown(sentence)}")
     return encode_sources(trained, [sentence], task, raise_on_skip).part

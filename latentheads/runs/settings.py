@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +21,8 @@ from latentheads.data.in_memory import InMemory, data_of
 from latentheads.decoding.options import Decoding
 from latentheads.errors import shown
 from latentheads.files import read_yaml
-from latentheads.guide import Guide, ModelGuide, check_pair
-from latentheads.guides import GUIDES
+from latentheads.guide import ModelGuide, check_pair
+from latentheads.guides import GUIDES, Guide
 from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.logits.options import DEFAULT_PRIOR, LogitsOptions, PriorSpec
 from latentheads.latents.options import LatentOptions
@@ -47,6 +47,7 @@ from latentheads.options import (
     changed_options,
     flatten,
     from_dict,
+    import_path,
     in_group,
     merge,
     options_class,
@@ -449,15 +450,15 @@ class Settings:
         return self.data.protocol if self.decode.paper_bleu else None
 
     @classmethod
-    def read(cls, path: str | Path, trusted: str | None = None) -> Settings:
+    def read(cls, path: str | Path, trusted: Trusted = None) -> Settings:
         """Reads a file that :meth:`to_yaml` wrote, or that was written by hand.
 
         The file is data: it imports nothing that the reader did not name.
 
         Args:
             path: A file of YAML, as ``config.yaml`` of a run folder.
-            trusted: Classes of the reader's own that it may name, as ``module:Class``
-                with commas between.
+            trusted: Classes of the reader's own that it may name: a class, or ``module:Class``, or
+                several.
 
         Raises:
             OSError: It cannot be read.
@@ -470,7 +471,7 @@ class Settings:
         return cls.from_options(options, trusted)
 
     @classmethod
-    def from_options(cls, options: Any, trusted: str | None = None) -> Settings:
+    def from_options(cls, options: Any, trusted: Trusted = None) -> Settings:
         """Makes the settings of nested options, as in a file; see :meth:`read`."""
         if not isinstance(options, Mapping):
             raise ValueError(f"a configuration must name options, got {shown(options)}")
@@ -599,22 +600,28 @@ def read_latents(names: Any) -> list[str]:
     return latents
 
 
-def trusted_paths(trusted: str | Iterable[str] | None) -> Collection[str]:
-    """The classes that ``module:Class`` stands for, commas between."""
+Trusted = str | type | Sequence[str | type] | None
+"""Classes of the reader's own: each is a class or ``module:Class``; a text may hold several, with
+commas between."""
+
+
+def trusted_paths(trusted: Trusted) -> Collection[str]:
+    """The import paths of classes, as ``module:Class``."""
     if trusted is None or trusted == "":
         return frozenset()
-    if not isinstance(trusted, str):
-        raise ValueError(
-            f"trusted must be a text, module:Class with commas between, got {shown(trusted)}"
-        )
-    paths = frozenset(split_items(trusted))
+    if isinstance(trusted, str):
+        trusted = split_items(trusted)
+    given = [trusted] if isinstance(trusted, type) else trusted
+    if not (isinstance(given, Sequence) and all(isinstance(item, str | type) for item in given)):
+        raise ValueError(f"trusted must be classes, or texts module:Class, got {shown(trusted)}")
+    paths = frozenset(import_path(item) if isinstance(item, type) else item for item in given)
     for path in paths:
         if not CLASS_PATH.fullmatch(path):
             raise ValueError(f"trust must be module:Class, an import path, got {path!r}")
     return paths
 
 
-def complete_options(options: Any, trusted: str | None = None) -> Any:
+def complete_options(options: Any, trusted: Trusted = None) -> Any:
     """The options of a file with the default of all others; what is none stays as it is.
 
     Two files that say the same in two ways become equal.

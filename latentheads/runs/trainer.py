@@ -47,7 +47,7 @@ from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.runs.folder import HEADS, PROCESSOR, TEXTS, VOCABULARY, Folder
 from latentheads.runs.results import Results, complete
 from latentheads.runs.run import Run
-from latentheads.runs.settings import Settings
+from latentheads.runs.settings import Settings, Trusted, trusted_paths
 from latentheads.runs.warm_start import describe_initialisation, initialise_from, load_initial_run
 from latentheads.training.callbacks import Callback, check_callbacks
 from latentheads.training.early_stopping import check_bound_exists
@@ -58,6 +58,9 @@ from latentheads.training.options import make_training
 from latentheads.training.trackers import Tracking, check_trackers
 
 DEFAULT_LOSS = "Head_ELBO"
+
+_FINISHED: set[Path] = set()
+"""Folders that trainers of this process have filled without being given a folder or settings."""
 
 
 class Trainer:
@@ -72,7 +75,8 @@ class Trainer:
         settings: Everything that says what the run is, where model and guide were made of it; what
             the objects keep of how they were made, with the options below, when not given.
         start: The run that ``settings.start`` names, where it is loaded already.
-        out: The run folder; ``runs/RECIPE-seedSEED`` when not given.
+        out: The run folder; ``runs/RECIPE-seedSEED`` when not given, so that each of several seeds
+            needs its ``seed``.
         seed: Of data order and noise. The weights are the model's own: for another seed of those
             too say ``torch.manual_seed(seed)`` before it is made.
         samples: Samples per sentence in the report, K of IWAE.
@@ -80,8 +84,8 @@ class Trainer:
         device: cpu, cuda, a GPU as ``cuda:1`` or ``torch.device("cuda", 1)``, or auto: cuda where
             there is one.
         overwrite: Start anew in a used folder.
-        trusted: Classes of the reader's own that the run of ``settings.start`` may be made of, as
-            ``module:Class`` with commas between.
+        trusted: Classes of the reader's own that the run of ``settings.start`` may be made of: a
+            class, or ``module:Class``, or several.
         trackers: Names of trackers of accelerate, such as tensorboard, trackio and wandb.
         callbacks: Called after each step and each evaluation; a run that is resumed has those of
             its own call.
@@ -118,7 +122,7 @@ class Trainer:
         decoding: Decoding | None = None,
         device: str | torch.device = "auto",
         overwrite: bool = False,
-        trusted: str | None = None,
+        trusted: Trusted = None,
         trackers: Sequence[str] = (),
         callbacks: Sequence[Callback] = (),
         quiet: bool = False,
@@ -131,6 +135,7 @@ class Trainer:
         if not isinstance(decoding, Decoding | None):
             raise ValueError(f"decoding must be lh.inference.Decoding(...), got {shown(decoding)}")
         run = {"seed": seed, "samples": samples, "decoding": decoding, **training}
+        self._names_folder = out is None and settings is None
         if settings is None:
             settings = _settings_of(model, guide, corpus, loss, **run)
         else:
@@ -158,7 +163,7 @@ class Trainer:
         out: str | Path | None = None,
         device: str | torch.device = "auto",
         overwrite: bool = False,
-        trusted: str | None = None,
+        trusted: Trusted = None,
         trackers: Sequence[str] = (),
         callbacks: Sequence[Callback] = (),
         quiet: bool = False,
@@ -354,6 +359,7 @@ class Trainer:
         elif self.results is None and self._started:  # it was broken off, perhaps within a step
             self._go_back(self.settings)
         if self.results is not None:
+            self._check_not_of_another()
             self._say_finished()
             self.checkpoint_manager.restore_reported()
             return self.results
@@ -366,6 +372,18 @@ class Trainer:
             raise
         finally:
             self.folder.release()
+
+    def _check_not_of_another(self) -> None:
+        """Raises an error for the run of another trainer, whose weights began elsewhere.
+
+        In a loop over seeds its figures would be taken for those of every seed.
+        """
+        path = self.folder.path.resolve()
+        if self._names_folder and not self._started and path in _FINISHED:
+            raise ValueError(
+                f"{self.folder.path} is the finished run of another Trainer of this process: give "
+                "each its seed or out; overwrite=True trains it anew"
+            )
 
     def _say_stopped(self) -> str:
         """Where training stands when it is stopped, and the checkpoint from which it goes on."""
@@ -443,6 +461,8 @@ class Trainer:
         self.folder.release()
         self.results = Results.read(results)
         self.folder.previous_steps = None
+        if self._names_folder:
+            _FINISHED.add(self.folder.path.resolve())
         return self.results
 
     def _latent_facts(self) -> dict[str, dict[str, Any]]:
@@ -517,7 +537,7 @@ def _settings_of(
 
 
 def open_folder(
-    settings: Settings, out: str | Path | None, overwrite: bool, trusted: str | None
+    settings: Settings, out: str | Path | None, overwrite: bool, trusted: Trusted
 ) -> Folder:
     """Opens the folder of a run; it is written only when training begins.
 
@@ -532,11 +552,11 @@ def open_folder(
     return Folder(path, settings.to_yaml(), overwrite, name_trusted(settings, trusted))
 
 
-def name_trusted(settings: Settings, trusted: str | None) -> str:
+def name_trusted(settings: Settings, trusted: Trusted) -> str:
     """The trusted user-defined classes, including those of the run."""
     pair = settings.pair
     used = map(import_path, (pair.prior_class, pair.guide_class, type(settings.data)))
-    return ",".join([*([trusted] if trusted else []), *used, *settings.own_classes])
+    return ",".join([*trusted_paths(trusted), *used, *settings.own_classes])
 
 
 def _check_switches(**switches: Any) -> None:

@@ -16,7 +16,7 @@ from latentheads.model import HeadModel
 from latentheads.options import CLASS, flatten, to_dict
 from latentheads.runs.loading import load_finished
 from latentheads.runs.run import Run, has_same_vocabulary
-from latentheads.runs.settings import Settings
+from latentheads.runs.settings import Settings, Trusted
 from latentheads.training import checkpoints
 
 TRAINING_OPTIONS = (
@@ -47,7 +47,7 @@ SHARED_PREFIXES = ("model.", "guide.selections.")
 """Prefixes of the names of weights that do not depend on the form of the guide."""
 
 
-def load_initial_run(settings: Settings, trusted: str | None = None) -> Run | None:
+def load_initial_run(settings: Settings, trusted: Trusted = None) -> Run | None:
     """Loads the run that training starts from, on the CPU; None if it starts from scratch.
 
     Raises:
@@ -59,11 +59,12 @@ def load_initial_run(settings: Settings, trusted: str | None = None) -> Run | No
     changed = dict(_changed_options(initial_run.settings, settings))
     guide_only = settings.train_only == "guide"  # then nothing else may differ
     names = _fixed_options(initial_run, settings)
-    for name in (
-        [option for option in changed if not _is_of(option, "guide")] if guide_only else names
-    ):
-        if name in changed:
-            raise ValueError(f"{initial_run.path} has another network: {changed[name]}")
+    fixed = [option for option in changed if not _is_of(option, "guide")] if guide_only else names
+    if differences := "; ".join(changed[name] for name in fixed if name in changed):
+        raise ValueError(
+            f"{initial_run.path} has another network: {differences}; "
+            f"its options are in {initial_run.path}/config.yaml"
+        )
     if settings.start_with == "encoder":
         _check_encoder_sources(initial_run, settings)
     if initial_run.heads is not None:

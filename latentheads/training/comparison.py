@@ -44,8 +44,7 @@ class Comparison:
     guides: dict[str, ModelGuide]
     one_model: bool
 
-    @property
-    def table(self) -> pd.DataFrame:
+    def to_frame(self) -> pd.DataFrame:
         """One row per guide, in nats per target token; empty columns are dropped."""
         import pandas as pd  # takes long to load
 
@@ -74,10 +73,10 @@ class Comparison:
         return note + suffix
 
     def __str__(self) -> str:
-        return f"{self.table.round(4).to_string()}\n{self.note}"
+        return f"{self.to_frame().round(4).to_string()}\n{self.note}"
 
     def _repr_html_(self) -> str:
-        return f"{self.table.round(4).to_html()}<p>{self.note}</p>"
+        return f"{self.to_frame().round(4).to_html()}<p>{self.note}</p>"
 
 
 def compare(
@@ -113,7 +112,7 @@ def compare(
     Example:
         >>> guides = {"prior": Tied(model), "mean-field": MeanField(model)}
         >>> comparison = lh.compare(model, guides, corpus, steps=2, samples=2)
-        >>> list(comparison.table.index)
+        >>> list(comparison.to_frame().index)
         ['prior', 'mean-field']
     """
     check_corpus(corpus)

@@ -16,7 +16,6 @@ from pyro import poutine
 import latentheads as lh
 from latentheads.contrib.circuits import circuit_posterior
 from latentheads.contrib.heads.word_attention import ForcedExample
-from latentheads.corpora import batches
 from latentheads.distributions import NormalHeads
 from latentheads.families import Gaussian, HeadScale, Identity
 from latentheads.guides import RECIPES, Cascaded, Exact, Guide, MeanField, Tied
@@ -53,6 +52,7 @@ SHOWN = {
     "docs/analysis.md": 3,
     "docs/alignment-heads.md": 3,
     "docs/report.md": 1,
+    "docs/selecting.md": 1,
 }
 """Blocks of Python on every page; each is run below, or with the examples or the first hour."""
 
@@ -357,12 +357,27 @@ def test_links_of_a_run_are_scored() -> None:
     sizes = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
     model = Translation.of(corpus, latents=[options], **sizes)
 
-    opened = SimpleNamespace(model=model, guide=Exact(model), corpus=corpus)
-    names: dict[str, Any] = {"run": opened, "batch": next(batches(corpus.test, 64, shuffle=False))}
+    guide, processor = Exact(model), corpus.processor
+    opened = SimpleNamespace(model=model, guide=guide, corpus=corpus, processor=processor)
+    names: dict[str, Any] = {"run": opened, "lh": lh}
     with torch.no_grad():
         run(script, names)
+    assert names["distributions"].posterior.shape[0] == 1
     assert {"prior", "guide", "posterior"} <= {score.distribution for score in names["scores"]}
     assert names["heads"]
+
+
+@pytest.mark.usefixtures("as_the_programs_do")
+def test_tasks_select_their_heads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (script,) = snippets("docs/selecting.md")
+    script = script.replace("sentences=500", "sentences=40, held_out=5").replace(
+        "width=32", "width=8"
+    )
+    run(script.replace("steps=20", "steps=2, quiet=True"), {})
+    assert "'decoder.0.self': [" in capsys.readouterr().out
 
 
 def test_links_of_own_text_are_scored(
@@ -414,10 +429,11 @@ def test_heads_are_switched_off_and_scaled() -> None:
     assert names["factor"].grad.abs() > 0
 
 
+@pytest.mark.filterwarnings("ignore:no head has P above")  # the networks are not trained
 def test_alignment_heads_are_learned_from_an_example() -> None:
     snippet, text, decoder_only = snippets("docs/alignment-heads.md")
     inputs = {"input_features": FRAMES[:1].double()}
-    example = ForcedExample(inputs, [1, 3, 5, 7, 1], [(1, 3), (3, 4)], starts=[0.5, 2.5])
+    example = ForcedExample(inputs, [1, 3, 5, 7, 1], [(1, 3), (3, 4)], starts=[0.01, 0.05])
     names: dict[str, Any] = {"whisper": whisper().double().eval()}
     run(snippet, names | {"examples": [example], "example": example})
     names = {"lh": lh, "bart": bart().eval(), "gpt2": gpt2().eval()}

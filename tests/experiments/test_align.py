@@ -53,13 +53,13 @@ def test_two_files_give_the_links_of_every_line(texts: tuple[str, str], tmp_path
     facts = [json.loads(line) for line in scores.read_text().splitlines()]
     assert len(facts) == len(LINKS)
     assert facts[2] == {
-        **{"links": [], "source_null": [], "target_null": [], "log_prob": [None, None]}
+        **{"links": [], "null_source": [], "null_target": [], "log_probs": [None, None]}
     }
     links = {(s, t): p for s, t, p in facts[4]["links"]}
     assert {link for link, p in links.items() if p >= 0.4} == {(0, 0), (1, 1), (2, 2)}
-    assert len(facts[4]["source_null"]) == len(facts[4]["target_null"]) == 3
-    assert all(0 <= p <= 1 for p in (*links.values(), *facts[4]["source_null"]))
-    assert all(value < 0 for value in facts[4]["log_prob"])
+    assert len(facts[4]["null_source"]) == len(facts[4]["null_target"]) == 3
+    assert all(0 <= p <= 1 for p in (*links.values(), *facts[4]["null_source"]))
+    assert all(value < 0 for value in facts[4]["log_probs"])
 
 
 def test_links_are_written_to_standard_output(texts: tuple[str, str]) -> None:
@@ -215,7 +215,7 @@ def test_lines_that_are_not_aligned_have_no_probabilities(tmp_path: Path) -> Non
     facts = [json.loads(line) for line in scores.read_text().splitlines()[-3:]]
     nulls = [([None] * 4, [None]), ([], [None]), ([None], [])]
     assert facts == [
-        {"links": [], "source_null": source, "target_null": target, "log_prob": [None, None]}
+        {"links": [], "null_source": source, "null_target": target, "log_probs": [None, None]}
         for source, target in nulls
     ]
 
@@ -472,7 +472,7 @@ def test_two_runs_align_by_their_posteriors(runs: tuple[Path, Path], tmp_path: P
     assert everything[1:] == ["", "0-0 0-1", ""]
     assert len(everything[0].split()) == 8
     facts = json.loads(scores.read_text().split("\n")[0])
-    assert facts["log_prob"] == [None, None]
+    assert facts["log_probs"] == [None, None]
     forward = inside("align.py", *paths, *words, "--symmetrize", "forward").stdout.split("\n")
     own = align_words(load_run(runs[0]), *lines)
     # each target word has its likeliest source word where that is likelier than none

@@ -51,6 +51,7 @@ def shorten_reports(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @every_script
 @pytest.mark.usefixtures("as_the_programs_do")
+@pytest.mark.filterwarnings("ignore:no head has P above")  # of a network that is not trained
 def test_it_runs_as_a_script_in_a_smoke_size(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,9 +15,10 @@ from scipy.io import wavfile
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from latentheads.contrib.heads.boundary_chain import BoundaryTimes
-from latentheads.contrib.speech.forced import STEP, make_forced_example
+from latentheads.contrib.speech.forced import make_forced_example
 from latentheads.contrib.speech.word_times import to_word_times
 from tests.experiments.programs import assert_one_line, inside
+from tests.typechecking import unchecked
 
 SECONDS = 2
 
@@ -70,6 +71,7 @@ def sounds(tmp_path: Path) -> list[str]:
 def test_words_have_times_in_order(whisper: Path, sounds: list[str]) -> None:
     done = inside("word_times.py", str(whisper), *sounds)
     assert (done.returncode, done.stdout) == (0, "")
+    assert re.search(r"\nword_times\.py: note: no head has P above 0\.5 .*\n$", done.stderr)
     for sound in sounds:
         words = json.loads(Path(sound).with_suffix(".json").read_text())
         assert [word["word"] for word in words] == ["a", "b", "c"]
@@ -164,9 +166,19 @@ def test_an_example_has_the_prompt_the_words_and_the_end(whisper: Path) -> None:
     example = make_forced_example(processor, samples, ["a", "b"], [0.1, 0.5])
     assert example.tokens == [1, 2, 3, 0]
     assert example.words == [(1, 2), (2, 3)]
-    assert example.length == 1 / STEP
-    assert example.starts == pytest.approx([5, 25])
+    assert (example.length, example.step) == (50, 0.02)
+    assert example.starts == [0.1, 0.5]
     assert example.energy is not None
     assert len(example.energy) == 50
+    with pytest.raises(
+        ValueError, match=r"^samples must have the processor's rate, 16000 a second"
+    ):
+        make_forced_example(processor, samples, ["a"], sampling_rate=8000)
+    with pytest.raises(
+        ValueError, match=r"^samples must be of one channel, got shape \[2, 8000\]$"
+    ):
+        unchecked(make_forced_example)(processor, samples.reshape(2, -1), ["a"])
+    with pytest.raises(ValueError, match=r"^processor must be a WhisperProcessor, got Whisper"):
+        make_forced_example(processor.feature_extractor, samples, ["a"])
     with pytest.raises(ValueError, match=r"at most 2 seconds, got 3\.0"):
         make_forced_example(processor, np.tile(samples, 3), ["a"])

@@ -390,7 +390,7 @@ def test_a_class_is_imported_only_if_it_is_trusted() -> None:
     own = f"{__name__}:Round"
     assert import_trusted(Shape, own, [own]).__qualname__ == "Round"
     for base, name, trusted, message in (
-        (Shape, own, [], "a file may import nothing; if the class is yours, say so: trust"),
+        (Shape, own, [], "a file may import nothing; if the class is yours, say so: --trust"),
         (Data, own, [own], "must be a subclass of latentheads.data.base.Data"),
         (Shape, "no_such:C", ["no_such:C"], "cannot be imported: No module.*start in the folder"),
         (Shape, f"{__name__}:Shape", [f"{__name__}:Shape"], "is abstract: it must define area"),

@@ -13,12 +13,15 @@ from pyro import poutine
 from pyro.infer import Predictive
 from torch.func import functional_call
 
+import latentheads as lh
 from latentheads.batch import BOS, Batch
 from latentheads.distributions import SmoothedTokens, Tokens
 from latentheads.handlers import PlugIn
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.logits.options import LogitsOptions
 from latentheads.latents.options import check_latents
+from latentheads.latents.selection.options import SelectionOptions
+from latentheads.latents.selector import Selector
 from latentheads.models import PRIORS, LanguageModel, Translation
 from tests.latentheads.corpora.texts import pets, story
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT, aligned
@@ -208,6 +211,16 @@ def test_what_is_no_corpus_or_alignments_is_refused_in_one_line(kind: Any) -> No
         unchecked(kind.of)(kind, SimpleNamespace(target=story().target))
     with pytest.raises(ValueError, match=r"^latents must be a list such as \[lh.*, got 1$"):
         unchecked(check_latents)(1)
+
+
+def test_a_model_of_a_corpus_of_tasks_selects_heads_for_each() -> None:
+    corpus = lh.data.Grammar(tasks=lh.data.Tasks("velu,tamir"), sentences=20, held_out=3).load()
+    model = Translation.of(corpus, [SelectionOptions("group")], width=6, heads=2, layers=1)
+    selector = model.find_latent(Selector)
+    assert selector is not None
+    assert [selector.num_tasks(side) for side in ("encoder-self", "decoder-self")] == [1, 2]
+    batch = next(lh.data.batches(corpus.test))
+    assert model(batch).shape[-1] == batch.target.shape[-1]
 
 
 @pytest.mark.parametrize(("kind", "other"), [(Translation, story), (LanguageModel, pets)])

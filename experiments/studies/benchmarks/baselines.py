@@ -21,8 +21,8 @@ from latentheads.families import Family
 from latentheads.guides import Cascaded, Tied
 from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.logits.latent import Logits
+from latentheads.layers.linear_log_prob import linear_log_prob
 from latentheads.layers.numeric import dropout, softmax
-from latentheads.layers.output import linear_log_prob
 from latentheads.models import Network, Translation, make_prior
 from latentheads.names import SENTENCES
 

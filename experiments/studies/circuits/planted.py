@@ -126,7 +126,7 @@ def planted_circuit(seed: int, steps: int = 600, penalty: float = 0.01) -> dict[
     truth = torch.tensor([head in kept for head in ALL_HEADS])
     own, other = make_prompts()
     scorer = SubsetScorer(network, own, ALL_HEADS, Mean(network, own.inputs))
-    posterior = circuit_posterior(scorer, penalty)
+    posterior = circuit_posterior(scorer, penalty, tau=1.0)
     half = torch.arange(PROMPTS // 2)
     tau = calibrate([posterior.on(half)], PROMPTS // 4, resamples=20)
     given = posterior.on(half).with_temperature(tau)

@@ -11,12 +11,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from latentheads.contrib.heads.word_attention import (
+    WHISPER_STEP,
     ForcedExample,
     WordAttention,
     record_cross_attention,
     to_word_attention,
 )
-from latentheads.contrib.speech.forced import STEP, make_forced_example
+from latentheads.contrib.speech.forced import make_forced_example
 from latentheads.experiments.studies.word_times.espeak import RATE
 from latentheads.experiments.studies.word_times.speech import Utterance
 from latentheads.packages import import_optional
@@ -49,9 +50,10 @@ class CachedUtterance:
 
     def attention(self, labelled: bool) -> WordAttention:
         """The attention of its words, with or without their times."""
-        starts = [seconds / STEP for seconds in self.starts] if labelled else None
-        ends = [seconds / STEP for seconds in self.ends] if labelled and self.ends else None
-        example = ForcedExample({}, [], self.spans, None, starts, ends, self.energy)
+        starts, ends = (self.starts, self.ends or None) if labelled else (None, None)
+        example = ForcedExample(
+            {}, [], self.spans, None, starts, ends, self.energy, step=WHISPER_STEP
+        )
         return to_word_attention(self.weights, example)
 
     def boundaries(self, kind: int) -> list[float]:
@@ -76,7 +78,7 @@ def write_cache(network: Path, utterances: Iterable[Utterance], path: Path) -> N
                 "words": utterance.words,
                 "spans": list(example.words),
                 "weights": weights.half(),
-                "whole_positions": len(utterance.samples) // round(STEP * RATE),
+                "whole_positions": len(utterance.samples) // round(WHISPER_STEP * RATE),
                 "starts": list(map(float, utterance.starts)),
                 "ends": utterance.ends and list(map(float, utterance.ends)),
                 "energy": example.energy,

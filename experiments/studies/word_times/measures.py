@@ -99,7 +99,7 @@ def measure_heads(heads: AlignmentHeads, utterances: Sequence[CachedUtterance]) 
     kinds = KINDS[: heads.model.chain.kinds]
     errors = {kind: Errors() for kind in kinds}
     for utterance in utterances:
-        times = heads.times(utterance.attention(labelled=False))
+        times = heads.times(utterance.attention(labelled=False), bounded=False)
         for index, kind in enumerate(kinds):
             predicted = times[kind]
             ends = (predicted.low.tolist(), predicted.high.tolist())

@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads.contrib.heads.dtw import average_heads, dtw_starts, warp
-from latentheads.contrib.heads.word_attention import Head
-from latentheads.contrib.speech.forced import STEP
+from latentheads.contrib.heads.word_attention import WHISPER_STEP, Head
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 
 HEADS: list[Head] = [(layer, head) for layer in range(4) for head in range(6)]
@@ -81,7 +80,7 @@ def warped_times(
         utterance: The utterance.
         rival: Returns the positions at which rows start.
     """
-    starts = rival(utterance) * STEP
+    starts = rival(utterance) * WHISPER_STEP
     offset = utterance.spans[0][0]
     return (
         [float(starts[first - offset]) for first, _ in utterance.spans],

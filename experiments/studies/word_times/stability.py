@@ -16,8 +16,7 @@ from latentheads.contrib.heads.boundary_fit import (
     make_model,
     view_information,
 )
-from latentheads.contrib.heads.word_attention import Head
-from latentheads.contrib.speech.forced import STEP
+from latentheads.contrib.heads.word_attention import WHISPER_STEP, Head
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 from latentheads.experiments.studies.word_times.rivals import HEADS
 
@@ -53,7 +52,7 @@ def select_heads(utterances: Sequence[CachedUtterance]) -> dict[str, set[Head]]:
     model = learn(model, attentions, attentions, marginals, options)
     marginals = [model.marginals(model.posterior(attention)) for attention in attentions]
     information = view_information(model, attentions, marginals)
-    heads = AlignmentHeads(model, HEADS, information, attentions, STEP)
+    heads = AlignmentHeads(model, HEADS, information, attentions, WHISPER_STEP)
     scores = attention_scores(utterances)
     best = sorted(scores, key=lambda head: -scores[head])
     return {

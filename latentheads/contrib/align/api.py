@@ -6,13 +6,21 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from latentheads.checks import check_known, check_least
 from latentheads.contrib.align.aligner import Visit, WordAligner, train_aligner
 from latentheads.contrib.align.chain import LinkChain
 from latentheads.contrib.align.model import GUIDES
-from latentheads.contrib.align.projection import ProjectedSpan, Span, project_spans
+from latentheads.contrib.align.projection import (
+    ProjectedSpan,
+    Span,
+    SpanLike,
+    project_spans,
+    to_span,
+)
 from latentheads.contrib.align.symmetrization import THRESHOLD, LinkPosterior, select_links
 from latentheads.contrib.align.tokenization import (
     SPLITS,
@@ -24,7 +32,11 @@ from latentheads.contrib.align.tokenization import (
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.contrib.align.workers import check_workers
 from latentheads.errors import shown
+from latentheads.frames import make_frame
 from latentheads.metrics.alignment import Link
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAX_WORDS = 200
 """Most words of a line that is aligned."""
@@ -120,6 +132,24 @@ class AlignedText:
             raise ValueError(f"threshold must lie in [0, 1], got {threshold}")
         return [sorted(select_links(p, symmetrize, threshold)) for p in self.posteriors]
 
+    def to_frame(self, symmetrize: str = "product", threshold: float = THRESHOLD) -> pd.DataFrame:
+        """A row for each link, with the index of its line, both words, and its probability.
+
+        The probability is the geometric mean of both directions.
+
+        Args:
+            symmetrize: As in :meth:`select`.
+            threshold: As in :meth:`select`; 0: all pairs of words of ``product``.
+        """
+        rows: list[tuple[int, int, int, float]] = []
+        selected = zip(self.posteriors, self.select(symmetrize, threshold), strict=True)
+        for line, (posterior, links) in enumerate(selected):
+            product = posterior.product
+            rows += [(line, source, target, product[source, target]) for source, target in links]
+        values = np.array(rows, dtype=float).reshape(-1, 4)
+        indices = zip(("line", "source", "target"), values.T.astype(int))
+        return make_frame({**dict(indices), "probability": values[:, 3]})
+
 
 def list_lines(source: Any, target: Any, words: bool = False) -> tuple[list[Any], list[Any]]:
     """Makes lists of two texts that have lines, and equally many.
@@ -200,17 +230,23 @@ def _check_all(
             raise ValueError("aligner aligns without training, start is trained on: give one")
 
 
-def _check_spans(spans: Sequence[Sequence[Span]], lines: TokenizedText) -> None:
-    """Checks that spans are those of source words of each line."""
+def _list_spans(spans: Sequence[Sequence[SpanLike]], lines: TokenizedText) -> list[list[Span]]:
+    """The spans of each line, after a check that they are those of its source words."""
     if len(spans) != len(lines):
         raise ValueError(f"spans of {len(spans):,} lines were given for {len(lines):,} lines")
+    listed: list[list[Span]] = []
     for index, line_spans in enumerate(spans):
-        if not isinstance(line_spans, Sequence) or not all(isinstance(s, Span) for s in line_spans):
-            raise ValueError(f"spans[{index}] must be a list of Span, got {shown(line_spans)}")
+        if isinstance(line_spans, str) or not isinstance(line_spans, Sequence):
+            raise ValueError(f"spans[{index}] must be a list of spans, got {shown(line_spans)}")
+        try:
+            listed.append([to_span(span) for span in line_spans])
+        except ValueError as reason:
+            raise ValueError(f"spans[{index}]: {reason}") from None
         words = lines[index][0].length if line_spans else 0
-        for span in line_spans:
+        for span in listed[-1]:
             if not 0 <= span.start < span.end <= words:
                 raise ValueError(f"line {index + 1:,} has {words:,} words, and no {span}")
+    return listed
 
 
 def _project_line(
@@ -237,7 +273,7 @@ def start_alignment(
     report: Report = lambda done, total: None,
     start: WordAligner | None = None,
     workers: int = 1,
-    spans: Sequence[Sequence[Span]] | None = None,
+    spans: Sequence[Sequence[SpanLike]] | None = None,
 ) -> Alignment:
     """Trains an aligner if none is given, and aligns lines as their posteriors are asked for.
 
@@ -251,12 +287,9 @@ def start_alignment(
     elif split is None:
         split = SPLITS[0] if start is None else start.split
     lines = TokenizedText(source, target, split, max_words)
-    if spans is not None:
-        spans = list(spans)
-        _check_spans(spans, lines)
     visit: Visit | None = None
     if spans is not None:
-        visit = Visit(partial(_project_line, spans, lines))
+        visit = Visit(partial(_project_line, _list_spans(list(spans), lines), lines))
     projected = {} if visit is None else visit.results
     if aligner is not None:
         posteriors = aligner.posteriors(lines, guide, report, visit, workers)
@@ -339,20 +372,21 @@ def align(
 def project(
     source: Sequence[Line],
     target: Sequence[Line],
-    spans: Sequence[Sequence[Span]],
+    spans: Sequence[Sequence[SpanLike]],
     **options: Any,
 ) -> list[list[ProjectedSpan | None]]:
     """Carries spans of source words to the target.
 
     >>> english, german = ["the house", "the book", "a book"], ["das haus", "das buch", "ein buch"]
-    >>> spans = [[lh.contrib.align.Span(1, 2, "THING")], [], []]
+    >>> spans = [[(1, 2, "THING")], [], []]
     >>> lh.contrib.align.project(english, german, spans)[0][0].label
     'THING'
 
     Args:
         source: Lines in one language, each a text or a list of its words.
         target: The translation of each.
-        spans: The spans of each line, of words, or of letters with ``split="characters"``.
+        spans: The spans of each line, of words, or of letters with ``split="characters"``: each a
+            ``Span``, or a tuple of its start, its end and its label.
         **options: Those of :func:`align`.
 
     Returns:

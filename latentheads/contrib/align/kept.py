@@ -14,6 +14,7 @@ from latentheads.contrib.align.jumps import LEAST_WEIGHT, Jumps
 from latentheads.contrib.align.tokenization import SPLITS
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.contrib.align.vocabulary import Vocabulary
+from latentheads.errors import shown
 from latentheads.training import checkpoints
 
 FORMAT = "word aligner 3"
@@ -33,12 +34,19 @@ ROUNDING = 1.01
 """How far sums of probabilities may exceed a whole number by rounding."""
 
 
-def save_aligner(path: str | Path, aligner: WordAligner) -> None:
+def save_aligner(aligner: WordAligner, path: str | Path) -> None:
     """Writes a trained aligner; an older file is replaced at the end.
 
+    Args:
+        aligner: The aligner, such as that of :func:`latentheads.align`.
+        path: The file.
+
     Raises:
+        ValueError: It is no aligner.
         OSError: It cannot be written.
     """
+    if not isinstance(aligner, WordAligner):
+        raise ValueError(f"save_aligner takes (aligner, path), got {shown(aligner)} as aligner")
     tensors: dict[str, Tensor] = {"entries": aligner.entries}
     for name in DIRECTIONS:
         direction: Direction = getattr(aligner, name)

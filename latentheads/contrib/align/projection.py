@@ -14,7 +14,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TypeVar
+from numbers import Integral
+from typing import TypeVar, overload
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from torch import Tensor
 from latentheads.contrib.align.chain import LinkChain
 from latentheads.contrib.align.symmetrization import THRESHOLD, LinkPosterior
 from latentheads.contrib.align.tokenization import TokenizedLine
+from latentheads.errors import shown
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,29 @@ class Span:
     start: int
     end: int
     label: str = ""
+
+
+SpanLike = Span | tuple[int, int] | tuple[int, int, str]
+"""A span, or its start, its end and its label."""
+
+
+def to_span(value: object) -> Span:
+    """A span, given one or a tuple of its start, its end and its label.
+
+    >>> to_span((0, 2, "LOC"))
+    Span(start=0, end=2, label='LOC')
+
+    Raises:
+        ValueError: It is none.
+    """
+    if isinstance(value, Span):
+        return value
+    if isinstance(value, (tuple, list)) and len(value) in (2, 3):
+        start, end, label = (*value, "")[:3]
+        is_index = all(isinstance(x, Integral) and not isinstance(x, bool) for x in (start, end))
+        if is_index and isinstance(label, str):
+            return Span(int(start), int(end), label)
+    raise ValueError(f"a span is Span(0, 2, 'LABEL') or (0, 2, 'LABEL'), got {shown(value)}")
 
 
 @dataclass(frozen=True)
@@ -150,22 +175,19 @@ def _is_word(line: TokenizedLine, size: int) -> Bool[Tensor, " token"]:
     return ~_mask([token for token, word in enumerate(line.words) if word is None], size)
 
 
-SpanKind = TypeVar("SpanKind", bound=Span)
-
-
-def spans_of_characters(line: str, spans: Sequence[SpanKind]) -> list[SpanKind]:
+def spans_of_characters(line: str, spans: Sequence[SpanLike]) -> list[Span]:
     """The spans of words that have characters of spans of characters.
 
     Args:
         line: The line, whose words white space separates.
-        spans: Their starts and ends are offsets of characters.
+        spans: Their starts and ends are offsets of characters; a tuple is a span too.
 
     Raises:
         ValueError: A span has no character of a word.
     """
     words = _word_offsets(line)
     spans_of_words = []
-    for span in spans:
+    for span in map(to_span, spans):
         held = [
             index
             for index, (start, end) in enumerate(words)
@@ -177,7 +199,14 @@ def spans_of_characters(line: str, spans: Sequence[SpanKind]) -> list[SpanKind]:
     return spans_of_words
 
 
-def characters_of_spans(line: str, spans: Sequence[SpanKind]) -> list[SpanKind]:
+SpanKind = TypeVar("SpanKind", bound=Span)
+
+
+@overload
+def characters_of_spans(line: str, spans: Sequence[SpanKind]) -> list[SpanKind]: ...
+@overload
+def characters_of_spans(line: str, spans: Sequence[SpanLike]) -> list[Span]: ...
+def characters_of_spans(line: str, spans: Sequence[SpanLike]) -> Sequence[Span]:
     """Spans of words as offsets of characters, from their first word to their last.
 
     Args:
@@ -188,10 +217,11 @@ def characters_of_spans(line: str, spans: Sequence[SpanKind]) -> list[SpanKind]:
         ValueError: The line has not so many words.
     """
     words = _word_offsets(line)
-    for span in spans:
+    spans_of_words = [to_span(span) for span in spans]
+    for span in spans_of_words:
         if not 0 <= span.start < span.end <= len(words):
             raise ValueError(f"a line has {len(words):,} words, and no {span}")
-    return [replace(s, start=words[s.start][0], end=words[s.end - 1][1]) for s in spans]
+    return [replace(s, start=words[s.start][0], end=words[s.end - 1][1]) for s in spans_of_words]
 
 
 def _word_offsets(line: str) -> list[tuple[int, int]]:
@@ -215,10 +245,10 @@ def spans_of_tags(tags: Sequence[str]) -> list[Span]:
     return spans
 
 
-def tags_of_spans(spans: Sequence[Span], words: int) -> list[str]:
+def tags_of_spans(spans: Sequence[SpanLike], words: int) -> list[str]:
     """BIO tags of spans, of which a later one takes no word of an earlier one."""
     tags = ["O"] * words
-    for span in spans:
+    for span in map(to_span, spans):
         for index in range(span.start, span.end):
             if tags[index] == "O":
                 begins = index == span.start or tags[index - 1] != f"I-{span.label}"

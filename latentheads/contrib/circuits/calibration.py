@@ -9,9 +9,10 @@ Prompts that a result is reported on must have no part in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -19,6 +20,10 @@ from torch import Tensor
 
 from latentheads.checks import check_least, check_seed
 from latentheads.contrib.circuits.posterior import CircuitPosterior
+from latentheads.frames import make_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TEMPERATURES = tuple(2.0**power for power in range(-12, 7))
 """Temperatures that are tried, from 1/4096 to 64."""
@@ -46,6 +51,11 @@ class Decisions:
     def probability(self) -> Float[Tensor, " decision"]:
         """The probability of each head."""
         return self.log_odds.sigmoid()
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each decision: log-odds, probability, and 1 if the head is needed."""
+        columns = {"log_odds": self.log_odds, "probability": self.probability}
+        return make_frame({**columns, "needed": self.needed})
 
     def bins(self, edges: Sequence[float] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)) -> list[Bin]:
         """Decisions by their probability.
@@ -84,8 +94,8 @@ class Bin:
 
 
 def decide(
-    posteriors: Sequence[CircuitPosterior],
-    size: int,
+    posteriors: Sequence[CircuitPosterior] | CircuitPosterior,
+    size: int | None,
     tau: float,
     resamples: int = 100,
     seed: int = 0,
@@ -93,20 +103,34 @@ def decide(
     """Splits prompts at random, and decides by the rest which heads are needed.
 
     Args:
-        posteriors: Posteriors, such as of several layers.
-        size: Prompts that a posterior is given; the others decide.
+        posteriors: A posterior, or several, such as of several layers.
+        size: Prompts that a posterior is given, the others decide; None: half of them.
         tau: The temperature.
         resamples: Number of splits.
         seed: Their seed.
     """
     check_least({"size": size, "resamples": resamples}, size=1, resamples=1)
     log_odds, needed = [], []
-    for posterior in posteriors:
-        splits = split_prompts(len(posterior.tokens), size, resamples, seed)
+    for posterior in _list_posteriors(posteriors):
+        prompts = len(posterior.tokens)
+        number = prompts // 2 if size is None else size
+        splits = split_prompts(prompts, number, resamples, seed)
         given = posterior.with_temperature(tau)
-        log_odds.append(given.log_odds_on(splits[:, :size]).flatten())
-        needed.append(posterior.best_on(splits[:, size:]).flatten())
+        log_odds.append(given.log_odds_on(splits[:, :number]).flatten())
+        needed.append(posterior.best_on(splits[:, number:]).flatten())
     return Decisions(torch.cat(log_odds), torch.cat(needed))
+
+
+def _list_posteriors(posteriors: Any) -> list[CircuitPosterior]:
+    """The posteriors of a list, or one."""
+    listed = list(posteriors) if isinstance(posteriors, Iterable) else [posteriors]
+    for posterior in listed:
+        if not isinstance(posterior, CircuitPosterior):
+            raise ValueError(
+                "posteriors must be what circuit_posterior(scorer, penalty, tau) returns, got "
+                f"{type(posterior).__name__}"
+            )
+    return listed
 
 
 def split_prompts(
@@ -121,8 +145,8 @@ def split_prompts(
 
 
 def calibrate(
-    posteriors: Sequence[CircuitPosterior],
-    size: int,
+    posteriors: Sequence[CircuitPosterior] | CircuitPosterior,
+    size: int | None = None,
     temperatures: Sequence[float] = TEMPERATURES,
     resamples: int = 100,
     seed: int = 0,
@@ -130,11 +154,19 @@ def calibrate(
     """The temperature with the largest mean log-probability of what held-out prompts decide.
 
     Args:
-        posteriors: Posteriors, such as of several layers.
-        size: Prompts that a posterior is given; the others decide.
+        posteriors: A posterior, or several, such as of several layers; their temperature does not
+            matter.
+        size: Prompts that a posterior is given, the others decide; None: half of them.
         temperatures: Temperatures to try.
         resamples: Number of splits.
         seed: Their seed.
+
+    Example:
+        >>> circuits = lh.contrib.circuits
+        >>> prompts = circuits.Prompts.of([[3, 4, 5], [6, 7, 8]])
+        >>> scorer = circuits.SubsetScorer(gpt2, prompts, "decoder.1.self")
+        >>> posterior = circuits.circuit_posterior(scorer, penalty=1e-3, tau=1)
+        >>> posterior = posterior.with_temperature(circuits.calibrate(posterior, size=1))
     """
     scores = [decide(posteriors, size, tau, resamples, seed).score for tau in temperatures]
     return temperatures[int(torch.tensor(scores).argmax())]

@@ -15,9 +15,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from latentheads.files import write_text
+from latentheads.frames import make_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NODE = re.compile(r"a(\d+)\.h(\d+)")
 Head = tuple[int, int]
@@ -60,6 +64,12 @@ class Importances:
         options = {"parallel_attn_mlp": self.parallel, "d_model": self.width}
         edges = {name: self._edge(name) for name in self._edges()}
         return {"cfg": sizes | options, "nodes": nodes, "edges": edges}
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each head that has a score, and whether it is in the circuit."""
+        layer, head = zip(*self.scores) if self.scores else ((), ())
+        columns = {"layer": layer, "head": head, "score": list(self.scores.values())}
+        return make_frame({**columns, "circuit": [key in self.circuit for key in self.scores]})
 
     def save(self, path: str | Path) -> None:
         """Writes a file; scores that are missing are NaN, as in EAP-IG's files."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -24,6 +25,9 @@ from latentheads.contrib.circuits.scorer import SubsetScorer
 from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
 from latentheads.latents.bernoulli_heads.options import MAX_SUBSETS
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,6 +69,9 @@ class CircuitPosterior(HeadPosterior):
     @property
     def heads(self) -> list[tuple[str, int]]:
         return list(self.chosen)
+
+    def to_frame(self) -> pd.DataFrame:
+        return super().to_frame().assign(label=self.labels)
 
     @property
     def log_prior(self) -> Float[Tensor, " subset"]:
@@ -119,14 +126,17 @@ class CircuitPosterior(HeadPosterior):
 
 
 def circuit_posterior(
-    scorer: SubsetScorer, penalty: float = 0.0, tau: float = 1.0, rate: float = 0.5
+    scorer: SubsetScorer, penalty: float, tau: float, rate: float = 0.5
 ) -> CircuitPosterior:
     """Compute the posterior over all subsets of at most 12 heads.
 
     Args:
         scorer: The network, prompts, heads, intervention and likelihood.
-        penalty: Log-likelihood of a prompt that a head has to bring.
-        tau: The temperature: so many prompts count as one; see :func:`.calibrate`.
+        penalty: Log-likelihood of a prompt that a head has to bring, such as .003 nats of the
+            divergence; with 0 every head is needed.
+        tau: The temperature: so many prompts count as one. At a high one all probabilities are near
+            the prior's, at a low one 0 or 1: :func:`.calibrate` chooses it, given a posterior at
+            any.
         rate: The prior probability of a head.
 
     Raises:
@@ -136,7 +146,7 @@ def circuit_posterior(
         >>> circuits = lh.contrib.circuits
         >>> prompts = circuits.Prompts.of([[3, 4, 5], [6, 7, 8]])
         >>> scorer = circuits.SubsetScorer(gpt2, prompts, ["decoder.1.self"])
-        >>> posterior = circuits.circuit_posterior(scorer, penalty=1e-3)
+        >>> posterior = circuits.circuit_posterior(scorer, penalty=1e-3, tau=1)
         >>> len(posterior.inclusion) == len(posterior.labels)
         True
     """

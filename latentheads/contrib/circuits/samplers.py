@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -24,11 +25,15 @@ from torch import Tensor
 from latentheads.checks import check_least, check_number, check_seed
 from latentheads.contrib.circuits.scorer import SubsetScorer
 from latentheads.errors import shown
+from latentheads.frames import make_frame
 from latentheads.latents.bernoulli_heads.options import (
     MAX_SUBSETS,
     check_temperature_and_rate,
 )
 from latentheads.latents.bernoulli_heads.subsets import all_subsets, subset_index
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Density = Callable[[Float[Tensor, "subset head"]], Float[Tensor, " subset"]]
 """The log-density of subsets, up to a constant."""
@@ -49,8 +54,8 @@ class SubsetDensity:
     """
 
     scorer: SubsetScorer
-    penalty: float = 0.0
-    tau: float = 1.0
+    penalty: float
+    tau: float
     rate: float = 0.5
 
     def __post_init__(self) -> None:
@@ -93,6 +98,11 @@ class SampledSubsets:
             f"SampledSubsets({samples:,} samples of {heads} heads, {evidence}"
             f"acceptance {self.acceptance:.2f}; inclusion {inclusion})"
         )
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each sample: its weight, and the gate of each head by its number."""
+        gates = dict(enumerate(self.gates.mT))
+        return make_frame({"weight": self.weights} | gates, "sample")
 
     @property
     def by_chain(self) -> Float[Tensor, "chain sweep head"]:

@@ -13,7 +13,13 @@ from torch import Tensor, nn
 from latentheads.contrib.circuits.likelihoods import Divergence, SubsetLikelihood
 from latentheads.contrib.circuits.prompts import Prompts
 from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
-from latentheads.contrib.heads.switch import LABEL, Head, NetworkHeads, label_head
+from latentheads.contrib.heads.switch import (
+    LABEL,
+    Head,
+    NetworkHeads,
+    label_head,
+    list_heads,
+)
 from latentheads.contrib.hf.addresses import inner_network
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.errors import shown
@@ -33,7 +39,8 @@ class SubsetScorer:
     Args:
         network: A ``PreTrainedModel`` with an output layer of tokens.
         prompts: The prompts.
-        heads: The heads, or names of blocks whose heads are all meant.
+        heads: The heads, or names of blocks whose heads are all meant: a list, one, or a text with
+            commas between them.
         intervention: What stands in for a head that is off; None: zeros.
         likelihood: What a subset is compared by with the whole network; None: the divergence.
         attention_type: The attention type that a layer's number stands for.
@@ -48,7 +55,7 @@ class SubsetScorer:
         self,
         network: Any,
         prompts: Prompts,
-        heads: Sequence[Head],
+        heads: Sequence[Head] | Head,
         intervention: Intervention | None = None,
         likelihood: SubsetLikelihood | None = None,
         attention_type: str | None = None,
@@ -70,7 +77,7 @@ class SubsetScorer:
         check_tokens(prompts.inputs, network)
         own = NetworkHeads(network, attention_type)
         self.network, self.prompts, self.addresses = network, prompts, own.addresses
-        self.heads = _list_heads(own, heads)
+        self.heads = _find_heads(own, heads)
         self.intervention = Zero() if intervention is None else intervention
         self.intervention.check_inputs(prompts.inputs, len(prompts))
         self.likelihood = Divergence() if likelihood is None else likelihood
@@ -191,12 +198,10 @@ def only_at(network: Any, scored: Bool[Tensor, "row position"]) -> Iterator[None
         handle.remove()
 
 
-def _list_heads(own: NetworkHeads, heads: Sequence[Head]) -> list[tuple[str, int]]:
+def _find_heads(own: NetworkHeads, heads: Sequence[Head] | Head) -> list[tuple[str, int]]:
     """The block and the index of every head, those of a lower layer first."""
-    if isinstance(heads, str):
-        raise ValueError(f"heads must be a list of heads or of blocks, got a text: [{heads!r}]")
     chosen: list[tuple[str, int]] = []
-    for head in heads:
+    for head in list_heads(heads):
         if isinstance(head, str) and head in own.addresses:
             chosen += [(head, index) for index in range(own.addresses[head].block.heads)]
         elif isinstance(head, str) and not LABEL.fullmatch(head):

@@ -6,10 +6,11 @@ interval: from a few examples, labelled or not.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -35,16 +36,24 @@ from latentheads.contrib.heads.word_attention import (
     get_cross_heads,
     record_word_attention,
 )
+from latentheads.errors import shown
+from latentheads.frames import make_frame
 from latentheads.noise import fixed_noise
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Teacher = Callable[[ForcedExample], Sequence[float]]
-"""Returns the position at which each word of an example starts."""
+"""Returns when each word of an example starts, in the unit of the example."""
 
 LEAST_INFORMATION = 1.0
 """Nats of information on where a word starts that an alignment head has, on average."""
 
 TEXT = FitOptions(reach=4, width=0.3)
 """How profiles of text are learned, whose words are a few positions apart: narrower ones."""
+
+LIKELY = 0.5
+"""Probability above which a head is likely to be an alignment head."""
 
 RESAMPLES = 2000
 """Samples of the Bayesian bootstrap over examples."""
@@ -98,7 +107,7 @@ class AlignmentHeads:
         heads: The heads of cross-attention, in the order of the first half of the views.
         information: Nats of information of each view on the boundaries of each example.
         attentions: The attention of the examples.
-        step: Seconds of a position; 1 for positions of text.
+        step: Seconds of a position; 1: times are positions, as those of text.
     """
 
     model: BoundaryModel
@@ -153,6 +162,19 @@ class AlignmentHeads:
             for index, (probability, information) in enumerate(zip(probabilities, intervals))
         ]
         return sorted(rows, key=lambda row: -row.information[0])
+
+    def to_frame(self, least: float = LEAST_INFORMATION) -> pd.DataFrame:
+        """A row for each head of :meth:`table`, the most informative first.
+
+        Args:
+            least: As in :meth:`table`.
+        """
+        rows = self.table(least)
+        columns = {name: [getattr(row, name) for row in rows] for name in vars(rows[0])}
+        layer, head = zip(*columns.pop("head"))
+        mean, low, high = zip(*columns.pop("information"))
+        information = {"information": mean, "information_low": low, "information_high": high}
+        return make_frame({"layer": layer, "head": head, **information, **columns})
 
     @cached_property
     def _quartiles(self) -> Int[Tensor, "view level"]:
@@ -219,21 +241,44 @@ class AlignmentHeads:
     def _marginals(self, attention: WordAttention) -> Float[Tensor, "kind word position"]:
         return self.model.marginals(self.model.posterior(attention, with_labels=False))
 
-    def times(self, attention: WordAttention, level: float = 0.9) -> dict[str, BoundaryTimes]:
+    @cached_property
+    def _warning(self) -> str:
+        """What is said of times if no head is likely to be an alignment head; empty otherwise."""
+        best = max(self.probabilities.values())
+        if best > LIKELY:
+            return ""
+        return (
+            f"no head has P above {LIKELY} of being an alignment head, the likeliest {best:.2f}: "
+            "times are hardly more than the prior of words that follow each other"
+        )
+
+    def times(
+        self, attention: WordAttention, level: float = 0.9, *, bounded: bool = True
+    ) -> dict[str, BoundaryTimes]:
         """When the words of an example start, and end if ends were learned.
 
         Args:
             attention: Its attention.
             level: Probability of each interval.
+            bounded: Whether times outside of the sound or text are moved to its ends. They are
+                quantiles of where the boundary is, so that a true time inside it stays covered.
+
+        Warns:
+            UserWarning: No head has a probability above one half.
         """
         if not 0 < level < 1:
             raise ValueError(f"level must be between 0 and 1, got {level}")
+        if self._warning:
+            warnings.warn(self._warning, stacklevel=2)
         marginals = self._marginals(attention)
         levels = torch.tensor([(1 - level) / 2, 0.5, (1 + level) / 2], dtype=torch.float64)
         times = {}
         for kind, marginal in enumerate(marginals):
             quantiles = noisy_quantiles(marginal, float(self.model.error[kind]), levels)
-            low, median, high = (quantiles + self.model.shift[kind]) * self.step
+            positions = quantiles + self.model.shift[kind]
+            if bounded:
+                positions = positions.clamp(0, attention.positions)
+            low, median, high = positions * self.step
             times[("starts", "ends")[kind]] = BoundaryTimes(median, low, high)
         return times
 
@@ -246,6 +291,9 @@ class AlignmentHeads:
             network: The network.
             example: Source and target.
             level: Probability of each interval.
+
+        Warns:
+            UserWarning: No head has a probability above one half.
         """
         return self.times(record_word_attention(network, example), level)
 
@@ -255,7 +303,7 @@ def alignment_heads(
     examples: Sequence[ForcedExample],
     teacher: Teacher | None = None,
     *,
-    step: float = 1.0,
+    step: float | None = None,
     options: FitOptions | None = None,
     chain: BoundaryChain | None = None,
 ) -> AlignmentHeads:
@@ -266,7 +314,9 @@ def alignment_heads(
         examples: Sources with their targets. Five with labels suffice; without labels some twenty,
             with the energy of the sound.
         teacher: Gives the starts of the words of examples that have none.
-        step: Seconds of a position: .02 for Whisper.
+        step: Seconds of a position, of which ``starts`` and ``ends`` of the examples and all times
+            that are returned are then a multiple; 1: they are positions. None: that of the
+            examples, which is .02 for Whisper and 1 for text.
         options: How profiles are learned; None: starts alone, or starts and ends if any example
             has ends. Profiles of text (``input_ids``) are then narrower than those of speech,
             ``FitOptions(reach=4, width=0.3)``.
@@ -276,11 +326,16 @@ def alignment_heads(
 
     ::
 
-        heads = lh.alignment_heads(whisper, examples, step=0.02)
+        heads = lh.alignment_heads(whisper, examples)
         heads.table()[:2]  # [L2H1: P = 1.00, 3.3 nats, lag +0.08, L2H4: ...]
-        heads.align(whisper, example)["starts"].median
+        heads.align(whisper, example)["starts"].median  # seconds
+
+    Raises:
+        ValueError: An example is wrong, such as a start after the end of the sound; or the step is
+            neither given nor known.
     """
     heads = get_cross_heads(network)
+    examples = _list_examples(examples, step)
     if teacher is not None:
         examples = [
             example if example.starts is not None else replace(example, starts=teacher(example))
@@ -292,23 +347,36 @@ def alignment_heads(
             options = replace(TEXT, kinds=_count_kinds(attentions))
         if chain is None and options.kinds == 1:
             chain = jump_chain()
-    return fit_alignment_heads(heads, attentions, step=step, options=options, chain=chain)
+    return fit_alignment_heads(heads, attentions, options=options, chain=chain)
+
+
+def _list_examples(examples: Any, step: float | None) -> list[ForcedExample]:
+    """Examples, with the step that is given."""
+    if isinstance(examples, ForcedExample):
+        raise ValueError("examples must be a list of ForcedExample, got one: write [example]")
+    listed = list(examples)
+    for index, example in enumerate(listed):
+        if not isinstance(example, ForcedExample):
+            raise ValueError(f"examples[{index}] must be a ForcedExample, got {shown(example)}")
+        if step is not None and example.step not in (None, step):
+            raise ValueError(f"examples[{index}] has a step of {example.step:g}, got step={step:g}")
+    return listed if step is None else [replace(example, step=step) for example in listed]
 
 
 def fit_alignment_heads(
     heads: Sequence[Head],
     attentions: Sequence[WordAttention],
     *,
-    step: float = 1.0,
     options: FitOptions | None = None,
     chain: BoundaryChain | None = None,
 ) -> AlignmentHeads:
     """Learns alignment heads from attention that is recorded already.
 
+    Times are returned in the unit of the attention, seconds or positions: its ``step``.
+
     Args:
         heads: The heads, in the order of the first half of the views.
         attentions: The attention of examples.
-        step: Seconds of a position.
         options: How profiles are learned, as :func:`alignment_heads` takes them.
         chain: The prior of boundaries, as in :func:`alignment_heads`.
     """
@@ -320,12 +388,15 @@ def fit_alignment_heads(
                 f"attentions[{index}] must have two views of each of {len(heads)} heads, got "
                 f"{views}"
             )
+    steps = sorted({attention.step for attention in attentions})
+    if len(steps) > 1:
+        raise ValueError(f"examples must have one step, got {', '.join(map(str, steps))}")
     if options is None:
         options = FitOptions(kinds=_count_kinds(attentions))
     model = fit_boundary_model(attentions, options, chain)
     marginals = [model.marginals(model.posterior(attention)) for attention in attentions]
     information = view_information(model, attentions, marginals)
-    return AlignmentHeads(model, list(heads), information, list(attentions), step)
+    return AlignmentHeads(model, list(heads), information, list(attentions), steps[0])
 
 
 def _count_kinds(attentions: Sequence[WordAttention]) -> int:

@@ -13,15 +13,17 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from latentheads.batch import Batch
+from latentheads.batch import Batch, check_batch
 from latentheads.contrib.heads.record import record_heads
 from latentheads.corpora.batches import batches
 from latentheads.corpora.part import Part
+from latentheads.frames import make_frame
 from latentheads.guide import ModelGuide
 from latentheads.handlers import PlugIn, blocked_from_tracers
 from latentheads.inference.bound import traces
@@ -34,6 +36,9 @@ from latentheads.latents.handlers import WithSelection
 from latentheads.metrics.alignment import LinkCounts, Links, count_links
 from latentheads.model import HeadModel
 from latentheads.names import Block
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DISTRIBUTIONS = ("prior", "guide", "posterior")
 """Distributions over the position that a head points at, in the order of the report."""
@@ -71,6 +76,17 @@ class AlignmentDistributions:
     posterior: Float[Tensor, "batch head target key"]
     first_position: int = 0
 
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each sentence, head, target token and key, with the three probabilities."""
+        sentences, heads, targets, keys = torch.meshgrid(
+            *map(torch.arange, self.posterior.shape), indexing="ij"
+        )
+        indices = {"sentence": sentences, "target": targets, "key": keys}
+        columns = {name: index.flatten() for name, index in indices.items()}
+        names = [self.heads[index] for index in heads.flatten().tolist()]
+        probabilities = {name: getattr(self, name).flatten() for name in DISTRIBUTIONS}
+        return make_frame({**columns, "head": names, **probabilities})
+
 
 def _is_soft(model: HeadModel) -> bool:
     aligner = model.find_latent(Aligner)
@@ -89,6 +105,7 @@ def alignment_distributions(
         guide: Its guide.
         batch: The sentences, with their target.
     """
+    check_batch(batch)
     heads = model.output_heads
     if heads is None or not model.samples_alignments:
         raise ValueError("this model has no latent alignments, and so no posterior over them")

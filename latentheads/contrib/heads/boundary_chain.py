@@ -5,11 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
+
+from latentheads.frames import make_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -210,3 +216,7 @@ class BoundaryTimes:
     median: Float[Tensor, " word"]
     low: Float[Tensor, " word"]
     high: Float[Tensor, " word"]
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each word: median, low and high."""
+        return make_frame(vars(self), "word")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -25,9 +26,13 @@ from latentheads.contrib.heads.means import Means, active_pairs
 from latentheads.contrib.heads.record import record_heads
 from latentheads.contrib.heads.tokens import attention_tokens
 from latentheads.corpora.part import Part
+from latentheads.frames import make_frame
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import attention_type_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PAIR_BATCH_TOKENS = 512
 """Tokens per batch when heads are compared: memory grows with the square of the heads."""
@@ -67,6 +72,19 @@ class Divergence:
 
     summed: dict[str, Float[Tensor, "head head"]]
     normalised: dict[str, Float[Tensor, "head head"]]
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each pair of heads of a block, with both averages."""
+        columns: dict[str, list[Any]] = {name: [] for name in ("block", "head", "other")}
+        values: dict[str, list[float]] = {"summed": [], "normalised": []}
+        for block, matrix in self.summed.items():
+            first, second = torch.triu_indices(len(matrix), len(matrix), 1)
+            columns["block"] += [block] * len(first)
+            columns["head"] += first.tolist()
+            columns["other"] += second.tolist()
+            for name, column in values.items():
+                column += getattr(self, name)[block][first, second].tolist()
+        return make_frame({**columns, **values})
 
     def average(self, attention_type: str | None = None) -> float | None:
         """Averages ``summed`` over the head pairs i < j of all blocks, as the paper does.

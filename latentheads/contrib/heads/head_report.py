@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,8 +16,12 @@ from latentheads.contrib.heads.rare import RareWordHeads
 from latentheads.contrib.heads.relevance import Relevance
 from latentheads.contrib.heads.roles import Role
 from latentheads.contrib.heads.syntactic import SyntacticHeads
+from latentheads.frames import make_head_frame
 from latentheads.inference.shuffled import ShuffledTarget
 from latentheads.names import ATTENTION_TYPES, Block
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,10 @@ class HeadReport:
         if self.relevance is not None:
             maps["relevance"] = self.relevance.shares
         return maps
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each head, with every quantity of :attr:`maps`."""
+        return make_head_frame(self.maps)
 
 
 def off_diagonal_mean(matrix: Tensor) -> Tensor:

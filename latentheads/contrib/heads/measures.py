@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float
@@ -28,8 +29,12 @@ from latentheads.contrib.heads.means import Means, active_pairs
 from latentheads.contrib.heads.record import record_heads
 from latentheads.contrib.heads.tokens import attention_tokens
 from latentheads.corpora.part import Part
+from latentheads.frames import make_head_frame
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def head_entropy(
@@ -74,6 +79,10 @@ class Measures:
     entropy: dict[str, Float[Tensor, " head"]]
     confidence: dict[str, Float[Tensor, " head"]]
     cosine: dict[str, Float[Tensor, "head head"]]
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each head, with its entropy and confidence."""
+        return make_head_frame({"entropy": self.entropy, "confidence": self.confidence})
 
 
 def measure(

@@ -26,7 +26,7 @@ from latentheads.corpora.part import Part
 from latentheads.families.location import Identity
 from latentheads.families.normal import Gaussian
 from latentheads.families.scale import HeadScale
-from latentheads.guide import Guide
+from latentheads.guides import Guide
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.inference.objective import Head_ELBO

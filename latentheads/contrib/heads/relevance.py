@@ -50,7 +50,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -65,11 +65,15 @@ from latentheads.contrib.heads.means import Means
 from latentheads.contrib.heads.record import Recording
 from latentheads.corpora.batches import iterate_batches
 from latentheads.corpora.part import Part
+from latentheads.frames import make_head_frame
 from latentheads.handlers import PlugIn, blocked_from_tracers
 from latentheads.latents.latent import check_model
 from latentheads.model import HeadModel
 from latentheads.names import latent_of
 from latentheads.passes import evaluation_mode, frozen_parameters
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SHARES = ("absolute", "sum")
 BIASES = ("absolute", "ratio")
@@ -111,6 +115,10 @@ class Relevance:
     logit: float
     inputs: float
     predictions: int
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each head, with its share and its relevance."""
+        return make_head_frame({"shares": self.shares, "raw": self.raw})
 
 
 def relevance(

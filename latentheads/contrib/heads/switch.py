@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from latentheads.checks import split_items
 from latentheads.contrib.heads.interventions import Intervention, intervene
 from latentheads.contrib.hf.addresses import Address, find_heads, inner_network
 from latentheads.errors import shown
@@ -54,24 +55,24 @@ class NetworkHeads:
         blocks = (address.block for address in self.addresses.values())
         return f"NetworkHeads({', '.join(f'{block.name}: {block.heads}' for block in blocks)})"
 
-    def off(self, heads: Iterable[Head], intervention: Intervention | None = None) -> Any:
+    def off(self, heads: Iterable[Head] | Head, intervention: Intervention | None = None) -> Any:
         """Switches heads off within a ``with`` statement: by default their output is 0.
 
         Args:
-            heads: The heads: ``(9, 6)`` and ``"L9H6"`` are head 6 of layer 9, both from 0;
-                ``("decoder.9.cross", 6)`` names its block.
+            heads: The heads, or one: ``(9, 6)`` and ``"L9H6"`` are head 6 of layer 9, both from 0;
+                ``("decoder.9.cross", 6)`` names its block. A text has commas between them.
             intervention: What stands in for them; None: :class:`.Zero`.
 
         Example:
             >>> with lh.heads(gpt2).off([(0, 1), "L1H0"]):
             ...     logits = gpt2(input_ids=tokens).logits
         """
-        if isinstance(heads, str):
-            raise ValueError(f"heads must be a list of heads, got a text: [{shown(heads)}]")
+        listed = list_heads(heads)
+        by_block = self._group(listed)
         if intervention is None:
-            return self.scale(dict.fromkeys(heads, 0.0))
+            return self.scale(dict.fromkeys(listed, 0.0))
         gates: dict[str, Tensor] = {}
-        for name, indices in self._group(heads).items():
+        for name, indices in by_block.items():
             projection: Any = self.addresses[name].projection
             kept = torch.ones(self.addresses[name].block.heads, dtype=torch.bool)
             kept[list(indices)] = False
@@ -122,6 +123,13 @@ class NetworkHeads:
 
     def _name_block(self, layer: int, head: Head) -> str:
         types = [self.attention_type] if self.attention_type else self.attention_types
+        blocks = (address.block for address in self.addresses.values())
+        layers = sorted({block.layer for block in blocks if block.attention_type in types})
+        if layer not in layers:
+            raise ValueError(
+                f"head {shown(head)}: there is no layer {layer} of {', '.join(types)}, which has "
+                f"layers {layers[0]} to {layers[-1]}"
+            )
         if len(types) > 1:
             raise ValueError(
                 f"head {shown(head)}: a layer has heads of {', '.join(types)}; say which, as in "
@@ -153,6 +161,14 @@ def label_head(layer: int, head: int) -> str:
         'L9H6'
     """
     return f"L{layer}H{head}"
+
+
+def list_heads(heads: Any) -> list[Head]:
+    """The heads of a list, of a text with commas between them, or one alone."""
+    if isinstance(heads, str):
+        return [*split_items(heads)]
+    is_one = isinstance(heads, tuple) and len(heads) == 2 and type(heads[1]) is int
+    return [heads] if is_one else list(heads)
 
 
 def _parse(head: Any) -> tuple[int | str, int]:

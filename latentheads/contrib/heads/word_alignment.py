@@ -14,14 +14,13 @@ from latentheads.contrib.heads.alignments import (
     alignment_distributions,
     likeliest_links,
 )
-from latentheads.corpora.text import is_punctuation, split_word
+from latentheads.corpora.text import is_punctuation, list_texts, split_word
 from latentheads.corpora.vocabulary import Tagged, Vocabulary
 from latentheads.decoding.translate import OnSkip
 from latentheads.metrics.alignment import Link, Links
 from latentheads.runs.generation import (
     encode_pairs,
     encode_sources,
-    list_texts,
     raise_on_skip,
     select_task,
 )

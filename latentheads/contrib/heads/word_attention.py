@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -13,10 +14,14 @@ from torch import Tensor
 
 from latentheads.contrib.hf.addresses import NAME, find_heads, inner_network
 from latentheads.contrib.hf.tokens import check_tokens
+from latentheads.errors import shown
 from latentheads.passes import evaluation_mode
 
 Head = tuple[int, int]
 """The layer and the index of a head, both from 0."""
+
+WHISPER_STEP = 0.02
+"""Seconds of a position of Whisper's encoder."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +35,14 @@ class ForcedExample:
         words: For each word the index of its first token, and the one after its last.
         length: Positions of the encoder that are no padding; None: those of ``attention_mask``, if
             it has one number for each position, else all.
-        starts: Position at which each word starts; None, or not a number for a word, where
-            it is not known. It need not be whole: .5 is the middle of the first position, so a word
-            of text that comes from ``input_ids[:, i]`` has i + .5.
-        ends: Position at which each word ends.
+        starts: When each word starts, in seconds of sound, in positions of text; None, or not a
+            number for a word, where it is not known. Positions need not be whole: .5 is the middle
+            of the first one, so a word that comes from ``input_ids[:, i]`` has i + .5.
+        ends: When each word ends.
         energy: Energy of a sound at each position, on any scale that grows with it; without labels
             it shows where words start.
+        step: Seconds of a position; 1: ``starts`` and ``ends`` are positions. None: .02 for
+            Whisper, 1 for text (``input_ids``).
     """
 
     inputs: Mapping[str, Tensor]
@@ -45,6 +52,7 @@ class ForcedExample:
     starts: Sequence[float] | None = None
     ends: Sequence[float] | None = None
     energy: Float[Tensor, " position"] | None = None
+    step: float | None = None
 
 
 @dataclass(frozen=True)
@@ -57,12 +65,14 @@ class WordAttention:
         starts: Position at which each word starts; not a number where it is not known.
         ends: Position at which each word ends.
         energy: Energy of a sound at each position.
+        step: Seconds of a position; 1: times are counted in positions.
     """
 
     weights: Float[Tensor, "view word position"]
     starts: Float[Tensor, " word"]
     ends: Float[Tensor, " word"]
     energy: Float[Tensor, " position"] | None = None
+    step: float = 1.0
 
     @property
     def positions(self) -> int:
@@ -144,7 +154,7 @@ def to_word_attention(
 
     Args:
         weights: What :func:`record_cross_attention` returns.
-        example: Its example.
+        example: Its example; without a step its times are positions.
     """
     # row i has token i as its input, and predicts token i + 1
     at_output = [weights[:, first - 1] for first, _ in example.words]
@@ -153,8 +163,9 @@ def to_word_attention(
     views = views.to("cpu", torch.float64)  # half precision, or a GPU, is that of the network
     if not views.isfinite().all():  # such as an overflow of half precision
         raise ValueError("attention weights of the network must be finite; load it in float32")
-    starts = _to_labels("starts", example.starts, views)
-    ends = _to_labels("ends", example.ends, views)
+    step = 1.0 if example.step is None else example.step
+    starts = _to_labels("starts", example.starts, views, step)
+    ends = _to_labels("ends", example.ends, views, step)
     energy = (
         None if example.energy is None else torch.as_tensor(example.energy).to("cpu", torch.float64)
     )
@@ -165,20 +176,26 @@ def to_word_attention(
         )
     if energy is not None and not energy.isfinite().all():  # such as the logarithm of silence
         raise ValueError("energy must be finite at each position")
-    return WordAttention(views, starts, ends, energy)
+    return WordAttention(views, starts, ends, energy, step)
 
 
 def _to_labels(
-    name: str, labels: Sequence[float] | None, views: Float[Tensor, "view word position"]
+    name: str,
+    labels: Sequence[float] | None,
+    views: Float[Tensor, "view word position"],
+    step: float,
 ) -> Float[Tensor, " word"]:
+    """The position of each boundary, given in positions or seconds."""
     _, words, positions = views.shape
     values = [torch.nan] * words if labels is None else labels
-    boundaries = torch.as_tensor(values, dtype=torch.float64)
+    times = torch.as_tensor(values, dtype=torch.float64)
+    boundaries = times / step
     # labels may be off by a position at the ends of the input
-    outside = boundaries[(boundaries < -1) | (boundaries > positions + 1)]
+    outside = times[(boundaries < -1) | (boundaries > positions + 1)]
     if len(outside):
+        limit = "the number of positions" if step == 1 else "the seconds of the sound"
         raise ValueError(
-            f"{name} must be from 0 to {positions}, the number of positions, got {outside[0]:g}"
+            f"{name} must be from 0 to {step * positions:g}, {limit}, got {outside[0]:g}"
         )
     return boundaries
 
@@ -191,7 +208,34 @@ def record_word_attention(network: Any, example: ForcedExample) -> WordAttention
         raise ValueError(
             f"tokens must be at most {limit + 1} for this network, got {len(example.tokens)}"
         )
+    example = replace(example, step=find_step(network, example))
     return to_word_attention(record_cross_attention(network, example), example)
+
+
+def find_step(network: Any, example: ForcedExample) -> float:
+    """Seconds of a position of an example, or 1 where it has positions of text.
+
+    Raises:
+        ValueError: It is not given, and not known of the network.
+    """
+    inner = inner_network(network)
+    if example.step is not None:
+        return check_step(example.step)
+    if "input_ids" in example.inputs:
+        return 1.0
+    if inner.config.model_type == "whisper":
+        return WHISPER_STEP
+    raise ValueError(
+        f"step of an example of {type(inner).__name__} must be given: seconds of a position, or 1 "
+        "if its times are positions"
+    )
+
+
+def check_step(step: float) -> float:
+    """A step that is a positive number of seconds."""
+    if not (isinstance(step, int | float) and 0 < step < math.inf):
+        raise ValueError(f"step must be a positive number of seconds, got {shown(step)}")
+    return float(step)
 
 
 def check_example(example: ForcedExample) -> None:
@@ -218,8 +262,7 @@ def check_example(example: ForcedExample) -> None:
         labels = getattr(example, name)
         if labels is not None and len(labels) != len(example.words):
             raise ValueError(
-                f"{name} must have a position for each of {len(example.words)} words, got "
-                f"{len(labels)}"
+                f"{name} must have a time for each of {len(example.words)} words, got {len(labels)}"
             )
 
 

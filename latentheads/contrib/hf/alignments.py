@@ -26,7 +26,7 @@ from latentheads.latents.latent import Latent
 from latentheads.latents.network import EncoderDecoderStates
 from latentheads.latents.options import LatentOptions, ModelShape, make_latents
 from latentheads.latents.output_heads import OutputHeads, OutputState
-from latentheads.layers.output import LinearOutput, MatrixOutput
+from latentheads.layers.linear_output import LinearOutput, MatrixOutput
 
 NEAR = 1e-3
 """Tolerance for rounding, relative and absolute, when scores are compared."""

@@ -17,7 +17,7 @@ from latentheads.batch import BOS, EOS, PAD
 from latentheads.families.location import Identity
 from latentheads.families.normal import Point
 from latentheads.latents.logits.latent import Logits
-from latentheads.layers.output import TableOutput
+from latentheads.layers.linear_output import TableOutput
 from latentheads.layers.position import sinusoidal_positions
 from latentheads.models.language_model import LanguageModel
 from latentheads.models.layers import Layer

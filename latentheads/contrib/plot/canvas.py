@@ -126,7 +126,9 @@ def largest_value(values: Iterable[Tensor]) -> float:
 
 
 def check_not_empty(name: str, values: Collection[Any]) -> None:
-    """Raises a ValueError if there is nothing to draw."""
+    """Raises a ValueError if there is nothing to draw, or one thing in place of several."""
+    if not hasattr(values, "__len__"):
+        raise ValueError(f"{name} must be several, got one {type(values).__name__}")
     if not len(values):
         raise ValueError(f"{name} must be at least one, got none")
 

@@ -130,24 +130,21 @@ def _draw_heads(axis: Any, values: Mapping[str, Tensor], blocks: Sequence[str]) 
 
 @in_style
 def draw_head_posteriors(
-    posteriors: Mapping[str, HeadPosterior] | Mapping[str, Float[Tensor, " head"]],
+    posteriors: HeadPosterior | Mapping[str, HeadPosterior] | Mapping[str, Float[Tensor, " head"]],
     width: Mapping[str, Float[Tensor, " head"]] | None = None,
     title: str = "",
 ) -> Figure:
     """Draws the probability of every head to be in the subset that a corpus needs, and its width.
 
     Args:
-        posteriors: What ``lh.latents.head_posteriors`` returns, or inclusion probabilities alone.
+        posteriors: What ``lh.head_posterior`` or ``lh.latents.head_posteriors`` returns, or
+            inclusion probabilities of blocks alone.
         width: The widths of their bootstrap intervals; None: computed from the posteriors.
         title: Second line of the title.
     """
-    check_not_empty("posteriors", posteriors)
-    inclusion: dict[str, Tensor] = {
-        name: value if isinstance(value, Tensor) else value.inclusion
-        for name, value in posteriors.items()
-    }
+    inclusion = _inclusion_by_block(posteriors)
     if width is None:
-        width = {name: _bootstrap_width(name, value) for name, value in posteriors.items()}
+        width = _width_by_block(posteriors)
     groups = group_by_attention_type(inclusion)
     rows = {"inclusion probability": inclusion, "width of its 95 % interval": width}
     height = 1.2 + 2 * (0.9 + 0.3 * max(map(len, groups.values())))
@@ -162,11 +159,47 @@ def draw_head_posteriors(
     return figure
 
 
-def _bootstrap_width(name: str, posterior: HeadPosterior | Tensor) -> Float[Tensor, " head"]:
-    """The widths of the bootstrap intervals of a block."""
-    if isinstance(posterior, Tensor):
-        raise ValueError(f"width is missing: {name} has inclusion probabilities alone")
-    return posterior.bootstrap().width
+def _by_block(
+    heads: Sequence[tuple[str, int]], values: Float[Tensor, " head"]
+) -> dict[str, Float[Tensor, " head"]]:
+    """Values of heads by their block; not a number where a block's head has none."""
+    numbers: dict[str, int] = {}
+    for block, head in heads:
+        numbers[block] = max(numbers.get(block, 0), head + 1)
+    by_block = {block: values.new_full((number,), np.nan) for block, number in numbers.items()}
+    for (block, head), value in zip(heads, values, strict=True):
+        by_block[block][head] = value
+    return by_block
+
+
+def _inclusion_by_block(
+    posteriors: HeadPosterior | Mapping[str, HeadPosterior] | Mapping[str, Tensor],
+) -> dict[str, Float[Tensor, " head"]]:
+    """The inclusion probabilities of one posterior, or of several."""
+    if not isinstance(posteriors, Mapping):
+        if not hasattr(posteriors, "inclusion"):
+            kind = type(posteriors).__name__
+            raise ValueError(f"posteriors must be a HeadPosterior, or several by name, got {kind}")
+        return _by_block(posteriors.heads, posteriors.inclusion)
+    check_not_empty("posteriors", posteriors)
+    return {
+        name: value if isinstance(value, Tensor) else value.inclusion
+        for name, value in posteriors.items()
+    }
+
+
+def _width_by_block(
+    posteriors: HeadPosterior | Mapping[str, HeadPosterior] | Mapping[str, Tensor],
+) -> dict[str, Float[Tensor, " head"]]:
+    """The widths of the bootstrap intervals."""
+    if not isinstance(posteriors, Mapping):
+        return _by_block(posteriors.heads, posteriors.bootstrap().width)
+    widths = {}
+    for name, value in posteriors.items():
+        if isinstance(value, Tensor):
+            raise ValueError(f"width is missing: {name} has inclusion probabilities alone")
+        widths[name] = value.bootstrap().width
+    return widths
 
 
 @in_style
@@ -177,6 +210,8 @@ def draw_covariance(posterior: HeadPosterior, title: str = "") -> Figure:
         posterior: The posterior over their subsets, of ``lh.head_posterior``.
         title: Second line of the title.
     """
+    if not hasattr(posterior, "covariance"):
+        raise ValueError(f"posterior must be one HeadPosterior, got {type(posterior).__name__}")
     covariance = posterior.covariance
     off_diagonal = covariance - covariance.diagonal().diag()
     limit = max(float(off_diagonal.abs().max()), 1e-9)

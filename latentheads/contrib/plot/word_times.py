@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from latentheads.contrib.heads.alignment_heads import AlignmentHead
+from latentheads.contrib.heads.alignment_heads import AlignmentHead, AlignmentHeads
 from latentheads.contrib.heads.boundary_chain import BoundaryTimes
 from latentheads.contrib.heads.switch import label_head
 from latentheads.contrib.plot.canvas import WIDTH, Picture
 from latentheads.contrib.plot.style import GOLD, GREEN, GREY, in_style
+from latentheads.errors import shown
 
 MOST_HEADS = 12
 """Heads that are drawn."""
@@ -23,7 +24,7 @@ def draw_word_times(
     spectrogram: Float[np.ndarray, "band frame"],
     words: Sequence[str],
     starts: BoundaryTimes,
-    heads: Sequence[AlignmentHead],
+    heads: AlignmentHeads | Sequence[AlignmentHead],
     duration: float,
     truth: Sequence[float] = (),
     marked: Sequence[tuple[int, int]] = (),
@@ -33,12 +34,18 @@ def draw_word_times(
     Args:
         spectrogram: Energy of each band, on any scale.
         words: The words.
-        starts: When they start.
-        heads: What :meth:`~latentheads.contrib.heads.AlignmentHeads.table` returns.
+        starts: When they start: ``starts`` of what ``align`` returns.
+        heads: The alignment heads, or what their ``table`` returns.
         duration: Seconds of the sound.
         truth: When they truly start, if it is known.
         marked: Heads that are named in gold, such as those of another list.
     """
+    if not isinstance(starts, BoundaryTimes):
+        raise ValueError(
+            f"starts must be BoundaryTimes, as heads.align(...)['starts'], got {shown(starts)}"
+        )
+    if isinstance(heads, AlignmentHeads):
+        heads = heads.table()
     figure = Picture(WIDTH, 5.0)
     sound, lags = figure.subplots(2, 1, height_ratios=[1.15, 1])
     _draw_sound(sound, spectrogram, words, starts, duration, truth)

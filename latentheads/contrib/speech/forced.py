@@ -11,10 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentheads.contrib.heads.word_attention import ForcedExample
-
-STEP = 0.02
-"""Seconds of a position of Whisper's encoder."""
+from latentheads.contrib.heads.word_attention import WHISPER_STEP, ForcedExample
 
 
 def make_forced_example(
@@ -23,8 +20,10 @@ def make_forced_example(
     words: Sequence[str],
     starts: Sequence[float] | None = None,
     ends: Sequence[float] | None = None,
+    *,
+    sampling_rate: int | None = None,
 ) -> ForcedExample:
-    """An example for :func:`latentheads.alignment_heads`, with ``step=0.02``.
+    """An example for :func:`latentheads.alignment_heads`, whose times are seconds.
 
     Args:
         processor: A ``WhisperProcessor``.
@@ -32,11 +31,19 @@ def make_forced_example(
         words: The words that are spoken, with their punctuation.
         starts: Seconds at which words start, if they are known.
         ends: Seconds at which words end, if they are known.
+        sampling_rate: Samples in a second, to check them by; None: those of the processor.
 
     Raises:
-        ValueError: There is too much sound, or no word.
+        ValueError: There is too much sound, of another rate or of several channels, or no word; or
+            the processor is only a part of one.
     """
+    for part in ("tokenizer", "feature_extractor"):
+        if not hasattr(processor, part):
+            raise ValueError(
+                f"processor must be a WhisperProcessor, got {type(processor).__name__}"
+            )
     tokenizer, extractor = processor.tokenizer, processor.feature_extractor
+    _check_samples(samples, sampling_rate, extractor.sampling_rate)
     rate = extractor.sampling_rate
     seconds = len(samples) / rate
     if seconds > extractor.chunk_length:
@@ -52,20 +59,25 @@ def make_forced_example(
         tokens += tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
         spans.append((first, len(tokens)))
     features = extractor(samples, sampling_rate=rate, return_tensors="pt").input_features
-    length = math.ceil(seconds / STEP)
+    length = math.ceil(seconds / WHISPER_STEP)
     return ForcedExample(
         {"input_features": features},
         [*tokens, tokenizer.eos_token_id],
         spans,
         length,
-        _to_positions(starts),
-        _to_positions(ends),
+        starts,
+        ends,
         _energy(features, length),
+        WHISPER_STEP,
     )
 
 
 def transcribe_words(
-    network: Any, processor: Any, samples: Float[np.ndarray, " sample"]
+    network: Any,
+    processor: Any,
+    samples: Float[np.ndarray, " sample"],
+    *,
+    sampling_rate: int | None = None,
 ) -> list[str]:
     """Transcribes a sound; returns its words.
 
@@ -73,16 +85,25 @@ def transcribe_words(
         network: A ``WhisperForConditionalGeneration``.
         processor: Its ``WhisperProcessor``.
         samples: At most 30 seconds of sound, at the processor's rate.
+        sampling_rate: Samples in a second, to check them by; None: those of the processor.
     """
     extractor = processor.feature_extractor
+    _check_samples(samples, sampling_rate, extractor.sampling_rate)
     features = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="pt")
     with torch.no_grad():
         tokens = network.generate(features.input_features.to(network.device, network.dtype))
     return processor.batch_decode(tokens, skip_special_tokens=True)[0].split()
 
 
-def _to_positions(seconds: Sequence[float] | None) -> list[float] | None:
-    return None if seconds is None else [value / STEP for value in seconds]
+def _check_samples(samples: Any, sampling_rate: int | None, expected: int) -> None:
+    """Checks that samples are of one channel, and that their rate is the one that is expected."""
+    if len(shape := np.shape(samples)) != 1:
+        raise ValueError(f"samples must be of one channel, got shape {list(shape)}")
+    if sampling_rate not in (None, expected):
+        raise ValueError(
+            f"samples must have the processor's rate, {expected} a second, got {sampling_rate}: "
+            "resample them"
+        )
 
 
 def _energy(features: Float[Tensor, "1 band frame"], length: int) -> Float[Tensor, " position"]:

@@ -19,10 +19,16 @@ costs one matrix product.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
+
+from latentheads.frames import make_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BINS = 15
 """Number of bins."""
@@ -59,6 +65,10 @@ class Bins:
     count: Float[ndarray, " bin"]
     confidence: Float[ndarray, " bin"]
     accuracy: Float[ndarray, " bin"]
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each bin: count, confidence and accuracy."""
+        return make_frame(vars(self), "bin")
 
     @property
     def error(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -28,7 +29,11 @@ from latentheads.corpora.part import Part
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.decoding.options import Decoding
 from latentheads.decoding.translate import map_batches
+from latentheads.frames import make_frame
 from latentheads.noise import fixed_noise
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 OUTPUT_BINS = 20
 """Number of bins of an ensemble's own output."""
@@ -133,6 +138,13 @@ class EnsembleEvaluation:
     texts: Sequence[str]
     chrf: Float[ndarray, " sentence"]
     scores: Mapping[str, Mapping[str, Float[ndarray, " sentence"]]]
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each sentence of each text, with its uncertainty scores."""
+        import pandas as pd  # takes long to load
+
+        frames = {text: make_frame(scores, "sentence") for text, scores in self.scores.items()}
+        return pd.concat(frames, names=["text"]).reset_index()
 
     @property
     def seconds(self) -> float:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,7 +24,11 @@ from latentheads.corpora.part import Part
 from latentheads.corpora.rows import Rows
 from latentheads.decoding.options import Decoding
 from latentheads.decoding.translate import map_batches
+from latentheads.frames import make_frame
 from latentheads.noise import fixed_noise
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAX_PROBABILITIES = 2**24
 """Most probabilities in memory at a time: members times tokens times the vocabulary."""
@@ -109,6 +114,11 @@ class TokenScores:
     data_uncertainty: Float[ndarray, " token"]
     reverse_mutual_information: Float[ndarray, " token"]
     seconds: float
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each token, without the evaluations by temperature."""
+        columns = vars(self).items()
+        return make_frame({k: v for k, v in columns if isinstance(v, ndarray)})
 
     @cached_property
     def sentences(self) -> int:

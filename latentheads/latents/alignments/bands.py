@@ -23,8 +23,9 @@ from torch import Tensor
 from latentheads.latents.alignments.emission import EmissionRequest, emission_log_probs
 from latentheads.latents.alignments.next_token import NextTokenDistribution
 from latentheads.layers.adaptive import AdaptiveOutput
+from latentheads.layers.linear_output import LinearOutput
 from latentheads.layers.numeric import exp
-from latentheads.layers.output import LinearOutput, RowOutput
+from latentheads.layers.output import RowOutput
 
 
 def compute_emission_log_probs(

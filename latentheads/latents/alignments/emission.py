@@ -26,8 +26,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentheads.layers.numeric import exp_, forbid_second_derivative, full_precision, softmax
-from latentheads.layers.output import (
+from latentheads.layers.linear_log_prob import (
     CHUNK,
     Gradients,
     Slices,
@@ -35,6 +34,7 @@ from latentheads.layers.output import (
     factor_between,
     linear_log_prob,
 )
+from latentheads.layers.numeric import exp_, forbid_second_derivative, full_precision, softmax
 
 MAX_HEADS = 2
 """Most heads that are summed out exactly: each further head multiplies the table's size."""

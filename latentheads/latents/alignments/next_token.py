@@ -20,8 +20,8 @@ from latentheads.latents.alignments.emission import (
     sum_products,
     weighted_products,
 )
+from latentheads.layers.linear_log_prob import CHUNK
 from latentheads.layers.numeric import exp, exp_, full_precision, without_autocast
-from latentheads.layers.output import CHUNK
 
 
 @dataclass

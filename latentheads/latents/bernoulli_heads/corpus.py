@@ -35,6 +35,7 @@ from latentheads.checks import (
     split_items,
 )
 from latentheads.corpora.batches import iterate_batches
+from latentheads.frames import make_frame
 from latentheads.handlers import PlugIn
 from latentheads.inference.non_finite import describe_non_finite_parameter
 from latentheads.latents.bernoulli_heads.options import (
@@ -50,6 +51,8 @@ from latentheads.passes import evaluation_mode
 from latentheads.training.progress import ProgressDisplay
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from latentheads.attention.block import HeadBlock
     from latentheads.corpora.part import Part
 
@@ -105,6 +108,10 @@ class HeadIntervals:
         """The width of every interval."""
         return self.high - self.low
 
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each head, in the order of the posterior: low and high."""
+        return make_frame({"low": self.low, "high": self.high})
+
 
 @dataclass(frozen=True, repr=False)
 class HeadPosterior:
@@ -153,6 +160,18 @@ class HeadPosterior:
     def heads(self) -> list[tuple[str, int]]:
         """The block and the index of every head."""
         return [(block.name, head) for block in self.blocks for head in range(block.heads)]
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each head, with its inclusion probability and the log-odds of it.
+
+        Example:
+            >>> posterior = lh.head_posterior(model, corpus.test, tau=10)
+            >>> list(posterior.to_frame().join(posterior.bootstrap(50).to_frame()))
+            ['block', 'head', 'inclusion', 'log_odds', 'low', 'high']
+        """
+        block, head = zip(*self.heads, strict=True)
+        probabilities = {"inclusion": self.inclusion, "log_odds": self.log_odds}
+        return make_frame({"block": block, "head": head, **probabilities})
 
     @cached_property
     def subsets(self) -> Float[Tensor, "subset head"]:
@@ -269,7 +288,7 @@ class HeadPosterior:
         return log_probs.exp() @ self.subsets, self._log_odds(log_probs)
 
 
-def head_posterior(
+def posterior_of_blocks(
     model: HeadModel,
     part: Part | Iterable[Batch],
     blocks: str | Sequence[str] = "",
@@ -278,29 +297,9 @@ def head_posterior(
     gibibytes: float = 4.0,
     quiet: bool = False,
 ) -> HeadPosterior:
-    """Compute the posterior over subsets of the heads of some blocks, jointly.
+    """Compute the posterior over subsets of the heads of some blocks of a model, jointly.
 
-    The layers below the lowest block run once for every batch, all others once for every subset.
-
-    Args:
-        model: A trained model: a translation or language model, or ``lh.latent(network)``.
-        part: A part of a corpus, or batches, each sentence once.
-        blocks: Names of the blocks, in a list or with commas between, with at most 12 heads. Empty:
-            the last block.
-        tau: The temperature: this number of sentences counts as one. With 1, Bayes' rule, a corpus
-            of some size leaves one subset, and probabilities are 0 or 1.
-        rate: The prior probability of a head to be active.
-        gibibytes: Memory that the layers above may take, by an estimate.
-        quiet: Show no progress.
-
-    Raises:
-        ValueError: There is no such block, the blocks have too many heads, or heads are selected
-            or have gates already.
-
-    Example:
-        >>> posterior = lh.head_posterior(model, corpus.test, "decoder.0.cross")
-        >>> float(posterior.inclusion.max()) > 0.9
-        True
+    :func:`latentheads.head_posterior` has its arguments, and takes networks too.
     """
     check_model(model)
     batches = list(iterate_batches(part, "part"))

@@ -33,8 +33,10 @@ from torch.nn import functional as F
 from latentheads.latents.alignments.distribution import NOWHERE, CategoricalParameters
 from latentheads.latents.alignments.exact import ExactInference, IndependentWords
 from latentheads.latents.alignments.passes import AlignedTokens, AlignmentPass
+from latentheads.layers.linear_log_prob import linear_log_prob
+from latentheads.layers.linear_output import LinearOutput
 from latentheads.layers.numeric import full_precision, log_softmax
-from latentheads.layers.output import ExpectedGradient, LinearOutput, RowOutput, linear_log_prob
+from latentheads.layers.output import ExpectedGradient, RowOutput
 
 GENERATE = -1
 """Stands for the token of key 0, which is not a position: generate."""

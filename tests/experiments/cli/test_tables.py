@@ -11,6 +11,7 @@ from latentheads.experiments.cli.tables import (
     HEAD_DIVERGENCE,
     PLUG_IN,
     explanations,
+    heads_table,
     packed,
     result_table,
     site_table,
@@ -42,6 +43,22 @@ def test_a_wide_table_is_cut_into_tables_that_fit_a_terminal() -> None:
     assert [part.split()[:2] for part in parts] == [["recipe", "seeds"]] * 5
     cells = [line.split("  ")[-1] for part in parts for line in part.splitlines()]
     assert (cells[0].strip(), cells[-1].strip()) == ("figure 1", "x" * 30)
+
+
+def test_the_heads_of_each_task_stand_in_a_column() -> None:
+    encoder = {"tasks": [""], "chosen": {"encoder.0.self": [[1.0, 0.0, 1.0]]}}
+    decoder = {"tasks": ["de", "nl"], "chosen": {"decoder.0.self": [[1.0, 1.0, 0.0], [0.0] * 3]}}
+    selection = {"encoder-self": encoder, "decoder-self": decoder}
+    rows = [line.split("  ") for line in heads_table(Results(selection=selection)).splitlines()]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert cells == [
+        ["heads by task", "de", "nl"],
+        ["encoder.0.self", "0 2", "0 2"],
+        ["decoder.0.self", "0 1"],
+    ]
+    alone = heads_table(Results(selection={"encoder-self": encoder}))
+    assert alone.split() == ["heads", "by", "task", "all", "encoder.0.self", "0", "2"]
+    assert heads_table(Results()) == ""
 
 
 def told(**changes: Any) -> dict[str, list[str]]:

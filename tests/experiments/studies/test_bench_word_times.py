@@ -13,7 +13,7 @@ from transformers.generation.utils import GenerateEncoderDecoderOutput
 from transformers.models.whisper import generation_whisper
 
 from latentheads.contrib.heads.dtw import dtw_starts
-from latentheads.contrib.speech.forced import STEP
+from latentheads.contrib.heads.word_attention import WHISPER_STEP
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 from latentheads.experiments.studies.word_times.measures import Errors, measure_rivals
 from latentheads.experiments.studies.word_times.rivals import (
@@ -70,7 +70,7 @@ def test_times_are_those_of_all_tokens_within_the_sound() -> None:
     spans = [(2, 3), (3, 5), (5, 6)]
     utterance = replace(_planted(), weights=scores.softmax(-1), whole_positions=29, spans=spans)
     inside = scores[[HEADS.index(head) for head in OPENAI], :, :29].softmax(-1)
-    entered = STEP * dtw_starts(inside, slice(1, 6))
+    entered = WHISPER_STEP * dtw_starts(inside, slice(1, 6))
     starts, ends = warped_times(utterance, openai_starts)
     np.testing.assert_allclose(starts, entered[[0, 1, 3]])
     np.testing.assert_allclose(ends, entered[[1, 3, 4]])

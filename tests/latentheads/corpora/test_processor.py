@@ -60,6 +60,20 @@ def test_a_source_is_cut_and_begins_with_the_tag_of_its_task() -> None:
     assert [row.tolist() for row in alone.targets] == [WORDS.encode("a b c")]
 
 
+def test_pairs_are_encoded_on_both_sides_as_many_on_each() -> None:
+    processor = Processor(WORDS, WORDS)
+    part = processor.encode(["a b", "c"], ["c", "b a"])
+    assert [row.tolist() for row in part.targets] == [WORDS.encode("c"), WORDS.encode("b a")]
+    assert part.sources is not None
+    assert [row.tolist() for row in part.sources] == [WORDS.encode("a b"), WORDS.encode("c")]
+    with pytest.raises(ValueError, match=r"^targets of 2 inputs must be as many, got 1$"):
+        processor.encode(["a", "b"], ["c"])
+    with pytest.raises(ValueError, match=r"^inputs must be a list, got one text: \['a b'\]$"):
+        processor.encode("a b")
+    with pytest.raises(ValueError, match=r"^targets of a language model are its inputs"):
+        Processor(WORDS).encode(["a"], ["b"])
+
+
 def test_a_corpus_has_that_which_encoded_it() -> None:
     data = lh.data.Grammar(sentences=20, held_out=3)
     corpus = data.load()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.families import Family, Gaussian, HeadScale, Identity
-from latentheads.guide import Guide
+from latentheads.guides import Guide
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluate
 from latentheads.inference.objective import Head_ELBO

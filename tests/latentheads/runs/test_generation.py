@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Part, Rows, Words
 from latentheads.corpora.subwords import Subwords
+from latentheads.corpora.text import list_texts
 from latentheads.errors import UnfinishedError
 from latentheads.runs.generation import (
     EncodedInputs,
     continue_text,
     decode_text,
     encode_prompt,
-    list_texts,
     raise_on_skip,
     sample_repeatedly,
     unknown_words,

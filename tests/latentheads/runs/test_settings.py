@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -289,9 +290,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             Settings.read(path)
 
 
-def test_what_is_trusted_is_a_text() -> None:
-    with pytest.raises(ValueError, match=r"^trusted must be a text, .*, got \['my_tied:Mine'\]$"):
-        unchecked(trusted_paths)(["my_tied:Mine"])
+def test_what_is_trusted_is_a_class_or_its_path_or_several() -> None:
+    for trusted in ("fractions:Fraction", Fraction, ["fractions:Fraction"], (Fraction,)):
+        assert trusted_paths(trusted) == {"fractions:Fraction"}
+    assert trusted_paths("a:B, c.d:E") == {"a:B", "c.d:E"}
+    with pytest.raises(ValueError, match=r"^trusted must be classes, .* module:Class, got 3$"):
+        unchecked(trusted_paths)(3)
 
 
 def test_a_recipe_names_what_is_latent() -> None:

@@ -57,11 +57,23 @@ def corpus() -> Corpus:
     return Grammar(sentences=60, held_out=12).load()
 
 
-def trainer(corpus: Corpus, out: Path, layers: int = 1, **options: Any) -> lh.Trainer:
+def trainer(corpus: Corpus, out: Path | None, layers: int = 1, **options: Any) -> lh.Trainer:
     torch.manual_seed(0)
     sizes = {**SIZES, "layers": layers}
     model = Translation.of(corpus, latents=[AlignmentOptions()], **sizes)
     return lh.Trainer(model, Cascaded(model), corpus, out=out, **{**SHORT, **options})
+
+
+def test_a_loop_over_seeds_that_are_not_given_is_no_second_run(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = trainer(corpus, out=None)
+    assert first.fit() is first.fit()
+    with pytest.raises(ValueError, match=r"is the finished run of another Trainer of this"):
+        trainer(corpus, out=None).fit()
+    assert trainer(corpus, out=None, seed=1).fit() is not None
+    assert trainer(corpus, out=first.folder.path).fit() is not None
 
 
 def test_decoding_is_given_as_the_librarys_own(corpus: Corpus, tmp_path: Path) -> None:

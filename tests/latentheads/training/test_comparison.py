@@ -40,7 +40,7 @@ def test_guides_of_one_model_are_trained_and_it_stays(corpus: Any) -> None:
     assert all(map(torch.equal, copies(model), before))
     assert all(parameter.requires_grad for parameter in model.parameters())
     assert not all(map(torch.equal, copies(guides["q"]), learned))
-    table = comparison.table
+    table = comparison.to_frame()
     assert list(table.index) == ["prior", "q", "Bayes"]
     assert list(table.columns) == [
         *("ELBO", "KL", "exact log p", "gap", "gap of the prior", "IWAE, K = 2", "seconds")
@@ -64,7 +64,7 @@ def test_each_guide_may_have_a_model_of_its_own(corpus: Any) -> None:
     comparison = lh.compare(model, [Tied(model), Cascaded(model)], corpus, train="all", **BRIEF)
     assert all(map(torch.equal, copies(model), before))
     assert list(comparison.reports) == ["Tied", "Cascaded"]
-    assert comparison.table["exact log p"].nunique() == 2
+    assert comparison.to_frame()["exact log p"].nunique() == 2
     assert "each row has a model of its own" in str(comparison)
     own = comparison.guides["Cascaded"].model
     assert own is not model
@@ -78,7 +78,7 @@ def test_without_training_nothing_moves_and_figures_without_a_row_are_left_out(c
     comparison = lh.compare(model, guides, corpus, train="none", samples=2)
     assert all(map(torch.equal, copies(model, *guides), before))
     assert list(comparison.reports) == ["Cascaded 1", "Cascaded 2"]
-    assert list(comparison.table.columns) == ["ELBO", "KL", "IWAE, K = 2", "seconds"]
+    assert list(comparison.to_frame().columns) == ["ELBO", "KL", "IWAE, K = 2", "seconds"]
 
 
 @pytest.mark.parametrize(

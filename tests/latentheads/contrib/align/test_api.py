@@ -138,7 +138,7 @@ def test_new_words_are_aligned_by_their_first_letters_and_spelling(aligned: Alig
 def test_a_kept_aligner_is_the_same(aligned: AlignedText, tmp_path: Path) -> None:
     assert aligned.aligner is not None
     path = tmp_path / "kept"
-    save_aligner(path, replace(aligned.aligner, split="punctuation"))
+    save_aligner(replace(aligned.aligner, split="punctuation"), path)
     kept = load_aligner(path)
     assert (kept.source, kept.target) == (aligned.aligner.source, aligned.aligner.target)
     assert (kept.options, kept.split) == (aligned.aligner.options, "punctuation")
@@ -155,7 +155,7 @@ def test_a_kept_aligner_that_a_dictionary_began_with_is_the_same(tmp_path: Path)
     trained = align(SOURCE, TARGET, start=start).aligner
     assert trained is not None
     for aligner in (start, trained):
-        save_aligner(path, aligner)
+        save_aligner(aligner, path)
         kept = load_aligner(path)
         assert torch.equal(kept.forward.counts, aligner.forward.counts)
         assert kept.forward.counts.max() >= 55.5
@@ -164,13 +164,18 @@ def test_a_kept_aligner_that_a_dictionary_began_with_is_the_same(tmp_path: Path)
         read_dictionary(lexicon)
 
 
+def test_an_aligner_is_written_to_a_path_and_not_the_other_way_round(aligned: AlignedText) -> None:
+    with pytest.raises(ValueError, match=r"^save_aligner takes \(aligner, path\), got 'kept' as"):
+        unchecked(save_aligner)("kept", aligned.aligner)
+
+
 @pytest.mark.parametrize("name", ["entries", "forward.counts", "backward.jumps", "backward.null"])
 def test_a_kept_aligner_with_tensors_of_another_is_one_line(
     name: str, aligned: AlignedText, tmp_path: Path
 ) -> None:
     assert aligned.aligner is not None
     path = tmp_path / "kept"
-    save_aligner(path, aligned.aligner)
+    save_aligner(aligned.aligner, path)
     tensors, facts = checkpoints.load(path)
     checkpoints.save(path, tensors | {name: tensors[name][..., 1:]}, facts)
     with pytest.raises(ValueError, match=f"is not a complete word aligner: {name} of it"):
@@ -190,7 +195,7 @@ def test_a_kept_aligner_with_numbers_that_training_does_not_write_is_one_line(
 ) -> None:
     assert aligned.aligner is not None
     path = tmp_path / "kept"
-    save_aligner(path, aligned.aligner)
+    save_aligner(aligned.aligner, path)
     tensors, facts = checkpoints.load(path)
     table = tensors[name]
     changed = [table.to(kind) for kind in (torch.float16, torch.float32, torch.int64, torch.bool)]
@@ -210,7 +215,7 @@ def test_a_kept_aligner_of_another_type_of_numbers_is_one_line(
 ) -> None:
     assert aligned.aligner is not None
     path = tmp_path / "kept"
-    save_aligner(path, aligned.aligner)
+    save_aligner(aligned.aligner, path)
     tensors, facts = checkpoints.load(path)
     checkpoints.save(path, tensors | {name: tensors[name].to(kind) for name in TABLES}, facts)
     with pytest.raises(ValueError, match=r"type of forward.counts of it"):
@@ -251,7 +256,7 @@ def test_a_kept_aligner_with_other_facts_is_one_line(
 ) -> None:
     assert aligned.aligner is not None
     path = tmp_path / "kept"
-    save_aligner(path, aligned.aligner)
+    save_aligner(aligned.aligner, path)
     tensors, facts = checkpoints.load(path)
     checkpoints.save(path, tensors, facts | change)
     with pytest.raises(ValueError, match=message) as error:
@@ -476,7 +481,7 @@ def test_an_aligner_that_is_trained_on_keeps_the_options_of_its_jumps(tmp_path: 
     start = align(SOURCE, TARGET, options=AlignerOptions(null_probability=0.07)).aligner
     more = align(SOURCE, TARGET, start=start, options=AlignerOptions(iterations=3)).aligner
     assert more is not None
-    save_aligner(tmp_path / "kept", more)
+    save_aligner(more, tmp_path / "kept")
     kept = load_aligner(tmp_path / "kept")
     assert kept.options == AlignerOptions(iterations=3, null_probability=0.07)
     assert kept.forward.jumps.null_probability == more.forward.jumps.null_probability == 0.07

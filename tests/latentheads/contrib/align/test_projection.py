@@ -109,8 +109,20 @@ def test_a_span_that_no_link_leads_from_is_none_and_a_wrong_one_is_named() -> No
     for other in (None, "spans", 3):
         with pytest.raises(ValueError, match=r"^spans must be a list with a list of Span for each"):
             project(SOURCE, TARGET, other)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^spans\[0\] must be a list of Span, got \[\(0, 1\)\]"):
-        project(SOURCE, TARGET, [[(0, 1)], [], [], []])  # type: ignore[list-item]
+    for wrong in ((0,), (0.0, 1), (0, 1, 2), (0, True), "0-1"):
+        with pytest.raises(ValueError, match=r"^spans\[0\]: a span is Span\(0, 2, 'LABEL'\) or \("):
+            project(SOURCE, TARGET, [[wrong], [], [], []])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"^spans\[0\] must be a list of spans, got 'Span'"):
+        project(SOURCE, TARGET, ["Span", [], [], []])  # type: ignore[list-item]
+
+
+def test_tuples_are_spans() -> None:
+    tuples = [[(1, 3, "THING"), (0, 1)], [], [], []]
+    spans = [[Span(1, 3, "THING"), Span(0, 1)], [], [], []]
+    assert project(SOURCE, TARGET, tuples) == project(SOURCE, TARGET, spans)
+    assert spans_of_characters("the red house", [(4, 13, "THING")]) == [Span(1, 3, "THING")]
+    assert characters_of_spans("the red house", [(1, 3, "THING")]) == [Span(4, 13, "THING")]
+    assert tags_of_spans([(1, 3, "LOC")], 3) == ["O", "B-LOC", "I-LOC"]
 
 
 def test_spans_of_a_column_are_in_their_order_whatever_its_labels() -> None:

@@ -18,6 +18,7 @@ from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.names import Block
 from tests.latentheads.contrib.circuits.tiny import PROMPTS, network
 from tests.latentheads.contrib.hf.networks import gpt2
+from tests.typechecking import unchecked
 
 LABELS = ["L0H0", "L0H1", "L0H2"]
 CHOSEN = [("decoder.0.self", head) for head in range(3)]
@@ -71,7 +72,7 @@ def test_more_heads_than_a_table_holds_are_for_samplers() -> None:
         gpt2(n_embd=14, n_head=7).eval(), PROMPTS, [f"decoder.{i}.self" for i in (0, 1)]
     )
     with pytest.raises(ValueError, match=r"^a table of subsets is of at most 12 heads, got 14: sa"):
-        circuit_posterior(scorer)
+        circuit_posterior(scorer, penalty=0.0, tau=1.0)
 
 
 def test_the_temperature_makes_probabilities_frequencies() -> None:
@@ -89,6 +90,18 @@ def test_the_temperature_makes_probabilities_frequencies() -> None:
         assert bin_.share == pytest.approx(bin_.probability, abs=0.15)
     sharp = decide(posteriors, 10, tau / 16, 40, seed=1)
     assert sharp.score < decisions.score - 0.1
+
+
+def test_a_posterior_is_calibrated_by_halves_of_its_prompts() -> None:
+    torch.manual_seed(0)
+    posterior = make_posterior(torch.randn(9, 3, dtype=torch.float64))
+    taus = (0.1, 1.0, 10.0)
+    assert calibrate(posterior, None, taus) == calibrate([posterior], 4, taus)
+    assert len(decide(posterior, None, 1.0, 5).needed) == 15
+    with pytest.raises(
+        ValueError, match=r"^posteriors must be what circuit_posterior\(.*, got Gen"
+    ):
+        unchecked(calibrate)(torch.Generator())
 
 
 def test_bins_hold_every_decision_once() -> None:

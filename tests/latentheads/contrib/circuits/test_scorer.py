@@ -152,10 +152,16 @@ def test_prompts_may_be_rows_of_a_tensor() -> None:
     assert prompts.right.tolist() == [[1], [2]]
 
 
+@pytest.mark.parametrize("heads", ["decoder.1.self,L0H1", ["L0H1", "decoder.1.self"]])
+def test_heads_of_a_text_are_those_of_a_list(heads: Any) -> None:
+    scorer = SubsetScorer(network(), PROMPTS, heads)
+    assert scorer.labels == ["L0H1", "L1H0", "L1H1", "L1H2"]
+    assert SubsetScorer(network(), PROMPTS, (0, 1)).labels == ["L0H1"]
+
+
 def test_what_cannot_be_scored_is_said_in_one_line() -> None:
     plain = network()
     for make, message in (
-        (lambda: SubsetScorer(plain, PROMPTS, "L0H1"), r"heads must be a list of heads or of bl"),
         (lambda: SubsetScorer(plain, PROMPTS, []), r"heads must name a head, got none"),
         (
             lambda: SubsetScorer(plain, PROMPTS, ["decoder.7.self"]),

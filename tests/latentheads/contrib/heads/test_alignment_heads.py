@@ -25,7 +25,13 @@ from tests.second_device import NAME, second_device
 from tests.tiny import jiggle
 from tests.typechecking import unchecked
 
-EXAMPLE = ForcedExample({"input_features": FRAMES[:1].double()}, [1, 3, 5, 7, 1], [(1, 3), (3, 4)])
+EXAMPLE = ForcedExample(
+    {"input_features": FRAMES[:1].double()}, [1, 3, 5, 7, 1], [(1, 3), (3, 4)], step=1
+)
+
+
+UNLIKELY = pytest.mark.filterwarnings("ignore:no head has P above")
+"""Of a test of an untrained network, whose heads show nothing."""
 
 
 @pytest.fixture
@@ -110,6 +116,7 @@ def test_heads_of_text_are_found_where_words_change_places(monkeypatch: pytest.M
     torch.testing.assert_close(marginals.sum(-1), torch.ones(5).double())
 
 
+@UNLIKELY
 def test_a_teacher_gives_the_starts_that_are_not_known(network: Any) -> None:
     options = FitOptions(views=1, rounds=1, steps=1, reach=2)
     taught = []
@@ -134,6 +141,7 @@ def test_attention_that_is_not_finite_is_refused(network: Any) -> None:
         to_word_attention(weights, EXAMPLE)
 
 
+@UNLIKELY
 def test_ends_are_learned_where_one_is_known(network: Any) -> None:
     changed = replace(EXAMPLE, starts=[0.5, 2.5], ends=[2.0, torch.nan])
     heads = lh.alignment_heads(network, [changed])
@@ -146,7 +154,7 @@ def test_ends_are_learned_where_one_is_known(network: Any) -> None:
         ({"words": [(2, 4), (3, 4)]}, r"word 1 must be a span of tokens from 4 to 5, in order"),
         ({"words": [(0, 2)]}, r"word 0 must be a span of tokens from 1"),
         ({"words": []}, "an example must have words"),
-        ({"starts": [1.0]}, "starts must have a position for each of 2 words, got 1"),
+        ({"starts": [1.0]}, "starts must have a time for each of 2 words, got 1"),
         ({"energy": torch.zeros(5)}, "energy must have a number for each of 6 positions, got"),
         ({"energy": torch.full((6,), -torch.inf)}, "energy must be finite at each position"),
         ({"starts": [0.5, 7.5]}, "starts must be from 0 to 6, the number of positions, got 7.5"),
@@ -159,6 +167,52 @@ def test_ends_are_learned_where_one_is_known(network: Any) -> None:
 def test_wrong_examples_are_refused(network: Any, changes: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         lh.alignment_heads(network, [replace(EXAMPLE, **changes)])
+
+
+def test_times_of_sound_are_seconds_and_of_text_positions(network: Any) -> None:
+    # Whisper's positions are .02 seconds: 6 of them are .12 seconds
+    sound = replace(EXAMPLE, step=None, starts=[0.01, 0.06])
+    heads = lh.alignment_heads(network, [sound])
+    assert heads.step == 0.02
+    torch.testing.assert_close(heads.attentions[0].starts, torch.tensor([0.5, 3.0]).double())
+    with pytest.raises(ValueError, match=r"^starts must be from 0 to 0\.12, the seconds"):
+        lh.alignment_heads(network, [replace(sound, starts=[0.01, 0.9])])
+    inputs = {"input_ids": torch.tensor([[5, 6, 7]])}
+    text = replace(EXAMPLE, step=None, inputs=inputs, starts=[0.5, 2.5])
+    assert lh.alignment_heads(bart().eval(), [text]).step == 1
+    network.config.model_type = "speech_to_text"
+    with pytest.raises(ValueError, match=r"^step of an example of Whisper.* must be given"):
+        lh.alignment_heads(network, [sound])
+    assert lh.alignment_heads(network, [sound], step=0.04).attentions[0].starts[1] == 1.5
+
+
+def test_examples_that_are_none_are_refused(network: Any) -> None:
+    for examples, message in (
+        (EXAMPLE, r"^examples must be a list of ForcedExample, got one: write \[example\]$"),
+        ([EXAMPLE, "a"], r"^examples\[1\] must be a ForcedExample, got 'a'$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            unchecked(lh.alignment_heads)(network, examples)
+    for steps, message in (
+        ((0.02, 0.04), "^examples must have one step, got 0.02, 0.04$"),
+        ((0.02, 0.0), "^step must be a positive number of seconds, got 0.0$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            lh.alignment_heads(network, [replace(EXAMPLE, step=step) for step in steps])
+    with pytest.raises(ValueError, match=r"^examples\[0\] has a step of 1, got step=0.02$"):
+        lh.alignment_heads(network, [EXAMPLE], step=0.02)
+
+
+def test_times_lie_in_the_sound_and_heads_that_show_nothing_are_warned_of(network: Any) -> None:
+    heads = lh.alignment_heads(network, [replace(EXAMPLE, starts=[0.0, 6.0])])
+    attention = heads.attentions[0]
+    with pytest.warns(UserWarning, match=r"^no head has P above 0.5 of being an alignment head"):
+        starts = heads.align(network, EXAMPLE, level=0.99)["starts"]
+    with pytest.warns(UserWarning, match="no head has P"):
+        free = heads.times(attention, level=0.99, bounded=False)["starts"]
+    assert free.low[0] < 0 == starts.low[0]
+    assert free.high[1] > 6 == starts.high[1]
+    torch.testing.assert_close(starts.median, free.median.clamp(0, 6))
 
 
 def test_options_that_do_not_fit_are_refused(network: Any) -> None:
@@ -177,6 +231,7 @@ def test_options_that_do_not_fit_are_refused(network: Any) -> None:
         lh.alignment_heads(network, [])
 
 
+@UNLIKELY
 @pytest.mark.parametrize("prior", ["independent", "delta"])
 def test_attention_of_a_latent_network_is_its_own_without_noise(network: Any, prior: str) -> None:
     expected = record_cross_attention(network, EXAMPLE)

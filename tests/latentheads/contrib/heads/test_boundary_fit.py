@@ -44,7 +44,7 @@ def _unlabel(attention: WordAttention) -> WordAttention:
 def _fit(labelled: int, number: int = 6) -> AlignmentHeads:
     examples = [_plant(seed) for seed in range(number)]
     attentions = [e if i < labelled else _unlabel(e) for i, e in enumerate(examples)]
-    return fit_alignment_heads(HEADS, attentions, step=0.5, options=OPTIONS)
+    return fit_alignment_heads(HEADS, [replace(a, step=0.5) for a in attentions], options=OPTIONS)
 
 
 def test_a_table_seeds_no_generator_of_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,6 +62,10 @@ def test_planted_heads_and_lags_are_found(labelled: int) -> None:
     tolerance = 0.4 if labelled else 0.7  # energy shows a shift up to a position
     assert {h for h, p in heads.probabilities.items() if p > 0.5} == {(0, 1), (1, 1)}
     rows = {row.head: row for row in heads.table()}
+    frame = heads.to_frame().set_index(["layer", "head"])
+    assert list(frame.index) == list(rows)
+    assert frame.lag.tolist() == [row.lag for row in rows.values()]
+    assert frame.information_high.tolist() == [row.information[2] for row in rows.values()]
     for index, lag in LAGS.items():
         assert rows[HEADS[index]].lag == pytest.approx(0.5 * lag, abs=tolerance)
         assert not rows[HEADS[index]].at_input

@@ -163,7 +163,7 @@ def test_a_latent_network_has_its_heads_too() -> None:
 def test_what_is_no_head_is_refused_in_one_line() -> None:
     heads, cross = lh.heads(gpt2()), lh.heads(bart())
     for head, message in (
-        ((2, 0), r"head \(2, 0\): there is no such block in decoder.0.self, decoder.1.self"),
+        ((2, 0), r"head \(2, 0\): there is no layer 2 of decoder-self, which has layers 0 to 1"),
         ((1, 3), r"head \(1, 3\): decoder.1.self has heads 0 to 2"),
         ((1, -1), r"head \(1, -1\): decoder.1.self has heads 0 to 2"),
         (("encoder.0.self", 0), r"head .*: there is no such block in decoder.0.self"),
@@ -174,8 +174,10 @@ def test_what_is_no_head_is_refused_in_one_line() -> None:
             unchecked(NetworkHeads.find)(heads, head)
     with pytest.raises(ValueError, match=r"^head \(0, 1\): a layer has heads of encoder-self, dec"):
         cross.find((0, 1))
-    with pytest.raises(ValueError, match=r"^heads must be a list of heads, got a text: \['L0H1'\]"):
-        heads.off("L0H1")
+    for network, layers in ((heads, "decoder-self"), (cross, "encoder-self, decoder-self, deco")):
+        message = rf"^head \(7, 1\): there is no layer 7 of {layers}.*, which has layers 0 to 1$"
+        with pytest.raises(ValueError, match=message):
+            network.off([(7, 1)])
     with (
         pytest.raises(ValueError, match=r"^head 'L0H1' is named twice"),
         heads.off([(0, 1), "L0H1"]),

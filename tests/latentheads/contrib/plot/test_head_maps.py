@@ -94,6 +94,15 @@ def test_averages_have_a_line_a_run_and_chain() -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
 
 
+def test_maps_are_columns_of_a_frame() -> None:
+    report = head_report("run")
+    frame = report.to_frame().set_index("block")
+    assert [*frame] == ["head", *report.maps]
+    for name, blocks in report.maps.items():
+        for block, values in blocks.items():
+            assert frame.loc[block, name].tolist() == values.tolist()
+
+
 def test_maps_share_a_scale_a_quantity() -> None:
 
     runs = [

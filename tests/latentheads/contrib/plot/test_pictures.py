@@ -17,6 +17,7 @@ from latentheads.contrib import plot
 from latentheads.contrib.uncertainty import Bins
 from tests.figures import FIGURES
 from tests.latentheads.contrib.plot.drawn import head_report
+from tests.typechecking import unchecked
 
 SITE = "encoder.0.self.logits"
 SELECTION = "encoder.0.self"
@@ -171,8 +172,29 @@ def test_posteriors_of_blocks_are_drawn_as_they_are_returned() -> None:
     torch.testing.assert_close(torch.tensor(one[-1]), posterior.inclusion, check_dtype=False)
     width = posterior.bootstrap().width
     torch.testing.assert_close(torch.tensor(other[-1]), width, check_dtype=False)
+    joint: Any = plot.draw_head_posteriors(posterior)
+    assert [text.get_text() for text in joint.axes[0].texts] == [
+        text.get_text() for text in figure.axes[0].texts
+    ]
+    with pytest.raises(ValueError, match=r"^posterior must be one HeadPosterior, got dict$"):
+        unchecked(plot.draw_covariance)({block.name: posterior})
+    with pytest.raises(ValueError, match=r"^posteriors must be a HeadPosterior, or several by na"):
+        unchecked(plot.draw_head_posteriors)(3)
+    with pytest.raises(ValueError, match=r"^selection must be several, got one HeadPosterior$"):
+        unchecked(plot.draw_selection)(posterior)
     with pytest.raises(ValueError, match=r"^width is missing: decoder\.1\.cross has inclusion"):
         plot.draw_head_posteriors({block.name: posterior.inclusion})
+
+
+def test_heads_of_a_circuit_stand_in_their_columns() -> None:
+    blocks = [lh.models.Block("decoder-self", 1, 2)]
+    likelihoods, tokens = torch.tensor([[0.0, 2.0, 1.0, 2.5]]).double(), torch.ones(1).double()
+    chosen = [("decoder.1.self", 0), ("decoder.1.self", 2)]
+    posterior = lh.contrib.circuits.CircuitPosterior(
+        blocks, likelihoods, tokens, chosen=chosen, labels=["L1H0", "L1H2"]
+    )
+    cells = plot.draw_head_posteriors(posterior).axes[0].images[0].get_array()[-1]
+    assert np.isnan(np.ma.filled(cells, np.nan)).tolist() == [False, True, False]
 
 
 def test_the_covariance_of_heads_is_a_matrix_without_its_diagonal() -> None:

@@ -161,6 +161,10 @@ def test_tokens_that_are_too_sure_do_not_make_up_for_others(evaluation: Ensemble
 
 
 def test_every_score_is_there_for_every_text(evaluation: EnsembleEvaluation) -> None:
+    frame = evaluation.to_frame()
+    assert frame["text"].unique().tolist() == list(evaluation.scores)
+    total = frame.loc[frame["text"] == "turned", "total"]
+    assert total.tolist() == evaluation.scores["turned"]["total"].tolist()
     assert {*evaluation.scores} == {TEST, "turned"}
     assert list(evaluation.scores["turned"]) == [*UNCERTAINTIES, "unlike"]
     unlike = evaluation.scores[TEST]["unlike"]

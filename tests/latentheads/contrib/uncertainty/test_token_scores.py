@@ -78,6 +78,9 @@ def test_columns_are_those_of_every_sentence_whatever_its_batch(
         for name, column in vars(together.by_temperature[temperature]).items():
             assert getattr(apart.by_temperature[temperature], name) == pytest.approx(column), name
     assert together.seconds > 0
+    frame = together.to_frame()
+    assert frame.token.tolist() == together.token.tolist()
+    assert "by_temperature" not in frame
 
 
 def test_scores_of_sentences_are_means_over_their_tokens() -> None:

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from latentheads.latents.alignments import emission
-from latentheads.layers import output
+from latentheads.layers import linear_log_prob
 
 
 class Largest(TorchDispatchMode):
@@ -37,8 +37,8 @@ class Largest(TorchDispatchMode):
 
 def cut(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     """Keeps so many numbers in memory at a time, of few words of the vocabulary."""
-    monkeypatch.setitem(output.CHUNK, "cpu", chunk)
-    monkeypatch.setitem(output.STRIP, "cpu", chunk)
+    monkeypatch.setitem(linear_log_prob.CHUNK, "cpu", chunk)
+    monkeypatch.setitem(linear_log_prob.STRIP, "cpu", chunk)
     monkeypatch.setitem(emission.PAIR_BUFFER_SIZE, "cpu", chunk)
     monkeypatch.setattr(emission, "MIN_TOKENS", 3)
 

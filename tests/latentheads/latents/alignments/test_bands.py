@@ -17,7 +17,8 @@ from latentheads.latents.alignments.bands import (
 from latentheads.latents.alignments.emission import EmissionRequest
 from latentheads.latents.alignments.next_token import NextTokenDistribution
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
-from latentheads.layers.output import MatrixOutput, RowOutput
+from latentheads.layers.linear_output import MatrixOutput
+from latentheads.layers.output import RowOutput
 from tests.latentheads.latents.alignments.tables import N, S, T, look_up
 
 TYPES, WIDTH, CUTOFFS = 17, 8, (5, 11)

@@ -116,7 +116,7 @@ def test_a_prior_of_ones_own_is_summed_out_exactly() -> None:
 
 def test_a_prior_of_ones_own_is_named_with_trust() -> None:
     options = {"alignments": {"blocks": 1, "prior": OWN}}
-    with pytest.raises(OptionError, match=r"^alignments.prior .*say so: trust"):
+    with pytest.raises(OptionError, match=r"^alignments.prior .*say so: --trust"):
         Settings.from_options(options)
     settings = Settings.from_options(options, trusted=OWN)
     assert settings.latents == (AlignmentOptions(1, prior=Uniform()),)

@@ -15,7 +15,7 @@ from latentheads.guides import GUIDES
 from latentheads.latents.bernoulli_heads import passes
 from latentheads.latents.bernoulli_heads.loss_terms import _samples, subset_loss_terms
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
-from latentheads.layers import output
+from latentheads.layers import linear_log_prob
 from tests.latentheads.latents.bernoulli_heads.models import (
     attach,
     build,
@@ -77,8 +77,8 @@ def test_the_gradient_of_the_bound_is_made_beside_its_value(
     model = build(options=options) if kind == "linear" else language_model("", **ADAPTIVE)
     guide, rows = attach(model), []
     of_unknown = gradients((model, guide), loss_that_expects(None, model, guide, monkeypatch))
-    make = output.Slices
-    monkeypatch.setattr(output, "Slices", lambda x, w: rows.append(len(x)) or make(x, w))
+    make = linear_log_prob.Slices
+    monkeypatch.setattr(linear_log_prob, "Slices", lambda x, w: rows.append(len(x)) or make(x, w))
     of_expected = gradients((model, guide), loss(model, guide, "bound"))
     assert len(rows) == (1 if kind == "linear" else 3)
     assert of_unknown.keys() == of_expected.keys()

@@ -25,7 +25,7 @@ from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.copy.options import CopyOptions
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.network import EncoderDecoderStates
-from latentheads.layers import output
+from latentheads.layers import linear_log_prob
 from latentheads.models import LanguageModel, Translation, make_prior
 from tests.crossing import in_turn, pairwise
 from tests.tiny import TARGET_TYPES, jiggle, sizes, small_batch
@@ -340,7 +340,7 @@ def test_a_step_on_the_marginal_likelihood_computes_logits_once(
     model, batch = build(kind), batch_of(kind)
     guide = GUIDES[name](model).double()
     objective = lh.Head_ELBO(analytic=True, objective="marginal")
-    monkeypatch.delattr(output, "_linear_gradients")
+    monkeypatch.delattr(linear_log_prob, "_linear_gradients")
     with pyro.validation_enabled(False):
         objective.differentiable_loss(model, guide, batch).backward()
     assert model.output.weight.grad.any()

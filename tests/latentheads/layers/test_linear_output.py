@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck
 from torch.nn import functional as F
 
-from latentheads.layers import output
-from latentheads.layers.output import GivenLogits, TableOutput
+from latentheads.layers import linear_log_prob
+from latentheads.layers.linear_output import TableOutput
+from latentheads.layers.output import GivenLogits
 
 TYPES, WIDTH = 13, 5
 
@@ -22,7 +23,7 @@ def plain(logits: Tensor, tokens: Tensor, smoothing: float) -> Tensor:
 
 @pytest.fixture(params=[1, 3, 1000])
 def slices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(output.CHUNK, "cpu", request.param * TYPES)
+    monkeypatch.setitem(linear_log_prob.CHUNK, "cpu", request.param * TYPES)
 
 
 @pytest.mark.usefixtures("slices")
@@ -57,7 +58,7 @@ def test_where_all_positions_weigh_alike_the_gradient_is_the_same(
     inputs = [states, layer.table.weight]
     expected = torch.autograd.grad(weight * plain(layer(states), tokens, smoothing).sum(), inputs)
     log_probability = layer.log_prob(states, tokens, smoothing)
-    monkeypatch.delattr(output, "Slices")
+    monkeypatch.delattr(linear_log_prob, "Slices")
     gradients = torch.autograd.grad(weight * log_probability.sum(), inputs)
     for ours, theirs in zip(gradients, expected, strict=True):
         assert torch.allclose(ours, theirs, atol=1e-12)
@@ -81,7 +82,7 @@ def test_an_expected_gradient_is_made_beside_the_value(
         states, tokens, smoothing, 3 * weights if comes else torch.rand(2, 7)
     )
     if comes:
-        monkeypatch.delattr(output, "Slices")
+        monkeypatch.delattr(linear_log_prob, "Slices")
     gradients = torch.autograd.grad((weights * log_probability).sum(), inputs)
     for ours, theirs in zip(gradients, expected, strict=True):
         assert torch.allclose(ours, theirs, atol=1e-12)
@@ -105,7 +106,7 @@ def test_a_table_that_is_not_learned_asks_for_no_equal_weights(
     tokens = torch.randint(TYPES, (7,))
     (expected,) = torch.autograd.grad(plain(layer(states), tokens, 0.1) @ weight, [states])
     log_probability = layer.log_prob(states, tokens, 0.1)
-    monkeypatch.delattr(output, "Slices")
+    monkeypatch.delattr(linear_log_prob, "Slices")
     (gradient,) = torch.autograd.grad(log_probability @ weight, [states])
     assert torch.allclose(gradient, expected, atol=1e-12)
 
@@ -158,7 +159,7 @@ def test_the_gradient_of_a_mixture_computes_no_logits_again(
     expected = torch.logaddexp(plain(layer(states), tokens, 0.0), log_constant)
     wanted = torch.autograd.grad(3 * expected.sum(), inputs)
     mixture, _ = layer.log_mixture(states, tokens, log_constant)
-    monkeypatch.delattr(output, "Slices")
+    monkeypatch.delattr(linear_log_prob, "Slices")
     for ours, theirs in zip(torch.autograd.grad(3 * mixture.sum(), inputs), wanted, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-10)
 

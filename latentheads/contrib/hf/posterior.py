@@ -1,0 +1,81 @@
+"""Which heads a corpus needs, of any model and of a network of ``transformers`` as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from latentheads.batch import Batch
+from latentheads.contrib.hf.model import Pretrained, latent, plain
+from latentheads.contrib.hf.registry import OWNER
+from latentheads.corpora.part import Part
+from latentheads.latents.bernoulli_heads.corpus import HeadPosterior, posterior_of_blocks
+from latentheads.model import HeadModel
+
+
+def head_posterior(
+    model: Any,
+    part: Part | Iterable[Batch | Mapping[str, Tensor]],
+    blocks: str | Sequence[str] = "",
+    tau: float = 1.0,
+    rate: float = 0.5,
+    gibibytes: float = 4.0,
+    quiet: bool = False,
+) -> HeadPosterior:
+    """Compute the posterior over subsets of the heads of some blocks, jointly.
+
+    The layers below the lowest block run once for every batch, all others once for every subset.
+
+    Args:
+        model: A trained model: a translation or language model, ``lh.latent(network)``, or a
+            ``PreTrainedModel`` itself, which is left as it is.
+        part: A part of a corpus, or batches, each sentence once; of a ``PreTrainedModel`` what a
+            tokenizer or a collator gives, with labels.
+        blocks: Names of the blocks, in a list or with commas between, with at most 12 heads. Empty:
+            the last block.
+        tau: The temperature: this number of sentences counts as one. With 1, Bayes' rule, a corpus
+            of some size leaves one subset, and probabilities are 0 or 1.
+        rate: The prior probability of a head to be active.
+        gibibytes: Memory that the layers above may take, by an estimate.
+        quiet: Show no progress.
+
+    Raises:
+        ValueError: There is no such block, the blocks have too many heads, or heads are selected
+            or have gates already.
+
+    Example:
+        >>> posterior = lh.head_posterior(model, corpus.test, "decoder.0.cross")
+        >>> float(posterior.inclusion.max()) > 0.9
+        True
+    """
+    with _latent_heads(model) as with_heads:
+        batches: Any = _encode(with_heads, part) if isinstance(with_heads, Pretrained) else part
+        return posterior_of_blocks(with_heads, batches, blocks, tau, rate, gibibytes, quiet)
+
+
+@contextmanager
+def _latent_heads(model: Any) -> Iterator[HeadModel]:
+    """A model of heads; a network is made one within the ``with`` statement, without noise."""
+    (owner,) = getattr(model, OWNER, (None,))
+    if owner is not None:  # the network of a latent one
+        model = owner
+    if not hasattr(model, "set_attn_implementation"):
+        yield model
+        return
+    made = latent(model, prior="delta")
+    try:
+        yield made
+    finally:
+        plain(made)
+
+
+def _encode(model: Pretrained, part: Any) -> Any:
+    """Batches, of which those of a tokenizer are encoded."""
+    if isinstance(part, Mapping):
+        part = [part]
+    if isinstance(part, Part) or not isinstance(part, Iterable):
+        return part
+    return (model.batch(batch) if isinstance(batch, Mapping) else batch for batch in part)

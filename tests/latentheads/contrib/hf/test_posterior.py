@@ -1,0 +1,48 @@
+"""Which heads a corpus needs, of a network of transformers as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import latentheads as lh
+from tests.latentheads.contrib.hf.networks import bart
+from tests.tiny import jiggle
+from tests.typechecking import unchecked
+
+INPUTS = {
+    "input_ids": torch.tensor([[5, 6, 7], [8, 9, 4]]),
+    "labels": torch.tensor([[3, 4], [6, -100]]),
+}
+
+
+@pytest.fixture
+def network() -> Any:
+    return jiggle(bart(), 0.3).double().eval()
+
+
+@pytest.mark.parametrize("given", ["network", "latent network", "its network"])
+def test_a_network_has_the_posterior_of_a_latent_one_without_noise(
+    network: Any, given: str
+) -> None:
+    model = lh.latent(network, "delta")
+    expected = lh.head_posterior(model, [model.batch(INPUTS)], "decoder.1.cross")
+    if given == "network":
+        lh.contrib.hf.plain(model)
+    implementation = network.config._attn_implementation
+    one = model if given == "latent network" else network
+    for part in (INPUTS, [INPUTS], iter([INPUTS])):
+        posterior = lh.head_posterior(one, part, "decoder.1.cross", quiet=True)
+        torch.testing.assert_close(posterior.log_likelihoods, expected.log_likelihoods)
+    assert posterior.heads == [("decoder.1.cross", 0), ("decoder.1.cross", 1)]
+    assert network.config._attn_implementation == implementation
+
+
+def test_a_network_is_plain_again_after_an_error(network: Any) -> None:
+    for part, message in ((3, "^part must be a part of the corpus"), ([3], "^part must be made")):
+        with pytest.raises(ValueError, match=message):
+            unchecked(lh.head_posterior)(network, part)
+        with pytest.raises(ValueError, match="not latent"):
+            lh.contrib.hf.plain(network)
