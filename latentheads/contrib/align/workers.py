@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from latentheads.checks import check_least
+from latentheads.errors import UnfinishedError
 
 AHEAD = 4
 """Batches that each worker may be ahead of the one that is waited for, which bounds memory."""
@@ -64,7 +65,7 @@ def map_batches(function: BatchFunction[Result], batches: int, workers: int) -> 
 
     Raises:
         Exception: What the function raised, at its batch, as if all were done here.
-        ChildProcessError: A worker was killed.
+        UnfinishedError: A worker was killed, or none can be started.
     """
     check_workers(workers)
     alone = batches if workers == 1 else min(batches, 1)
@@ -105,7 +106,7 @@ class _Worker:
         try:
             message = self.results.recv_bytes()
         except (EOFError, OSError):
-            raise ChildProcessError(_describe_end(self._wait())) from None
+            raise UnfinishedError(_describe_end(self._wait())) from None
         index, result = self.share[0], pickle.loads(message)
         self.share = self.share[:0] if isinstance(result, _Failure) else self.share[1:]
         return index, result
@@ -188,7 +189,11 @@ def _fork(function: Callable[[], None]) -> int:
     A process of the multiprocessing module would write what its parent has in buffers, and could
     not be started in a pool.
     """
-    if process := os.fork():
+    try:
+        process = os.fork()
+    except OSError as reason:
+        raise UnfinishedError(f"cannot start a worker: {reason.strerror}") from None
+    if process:
         return process
     status = 1
     try:

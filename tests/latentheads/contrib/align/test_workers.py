@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -20,6 +21,7 @@ from latentheads.contrib.align.bitext import Bitext, make_bitext, mark_ends
 from latentheads.contrib.align.projection import Span
 from latentheads.contrib.align.training import AlignerOptions, Training, train_directions
 from latentheads.contrib.align.workers import check_workers, map_batches, shared_zeros
+from latentheads.errors import UnfinishedError
 from latentheads.passes import SMALLEST_NORMAL, flush_denormals
 from tests.experiments.programs import FORKS
 
@@ -98,9 +100,9 @@ def fail() -> None:
     ("trouble", "kind", "message"),
     [
         (fail, FloatingPointError, "^line 4 has no finite probability$"),
-        (end_by(signal.SIGKILL), ChildProcessError, "^a worker was ended by SIGKILL, as by a syst"),
-        (end_by(signal.SIGTERM), ChildProcessError, "^a worker was ended by SIGTERM$"),
-        (lambda: os._exit(3), ChildProcessError, "^a worker ended with status 3$"),
+        (end_by(signal.SIGKILL), UnfinishedError, "^a worker was ended by SIGKILL, as by a syst"),
+        (end_by(signal.SIGTERM), UnfinishedError, "^a worker was ended by SIGTERM$"),
+        (lambda: os._exit(3), UnfinishedError, "^a worker ended with status 3$"),
     ],
 )
 def test_trouble_of_a_worker_reaches_its_parent_and_ends_the_others(
@@ -127,6 +129,15 @@ def assert_nobody_writes(reading: int) -> None:
     assert select([reading], [], [], 20)[0]
     assert os.read(reading, 1) == b""
     os.close(reading)
+
+
+def test_a_worker_that_cannot_be_started_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", fail)
+    with pytest.raises(UnfinishedError, match=r"^cannot start a worker: Resource temporarily un"):
+        list(map_batches(lambda index, _: index, 3, 2))
 
 
 def test_workers_end_if_their_parent_is_killed() -> None:
