@@ -4,7 +4,7 @@
 # make docs   builds the site of docs/ in docs/_build/html
 # make bench  times this library against the same network written by hand
 # make notebooks  executes the notebooks in full and writes what they show
-# make attack kills, damages and misleads the programs for hours, and prints a table
+# make attack kills and damages the programs for hours, and prints a table
 # make lowest passes the core of the tests with the lowest versions that are declared
 #
 # Options of a program go in ARGS: make run ARGS="--guide mean-field --train.steps 500"

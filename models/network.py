@@ -354,6 +354,7 @@ class Tokens(Protocol):
     def __len__(self) -> int: ...
 
 
+@runtime_checkable
 class TaskNames(Protocol):
     """What a model has to know of a mixture of tasks: those that each side distinguishes."""
 

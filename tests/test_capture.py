@@ -41,7 +41,10 @@ def copying() -> Any:
 
 
 PAIRS: dict[str, tuple[Callable[[], tuple[Any, Any]], str]] = {
-    **{name: (lambda name=name: of_recipe(name), "bound") for name in RECIPES},
+    **{
+        name: (lambda name=name: of_recipe(name), "bound")
+        for name in ("coda", "cascaded", "autoregressive")
+    },
     "copy": (lambda: with_guide(copying()), "bound"),
     "sampled alignments": (lambda: with_guide(aligned(SHAPES["two blocks"])), "sampled"),
     "weighed alignments": (lambda: with_guide(aligned(SHAPES["chain"])), "iwae"),

@@ -173,7 +173,6 @@ def test_bands_of_types_are_counted(batch: Batch, there: There) -> None:
     [
         ("one head", "exact", "bound"),
         ("one head", "cascaded", "sampled"),
-        ("two heads", "tied", "bound"),
         ("two heads", "autoregressive", "marginal"),
         ("two blocks", "mean-field", "rws"),
         ("two blocks", "cascaded", "bound"),
@@ -246,8 +245,7 @@ def test_no_selection_waits(
     assert_same_there(there, elbo, model, guide, of_tasks(batch, one), [])
 
 
-@pytest.mark.parametrize("one", [False, True])
-def test_no_adapter_waits(one: bool, batch: Batch, there: There) -> None:
+def test_no_adapter_waits(batch: Batch, there: There) -> None:
     logit_prior, network = make_prior("cascaded"), sizes(layers=2)
     model = Translation(
         SOURCE_TYPES,
@@ -257,7 +255,7 @@ def test_no_adapter_waits(one: bool, batch: Batch, there: There) -> None:
         adapters=Adapters(5, 3, 3),
     )
     guide = attach("cascaded", jiggle(model, 0.4).double(), 0.1)
-    assert_same_there(there, Head_ELBO(), model, guide, of_tasks(batch, one), [])
+    assert_same_there(there, Head_ELBO(), model, guide, of_tasks(batch, False), [])
 
 
 def test_no_gate_waits(batch: Batch, there: There) -> None:
@@ -292,8 +290,7 @@ def update(engine: Engine, number: int) -> list[Tensor]:
 @pytest.mark.parametrize(
     "options",
     [
-        {"loss": {"kl": "sampled"}, "accumulate": 2},
-        {"optimizer": "nag"},
+        {"loss": {"kl": "sampled"}, "accumulate": 2, "optimizer": "nag"},
         {"optimizer": "muon"},
         {"precision": "fp16"},
     ],

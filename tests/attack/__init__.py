@@ -1,4 +1,4 @@
-"""An attack on the programs: kills, damage, hostile folders, absurd options.
+"""An attack on the programs: kills and damage.
 
 ``make attack`` runs it whole; its quick part is in the suite.
 """

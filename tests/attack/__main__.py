@@ -22,25 +22,16 @@ from random import Random
 
 from tests.attack.damage import damages
 from tests.attack.grounds import open_arena
-from tests.attack.hostile import hostiles
 from tests.attack.kills import kills
-from tests.attack.options import options
 from tests.attack.process import ROOT, import_programs
 from tests.attack.trial import FAULTS, Arena, Trial, TrialError
 
-KINDS: dict[str, Callable[[Arena], Iterator[Trial]]] = {
-    "kills": kills,
-    "damage": damages,
-    "hostile": hostiles,
-    "options": options,
-}
+KINDS: dict[str, Callable[[Arena], Iterator[Trial]]] = {"kills": kills, "damage": damages}
 KILLS = 133
 """Kills have no end of their own."""
 QUICK = {
     "kills": ("finished killed, 1",),
     "damage": ("half/checkpoints/last.safetensors cut, then run",),
-    "hostile": ("os:system for a guide, translate",),
-    "options": ("run --network.width -1",),
 }
 """What the suite does: a trial of every sort, and no more, since the whole is slow."""
 SOURCES = ("latentheads", "models", "guides", "experiments", "tests/attack")

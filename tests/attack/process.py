@@ -1,7 +1,7 @@
 """A program in a process of its own, with limits, and killed at the moment that is asked for.
 
 A started Python costs seconds, most of them for PyTorch. So the attack imports the programs once
-and forks; ``fresh`` starts a new interpreter instead, where that is the point.
+and forks.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ __all__ = ["ROOT", "Ended", "Limits", "Moment", "import_programs", "start"]
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("run", "compare", "sweep", "translate", "generate", "score", "analyse", "prune")
-BENCHES = ("bench", "bench_alignments", "bench_decoding", "bench_length", "bench_mixers")
-BENCHES += ("bench_host", "bench_selection", "bench_trained")
 HEAVY = ("torch._dynamo", "matplotlib.figure", "pandas", "scipy.stats", "arviz_stats.base")
 """What the programs import late, and every forked process would import again."""
 
@@ -93,7 +91,7 @@ class Ended:
 def import_programs() -> None:
     """Imports everything that forked processes need, before the first is forked."""
     os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    for name in (*map(_module, (*PROGRAMS, *BENCHES)), *HEAVY):
+    for name in (*map(_module, PROGRAMS), *HEAVY):
         import_module(name)
 
 
@@ -106,7 +104,6 @@ def start(
     watched: Path | None = None,
     moment: Moment | None = None,
     modules: Path | None = None,
-    fresh: bool = False,
 ) -> Ended:
     """Runs a program to its end.
 
@@ -119,7 +116,6 @@ def start(
         watched: The folder in which its acts on files are counted.
         moment: When it is sent a signal; None: never.
         modules: A folder whose modules it may import, as by ``PYTHONPATH``.
-        fresh: Start a new interpreter, as a user does, rather than fork this one.
     """
     limits, acts = limits or Limits(), memoryview(mmap.mmap(-1, 8)).cast("q")
     with ExitStack() as files:
@@ -134,8 +130,6 @@ def start(
                 if modules is not None:
                     os.environ["PYTHONPATH"] = str(modules)
                     sys.path.insert(0, str(modules))
-                if fresh:
-                    _become(program, words)
                 if watched is not None:
                     _watch_acts(str(watched), acts, moment)
                 _run_here(program, words)
@@ -218,24 +212,14 @@ def _enter(folder: Path, files: Sequence[IO[bytes]], limits: Limits) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _become(program: str, words: Sequence[str]) -> NoReturn:
-    os.execv(sys.executable, [sys.executable, _path(program), *words])
-
-
-def _path(program: str) -> str:
-    return str(ROOT / "experiments" / ("studies" if program in BENCHES else "") / f"{program}.py")
-
-
 def _module(program: str) -> str:
     """The name that a program is imported by; a test attacks one of its own."""
-    if program in BENCHES:
-        return f"latentheads.experiments.studies.{program}"
     return f"latentheads.experiments.{program}" if program in PROGRAMS else program
 
 
 def _run_here(program: str, words: Sequence[str]) -> NoReturn:
     """Runs a program in this process as a new interpreter would, to its exit status."""
-    sys.argv = [_path(program), *words]
+    sys.argv = [str(ROOT / "experiments" / f"{program}.py"), *words]
     sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w", 1)
     try:
         left = import_module(_module(program)).main(list(words))

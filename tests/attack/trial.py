@@ -16,7 +16,7 @@ from tests.attack.process import Ended
 
 __all__ = ["FAULTS", "Arena", "Fault", "Ground", "Trial", "TrialError", "check"]
 
-Fault = Literal["traceback", "hang", "lost training", "planted code", "other"]
+Fault = Literal["traceback", "hang", "lost training", "other"]
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 
 PROGRESS = re.compile(r"\s*\d*%?\|?.*\d+/\d+ \[.*|(?:step|timing) [\d,]+ of [\d,]+, .*")
@@ -89,7 +89,7 @@ class Trial:
     """One try of the attack.
 
     Attributes:
-        kind: kills, damage, hostile or options.
+        kind: kills or damage.
         name: What is tried; with the seed it says everything.
         run: Does it, with the random numbers of this trial alone; raises `TrialError`.
     """

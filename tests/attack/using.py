@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from tests.attack.process import Ended, start
 from tests.attack.trial import Arena
@@ -18,10 +17,6 @@ def use_run(
     arena: Arena,
     ground: str,
     run: Path,
-    *,
-    folder: Path | None = None,
-    text: bytes = TEXT,
-    **more: Any,
 ) -> Ended:
     """Runs a program on a copy of a ground.
 
@@ -30,9 +25,6 @@ def use_run(
         arena: Where the ground is.
         ground: What the folder is a copy of.
         run: The copy; what is written stands beside it.
-        folder: Where the program is started; beside the copy if not given.
-        text: Its standard input, where it reads one.
-        **more: As for :func:`start`.
     """
     out, again = f"--out={run.parent / 'out'}", arena.ground(ground).words
     words = {
@@ -44,6 +36,6 @@ def use_run(
         "analyse": (str(run), out, "--sentences=4", "--relevance=0"),
         "prune": (str(run), out, "--keep_heads=4", "--sentences=4", "--timed=2", "--rounds=1"),
     }[program]
-    given = text if program == "translate" else b""
+    given = TEXT if program == "translate" else b""
     name = "run" if program == "start" else program
-    return start(name, *words, folder=folder or run.parent, text=given, **more)
+    return start(name, *words, folder=run.parent, text=given)

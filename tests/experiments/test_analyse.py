@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -236,28 +235,12 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
     assert json.loads((out / "analysis.json").read_text())["runs"][1]["syntactic"] is None
 
 
-def test_the_first_blocks_of_a_text_keep_what_stands_before_them() -> None:
-    whole = Part(Rows.in_blocks(np.arange(4, 24, dtype=np.int32), 6), None, block=6)
-    (batch,) = batches(whole.first(2), 100, shuffle=False)
-    assert batch.target.tolist() == [[*range(4, 10)], [*range(10, 16)]]
-    assert batch.before is not None
-    assert batch.before[1] == 9
-    assert len(whole.first(99)) == len(whole) == 4
-
-
 MISTAKES = [
     ("unfinished", "unfinished is not a finished run: it has no results.json"),
     ("run ./run", "every run must be given once"),
-    ("run --part dev", "--part"),
     ("run --exclude all", "--exclude"),
-    ("run --sentences 0", "sentences must be at least 1, got 0"),
-    ("run --relevance -1", "relevance must be at least 0, got -1"),
-    ("run --margin -1", "margin must be at least 0, got -1"),
-    ("run --top=-1", "top must be at least 0, got -1"),
     ("run --positional 1.5", "positional must be at most 1, got 1.5"),
-    ("run --rare 0", "rare must be above 0, got 0"),
     ("run --draws 2", "--draws has no effect here: it needs a run that samples its heads"),
-    ("run --seed many", "--seed"),
     ("run --conllu gone.conllu", "there is no file gone.conllu"),
     ("run --conllu broken.conllu", "broken.conllu, line 2: 10 columns between tabs are expected"),
     ("run --conllu some.conllu", "--conllu is for runs on other text: the parses of the grammar"),

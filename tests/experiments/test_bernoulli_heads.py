@@ -9,7 +9,6 @@ import torch
 
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.runs.loading import load_run
-from tests.experiments.processes import ended, start
 from tests.experiments.programs import assert_one_line, inside, results_of
 
 QUICK = (
@@ -65,19 +64,10 @@ def test_a_run_is_loaded_and_translates(base: Path, tmp_path: Path) -> None:
     assert len(done.stdout.splitlines()) == 1
 
 
-def test_a_process_of_its_own_goes_on_with_a_run(tmp_path: Path) -> None:
-    out, path = tmp_path / "process", tmp_path / "said"
-    for _ in range(2):
-        process = start("run.py", *QUICK, *GATES, "--loss=marginal", f"--out={out}", path=path)
-        assert ended(process) == 0, path.read_text()
-    assert results_of(out)["test"]["exact"] < 0
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("--bernoulli-heads.blocks=decoder.5.self",), "unknown block 'decoder.5.self'"),
-        (("--bernoulli-heads.rate=1",), "bernoulli-heads.rate must be below 1, got 1"),
         (("--network.heads=16", "--network.width=16"), "have 65,536 subsets of heads together"),
         (("--latents=bernoulli-heads+alignments",), "exclude each other"),
         (("--latents=bernoulli-heads+logits",), "attention logits must have prior delta"),

@@ -14,7 +14,6 @@ import pytest
 from latentheads.batch import EOS
 from latentheads.data import PythonDocs
 from latentheads.runs import generation
-from tests.experiments.processes import ended, talking
 from tests.experiments.programs import (
     SHORT,
     SMALL,
@@ -88,28 +87,6 @@ def test_the_same_seed_gives_the_same_text(say: Say) -> None:
     assert len(set(lines)) > 4
     assert say("the men\n\n", *words, "--seed=5") == (0, lines, "")
     assert say("the men\n\n", *words, "--seed=6")[1] != lines
-
-
-def test_text_comes_while_prompts_are_read_and_a_closed_pipe_ends_it(
-    run: Path, say: Say, tmp_path: Path
-) -> None:
-    """A process of its own says the same."""
-    expected = say("the\nold men\n", "--length=5")[1]
-    with talking("generate.py", str(run), "--length=5", path=tmp_path / "said") as talk:
-        for prompt, line in zip((b"the", b"old men"), expected, strict=True):
-            talk.given.write(prompt + b"\n")
-            assert talk.out.readline().decode() == f"{line}\n"
-        talk.out.close()
-        talk.given.write(b"the\n")
-        talk.given.close()
-        assert ended(talk.process) == 141
-    assert talk.said.read_text() == ""
-
-
-def test_help_says_what_every_option_does() -> None:
-    shown = " ".join(succeed("generate.py", "--help").stdout.split())
-    for words in ("--prompt PROMPT text to", "--top_k TOP_K Sample among", "Prompts come from"):
-        assert words in shown
 
 
 # Prompts.
@@ -258,14 +235,9 @@ def test_running_text_goes_on_behind_the_end_of_a_line(say: Say, running: dict[s
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--number 0", "number must be at least 1, got 0"),
         ("--length 0", "length must be at least 1, got 0"),
-        ("--length ten", "--length"),
-        ("--temperature -0.5", "temperature must be at least 0, got -0.5"),
-        ("--top_k -1", "top_k must be at least 0, got -1"),
         ("--temperature 0 --top_k 3", "top_k has no effect here: temperature 0 takes the"),
         ("--temperature 0 --number 3", "number has no effect here: with temperature 0 all texts"),
-        ("--temperature 0 --seed 3", "seed has no effect here: with temperature 0 all texts"),
     ],
 )
 def test_a_mistake_costs_one_line_and_status_two(run: Path, words: str, message: str) -> None:

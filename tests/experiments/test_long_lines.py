@@ -10,16 +10,13 @@ from typing import Any
 import pytest
 
 from latentheads.data import Tasks
-from tests.experiments.programs import inside
 from tests.latentheads.corpora.folders import (
-    LANGUAGES,
     with_references,
     write_all,
     write_corpus,
     write_text,
 )
 from tests.latentheads.data.loading import Loaded, load_pairs, load_text
-from tests.latentheads.runs.trained import BRIEF, SMALL
 
 LETTERS = "漢字" * 5_000
 WORDS = "the gap of " * 40
@@ -118,14 +115,3 @@ def test_a_training_line_of_a_later_task_is_named(tmp_path: Path) -> None:
     path = put(folder / "train.fr", 4, WORDS)
     logged = read(folder, tasks=Tasks("de,fr"), max_length=3000)[1]
     assert f"{path}, line 4 has " in logged[-1]
-
-
-def test_a_run_that_would_fail_ends_before_it_trains(tmp_path: Path) -> None:
-    folder, out = write_corpus(tmp_path / "corpus"), tmp_path / "run"
-    path = put(folder / "test.de", 4, "the gap of " * 400)
-    words = ["--data", str(folder), *LANGUAGES, *SMALL, *BRIEF, "--out", str(out)]
-    done = inside("run.py", *words)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"run.py: error: {path}, line 4 has ")
-    assert "more than max_line 1,024" in done.stderr
-    assert not out.exists()

@@ -183,20 +183,6 @@ def test_other_programs_take_a_pruned_run(name: str, runs: Path, tmp_path: Path)
     succeed("analyse.py", folder, "--sentences=3", f"--out={tmp_path}")
 
 
-def test_a_pruned_run_is_pruned_again(runs: Path, tmp_path: Path) -> None:
-    seven = runs / "pruned" / "heads-7"
-    pruned(seven, "--by=random", "--keep_heads=4", f"--out={tmp_path}")
-    before, after = load(seven).heads, load(tmp_path / "heads-4").heads
-    assert all(set(heads) <= set(before[name]) for name, heads in after.items())
-    assert sum(map(len, after.values())) == 4
-
-
-def test_a_run_is_pruned_by_the_posterior_over_subsets(runs: Path, tmp_path: Path) -> None:
-    seven = runs / "pruned" / "heads-7"
-    pruned(seven, "--by=posterior", "--keep_heads=5", f"--out={tmp_path}")
-    assert sum(map(len, load(tmp_path / "heads-5").heads.values())) == 5
-
-
 def test_a_pruned_network_goes_on_training(runs: Path, tmp_path: Path) -> None:
     before, after = load(runs / "pruned" / "heads-7"), load(runs / "tuned")
     assert after.heads == before.heads
@@ -271,10 +257,7 @@ def test_a_language_model_is_pruned_by_default_to_nothing(runs: Path, tmp_path: 
     [
         ("--keep_heads=13", "keep_heads must lie between 0 and 12, got 13"),
         ("--keep_heads=5 --chains=decoder-self", "keep_heads must lie between 8 and 12, got 5"),
-        ("--keep_heads=5,x", "keep_heads must be whole numbers with commas between, got '5,x'"),
-        ("--chains=encoder", "unknown attention type 'encoder': choose from encoder-self"),
         ("--chains=none", "chains must be all, or some of encoder-self,"),
-        ("--rounds=0", "rounds must be at least 1, got 0"),
         ("--by=gates --normalise=false", "--normalise has no effect here: it needs --by gradien"),
         ("--seed=3", "--seed has no effect here: it needs --by random"),
         (
@@ -400,8 +383,6 @@ def test_killed_while_networks_move_it_goes_on(runs: Path, tmp_path: Path) -> No
     ("words", "message"),
     [
         ("--latents=gates", "is pruned: its heads can be neither selected nor gated; drop gates"),
-        ("--latents=selection", "can be neither selected nor gated; drop selection"),
-        ("--network.heads=4", "has another network: network.heads 2 there, 4 here"),
         ("--network.layers=1", "has another network: network.layers 2 there, 1 here"),
         (
             "--recipe=realformer --network.norm=pre",
@@ -423,10 +404,7 @@ def test_what_a_pruned_network_cannot_become_costs_one_line(
 
 
 SPOILT = [
-    "{",
-    "[]",
     '{"encoder.0.self": [9]}',
-    '{"encoder.9.self": [0]}',
     '{"encoder.0.self": "ab"}',
 ]
 

@@ -65,9 +65,6 @@ def test_training_writes_it_when_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("--draws=1", "draws must be at least 2, got 1"),
-        ("--sentences=0", "sentences must be at least 1, got 0"),
-        ("--shown=0", "shown must be at least 1, got 0"),
         ("--out=nowhere/page.html", "cannot write nowhere/page.html: its folder is not there"),
         ("--out=.", "--out: cannot write .: it is a folder"),
         ("--part=train", "choose from"),

@@ -16,7 +16,6 @@ from tests.experiments.programs import (
     TINY,
     assert_refused,
     made,
-    plans_of,
     results_of,
     succeed,
 )
@@ -32,7 +31,6 @@ from tests.experiments.programs import (
             "cascaded+subset",
             "analytic",
         ),
-        ("--recipe coda+bernoulli", "coda+bernoulli", "tied"),
     ],
 )
 def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
@@ -69,12 +67,6 @@ def test_a_small_network_learns_from_all_choices(tmp_path: Path) -> None:
     assert_refused("run.py", *words, *many, says=says, quiet=False)
 
 
-def test_a_static_choice_has_no_site(tmp_path: Path) -> None:
-    words = ["--recipe", "transformer+static", *TINY, *SHORT, "--network.layers=1"]
-    succeed("run.py", *words, "--out", str(tmp_path))
-    assert not any(site.endswith("selection") for site in results_of(tmp_path)["kl_by_site"])
-
-
 def test_a_file_may_name_the_law(tmp_path: Path) -> None:
     for text in ("latents: selection\nselection: {strategy: group}\n", "recipe: group\n"):
         (tmp_path / "some.yaml").write_text(text)
@@ -106,15 +98,10 @@ MISTAKES = [
         f"{ENGLISH} velu,tamir --selection.strategy.families velu|velu,tamir",
         "'velu' is in two families",
     ),
-    ("--recipe group --selection.blocks self", "unknown attention type 'self': choose from"),
     ("--recipe group --selection.blocks none", "--selection.blocks must name an attention"),
     (
         "--recipe group --data grammar-text --selection.blocks encoder-self",
         "SelectionOptions.blocks encoder-self: this network has no such heads",
-    ),
-    (
-        "--recipe group --selection.strategy.gradient.temperature 0",
-        "--selection.strategy.gradient.temperature must be above 0, got 0",
     ),
     (
         "--recipe group --selection.strategy.gradient.least_temperature 2",
@@ -126,22 +113,9 @@ MISTAKES = [
         "selection.strategy.gradient.temperature is not an option of score, but of straight-throug",
     ),
     (
-        "--recipe transformer+static --selection.strategy.gradient score",
-        "--selection.strategy.gradient is not an option of static, but of bernoulli, subset, group",
-    ),
-    (
         "--recipe group --selection.strategy.gradient score --loss Trace_ELBO",
         "selection.strategy.gradient score is of ScoreFunction_ELBO, and Trace_ELBO takes its own",
     ),
-    (
-        "--recipe group --selection.gradient score",
-        "--selection.gradient is not an option: it is selection.strategy.gradient now",
-    ),
-    (
-        "--recipe group --selection.gradient.temperature 2",
-        "--selection.gradient is not an option: it is selection.strategy.gradient now",
-    ),
-    ("--recipe coda --selection.strategy.gradient score", "--selection is not latent: say latents"),
     (
         "--recipe group --train.select_gradient score",
         "--train.select_gradient is not an option: it is selection.strategy.gradient now",
@@ -153,25 +127,6 @@ MISTAKES = [
 def test_a_mistake_costs_one_line(words: str, message: str, tmp_path: Path) -> None:
     given = [*words.split(), *TINY[:2], *SHORT, "--out", str(tmp_path / "run")]
     assert_refused("run.py", *given, says=message, quiet=False)
-
-
-def test_a_name_without_a_law_does_not_select(tmp_path: Path) -> None:
-    (tmp_path / "some.yaml").write_text("recipe: cascaded+group\n")
-    words = ["--config", str(tmp_path / "some.yaml"), *TINY, *SHORT, "--network.layers=1"]
-    words += ["--data.tasks.names=velu,tamir", "--selection.strategy.families=velu,tamir"]
-    words += [
-        "--selection.strategy.candidates=6",
-        "--selection.strategy.gradient.temperature=2",
-        "--seeds=0",
-    ]
-    words += ["--recipes", "transformer,transformer+static,transformer+group"]
-    succeed("compare.py", *words, "--out", str(tmp_path / "all"))
-    strategies = [plan.settings.strategy for plan in plans_of(tmp_path, *words)]
-    assert strategies == ["none", "static", "group"]
-    results = results_of(tmp_path / "all" / "transformer+group-seed0")
-    assert results["select"] == "group"
-    tables = results["selection"]["decoder-self"]
-    assert len(tables["probabilities"]["decoder.0.self"][0]) == 6
 
 
 def test_gates_are_one_for_all_tasks(tmp_path: Path) -> None:

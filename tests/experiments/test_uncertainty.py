@@ -78,17 +78,12 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
 NONE = "is for systems dropout, heads, both, noise: --systems"
 MISTAKES = [
     ("--members=1", "members must be at least 2, got 1"),
-    ("--varied=1", "varied must be 0, for none, or at least 2, got 1"),
-    ("--resamples=9", "resamples must be at least 40, got 9"),
-    ("--resamples=100000000", "resamples must be at most 100,000, got 100,000,000"),
-    ("--members=100000000", "members must be at most 100,000, got 100,000,000"),
     ("--systems=alone,guess", "unknown system 'guess': choose from alone, dropout"),
     ("--systems=alone --noise=1", "noise is for the system noise, which --systems does not name"),
     ("--systems=alone,ensemble --members=3", f"members {NONE} has none of them"),
     ("--systems=alone,heads --varied=2", f"varied {NONE} and the runs"),
     ("--systems=heads", "systems: the runs allow none of these: heads needs heads"),
     ("--others news", "others must be NAME=PATH, NAME an identifier; got 'news'"),
-    ("--others test=x", "others: test is taken, choose another name"),
     ("--others news=nowhere.en", "there is no file nowhere.en"),
 ]
 

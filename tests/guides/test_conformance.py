@@ -185,7 +185,7 @@ def test_a_copy_of_model_and_guide_is_independent(form: str, batch: Batch, tape:
     assert torch.equal(terms(twin, twin_guide, batch).elbo, expected)
 
 
-@every_form
+@pytest.mark.parametrize("form", ["tied", "mean-field", "cascaded"])
 def test_what_has_trained_is_copied_and_pickled_as_often_as_one_likes(
     form: str, batch: Batch, tape: NoiseTape
 ) -> None:

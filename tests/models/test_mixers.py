@@ -14,7 +14,7 @@ from latentheads.attention.band import Band, BandMask
 from latentheads.attention.disagreement import KINDS as KINDS_OF_DISAGREEMENT
 from latentheads.attention.disagreement import Disagreement
 from latentheads.attention.ngram import NGram
-from latentheads.batch import BOS, Batch
+from latentheads.batch import Batch
 from latentheads.contrib.heads import Recording
 from latentheads.contrib.heads.divergence import divergence
 from latentheads.decoding.beam_search import beam_search
@@ -27,6 +27,7 @@ from latentheads.models import PRIORS, Translation, make_prior
 from latentheads.models.mixers import SelfAttention
 from latentheads.names import Block
 from tests.crossing import in_turn, pairwise
+from tests.models.hypotheses import assert_each_continues
 from tests.tiny import (
     FORMS,
     HEADS,
@@ -287,22 +288,7 @@ def test_token_by_token_is_the_whole(
 @every_choice
 def test_hypotheses_go_on_with_their_own_past(kind: str, choice: str, batch: Batch) -> None:
     model = build(kind, prior="cascaded", **CHOICES[choice]).eval()
-    first = torch.tensor([[[5], [6]], [[7], [8]], [[9], [10]]])
-    sentences, hypotheses = torch.tensor([2, 0]), torch.tensor([[1, 1, 0], [0, 1, 0]])
-    second = torch.tensor([[[4], [5], [6]], [[7], [7], [8]]])
-    with PlugIn():
-        state = model.begin(batch)
-        model.step(torch.full((3, 1, 1), BOS), state)
-        state.select(None, torch.zeros(3, 2, dtype=torch.long))
-        model.step(first, state)
-        state.select(sentences, hypotheses)
-        step = model.step(second, state).squeeze(-2)
-        for index, sentence in enumerate(sentences):
-            before = first[sentence, hypotheses[index]]
-            target = torch.cat([before, second[index], torch.full((3, 1), 11)], 1)
-            source = batch.source[sentence].expand(3, -1)
-            expected = model.predict(model.states(Batch(target, source)))[:, -1]
-            assert torch.allclose(step[index], expected, atol=1e-10)
+    assert_each_continues(model, batch)
 
 
 @every_choice

@@ -25,7 +25,8 @@ from latentheads.latents.selector import Selector
 from latentheads.models import PRIORS, LanguageModel, Translation
 from tests.latentheads.corpora.texts import pets, story
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT, aligned
-from tests.tiny import FORMS, KINDS, attach, build, latents, rows, sizes
+from tests.models.hypotheses import assert_each_continues
+from tests.tiny import KINDS, attach, build, latents, rows, sizes
 from tests.typechecking import unchecked
 
 
@@ -109,7 +110,7 @@ def test_random_network_is_near_uniform_at_the_start(batch: Batch) -> None:
     assert mean.item() == pytest.approx(-math.log(13), abs=1.5)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["tied", "cascaded"])
 def test_predictive_draws_heads_and_tokens(form: str, batch: Batch) -> None:
     model = build().eval()
     guide = attach(form, model)
@@ -166,22 +167,7 @@ def test_selecting_a_decoding_state_selects_sentences(batch: Batch) -> None:
 @pytest.mark.parametrize("prior", sorted(PRIORS))
 def test_selecting_hypotheses_continues_each(kind: str, prior: str, batch: Batch) -> None:
     model = build(kind, prior=prior).eval()
-    first = torch.tensor([[[5], [6]], [[7], [8]], [[9], [10]]])
-    sentences, hypotheses = torch.tensor([2, 0]), torch.tensor([[1, 1, 0], [0, 1, 0]])
-    second = torch.tensor([[[4], [5], [6]], [[7], [7], [8]]])
-    with PlugIn():
-        state = model.begin(batch)
-        model.step(torch.full((3, 1, 1), BOS), state)
-        state.select(None, torch.zeros(3, 2, dtype=torch.long))
-        model.step(first, state)
-        state.select(sentences, hypotheses)
-        step = model.step(second, state).squeeze(-2)
-        for index, sentence in enumerate(sentences):
-            before = first[sentence, hypotheses[index]]
-            target = torch.cat([before, second[index], torch.full((3, 1), 11)], 1)
-            source = batch.source[sentence].expand(3, -1)
-            expected = model.predict(model.states(Batch(target, source)))[:, -1]
-            assert torch.allclose(step[index], expected, atol=1e-12)
+    assert_each_continues(model, batch)
 
 
 def test_the_memory_is_not_copied_for_hypotheses(batch: Batch) -> None:

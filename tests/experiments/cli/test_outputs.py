@@ -172,19 +172,14 @@ def test_a_file_of_a_run_that_is_read_is_no_output(name: str, tmp_path: Path) ->
     ("program", "words", "kept"),
     [
         ("align.py", "en de --out en", "en"),
-        ("align.py", "en de --keep de", "de"),
-        ("align.py", "en de --aligner m --scores m", "m"),
         ("align.py", "en de --runs run run --out run/config.yaml", "run/config.yaml"),
         ("report.py", "run --out run/config.yaml", "run/config.yaml"),
         ("score.py", "en de --json en", "en"),
-        ("score.py", "en --references de --json de", "de"),
         ("analyse.py", "run --out run", "run/divergence.png"),
         ("analyse.py", "run --conllu table.md --out .", "table.md"),
         ("uncertainty.py", "run --others a=table.md --out .", "table.md"),
         ("transcribe.py", "run en de --alignments de", "de"),
-        ("bench_trained.py", "run --json run/results.json", "run/results.json"),
         ("bench_aligner.py", "text --json text/test.en", "text/test.en"),
-        ("head_subsets.py", "encoder run --english en --out en", "en"),
     ],
 )
 def test_no_program_writes_what_it_reads(

@@ -107,9 +107,3 @@ def test_every_row_is_measured_and_written(tmp_path: Path, monkeypatch: pytest.M
         assert two_passes["memory"] > one["memory"] > 0
     assert {point["row"] for point in written["growth"]["length"]} == {row for _, row in rows}
     assert figure.stat().st_size > 1000
-
-
-def test_the_clock_may_stand_still_for_a_small_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = import_module("latentheads.experiments.studies.bench")
-    monkeypatch.setattr(bench.Setting, "time", lambda *_: 0.0)
-    assert 0 < bench.peak("fp32", bench.Setting(), 2) < float("inf")

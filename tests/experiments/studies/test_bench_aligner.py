@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -96,17 +95,6 @@ def test_calibration_by_hand() -> None:
     assert measured["precision_by_share"]["0.5"] == 1.0
 
 
-def test_who_links_everything_has_a_worse_score_than_who_is_right() -> None:
-    links = frozenset({(0, 0), (1, 1)})
-    tables = np.array([[0.7, 0.2], [0.2, 0.7]]), np.ones((2, 2))
-    for name in ("brier_of_possible_links", "brier_of_sure_links"):
-        right, everything = (
-            calibrate([LinkPosterior(table, table, (0.0, 0.0))], Gold([links], [links]))[name]
-            for table in tables
-        )
-        assert right < everything
-
-
 def test_a_scale_recovers_the_log_odds_that_links_are_correct_by() -> None:
     rng = np.random.default_rng(0)
     table = rng.uniform(0.02, 0.98, (100, 100))
@@ -124,9 +112,7 @@ def test_a_scale_recovers_the_log_odds_that_links_are_correct_by() -> None:
     ("words", "message"),
     [
         (["--pairs", "9"], "sample 0 of 9 lines ends after train"),
-        (["--pairs", "3", "--systems", "giza"], "unknown system 'giza'"),
         (["--pairs", "3", "--systems", "hmm", "--rivals", "NONE"], "cannot run NONE"),
-        (["--pairs", "3", "--measure", "ablations", "--changes", "x-y"], "no change is named x-y"),
         (["--measure", "workers", "--workers", "1"], "--workers must be at least 2"),
         (["--measure", "ablations", "--changes", "uniform,"], "--changes has an empty name, got"),
     ],
@@ -141,22 +127,14 @@ PAIRS = [(left.split(), right.split()) for left, right in zip(ENGLISH, FRENCH, s
 PAIRS += [(["otawa", "houses"], ["otawa", "maisons"])]
 
 
-@cache
-def aligned_unchanged() -> list[LinkPosterior]:
-    return align_ablated(PAIRS, slice(0, len(PAIRS)), Ablation())
-
-
-@pytest.mark.parametrize("name", [*ABLATIONS][1:])
-def test_an_ablation_changes_links_and_leaves_the_library_as_it_was(
-    name: str,
-) -> None:
-    changed, after = (
+def test_an_ablation_changes_links_and_leaves_the_library_as_it_was() -> None:
+    before, *changed, after = (
         align_ablated(PAIRS, slice(0, len(PAIRS)), ablation)
-        for ablation in (ABLATIONS[name], Ablation())
+        for ablation in (Ablation(), *[*ABLATIONS.values()][1:], Ablation())
     )
-    for first, other, last in zip(aligned_unchanged(), changed, after, strict=True):
-        assert not np.array_equal(first.product, other.product)
-        assert np.array_equal(first.product, last.product)
+    for index, posterior in enumerate(before):
+        assert np.array_equal(posterior.product, after[index].product)
+        assert not any(np.array_equal(posterior.product, one[index].product) for one in changed)
 
 
 def test_posteriors_agree_once_they_are_made_to() -> None:
@@ -189,12 +167,14 @@ def test_ablations_are_written(folder: Path) -> None:
         "3",
         "--measure",
         "ablations",
+        "--changes",
+        ",".join([*ABLATIONS][1:3]),
         "--json",
         str(out),
     )
     assert (done.returncode, done.stderr) == (0, "")
     rows = json.loads(out.read_text())["ablations"]
-    assert list(rows) == list(ABLATIONS)
+    assert list(rows) == [*ABLATIONS][:3]
     assert {tuple(row["difference"]) for row in rows["the aligner"].values()} == {(0.0, 0.0, 0.0)}
 
 

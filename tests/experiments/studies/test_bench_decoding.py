@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from latentheads.batch import BOS, EOS, Batch
-from latentheads.decoding.beam_search import beam_search
 from latentheads.handlers import PlugIn
 from latentheads.models import PRIORS
 from tests.experiments.programs import succeed
@@ -63,12 +62,6 @@ def test_both_rows_find_the_same_sentences_as_long_as_the_limit(
         assert {hypothesis.tokens.index(EOS) for hypothesis in hypotheses} == {LIMIT - 1}
 
 
-def test_at_the_limit_eos_keeps_its_score(batch: Batch, bench_decoding: ModuleType) -> None:
-    model = build().eval()
-    lasting = bench_decoding.Lasting(model, 1)
-    assert beam_search(lasting, batch, max_tokens=1) == beam_search(model, batch, max_tokens=1)
-
-
 def spoil(bench_decoding: ModuleType, monkeypatch: pytest.MonkeyPatch, dtypes: set[object]) -> None:
     """Lets re-computation be wrong in some precisions."""
     step = bench_decoding.Recomputing.step
@@ -90,24 +83,6 @@ def test_what_only_float64_finds_the_same_is_a_tie(
         searcher.timed(0)
     assert bench_decoding.ties(searchers, model) == len(batch)
     assert model.dtype == torch.float32
-
-
-def test_rows_that_differ_are_refused_in_one_line(
-    bench_decoding: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> None:
-    spoil(bench_decoding, monkeypatch, {torch.float32, torch.float64})
-    torch.set_default_dtype(torch.float32)
-    file = tmp_path / "rows.json"
-    with pytest.raises(SystemExit) as left:
-        bench_decoding.main([*QUICK, "--json", str(file)])
-    assert left.value.code == 1
-    err = capsys.readouterr().err
-    assert err.startswith("bench_decoding.py: cache and re-computation find other tokens or scores")
-    assert err.count("\n") == 1
-    assert not file.exists()
 
 
 def test_every_row_is_measured_and_written(tmp_path: Path) -> None:

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from pathlib import Path
 
-import pyro
-import pytest
-import torch
-from matplotlib.figure import Figure
-
-from latentheads.experiments.studies.benchmarks.growth import KEPT, Point, draw_rows
 from tests.experiments.programs import painted, succeed
 
 SMALL = "--width 8 --feed_forward 8 --layers 2 --heads 4 --vocabulary 9 --tokens 32 --rounds 2"
@@ -36,28 +29,6 @@ def test_every_row_is_measured_at_every_length_and_written(tmp_path: Path) -> No
     assert figure.stat().st_size > 1000
 
 
-def test_a_row_that_keeps_its_fusion_is_told_apart_by_its_marks() -> None:
-    rows = ["cascaded", f"cascaded{KEPT}"]
-    points = [Point(row, 16, 2, 3.0, 2.0, 5.0, 7, 11.0) for row in rows]
-    axes = Figure().subplots()
-    draw_rows(axes, points, "length", "ms")
-    computed, kept = axes.get_lines()
-    assert computed.get_color() == kept.get_color()
-    assert computed.get_markerfacecolor() != kept.get_markerfacecolor()
-
-
-def test_a_time_is_drawn_within_its_quartiles_and_memory_has_none() -> None:
-    points = [Point("cascaded", length, 2, 3.0, 2.0, 5.0, 7, 11.0) for length in (16, 32)]
-    axes = Figure().subplots()
-    draw_rows(axes, points, "length", "ms", ("low", "high"))
-    (bars,) = axes.collections
-    drawn = [bar.tolist() for bar in bars.get_segments()]
-    assert drawn == [[[16, 2], [16, 5]], [[32, 2], [32, 5]]]
-    axes = Figure().subplots()
-    draw_rows(axes, points, "length", "megabytes")
-    assert not axes.collections
-
-
 def test_a_group_costs_less_than_all_its_candidates(tmp_path: Path) -> None:
     file = tmp_path / "length.json"
     recipes = [f"--recipe=transformer{text}" for text in ("", "+group", "+bernoulli")]
@@ -66,12 +37,3 @@ def test_a_group_costs_less_than_all_its_candidates(tmp_path: Path) -> None:
     points = json.loads(file.read_text())["points"]
     plain, group, every = (point["memory"] for point in points)
     assert plain <= group < every
-
-
-def test_only_a_fusion_can_be_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    torch.set_default_dtype(torch.float32)
-    with pyro.validation_enabled(False):
-        words = [*SHORT[:-2], "--recipe", "transformer", "--recipe", "coda", "--precision", "bf16"]
-        import_module("latentheads.experiments.studies.bench_length").main(words)
-    rows = [line[:23].strip() for line in capsys.readouterr().out.splitlines()[3:]]
-    assert rows == ["transformer", "coda", "coda, fusion kept"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from latentheads.experiments.studies.benchmarks.baselines import PRECISIONS
-from tests.experiments.programs import SHORT, TINY, assert_refused, succeed
+from tests.experiments.programs import SHORT, TINY, succeed
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -28,7 +28,3 @@ def test_a_runs_own_weights_and_fresh_ones_do_the_same_work(
     assert made == [("run", precision, work) for precision in PRECISIONS for work in bench.WORK]
     assert all(p["ratio"] == pytest.approx(p["trained"] / p["fresh"]) for p in points)
     assert len(capsys.readouterr().out.splitlines()) == 1 + len(points)
-
-
-def test_a_folder_that_is_no_run_is_one_line(tmp_path: Path) -> None:
-    assert_refused("bench_trained.py", str(tmp_path), says="", quiet=False)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from latentheads.experiments.studies import bench_word_links as program
 from latentheads.experiments.studies.word_aligners.measures import Gold
-from tests.experiments.programs import assert_refused
 
 
 def test_tokens_are_joined_to_words_at_both_steps() -> None:
@@ -28,8 +25,3 @@ def test_a_system_is_compared_with_the_first_over_resamples_of_lines() -> None:
     difference, low, high = rows["one wrong"]["aer_less_first"]
     assert difference == pytest.approx(0.2)
     assert 0 <= low < difference < high <= 1
-
-
-def test_a_run_without_pairs_is_refused(tiny_run: Path, tmp_path: Path) -> None:
-    words = (str(tiny_run), str(tmp_path), "--out", str(tmp_path / "links.json"))
-    assert_refused("bench_word_links.py", *words, says="has no pairs of texts")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,7 +24,6 @@ from latentheads.experiments.studies.word_times.rivals import (
     warped_times,
 )
 from latentheads.experiments.studies.word_times.stability import attention_scores
-from tests.experiments.programs import assert_refused
 
 
 def _planted() -> CachedUtterance:
@@ -99,9 +97,3 @@ def test_a_score_is_the_share_of_peaks_within_words() -> None:
     assert scores[1, 0] == 1.0
     assert scores[0, 3] == 0.0
     assert np.isfinite([*scores.values()]).all()
-
-
-@pytest.mark.parametrize(("part", "option"), [("cache", "network"), ("digits", "out")])
-def test_a_part_needs_its_options(part: str, option: str, tmp_path: Path) -> None:
-    words = (part, "--cache", str(tmp_path / "cache.pt"))
-    assert_refused("bench_word_times.py", *words, says=f"{part} needs --{option}")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -14,11 +12,9 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from latentheads.experiments.studies import head_subsets
-from latentheads.experiments.studies.retrieval import measures
-from latentheads.experiments.studies.retrieval.encoder import Encoder, places_of
-from latentheads.experiments.studies.retrieval.paraphrases import Pairs, find_pairs
-from latentheads.experiments.studies.retrieval.task import Task
-from tests.experiments.programs import assert_refused, inside, succeed
+from latentheads.experiments.studies.retrieval.encoder import places_of
+from latentheads.experiments.studies.retrieval.paraphrases import find_pairs
+from tests.experiments.programs import succeed
 
 NAMES = ("ann", "bob", "cid", "dan", "eve", "fay", "gus")
 
@@ -71,23 +67,6 @@ def test_blocks_of_an_encoder_have_posteriors_over_subsets(task: list[str], tmp_
         assert [row["blocks"] for row in result["rows"] if row["tau"] == 1] == names
 
 
-def test_a_measure_that_fails_leaves_the_network_as_it_was(task: list[str], tmp_path: Path) -> None:
-    encoder = Encoder(tmp_path / "network")
-    pairs = Pairs(["ann", "bob well"], ["ann ann", "bob"])
-    own = Task(encoder, pairs, encoder.embed_all(pairs.answers), 2)
-    before = encoder.embed_all(pairs.questions)
-    with pytest.raises(KeyError):
-        measures.under_noise(own, {}, 8.0)
-    assert torch.equal(encoder.embed_all(pairs.questions), before)
-    assert len(measures.rank_by_gradient(own)) == 2
-
-
-def test_a_long_sentence_is_cut_to_what_the_network_reads(task: list[str], tmp_path: Path) -> None:
-    encoder = Encoder(tmp_path / "network")
-    assert encoder.encode(["ann is good", "ann " * 17])["input_ids"].shape == (2, 16)
-    assert encoder.embed_all(["ann " * 17]).shape == (1, 6)
-
-
 def test_positions_may_begin_behind_that_of_padding() -> None:
     sizes = {"vocab_size": 20, "hidden_size": 6, "num_hidden_layers": 1, "num_attention_heads": 3}
     config = transformers.RobertaConfig(**sizes, max_position_embeddings=14, pad_token_id=1)
@@ -98,34 +77,6 @@ def test_positions_may_begin_behind_that_of_padding() -> None:
     assert places_of(transformers.BertModel(config)) == 14
 
 
-def test_maps_are_kept_where_gates_fail(
-    task: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any) -> None:
-        raise ValueError("no gate")
-
-    monkeypatch.setattr(measures, "learn_gates", fail)
-    words = ["--test=4", "--steps=1", "--questions=3", "--alone=1", "--keep_heads=2", "--prices=.1"]
-    for wrong, text in (
-        ("gate_heads=6", "gate_heads must lie in 0 ... 5"),
-        ("prior_scale=0", "prior_scale must be positive, got 0.0"),
-    ):
-        refused = inside("paraphrase.py", *task, *words, f"--{wrong}").stderr
-        assert refused.startswith(f"paraphrase.py: error: {text}")
-        assert not (tmp_path / "out" / "noise.csv").exists()
-    words.append("--gate_heads=2")
-    assert inside("paraphrase.py", *task, *words).stderr == "paraphrase.py: error: no gate\n"
-    expected = pd.read_csv(tmp_path / "out" / "heads.csv")
-    assert {"noise 0.1", "alone", "gradient"} < set(expected)
-
-
-def test_a_network_that_is_no_encoder_costs_one_line(task: list[str], tmp_path: Path) -> None:
-    config = transformers.GPT2Config(vocab_size=20, n_embd=6, n_layer=1, n_head=3)
-    transformers.GPT2Model(config).save_pretrained(tmp_path / "network")
-    message = "network must be an encoder alone, as BERT is, got blocks of decoder-self"
-    assert_refused("paraphrase.py", *task, "--test=4", "--keep_heads=2", says=message)
-
-
 def test_a_pair_is_of_sentences_that_share_a_translation_in_other_words() -> None:
     english = ["we all know ann well", "ann is a friend of us", "ann is a friend of us", "bob !"]
     english += ["he is here with us now", "he is here with us", "so ann we all know well"]
@@ -134,27 +85,3 @@ def test_a_pair_is_of_sentences_that_share_a_translation_in_other_words() -> Non
     # the sentences about ann are one cluster, by ann and anna; those about him differ in a word
     (pair,) = zip(pairs.questions, pairs.answers, strict=True)
     assert all("ann" in sentence for sentence in pair)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--prices=0"], "prices must be positive numbers"),
-        (["--keep_heads=4,4"], "keep_heads must differ"),
-        (["--keep_heads=2,7"], "keep_heads must lie between 0 and 6, got 7"),
-        (["--english=nowhere"], "there is no file nowhere"),
-        (["--out=/dev/null/x"], "--out: cannot write /dev/null/x: Not a directory"),
-        (["--test=7"], "test must be less than the 7 pairs, got 7"),
-        (["--network=nowhere"], "no folder of a network: nowhere has no config.json"),
-    ],
-)
-def test_a_mistake_costs_one_line(task: list[str], words: list[str], message: str) -> None:
-    assert_refused("paraphrase.py", *task, "--test=4", *words, says=message)
-
-
-def test_a_package_that_is_not_there_costs_one_line(
-    task: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    message = "needs transformers: pip install 'latentheads[transformers]'"
-    assert_refused("paraphrase.py", *task, "--test=4", says=message)

@@ -53,8 +53,6 @@ def _speak_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (("words", "."), "unknown corpus 'words': choose from digits, "),
         (("digits", ".", "."), "digits is made of one source, got 2"),
-        (("stamps", ".", "--sentences", "3"), "--sentences is of spoken-multi30k, got stamps"),
-        (("spoken-multi30k", ".", "--sentences", "0"), "sentences must be at least 1, got 0"),
     ],
 )
 def test_what_cannot_be_prepared_is_refused(words: tuple[str, ...], message: str) -> None:

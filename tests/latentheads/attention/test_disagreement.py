@@ -69,7 +69,7 @@ def made(**options: object) -> Disagreement:
 
 
 @pytest.mark.parametrize("kind", ["translation", "language model"])
-@pytest.mark.parametrize("guide", sorted(set(GUIDES) - {"exact"}))
+@pytest.mark.parametrize("guide", ["tied", "cascaded"])
 @pytest.mark.parametrize("unscored", [0, 2])
 def test_the_loss_grows_by_the_agreement_a_token_and_block(
     kind: str, guide: str, unscored: int

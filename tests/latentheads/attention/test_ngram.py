@@ -209,7 +209,7 @@ def test_a_context_is_drawn_from_the_prior_and_costs_nothing(
         assert torch.allclose(bound_terms.kl[module.site], tensor.sum(-1), atol=1e-10)
 
 
-@every_form
+@pytest.mark.parametrize("form", ["mean-field", "cascaded"])
 def test_more_draws_make_a_tighter_bound(form: str, batch: Batch) -> None:
     model = noisy("language-model", mixers="ngram", layers=1, windows="2", ngram_noise=0.8)
     guide = attach(form, model)

@@ -149,9 +149,3 @@ def test_what_is_no_corpus_of_pairs(changes: dict[str, Any], message: str) -> No
     options = {"train": TRAIN, "valid": [("Der Hund da", "The dog")], "test": TEST}
     with pytest.raises(ValueError, match=f"^{message}"):
         unchecked(Corpus.from_pairs)(**{**options, "vocab_size": 300, **changes})
-
-
-def test_a_long_training_pair_is_left_out() -> None:
-    long = ("a " * 30, "b")
-    corpus = Corpus.from_pairs([long, *TRAIN], TRAIN, TEST, vocab_size=300, max_line=20)
-    assert text(corpus.train, corpus) == TRAIN

@@ -11,7 +11,7 @@ import pytest
 from latentheads.batch import EOS, UNK
 from latentheads.corpora import Words, batches
 from latentheads.corpora.subwords import Subwords
-from latentheads.corpora.units import SubwordUnit, WordUnit
+from latentheads.corpora.units import WordUnit
 from latentheads.corpora.vocabulary import vocabulary_from_json
 from tests.latentheads.corpora.texts import STORY, story
 
@@ -100,17 +100,6 @@ def test_rare_and_unseen_words_are_unknown_and_their_share_is_told() -> None:
 def test_a_part_without_a_word_is_refused(unit: Any, part: str, lines: list[str]) -> None:
     with pytest.raises(ValueError, match=f"^story has no word in {part}$"):
         story(unit=unit, **{part: lines})
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"unit": SubwordUnit(vocab_size=3)}, "vocab_size must be at least 260"),
-    ],
-)
-def test_an_option_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        story(**options)
 
 
 def test_words_are_read_once_and_subwords_once_more() -> None:

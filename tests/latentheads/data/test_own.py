@@ -89,7 +89,7 @@ def test_it_is_trained_on_and_opened_where_it_is_trusted(tmp_path: Path) -> None
     corpus = Counting(most=7).load()
     model = Translation.of(corpus, latents=(), width=4, layers=1, heads=1, feed_forward=2)
     lh.Trainer(model, Tied(model), corpus, steps=1, out=tmp_path, quiet=True).fit()
-    with pytest.raises(ValueError, match=f"'{PATH}' is none of this library's, .*: trust {PATH}"):
+    with pytest.raises(ValueError, match=f"'{PATH}' is none of this library's, .*: --trust {PATH}"):
         lh.load_run(tmp_path)
     run = lh.load_run(tmp_path, trusted=PATH)
     assert run.settings.data == Counting(most=7)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -281,13 +280,6 @@ def write_parquet(path: Path, rows: list[dict[str, str]]) -> None:
     parquet.write_table(Table.from_pylist(rows), path.with_suffix(".parquet"))
 
 
-def write_csv(path: Path, rows: list[dict[str, str]]) -> None:
-    with path.with_suffix(".csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, ["en", "de"])
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder for local files of the hub, whose library caches beside it."""
@@ -301,9 +293,7 @@ def load_hub(name: str, path: Path, **options: Any) -> Loaded:
     return load(Hub(name, path=str(path), **given))
 
 
-@pytest.mark.parametrize(
-    ("name", "write"), [("mine", write_jsonl), ("multi30k", write_parquet), ("multi30k", write_csv)]
-)
+@pytest.mark.parametrize(("name", "write"), [("mine", write_jsonl), ("multi30k", write_parquet)])
 def test_local_files_of_the_hub_are_a_corpus_and_kept_until_they_change(
     hub: Path, name: str, write: Callable[[Path, list[dict[str, str]]], None], tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ import datasets
 import numpy as np
 import pytest
 
-from latentheads.data import HubText, PythonDocs, RunningText, SubwordUnit, WordUnit
+from latentheads.data import HubText, RunningText, SubwordUnit, WordUnit
 from tests.latentheads.corpora.folders import SIZES, write_text
 from tests.latentheads.data.loading import load, load_text, same
 
@@ -95,18 +95,6 @@ def test_a_kept_text_is_used_again_until_it_changes(texts: Path, tmp_path: Path,
         changed, logged = load_text(packed, **options, **cache)
         assert was_read(logged)
         assert getattr(changed, name).words == getattr(first, name).words + 3
-
-
-def test_python_docs_may_be_kept_too(tmp_path: Path) -> None:
-    data = PythonDocs(unit=WordUnit(min_count=3), block=64, cache=str(tmp_path))
-    first, logged = load(data)
-    assert logged
-    again, logged = load(data)
-    assert not logged
-    assert same(first, again)
-    assert first.name == "pydoc"
-    assert first.train.tokens > 20_000
-    assert len(first.target) > 500
 
 
 @pytest.mark.parametrize("name", ["mine", "wikitext-2"])

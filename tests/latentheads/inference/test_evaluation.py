@@ -91,7 +91,7 @@ def test_splitting_the_part_into_batches_changes_no_deterministic_figure() -> No
     assert whole.plug_in == pytest.approx(whole.elbo, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", ["tied", "mean-field", "cholesky", "cascaded"])
+@pytest.mark.parametrize("name", ["tied", "cascaded"])
 def test_iwae_is_at_least_the_mean_log_weight(name: str) -> None:
     model, guide = pair(name)
     report = evaluate(model, guide, [small_batch()], samples=30)

@@ -163,9 +163,6 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"network": {"width": "wide"}}, "network.width must be a whole number, got 'wide'"),
-        ({"network": {"width": True}}, "network.width must be a whole number, got True"),
-        ({"network": {"width": 0}}, "network.width must be at least 1, got 0"),
         ({"network": {"width": 10**9}}, "network.width must be at most 65,536, got 1,000,000,000"),
         ({"network": {"layers": 10**8}}, "network.layers must be at most 1,000, got 100,000,000"),
         ({"decode": {"draws": 10**9}}, "decode.draws must be at most 1,000, got 1,000,000,000"),
@@ -181,33 +178,20 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
             {"alignments": {"prior": "soft", "heads": 10**6}},
             "alignments.heads must be at most 1,000,",
         ),
-        ({"network": {"dropout": "x"}}, "network.dropout must be a number, got 'x'"),
-        ({"network": {"dropout": "nan"}}, "network.dropout must be a finite number, got 'nan'"),
-        (
-            {"network": {"adaptive": [3, "x"]}},
-            "network.adaptive.cutoffs.1 must be a whole number",
-        ),
-        ({"network": {"norm": "both"}}, "network.norm must be one of post, pre; got 'both'"),
         ({"network": {"wdith": 8}}, "network.wdith is not an option: did you mean network.width?"),
         ({"width": 8}, "width is not an option: did you mean network.width"),
-        ({"nework": {}}, "nework is not an option: did you mean network?"),
-        ({"data": {"class": "pairs", "joint": 7}}, "data.joint must be true or false, got 7"),
         ({"data": 3}, "data must be one of grammar, grammar-text, pairs"),
         (
             {"data": {"folder": "F"}},
             "data.folder is not an option of grammar, but of pairs, running-",
         ),
         ({"data": {"class": "pairs"}}, "data.folder must name a folder"),
-        ({"train": {"steps": 0}}, "train.steps must be at least 1, got 0"),
-        ({"train": {"momentum": 0.5}}, "train.momentum is not an option"),
         (
             {"train": {"optimizer": {"class": "adamw", "momentum": 0.5}}},
             "train.optimizer.momentum is not an option of adamw, but of nag",
         ),
         ({"train_only": "none"}, "train_only must be one of all, adapters, guide; got 'none'"),
         ({"train_only": "adapters"}, "train_only adapters needs adapters WIDTH and start RUN"),
-        ({"seed": -1}, "seed must be at least 0, got -1"),
-        ({"samples": 0}, "samples must be at least 1, got 0"),
         ({"samples": 10**8}, "samples must be at most 100,000, got 100,000,000"),
         ({"adapters": 10**8}, "adapters must be at most 65,536, got 100,000,000"),
         ({"latents": "noise"}, "unknown latent 'noise': choose from alignments, copy"),
@@ -221,7 +205,6 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
             {"latents": "logits", "logits": {"prior": "damped"}},
             "released, tied, or module:Class for your own",
         ),
-        ({"guide": "cascadid"}, "guide must be one of tied, mean-field"),
         ({"guide": "cascadid"}, "exact, or module:Class for your own"),
         ({"recipe": "codda"}, "unknown recipe 'codda': choose from autoregressive"),
         ({"recipe": "coda", "guide": "tied"}, "recipe coda sets prior and guide: drop guide"),
@@ -242,7 +225,6 @@ def test_a_mistake_names_the_option_and_what_is_accepted(
     [
         ({"hiden": 3}, "guide.hiden is not an option: did you mean guide.hidden?"),
         ({"hidden": "x"}, "guide.hidden must be a whole number, got 'x'"),
-        ({"hidden": 1.5}, "guide.hidden must be a whole number, got 1.5"),
     ],
 )
 def test_options_of_a_guide_are_its_own(options: dict[str, Any], message: str) -> None:
@@ -318,15 +300,6 @@ def test_a_recipe_names_what_is_latent() -> None:
             "· guide: cascaded",
         ),
         (
-            {"latents": "logits", "guide": "mean-field"},
-            "model: latent attention logits (prior: independent) · guide: mean-field",
-        ),
-        (
-            {"latents": "alignments+logits", "alignments": {"blocks": 1}},
-            "model: 1 latent alignment head (prior: cascaded), latent attention logits (prior: "
-            "independent) · guide: cascaded",
-        ),
-        (
             {"alignments": {"blocks": 1, "heads": 2}, "guide": "mean-field"},
             "model: 2 latent alignment heads (prior: cascaded), deterministic attention "
             "· guide: mean-field (here the same as cascaded)",
@@ -335,11 +308,6 @@ def test_a_recipe_names_what_is_latent() -> None:
             {"latents": "copy"},
             "model: 1 latent copy head (prior: independent), deterministic attention "
             "· guide: cascaded (here the same as mean-field, autoregressive)",
-        ),
-        (
-            {"latents": "copy", "guide": "exact"},
-            "model: 1 latent copy head (prior: independent), deterministic attention "
-            "· guide: exact",
         ),
         (
             {"recipe": "transformer+group"},
@@ -396,17 +364,11 @@ NOISY_NGRAMS = {"latents": "none", "guide": "cascaded"} | {
 OF_KL: dict[str, Any] = {"kl": "sampled", "kl_weight": 0.5, "kl_warmup": 5, "free_bits": 30.0}
 KLS: list[tuple[dict[str, Any], str, set[str]]] = [
     ({"recipe": "transformer"}, "Head_ELBO", set()),
-    ({"recipe": "transformer+static"}, "Head_ELBO", set()),
     ({"recipe": "coda"}, "Head_ELBO", set()),
-    ({"recipe": "tied+alignments"}, "Head_ELBO", set()),
     ({"recipe": "cascaded"}, "Head_ELBO", {*OF_KL}),
     (NOISY_NGRAMS, "Head_ELBO", {*OF_KL}),
     ({"recipe": "cascaded+alignments"}, "Head_ELBO", {*OF_KL} - {"kl"}),
-    ({"recipe": "cascaded+alignments"}, "sampled", {*OF_KL} - {"kl"}),
-    ({"recipe": "exact+alignments"}, "Head_ELBO", {*OF_KL} - {"kl"}),
     ({"recipe": "cascaded+alignments"}, "marginal", set()),
-    ({"recipe": "cascaded+alignments"}, "iwae", set()),
-    ({"recipe": "cascaded+alignments"}, "rws", set()),
     ({"latents": "logits+alignments", "guide": "cascaded"}, "marginal", {*OF_KL}),
     ({"recipe": "transformer+group"}, "Head_ELBO", {*OF_KL} - {"free_bits"}),
     (
@@ -467,17 +429,12 @@ def test_noise_is_warmed_up_where_there_is_some(options: dict[str, Any]) -> None
     ("options", "message"),
     [
         ({"network": {"speech": {"channels": 4}}}, "network.speech is for speech, and grammar-mi"),
-        ({"network": {"speech": {}}}, "network.speech is for speech, and grammar-mirel is text"),
         ({"ctc": 0.3}, "ctc is for speech, and grammar-mirel is text"),
         ({"data": "grammar-text", "ctc": 0.3}, "ctc is for speech, and grammar-sources is text"),
         ({"network": {"adaptive": [3]}}, "network.adaptive is for a language model, and grammar-m"),
         (
             {"data": "grammar-text", "network": {"decoder_layers": 2}},
             "network.decoder_layers is for translation: grammar-sources has no source",
-        ),
-        (
-            {"data": "grammar-text", "adapters": 2},
-            "adapters is for translation: grammar-sources ha",
         ),
         (
             {"data": "grammar-text", "decode": {"beam": 2}},
@@ -492,8 +449,6 @@ def test_noise_is_warmed_up_where_there_is_some(options: dict[str, Any]) -> None
             "decode.paper_wer is for the recognition of speech, and ",
         ),
         ({"data": HEARD, "decode": {"paper_bleu": True}}, "decode.paper_bleu is for translation"),
-        ({"data": HEARD, "decode": {"accuracy": True}}, "decode.accuracy is for translation, and "),
-        ({"data": HEARD, "decode": {"rouge": True}}, "decode.rouge is for a source that is text"),
         (
             {"data": {**HEARD, "task": "translation"}, "decode": {"paper_wer": True}},
             "decode.paper_wer is for the recognition of speech",
@@ -522,8 +477,6 @@ def test_speech_has_its_options_without_being_told() -> None:
         ({"final_norm": True}, "network.final_norm is not an option: did you mean network.norm.fi"),
         ({"cutoffs": [3]}, "network.cutoffs is not an option: did you mean network.adaptive.cutof"),
         ({"adaptive_dropout": 0.1}, "network.adaptive_dropout is not an option: it is network.ada"),
-        ({"adaptive_factor": 2}, "network.adaptive_factor is not an option: it is network.adapt"),
-        ({"channels": 4}, "network.channels is not an option: did you mean network.speech.channel"),
         ({"adaptive": {"dropout": 0.1}}, "network.adaptive.cutoffs is missing"),
         ({"adaptive": []}, "network.adaptive.cutoffs must hold at least one"),
     ],

@@ -283,18 +283,13 @@ ONE_OF = rf"loss must be one of {', '.join(Loss.choices())}; got"
     ("loss", "line"),
     [
         ("trace", f"{ONE_OF} 'trace'"),
-        ("", f"{ONE_OF} ''"),
         (3, f"{ONE_OF} 3"),
-        (None, f"{ONE_OF} None"),
         ("Trace_ELBO(num_particles=2)", "loss must be a name, such as Trace_ELBO, with arguments "),
         (Trace_ELBO, r"loss must be an instance, Trace_ELBO\(\), not its class"),
         ({"class": "RenyiELBO", "alpha": 1}, "loss.alpha must not be 1: that is loss Trace_ELBO"),
         ({"class": "Trace_ELBO", "particles": 2}, "loss.particles is not an option: did you mean"),
         ({"class": "Trace_ELBO", "num_particles": 0}, "loss.num_particles must be at least 1, got"),
         (Trace_ELBO(num_particles=0), "loss.num_particles must be at least 1, got 0"),
-        ({"class": "Trace_ELBO", "num_particles": "a"}, "loss.num_particles must be a whole num"),
-        ({"class": "Trace_ELBO", "num_particles": True}, "loss.num_particles must be a whole num"),
-        ({"class": "RenyiELBO", "alpha": "a"}, "loss.alpha must be a number, got 'a'"),
         ({"class": "RenyiELBO", "alpha": 1e999}, "loss.alpha must be a finite number, got inf"),
         (
             {"class": "Trace_ELBO", "vectorize_particles": True},
@@ -304,8 +299,6 @@ ONE_OF = rf"loss must be one of {', '.join(Loss.choices())}; got"
         ({"kl_warmup": 0}, "loss.kl_warmup.steps must be at least 1, got 0"),
         ({"free_bits": -0.5}, "loss.free_bits must be at least 0"),
         ({"class": "rws", "num_samples": 1}, "loss.num_samples must be at least 2, got 1"),
-        ({"class": "iwae", "num_samples": 10**8}, "loss.num_samples must be at most 10,000, got"),
-        ({"class": "relaxed", "temperature": 0}, "loss.temperature must be above 0, got 0"),
         (
             {"class": "relaxed", "least_temperature": 2},
             "loss.least_temperature must be at most the temperature, 1.0, got 2",

@@ -18,7 +18,7 @@ from latentheads.experiments.studies.benchmarks.command_line import (
     check_size,
     write,
 )
-from tests.experiments.programs import CUDA, ROOT, assert_one_line, inside
+from tests.experiments.programs import ROOT, assert_one_line, inside
 
 NUMBERS = ("rounds", "heads")
 SMALL = Size(width=8, heads=2)
@@ -113,28 +113,7 @@ MISTAKES = {
         "--rows plain,none",
         "--task language-model --decode 3",
     ],
-    "bench_decoding": [
-        "--recipe unheard-of",
-        "--beam 0",
-        "--rounds none",
-        "--heads 3",
-        "--vocabulary 4",
-        "--json no/such/folder/rows.json",
-    ],
-    "bench_length": [
-        "--recipe unheard-of",
-        "--precision fp16",
-        "--length 1",
-        "--length 2048",
-        "--tokens 1000",
-        "--vocabulary 4",
-        "--heads 3",
-        "--rounds 0",
-        "--figure no/such/folder/length.png",
-    ],
-    "bench_mixers": ["--window 0", "--length 4096", "--heads 3"],
     "bench_pretrained": ["--length 4096", "--heads 5"],
-    "bench_selection": ["--length 4096", "--heads 3", "--figure a.png"],
 }
 """Of each program, words that it does not take."""
 
@@ -143,9 +122,3 @@ MISTAKES = {
 def test_a_wrong_argument_is_one_line(program: str) -> None:
     for words in MISTAKES[program]:
         assert_one_line(inside(f"{program}.py", *words.split()), f"{program}.py")
-
-
-@pytest.mark.parametrize("words", [CUDA])
-@pytest.mark.parametrize("program", ["bench", "bench_decoding", "bench_length"])
-def test_a_gpu_that_is_not_there_is_one_line(program: str, words: list[str]) -> None:
-    assert_one_line(inside(f"{program}.py", *words), f"{program}.py")

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from latentheads.experiments.cli.errors import interrupted_by_signals
 from latentheads.experiments.studies.machine import jobs
 from latentheads.experiments.studies.machine.jobs import (
     Done,
     Job,
     Journal,
     carry_out,
-    run_process,
 )
-from tests.experiments.processes import heeded
 
 
 class Clock:
@@ -78,16 +72,6 @@ def test_a_job_that_takes_too_long_is_stopped_and_tried_again(tmp_path: Path, cl
     assert journal.found["slow"].seconds == pytest.approx(9.0)
 
 
-def test_a_journal_of_others_is_refused(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path)
-    journal.note(Job("a", ()), Done("failed", 1.5, "why"))
-    assert Journal.open(tmp_path).found == {"a": Done("failed", 1.5, "why")}
-    for text in ("[]", '{"a": 3}', '{"a": {"state": "done"}}', "{"):
-        journal.file.write_text(text)
-        with pytest.raises(ValueError, match=r"jobs\.json cannot be used: "):
-            Journal.open(tmp_path)
-
-
 def test_what_is_done_is_done_in_the_same_words(tmp_path: Path) -> None:
     """Wherever the folder has been carried; what has failed may be told something else."""
     job = Job("a", ("run", "--steps=3", f"--out={tmp_path / 'here'}"))
@@ -102,62 +86,3 @@ def test_what_is_done_is_done_in_the_same_words(tmp_path: Path) -> None:
     journal.refuse_others([same, Job("b", ("run", "--steps=9"))])
     with pytest.raises(ValueError, match=r"a is done otherwise, see --steps=9 --steps=3; choose"):
         journal.refuse_others([same, more])
-
-
-def test_a_process_is_ended_as_by_ctrl_c(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    words = ("timeit", "-n1", "-r1", "import time; time.sleep(60)")
-    assert run_process(Job("sleep", words), log, 1.0) is None
-    assert "KeyboardInterrupt" in log.read_text()
-    assert run_process(Job("none", ("no_module_of_this_name",)), log, 60.0) == 1
-
-
-@pytest.mark.parametrize("patience", [True, False])
-@pytest.mark.parametrize("ended", [True, False])
-def test_what_a_job_has_started_ends_with_it(
-    ended: bool, patience: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where the job itself has ended at once; and none is killed before it has."""
-    sent: list[str] = []
-
-    class Leader:
-        pid = 7
-
-        def poll(self) -> int | None:
-            return 1 if ended else None
-
-        def wait(self, timeout: float | None = None) -> int:
-            sent.append("waited for")
-            if timeout is not None and not ended and not (patience and timeout == jobs.GRACE):
-                raise subprocess.TimeoutExpired("job", timeout)
-            return 1
-
-    def send(group: int, number: int) -> None:
-        sent.append(signal.Signals(number).name)
-        if number == signal.SIGKILL and patience:
-            raise ProcessLookupError
-
-    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: Leader())
-    monkeypatch.setattr(os, "killpg", send)
-    status = run_process(Job("a", ("nothing",)), tmp_path / "log", 1.0)
-    interrupted = [] if ended else ["SIGINT", "waited for"]
-    assert status == (1 if ended else None)
-    assert sent == ["waited for", *interrupted, "SIGKILL", "waited for"]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_what_runs(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended: list[str] = []
-
-    class Told:
-        def wait(self, timeout: float | None = None) -> int:
-            signal.raise_signal(number)
-            return 0
-
-    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: Told())
-    monkeypatch.setattr(jobs, "_end", lambda process: ended.append("ended"))
-    with heeded(number), pytest.raises(KeyboardInterrupt), interrupted_by_signals():
-        run_process(Job("a", ("nothing",)), tmp_path / "log", 1.0)
-    assert ended

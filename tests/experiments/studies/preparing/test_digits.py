@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -57,25 +56,6 @@ def test_digits_are_connected(recordings: Path, tmp_path: Path, packed: bool) ->
     assert "CC BY-SA 4.0" in (out / "README.txt").read_text(encoding="utf-8")
     prepare_digits(tmp_path / "gone", out, lines.append, digest)
     assert lines[1] == f"{out} is prepared already"
-
-
-def test_two_processes_may_prepare_at_once(
-    recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, digest, write = tmp_path / "out", digest_of(recordings), digits._write_corpus
-
-    def write_second(*given: Any) -> float:
-        monkeypatch.setattr(digits, "_write_corpus", write)
-        prepare_digits(recordings, out, digest=digest)
-        return write(*given)
-
-    monkeypatch.setattr(digits, "_write_corpus", write_second)
-    assert prepare_digits(recordings, out, digest=digest) == out
-    assert len(list(read_utterances(out / "train.tsv"))) == 4
-    assert {path.name for path in tmp_path.iterdir()} == {"out", "set"}
-    (out / digits.ORIGIN.mark).write_text("{")
-    with pytest.raises(ValueError, match="is there already and holds something else"):
-        prepare_digits(recordings, out, digest=digest)
 
 
 def test_held_out_strings_are_none_of_training() -> None:

@@ -48,13 +48,6 @@ def test_what_does_not_come_whole_is_refused(
         fetch_files([f"{address}/one.tar", f"{address}/{name}"], tmp_path / "fetched")
 
 
-def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with serving(tmp_path) as address:
-        pass
-    with pytest.raises(OSError, match=f"cannot fetch {address}/a: .*refused"):
-        fetch_files([f"{address}/a"], tmp_path / "fetched")
-
-
 def test_a_corpus_is_fetched_once_and_prepared(tmp_path: Path) -> None:
     """Of a package and, beside it, files that are as they are needed."""
     root = tmp_path / "unpacked" / INSTALLED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -78,15 +77,6 @@ def test_dialogues_have_their_translations(
     }
     assert lines[0].endswith("3 left out: 3 without text in words")
     assert lines[1:] == ["cs: 2 recordings, 0.0 min, 5 words", "nl: 1 recordings, 0.0 min, 3 words"]
-
-
-def test_a_file_has_one_name_wherever_the_game_is(packages: list[Path], tmp_path: Path) -> None:
-    files = find_fillets(packages).files
-    elsewhere = tmp_path / "script" / "sound"
-    for package in packages:
-        shutil.copytree(package, elsewhere, dirs_exist_ok=True)
-    assert find_fillets([elsewhere]).files.keys() == files.keys()
-    assert {*files} >= {"sound/deep/cs/ship.ogg", "script/deep/dialogs_cs.lua"}
 
 
 def test_both_languages_of_a_dialogue_are_in_one_part(packages: list[Path], tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from latentheads.experiments.studies.preparing.inflection import (
     prepare_inflection,
     write_pair,
 )
-from tests.experiments.programs import assert_refused, succeed
 
 LINES = {
     "all/task1/moon-train-high": ["ab\tabs\tN;PL", "Rad fahren\tfährt Rad\tV;IND;3"],
@@ -80,14 +79,6 @@ def test_files_that_are_not_those_of_the_task_are_refused(files: Path, tmp_path:
     (tmp_path / "link").symlink_to(out)
     with pytest.raises(ValueError, match="is there already and holds something else"):
         prepare_inflection(files, tmp_path / "link")
-
-
-def test_the_program_prepares_it(files: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()  # an empty folder is as good as none
-    succeed("prepare.py", "sigmorphon", str(files), "--out", str(out))
-    assert (out / "moon" / "test.form").read_text() == "c s\nd\n"
-    assert_refused("prepare.py", "sigmorphon", str(tmp_path / "gone"), says="gone")
 
 
 def test_a_pair_keeps_every_letter() -> None:

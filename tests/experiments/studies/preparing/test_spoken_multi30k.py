@@ -15,7 +15,6 @@ from latentheads.experiments.studies.preparing.spoken_multi30k import (
     VOICES,
     prepare_spoken_multi30k,
 )
-from latentheads.files import lock_folder
 from tests.experiments.studies.preparing.tables import read_tables
 from tests.latentheads.contrib.speech.sounds import make_noise, write_sound
 
@@ -100,29 +99,6 @@ def test_captions_are_spoken(captions: Path, tmp_path: Path) -> None:
         prepare_spoken_multi30k(captions, out, digest=digest, sentences=3)
 
 
-def test_what_is_spoken_is_not_spoken_again(captions: Path, tmp_path: Path) -> None:
-    digest = digest_of(captions)
-    (tmp_path / "stop").touch()
-    with pytest.raises(
-        OSError, match=r"espeak-ng cannot speak test-00000 as en-.*: Error: no voice"
-    ):
-        prepare_spoken_multi30k(captions, tmp_path / "out", digest=digest)
-    (tmp_path / "stop").unlink()
-    (path,) = tmp_path.glob("out.*")
-    before = write_sound(path / "train-00000.ogg", make_noise(0.2)).read_bytes()
-    lock = lock_folder(path)
-    with pytest.raises(OSError, match=f"cannot speak in {path}: another process is writing it"):
-        prepare_spoken_multi30k(captions, tmp_path / "out", digest=digest)
-    os.close(lock)
-    out = prepare_spoken_multi30k(captions, tmp_path / "out", digest=digest)
-    assert (out / "sound" / "train-00000.ogg").read_bytes() == before
-    assert (tmp_path / "log").read_text().count("\n") == 4
-    assert not list(tmp_path.glob("out.*"))
-    path.mkdir()  # as where a process is killed when the corpus is whole
-    prepare_spoken_multi30k(captions, out, digest=digest)
-    assert not path.exists()
-
-
 def test_noise_is_always_the_same() -> None:
     samples = make_noise(0.2)
     first, again, other = (spoken_multi30k._add_noise(samples, name) for name in ("a", "a", "b"))
@@ -131,16 +107,3 @@ def test_noise_is_always_the_same() -> None:
     assert np.abs(first).max() <= 1
     assert 0 < float(np.std(first - samples)) < 0.5 * float(samples.std())
     assert not spoken_multi30k._add_noise(np.zeros(3, np.float32), "a").any()
-
-
-def test_what_cannot_be_spoken_is_refused(
-    captions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ValueError, match="holds 6 files that are not the English and German capt"):
-        prepare_spoken_multi30k(captions, tmp_path / "out")
-    with pytest.raises(ValueError, match="sentences must be at least 1, got 0"):
-        prepare_spoken_multi30k(captions, tmp_path / "out", sentences=0)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ValueError, match=r"no espeak-ng that speaks .* apt-get install espeak-ng"):
-        prepare_spoken_multi30k(captions, tmp_path / "out", digest=digest_of(captions))
-    assert not list(tmp_path.glob("out*"))

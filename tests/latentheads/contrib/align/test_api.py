@@ -209,19 +209,6 @@ def test_a_kept_aligner_with_numbers_that_training_does_not_write_is_one_line(
         assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.int32])
-def test_a_kept_aligner_of_another_type_of_numbers_is_one_line(
-    kind: torch.dtype, aligned: AlignedText, tmp_path: Path
-) -> None:
-    assert aligned.aligner is not None
-    path = tmp_path / "kept"
-    save_aligner(aligned.aligner, path)
-    tensors, facts = checkpoints.load(path)
-    checkpoints.save(path, tensors | {name: tensors[name].to(kind) for name in TABLES}, facts)
-    with pytest.raises(ValueError, match=r"type of forward.counts of it"):
-        load_aligner(path)
-
-
 def test_an_aligner_without_finite_probabilities_aligns_nothing(aligned: AlignedText) -> None:
     assert aligned.aligner is not None
     forward = aligned.aligner.forward

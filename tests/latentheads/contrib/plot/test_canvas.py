@@ -104,7 +104,7 @@ def test_a_title_with_dollars_is_painted(tmp_path: Path) -> None:
     assert figure.get_suptitle().endswith(r"a\$_\$b")
 
 
-@pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
+@pytest.mark.parametrize("ending", ["png", "svg"])
 def test_letters_that_no_font_has_are_told_once(ending: str, tmp_path: Path) -> None:
     figure = plot.draw_gates({"encoder.0.self": torch.ones(2)}, "你好 你好")
     message = r"^2 characters of a figure are in no font, such as 你 \(U\+4F60\), 好 \(U\+597D\)"

@@ -20,7 +20,7 @@ from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.latent import Logits
-from latentheads.models import PRIORS, Network, Translation, make_prior
+from latentheads.models import Network, Translation, make_prior
 from latentheads.models.layers import Stack
 from latentheads.models.network import PreNorm
 from tests.tiny import FORMS, TARGETS, attach, jiggle, sizes
@@ -76,7 +76,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "gates of n-grams": {"gates": "encoder-self", "mixers": "encoder=ngram", "windows": "2"},
     "alignments": {"options": AlignmentOptions(1, 2, "independent", 5)},
     "a chain of alignments": {"options": AlignmentOptions(1, 1, "chain", 5)},
-    **{f"prior {name}": {"prior": name} for name in sorted(set(PRIORS) - {"delta"})},
+    "prior cascaded": {"prior": "cascaded"},
 }
 
 

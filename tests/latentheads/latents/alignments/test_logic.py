@@ -84,14 +84,12 @@ def test_how_much_the_word_tells_one_head_of_the_other(word: str, blocks: int) -
     assert entropies - here.posterior_entropy.item() == pytest.approx(total, abs=1e-12)
 
 
-@every_word
-@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize(("word", "blocks"), [*((word, 1) for word in WORDS), ("xor", 2)])
 def test_heads_apart_lack_what_couples_them(word: str, blocks: int) -> None:
     assert best_gap(word, blocks, condition_on=False) == pytest.approx(WORDS[word][2], abs=5e-4)
 
 
-@every_word
-@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize(("word", "blocks"), [*((word, 1) for word in WORDS), ("xor", 2)])
 def test_heads_that_read_each_other_lack_nothing(word: str, blocks: int) -> None:
     assert best_gap(word, blocks, condition_on=True, starts=2) == pytest.approx(0, abs=1e-4)
 

@@ -25,7 +25,6 @@ CASES = [
     *((shape, "cascaded", "marginal") for shape in SHAPES),
     *(("two heads", "mean-field", objective) for objective in ("sampled", "iwae", "rws")),
     ("two heads", "autoregressive", "bound"),
-    ("two blocks", "cascaded", "bound"),
     ("chain", "exact", "marginal"),
     ("soft", "tied", "bound"),
     ("mixture", "tied", "marginal"),
@@ -34,8 +33,6 @@ CASES = [
 
 HALF = [
     ("two heads", "mean-field", "sampled"),
-    ("chain", "exact", "marginal"),
-    ("soft", "tied", "bound"),
     ("mixture", "tied", "marginal"),
 ]
 """Those of them that are trained in half precision too."""

@@ -199,26 +199,14 @@ def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
     ("words", "message"),
     [
         ("--latents=gates --gates.blocks=encoder", "unknown attention type 'encoder'"),
-        ("--latents=gates --gates.penalty=-1", "--gates.penalty must be at least 0, got -1"),
         ("--latents=gates --loss.kl=sampled", "closed form of a KL: use "),
-        ("--latents=gates+selection", "latents selection and gates exclude each other"),
-        ("--latents=gates --gates.open=1", "--gates.open must be below 1, got 1"),
         ("--latents=gates --gates.heads=6", "gates.heads must lie in 0 ... 5, got 6"),
-        ("--latents=gates --gates.heads=0", "--gates.heads.number must be at least 1, got 0"),
         ("--latents=gates --gates.rate=1", "did you mean --gates.heads.rate?"),
         ("--latents=gates --gates.heads.rate=1", "--gates.heads.number is missing"),
-        ("--gates.heads=1", "--gates is not latent: say "),
-        ("--start={runs}/none", "{runs}/none is not a folder: give folders that run.py wrote"),
         ("--start={runs}/plain --network.width=16", "network.width 8 there, 16 here"),
-        ("--start={runs}/plain --network.norm=pre", "network.norm post there, pre here"),
-        ("--start={runs}/plain --network.mixers=local", "network.mixers attention there, local"),
         (
             "--start={runs}/plain --data.language=tamir --latents=none",
             "has another vocabulary than this corpus: data.language mirel there, tamir here",
-        ),
-        (
-            "--start={runs}/plain --latents=selection --selection.strategy=group",
-            "selection.strategy None there, group here",
         ),
         (
             "--start={runs}/gated --latents=none",
