@@ -30,6 +30,7 @@ from latentheads.contrib.align.symmetrization import (
 )
 from latentheads.contrib.align.tokenization import SPLITS, describe_long_words
 from latentheads.contrib.align.training import AlignerOptions
+from latentheads.contrib.align.workers import check_workers
 from latentheads.corpora.text import decode_line, iterate_lines
 from latentheads.errors import print_message
 from latentheads.experiments.cli.errors import (
@@ -59,7 +60,7 @@ GROUPS = {
     "training": (
         *("iterations", "null_probability", "agreement", "jump_smoothing", "leave_one_out"),
     ),
-    "text": ("split", "max_words", "sample"),
+    "text": ("split", "max_words", "sample", "workers"),
     "the aligner": ("keep", "aligner", "continue", "lexicon", "write_lexicon", "runs"),
     "output": ("out", "probabilities", "scores", "quiet", "help"),
 }
@@ -108,6 +109,13 @@ def make_parser() -> Parser:
         type=positive,
         help="train on that many lines, evenly spaced, and align all as new ones, in "
         "memory that does not grow with the text (default: train on all)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=positive,
+        default=1,
+        help="processes that share the work, in training and aligning; each takes a table of "
+        "counts more in memory, and links are the same but for rounding",
     )
     _add_aligner_options(parser)
     parser.add_argument("--out", help="file for the links (default: standard output)")
@@ -240,6 +248,9 @@ def check_options(options: Options) -> None:
         raise ValueError(
             f"--threshold is for --symmetrize product and grow, not {options.symmetrize}"
         )
+    check_workers(options.workers)
+    if options.workers > 1 and options.runs is not None:
+        raise ValueError("--workers has no effect with --runs: networks align in one process")
     if options.runs is not None and options.aligner is not None:
         raise ValueError("--aligner and --runs both say what aligns: give one")
     if options.sample is not None and STDIN in options.texts:
@@ -326,6 +337,7 @@ def _train(pairs: Iterable[tuple[str, str]], options: Options) -> Alignment:
         max_words=options.max_words,
         report=progress.show,
         start=start,
+        workers=options.workers,
     )
 
 
@@ -363,6 +375,7 @@ def _align_chunks(
             guide=options.guide or "exact",
             max_words=options.max_words,
             report=progress.show,
+            workers=options.workers,
         )
         yield from _noting_skipped(alignment, skipped)
         skipped.before += len(chunk)

@@ -35,7 +35,7 @@ from latentheads.contrib.align.training import AlignerOptions
 from latentheads.corpora.text import read_lines
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
-from latentheads.experiments.cli.parser import Parser, writable
+from latentheads.experiments.cli.parser import Parser, positive, writable
 from latentheads.experiments.studies.word_aligners.ablations import measure_ablations
 from latentheads.experiments.studies.word_aligners.agreement import measure_agreement
 from latentheads.experiments.studies.word_aligners.measures import (
@@ -49,7 +49,7 @@ from latentheads.experiments.studies.word_aligners.measures import (
 )
 from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_rival
 from latentheads.experiments.studies.word_aligners.spans import measure_spans
-from latentheads.experiments.studies.word_aligners.speed import measure_speed
+from latentheads.experiments.studies.word_aligners.speed import measure_speed, measure_workers
 from latentheads.experiments.studies.word_aligners.standing import measure_standing
 from latentheads.files import write_text
 from latentheads.metrics.alignment import Links
@@ -65,7 +65,7 @@ NEW_LINES = 5_000
 THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6)
 GROUPS = {
     "data": ("source", "target", "pairs", "sample"),
-    "aligners": ("measure", "rivals", "systems", "changes"),
+    "aligners": ("measure", "rivals", "systems", "changes", "workers"),
     "output": ("json", "figures", "example", "help"),
 }
 
@@ -100,13 +100,17 @@ def make_parser() -> Parser:
         help="systems: error rates of --systems. standing: of the aligner, of eflomal and of that "
         "of sil-thot, with intervals. spans: of test carried over, beside links of eflomal. "
         "ablations: of changes of the aligner, on trial. speed: of the aligner and of eflomal in "
-        "turn. agreement: of both, without manual links (default: systems)",
+        "turn. workers: of --workers and of one process, in turn. agreement: of both, without "
+        "manual links (default: systems)",
     )
     parser.add_argument(
         "--changes",
         default="",
         metavar="TEXT,TEXT",
         help="measure the ablations whose names contain one of these texts (default: all)",
+    )
+    parser.add_argument(
+        "--workers", type=positive, default=2, help="of --measure workers (default: 2)"
     )
     parser.add_argument("--json", type=writable, metavar="FILE", help="write all results")
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw links and calibration")
@@ -246,6 +250,15 @@ def time_both(options: Namespace) -> dict[str, Any]:
     return {"speed": measure_speed(text, new, options.rivals, partial(print, flush=True))}
 
 
+def time_workers(options: Namespace) -> dict[str, Any]:
+    """The speed of the aligner by one process and by several."""
+    if options.workers < 2:
+        raise ValueError("--workers must be at least 2: it is compared with one process")
+    text, _ = read_text(options)
+    report = partial(print, flush=True)
+    return {"workers": measure_workers(text, options.workers, report)}
+
+
 def measure_beside_others(options: Namespace) -> dict[str, Any]:
     """The aligner, eflomal and eflomal of sil-thot on the same lines, with intervals."""
     text, _ = read_text(options)
@@ -273,6 +286,7 @@ MEASURES = {
     "spans": carry_spans,
     "ablations": measure_changes,
     "speed": time_both,
+    "workers": time_workers,
     "agreement": compare_without_gold,
 }
 

@@ -8,18 +8,22 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
+from latentheads.contrib.align import aligner, bitext, training
 from latentheads.contrib.align.api import align
 from latentheads.contrib.heads.word_alignment import align as align_words
 from latentheads.experiments import align as program
 from latentheads.runs.loading import load_run
 from latentheads.training import progress
-from tests.experiments.processes import ended, fork_off
-from tests.experiments.programs import assert_one_line, inside
+from tests.experiments.processes import CONTEXT, ended, fork_off
+from tests.experiments.programs import FORKS, assert_one_line, inside
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
 from tests.latentheads.runs.trained import train
 
@@ -244,9 +248,108 @@ def test_a_link_to_a_file_stays_one(texts: tuple[str, str], tmp_path: Path) -> N
     assert all(file.stat().st_size > 100 for file in files)
 
 
+@pytest.fixture
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of a line or two, so that workers have some."""
+    monkeypatch.setattr(bitext, "BATCH_CELLS", 30)
+
+
+@FORKS
+@pytest.mark.usefixtures("_small_batches")
+def test_workers_change_no_link(
+    texts: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, scores = tmp_path / "kept", tmp_path / "scores"
+    words = ("--quiet", "--workers", "3", "--iterations", "3")
+    done = inside("align.py", *texts, *words, "--keep", str(kept), "--scores", str(scores))
+    assert (done.returncode, done.stdout.split("\n"), done.stderr) == (0, [*LINKS, ""], "")
+    assert scores.read_text().count("\n") == len(LINKS)
+    monkeypatch.setattr(program, "CHUNK", 8)
+    again = inside("align.py", *texts, *words[:3], "--aligner", str(kept))
+    assert (again.stdout, again.stderr) == (done.stdout, "")
+
+
+def raise_in_worker(error: Exception) -> None:
+    raise error
+
+
+@FORKS
+@pytest.mark.usefixtures("_small_batches")
+@pytest.mark.parametrize(
+    ("trouble", "message"),
+    [
+        (lambda: raise_in_worker(FloatingPointError("line 4 has no finite")), "line 4 has no fini"),
+        (lambda: raise_in_worker(MemoryError()), "out of memory"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "a worker was ended by SIGKILL, as by a sy"),
+    ],
+)
+@pytest.mark.parametrize("function", ["_split_batch", "_expect_batch"])
+def test_trouble_of_a_worker_is_one_line(
+    function: str,
+    trouble: Callable[[], None],
+    message: str,
+    texts: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = {"_split_batch": aligner, "_expect_batch": training}[function]
+    own, done_here = getattr(module, function), os.getpid()
+
+    def fail(*arguments: Any) -> Any:
+        if os.getpid() != done_here:
+            trouble()
+        return own(*arguments)
+
+    monkeypatch.setattr(module, function, fail)
+    options = ("--quiet", "--workers", "2", "--out", str(tmp_path / "out"))
+    done = inside("align.py", *texts, *options, "--keep", str(tmp_path / "kept"))
+    assert_one_line(done, "align.py", status=1)
+    assert done.stderr.startswith(f"align.py: error: {message}")
+    assert not (tmp_path / "out").exists()
+
+
+def align_in_small_batches(words: list[str], _: Connection) -> None:
+    """Aligns as the leader of a group of processes, as a shell would start it."""
+    os.setpgid(0, 0)
+    with mock.patch.object(bitext, "BATCH_CELLS", 300):
+        align_and_report_soon(words)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("send", [os.kill, os.killpg])
+def test_workers_end_with_their_parent(
+    send: Callable[[int, int], None], number: signal.Signals, tmp_path: Path
+) -> None:
+    english, german = (
+        write_lines(tmp_path / name, side * 20) for name, side in (("en", ENGLISH), ("de", GERMAN))
+    )
+    reading, writing = CONTEXT.Pipe(duplex=False)
+    words = [english, german, "--workers", "2", "--iterations", "100000"]
+    words += ["--out", str(tmp_path / "links")]
+    process = fork_off(align_in_small_batches, words, writing, path=tmp_path / "said")
+    writing.close()
+    wait_for_training(tmp_path / "said")
+    assert process.pid is not None
+    send(process.pid, number)
+    assert ended(process) == (-number if number == signal.SIGKILL else 128 + number)
+    assert reading.poll(20)  # nobody has the other end any more
+    with pytest.raises(EOFError):
+        reading.recv()
+    if number != signal.SIGKILL:
+        assert (tmp_path / "said").read_text().splitlines()[-1] == "align.py: stopped"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["de", "en", "said"]
+
+
 def align_and_report_soon(words: list[str]) -> None:
     with mock.patch.object(progress, "FIRST", (0.0, *progress.FIRST)):
         sys.exit(program.main(words))
+
+
+def wait_for_training(given_path: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not given_path.exists() or "training step" not in given_path.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_stopped_training_leaves_no_file(tmp_path: Path) -> None:
@@ -255,10 +358,7 @@ def test_a_stopped_training_leaves_no_file(tmp_path: Path) -> None:
     out, given_path = tmp_path / "links", tmp_path / "said"
     options = ("--iterations", "100000", "--out", str(out), "--keep", str(tmp_path / "kept"))
     process = fork_off(align_and_report_soon, [english, german, *options], path=given_path)
-    deadline = time.monotonic() + 120
-    while not given_path.exists() or "training step" not in given_path.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for_training(given_path)
     assert process.pid is not None
     os.kill(process.pid, signal.SIGINT)
     assert ended(process) == 130
@@ -277,6 +377,8 @@ def test_a_stopped_training_leaves_no_file(tmp_path: Path) -> None:
         ("BLANK BLANK", "no line has 1 to 200 words on both sides"),
         ("EN DE --threshold 1.5", "--threshold must lie in [0, 1], got 1.5"),
         ("EN DE --threshold .5 --symmetrize forward", "--threshold is for --symmetrize product"),
+        ("EN DE --workers 0", "--workers: must be at least 1, got 0"),
+        ("EN DE --runs A B --workers 2", "--workers has no effect with --runs"),
         ("EN DE --aligner NONE", "there is no checkpoint NONE"),
         ("EN DE --aligner EN", "is not a complete checkpoint"),
         ("EN DE --aligner NONE --iterations 3", "--iterations has no effect with --aligner"),

@@ -1,18 +1,20 @@
-"""CPU and wall seconds of the aligner and of eflomal, measured in turn on the same lines."""
+"""CPU and wall seconds of the aligner, and of eflomal or of workers, in turn on the same lines."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from latentheads.contrib.align.aligner import train_aligner
-from latentheads.contrib.align.api import align
+from latentheads.contrib.align.api import align, start_alignment
 from latentheads.contrib.align.symmetrization import select_links
 from latentheads.contrib.align.tokenization import TokenizedLine
 from latentheads.experiments.studies.word_aligners.rivals import children_seconds, run_rival
+from latentheads.metrics.alignment import Links
 
 ROUNDS = 3
 """How often both are run, in turn."""
@@ -74,6 +76,32 @@ def _time_own(timer: _Timer, text: Text, new: Text) -> None:
     aligner, trained = timer.time("training", lambda: train_aligner(pairs))
     timer.time("aligning", lambda: [*map(select_links, trained.posteriors(lines))])
     timer.time("aligning new lines", lambda: align(*new, aligner=aligner).links)
+
+
+def measure_workers(text: Text, workers: int, report: Callable[[str], None]) -> dict[str, Any]:
+    """Seconds of training and aligning by one process and by several, and how far links differ.
+
+    Args:
+        text: The lines to train on, which are aligned.
+        workers: The number of processes.
+        report: Called with a line for each round.
+    """
+    timer, links = _Timer(), dict[int, list[Links]]()
+    for turn in range(ROUNDS):
+        for number in (1, workers):
+            links[number] = timer.time(f"workers {number}", partial(_align, text, number))
+        report(f"round {turn + 1}: { ({name: s[-1] for name, s in timer.seconds.items()}) }")
+    rounds = zip(*timer.seconds.values(), strict=True)
+    differing = sum(one != other for one, other in zip(links[1], links[workers], strict=True))
+    return {
+        **{name: _summarise(seconds, len(text[0])) for name, seconds in timer.seconds.items()},
+        "wall_ratio": _median_and_range([several[1] / one[1] for one, several in rounds]),
+        "lines_with_other_links": differing,
+    }
+
+
+def _align(text: Text, workers: int) -> list[Links]:
+    return [*map(select_links, start_alignment(*text, workers=workers).posteriors)]
 
 
 def _summarise(seconds: Sequence[tuple[float, float]], pairs: int) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,14 +41,24 @@ from latentheads.contrib.align.training import (
     train_directions,
 )
 from latentheads.contrib.align.vocabulary import Vocabulary, Words
+from latentheads.contrib.align.workers import map_batches
 
 LEAST_COUNT = 1e-3
 """Expected counts below this are not kept."""
 
 
-Visit = Callable[[int, LinkPosterior, Sequence[LinkChain], int], None]
-"""Called with the index of a line, its posterior, the links of both directions of its batch, and
-which line of the batch it is."""
+@dataclass(frozen=True)
+class Visit:
+    """What is computed of each line that is aligned, where it is aligned.
+
+    Attributes:
+        function: Called with the index of a line, its posterior, the links of both directions of
+            its batch, and which line of the batch it is.
+        results: What it returned, by the index of the line.
+    """
+
+    function: Callable[[int, LinkPosterior, Sequence[LinkChain], int], Any]
+    results: dict[int, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -164,7 +175,8 @@ class WordAligner:
         lines: Sequence[tuple[TokenizedLine, TokenizedLine]],
         guide: str = "exact",
         report: Callable[[int, int], None] = lambda done, total: None,
-        visit: Visit = lambda index, posterior, chains, row: None,
+        visit: Visit | None = None,
+        workers: int = 1,
     ) -> Iterator[LinkPosterior]:
         """Yields the posterior of the links of the words of each line.
 
@@ -172,7 +184,8 @@ class WordAligner:
             lines: The tokens of both sides of each sentence pair, and their words.
             guide: The guide that links are inferred by.
             report: Called with the number of batches that are done, and of all.
-            visit: Called with each line that is aligned.
+            visit: What else is computed of each line that is aligned.
+            workers: Processes that share the batches.
 
         Raises:
             FloatingPointError: A line has no finite probability.
@@ -182,7 +195,7 @@ class WordAligner:
         def models_of(index: int) -> tuple[LinkModel, LinkModel]:
             return self.models(new, new.batches[index])
 
-        return _posteriors(new.batches, models_of, lines, guide, report, visit)
+        return _posteriors(new.batches, models_of, lines, guide, report, visit, workers)
 
 
 @dataclass(frozen=True)
@@ -200,11 +213,13 @@ class TrainedText:
         lines: Sequence[tuple[TokenizedLine, TokenizedLine]],
         guide: str = "exact",
         report: Callable[[int, int], None] = lambda done, total: None,
-        visit: Visit = lambda index, posterior, chains, row: None,
+        visit: Visit | None = None,
+        workers: int = 1,
     ) -> Iterator[LinkPosterior]:
         """Yields the posterior of each line, given all other lines; see `WordAligner`."""
         batches = self.training.bitext.batches
-        return _posteriors(batches, self.training.models, lines, guide, report, visit)
+        models_of = self.training.models
+        return _posteriors(batches, models_of, lines, guide, report, visit, workers)
 
 
 def _posteriors(
@@ -213,24 +228,33 @@ def _posteriors(
     lines: Sequence[tuple[TokenizedLine, TokenizedLine]],
     guide: str,
     report: Callable[[int, int], None],
-    visit: Visit,
+    visit: Visit | None,
+    workers: int,
 ) -> Iterator[LinkPosterior]:
     """Yields the posteriors of lines in their order.
 
     Batches of a block of lines come one after another, so that few wait for the lines before them.
     """
-    waiting: dict[int, LinkPosterior] = {}
-    following = 0
-    for done, batch in enumerate(batches, 1):
+
+    def align_batch(number: int, _: int) -> list[tuple[int, LinkPosterior, Any]]:
+        batch = batches[number]
         with torch.no_grad():
-            both = batch, batch.reverse()
             chains = [
                 LinkGuide(model, guide).posterior(side)
-                for model, side in zip(models_of(done - 1), both, strict=True)
+                for model, side in zip(models_of(number), (batch, batch.reverse()), strict=True)
             ]
-            for row, (index, posterior) in enumerate(_split_batch(batch, chains, lines)):
-                visit(index, posterior, chains, row)
-                waiting[index] = posterior
+            return [
+                (index, posterior, visit and visit.function(index, posterior, chains, row))
+                for row, (index, posterior) in enumerate(_split_batch(batch, chains, lines))
+            ]
+
+    waiting: dict[int, LinkPosterior] = {}
+    following = 0
+    for done, aligned in enumerate(map_batches(align_batch, len(batches), workers), 1):
+        for index, posterior, result in aligned:
+            waiting[index] = posterior
+            if visit is not None:
+                visit.results[index] = result
         while following < len(lines) and (following in waiting or _is_unaligned(lines[following])):
             is_aligned = following in waiting
             yield waiting.pop(following) if is_aligned else _unknown(lines[following])
@@ -260,8 +284,10 @@ def _split_batch(
             raise FloatingPointError(f"line {index + 1:,} has no finite probability")
         source, target = lines[index]
         shape = slice(len(source.tokens)), slice(len(target.tokens))
+        # a copy keeps the order of a transposed matrix through a pipe: its sums round alike
+        links = np.asfortranarray(forward[row].T[shape])
         posterior = LinkPosterior(
-            join_tokens(forward[row].T[shape], source, target),
+            join_tokens(links, source, target),
             join_tokens(backward[row][shape], source, target),
             (log_probs[0][row], log_probs[1][row]),
         )
@@ -295,6 +321,7 @@ def train_aligner(
     options: AlignerOptions | None = None,
     report: Callable[[int, int], None] = lambda done, total: None,
     start: WordAligner | None = None,
+    workers: int = 1,
 ) -> tuple[WordAligner, TrainedText]:
     """Trains an aligner.
 
@@ -304,6 +331,7 @@ def train_aligner(
         report: Called with the number of batches that are done, and of all passes.
         start: An aligner that is trained on: its counts are added to those of the text, and its
             jumps stay as they are, with their options.
+        workers: Processes that share the batches of each pass.
 
     Returns:
         The aligner, and its text, which has the posteriors of these lines.
@@ -317,7 +345,7 @@ def train_aligner(
     if not bitext.batches:
         raise ValueError("no line has words on both sides: there is nothing to train on")
     begin = None if start is None else _begin(start, bitext)
-    training = train_directions(bitext, options, report, begin)
+    training = train_directions(bitext, options, report, begin, workers)
     forward, backward = training.directions
     links = forward.counts.links[:-1], backward.counts.links[:-1]
     is_stored = torch.maximum(*links) > LEAST_COUNT

@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from latentheads.checks import check_known, check_least
-from latentheads.contrib.align.aligner import WordAligner, train_aligner
+from latentheads.contrib.align.aligner import Visit, WordAligner, train_aligner
 from latentheads.contrib.align.chain import LinkChain
 from latentheads.contrib.align.model import GUIDES
 from latentheads.contrib.align.projection import (
@@ -29,6 +30,7 @@ from latentheads.contrib.align.tokenization import (
     tokenize_line,
 )
 from latentheads.contrib.align.training import AlignerOptions
+from latentheads.contrib.align.workers import check_workers
 from latentheads.errors import shown
 from latentheads.frames import make_frame
 from latentheads.metrics.alignment import Link
@@ -215,9 +217,11 @@ def _check_all(
     guide: str,
     max_words: int,
     start: Any,
+    workers: int,
 ) -> None:
     """Checks what lines are aligned with."""
     check_least({"max_words": max_words}, max_words=1)
+    check_workers(workers)
     check_known("guide", guide, GUIDES)
     _check_aligner(aligner, options, split)
     if start is not None:
@@ -245,6 +249,18 @@ def _list_spans(spans: Sequence[Sequence[SpanLike]], lines: TokenizedText) -> li
     return listed
 
 
+def _project_line(
+    spans: Sequence[Sequence[Span]],
+    lines: TokenizedText,
+    index: int,
+    posterior: LinkPosterior,
+    chains: Sequence[LinkChain],
+    row: int,
+) -> list[ProjectedSpan | None]:
+    """Carries the spans of a line to the target."""
+    return project_spans(spans[index], posterior, chains, row, lines[index])
+
+
 def start_alignment(
     source: Sequence[Line],
     target: Sequence[Line],
@@ -256,6 +272,7 @@ def start_alignment(
     max_words: int = MAX_WORDS,
     report: Report = lambda done, total: None,
     start: WordAligner | None = None,
+    workers: int = 1,
     spans: Sequence[Sequence[SpanLike]] | None = None,
 ) -> Alignment:
     """Trains an aligner if none is given, and aligns lines as their posteriors are asked for.
@@ -264,32 +281,27 @@ def start_alignment(
     hold at once. ``spans`` are those of source words of each line, which are carried to the target.
     """
     source, target = list_lines(source, target, words=True)
-    _check_all(aligner, options, split, guide, max_words, start)
+    _check_all(aligner, options, split, guide, max_words, start, workers)
     if aligner is not None:
         split = aligner.split
     elif split is None:
         split = SPLITS[0] if start is None else start.split
     lines = TokenizedText(source, target, split, max_words)
-    spans_by_line = None if spans is None else _list_spans(list(spans), lines)
-    projected: dict[int, list[ProjectedSpan | None]] = {}
-
-    def visit(index: int, posterior: LinkPosterior, chains: Sequence[LinkChain], row: int) -> None:
-        if spans_by_line is not None and spans_by_line[index]:
-            projected[index] = project_spans(
-                spans_by_line[index], posterior, chains, row, lines[index]
-            )
-
+    visit: Visit | None = None
+    if spans is not None:
+        visit = Visit(partial(_project_line, _list_spans(list(spans), lines), lines))
+    projected = {} if visit is None else visit.results
     if aligner is not None:
-        posteriors = aligner.posteriors(lines, guide, report, visit)
+        posteriors = aligner.posteriors(lines, guide, report, visit, workers)
         return Alignment(aligner, posteriors, lines.skipped, projected)
     if not any(left.tokens and right.tokens for left, right in lines):
         raise ValueError(
             f"no line has 1 to {max_words:,} words on both sides: there is nothing to train on"
         )
     pairs = ((left.tokens, right.tokens) for left, right in lines)
-    trained, text = train_aligner(pairs, options, report, start)
+    trained, text = train_aligner(pairs, options, report, start, workers)
     aligner = replace(trained, split=split)
-    posteriors = text.posteriors(lines, guide, report, visit)
+    posteriors = text.posteriors(lines, guide, report, visit, workers)
     return Alignment(aligner, posteriors, lines.skipped, projected)
 
 
@@ -304,6 +316,7 @@ def align(
     max_words: int = MAX_WORDS,
     report: Report = lambda done, total: None,
     start: WordAligner | None = None,
+    workers: int = 1,
 ) -> AlignedText:
     """Aligns the words of lines with those of their translations.
 
@@ -328,6 +341,7 @@ def align(
         report: Called with the number of batches that are done, and of all.
         start: A trained aligner that is trained on with these lines, so that old and new ones
             count.
+        workers: Processes that share the work. Their number moves probabilities by rounding alone.
 
     Raises:
         ValueError: The texts have no lines, or differ in their number; a trained aligner was given
@@ -346,6 +360,7 @@ def align(
         max_words=max_words,
         report=report,
         start=start,
+        workers=workers,
     )
     if alignment.aligner.split != "characters":
         for name, lines in (("source", source), ("target", target)):

@@ -30,6 +30,7 @@ from latentheads.contrib.align.jumps import JumpCounts, Jumps, initial_jumps
 from latentheads.contrib.align.lexicon import Lexicon, TranslationTable
 from latentheads.contrib.align.model import LinkModel
 from latentheads.contrib.align.spelling import make_spelling
+from latentheads.contrib.align.workers import map_batches, shared_zeros
 
 PASSES = 6, 4
 """Passes over a text, and the last E steps in which a line is left out."""
@@ -247,7 +248,27 @@ class _Sums:
     links: tuple[Tensor, Tensor]
     null: tuple[Tensor, Tensor]
     jumps: tuple[JumpCounts, JumpCounts]
-    log_prob: list[float]
+    log_prob: Float[Tensor, " direction"]
+
+    def of_worker(self) -> _Sums:
+        """Sums over no line, which a worker adds to."""
+        first = shared_zeros(self.links[0])
+        other = first if self.links[1] is self.links[0] else shared_zeros(self.links[1])
+        null = shared_zeros(self.null[0]), shared_zeros(self.null[1])
+        forward, backward = (
+            JumpCounts(shared_zeros(side.taken), shared_zeros(side.offered)) for side in self.jumps
+        )
+        return _Sums((first, other), null, (forward, backward), shared_zeros(self.log_prob))
+
+    def add(self, others: _Sums) -> None:
+        """Adds the sums of a worker."""
+        for own, other in zip(self._tensors(), others._tensors(), strict=True):
+            own += other
+
+    def _tensors(self) -> list[Tensor]:
+        links = self.links[:1] if self.links[1] is self.links[0] else self.links
+        jumps = (counts for side in self.jumps for counts in (side.taken, side.offered))
+        return [*links, *self.null, *jumps, self.log_prob]
 
 
 def train_directions(
@@ -255,6 +276,7 @@ def train_directions(
     options: AlignerOptions,
     report: Callable[[int, int], None] = lambda done, total: None,
     start: Start | None = None,
+    workers: int = 1,
 ) -> Training:
     """Trains both directions of a text.
 
@@ -264,6 +286,7 @@ def train_directions(
         report: Called with the number of batches that are done, and of all passes.
         start: Counts that both directions begin with; None: they begin with how often words occur
             together.
+        workers: Processes that share the batches of each pass.
     """
     training = Training(bitext, options, _initial_directions(bitext, options), start=start)
     if start is not None:
@@ -281,7 +304,7 @@ def train_directions(
     for iteration in range(iterations):
         keeps = leave_one_out > 0 and iteration >= first_kept
         before = partial(_report_pass, report, iteration * len(bitext.batches), total)
-        _train_pass(training, tables, keeps, before)
+        _train_pass(training, tables, keeps, before, workers)
         is_last = iteration == iterations - 1
         if training.own or is_last:
             tables = ()
@@ -340,24 +363,33 @@ def _train_pass(
     tables: tuple[TranslationTable, ...],
     keeps: bool,
     report: Callable[[int], None],
+    workers: int,
 ) -> None:
     """A pass over the text: the E step of every batch, then the M step.
+
+    Each worker adds to sums of its own, so that those of a number of workers are always the same.
 
     Args:
         training: What is trained.
         tables: The tables of both directions; none: those of each line are by all other lines.
         keeps: Whether to keep the expected links of every batch.
         report: Called with the number of batches that are done.
+        workers: Processes that share the batches.
     """
-    directions = training.directions
-    sums = _new_sums(directions, training.options.agreement, training.start)
-    kept: list[Own] = []
-    for index, batch in enumerate(training.bitext.batches):
+    directions, agreement = training.directions, training.options.agreement
+    sums = _new_sums(directions, agreement, training.start)
+    of_workers = [sums.of_worker() for _ in range(workers if workers > 1 else 0)]
+
+    def expect(index: int, worker: int) -> Own | None:
+        batch = training.bitext.batches[index]
         if tables:
             models = [LinkModel(t, d.jumps) for t, d in zip(tables, directions, strict=True)]
         else:
             models = list(training.models(index))
-        own = _expect_batch(sums, models, batch, training.options.agreement, keeps)
+        return _expect_batch([sums, *of_workers][worker], models, batch, agreement, keeps)
+
+    kept: list[Own] = []
+    for index, own in enumerate(map_batches(expect, len(training.bitext.batches), workers)):
         if own is not None and training.own:
             training.own[index] = own  # those of the last pass are not needed any more
         elif own is not None:
@@ -365,6 +397,8 @@ def _train_pass(
         report(index + 1)
     if keeps and not training.own:
         training.own = kept
+    for others in of_workers:
+        sums.add(others)
     keeps_jumps = training.start is not None and training.start[0].jumps is not None
     _maximise(directions, sums, keeps_jumps)
 
@@ -383,7 +417,7 @@ def _new_sums(
         other = links if is_shared else start[1].links.clone()
         null = start[0].null.clone(), start[1].null.clone()
     jumps = directions[0].jumps.new_counts(), directions[1].jumps.new_counts()
-    return _Sums((links, other), null, jumps, [0.0, 0.0])
+    return _Sums((links, other), null, jumps, torch.zeros(2, dtype=torch.float64))
 
 
 def _maximise(directions: Sequence[TrainedDirection], sums: _Sums, keeps_jumps: bool) -> None:
@@ -394,7 +428,7 @@ def _maximise(directions: Sequence[TrainedDirection], sums: _Sums, keeps_jumps: 
         tables[1] = tables[0]
     directions[0].counts, directions[1].counts = tables[0], tables[1].reverse()
     for direction, null, jumps, log_prob in zip(
-        directions, sums.null, sums.jumps, sums.log_prob, strict=True
+        directions, sums.null, sums.jumps, sums.log_prob.tolist(), strict=True
     ):
         direction.null, direction.log_prob = null, log_prob
         direction.jumps = direction.jumps if keeps_jumps else direction.jumps.update(jumps)
@@ -443,9 +477,9 @@ def _keep(links: tuple[Tensor, Tensor]) -> Own:
 def _add_links(
     sums: _Sums, batch: PairBatch, links: tuple[Tensor, Tensor], kept: Own | None
 ) -> None:
-    """Adds expected links to their sums, once if both directions agree."""
+    """Adds expected links to their sums, once if both directions have one."""
     entries = batch.entries.flatten()
-    for side in (0,) if links[1] is links[0] else (0, 1):
+    for side in (0,) if sums.links[1] is sums.links[0] else (0, 1):
         if kept is None:  # twice as fast as index_add_
             sums.links[side].scatter_add_(0, entries.long(), links[side].flatten())
         else:

@@ -29,7 +29,7 @@ from latentheads.experiments.studies.word_aligners.measures import (
 )
 from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_rival
 from latentheads.experiments.studies.word_aligners.speed import measure_speed
-from tests.experiments.programs import assert_one_line, inside
+from tests.experiments.programs import FORKS, assert_one_line, inside
 
 ENGLISH = ["the house", "the book", "a book", "a red house"]
 FRENCH = ["la maison", "le livre", "un livre", "une maison rouge"]
@@ -113,6 +113,7 @@ def test_a_scale_recovers_the_log_odds_that_links_are_correct_by() -> None:
     [
         (["--pairs", "9"], "sample 0 of 9 lines ends after train"),
         (["--pairs", "3", "--systems", "hmm", "--rivals", "NONE"], "cannot run NONE"),
+        (["--measure", "workers", "--workers", "1"], "--workers must be at least 2"),
         (["--measure", "ablations", "--changes", "uniform,"], "--changes has an empty name, got"),
     ],
 )
@@ -204,6 +205,19 @@ def test_speed_is_that_of_each_round(tmp_path: Path) -> None:
     }
     median, least, most = speed["training"]["cpu_seconds"]
     assert 0 < least <= median <= most
+
+
+@FORKS
+def test_workers_are_timed_beside_one_process(folder: Path) -> None:
+    out = folder / "workers.json"
+    words = ("--pairs", "3", "--measure", "workers", "--workers", "2", "--json", str(out))
+    done = inside("bench_aligner.py", str(folder), *words)
+    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 3)
+    workers = json.loads(out.read_text())["workers"]
+    assert list(workers) == ["workers 1", "workers 2", "wall_ratio", "lines_with_other_links"]
+    assert workers["workers 2"]["pairs"] == 9
+    assert workers["lines_with_other_links"] == 0
+    assert all(value > 0 for value in workers["wall_ratio"])
 
 
 def test_another_aligner_that_fails_is_named() -> None:

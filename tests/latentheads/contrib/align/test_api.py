@@ -449,6 +449,21 @@ def test_training_on_counts_old_and_new_lines(aligned: AlignedText) -> None:
     assert links == [(0, 0), (1, 1), (2, 2)]
 
 
+@pytest.mark.parametrize("leave_one_out", [0, 1])
+def test_both_directions_count_new_lines_if_they_agree_from_now_on(leave_one_out: int) -> None:
+    options = AlignerOptions(iterations=2, leave_one_out=leave_one_out)
+    start = align(SOURCE, TARGET, options=replace(options, agreement=0.5)).aligner
+    more = align(SOURCE, TARGET, start=start, options=options).aligner
+    assert start is not None
+    assert more is not None
+    new = [
+        getattr(more, name).counts.sum() - getattr(start, name).counts.sum()
+        for name in ("forward", "backward")
+    ]
+    assert float(new[0]) > 5
+    assert float(new[0]) == pytest.approx(float(new[1]), rel=1e-2)
+
+
 def test_an_aligner_that_is_trained_on_keeps_the_options_of_its_jumps(tmp_path: Path) -> None:
     start = align(SOURCE, TARGET, options=AlignerOptions(null_probability=0.07)).aligner
     more = align(SOURCE, TARGET, start=start, options=AlignerOptions(iterations=3)).aligner
