@@ -221,7 +221,7 @@ class Folder:
         return [_stamp(path) for path in paths]
 
     def _check_writable(self) -> None:
-        """Tries to write: permissions do not tell, for example root cannot write in /proc."""
+        """Tries to write: permissions do not tell."""
         parent = self.path
         while not os.path.lexists(parent) and parent != parent.parent:
             parent = parent.parent
