@@ -176,7 +176,6 @@ def test_broken_text_ends_the_output_at_its_line(say: Say) -> None:
     status, lines, error = say(b"the\n\xff\nthe\n")
     assert (status, len(lines)) == (1, 1)
     assert error == "generate.py: error: line 2 of the input is not UTF-8\n"
-    assert say("", "--prompt=\udcff")[::2] == (2, "generate.py: error: prompt is not UTF-8\n")
 
 
 # Text.

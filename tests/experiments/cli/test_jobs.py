@@ -154,12 +154,9 @@ def test_gpus_take_turns_and_threads_are_shared_out(monkeypatch: pytest.MonkeyPa
     assert make_slots(3, "") == [{"OMP_NUM_THREADS": "5"}] * 3
 
 
-@pytest.mark.parametrize(
-    ("number", "devices", "message"), [(0, "", "at least 1, got 0"), (1, "gpu", "numbers of GPUs")]
-)
-def test_places_that_are_none_are_refused(number: int, devices: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make_slots(number, devices)
+def test_devices_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="numbers of GPUs"):
+        make_slots(1, "gpu")
 
 
 @pytest.mark.parametrize("signals", [signal.SIGTERM, signal.SIGHUP])

@@ -106,11 +106,9 @@ MISTAKES = {
         "--length 4096",
         "--heads 3",
         "--figure a.png",
-        "--cutoffs 2000",
         "--task language-model --cutoffs 9,5",
         "--task language-model --cutoffs many",
         "--rows plain,none",
-        "--task language-model --decode 3",
     ],
     "bench_pretrained": ["--length 4096", "--heads 5"],
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -90,7 +89,7 @@ def test_a_folder_is_as_good_as_its_run(pairs: Corpus, tmp_path: Path) -> None:
 def test_a_line_that_came_twice_is_drawn_once_and_a_broken_one_never(run: Run) -> None:
     path = run.path / "metrics.jsonl"
     first, second, third, *_ = path.read_text().splitlines()
-    broken = json.dumps(json.loads(second) | {"valid": 3})
+    broken = second[:9]
     path.write_text("\n".join([first, broken, third, first]) + "\n")
     steps = lh.plot.bound(run).axes[0].get_lines()[0].get_xdata()
     assert list(steps) == [record["step"] for record in run.metrics] == [1, 3]
