@@ -226,7 +226,7 @@ def check_registering(
     corpus = names["corpus"]
     names["model"] = Translation.of(corpus, latents=[names["StyleOptions"](5)], width=8)
     names["guide"] = MeanField(names["model"])
-    unregistered = "^latents: StyleOptions is not registered, so no run folder can name it: add it"
+    unregistered = "^latents: no run folder can name StyleOptions: add its options to LATENTS of"
     with pytest.raises(ValueError, match=unregistered):
         lh.Trainer(names["model"], names["guide"], corpus, steps=2)
     monkeypatch.setitem(LATENTS, "styles", names["StyleOptions"])  # taken back after the test

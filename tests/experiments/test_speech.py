@@ -11,7 +11,7 @@ import torch
 
 import latentheads as lh
 from latentheads.contrib.speech import transcribe
-from latentheads.contrib.speech.transcription import check_is_speech, load_audio_files
+from latentheads.contrib.speech.transcription import check_is_speech
 from latentheads.corpora import Words
 from tests.experiments.programs import (
     SHORT,
@@ -24,7 +24,6 @@ from tests.experiments.programs import (
 )
 from tests.latentheads.contrib.speech.sounds import make_noise, write_sound, write_speech
 from tests.latentheads.runs import trained
-from tests.typechecking import unchecked
 
 SMALL = [*trained.SMALL, "--network.speech.channels=4"]
 HEARD = ["--data.bins=7", "--data.top_frequency=3800", "--data.vocab_size=0"]
@@ -83,8 +82,6 @@ def test_files_are_transcribed_in_their_order(run: Path, folder: Path, tmp_path:
     opened = lh.load_run(run)
     assert transcribe(opened, [sound]) == [first]
     assert transcribe(opened, iter([sound])) == [first]
-    with pytest.raises(ValueError, match="files must be names of files, got 3"):
-        unchecked(load_audio_files)(opened.trained_model, [3])
     with pytest.raises(ValueError, match="files must be a list of files, got one"):
         transcribe(opened, str(sound))
 

@@ -114,7 +114,6 @@ def test_a_scale_recovers_the_log_odds_that_links_are_correct_by() -> None:
         (["--pairs", "9"], "sample 0 of 9 lines ends after train"),
         (["--pairs", "3", "--systems", "hmm", "--rivals", "NONE"], "cannot run NONE"),
         (["--measure", "workers", "--workers", "1"], "--workers must be at least 2"),
-        (["--measure", "ablations", "--changes", "uniform,"], "--changes has an empty name, got"),
     ],
 )
 def test_a_mistake_is_one_line(words: list[str], message: str, folder: Path) -> None:
