@@ -17,8 +17,9 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from threading import current_thread, main_thread
 from typing import Any, TypeVar
 
@@ -93,38 +94,28 @@ class _Worker:
         process: Its process.
         results: The end of the pipe of its results.
         share: Its batches whose results have not been received.
-        status: How its process ended, if it was waited for.
     """
 
-    process: int
+    process: BaseProcess
     results: Connection
     share: range
-    status: int | None = None
 
     def receive(self) -> tuple[int, Any]:
         """Waits for what comes of its next batch, a result or an error, with its index."""
         try:
             message = self.results.recv_bytes()
         except (EOFError, OSError):
-            raise UnfinishedError(_describe_end(self._wait())) from None
+            self.process.join()
+            raise UnfinishedError(_describe_end(self.process.exitcode)) from None
         index, result = self.share[0], pickle.loads(message)
         self.share = self.share[:0] if isinstance(result, _Failure) else self.share[1:]
         return index, result
 
     def end(self) -> None:
         """Ends its process, if it has not ended."""
-        if self.status is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.process, signal.SIGKILL)
-            self._wait()
+        self.process.kill()
+        self.process.join()
         self.results.close()
-
-    def _wait(self) -> int:
-        try:
-            self.status = os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
-        except ChildProcessError:  # where SIGCHLD is ignored, none is remembered
-            self.status = 1
-        return self.status
 
 
 @dataclass(frozen=True)
@@ -135,9 +126,9 @@ class _Failure:
     trace: str
 
 
-def _describe_end(status: int) -> str:
+def _describe_end(status: int | None) -> str:
     """How a worker ended before its work was done."""
-    if status >= 0:
+    if status is None or status >= 0:
         return f"a worker ended with status {status}"
     name = signal.Signals(-status).name
     hint = ", as by a system that is out of memory: fewer workers take less"
@@ -147,13 +138,15 @@ def _describe_end(status: int) -> str:
 @contextmanager
 def _forked(function: BatchFunction[Any], shares: Sequence[range]) -> Iterator[list[_Worker]]:
     """Forks a worker for each share of the batches; none is left behind."""
-    team: list[_Worker] = []
+    context, team = get_context("fork"), list[_Worker]()
     try:
         with _held_signals():
             for number, share in enumerate(filter(len, shares), 1):
-                receiving, sending = Pipe(duplex=False)
+                receiving, sending = context.Pipe(duplex=False)
                 ends = [*(worker.results for worker in team), receiving]
-                process = _fork(partial(_work, function, number, share, sending, ends))
+                arguments = function, number, share, sending, ends
+                process = context.Process(target=_work, args=arguments, daemon=True)
+                _start(process)
                 sending.close()
                 team.append(_Worker(process, receiving, share))
         yield team
@@ -161,6 +154,14 @@ def _forked(function: BatchFunction[Any], shares: Sequence[range]) -> Iterator[l
         with _held_signals():
             for worker in team:
                 worker.end()
+
+
+def _start(process: BaseProcess) -> None:
+    """Starts a process."""
+    try:
+        process.start()
+    except BlockingIOError as reason:  # as where a user has too many
+        raise UnfinishedError(f"cannot start a worker: {reason.strerror}") from None
 
 
 @contextmanager
@@ -181,26 +182,6 @@ def _held_signals() -> Iterator[None]:
             signal.signal(number, handler)
         for late in held:
             signal.raise_signal(late)
-
-
-def _fork(function: Callable[[], None]) -> int:
-    """Calls a function in a new process, which does nothing after it: no clean-up of the parent.
-
-    A process of the multiprocessing module would write what its parent has in buffers, and could
-    not be started in a pool.
-    """
-    try:
-        process = os.fork()
-    except OSError as reason:
-        raise UnfinishedError(f"cannot start a worker: {reason.strerror}") from None
-    if process:
-        return process
-    status = 1
-    try:
-        function()
-        status = 0
-    finally:
-        os._exit(status)
 
 
 def _in_order(team: Sequence[_Worker], indices: range) -> Iterator[Any]:
