@@ -250,6 +250,18 @@ def test_speed_is_that_of_the_study() -> None:
 SPANS = {"English-Swedish": "en-sv-0", "English-Romanian": "en-ro-0", "Hansards": "hansards-5000"}
 
 
+def test_what_two_processes_take_is_that_of_the_study() -> None:
+    timed = results("workers-50000")["workers"]
+    least, middle, most = sorted(timed["wall_ratio"])
+    one, two = (sum(timed[f"workers {n}"]["cpu_seconds"]) for n in (1, 2))
+    (text,) = [part for part in STUDY.sections if part.startswith("## Speed")]
+    assert f"{timed['workers 1']['pairs']:,} pairs took {middle:.2f}".replace("0.", ".") in text
+    assert f"[{least:.2f}, {most:.2f}]".replace("0.", ".") in text
+    assert f"and {two / one:.2f} times its processor time" in text
+    assert f"of {timed['lines_with_other_links']} line were" in text
+    assert f"took {middle:.2f} of it".replace("0.", ".") in MANUAL.text
+
+
 def test_right_spans_are_those_of_the_study() -> None:
     expected = []
     for text, name in SPANS.items():
