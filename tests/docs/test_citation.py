@@ -12,5 +12,5 @@ def test_it_names_the_version_and_the_licence_of_the_project() -> None:
     config = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     project = read_project()
     assert config["version"] == project["version"]
-    assert config["license"] == project["license"]["text"]
+    assert config["license"] == project["license"]
     assert {"cff-version", "message", "title", "authors"} <= set(config)
