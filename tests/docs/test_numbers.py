@@ -385,6 +385,32 @@ def test_likelihoods_by_step_are_those_of_their_rows() -> None:
             assert not figure or among(figure, [course[step]]), (name, step, figure)
 
 
+def test_what_the_control_without_a_latent_has_is_in_its_rows() -> None:
+    text = section("multi30k-end", "## The control `soft`")
+    record = json.loads((RESULTS / "multi30k-end" / "soft-seed0.json").read_text(encoding="utf-8"))
+    parts = {
+        part: {row["name"]: row.get("value") for row in record[part]} for part in ("valid", "test")
+    }
+    cells = rows_of(text)[0][1:]
+    figures = [
+        parts["valid"]["exact"],
+        *(parts["test"][name] for name in ("exact", "bleu", "chrf")),
+    ]
+    for cell, figure in zip(cells, figures, strict=True):
+        assert among(cell, [figure]), (cell, figure)
+    plain, head = (results_in(f"{name}-seed0") for name in ("transformer-beside", "exact-smoothed"))
+    assert among(".021", [plain["plug_in"] - parts["test"]["exact"]])
+    assert among(".071", [head["exact"] - plain["plug_in"]])
+    assert ".021 nats below the plain network on test, the head .071 above" in text
+    soft, beside = (
+        course_of(RESULTS / "multi30k-end" / f"{name}-seed0.csv")
+        for name in ("soft", "transformer-beside-soft")
+    )
+    for step, figure in ((500, ".098"), (1000, ".019"), (3000, "-.007")):
+        assert among(figure, [soft[step] - beside[step]]), step
+        assert figure in text
+
+
 TWICE_AS_LONG = {
     "`transformer`, three seeds": [
         ("transformer-long-seed0", "transformer-beside-seed0"),
