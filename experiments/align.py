@@ -199,6 +199,8 @@ def iterate_pairs(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
         for number, line in enumerate(_iterate_lines(path), 1):
             yield _split_line(line, number, _name_text(path))
         return
+    if paths[0] == paths[1] == STDIN:
+        raise ValueError("only one text can be standard input")
     for number, (source, target) in enumerate(zip_longest(*map(_iterate_lines, paths))):
         if source is None or target is None:
             shorter = _name_text(paths[source is not None])

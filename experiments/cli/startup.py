@@ -39,6 +39,8 @@ def _end_in_one_line(
 
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 sys.excepthook = _end_in_one_line
+if sys.stdin is None:  # closed, as by a system of jobs: there is nothing to read
+    sys.stdin = open(os.devnull)  # noqa: SIM115
 if sys.stderr is None:
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 if isinstance(sys.stdout, TextIOWrapper):  # a sign that a terminal does not know costs no table

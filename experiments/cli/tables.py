@@ -292,13 +292,12 @@ def task_table(results: Results) -> str:
 
 
 def heads_table(results: Results) -> str:
-    """The heads that each task selects in each block; empty where none selects."""
+    """The heads that each task selects in each block; empty where there is one task alone."""
     heads = results.heads_by_task
     shared = heads.pop("", {})
-    columns = heads or {"all": {}}
     blocks = dict.fromkeys([*shared, *(block for task in heads.values() for block in task)])
     rows = [
-        (block, *(" ".join(map(str, (shared | task).get(block, ()))) for task in columns.values()))
+        (block, *(" ".join(map(str, (shared | task).get(block, ()))) for task in heads.values()))
         for block in blocks
     ]
-    return packed([("heads by task", *columns), *rows], 1).rstrip() if rows else ""
+    return packed([("heads by task", *heads), *rows], 1).rstrip() if heads else ""

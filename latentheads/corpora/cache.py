@@ -187,6 +187,9 @@ def _load_part(
     tags = None
     if frames is not None and isinstance(target, Tagged):
         tags = _map_array(path / f"{name}.tags.npy")
+    sides = [sources, truth, references or None, alternatives or None, task, frames, tags]
+    if any(side is not None and len(side) != len(targets) for side in sides):
+        raise ValueError(f"{path}: the sides of {name} differ in length")
     return Part(
         targets,
         sources,

@@ -88,19 +88,20 @@ class Processor(TextOptions):
         inputs: Sequence[str | Path],
         targets: Sequence[str] | None = None,
         *,
-        task: int | None = None,
+        task: int | str | None = None,
     ) -> Part:
         """Encodes inputs as a part of a corpus.
 
         Args:
-            inputs: Normalised lines; of a source that is no text, files. Those of a language model
-                are its targets.
+            inputs: Lines; of a source that is no text, files. Those of a language model are its
+                targets.
             targets: The translation of each; None: the part has sources in their place, and no
                 score of it has a meaning.
-            task: The index of their task, where there are several.
+            task: The name of their task, or its index, where there are several.
 
         Raises:
-            ValueError: There are not as many targets as inputs, or a language model has some.
+            ValueError: There are not as many targets as inputs, a language model has some, or it is
+                not known of which task inputs are.
 
         Example:
             >>> from latentheads.corpora import Words
@@ -110,7 +111,9 @@ class Processor(TextOptions):
         """
         if isinstance(inputs, str):  # would iterate over its letters
             raise ValueError(f"inputs must be a list, got one text: [{shown(inputs)}]")
-        targets = None if targets is None else list_texts("targets", targets)
+        inputs = [self.normalise(str(line)) for line in inputs] if self.reads_text else [*inputs]
+        if targets is not None:
+            targets = [self.normalise(line) for line in list_texts("targets", targets)]
         if targets is not None and self.source is None:
             raise ValueError("targets of a language model are its inputs: drop targets")
         if targets is not None and len(targets) != len(inputs):
@@ -122,8 +125,25 @@ class Processor(TextOptions):
         rows, frames = self.source.encode_inputs(inputs, self.max_seconds)
         if self.max_source:
             rows = rows.truncate(self.max_source)
-        part = self.with_task(Part(rows, rows, frames=frames), task)
+        part = self.with_task(Part(rows, rows, frames=frames), self._index_of(task))
         return part if targets is None else replace(part, targets=self.target.encode_all(targets))
+
+    def _index_of(self, task: int | str | None) -> int | None:
+        """The index of a task; None where there are none."""
+        mixture = self.mixture
+        if mixture is None:
+            if task is not None:
+                raise ValueError(f"task is for a corpus of several, got {shown(task)}")
+            return None
+        if isinstance(task, str):
+            return mixture.index_of(task, self.default_source)
+        number = len(mixture.tasks)
+        if task is None and number == 1:
+            return 0
+        if task is None or not 0 <= task < number:
+            names = ", ".join(mixture.names)
+            raise ValueError(f"task must be one of {names}, or its index; got {shown(task)}")
+        return task
 
     def with_task(self, part: Part, task: int | None) -> Part:
         """A part of one task alone, with the tag of its target language where there are several."""

@@ -6,7 +6,7 @@ import gzip
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -172,6 +172,8 @@ def list_texts(name: str, texts: Any) -> list[str]:
     """Makes a list of texts."""
     if isinstance(texts, str):  # would iterate over its letters
         raise ValueError(f"{name} must be a list of texts, got one text: [{shown(texts)}]")
+    if not isinstance(texts, Iterable):
+        raise ValueError(f"{name} must be a list of texts, got {shown(texts)}")
     as_list = list(texts)
     for text in as_list:
         if not isinstance(text, str):

@@ -191,7 +191,7 @@ def changed_parts(path: Path, corpus: Corpus) -> list[str]:
     if not path.exists():
         return []
     with reading_file(path):
-        digests = read_json(path)
+        digests = dict(read_json(path))
     return [name for name, digest in digest_parts(corpus).items() if digests.get(name) != digest]
 
 

@@ -62,6 +62,13 @@ class CheckpointManager(Callback):
         for name, text in self.names.items():
             self.folder.write(name, text)
 
+    def write_missing_files(self) -> None:
+        """Writes files again that were removed during training: without them no run is opened."""
+        texts = {"config.yaml": self.folder.configuration, **self.names}
+        for name, text in texts.items():
+            if not (self.folder.path / name).exists():
+                self.folder.write(name, text)
+
     def on_train_begin(self, step: int, steps: int) -> None:
         """Saves the first weights: those made by a user cannot be made again from a seed."""
         if step == 0:

@@ -376,7 +376,7 @@ def _read_record(line: str) -> dict[str, Any] | None:
         record = parse_json(line)
     except ValueError:
         return None
-    return record if isinstance(record, dict) and "step" in record else None
+    return record if isinstance(record, dict) and type(record.get("step")) is int else None
 
 
 def _is_same_value(name: str, first: Any, second: Any) -> bool:

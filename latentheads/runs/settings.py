@@ -601,13 +601,17 @@ def trusted_paths(trusted: Trusted) -> Collection[str]:
     """The import paths of classes, as ``module:Class``."""
     if trusted is None or trusted == "":
         return frozenset()
-    if isinstance(trusted, str):
-        trusted = split_items(trusted)
-    given = [trusted] if isinstance(trusted, type) else trusted
-    paths = frozenset(import_path(item) if isinstance(item, type) else item for item in given)
+    given = [trusted] if isinstance(trusted, str | type) else trusted
+    if not (isinstance(given, Sequence) and all(isinstance(item, str | type) for item in given)):
+        raise ValueError(f"trusted must be classes, or texts module:Class, got {shown(trusted)}")
+    paths = frozenset(
+        path
+        for item in given
+        for path in ([import_path(item)] if isinstance(item, type) else split_items(item))
+    )
     for path in paths:
         if not CLASS_PATH.fullmatch(path):
-            raise ValueError(f"trust must be module:Class, an import path, got {path!r}")
+            raise ValueError(f"trusted must be module:Class, an import path, got {path!r}")
     return paths
 
 

@@ -358,8 +358,8 @@ class Trainer:
             self._go_back(replace(self.settings, train=train))
         elif self.results is None and self._started:  # it was broken off, perhaps within a step
             self._go_back(self.settings)
+        self._check_not_of_another()
         if self.results is not None:
-            self._check_not_of_another()
             self._say_finished()
             self.checkpoint_manager.restore_reported()
             return self.results
@@ -379,7 +379,8 @@ class Trainer:
         In a loop over seeds its figures would be taken for those of every seed.
         """
         path = self.folder.path.resolve()
-        if self._names_folder and not self._started and path in _FINISHED:
+        is_kept = not (self._started or self.folder.is_new)
+        if self._names_folder and is_kept and path in _FINISHED:
             raise ValueError(
                 f"{self.folder.path} is the finished run of another Trainer of this process: give "
                 "each its seed or out; overwrite=True trains it anew"
@@ -453,6 +454,7 @@ class Trainer:
         """
         from latentheads.runs.reporter import Reporter  # it loads what draws and scores
 
+        self.checkpoint_manager.write_missing_files()
         results = self._facts().to_json()
         reporter = Reporter(self.settings, self.model, self.guide, self.corpus, self.folder)
         with isolated_param_store():
@@ -542,6 +544,8 @@ def open_folder(
     Raises:
         ValueError: It holds something else, or cannot be written.
     """
+    if out == "":  # as from a variable that is not set: it would be the current folder
+        raise ValueError("out must name a folder, got ''")
     path = settings.out if out is None else Path(out)
     if settings.start and is_same_file(settings.start, path):
         raise ValueError(f"start and out are both {path}: choose another out")

@@ -84,7 +84,7 @@ def test_tabs_separate_too_and_a_text_may_be_standard_input(texts: tuple[str, st
     wrong = inside("align.py", "-", "--quiet", text="a\tb\na b\n")
     assert_one_line(wrong, "align.py")
     assert "standard input, line 2: " in wrong.stderr
-    assert_one_line(inside("align.py", "-", "-"), "align.py")
+    assert_one_line(inside("align.py", "-", "-", text=english * 2), "align.py")
     assert_one_line(inside("align.py", "-", "--sample", "3"), "align.py")
 
 

@@ -295,6 +295,7 @@ class AlignmentHeads:
         Warns:
             UserWarning: No head has a probability above one half.
         """
+        (example,) = _list_examples([example], self.step)
         return self.times(record_word_attention(network, example), level)
 
 

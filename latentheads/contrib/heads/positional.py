@@ -57,6 +57,8 @@ class PositionalDetector(Detector):
     """
 
     def __init__(self, threshold: float = 0.9, edges: bool = False) -> None:
+        if not 0 < threshold <= 1:  # in percent none would be found
+            raise ValueError(f"threshold must lie in (0, 1], got {threshold}")
         self.threshold, self.edges = threshold, edges
         self._hits: dict[str, OffsetCounts] = defaultdict(dict)
         self._possible: dict[str, OffsetCounts] = defaultdict(dict)

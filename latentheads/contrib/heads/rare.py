@@ -71,6 +71,8 @@ class RareWordDetector(Detector):
         threshold: float = 0.5,
         margin: float = 0.1,
     ) -> None:
+        if not 0 < threshold <= 1:  # in percent none would be found
+            raise ValueError(f"threshold must lie in (0, 1], got {threshold}")
         self.ranks, self.top, self.threshold, self.margin = ranks, top, threshold, margin
         self._sums: dict[str, dict[str, Tensor]] = defaultdict(dict)
 

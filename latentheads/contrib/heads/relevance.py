@@ -187,6 +187,8 @@ def propagate(
         stabiliser: Keeps denominators away from 0.
     """
     check_choice("biases", biases, BIASES)
+    if stabiliser <= 0:  # a denominator that is 0 would give no number, or a wrong one
+        raise ValueError(f"stabiliser must be positive, got {stabiliser}")
     logits, heads, inputs = _run(model, batch, biases, stabiliser)
     blocks = {block: heads[block.name].joined for block in heads.blocks}
     tensors = [*blocks.values(), *inputs]

@@ -74,6 +74,23 @@ def test_pairs_are_encoded_on_both_sides_as_many_on_each() -> None:
         Processor(WORDS).encode(["a"], ["b"])
 
 
+def test_of_several_tasks_one_is_named() -> None:
+    source = Tagged(WORDS, ["<2y>", "<2z>"])
+    processor = Processor(WORDS, source, mixture=MIXTURE, whitespace="normalise")
+    by_name, by_index = (processor.encode(["a  b"], [" c"], task=task) for task in ("talk:x-z", 1))
+    for part in (by_name, by_index):
+        assert part.sources is not None
+        assert part.sources[0].tolist() == [source.tag("<2z>"), *WORDS.encode("a b")]
+        assert part.targets[0].tolist() == WORDS.encode("c")
+    for task in (None, -1, 2):
+        with pytest.raises(
+            ValueError, match=r"^task must be one of news:x-y, talk:x-z, or its index; got"
+        ):
+            processor.encode(["a"], task=task)
+    with pytest.raises(ValueError, match=r"^task is for a corpus of several, got 0$"):
+        Processor(WORDS, WORDS).encode(["a"], task=0)
+
+
 def test_a_corpus_has_that_which_encoded_it() -> None:
     data = lh.data.Grammar(sentences=20, held_out=3)
     corpus = data.load()

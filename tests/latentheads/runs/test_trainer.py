@@ -36,6 +36,7 @@ from latentheads.runs.results import Results
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
+from latentheads.training.callbacks import Callback
 from latentheads.training.checkpoints import weights
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
@@ -71,7 +72,12 @@ def test_a_loop_over_seeds_that_are_not_given_is_no_second_run(
     assert first.fit() is first.fit()
     with pytest.raises(ValueError, match=r"is the finished run of another Trainer of this"):
         trainer(corpus, out=None).fit()
+    with pytest.raises(ValueError, match=r"is the finished run of another Trainer of this"):
+        trainer(corpus, out=None, steps=5).fit()
+    assert trainer(corpus, out=None, overwrite=True).fit() is not None
     assert trainer(corpus, out=None, seed=1).fit() is not None
+    with pytest.raises(ValueError, match=r"^out must name a folder, got ''$"):
+        lh.Trainer(first.model, first.guide, corpus, out="", **SHORT)
     assert trainer(corpus, out=first.folder.path).fit() is not None
 
 
@@ -544,3 +550,25 @@ def test_no_does_not_say_yes_to_training_anew(corpus: Corpus, finished: Path) ->
         begin(model, Cascaded(model), corpus, out=finished, overwrite="no")
     with pytest.raises(ValueError, match=message):
         unchecked(lh.Trainer.of.__func__)(lh.Trainer, Settings(), overwrite="no")
+
+
+class _Remove(Callback):
+    """Removes files of its run after every step.
+
+    Args:
+        folder: The run folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_step_end(self, step: int) -> None:
+        for name in ("config.yaml", "vocabulary.json"):
+            (self.folder / name).unlink(missing_ok=True)
+
+
+def test_files_that_are_removed_during_training_are_there_at_its_end(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    trainer(corpus, tmp_path, callbacks=[_Remove(tmp_path)]).fit()
+    assert lh.load_run(tmp_path, corpus=corpus).results is not None
