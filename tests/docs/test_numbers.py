@@ -385,30 +385,34 @@ def test_likelihoods_by_step_are_those_of_their_rows() -> None:
             assert not figure or among(figure, [course[step]]), (name, step, figure)
 
 
+def control_figures(run: str) -> list[float]:
+    """Exact log p of validation and test, BLEU and chrF of a run."""
+    file = RESULTS / "multi30k-end" / f"{run}-seed0.json"
+    record = json.loads(file.read_text(encoding="utf-8"))
+    valid, test = (
+        {row["name"]: row.get("value") for row in record[part]} for part in ("valid", "test")
+    )
+    return [valid["exact"], *(test[name] for name in ("exact", "bleu", "chrf"))]
+
+
 def test_what_the_control_without_a_latent_has_is_in_its_rows() -> None:
     text = section("multi30k-end", "## The control `soft`")
-    record = json.loads((RESULTS / "multi30k-end" / "soft-seed0.json").read_text(encoding="utf-8"))
-    parts = {
-        part: {row["name"]: row.get("value") for row in record[part]} for part in ("valid", "test")
-    }
-    cells = rows_of(text)[0][1:]
-    figures = [
-        parts["valid"]["exact"],
-        *(parts["test"][name] for name in ("exact", "bleu", "chrf")),
-    ]
-    for cell, figure in zip(cells, figures, strict=True):
-        assert among(cell, [figure]), (cell, figure)
-    plain, head = (results_in(f"{name}-seed0") for name in ("transformer-beside", "exact-smoothed"))
-    assert among(".021", [plain["plug_in"] - parts["test"]["exact"]])
-    assert among(".071", [head["exact"] - plain["plug_in"]])
-    assert ".021 nats below the plain network on test, the head .071 above" in text
-    soft, beside = (
-        course_of(RESULTS / "multi30k-end" / f"{name}-seed0.csv")
-        for name in ("soft", "transformer-beside-soft")
+    files = "soft", "transformer-beside-soft"
+    soft, plain = map(control_figures, files)
+    for (_, *cells), figures in zip(rows_of(text), (soft, plain), strict=False):
+        for cell, figure in zip(cells, figures, strict=True):
+            assert among(cell, [figure]), (cell, figure)
+    (below,) = re.findall(r"It is (\S+) nats below", text)
+    assert among(below, [plain[1] - soft[1]])
+    head, beside = (
+        results_in(f"{name}-seed0") for name in ("exact-smoothed", "transformer-beside")
     )
-    for step, figure in ((500, ".098"), (1000, ".019"), (3000, "-.007")):
-        assert among(figure, [soft[step] - beside[step]]), step
-        assert figure in text
+    assert among(".071", [head["exact"] - beside["plug_in"]])
+    courses = [course_of(RESULTS / "multi30k-end" / f"{name}-seed0.csv") for name in files]
+    first = r"is (\S+) nats higher after 500 steps, (\S+) after 1,000,\n"
+    (figures,) = re.findall(first + r"(\S+) after 3,000 and (\S+) after", text)
+    for step, figure in zip((500, 1000, 3000, 8000), figures, strict=True):
+        assert among(figure, [courses[0][step] - courses[1][step]]), step
 
 
 TWICE_AS_LONG = {
