@@ -22,10 +22,10 @@ from latentheads.distributions.autoregressive import InverseHeads, MaskedHeads
 from latentheads.distributions.heads import HeadContext, HeadVariable, linear_over_heads
 from latentheads.families.family import Dependence, Family
 from latentheads.families.fusion import LEAK
+from latentheads.families.guide import Guide, check_options
 from latentheads.families.location import OwnMLP
 from latentheads.families.normal import Correlated
 from latentheads.families.scale import CholeskyFactor, HeadScale
-from latentheads.guides.guide import Guide, check_options
 from latentheads.latents.latent import AutoConditionOn, LatentModel
 from latentheads.names import Block
 

@@ -6,10 +6,10 @@ Zheng, Wu and Kong 2021, eq. 4, https://aclanthology.org/2021.acl-long.45.
 from __future__ import annotations
 
 from latentheads.families.family import Family
+from latentheads.families.guide import Guide, check_options
 from latentheads.families.location import Cascade
 from latentheads.families.normal import Gaussian
 from latentheads.families.scale import HeadScale
-from latentheads.guides.guide import Guide, check_options
 from latentheads.latents.latent import AutoConditionOn, LatentModel
 from latentheads.names import Block
 

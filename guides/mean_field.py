@@ -15,11 +15,11 @@ from torch import Tensor
 from latentheads.attention.block import without_hooks
 from latentheads.distributions.heads import BlockStates, HeadContext, HeadVariable
 from latentheads.families.family import Family
+from latentheads.families.guide import Guide, check_options
 from latentheads.families.location import OwnMLP
 from latentheads.families.normal import Gaussian
 from latentheads.families.scale import HeadScale
 from latentheads.families.target_conditioned import TargetConditioned
-from latentheads.guides.guide import Guide, check_options
 from latentheads.handlers import PlugIn
 from latentheads.latents.latent import AutoConditionOn, LatentModel
 from latentheads.names import Block

@@ -28,7 +28,7 @@ def make_frame(columns: Mapping[Any, Any], index: str | None = None) -> pd.DataF
 
 
 def _to_numpy(values: Tensor) -> Any:
-    """An array, which numpy has not of each type: not of bfloat16."""
+    """A tensor as an array; numpy has no bfloat16, so floating-point numbers become float64."""
     values = values.detach().cpu()
     return (values.double() if values.is_floating_point() else values).numpy()
 

@@ -125,11 +125,15 @@ class Processor(TextOptions):
         rows, frames = self.source.encode_inputs(inputs, self.max_seconds)
         if self.max_source:
             rows = rows.truncate(self.max_source)
-        part = self.with_task(Part(rows, rows, frames=frames), self._index_of(task))
+        part = self.with_task(Part(rows, rows, frames=frames), self.index_of_task(task))
         return part if targets is None else replace(part, targets=self.target.encode_all(targets))
 
-    def _index_of(self, task: int | str | None) -> int | None:
-        """The index of a task; None where there are none."""
+    def index_of_task(self, task: int | str | None) -> int | None:
+        """The index of a task, given its name or index; None where there are none.
+
+        Raises:
+            ValueError: There is no such task; or there are several, and none is given.
+        """
         mixture = self.mixture
         if mixture is None:
             if task is not None:

@@ -308,9 +308,7 @@ def select_task(trained: TrainedModel, direction: str | None) -> int | None:
     if direction is None and len(processor.mixture.tasks) > 1:
         names = ", ".join(processor.mixture.names)
         raise ValueError(f"{trained.name} has several tasks: give direction, one of {names}")
-    if direction is None:
-        return 0
-    return processor.mixture.index_of(direction, processor.default_source)
+    return processor.index_of_task(direction)
 
 
 @options_class()

@@ -20,9 +20,10 @@ from latentheads.data.grammar import Grammar
 from latentheads.data.in_memory import InMemory, data_of
 from latentheads.decoding.options import Decoding
 from latentheads.errors import shown
+from latentheads.families.guide import Guide
 from latentheads.files import read_yaml
 from latentheads.guide import ModelGuide, check_pair
-from latentheads.guides import GUIDES, Guide
+from latentheads.guides import GUIDES
 from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.logits.options import DEFAULT_PRIOR, LogitsOptions, PriorSpec
 from latentheads.latents.options import LatentOptions
@@ -601,12 +602,12 @@ def trusted_paths(trusted: Trusted) -> Collection[str]:
     """The import paths of classes, as ``module:Class``."""
     if trusted is None or trusted == "":
         return frozenset()
-    given = [trusted] if isinstance(trusted, str | type) else trusted
-    if not (isinstance(given, Sequence) and all(isinstance(item, str | type) for item in given)):
+    items = [trusted] if isinstance(trusted, str | type) else trusted
+    if not (isinstance(items, Sequence) and all(isinstance(item, str | type) for item in items)):
         raise ValueError(f"trusted must be classes, or texts module:Class, got {shown(trusted)}")
     paths = frozenset(
         path
-        for item in given
+        for item in items
         for path in ([import_path(item)] if isinstance(item, type) else split_items(item))
     )
     for path in paths:

@@ -134,9 +134,9 @@ def circuit_posterior(
         scorer: The network, prompts, heads, intervention and likelihood.
         penalty: Log-likelihood of a prompt that a head has to bring, such as .003 nats of the
             divergence; with 0 every head is needed.
-        tau: The temperature: so many prompts count as one. At a high one all probabilities are near
-            the prior's, at a low one 0 or 1: :func:`.calibrate` chooses it, given a posterior at
-            any.
+        tau: The temperature: this number of prompts counts as one. At a high one all probabilities
+            are near the prior's, at a low one 0 or 1: :func:`.calibrate` chooses it, given a
+            posterior at any.
         rate: The prior probability of a head.
 
     Raises:

@@ -243,7 +243,7 @@ class AlignmentHeads:
 
     @cached_property
     def _warning(self) -> str:
-        """What is said of times if no head is likely to be an alignment head; empty otherwise."""
+        """The warning about times if no head is likely to be an alignment head; else empty."""
         best = max(self.probabilities.values())
         if best > LIKELY:
             return ""

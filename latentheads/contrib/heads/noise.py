@@ -23,10 +23,10 @@ from latentheads.batch import Batch
 from latentheads.checks import check_least
 from latentheads.corpora.batches import iterate_batches
 from latentheads.corpora.part import Part
+from latentheads.families.guide import Guide
 from latentheads.families.location import Identity
 from latentheads.families.normal import Gaussian
 from latentheads.families.scale import HeadScale
-from latentheads.guides import Guide
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.inference.objective import Head_ELBO

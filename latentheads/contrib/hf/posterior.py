@@ -65,11 +65,11 @@ def _latent_heads(model: Any) -> Iterator[HeadModel]:
     if not hasattr(model, "set_attn_implementation"):
         yield model
         return
-    made = latent(model, prior="delta")
+    latent_model = latent(model, prior="delta")
     try:
-        yield made
+        yield latent_model
     finally:
-        plain(made)
+        plain(latent_model)
 
 
 def _encode(model: Pretrained, part: Any) -> Any:
