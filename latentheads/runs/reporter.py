@@ -176,8 +176,8 @@ class Reporter:
         return report.perplexities(part.words) if has_words else {}
 
     def _measure(self, part: Part, parts: Iterable[Batch]) -> Report:
-        samples, seed = self.settings.samples, self.settings.seed
-        return evaluate(self.model, self.guide, parts, samples, seed, part.true_log_probs)
+        num_samples, seed = self.settings.num_samples, self.settings.seed
+        return evaluate(self.model, self.guide, parts, num_samples, seed, part.true_log_probs)
 
     def selection(self) -> dict[str, Any]:
         """The active heads of every task, and the overlap of each pair of tasks."""

@@ -109,7 +109,7 @@ class Settings:
         train: How to train.
         decode: How to translate.
         seed: Of weights, data order and noise.
-        samples: Samples of each sentence in the report, K of IWAE.
+        num_samples: Samples of each sentence in the report, K of IWAE.
         label_smoothing: Of the likelihood while training; never of a reported score.
         disagreement: A reward while training for heads that differ; never part of a reported score.
         ctc: Factor of CTC, a second likelihood that trains an encoder of speech; never part of a
@@ -138,7 +138,7 @@ class Settings:
     train: Training = field(default_factory=Training)
     decode: Decoding = field(default_factory=Decoding)
     seed: Annotated[int, Ge(0), Lt(2**63)] = 0
-    samples: Annotated[int, Ge(1), Le(MAX_SAMPLES)] = 32
+    num_samples: Annotated[int, Ge(1), Le(MAX_SAMPLES)] = 32
     label_smoothing: float = 0.0
     disagreement: DisagreementOptions | None = None
     ctc: NonNegativeFloat = 0.0
@@ -171,7 +171,7 @@ class Settings:
             model: A model.
             guide: Its guide.
             corpus: The corpus.
-            **run: The other settings, such as ``train``, ``decode``, ``seed`` and ``samples``.
+            **run: The other settings, such as ``train``, ``decode``, ``seed`` and ``num_samples``.
 
         Raises:
             ValueError: No settings say what one of them is.

@@ -76,7 +76,7 @@ def test_a_text_of_lines_has_a_perplexity_by_sentences(texts: Path, tmp_path: Pa
 def test_a_run_of_blocks_with_an_adaptive_softmax_goes_on_where_it_was_stopped(
     texts: Path, tmp_path: Path
 ) -> None:
-    words = ["--data", str(texts), *CUT, *SMALL, "--train.tokens=64", "--samples=2"]
+    words = ["--data", str(texts), *CUT, *SMALL, "--train.tokens=64", "--num_samples=2"]
     words += ["--recipe=cascaded", "--train.steps=9", "--train.report_every=5"]
     words += [
         "--network.adaptive=[6,11]",

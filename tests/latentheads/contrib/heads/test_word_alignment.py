@@ -74,9 +74,7 @@ def english(number: int) -> list[str]:
     return [CORPUS.source.decode(row.tolist()) for row in CORPUS.test.sources or ()][:number]
 
 
-def test_one_text_is_no_list_of_texts(words: Run) -> None:
-    with pytest.raises(ValueError, match="sentences must be a list of texts, got one text"):
-        words.translate("a b")
+def test_a_number_is_no_text(words: Run) -> None:
     with pytest.raises(ValueError, match=r"^sentences must be texts, got int$"):
         unchecked(translate_texts)(words.trained_model, ["a b", 3], Decoding())
 

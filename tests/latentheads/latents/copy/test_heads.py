@@ -393,7 +393,7 @@ def test_across_blocks_all_earlier_tokens_in_the_window_can_be_copied(
         total = total + (prior * torch.stack(list(emissions.values()))).sum().log()
     for _ in range(2):  # nothing is left of an earlier evaluation
         with heads.across_blocks():
-            report = lh.evaluate(model, guide, batches, samples=3)
+            report = lh.evaluate(model, guide, batches, num_samples=3)
         assert report.tokens == len(text)
         assert report.exact == pytest.approx(float(total) / len(text))
         assert report.gap == pytest.approx(0, abs=1e-12)
