@@ -476,7 +476,7 @@ def test_speech_has_its_options_without_being_told() -> None:
         ({"cutoffs": [3]}, "network.cutoffs is not an option: did you mean network.adaptive.cutof"),
         (
             {"adaptive_dropout": 0.1},
-            "network.adaptive_dropout is not an option: did you mean network.",
+            "network.adaptive_dropout is not an option: did you mean network",
         ),
         ({"adaptive": {"dropout": 0.1}}, "network.adaptive.cutoffs is missing"),
         ({"adaptive": []}, "network.adaptive.cutoffs must hold at least one"),
