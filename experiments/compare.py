@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 OF_OWN_MODELS = (
     "Each row is of a model of its own. A difference of ELBOs is then no difference of tightness: "
-    "the models differ, too. Models are compared by exact log p or IWAE, guides on one model, with "
-    "--train_only guide --start RUN."
+    "the models differ, too. Models are compared by exact log p; where none has one, by IWAE, a "
+    "tighter bound of equal K; guides on one model, with --train_only guide --start RUN."
 )
 """What is said where bounds of several models stand in one table."""
 
@@ -56,9 +56,10 @@ DESCRIPTION = (
     "With --train_only guide --start RUN guides are compared on the model of that run, which "
     "stays as it is. "
     "Data order and noise seeds are the same. Writes table.csv, table.md and elbos.png: mean "
-    "over seeds, 95 % interval, and of each figure that all runs have (bound, exact log p, scores) "
-    "the difference to the first recipe, paired by seed; curves.png, the bound over training; of "
-    "alignments also gaps.png, the gap of each guide to the exact posterior; of translations also "
+    "over seeds, 95 % interval, and of bound, exact log p or IWAE, and scores the difference to "
+    "the first recipe where both have the figure, paired by seed; curves.png, the bound over "
+    "training; of alignments also gaps.png, the gap of each guide to the exact posterior; of "
+    "translations also "
     "significance.csv, the paired bootstrap of their scores (BLEU and chrF, with accuracy where it "
     "is asked for, or WER and CER) with the first recipe's of the same seed. All other options are "
     "those of run.py. A finished run in the folder is used again if its configuration is the same."
