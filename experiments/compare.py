@@ -95,9 +95,14 @@ def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def _has_one_model(plans: Sequence[Plan]) -> bool:
+    """Whether all rows bound the log p of one model with the same weights."""
+    return all(plan.settings.train_only == "guide" for plan in plans)
+
+
 def _note(plans: Sequence[Plan]) -> str:
     """What the rows may be compared by."""
-    if any(plan.settings.train_only != "guide" for plan in plans):
+    if not _has_one_model(plans):
         return OF_OWN_MODELS
     return OF_ONE_MODEL if plans[0].settings.start_with == "all" else ""
 
@@ -157,7 +162,8 @@ def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
     what = describe_plans(plans)
     several = len(plans) > len(rows)
     mean = ": mean and 95 % interval" if several else ""
-    save(draw_recipes(rows, f"{what}{mean}"), out / "elbos.png")
+    one_model = _has_one_model(plans)
+    save(draw_recipes(rows, f"{what}{mean}", one_model=one_model), out / "elbos.png")
     if gap_rows := [row for row in rows if "gap" in row]:
         save(draw_gaps({"": gap_rows}, f"{what}{mean}"), out / "gaps.png")
     histories = {
