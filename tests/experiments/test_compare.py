@@ -119,6 +119,15 @@ def test_runs_of_text_that_has_changed_are_not_compared(copied: Path, words: lis
     assert not (copied / "transformer-seed0").exists()
 
 
+def test_finished_runs_are_not_shown_for_text_that_has_changed(copied: Path) -> None:
+    """Of all of them in the same way, so that they fit each other."""
+    for texts in copied.glob("*/corpus.json"):
+        texts.write_text(json.dumps(json.loads(texts.read_text()) | {"test": "0"}))
+    done = inside("compare.py", *WORDS, "--out", str(copied))
+    assert done.returncode == 2
+    assert "coda-cs-seed0 is of another text: that of test has changed since" in done.stderr
+
+
 def test_the_score_that_stands_for_all_has_its_p_behind_it() -> None:
     from latentheads.experiments.cli.summary import cell
     from latentheads.experiments.compare import table
