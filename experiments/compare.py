@@ -97,7 +97,8 @@ def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
 
 def _has_one_model(plans: Sequence[Plan]) -> bool:
     """Whether all rows bound the log p of one model with the same weights."""
-    return all(plan.settings.train_only == "guide" for plan in plans)
+    frozen = all(plan.settings.train_only == "guide" for plan in plans)
+    return frozen and len({plan.settings.start for plan in plans}) == 1
 
 
 def _note(plans: Sequence[Plan]) -> str:
@@ -107,9 +108,16 @@ def _note(plans: Sequence[Plan]) -> str:
     return OF_ONE_MODEL if plans[0].settings.start_with == "all" else ""
 
 
-def _name_below_prior(rows: Sequence[dict[str, Any]]) -> str:
+def _name_below_prior(plans: Sequence[Plan], rows: Sequence[dict[str, Any]]) -> str:
     """Names the rows whose guide loses more than its model's prior would."""
-    names = ", ".join(row["recipe"] for row in rows if is_below_prior(row))
+    tied = {plan.recipe for plan in plans if plan.settings.pair.guide_class.is_tied}
+    priors = [row for row in rows if row["recipe"] in tied and _has_one_model(plans)]
+    below = []
+    for row in rows:
+        bounds = [prior["elbo"] for prior in priors if is_of_text(row, prior)]
+        if is_below_prior(row, bounds[0] if bounds else None):
+            below.append(row["recipe"])
+    names = ", ".join(below)
     return f" {BELOW_PRIOR}: {names}." if names else ""
 
 
@@ -197,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 recipe_tests = tests[(tests.recipe == row["recipe"]) & (tests.metric == score)]
                 row["p"] = [float(p) for p in recipe_tests.p.dropna()]
         draw(plans, rows, out)
-        note = (_note(plans) if len(rows) > 1 else "") + _name_below_prior(rows)
+        note = (_note(plans) if len(rows) > 1 else "") + _name_below_prior(plans, rows)
         note += _name_other_texts(rows)
         has_both = any("plug_in" in row and "exact" in row for row in rows)
         note += f" {OWN_PLUG_IN}" if has_both else ""

@@ -450,10 +450,18 @@ def _is_shown(name: str, parts: Sequence[Scores]) -> bool:
     return name != "pareto_unknown" or any(values)
 
 
-def is_below_prior(scores: Mapping[str, Any]) -> bool:
-    """Whether the bound of a guide is below that of its model's prior, by what a table shows."""
+def is_below_prior(scores: Mapping[str, Any], prior_elbo: float | None = None) -> bool:
+    """Whether the bound of a guide is below that of its model's prior, by what a table shows.
+
+    Args:
+        scores: Its scores; the gaps of guide and prior decide where they are exact.
+        prior_elbo: The bound of guide tied on the same model, where it was computed.
+    """
     gap, prior_gap = scores.get("gap"), scores.get("prior_gap")
-    return gap is not None and prior_gap is not None and gap - prior_gap > ROUNDING
+    if gap is not None and prior_gap is not None:
+        return bool(gap - prior_gap > ROUNDING)
+    elbo = scores.get("elbo")
+    return prior_elbo is not None and elbo is not None and prior_elbo - elbo > ROUNDING
 
 
 def truth_coverage(scores: Mapping[str, Any]) -> str:

@@ -128,6 +128,19 @@ def test_finished_runs_are_not_shown_for_text_that_has_changed(copied: Path) -> 
     assert "coda-cs-seed0 is of another text: that of test has changed since" in done.stderr
 
 
+def test_guides_of_logits_below_the_prior_of_their_model_are_named(
+    compared: Path, tmp_path: Path
+) -> None:
+    words = ["--recipes=independent+mean-field,independent+tied", "--seeds=0", *BRIEF]
+    words += ["--train_only=guide", "--start_with=model", f"--start={compared}/coda-cs-seed0"]
+    words += ["--config", str(compared / "coda-cs-seed0" / "config.yaml")]
+    printed = succeed("compare.py", *words, "--out", str(tmp_path)).stdout
+    worse, prior = rows_of(tmp_path / "table.csv")
+    assert float(worse["elbo"]) < float(prior["elbo"])
+    below = "Bounds below that of their model's own prior, guide tied: independent+mean-field."
+    assert below in " ".join(printed.split())
+
+
 def test_the_score_that_stands_for_all_has_its_p_behind_it() -> None:
     from latentheads.experiments.cli.summary import cell
     from latentheads.experiments.compare import table
