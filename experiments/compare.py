@@ -121,6 +121,16 @@ def _name_below_prior(plans: Sequence[Plan], rows: Sequence[dict[str, Any]]) -> 
     return f" {BELOW_PRIOR}: {names}." if names else ""
 
 
+def _count_tests(rows: Sequence[dict[str, Any]], score: str | None) -> str:
+    """What the p values of a table are, and how many of them there are."""
+    number = sum(len(row["p"]) for row in rows[1:] if "p" in row)
+    if score is None or not number:
+        return ""
+    title, tests = COLUMNS[score].removesuffix(", %"), "test" if number == 1 else "tests"
+    corrected = ", not corrected for their number" if number > 1 else ""
+    return f" p of {title} is over sentences, of one run each; {number} {tests}{corrected}."
+
+
 def _name_other_texts(rows: Sequence[dict[str, Any]]) -> str:
     """Names the rows that are not comparable with the first."""
     names = ", ".join(row["recipe"] for row in rows if not is_of_text(row, rows[0]))
@@ -209,6 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         note += _name_other_texts(rows)
         has_both = any("plug_in" in row and "exact" in row for row in rows)
         note += f" {OWN_PLUG_IN}" if has_both else ""
+        note += _count_tests(rows, score)
         text = write_tables(runs, rows, table, 2, out, note.strip())
         trained = [(plan.folder, plan.settings) for plan in plans]
         print_and_write("compare.py", text, trained, options, out)

@@ -57,6 +57,9 @@ def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(compared: Path
     assert names <= {p.name for p in compared.iterdir()}
     assert not (compared / "gaps.png").exists()
     assert "| `cascaded` | 2 |" in (compared / "table.md").read_text()
+    tests = "p of BLEU is over sentences, of one run each; 2 tests, not corrected for their number."
+    assert tests in " ".join(text.split())
+    assert tests in (compared / "table.md").read_text()
     base, cascaded = rows_of(compared / "table.csv")
     check_difference(rows_of(compared / "runs.csv"), cascaded)
     assert float(base["difference"]) == 0
