@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from latentheads.checks import check_known
 from latentheads.metrics.compared import COMPARED, METRICS
-from latentheads.metrics.scores import SCORES, Scores
+from latentheads.metrics.scores import SCORES, Scores, describe
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -233,6 +235,22 @@ def _rounded(value: Any) -> Any:
 
 
 def spread_columns(name: str, values: Iterable[float]) -> dict[str, float]:
-    """The three columns of a figure: its mean under its own name, and the ends of its interval."""
+    """The three columns of a figure: its mean under its own name, and the ends of its interval.
+
+    An interval of Student's t is cut where the scale of the figure ends, as at 0 and 100 for BLEU.
+    """
     mean, low, high = spread(values)
+    least, most = _scale_of(name)
+    if least <= mean <= most:  # an estimate of 0 may be below it, and is left as it is
+        low, high = np.clip([low, high], least, most).tolist()  # keeps NaN
     return {name: mean, f"{name}_low": low, f"{name}_high": high}
+
+
+def _scale_of(name: str) -> tuple[float, float]:
+    """The ends of the scale of a column; none for a difference."""
+    if name.startswith("perplexity"):
+        return 1.0, math.inf
+    if name.startswith("head_divergence"):
+        return 0.0, math.inf
+    info = describe(name.removeprefix("average_").rpartition(": ")[2])
+    return info.least, info.most

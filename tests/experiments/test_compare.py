@@ -170,6 +170,8 @@ def test_equal_values_of_all_seeds_have_no_interval() -> None:
     spread = row | {"elbo_low": -1.5, "elbo_high": -1.0}
     assert cell(spread, "elbo") == "-1.2500 [-1.5000, -1.0000]"
     assert cell_of_terminal(spread, "elbo") == "-1.2500 ±0.2500"
+    cut = {"bleu": 9.66, "bleu_low": 0.0, "bleu_high": 81.99}  # at the end of its scale
+    assert cell_of_terminal(cut, "bleu") == "9.66 ±72.33"
 
 
 def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> None:

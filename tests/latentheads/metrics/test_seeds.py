@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from latentheads.metrics.scores import Scores
-from latentheads.metrics.seeds import is_of_text, spread, summarise, tabulate
+from latentheads.metrics.seeds import is_of_text, spread, spread_columns, summarise, tabulate
 from latentheads.runs.results import Results
 
 SEEDS = (0, 1, 2)
@@ -52,6 +52,35 @@ def test_every_figure_that_both_recipes_have_is_paired_by_seed() -> None:
         assert plain[name] == 0
     assert "difference_wer" not in other
     assert not any("exact" in name for name in (*plain, *other))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "ends"),
+    [
+        ("bleu", [4.0, 15.0], (0, None)),
+        ("average_chrf", [4.0, 96.0], (0, 100)),
+        ("task korin: accuracy", [85.0, 96.0], (None, 100)),
+        ("wer", [4.0, 115.0], (0, None)),  # insertions are errors beyond the words
+        ("kl", [0.25, 0.75], (0, None)),
+        ("gap", [-1e-6, -1e-6 + 1e-9], (None, None)),  # estimated, and never left out
+        ("elbo", [-1.0, -0.25], (None, 0)),
+        ("head_divergence self", [0.25, 0.75], (0, None)),
+        ("perplexity_exact", [1.5, 4.0], (1, None)),
+        ("perplexity of test by blocks: plug_in", [1.5, 4.0], (1, None)),
+        ("difference_bleu", [-4.0, 15.0], (None, None)),
+        ("difference", [-0.25, 1.5], (None, None)),
+    ],
+)
+def test_the_interval_of_a_mean_ends_with_its_scale(
+    name: str, values: list[float], ends: tuple[float | None, float | None]
+) -> None:
+    mean, *whole = spread(values)
+    columns = spread_columns(name, values)
+    assert columns[name] == mean
+    for suffix, end, uncut in zip(("low", "high"), ends, whole, strict=True):
+        assert columns[f"{name}_{suffix}"] == (uncut if end is None else end)
+        assert end is None or end != uncut
+    assert math.isnan(spread_columns(name, values[:1])[f"{name}_low"])
 
 
 def one(recipe: str, seed: int, elbo: float) -> tuple[str, Results]:
