@@ -197,7 +197,7 @@ class Settings:
         for name, latent in self._named_latents:
             with in_group(name):
                 resolved = latent.resolve(self.data.is_language_model)
-                resolved.check_block(self.data.block)
+                resolved.check_block(self.data.block_size)
             yield resolved
 
     def _check_source(self) -> None:

@@ -78,7 +78,7 @@ def test_subwords_stand_behind_the_very_prompt(
         sampled.extend(map(list, prompts))
         return [target.encode("old men") for _ in prompts]
 
-    trained = SimpleNamespace(target=target, processor=SimpleNamespace(block=0))
+    trained = SimpleNamespace(target=target, processor=SimpleNamespace(block_size=0))
     texts = list(unchecked(continue_text)(trained, SimpleNamespace(sample=sample), prompt, 2))
     assert texts == [f"{prompt} old men" if prompt else "old men"] * 2
     assert sampled == [target.encode(prompt)[:-1]] * 2
