@@ -128,7 +128,7 @@ def test_local_files_of_the_hub_are_a_text_and_kept_until_they_change(
     ("options", "message"),
     [
         ({"folder": ""}, "^folder must name a folder$"),
-        ({"block": -1}, "^block_size must be at least 0, got -1$"),
+        ({"block_size": -1}, "^block_size must be at least 0, got -1$"),
         ({"context": 5}, "^context must be 0, got 5$"),
         ({"block_size": 5, "context": -1}, r"^context must be at least 0, got -1"),
         ({"unit": {"min_count": 0}}, r"^unit.min_count must be at least 1, got 0$"),
