@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 OF_OWN_MODELS = (
     "Each row is of a model of its own. A difference of ELBOs is then no difference of tightness: "
-    "the models differ, too. Models are compared by exact log p; where none has one, by IWAE, a "
+    "the models differ, too. Models are compared by exact log p; where two have none, by IWAE, a "
     "tighter bound of equal K; guides on one model, with --train_only guide --start RUN."
 )
 """What is said where bounds of several models stand in one table."""
