@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from latentheads.inference.display import name_row
+from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import LATENTS
 from latentheads.metrics.compared import METRICS
 from latentheads.metrics.scores import (
@@ -35,8 +36,7 @@ Row = tuple[str, ...]
 COLUMNS = 100
 """Columns of a terminal that a table fits into, where no cell is wider."""
 
-PLUG_IN = "plug-in: heads set to the prior mean, which is another model; its log p is not a bound"
-
+PLUG_IN = "plug-in: {how}, which is another model; its log p is not a bound"
 
 HEAD_DIVERGENCE = "divergence of heads (Jensen-Shannon)"
 """The title of the row of how far apart heads are."""
@@ -119,7 +119,7 @@ def explanations(results: Results) -> str:
 
 def _is_deterministic(results: Results) -> bool:
     """Whether no latent has noise."""
-    return {*results.kl_how.values()} == {"fixed"}
+    return {*results.kl_how.values()} <= {"fixed"}
 
 
 def _rows_before(name: str, results: Results) -> list[Row]:
@@ -162,7 +162,16 @@ def _notes(results: Results) -> list[str]:
     """What a word of the table means."""
     shown = shown_names([*results.parts.values()])
     plug_in = "plug_in" in shown or "plug-in" in _name_search(results)
-    return [PLUG_IN] * plug_in + [BELOW_PRIOR] * is_below_prior(results.test)
+    note = PLUG_IN.format(how=_name_plug_in(results))
+    return [note] * plug_in + [BELOW_PRIOR] * is_below_prior(results.test)
+
+
+def _name_plug_in(results: Results) -> str:
+    """What the plug-in network does with the latents that have noise."""
+    selects = {latent_of(site) == SELECTION for site in _not_fixed(results)}
+    kinds = [LatentOptions] * (False in selects or not selects)
+    kinds += [LATENTS[_name_selecting(results)]] * (True in selects)
+    return " and ".join(kind.plug_in for kind in kinds)
 
 
 def _divergence_rows(results: Results) -> list[Row]:

@@ -50,8 +50,8 @@ class Report:
         kl: Its second term, the sum over sites.
         iwae: The importance-weighted bound IWAE_K.
         iwae_k: K.
-        plug_in: Log-likelihood of the plug-in network, with heads set to the prior mean: no bound,
-            if latents have noise.
+        plug_in: Log-likelihood of the plug-in network, with each latent set to one value, as heads
+            to the prior mean: no bound, if latents have noise.
         tokens: Number of target tokens.
         effective_sample_size: Of the K importance weights, a mean over sentences.
         pareto_k: Share of sentences whose weights have a heavy tail (k > 0.7); None for fewer than

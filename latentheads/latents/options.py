@@ -61,6 +61,7 @@ class LatentOptions:
         may_be_summed_out: Whether its exact posterior is known, with some or all of its options.
         needs_blocks: Whether it is made of a network's blocks, and acts within the network.
         needs_closed_form: Whether training needs the closed form of its KL.
+        plug_in: What the plug-in network does with it.
         fixed_options: Options that must be equal in a warm start, even if the weights would fit.
     """
 
@@ -72,6 +73,7 @@ class LatentOptions:
     may_be_summed_out: ClassVar[bool] = False
     needs_blocks: ClassVar[bool] = False
     needs_closed_form: ClassVar[bool] = False
+    plug_in: ClassVar[str] = "heads set to the prior mean"
     fixed_options: ClassVar[tuple[str, ...]] = ()
 
     @property

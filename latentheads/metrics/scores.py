@@ -30,8 +30,8 @@ from latentheads.metrics.translation import bleu, chrf, paper_bleu
 from latentheads.options import from_dict
 
 Kind = Literal["bound", "term", "exact", "plug-in", "metric", "count"]
-"""What a score is: a bound (ELBO, IWAE), a term of one, exact, of the network whose heads
-are set to the prior mean, a metric of output, or a count."""
+"""What a score is: a bound (ELBO, IWAE), a term of one, exact, of the plug-in network,
+a metric of output, or a count."""
 
 NATS = "nats per token"
 
@@ -302,7 +302,7 @@ SCORES: dict[str, ScoreInfo] = {
     ),
     "plug_in": _nats(
         "plug-in log-likelihood",
-        "heads set to the prior mean: no bound",
+        "of one network, each latent set to one value: no bound",
         "plug-in",
         "plug-in (no bound)",
         compared=True,

@@ -63,6 +63,7 @@ class GateOptions(LatentOptions):
     selects_heads: ClassVar[bool] = True
     is_foldable: ClassVar[bool] = True
     needs_closed_form: ClassVar[bool] = True
+    plug_in: ClassVar[str] = "each gate has its value at test time under the guide"
     fixed_options: ClassVar[tuple[str, ...]] = ("blocks",)
 
     def make(self, shape: ModelShape) -> Gating | None:

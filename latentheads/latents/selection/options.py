@@ -54,6 +54,7 @@ class SelectionOptions(LatentOptions):
 
     selects_heads: ClassVar[bool] = True
     depends_on_tasks: ClassVar[bool] = True
+    plug_in: ClassVar[str] = "each task uses its likeliest heads under the guide"
     fixed_options: ClassVar[tuple[str, ...]] = ("strategy", "blocks")
 
     def make(self, shape: ModelShape) -> Selector:

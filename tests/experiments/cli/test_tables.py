@@ -9,7 +9,6 @@ import pytest
 from latentheads.experiments.cli.tables import (
     BELOW_PRIOR,
     HEAD_DIVERGENCE,
-    PLUG_IN,
     explanations,
     heads_table,
     packed,
@@ -33,6 +32,9 @@ RESULTS: dict[str, Any] = {
     "parameters": 12345,
     "tokens_per_second": 678.0,
 }
+
+
+GATES = {"gated": 8, "open": 5, "expected": 5.5, "lambda": 0.0, "wanted": None}
 
 
 def test_a_wide_table_is_cut_into_tables_that_fit_a_terminal() -> None:
@@ -244,9 +246,40 @@ def test_error_rates_have_intervals_where_these_are_known() -> None:
 
 def test_what_plug_in_means_is_said_once() -> None:
     drawn = result_table(Results(**RESULTS))
-    assert drawn.splitlines()[-1] == PLUG_IN
+    prior_mean = "plug-in: heads set to the prior mean, which is another model"
+    assert drawn.splitlines()[-1].startswith(prior_mean)
     exact = {name: Scores.of(FIGURES | {"exact": -1.0, "gap": 0.5}) for name in ("valid", "test")}
-    assert PLUG_IN not in result_table(Results(**{**RESULTS, **exact}))
+    assert "plug-in:" not in result_table(Results(**{**RESULTS, **exact}))
+
+
+@pytest.mark.parametrize(
+    ("sites", "latents", "how"),
+    [
+        (["selection"], {}, "each task uses its likeliest heads under the guide"),
+        (["selection"], {"gates": GATES}, "each gate has its value at test time under the guide"),
+        (
+            ["logits", "selection"],
+            {},
+            "heads set to the prior mean and each task uses its likeliest heads under the guide",
+        ),
+    ],
+)
+def test_the_note_on_the_plug_in_network_is_true_of_the_latents_of_the_run(
+    sites: list[str], latents: dict[str, Any], how: str
+) -> None:
+    kl_how = {f"encoder.0.self.{site}": "analytic" for site in sites}
+    kl_how |= {"encoder.1.self.logits": "fixed"}
+    content = {**RESULTS, "kl_by_site": dict.fromkeys(kl_how, 0.25), "kl_how": kl_how}
+    last = result_table(Results(**content, latents=latents)).splitlines()[-1]
+    assert last == f"plug-in: {how}, which is another model; its log p is not a bound"
+
+
+def test_a_network_without_sites_is_decoded_without_latents() -> None:
+    scores = Scores.of(FIGURES | {"exact": -1.0, "bleu": 5.0})
+    decoding = {"num_samples": 0, "num_beams": 1}
+    content = {**RESULTS, "valid": scores, "test": scores, "kl_by_site": {}, "kl_how": {}}
+    table = result_table(Results(**content, decoding=decoding))
+    assert "decoding: no latents, greedy" in table
 
 
 def test_a_network_without_noise_has_an_exact_log_p_and_no_plug_in() -> None:
