@@ -13,7 +13,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import check_seed
 from latentheads.experiments.cli.errors import (
     SkippedInputs,
     error_handling,
@@ -22,8 +22,15 @@ from latentheads.experiments.cli.errors import (
     write_stdout,
 )
 from latentheads.experiments.cli.inputs import read_chunks
-from latentheads.experiments.cli.parser import OF_RUNS, Options, Parser, add_run_options, open_run
-from latentheads.options import options_of
+from latentheads.experiments.cli.parser import (
+    OF_RUNS,
+    Options,
+    Parser,
+    add_run_options,
+    check_options,
+    open_run,
+)
+from latentheads.options import OptionError, options_of
 from latentheads.runs.generation import Sampling, continue_or_skip
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import check_is_stochastic
@@ -64,7 +71,7 @@ def make_parser() -> Parser:
 
 def load(options: Options) -> tuple[Run, Sampling]:
     """Loads the run, and makes the options of sampling."""
-    check_least(vars(options), num_return_sequences=1)
+    check_options(options, num_return_sequences=1)
     check_seed(options.seed)
     _check_unused(options)
     run = open_run(options.run, options)
@@ -80,10 +87,10 @@ def _check_unused(options: Options) -> None:
     if options.temperature:
         return
     if options.top_k:
-        raise ValueError("top_k has no effect here: temperature 0 takes the likeliest token")
+        raise OptionError("top_k", " has no effect here: temperature 0 takes the likeliest token")
     if not options.sample_heads and (options.num_return_sequences > 1 or options.seed):
         name = "num_return_sequences" if options.num_return_sequences > 1 else "seed"
-        raise ValueError(f"{name} has no effect here: with temperature 0 all texts are the same")
+        raise OptionError(name, " has no effect here: with temperature 0 all texts are the same")
 
 
 def prompts(options: Options) -> Iterator[str]:

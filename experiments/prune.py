@@ -16,11 +16,18 @@ from typing import Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.checks import check_least, check_seed, parse_integers
+from latentheads.checks import check_seed, parse_integers
 from latentheads.corpora.corpus import Corpus
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.outputs import make_output_folder
-from latentheads.experiments.cli.parser import OF_RUNS, Options, Parser, add_run_options, open_run
+from latentheads.experiments.cli.parser import (
+    OF_RUNS,
+    Options,
+    Parser,
+    add_run_options,
+    check_options,
+    open_run,
+)
 from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.pruning.curve import (
     By,
@@ -316,7 +323,7 @@ def _return_other_files(replaced: Path, out: Path) -> None:
 
 def _check_options(options: Options) -> None:
     """Checks options for values out of range or without effect."""
-    check_least(vars(options), sentences=0, timed=1, rounds=1)
+    check_options(options, sentences=0, timed=1, rounds=1)
     check_seed(options.seed)
     if parse_attention_types(options.chains) == ():
         raise ValueError(f"chains must be all, or some of {','.join(ATTENTION_TYPES)}")

@@ -25,10 +25,12 @@ from latentheads.experiments.cli.parser import (
 )
 from latentheads.experiments.cli.systems import System, compare, read_systems
 from latentheads.experiments.cli.tables import aligned
+from latentheads.experiments.cli.trust import check_trusted
 from latentheads.files import write_json
 from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import RESAMPLES, SEED, Estimate, check_resamples
 from latentheads.metrics.scores import SCORES
+from latentheads.runs.settings import trusted_paths
 
 DESCRIPTION = (
     "Scores the output of finished runs, and tests each against the first.\n\n"
@@ -54,7 +56,7 @@ GROUPS = {
 TEXT_OPTIONS = ("references", "tokenised", "lowercase", "recognised", "accuracy", "paper")
 """Options for scores of output."""
 
-LIKELIHOOD_OPTIONS = ("checkpoint", "trust", "device")
+LIKELIHOOD_OPTIONS = ("checkpoint", "device")
 """Options for --likelihood."""
 
 
@@ -150,6 +152,7 @@ def _check_options(options: argparse.Namespace, parser: Parser) -> None:
 
 def _score_texts(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """The table and all results for scores of output."""
+    check_trusted(trusted_paths(",".join(options.trust)), runs=options.runs)
     systems = read_systems(
         options.runs,
         options.references,

@@ -16,7 +16,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import check_seed
 from latentheads.contrib.heads.word_alignment import check_alignments
 from latentheads.contrib.speech.transcription import (
     check_is_speech,
@@ -37,7 +37,14 @@ from latentheads.experiments.cli.errors import (
     write_stdout,
 )
 from latentheads.experiments.cli.outputs import check_distinct_files, open_output
-from latentheads.experiments.cli.parser import OF_RUNS, Options, Parser, add_run_options, open_run
+from latentheads.experiments.cli.parser import (
+    OF_RUNS,
+    Options,
+    Parser,
+    add_run_options,
+    check_options,
+    open_run,
+)
 from latentheads.runs.generation import sample_repeatedly, select_task
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import TrainedModel
@@ -101,7 +108,7 @@ class _SkippedFiles(SkippedInputs):
 def load(options: Options) -> tuple[Run, Decoding, int | None]:
     """Loads the run; returns it with its decoding options and the task."""
     if options.num_return_sequences is not None:
-        check_least(vars(options), num_return_sequences=1)
+        check_options(options, num_return_sequences=1)
     check_seed(options.seed)
     run = open_run(options.run, options)
     check_is_speech(run.trained_model)

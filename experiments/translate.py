@@ -14,7 +14,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import check_seed
 from latentheads.contrib.heads.word_alignment import align_lines, check_alignments
 from latentheads.contrib.uncertainty.confidence import ConfidenceEstimator, bracket_doubtful_words
 from latentheads.decoding.options import Decoding
@@ -32,7 +32,14 @@ from latentheads.experiments.cli.errors import (
 )
 from latentheads.experiments.cli.inputs import read_chunks
 from latentheads.experiments.cli.outputs import check_distinct_files, open_output
-from latentheads.experiments.cli.parser import OF_RUNS, Options, Parser, add_run_options, open_run
+from latentheads.experiments.cli.parser import (
+    OF_RUNS,
+    Options,
+    Parser,
+    add_run_options,
+    check_options,
+    open_run,
+)
 from latentheads.metrics.alignment import write_pharaoh
 from latentheads.runs.generation import check_ensemble, select_task, translate_lines, unknown_words
 from latentheads.runs.run import Run
@@ -109,7 +116,7 @@ def make_parser() -> Parser:
 
 def load(options: Options) -> tuple[list[Run], Decoding, int | None]:
     """Loads the runs; returns them with the decoding options and the task of the first."""
-    check_least(vars(options), buffer=1)
+    check_options(options, buffer=1)
     check_seed(options.seed)
     runs = [open_run(folder, options) for folder in options.runs]
     first, *others = (run.trained_model for run in runs)

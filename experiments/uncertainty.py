@@ -11,7 +11,7 @@ from pathlib import Path
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.checks import check_known, check_least, split_items
+from latentheads.checks import check_known, split_items
 from latentheads.contrib.uncertainty.evaluation import EnsembleEvaluation, Texts, evaluate_ensemble
 from latentheads.contrib.uncertainty.measures import compare_systems
 from latentheads.decoding.options import Decoding
@@ -21,6 +21,7 @@ from latentheads.experiments.cli.parser import (
     Options,
     Parser,
     add_run_options,
+    check_options,
     make_reader,
     open_run,
 )
@@ -125,7 +126,7 @@ def make_parser() -> Parser:
 
 def _check_options(options: Options) -> list[str]:
     """Validates options; returns the kinds of systems."""
-    check_least(vars(options), members=2, noise=0.0, varied=0, sentences=2, fitted=1)
+    check_options(options, members=2, noise=0.0, varied=0, sentences=2, fitted=1)
     check_resamples(options.resamples, options.seed)
     if options.varied == 1:
         raise ValueError("varied must be 0, for none, or at least 2, got 1")

@@ -17,6 +17,7 @@ from latentheads.experiments.cli.startup import name_program
 from pydantic import ValidationError
 
 import latentheads
+from latentheads.checks import check_least
 from latentheads.experiments.cli.command_line import find_own_classes
 from latentheads.experiments.cli.errors import exit_with_error, explain_word
 from latentheads.experiments.cli.outputs import check_output_file
@@ -169,6 +170,13 @@ def add_run_options(parser: argparse.ArgumentParser, seed: str, default: int = 0
     parser.add_argument("--device", default="auto", help="cpu, cuda, a GPU as cuda:1, or auto")
     own = "guides and priors of your own that a run may use, module:Class; may be repeated"
     parser.add_argument("--trust", "--guide", action="append", default=[], help=own)
+
+
+def check_options(options: argparse.Namespace, **least: float) -> None:
+    """Checks that options are at least a minimum, with their names as on the command line."""
+    spelled = {name: f"--{name}" for name in least}
+    values = {spelled[name]: getattr(options, name) for name in least}
+    check_least(values, **{spelled[name]: minimum for name, minimum in least.items()})
 
 
 def open_run(folder: str, options: argparse.Namespace, finished: bool = False) -> Run:

@@ -19,6 +19,7 @@ from latentheads.batch import BOS, EOS, PAD, UNK, Batch, pad
 from latentheads.decoding.topk import topk
 from latentheads.handlers import PlugIn
 from latentheads.model import DecodingState
+from latentheads.options import OptionError
 from latentheads.passes import passes
 
 CHUNK = 256
@@ -92,7 +93,7 @@ def sample_text(
         raise ValueError("model must be in evaluation mode: call model.eval() first")
     if context and context >= block_size:
         limit = f"less than the block of {block_size}" if block_size else "0 without a block"
-        raise ValueError(f"context must be {limit}, got {context}")
+        raise OptionError("context", f" must be {limit}, got {context}")
     if not prompts:
         return []
     texts = _GrowingTexts(

@@ -14,7 +14,7 @@ from typing import Any
 
 from latentheads.errors import UnfinishedError, print_message
 from latentheads.files import finite
-from latentheads.runs.folder import Folder
+from latentheads.runs.folder import START_ANEW, Folder
 from latentheads.training import checkpoints
 from latentheads.training.callbacks import Callback
 from latentheads.training.checkpoints import weights
@@ -131,7 +131,7 @@ class CheckpointManager(Callback):
         if metadata["corpus"] != self.digest:
             raise ValueError(
                 f"{self.folder.last} was trained on another text: the corpus has changed since; "
-                "choose another out or overwrite=True"
+                f"{START_ANEW}"
             )
         if metadata["steps"] < self.engine.training.steps:
             self._check_end(metadata)

@@ -38,6 +38,12 @@ HEADS = "heads.json"
 TEXTS = "corpus.json"
 """The file with digests of the parts of the corpus."""
 
+OVERWRITE = "--overwrite (overwrite=True in Python)"
+"""The option of a used folder, as a command line and as Python spell it."""
+
+START_ANEW = f"choose another out or {OVERWRITE}"
+"""What to do where a folder holds another run."""
+
 VOCABULARY = "vocabulary.json"
 """The file with the vocabularies."""
 
@@ -203,7 +209,7 @@ class Folder:
         elif changed:
             raise ValueError(
                 f"{self.path} holds a run with other options "
-                f"({_describe_changes(changed, old, new)}): choose another out or overwrite=True"
+                f"({_describe_changes(changed, old, new)}): {START_ANEW}"
             )
 
     def _check_results(self) -> None:
@@ -212,7 +218,7 @@ class Folder:
         if results and self.results is None and not self.resumable:
             raise ValueError(
                 f"{self.path} is a finished run whose results.json cannot be read, and it has no "
-                "checkpoint to make them again: choose another out or overwrite=True"
+                f"checkpoint to make them again: {START_ANEW}"
             )
 
     def _stamps(self) -> list[tuple[int, int] | None]:

@@ -11,10 +11,11 @@ from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.corpora.vocabulary import Vocabulary, vocabulary_from_json
 from latentheads.errors import shown
 from latentheads.files import read_json, read_yaml, reading_file
+from latentheads.options import CLASS_PATH, import_path
 from latentheads.runs.build import apply_pruning, make_model, read_heads, select_device
 from latentheads.runs.folder import VOCABULARY, read_processor
 from latentheads.runs.run import Run, check_vocabulary
-from latentheads.runs.settings import Settings, Trusted
+from latentheads.runs.settings import Settings, Trusted, trusted_paths
 from latentheads.training import checkpoints
 
 
@@ -45,7 +46,7 @@ def load_run(
     if corpus is not None:
         check_corpus(corpus)
     path, torch_device = Path(folder), select_device(device)
-    settings = _read_settings(path, trusted)
+    settings = _read_settings(path, [*trusted_paths(trusted), *_class_of_data(corpus)])
     target, source = _read_vocabularies(path)
     if checkpoint == "reported":
         checkpoint = "average" if settings.train.average else "best"
@@ -74,6 +75,12 @@ def load_run(
     if corpus is not None:
         check_vocabulary(run, corpus)
     return run
+
+
+def _class_of_data(corpus: Corpus | None) -> list[str]:
+    """The class that a corpus was made by: whoever passes the corpus has imported it."""
+    path = "" if corpus is None or corpus.data is None else import_path(type(corpus.data))
+    return [path] if CLASS_PATH.fullmatch(path) else []
 
 
 def _read_settings(path: Path, trusted: Trusted) -> Settings:

@@ -236,16 +236,18 @@ class Settings:
     def _check_start(self) -> None:
         """Validates the model that training starts from, and the part that is trained."""
         if self.start_with != "all" and not self.start:
-            raise OptionError("start_with", f" {self.start_with} needs start RUN")
+            raise OptionError("start_with", f" {self.start_with} needs the option start")
         if self.train_only == "adapters" and not (self.adapters and self.start):
-            raise OptionError("train_only", " adapters needs adapters WIDTH and start RUN")
+            raise OptionError("train_only", " adapters needs the options adapters and start")
         if self.start_with == "encoder" and self.train_only != "all":
             raise OptionError(
                 "train_only",
                 f" {self.train_only} needs the whole model of start, not its encoder",
             )
         if self.train_only == "guide" and not self.start:
-            raise OptionError("train_only", " guide needs start RUN, whose model stays as it is")
+            raise OptionError(
+                "train_only", " guide needs the option start, whose model stays as it is"
+            )
         if self.train_only == "guide" and isinstance(self.train.loss, MarginalLoss):
             raise OptionError(
                 "train.loss",
@@ -476,7 +478,9 @@ class Settings:
         """Makes the settings of nested options, as in a file; see :meth:`read`."""
         if not isinstance(options, Mapping):
             raise ValueError(f"a configuration must name options, got {shown(options)}")
-        return cls.from_nested(options, trusted_paths(trusted))
+        paths = trusted_paths(trusted)
+        check_all_trusted(options, paths)
+        return cls.from_nested(options, paths)
 
     @classmethod
     def from_nested(cls, options: Mapping[str, Any], trusted: Collection[str] = ()) -> Settings:
@@ -581,7 +585,12 @@ def read_latents(names: Any) -> list[str]:
     parts = list(names) if isinstance(names, list | tuple) else str(names).split("+")
     latents = [] if parts in (["none"], ["None"]) else [str(name) for name in parts]
     for name in latents:
-        check_known("latent", name, LATENTS, more=", joined by +, or none")
+        check_known(
+            "latent",
+            name,
+            LATENTS,
+            more=", joined by +, or none; an entry point adds your own (CONTRIBUTING.md)",
+        )
     return latents
 
 
@@ -606,6 +615,22 @@ def trusted_paths(trusted: Trusted) -> Collection[str]:
         if not CLASS_PATH.fullmatch(path):
             raise ValueError(f"trusted must be module:Class, an import path, got {path!r}")
     return paths
+
+
+def check_all_trusted(options: Mapping[str, Any], trusted: Collection[str]) -> None:
+    """Raises an error that names all classes of a file that are not trusted, if it is several."""
+    own = {
+        value
+        for path, value in flatten(options).items()
+        if path.rpartition(".")[2] == CLASS and CLASS_PATH.fullmatch(str(value))
+    }
+    if len(untrusted := sorted(own - {*trusted})) > 1:
+        names = ",".join(untrusted)
+        raise OptionError(
+            "",
+            f"{' and '.join(untrusted)} are none of this library's, and a file may import nothing; "
+            f"if the classes are yours, say so: --trust {names}, or trusted={names!r} in Python",
+        )
 
 
 def complete_options(options: Any, trusted: Trusted = None) -> Any:

@@ -44,7 +44,15 @@ from latentheads.runs.build import (
     vocabularies_to_json,
 )
 from latentheads.runs.checkpoint_manager import CheckpointManager
-from latentheads.runs.folder import HEADS, PROCESSOR, TEXTS, VOCABULARY, Folder
+from latentheads.runs.folder import (
+    HEADS,
+    OVERWRITE,
+    PROCESSOR,
+    START_ANEW,
+    TEXTS,
+    VOCABULARY,
+    Folder,
+)
 from latentheads.runs.results import Results, complete
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings, Trusted, trusted_paths
@@ -268,7 +276,7 @@ class Trainer:
         reason = f"watched on another text: that of {', '.join(changed)} has changed since"
         if self._has_other_vocabulary(folder):
             reason = "trained with another vocabulary: that of the training text has changed since"
-        raise ValueError(f"{folder.path} was {reason}; choose another out or overwrite=True")
+        raise ValueError(f"{folder.path} was {reason}; {START_ANEW}")
 
     def _has_other_vocabulary(self, folder: Folder) -> bool:
         """Whether the vocabularies in a folder, if it has any, are not those of the corpus."""
@@ -385,7 +393,7 @@ class Trainer:
         if self._names_folder and is_kept and path in _FINISHED:
             raise ValueError(
                 f"{self.folder.path} is the finished run of another Trainer of this process: give "
-                "each its seed or out; overwrite=True trains it anew"
+                f"each its seed or out; {OVERWRITE} trains it anew"
             )
 
     def _say_stopped(self) -> str:
@@ -398,9 +406,7 @@ class Trainer:
     def _say_finished(self) -> None:
         """Says that these are the figures of a run that was finished before."""
         if self.main and not self._started:
-            print_message(
-                f"{self.folder.path} is finished; overwrite=True trains it anew", sys.stdout
-            )
+            print_message(f"{self.folder.path} is finished; {OVERWRITE} trains it anew", sys.stdout)
 
     def _go_back(self, settings: Settings) -> None:
         """Back to the last checkpoint, to go on from there with these settings.

@@ -198,7 +198,7 @@ MISTAKES = [
     ("run --resamples 10", "resamples must be at least 40, got 10"),
     ("run --likelihood", "run is not a run folder: it has no config.yaml"),
     ("run --likelihood --accuracy", "--accuracy is for scores of output: drop it, or --likelihood"),
-    ("run --device cpu", "--device is for --likelihood"),
+    ("run --trust a:B --device cpu", "--device is for --likelihood"),
     ("run --json gone/scores.json", "--json: cannot write gone/scores.json: its folder is"),
     ("", "the following arguments are required: RUN"),
 ]

@@ -152,7 +152,7 @@ def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> Non
     assert all(".adapters." in name for name in new)
     assert any(adapted[name].abs().sum() > 0 for name in new if name.endswith("outer"))
     for words, message in (
-        ("--train_only=adapters", "--train_only adapters needs adapters WIDTH and start RUN"),
+        ("--train_only=adapters", "--train_only adapters needs the options adapters and start"),
         ("--adapters=-1", "adapters must be at least 0, got -1"),
         (f"--start={tmp_path / 'none'}", "is not a run folder: it has no config.yaml"),
         (f"--start={base} --network.width=6", "has another network"),

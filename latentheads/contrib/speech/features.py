@@ -77,7 +77,7 @@ class Filterbank:
         if sample_rate < 2 * self.high_freq:
             raise ValueError(
                 f"its sampling rate of {sample_rate:,} Hz holds frequencies up to {nyquist:,} Hz: "
-                f"use top_frequency {nyquist - 200}, got {self.high_freq}"
+                f"set the option data.top_frequency to {nyquist - 200}, got {self.high_freq}"
             )
         _make_fbank(sample_rate, self.bins, self.high_freq)
 

@@ -151,7 +151,10 @@ def test_the_printed_options_are_read_as_they_are(
             "--recipe multi30k",
             "--recipe 'multi30k' is a preset: did you mean --preset multi30k?",
         ),
-        ("--train_only guide", "--train_only guide needs start RUN, whose model stays as it is"),
+        (
+            "--train_only guide",
+            "--train_only guide needs the option start, whose model stays as it is",
+        ),
         ("--out=", "--out must be a folder, got ''"),
         ("--disagreement.weight 2", "--disagreement.kinds is missing"),
         ("foo", "unrecognized argument 'foo': an option begins with --"),

@@ -94,6 +94,7 @@ def test_it_is_trained_on_and_opened_where_it_is_trusted(tmp_path: Path) -> None
     run = lh.load_run(tmp_path, trusted=PATH)
     assert run.settings.data == Counting(most=7)
     assert len(run.corpus.train) == 7
+    assert lh.load_run(tmp_path, corpus=corpus).settings.data == Counting(most=7)
 
 
 def test_its_options_are_read_and_written() -> None:
@@ -121,6 +122,15 @@ def test_others_are_refused_in_one_line(path: str, trusted: str, message: str) -
         Settings.from_options(options(path), trusted)
     assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
+
+
+def test_all_that_are_not_trusted_are_named_at_once() -> None:
+    given = {**options(PATH), "guide": {"class": "mine:Guide"}}
+    both = f"mine:Guide,{PATH}"
+    with pytest.raises(ValueError, match=f": --trust {both}, or trusted='{both}' in Python$"):
+        Settings.from_options(given)
+    with pytest.raises(ValueError, match=r"^guide 'mine:Guide' .*: --trust mine:Guide, or"):
+        Settings.from_options(given, PATH)
 
 
 def test_one_that_no_folder_can_name_is_refused() -> None:

@@ -100,7 +100,8 @@ def test_another_run_is_refused_with_what_differs(run: Path) -> None:
     refusal = refused(run, OPTIONS.replace("8", "16") + "a: 1\nb: x\nc: [1]\nd: 2\n")
     assert refusal == (
         f"{run} holds a run with other options (width 8 there, 16 here; "
-        "a None there, 1 here; b None there, x here; 2 more): choose another out or overwrite=True"
+        "a None there, 1 here; b None there, x here; 2 more): "
+        "choose another out or --overwrite (overwrite=True in Python)"
     )
     refusal = refused(run, OPTIONS.replace("cascaded", "other") + "a: 1\n")
     assert "(guide.class cascaded there, other here; a None there, 1 here)" in refusal

@@ -100,7 +100,7 @@ def test_specs_of_python_are_checked(name: Any, options: Any, message: str) -> N
 def test_numbers_beyond_a_machine_and_unused_options_are_refused() -> None:
     refusal = refused(latents="gates", gates={"start": 1e300})
     assert refusal.startswith("gates.start must be below 3.4028")
-    assert refused(start_with="encoder") == "start_with encoder needs start RUN"
+    assert refused(start_with="encoder") == "start_with encoder needs the option start"
 
 
 class Own(AdamWOptimizer):
@@ -192,7 +192,7 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
             "train.optimizer.momentum is not an option of adamw, but of nag",
         ),
         ({"train_only": "none"}, "train_only must be one of all, adapters, guide; got 'none'"),
-        ({"train_only": "adapters"}, "train_only adapters needs adapters WIDTH and start RUN"),
+        ({"train_only": "adapters"}, "train_only adapters needs the options adapters and start"),
         ({"num_samples": 10**8}, "num_samples must be at most 100,000, got 100,000,000"),
         ({"adapters": 10**8}, "adapters must be at most 65,536, got 100,000,000"),
         ({"latents": "noise"}, "unknown latent 'noise': choose from alignments, copy"),

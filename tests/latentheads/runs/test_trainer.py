@@ -187,7 +187,10 @@ def test_a_run_in_the_same_folder_is_the_same_run(
     again = trainer(corpus, finished)
     assert again.results is not None
     assert timeless(again.fit()) == timeless(lh.load_run(finished).results)
-    assert capsys.readouterr().out == f"{finished} is finished; overwrite=True trains it anew\n"
+    assert (
+        capsys.readouterr().out
+        == f"{finished} is finished; --overwrite (overwrite=True in Python) trains it anew\n"
+    )
     assert same(again, lh.load_run(finished))
     assert before == {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
     with pytest.raises(ValueError, match=r"other options .seed 0 there, 1 here.: choose another o"):

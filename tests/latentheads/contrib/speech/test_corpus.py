@@ -160,7 +160,10 @@ def test_nothing_of_test_is_left_out(folder: Path, name: str, samples: Any, mess
     ("options", "message"),
     [
         ({"max_seconds": 0.38}, r"valid\.tsv, line 5: 0\.41 s of sound, more than max_seconds"),
-        ({"top_frequency": 7600}, "sampling rate of 8,000 Hz.*use top_frequency 3800"),
+        (
+            {"top_frequency": 7600},
+            "sampling rate of 8,000 Hz.*option data.top_frequency to 3800",
+        ),
         ({"bins": 128}, "bins must be fewer at a sampling rate of 8,000 Hz, got 128"),
         ({"max_line": 9}, r"valid\.tsv, line 5 has 10 tokens, more than max_line 9"),
     ],

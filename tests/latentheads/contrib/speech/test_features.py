@@ -69,7 +69,9 @@ def test_loudness_changes_nothing() -> None:
 
 
 def test_a_rate_that_holds_too_little_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"8,000 Hz .* use top_frequency 3800, got 7600"):
+    with pytest.raises(
+        ValueError, match=r"8,000 Hz .* option data.top_frequency to 3800, got 7600"
+    ):
         Filterbank().frames(Waveform(make_noise(0.1), 8000))
     with pytest.raises(ValueError, match="top_frequency must be more than 20 Hz, got 20"):
         Filterbank(high_freq=20)
