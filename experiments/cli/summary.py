@@ -135,7 +135,8 @@ def write_tables(
     write_text(out / "table.csv", pd.DataFrame(rows).to_csv(index=False))
     below = f"\n{note}\n" if note else ""
     write_text(out / "table.md", markdown(quoted(table(rows, cell))) + below)
-    title = "Test part, nats per target token; mean over seeds ± half of its 95 % interval."
     text = packed(table(rows, cell_of_terminal), names)
+    spread = "; mean over seeds ± half of its 95 % interval" * ("±" in text)
+    title = f"Test part, nats per target token{spread}."
     text += "".join(f"{line}\n" for line in textwrap.wrap(note, WIDEST))
     return f"{title}\n{text}written to {out}"

@@ -307,10 +307,9 @@ def task_table(results: Results) -> str:
 def heads_table(results: Results) -> str:
     """The heads that each task selects in each block; empty where there is one task alone."""
     heads = results.heads_by_task
-    shared = heads.pop("", {})
-    blocks = dict.fromkeys([*shared, *(block for task in heads.values() for block in task)])
+    blocks = dict.fromkeys(block for task in heads.values() for block in task)
     rows = [
-        (block, *(" ".join(map(str, (shared | task).get(block, ()))) for task in heads.values()))
+        (block, *(" ".join(map(str, task.get(block, ()))) for task in heads.values()))
         for block in blocks
     ]
-    return packed([("heads by task", *heads), *rows], 1).rstrip() if heads else ""
+    return packed([("heads by task", *heads), *rows], 1).rstrip() if any(heads) else ""

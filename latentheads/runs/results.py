@@ -144,14 +144,18 @@ class Results:
     def heads_by_task(self) -> dict[str, dict[str, list[int]]]:
         """The heads that each task uses, by its name and the name of a block.
 
-        A side that distinguishes no tasks has the empty name.
+        The blocks of a side that distinguishes no tasks are those of every task; where no side
+        does, the task has the empty name.
         """
         heads: dict[str, dict[str, list[int]]] = defaultdict(dict)
         for selection in self.selection.values():
             for block, chosen in selection["chosen"].items():
                 for task, row in zip(selection["tasks"], chosen, strict=True):
                     heads[task][block] = [head for head, is_used in enumerate(row) if is_used]
-        return dict(heads)
+        shared = heads.pop("", {})
+        if not heads and shared:
+            return {"": shared}
+        return {task: {**shared, **of_task} for task, of_task in heads.items()}
 
     @property
     def _title(self) -> str:

@@ -174,6 +174,23 @@ def test_equal_values_of_all_seeds_have_no_interval() -> None:
     assert cell_of_terminal(cut, "bleu") == "9.66 ±72.33"
 
 
+@pytest.mark.parametrize("half", [0.0, 0.25])
+def test_the_title_of_a_table_explains_an_interval_that_it_has(half: float, tmp_path: Path) -> None:
+    import pandas as pd
+
+    from latentheads.experiments.cli.summary import write_tables
+
+    row = {"recipe": "a", "elbo": -1.25, "elbo_low": -1.25 - half, "elbo_high": -1.25 + half}
+    text = write_tables(
+        pd.DataFrame([row]),
+        [row],
+        lambda rows, cell: [["recipe", "elbo"], *(["a", cell(row, "elbo")] for row in rows)],
+        1,
+        tmp_path,
+    )
+    assert ("mean over seeds ±" in text) == ("-1.2500 ±0.2500" in text) == (half > 0)
+
+
 def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> None:
     words = ["--recipes=transformer,exact+alignments", "--seeds=3", *BRIEF]
     succeed("compare.py", *words, "--out", str(tmp_path))

@@ -106,7 +106,7 @@ def selection(run: Run) -> Figure:
     Args:
         run: A finished run with a selection of heads, or its folder.
     """
-    return draw_selection(_read_selection(run), run.settings.title)
+    return draw_selection(_read_selection(run), run.settings.title, run.settings.selecting_kind)
 
 
 @_accepts_folder

@@ -24,6 +24,7 @@ from latentheads.contrib.plot.canvas import (
     write_title,
 )
 from latentheads.contrib.plot.style import MARKERS, RED, distinct_colours, in_style
+from latentheads.latents.options import LatentOptions
 from latentheads.names import layer_of
 
 if TYPE_CHECKING:
@@ -36,13 +37,16 @@ LETTER = 0.08
 
 
 @in_style
-def draw_selection(selection: Mapping[str, Any], title: str = "") -> Figure:
+def draw_selection(
+    selection: Mapping[str, Any], title: str = "", kind: type[LatentOptions] = LatentOptions
+) -> Figure:
     """Draws the heads that every task selects, and the overlap between tasks.
 
     Args:
         selection: By attention type: ``tasks``, their names; ``probabilities`` of every block;
             ``chosen``; ``sharing``; ``by_chance``.
         title: Second line of the title.
+        kind: The options of the latent that decides which heads are active, with its words.
     """
     check_not_empty("selection", selection)
     max_tasks = max(len(entry["tasks"]) for entry in selection.values())
@@ -65,14 +69,14 @@ def draw_selection(selection: Mapping[str, Any], title: str = "") -> Figure:
             rows, heads = np.nonzero(chosen == 1)
             row[index].scatter(heads, rows, s=26, color=RED, edgecolor="white", lw=0.8)
             row[index].set_title(f"{attention_type}\n{shorten(task or 'all', MAX_TASK)}")
-            row[index].set_xlabel("candidate head")
+            row[index].set_xlabel(kind.picture_label)
             row[index].set_ylabel("layer")
             layers = [str(layer_of(block)) for block in entry["probabilities"]]
             row[index].set_yticks(range(len(probabilities)), layers)
         _draw_sharing(row[-1], entry)
     if image is not None:
         figure.colorbar(image, ax=axes, label="posterior probability\n(dot: chosen)", shrink=0.8)
-    write_title(figure, f"Heads that every task selects\n{title}")
+    write_title(figure, f"{kind.picture_title}\n{title}")
     return figure
 
 

@@ -93,7 +93,7 @@ def _finish(figure: Figure, axis: Any, records: Sequence[Mapping[str, Any]], tit
     if len({record["step"] for record in records}) == 1:
         axis.set_xticks([records[0]["step"]])
     axis.set_xlabel("optimiser steps")
-    axis.set_ylabel("nats per target token")
+    axis.set_ylabel("nats per target token (log scale)")
     add_legend(figure)
     write_title(figure, title)
 

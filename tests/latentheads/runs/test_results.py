@@ -155,3 +155,16 @@ def test_a_bound_that_leaks_is_told_beside_its_figures(part: str) -> None:
     last = kept({}, {"test": reporter.sections({})["valid"], "a true bound": section})[-1]
     assert last["missing"] == {"a true bound": f"{part}: the mean bound lies above the true log p"}
     assert last["valid"][0]["value"] == -1.0
+
+
+def test_blocks_of_a_side_without_tasks_are_those_of_every_task() -> None:
+    encoder = {"tasks": [""], "chosen": {"encoder.0.self": [[1.0, 0.0, 1.0]]}}
+    decoder = {"tasks": ["de", "nl"], "chosen": {"decoder.0.self": [[0.0, 1.0, 0.0], [0.0] * 3]}}
+    both = Results(selection={"encoder-self": encoder, "decoder-self": decoder})
+    assert both.heads_by_task == {
+        "de": {"encoder.0.self": [0, 2], "decoder.0.self": [1]},
+        "nl": {"encoder.0.self": [0, 2], "decoder.0.self": []},
+    }
+    alone = Results(selection={"encoder-self": encoder})
+    assert alone.heads_by_task == {"": {"encoder.0.self": [0, 2]}}
+    assert Results().heads_by_task == {}
