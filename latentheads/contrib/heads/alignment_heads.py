@@ -23,9 +23,10 @@ from latentheads.contrib.heads.boundary_chain import (
     noisy_quantiles,
 )
 from latentheads.contrib.heads.boundary_fit import (
+    FOLDS,
     FitOptions,
     fit_boundary_model,
-    view_information,
+    left_out_information,
 )
 from latentheads.contrib.heads.boundary_model import BoundaryModel
 from latentheads.contrib.heads.switch import label_head
@@ -72,8 +73,9 @@ class AlignmentHead:
             information on where a word starts, in the mean over examples. It is the share of
             Bayesian bootstrap weights of the examples for which this holds, not a posterior
             inclusion probability; with one example it is 0 or 1.
-        information: Nats, and a 90 % interval of the same bootstrap. They are measured on the
-            examples that profiles were learned from.
+        information: Nats, in the mean over examples, each with profiles that were learned from
+            others, and a 90 % interval for fresh examples. With one example they are those of the
+            example that profiles were learned from, too large, and the interval is not a number.
         lag: Median of its attention, less the start of the word, in seconds or positions.
         width: Width of the interval around the lag that has half of its attention.
         background: Share of its attention that does not depend on the word.
@@ -105,7 +107,8 @@ class AlignmentHeads:
     Attributes:
         model: Profiles, prior and error of boundaries.
         heads: The heads of cross-attention, in the order of the first half of the views.
-        information: Nats of information of each view on the boundaries of each example.
+        information: Nats of information of each view on the boundaries of each example, with
+            profiles that were learned from others.
         attentions: The attention of the examples.
         step: Seconds of a position; 1: times are positions, as those of text.
     """
@@ -155,8 +158,7 @@ class AlignmentHeads:
             weights = torch.distributions.Dirichlet(concentration).sample((RESAMPLES,))
         means = weights @ by_head
         probabilities = (means >= least).double().mean(0).tolist()
-        levels = torch.tensor([0.05, 0.95], dtype=torch.float64)
-        intervals = zip(by_head.mean(0).tolist(), *means.quantile(levels, 0).tolist())
+        intervals = zip(*_mean_and_interval(by_head).tolist())
         rows = [
             self._describe(index, probability, information)
             for index, (probability, information) in enumerate(zip(probabilities, intervals))
@@ -299,6 +301,23 @@ class AlignmentHeads:
         return self.times(record_word_attention(network, example), level)
 
 
+def _mean_and_interval(values: Float[Tensor, "example head"]) -> Float[Tensor, "3 head"]:
+    """Means over examples, and 90 % intervals of t; of one example they are not a number.
+
+    Values with profiles from the others vary together: their variance is corrected as in Nadeau
+    and Bengio (2003, https://doi.org/10.1023/A:1024068626366).
+    """
+    mean, number = values.mean(0), len(values)
+    if number < 2:
+        return torch.stack([mean, *[torch.full_like(mean, torch.nan)] * 2])
+    from scipy import stats  # slow to import
+
+    folds = min(FOLDS, number)
+    variance = values.var(0) / number * (1 + folds / (folds - 1))
+    half = float(stats.t.ppf(0.95, number - 1)) * variance.sqrt()
+    return torch.stack([mean, mean - half, mean + half])
+
+
 def alignment_heads(
     network: Any,
     examples: Sequence[ForcedExample],
@@ -393,8 +412,7 @@ def fit_alignment_heads(
     if options is None:
         options = FitOptions(kinds=_count_kinds(attentions))
     model = fit_boundary_model(attentions, options, chain)
-    marginals = [model.marginals(model.posterior(attention)) for attention in attentions]
-    information = view_information(model, attentions, marginals)
+    information = left_out_information(model, attentions, options)
     return AlignmentHeads(model, list(heads), information, list(attentions), steps[0])
 
 
