@@ -119,6 +119,15 @@ def test_information_is_that_of_fresh_examples_with_an_interval() -> None:
     assert (high > 0).all()
 
 
+def test_words_that_are_not_in_the_sound_are_warned_of() -> None:
+    heads, new = _fit(0), _unlabel(_plant(99))
+    wrong = replace(new, weights=new.weights.flip(1))  # words in another order
+    assert heads.evidence(wrong) < 0 < heads.evidence(new)
+    heads.times(new)
+    with pytest.warns(UserWarning, match=r"^attention does not fit its text: log evidence of -"):
+        heads.times(wrong)
+
+
 def test_one_example_has_no_interval() -> None:
     heads = fit_alignment_heads(HEADS, [_plant(0)], options=OPTIONS)
     mean, *bounds = heads.table()[0].information
