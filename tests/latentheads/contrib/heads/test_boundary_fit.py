@@ -70,6 +70,7 @@ def test_planted_heads_and_lags_are_found(labelled: int) -> None:
     tolerance = 0.4 if labelled else 0.7  # energy shows a shift up to a position
     assert {h for h, p in heads.probabilities.items() if p > 0.5} == {(0, 1), (1, 1)}
     rows = {row.head: row for row in heads.table()}
+    assert list(heads.probabilities) == list(rows)  # the most informative first
     frame = heads.to_frame().set_index(["layer", "head"])
     assert list(frame.index) == list(rows)
     assert frame.lag.tolist() == [row.lag for row in rows.values()]
