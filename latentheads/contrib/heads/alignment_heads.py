@@ -266,16 +266,21 @@ class AlignmentHeads:
         """The median over the examples."""
         return statistics.median(map(self.evidence, self.attentions))
 
+    def is_misfit(self, attention: WordAttention) -> bool:
+        """Whether attention does not fit its words: its evidence is far below that of the examples.
+
+        Args:
+            attention: Its attention; labels are not used.
+        """
+        return self.evidence(attention) <= max(0.0, MISFIT * self._usual_evidence)
+
     def _describe_misfit(self, attention: WordAttention) -> str:
         """Why times are not to be trusted; empty if nothing is wrong."""
-        if self._warning:
+        if self._warning or not self.is_misfit(attention):
             return self._warning
-        evidence, usual = self.evidence(attention), self._usual_evidence
-        if evidence > max(0.0, MISFIT * usual):
-            return ""
         return (
-            f"attention does not fit its text: log evidence of {evidence:.1f} nats a word, that of "
-            f"examples {usual:.1f}; is it the text of this source?"
+            f"attention does not fit its text: log evidence of {self.evidence(attention):.1f} nats "
+            f"a word, that of examples {self._usual_evidence:.1f}; is it the text of this source?"
         )
 
     @cached_property
