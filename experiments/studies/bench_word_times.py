@@ -10,9 +10,10 @@
 cache: speaks captions of Multi30k in the voices of espeak-ng, joins digits of the Free Spoken Digit
 Dataset, and keeps the cross-attention of all utterances. sentences, digits: share of word starts
 (and ends) near the truth, coverage of intervals, by number of labelled utterances. heads: each head
-from five labelled sentences, how often intervals of its information hold that on fresh ones, and how
-many sentences are said not to fit their words, right and wrong ones. stability: how much sets of heads agree between resamples. No part needs more than the cache. What
-is chosen was chosen on the sets dev, dev10 and digits-pool.
+from five labelled sentences, how often intervals of its information hold that on fresh ones, and
+how many sentences, right and wrong ones, do not fit their words. stability: how much sets of heads
+agree between resamples. No part needs more than the cache. What is chosen was chosen on the sets
+dev, dev10 and digits-pool.
 """
 
 from __future__ import annotations
