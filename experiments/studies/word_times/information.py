@@ -7,6 +7,7 @@ the information of every head on others is the truth, by the profiles that were 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from latentheads.metrics.seeds import spread
 SIZES = (1, 2, 3, 5)
 """Sentences that are learned from."""
 
-TRIALS = 5
+TRIALS = 10
 """Draws of the sentences, of each size."""
 
 FRESH = 20
@@ -55,42 +56,48 @@ def measure_information(utterances: Sequence[CachedUtterance]) -> list[dict[str,
 def _trial(
     utterances: Sequence[CachedUtterance], size: int, labelled: bool, random: np.random.Generator
 ) -> Float[Tensor, "head column"]:
-    """Of each head: information on fresh and on learned sentences, the estimate, its interval."""
+    """Information of each head: fresh, learned with its bootstrap interval, estimate with its own."""
     order = random.permutation(len(utterances))[: size + FRESH]
     attentions = [utterances[index].attention(labelled) for index in order]
     heads = fit_alignment_heads(HEADS, attentions[:size])
     rows = {row.head: row.information for row in heads.table()}
     estimates = torch.tensor([rows[head] for head in HEADS], dtype=torch.float64)
     truth, learned = (_information(heads, x) for x in (attentions[size:], attentions[:size]))
-    return torch.cat([torch.stack([truth, learned], 1), estimates], 1)
+    weights = torch.from_numpy(random.dirichlet(np.ones(size), 2000))
+    levels = torch.tensor([0.05, 0.95], dtype=torch.float64)
+    low, high = (weights @ learned).quantile(levels, 0)
+    return torch.cat([torch.stack([truth.mean(0), learned.mean(0), low, high], 1), estimates], 1)
 
 
 def _information(
     heads: AlignmentHeads, attentions: Sequence[WordAttention]
-) -> Float[Tensor, " head"]:
-    """The mean over sentences with the profiles that were learned, in the better view."""
+) -> Float[Tensor, "sentence head"]:
+    """Of each sentence, with the profiles that were learned and in the better view."""
     marginals = [heads.model.marginals(heads.model.posterior(a)) for a in attentions]
-    views = view_information(heads.model, attentions, marginals)[:, 0].mean(0)
-    return views.unflatten(0, (2, -1)).amax(0)
+    views = view_information(heads.model, attentions, marginals)[:, 0].unflatten(-1, (2, -1))
+    best = views.mean(0).argmax(0)
+    return views.gather(1, best.expand(len(views), 1, -1))[:, 0]
 
 
 def _summarise(trials: Sequence[Float[Tensor, "head column"]]) -> dict[str, Any]:
-    """Means over informative heads of all trials; 95 % intervals are over trials."""
-    chosen = [rows[rows[:, 1] > INFORMATIVE] for rows in trials]
+    """Means over informative heads of all trials, with 95 % intervals over trials."""
+    chosen = [rows[rows[:, 1] > INFORMATIVE].mT for rows in trials]
     columns = {
-        "bias_of_learned": [float((r[:, 1] - r[:, 0]).mean()) for r in chosen],
-        "bias": [float((r[:, 2] - r[:, 0]).mean()) for r in chosen],
-        "covered": [
-            float(((r[:, 3] <= r[:, 0]) & (r[:, 0] <= r[:, 4])).double().mean()) for r in chosen
-        ],
-        "width": [float((r[:, 4] - r[:, 3]).mean()) for r in chosen],
+        "bias_of_learned": [learned - truth for truth, learned, *_ in chosen],
+        "covered_by_bootstrap": [_covered(truth, low, high) for truth, _, low, high, *_ in chosen],
+        "bias": [estimate - truth for truth, *_, estimate, _, _ in chosen],
+        "covered": [_covered(truth, low, high) for truth, *_, low, high in chosen],
+        "width": [high - low for *_, low, high in chosen],
     }
-    has_interval = not bool(torch.cat(chosen)[:, 3].isnan().any())
-    return {"heads": sum(map(len, chosen))} | {
-        name: [round(value, 3) for value in spread(values)]
-        for name, values in columns.items()
-        if has_interval or name.startswith("bias")
+    means = {name: [float(x.mean()) for x in values] for name, values in columns.items()}
+    return {"heads": sum(rows.shape[1] for rows in chosen)} | {
+        name: None if isnan(values[0]) else [round(value, 3) for value in spread(values)]
+        for name, values in means.items()
     }
+
+
+def _covered(truth: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    return ((low <= truth) & (truth <= high)).double() + 0 * low  # no number without an interval
 
 
 def measure_misfit(sets: Mapping[str, Sequence[CachedUtterance]]) -> list[dict[str, Any]]:
