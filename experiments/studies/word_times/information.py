@@ -56,7 +56,7 @@ def measure_information(utterances: Sequence[CachedUtterance]) -> list[dict[str,
 def _trial(
     utterances: Sequence[CachedUtterance], size: int, labelled: bool, random: np.random.Generator
 ) -> Float[Tensor, "head column"]:
-    """Information of each head: fresh, learned with its bootstrap interval, estimate with its own."""
+    """Of each head: the truth, information on learned sentences, the estimate; with intervals."""
     order = random.permutation(len(utterances))[: size + FRESH]
     attentions = [utterances[index].attention(labelled) for index in order]
     heads = fit_alignment_heads(HEADS, attentions[:size])
