@@ -389,7 +389,7 @@ def alignment_heads(
     ::
 
         heads = lh.alignment_heads(whisper, examples)
-        heads.table()[:2]  # [L2H1: P = 1.00, 3.3 nats, lag +0.08, L2H4: ...]
+        heads.table()[:2]  # [L2H1: P = 1.00, 3.3 nats, lag +0.06, L2H4: ...]
         heads.align(whisper, example)["starts"].median  # seconds
 
     Raises:
