@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from latentheads.layers.target_encoder import TargetEncoder
-from tests.latentheads.layers.test_numeric import Ran
+from tests.operations import Ran
 
 
 @torch.no_grad()
