@@ -39,7 +39,8 @@ DESCRIPTION = (
     "Writes figures, a table and JSON: Jensen-Shannon divergence of head pairs as heat maps; "
     "confidence, entropy, importance, relevance and cosine of outputs; roles of heads; for a run "
     "with alignments, the alignment of a sentence. On the grammar, whose alignments are known, "
-    "links are scored against them. Heads are at their prior's location unless --draws is given. "
+    "links are scored against them. Heads are at their prior's location unless "
+    "--num_samples is given. "
     "Files of an earlier call are replaced."
 )
 DIGITS = "%.6g"
@@ -54,7 +55,7 @@ WRITTEN = (
 def make_parser() -> Parser:
     """Makes the parser."""
     sections = {
-        "data": ("part", "sentences", "draws", "relevance", "conllu", "exclude"),
+        "data": ("part", "sentences", "num_samples", "relevance", "conllu", "exclude"),
         "thresholds of roles": ("positional", "margin", "rare", "top"),
         "output": ("out",),
     }
@@ -165,10 +166,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outputs = (("--out", Path(options.out) / name) for name in WRITTEN)
         check_distinct_files(outputs, (*options.runs, options.conllu))
         loaded_texts = texts(options)
-        if options.draws:
+        if options.num_samples:
             check_is_stochastic(
                 (text.run.trained_model for text in loaded_texts),
-                "--draws",
+                "--num_samples",
                 ("heads", "alignments"),
             )
         out = make_output_folder(Path(options.out))

@@ -1,6 +1,6 @@
 """Continues text with a finished language model.
 
-python experiments/generate.py runs/cascaded-seed0 --prompt "The road" --number 3
+python experiments/generate.py runs/cascaded-seed0 --prompt "The road" --num_return_sequences 3
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Literal
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
@@ -24,22 +23,24 @@ from latentheads.experiments.cli.errors import (
 )
 from latentheads.experiments.cli.inputs import read_chunks
 from latentheads.experiments.cli.parser import OF_RUNS, Options, Parser, add_run_options, open_run
+from latentheads.options import options_of
 from latentheads.runs.generation import Sampling, continue_or_skip
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import check_is_stochastic
 
 DESCRIPTION = (
     "Samples continuations of prompts from a finished language model.\n\n"
-    "    python experiments/generate.py runs/coda-seed0 --prompt 'The road' --number 3\n\n"
+    "    python experiments/generate.py runs/coda-seed0 --prompt 'The road' "
+    "--num_return_sequences 3\n\n"
     "Prompts come from --prompt, or from standard input, one per line; at a terminal without "
     "--prompt, the prompt is empty. A model of sentences generates one line per text, up to EOS. A "
-    "model of running text generates --length tokens, over several lines, with an empty line after "
-    "each text. The same options give the same text on the same machine. A prompt that is too long "
-    "is reported on standard error, and its texts are empty; the exit status is then 1."
+    "model of running text generates --max_new_tokens tokens, over several lines, with an empty "
+    "line after each text. The same options give the same text on the same machine. A prompt that "
+    "is too long is reported on standard error, and its texts are empty; the exit status is then 1."
 )
 GROUPS = {
-    "generation": ("prompt", "number", "length", "unknown"),
-    "decoding": ("temperature", "top_k", "draws", "context"),
+    "generation": ("prompt", "num_return_sequences", "max_new_tokens", "unknown"),
+    "decoding": ("temperature", "top_k", "sample_heads", "context"),
     "the run": (*OF_RUNS, "help"),
 }
 
@@ -53,31 +54,23 @@ def make_parser() -> Parser:
         action="append",
         help="text to continue, instead of standard input; may be given several times",
     )
-    parser.add_argument("--number", type=int, default=1, help="continuations of each prompt")
-    parser.add_dataclass(Sampling, skip=("sample_heads",))
     parser.add_argument(
-        "--draws",
-        type=Literal[0, 1],
-        default=0,
-        help="1: sample the heads from their prior as each token is generated; 0: set them to its "
-        "location. The selection of active heads is the likeliest in either case",
+        "--num_return_sequences", type=int, default=1, help="continuations of each prompt"
     )
+    parser.add_dataclass(Sampling)
     add_run_options(parser, "of sampling")
     return parser
 
 
 def load(options: Options) -> tuple[Run, Sampling]:
     """Loads the run, and makes the options of sampling."""
-    check_least(vars(options), number=1)
+    check_least(vars(options), num_return_sequences=1)
     check_seed(options.seed)
     _check_unused(options)
     run = open_run(options.run, options)
-    if options.draws:
-        check_is_stochastic([run.trained_model], "--draws")
-    names = ("length", "temperature", "top_k", "context", "unknown")
-    sampling = Sampling(
-        **{name: getattr(options, name) for name in names}, sample_heads=bool(options.draws)
-    )
+    if options.sample_heads:
+        check_is_stochastic([run.trained_model], "--sample_heads")
+    sampling = Sampling(**{name: getattr(options, name) for name in options_of(Sampling)})
     sampling.sample(run.trained_model, [])  # validates the options before input is read
     return run, sampling
 
@@ -88,8 +81,8 @@ def _check_unused(options: Options) -> None:
         return
     if options.top_k:
         raise ValueError("top_k has no effect here: temperature 0 takes the likeliest token")
-    if not options.draws and (options.number > 1 or options.seed):
-        name = "number" if options.number > 1 else "seed"
+    if not options.sample_heads and (options.num_return_sequences > 1 or options.seed):
+        name = "num_return_sequences" if options.num_return_sequences > 1 else "seed"
         raise ValueError(f"{name} has no effect here: with temperature 0 all texts are the same")
 
 
@@ -120,12 +113,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling("generate.py"):
         run, sampling = load(options)
     torch.manual_seed(options.seed)
-    end = "\n\n" if run.block else "\n"
+    end = "\n\n" if run.block_size else "\n"
     skipped, warn = SkippedInputs("generate.py", "prompt"), partial(warn_unknown, "generate.py")
     with streaming("generate.py"):
         for prompt in prompts(options):
             for text in continue_or_skip(
-                run.trained_model, sampling, prompt, options.number, skipped.note, warn
+                run.trained_model,
+                sampling,
+                prompt,
+                options.num_return_sequences,
+                skipped.note,
+                warn,
             ):
                 write_stdout(f"{text}{end}")
                 sys.stdout.buffer.flush()

@@ -30,7 +30,7 @@ DESCRIPTION = (
 def make_parser() -> Parser:
     """Makes the parser."""
     sections = {
-        "data": ("part", "sentences", "shown", "draws"),
+        "data": ("part", "sentences", "shown", "num_samples"),
         "output": ("out",),
     }
     parser = make_reader("report.py", DESCRIPTION, sections)
@@ -55,7 +55,7 @@ def make_parser() -> Parser:
         help="number of sentences whose heads are shown",
     )
     parser.add_argument(
-        "--draws",
+        "--num_samples",
         type=int,
         default=32,
         help="samples of the heads of each shown sentence, at least 2; k-hat needs 25",
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out = check_output_file(Path(options.out))
         runs = [open_run(run, options, finished=True) for run in options.runs]
         page_options = {
-            name: getattr(options, name) for name in ("part", "sentences", "shown", "draws")
+            name: getattr(options, name) for name in ("part", "sentences", "shown", "num_samples")
         }
         page = report(runs, out, **page_options, seed=options.seed)
     warn_unread("report.py", page)

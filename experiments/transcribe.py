@@ -47,14 +47,15 @@ DESCRIPTION = (
     "    python experiments/transcribe.py runs/digits a.wav b.flac\n\n"
     "Prints one line for each file, a translation if the run was trained to translate. A file that "
     "cannot be read, or is silent, or too long for the run or for memory, is reported on standard "
-    "error and its line is empty; the exit status is then 1. With --number N there are N lines for "
-    "each file, each with newly sampled heads. With --alignments FILE each word is written with "
-    "its time in seconds, as one@0.12 two@0.56."
+    "error and its line is empty; the exit status is then 1. With "
+    "--num_return_sequences N there are N lines for each file, each with newly sampled "
+    "heads. With --alignments FILE each word is written with its time in seconds, as one@0.12 "
+    "two@0.56."
 )
 BATCH_SIZE = 64
 """Files that are loaded and transcribed together."""
 GROUPS = {
-    "data": ("direction", "number"),
+    "data": ("direction", "num_return_sequences"),
     "decoding": DECODING_OPTIONS,
     "output": ("alignments",),
     "the run": (*OF_RUNS, "help"),
@@ -71,11 +72,10 @@ def make_parser() -> Parser:
         help="task of a run with several tasks, as de, de-en or ann:en",
     )
     parser.add_argument(
-        "--number",
+        "--num_return_sequences",
         type=int,
-        default=0,
-        help="transcripts of each file, each with newly sampled heads and selection; 0: one, as "
-        "the run's test part was transcribed",
+        help="transcripts of each file, each with newly sampled heads and selection (default: one, "
+        "as the run's test part was transcribed)",
     )
     add_decoding_options(parser)
     parser.add_argument(
@@ -100,7 +100,8 @@ class _SkippedFiles(SkippedInputs):
 
 def load(options: Options) -> tuple[Run, Decoding, int | None]:
     """Loads the run; returns it with its decoding options and the task."""
-    check_least(vars(options), number=0)
+    if options.num_return_sequences is not None:
+        check_least(vars(options), num_return_sequences=1)
     check_seed(options.seed)
     run = open_run(options.run, options)
     check_is_speech(run.trained_model)
@@ -145,13 +146,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 check_alignments(run.trained_model)
             times = stack.enter_context(open_output("alignments", options.alignments))
         torch.manual_seed(options.seed)
-        skipped = _SkippedFiles(options.files)
+        skipped, number = _SkippedFiles(options.files), options.num_return_sequences or 1
         with streaming("transcribe.py"):
             for start in range(0, len(options.files), BATCH_SIZE):
                 files = options.files[start : start + BATCH_SIZE]
-                _transcribe(
-                    run.trained_model, files, decoding, task, max(options.number, 1), skipped, times
-                )
+                _transcribe(run.trained_model, files, decoding, task, number, skipped, times)
                 skipped.before += len(files)
     return int(skipped.number > 0)
 

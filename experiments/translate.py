@@ -115,8 +115,8 @@ def load(options: Options) -> tuple[list[Run], Decoding, int | None]:
     first, *others = (run.trained_model for run in runs)
     decoding, task = choose_decoding(runs[0], options), select_task(first, options.direction)
     check_ensemble(first, others, decoding)
-    if options.seed and not decoding.draws and options.confidence is None:
-        raise ValueError("seed has no effect here: it needs --draws or --confidence")
+    if options.seed and not decoding.num_samples and options.confidence is None:
+        raise ValueError("seed has no effect here: it needs --num_samples or --confidence")
     return runs, decoding, task
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from latentheads.inference.evaluation import evaluate as evaluate
     from latentheads.inference.objective import Head_ELBO as Head_ELBO
     from latentheads.runs.loading import load_run as load_run
+    from latentheads.runs.texts import translate as translate
     from latentheads.runs.trainer import Trainer as Trainer
-    from latentheads.runs.translation import translate as translate
     from latentheads.training.comparison import compare as compare
     from latentheads.training.fit import fit as fit
 
@@ -47,7 +47,7 @@ MODULES = {
     "latent": "contrib.hf.model",
     "load_run": "runs.loading",
     "terms": "inference.bound",
-    "translate": "runs.translation",
+    "translate": "runs.texts",
 }
 """The module of every public name."""
 PACKAGES = {

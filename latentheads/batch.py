@@ -76,8 +76,8 @@ class Batch:
             have the first.
         target_task: The same for the decoder.
         one_task: Whether all sentences have the same task on each side.
-        draws: Number of concatenated copies of the sentences, each with its own sample of shared
-            latents.
+        num_samples: Number of concatenated copies of the sentences, each with its own sample of
+            shared latents.
         frames: The audio frames, padded, if the source is speech; its tokens then only mark
             positions in time. None: the source is text.
         frame_counts: Number of frames of each utterance.
@@ -101,7 +101,7 @@ class Batch:
     source_task: Int[Tensor, batch] | None = None
     target_task: Int[Tensor, batch] | None = None
     one_task: bool = False
-    draws: int = 1
+    num_samples: int = 1
     frames: Float[Tensor, "batch frame bin"] | None = None
     frame_counts: Int[Tensor, batch] | None = None
 
@@ -256,7 +256,7 @@ class Batch:
         missing = [n for n in ("source_task", "target_task") if getattr(self, n) is None]
         first = torch.zeros_like(self.target[:, 0])
         task_ids: dict[str, Any] = dict.fromkeys(missing, first) if num_samples > 1 else {}
-        batch = replace(self, index=None, corpus_size=0, draws=num_samples, **task_ids)
+        batch = replace(self, index=None, corpus_size=0, num_samples=num_samples, **task_ids)
         return batch._map(lambda tensor: tensor.repeat(num_samples, *[1] * (tensor.ndim - 1)))
 
     def to(self, device: torch.device | str) -> Batch:

@@ -46,10 +46,10 @@ def check_most(values: Mapping[str, Any], **most: float) -> None:
             raise ValueError(f"{name} must be at most {maximum:,}, got {value:,}")
 
 
-def check_samples(samples: int) -> None:
+def check_samples(num_samples: int) -> None:
     """Checks a number of samples."""
-    check_least({"samples": samples}, samples=1)
-    check_most({"samples": samples}, samples=MAX_SAMPLES)
+    check_least({"num_samples": num_samples}, num_samples=1)
+    check_most({"num_samples": num_samples}, num_samples=MAX_SAMPLES)
 
 
 def check_seed(seed: int) -> None:

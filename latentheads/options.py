@@ -79,9 +79,10 @@ OPTION_ALIASES = {
     **{"gradient_accumulation_steps": "train.accumulate", "max_grad_norm": "train.clip"},
     **{"optim": "train.optimizer", "optimiser": "train.optimizer"},
     **{"warmup": "train.warmup_steps", "lr_scheduler_type": "train.schedule"},
-    **{"num_beams": "decode.beam", "beam_size": "decode.beam"},
-    **{"max_new_tokens": "decode.max_tokens", "min_new_tokens": "decode.min_tokens"},
-    **{"no_repeat_ngram_size": "decode.no_repeat"},
+    **{"beam": "decode.num_beams", "beams": "decode.num_beams", "beam_size": "decode.num_beams"},
+    **{"max_tokens": "decode.max_new_tokens", "min_tokens": "decode.min_new_tokens"},
+    **{"max_length": "decode.max_new_tokens", "no_repeat": "decode.no_repeat_ngram_size"},
+    **{"draws": "decode.num_samples", "samples": "num_samples"},
     **{"hidden_size": "network.width", "d_model": "network.width"},
     **{"num_layers": "network.layers", "num_heads": "network.heads"},
     **{"output": "out", "output_dir": "out", "report_to": "trackers", "tensorboard": "trackers"},
@@ -365,8 +366,6 @@ def _as_mapping(value: Any) -> dict[str, Any]:
 
 def _explain_unknown(kind: Any, name: str) -> OptionError:
     """What an unknown option may have meant: of this class, or of which classes it is."""
-    if instead := getattr(kind, "moved", {}).get(name):
-        return OptionError(name, f" is not an option: it is {instead} now")
     last = {path: path.rpartition(".")[2] for path in options_below([kind])}
     alias = OPTION_ALIASES.get(name, "").rpartition(".")[2]
     group, _, rest = name.partition("_")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import torch
 from annotated_types import Ge, Le
@@ -114,13 +114,6 @@ class AdaptiveOptions:
             raise OptionError("cutoffs", " must hold at least one: without any, drop adaptive")
 
 
-MOVED = {
-    "adaptive_factor": "network.adaptive.div_value",
-    "adaptive_dropout": "network.adaptive.dropout",
-}
-"""Options of earlier versions whose name does not say where they stand now."""
-
-
 @options_class()
 class Network:
     """The size of a network.
@@ -179,7 +172,6 @@ class Network:
     ngram_noise: NonNegativeFloat = 0.0
     speech: FrontEnd | None = None
     decoder_layers: Annotated[int, Ge(0), Le(MAX_LAYERS)] = 0
-    moved: ClassVar[Mapping[str, str]] = MOVED
 
     def __post_init__(self) -> None:
         if self.width % self.heads:

@@ -28,8 +28,8 @@ from tests.latentheads.contrib.speech.sounds import write_speech
 HERE = Path(__file__).resolve().parents[1]
 
 SIZES = (
-    "--network.width 16 --network.feed_forward 24 --network.heads 2 --train.steps 12 --samples 4 "
-    "--seed 3"
+    "--network.width 16 --network.feed_forward 24 --network.heads 2 --train.steps 12 "
+    "--num_samples 4 --seed 3"
 )
 SENTENCES = "--data.sentences 300 --data.held_out 30"
 GRAMMAR = f"--data.language velu {SENTENCES}"

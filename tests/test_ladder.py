@@ -144,7 +144,7 @@ def test_sampled_terms_average_to_the_exact_bound(enumerated: Enumerated) -> Non
 
 def test_sampled_weights_average_to_the_evidence(enumerated: Enumerated) -> None:
     batch = copies(enumerated.batch, COPIES)
-    weights = importance(enumerated.model, enumerated.guide, batch, samples=2)
+    weights = importance(enumerated.model, enumerated.guide, batch, num_samples=2)
     ratio = (weights.log_weights - enumerated.log_evidence).exp().flatten()
     error = (ratio.std() / math.sqrt(len(ratio))).item()
     assert ratio.mean().item() == pytest.approx(1, abs=4 * error)
@@ -194,7 +194,7 @@ AWAY = {"mean-field of target": 0.04, "cascaded of target": 0.04}
 @pytest.mark.parametrize("form", FORMS)
 def test_gaussian_bounds_climb_to_the_integral(form: str, gaussian: Gaussian) -> None:
     guide, evidence = attach(form, gaussian.model, AWAY.get(form, 0.4)), gaussian.log_evidence()
-    weights = importance(gaussian.model, guide, copies(gaussian.batch, COPIES), samples=8)
+    weights = importance(gaussian.model, guide, copies(gaussian.batch, COPIES), num_samples=8)
     log_weights = weights.log_weights
     one = log_weights.mean(0)
     two = torch.stack([Importance(log_weights[k : k + 2]).bound for k in range(0, 8, 2)]).mean(0)

@@ -325,12 +325,12 @@ def test_a_report_is_the_same_there(batch: Batch, there: There) -> None:
     guide = attach("tied", model)
     parts = [replace(batch, index=torch.arange(3), corpus_size=3)]
     truth = [-20.0, math.nan, -20.0]
-    here = evaluate(model, guide, parts, samples=2, truth=truth)
+    here = evaluate(model, guide, parts, num_samples=2, truth=truth)
     with there() as device:
         model.to(device.name)
         guide.to(device.name)
         for own in (parts, [one_part.to(device.name) for one_part in parts]):
-            report = evaluate(model, guide, own, samples=2, truth=truth)
+            report = evaluate(model, guide, own, num_samples=2, truth=truth)
             assert report.kl_by_site == pytest.approx(here.kl_by_site, abs=1e-9)
             assert dict(report.scores()) == pytest.approx(dict(here.scores()), abs=1e-9)
 
@@ -354,7 +354,9 @@ def test_words_are_the_same_there(shape: str | None, batch: Batch, there: There)
 
     def write(device: str) -> tuple[Any, Any]:
         torch.manual_seed(1)
-        hypotheses = beam_search(model.to(device), batch.to(device), 2, no_repeat=2, min_tokens=2)
+        hypotheses = beam_search(
+            model.to(device), batch.to(device), 2, no_repeat_ngram_size=2, min_new_tokens=2
+        )
         tokens = [[hypothesis.tokens for hypothesis in every] for every in hypotheses]
         return tokens, sample_text(writer.to(device), [[4], [5, 6]], 3, top_k=5, sample_heads=True)
 

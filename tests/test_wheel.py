@@ -36,21 +36,21 @@ assert main(["--help"]) == 0
 SIZES = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
 corpus = lh.data.Grammar(language="velu", sentences=60, held_out=5).load()
 model = Translation.of(corpus, latents=[lh.latents.LogitsOptions()], **SIZES)
-options = {"report_every": 2, "samples": 1, "decoding": lh.inference.Decoding(max_tokens=8)}
+options = {"report_every": 2, "num_samples": 1, "decoding": lh.inference.Decoding(max_new_tokens=8)}
 trainer = lh.Trainer(model, Cascaded(model), corpus, steps=2, out="runs/mine", **options)
 trainer.fit()
 report = lh.evaluate(model, trainer.guide, corpus.test)
 assert report.elbo <= report.log_likelihood < 0
 run = lh.load_run("runs/mine")
-(drawn,) = run.translate(["the cat that sees the old dog sleeps"], number=8)
+(drawn,) = run.translate(["the cat that sees the old dog sleeps"], num_return_sequences=8)
 assert len(drawn) == 8
 lh.plot.save(lh.plot.bound(run), "bound.png")
-lh.plot.save(lh.plot.heads(run, "the cat sleeps", draws=4), "heads.png")
-lh.contrib.page.report(run, "report.html", shown=1, draws=2, sentences=2)
+lh.plot.save(lh.plot.heads(run, "the cat sleeps", num_samples=4), "heads.png")
+lh.contrib.page.report(run, "report.html", shown=1, num_samples=2, sentences=2)
 
 words = [f"--network.{name}={size}" for name, size in SIZES.items()]
 words += ["--data.language=velu", "--data.sentences=60", "--data.held_out=5"]
-words += ["--train.steps=1", "--samples=1", "--decode.max_tokens=8"]
+words += ["--train.steps=1", "--num_samples=1", "--decode.max_new_tokens=8"]
 assert main(["run", *words, "--out=runs/theirs"]) == 0
 assert lh.load_run("runs/theirs").target.to_json() == corpus.target.to_json()
 """

@@ -264,8 +264,8 @@ def _active_heads(head_reports: Sequence[HeadReport]) -> list[int]:
 def caption(texts: Sequence[Text], options: Options) -> str:
     """Describes the heads and the text of the analysis."""
     heads = "Plug-in heads"
-    if options.draws:
-        times = f", {options.draws} samples of each" if options.draws > 1 else ""
+    if options.num_samples:
+        times = f", {options.num_samples} samples of each" if options.num_samples > 1 else ""
         heads = f"Heads sampled from the guide{times} (relevance: plug-in)"
     corpora = " / ".join(dict.fromkeys(text.run.corpus.name for text in texts))
     number = " / ".join(dict.fromkeys(f"{len(text.part):,} {text.part.unit}" for text in texts))

@@ -9,7 +9,14 @@ from latentheads.runs.generation import check_outputs_vary
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import check_is_stochastic
 
-DECODING_OPTIONS = ("beam", "draws", "length_penalty", "min_tokens", "max_tokens", "no_repeat")
+DECODING_OPTIONS = (
+    "num_beams",
+    "num_samples",
+    "length_penalty",
+    "min_new_tokens",
+    "max_new_tokens",
+    "no_repeat_ngram_size",
+)
 """The options, in the order of the help."""
 
 
@@ -25,10 +32,10 @@ def choose_decoding(run: Run, options: Options) -> Decoding:
     """The run's decoding options, changed by the command line; one sample for several outputs."""
     given = {name: getattr(options, name) for name in DECODING_OPTIONS}
     changes = {name: value for name, value in given.items() if value is not None}
-    several = bool(getattr(options, "number", 0))
-    decoding = run.settings.decode.with_options(({"draws": 1} if several else {}) | changes)
-    if changes.get("draws"):
-        check_is_stochastic([run.trained_model], "--draws", ("heads", "selections"))
+    several = getattr(options, "num_return_sequences", None) is not None
+    decoding = run.settings.decode.with_options(({"num_samples": 1} if several else {}) | changes)
+    if changes.get("num_samples"):
+        check_is_stochastic([run.trained_model], "--num_samples", ("heads", "selections"))
     if several:
-        check_outputs_vary(run.trained_model, decoding, "--number", "--draws")
+        check_outputs_vary(run.trained_model, decoding, "--num_return_sequences", "--num_samples")
     return decoding

@@ -85,7 +85,7 @@ def _compute_bounds(run: Run, part: Part) -> SentenceLikelihoods:
     """Computes the log-likelihoods of a part with a progress bar."""
     all_batches, name = list(batches(part, TOKENS, shuffle=False)), str(run.path)
     progress = tqdm(all_batches, name, unit="batch", leave=False, dynamic_ncols=True, disable=None)
-    samples, seed = run.settings.samples, run.settings.seed
+    samples, seed = run.settings.num_samples, run.settings.seed
     bounds = part_bounds(run.model, run.guide, progress, samples, seed)
     draws = samples if bounds.varies else None
     return SentenceLikelihoods(name, bounds.nats.numpy(), bounds.tokens.numpy(), draws, part.unit)

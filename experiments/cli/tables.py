@@ -231,10 +231,14 @@ def _name_search(results: Results) -> str:
     decoding = results.decoding
     if not decoding:
         return ""
-    heads = f"{decoding['draws']} samples" if decoding["draws"] else "plug-in heads"
+    heads = f"{decoding['num_samples']} samples" if decoding["num_samples"] else "plug-in heads"
     if results.test.exact is not None:
         heads = "no latents" if _is_deterministic(results) else "latents summed out"
-    return f"{heads}, beam {decoding['beam']}" if decoding["beam"] > 1 else f"{heads}, greedy"
+    return (
+        f"{heads}, beam {decoding['num_beams']}"
+        if decoding["num_beams"] > 1
+        else f"{heads}, greedy"
+    )
 
 
 def _name_selecting(results: Results) -> str:

@@ -19,7 +19,7 @@
 #
 # ```bash
 # python experiments/run.py --recipe coda --verbose --out runs/coda
-# python experiments/analyse.py runs/coda --draws 8
+# python experiments/analyse.py runs/coda --num_samples 8
 # ```
 
 # %%
@@ -85,7 +85,7 @@ pd.DataFrame(
 
 # %%
 plan = {"optimizer": "adamw", "learning_rate": 3e-3, "warmup_steps": 200}
-options = {"steps": STEPS, "tokens": 512, "report_every": 200, "samples": 2 if SMOKE else 32}
+options = {"steps": STEPS, "tokens": 512, "report_every": 200, "num_samples": 2 if SMOKE else 32}
 trainer = lh.Trainer(model, guide, corpus, out="runs/coda", **plan, **options)
 trainer.fit()
 
@@ -136,7 +136,7 @@ lh.plot.bound(run)
 sources = corpus.source_texts(corpus.test)
 place = min(range(len(sources)), key=lambda n: abs(len(sources[n].split()) - 8))
 known = {"target": corpus.test.references[place], "links": corpus.test.links[place]}
-lh.plot.heads(run, sources[place], draws=DRAWS, **known)
+lh.plot.heads(run, sources[place], num_samples=DRAWS, **known)
 
 # %% [markdown]
 # The noise on the logits is N(0, 1) everywhere, but its effect on a weight differs. If one score is
@@ -148,7 +148,7 @@ lh.plot.heads(run, sources[place], draws=DRAWS, **known)
 
 # %%
 pair = run.read_sentence(sources[place], known["target"])
-sampled = lh.contrib.heads.sample_weights(run.model, run.guide, pair, draws=DRAWS)
+sampled = lh.contrib.heads.sample_weights(run.model, run.guide, pair, num_samples=DRAWS)
 rows = {}
 for name, each in sampled.items():
     best = each.mean.argmax(-1, keepdim=True)
@@ -167,7 +167,7 @@ pd.DataFrame(rows).T.round(3)
 # %%
 short = [n for n, source in enumerate(sources) if len(source.split()) < 10]
 short = short[: 2 if SMOKE else 60]
-sampled = run.translate([sources[n] for n in short], number=2 if SMOKE else 8)
+sampled = run.translate([sources[n] for n in short], num_return_sequences=2 if SMOKE else 8)
 found = dict(zip(short, map(Counter, sampled)))
 sure = sum(len(each) == 1 for each in found.values())
 print(f"{sure} of {len(short)} sentences have the same translation in all samples.")

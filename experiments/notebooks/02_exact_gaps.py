@@ -72,7 +72,7 @@ for source, reference in zip(sources[:3], corpus.test.references):
 # %%
 model = Translation.of(corpus, latents=[lh.latents.AlignmentOptions(blocks=2)], **SIZES)
 plan = {"optimizer": "adamw", "learning_rate": 8e-3, "warmup_steps": 200}
-options = {"tokens": 512, "report_every": 100, "samples": 1, **plan}
+options = {"tokens": 512, "report_every": 100, "num_samples": 1, **plan}
 trainer = lh.Trainer(model, Exact(model), corpus, steps=STEPS, out="runs/exact", **options)
 trainer.fit()
 
@@ -108,7 +108,7 @@ for name, guide in guides.items():
         more = {"steps": GUIDE_STEPS, "out": out, "quiet": True}
         lh.Trainer(model, guide, corpus, **options, **more).fit()
 
-lh.compare(model, guides, corpus, train="none", samples=4)
+lh.compare(model, guides, corpus, train="none", num_samples=4)
 
 # %% [markdown]
 # `lh.compare` makes such a table in one call. Without `train="none"` it trains the guides too, and
@@ -116,7 +116,7 @@ lh.compare(model, guides, corpus, train="none", samples=4)
 
 # %%
 reports = {
-    name: [lh.evaluate(model, guide, corpus.test, samples=k) for k in K]
+    name: [lh.evaluate(model, guide, corpus.test, num_samples=k) for k in K]
     for name, guide in guides.items()
 }
 columns = {

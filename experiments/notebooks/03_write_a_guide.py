@@ -101,7 +101,7 @@ for batch in list(lh.data.batches(corpus.train, tokens=512, seed=0))[:IN_MEMORY]
 print(f"nats per target token: {losses[0]:.2f}, {losses[-1]:.2f} after {len(losses)} steps")
 
 # %%
-lh.evaluate(model, guide, corpus.valid, samples=2)
+lh.evaluate(model, guide, corpus.valid, num_samples=2)
 
 # %% [markdown]
 # `lh.terms` has the KL of each block. It is computed in closed form (`analytic`) where there is
@@ -124,7 +124,7 @@ pd.DataFrame({"KL, nats per sentence": {n: float(kl.mean()) for n, kl in terms.k
 
 # %%
 plan = {"optimizer": "adamw", "learning_rate": 5e-3, "warmup_steps": 200}
-options = {"tokens": 512, "report_every": 100, "samples": 4, "quiet": True, **plan}
+options = {"tokens": 512, "report_every": 100, "num_samples": 4, "quiet": True, **plan}
 torch.manual_seed(0)
 model = Translation.of(corpus, latents=[lh.latents.LogitsOptions()], layers=2, **SIZES)
 lh.Trainer(model, Tied(model), corpus, steps=STEPS, out="runs/tied", **options).fit()
@@ -137,7 +137,7 @@ for name, guide in guides.items():
     if list(guide.parameters()):
         more = {**options, "steps": GUIDE_STEPS, "out": f"runs/{name}-of-tied"}
         lh.Trainer(model, guide, corpus, **more).fit()
-    reports[name] = dict(lh.evaluate(model, guide, corpus.test, samples=4).scores())
+    reports[name] = dict(lh.evaluate(model, guide, corpus.test, num_samples=4).scores())
 pd.DataFrame(reports, index=["elbo", "log_likelihood", "kl", "iwae"]).T.astype(float).round(4)
 
 # %% [markdown]
@@ -284,7 +284,7 @@ model = Translation.of(corpus, latents=[Logits(DampedPrior(start))], layers=2, *
 model.load_state_dict(run.model.state_dict(), strict=False)  # all but the prior
 for block in model.latent_blocks:
     block.prior.load_state_dict(run.guide.families[block.block.key].state_dict())
-samples = options["samples"]
+samples = options["num_samples"]
 found = {
     "as a guide": run.evaluate("test", samples),
     "as a prior": lh.evaluate(model, Tied(model), corpus.test, samples),

@@ -65,7 +65,7 @@ train = {
     "learning_rate": 3e-3,
     "warmup_steps": 200,
 }
-common = {"recipe": "transformer", "data": data, "network": SIZES, "samples": 1}
+common = {"recipe": "transformer", "data": data, "network": SIZES, "num_samples": 1}
 plain = Settings.from_options({**common, "train": {**train, "steps": STEPS}})
 lh.Trainer.of(plain, out="runs/plain", quiet=True).fit()
 

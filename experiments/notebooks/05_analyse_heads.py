@@ -22,7 +22,7 @@
 # python experiments/run.py --data pairs --data.folder text --data.source en --data.target velu \
 #     --data.vocab_size 1000 --guide cascaded --alignments.blocks 1 --loss marginal \
 #     --out runs/aligned
-# python experiments/analyse.py runs/coda-cs runs/aligned --draws 8
+# python experiments/analyse.py runs/coda-cs runs/aligned --num_samples 8
 # python experiments/translate.py runs/aligned --alignments links.txt < text/test.en > test.velu
 # ```
 
@@ -74,7 +74,14 @@ corpus
 
 # %%
 plan = {"optimizer": "adamw", "learning_rate": 3e-3, "warmup_steps": 200}
-options = {"steps": STEPS, "tokens": 512, "report_every": 200, "samples": 2, "quiet": True, **plan}
+options = {
+    "steps": STEPS,
+    "tokens": 512,
+    "report_every": 200,
+    "num_samples": 2,
+    "quiet": True,
+    **plan,
+}
 torch.manual_seed(0)
 noisy = Translation.of(corpus, latents=[lh.latents.LogitsOptions()], layers=2, **SIZES)
 lh.Trainer(noisy, Tied(noisy), corpus, out="runs/coda-cs", **options).fit()
@@ -285,7 +292,7 @@ lh.plot.alignments(runs["aligned"], texts[0], target=translations[0])
 # cell it is also shown in a frame. (GitHub shows no frames; Jupyter and the documentation site do.)
 
 # %%
-more = {"shown": 1, "draws": 2, "sentences": 2} if SMOKE else {"shown": 3, "draws": 25}
+more = {"shown": 1, "num_samples": 2, "sentences": 2} if SMOKE else {"shown": 3, "num_samples": 25}
 page = lh.contrib.page.report(list(runs.values()), "report.html", **more)
 print(page)
 page

@@ -59,7 +59,7 @@ train, valid, test = corpus.train, corpus.valid, corpus.test
 if SMOKE:
     train, valid, test = train.first(8), valid.first(4), test.first(4)
 model = LanguageModel.of(corpus, latents=(), **SIZES)
-options = {"tokens": 1024, "report_every": max(1, STEPS // 4), "quiet": True, "samples": 1}
+options = {"tokens": 1024, "report_every": max(1, STEPS // 4), "quiet": True, "num_samples": 1}
 fitted = lh.fit(model, Tied(model), train, valid, steps=STEPS, **options)
 pd.DataFrame([{"steps": r["step"], "log p per token": r["valid"]["elbo"]} for r in fitted.history])
 

@@ -118,7 +118,7 @@ def write_run(network: Pruned, run: Run, corpus: Corpus, out: Path, by: str) -> 
     tensors = checkpoints.weights(model=network.model, guide=network.guide)
     checkpoints.save(weights, tensors, {"step": run.step, "averaged": run.averaged})
     results = _facts(network, run, by)
-    settings = replace(settings, samples=1)
+    settings = replace(settings, num_samples=1)
     reporter = Reporter(settings, network.model, network.guide, corpus, folder)
     complete(results, reporter.sections(results), folder.write_results)
     folder.release()
@@ -170,7 +170,7 @@ def time_all(networks: Sequence[Pruned], run: Run, part: Part, rounds: int) -> N
 def _seconds(network: Pruned, run: Run, all_batches: Sequence[Batch]) -> float:
     """The time for decoding the references, which is the same work for all networks."""
     model: Decoder = network.model
-    beam = run.settings.decode.beam
+    beam = run.settings.decode.num_beams
     start = time.perf_counter()
     for batch in all_batches:
         with eval_no_grad(model), PlugIn(), WithSelection(network.guide):

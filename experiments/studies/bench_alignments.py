@@ -153,7 +153,7 @@ class Search:
 
     def of(self, model: Any, batch: Batch) -> Made:
         """The search to call, and parameters."""
-        lengths = {"max_tokens": self.tokens, "min_tokens": self.tokens}
+        lengths = {"max_new_tokens": self.tokens, "min_new_tokens": self.tokens}
         search = partial(beam_search, model.eval(), batch, self.beam, **lengths)
         return cast(Callable[[], Tensor], search), list(model.parameters())
 

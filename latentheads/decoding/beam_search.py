@@ -41,51 +41,54 @@ class Hypothesis(NamedTuple):
 def beam_search(
     model: Stepwise,
     batch: Batch,
-    beam: int = 5,
+    num_beams: int = 5,
     length_penalty: float = 1.0,
-    draws: int = 0,
-    max_tokens: int | None = None,
-    min_tokens: int = 1,
-    no_repeat: int = 0,
+    num_samples: int = 0,
+    max_new_tokens: int | None = None,
+    min_new_tokens: int = 0,
+    no_repeat_ngram_size: int = 0,
 ) -> list[list[Hypothesis]]:
     r"""Searches for the sentences of the highest score, as fairseq does.
 
     .. math:: \log p(y) / |y|^{\text{length\_penalty}}, \quad \text{EOS counted in } |y|
 
-    At each step the best ``2 * beam`` continuations of a sentence are candidates. EOS among the
-    first ``beam`` finishes a hypothesis; further down it is dropped. The best ``beam`` others are
-    continued. A sentence is done when ``beam`` hypotheses are finished, or at ``max_tokens``, where
-    EOS is forced and scored. PAD and BOS are excluded without renormalising. Unlike fairseq's
-    default, ``--min-len 1``, a sentence may be empty.
+    At each step the best ``2 * num_beams`` continuations of a sentence are candidates. EOS among
+    the first ``num_beams`` finishes a hypothesis; further down it is dropped. The best
+    ``num_beams`` others are continued. A sentence is done when ``num_beams`` hypotheses are
+    finished, or at ``max_new_tokens``, where EOS is forced and scored. PAD and BOS are excluded
+    without renormalising. Unlike fairseq's default, ``--min-len 1``, a sentence may be empty.
 
-    With ``draws`` K, log p(y) is that of the mean probability over K samples of the heads from
-    their prior,
+    With ``num_samples`` K, log p(y) is that of the mean probability over K samples of the heads
+    from their prior,
 
     .. math:: \log \tfrac1K \sum_k \prod_t p_k(y_t \mid y_{<t}),
 
     each sampled once and cached: the encoder's heads and all gates once per sentence and sample, a
     row of the decoder's heads when it is computed. Noise comes from torch's global generator. In a
-    model that selects its heads, or has gates, ``lh.latents.WithSelection`` with as many draws sets
-    which heads are active.
+    model that selects its heads, or has gates, ``lh.latents.WithSelection`` with as many samples
+    sets which heads are active.
 
     Args:
         model: A decoder, in evaluation mode.
         batch: The sources; targets are ignored.
-        beam: Beam size.
+        num_beams: Beam size.
         length_penalty: 0 ranks by probability; higher values favour longer sentences.
-        draws: Samples K of the heads; 0 sets them to their prior's plug-in value.
-        max_tokens: Most tokens, EOS included; by default ten more than twice the length of the
+        num_samples: Samples K of the heads; 0 sets them to their prior's plug-in value.
+        max_new_tokens: Most tokens, EOS included; by default ten more than twice the length of the
             source, or of the target for a language model; for speech ten more than its positions.
-        min_tokens: Fewest tokens, EOS included; EOS comes earlier only at ``max_tokens``, or where
-            ``no_repeat`` allows no other token.
-        no_repeat: No n-gram of this length occurs twice in a sentence; 0: no limit.
+        min_new_tokens: Fewest tokens before EOS, which comes earlier only at ``max_new_tokens``, or
+            where ``no_repeat_ngram_size`` allows no other token.
+        no_repeat_ngram_size: No n-gram of this length occurs twice in a sentence; 0: no limit.
 
     Returns:
-        ``beam`` hypotheses for every sentence, best first; fewer where ``max_tokens`` allows fewer.
+        ``num_beams`` hypotheses for every sentence, best first; fewer where ``max_new_tokens``
+        allows fewer.
     """
-    limits, samples = _max_tokens(batch, max_tokens), max(draws, 1)
-    search = _BeamSearch(batch, beam, samples, limits, model.density_dtype, min_tokens, no_repeat)
-    with nullcontext() if draws else PlugIn():
+    limits, samples = _max_tokens(batch, max_new_tokens), max(num_samples, 1)
+    search = _BeamSearch(
+        batch, num_beams, samples, limits, model.density_dtype, min_new_tokens, no_repeat_ngram_size
+    )
+    with nullcontext() if num_samples else PlugIn():
         state = model.begin(batch.repeated(samples))
         while not search.done:
             logits = model.step(search.last_tokens, state)
@@ -93,11 +96,11 @@ def beam_search(
     return search.found.ranked(length_penalty)
 
 
-def _max_tokens(batch: Batch, max_tokens: int | None) -> Int[Tensor, " sentence"]:
+def _max_tokens(batch: Batch, max_new_tokens: int | None) -> Int[Tensor, " sentence"]:
     """The most tokens of every sentence, by its own length: independent of its batch."""
     valid = batch.target_valid if batch.source is None else batch.source_valid
     default = 10 + (2 if batch.frames is None else 1) * valid.sum(-1)
-    return default if max_tokens is None else torch.full_like(default, max_tokens)
+    return default if max_new_tokens is None else torch.full_like(default, max_new_tokens)
 
 
 def _start_tokens(batch: Batch) -> Int[Tensor, " sentence"]:
@@ -131,19 +134,19 @@ class _Candidates(NamedTuple):
         log_prob, index = topk(continuations, min(number, continuations.shape[-1]))
         return cls(log_prob, index // vocab, index % vocab)
 
-    def unfinished(self, beam: int) -> _Candidates:
+    def unfinished(self, num_beams: int) -> _Candidates:
         """The best candidates without EOS; padded with ones of probability 0."""
         without_eos = self.log_prob.masked_fill(self.token == EOS, -torch.inf)
-        log_prob, index = without_eos.topk(min(beam, without_eos.shape[-1]), -1)
+        log_prob, index = without_eos.topk(min(num_beams, without_eos.shape[-1]), -1)
         return _Candidates(log_prob, self.parent.gather(1, index), self.token.gather(1, index))
 
 
 class _FinishedHypotheses:
     """Finished hypotheses; the last slot of a sentence collects those that are dropped."""
 
-    def __init__(self, number: int, beam: int, longest: int, like: Tensor) -> None:
-        self.tokens = torch.full((number, beam + 1, longest), PAD, device=like.device)
-        self.log_prob = like.new_full((number, beam + 1), -torch.inf)
+    def __init__(self, number: int, num_beams: int, longest: int, like: Tensor) -> None:
+        self.tokens = torch.full((number, num_beams + 1, longest), PAD, device=like.device)
+        self.log_prob = like.new_full((number, num_beams + 1), -torch.inf)
 
     def put(
         self,
@@ -180,33 +183,33 @@ class _BeamSearch:
 
     Args:
         batch: All sentences.
-        beam: Beam size.
-        draws: Samples of the heads; 1 for the plug-in network.
+        num_beams: Beam size.
+        num_samples: Samples of the heads; 1 for the plug-in network.
         limits: Most tokens of each sentence.
         dtype: Dtype of log-probabilities.
-        least: Fewest tokens.
-        no_repeat: Length of the n-grams that may not occur twice; 0: no limit.
+        least: Fewest tokens before EOS.
+        no_repeat_ngram_size: Length of the n-grams that may not occur twice; 0: no limit.
     """
 
     def __init__(
         self,
         batch: Batch,
-        beam: int,
-        draws: int,
+        num_beams: int,
+        num_samples: int,
         limits: Int[Tensor, " sentence"],
         dtype: torch.dtype,
         least: int,
-        no_repeat: int,
+        no_repeat_ngram_size: int,
     ) -> None:
-        self.beam, self.draws, self.limits = beam, draws, limits
-        self.least, self.no_repeat = least, no_repeat
+        self.num_beams, self.num_samples, self.limits = num_beams, num_samples, limits
+        self.least, self.no_repeat_ngram_size = least, no_repeat_ngram_size
         self.shortest, longest = (int(limit) for limit in torch.aminmax(limits))
         number, device = len(batch), limits.device
         self.sentences = torch.arange(number, device=device)
         self.count = torch.zeros_like(self.sentences)
         self.tokens = _start_tokens(batch)[:, None, None]
-        self.log_prob = torch.zeros(draws, number, 1, dtype=dtype, device=device)
-        self.found = _FinishedHypotheses(number, beam, longest, self.log_prob)
+        self.log_prob = torch.zeros(num_samples, number, 1, dtype=dtype, device=device)
+        self.found = _FinishedHypotheses(number, num_beams, longest, self.log_prob)
         self._buffer: Tensor | None = None
 
     @property
@@ -217,7 +220,7 @@ class _BeamSearch:
     @property
     def last_tokens(self) -> Int[Tensor, "row hypothesis 1"]:
         """The last token of every hypothesis, repeated for every sample of the heads."""
-        return self.tokens[..., -1:].repeat(self.draws, 1, 1)
+        return self.tokens[..., -1:].repeat(self.num_samples, 1, 1)
 
     def advance(
         self, logits: Float[Tensor, "row hypothesis vocab"]
@@ -230,26 +233,26 @@ class _BeamSearch:
         at_limit = self.limits == self.tokens.shape[-1]
         log_probs = self._score_continuations(logits, at_limit)
         # one hypothesis ends or goes on: whether its best token is EOS, no second one is needed
-        number = 2 * self.beam if self.beam > 1 else 1
+        number = 2 * self.num_beams if self.num_beams > 1 else 1
         candidates = _Candidates.of(_log_mean(log_probs), number)
-        self._collect_finished(_Candidates(*(part[:, : self.beam] for part in candidates)))
-        unfinished = candidates.unfinished(self.beam)
+        self._collect_finished(_Candidates(*(part[:, : self.num_beams] for part in candidates)))
+        unfinished = candidates.unfinished(self.num_beams)
         self._continue_with(unfinished, log_probs)
-        return self._drop_done(unfinished.parent, (self.count == self.beam) | at_limit)
+        return self._drop_done(unfinished.parent, (self.count == self.num_beams) | at_limit)
 
     def _score_continuations(
         self, logits: Tensor, at_limit: Tensor
     ) -> Float[Tensor, "draw sentence hypothesis vocab"]:
         """Computes ``log p_k(y_<t) + log p_k(y_t)`` for every sample k and next token."""
-        log_probs = self._log_softmax(full_precision(logits)).unflatten(0, (self.draws, -1))
+        log_probs = self._log_softmax(full_precision(logits)).unflatten(0, (self.num_samples, -1))
         log_probs += self.log_prob.unsqueeze(-1)
         log_probs[..., PAD] = -torch.inf
         log_probs[..., BOS] = -torch.inf
-        if self.no_repeat:
+        if self.no_repeat_ngram_size:
             log_probs.scatter_(
-                -1, self._tokens_repeating_ngrams().expand(self.draws, -1, -1, -1), -torch.inf
+                -1, self._tokens_repeating_ngrams().expand(self.num_samples, -1, -1, -1), -torch.inf
             )
-        if self.tokens.shape[-1] < self.least:
+        if self.tokens.shape[-1] <= self.least:  # BOS is among them
             self._forbid_early_eos(log_probs, at_limit)
         if self.tokens.shape[-1] >= self.shortest:
             other = torch.arange(log_probs.shape[-1], device=log_probs.device) != EOS
@@ -258,7 +261,7 @@ class _BeamSearch:
 
     def _tokens_repeating_ngrams(self) -> Int[Tensor, "sentence hypothesis place"]:
         """The tokens that would repeat an n-gram; PAD, which is excluded anyway, elsewhere."""
-        tokens, n = self.tokens, self.no_repeat
+        tokens, n = self.tokens, self.no_repeat_ngram_size
         if tokens.shape[-1] < n:
             return torch.full_like(tokens[..., :1], PAD)
         grams = tokens.unfold(-1, n, 1)
@@ -269,13 +272,15 @@ class _BeamSearch:
         """Excludes EOS before the fewest tokens, unless every other token is excluded."""
         end = log_probs[..., EOS].clone()
         log_probs[..., EOS] = -torch.inf
-        no_other = (log_probs == -torch.inf).all(-1) if self.no_repeat else at_limit[:, None]
+        no_other = (
+            (log_probs == -torch.inf).all(-1) if self.no_repeat_ngram_size else at_limit[:, None]
+        )
         log_probs[..., EOS] = end.masked_fill(~(no_other | at_limit[:, None]), -torch.inf)
 
     def _log_softmax(self, logits: Tensor) -> Tensor:
         """Log-softmax into a reused buffer: allocating one for every token costs more time."""
         if self._buffer is None:
-            self._buffer = logits.new_empty(len(logits) * self.beam, logits.shape[-1])
+            self._buffer = logits.new_empty(len(logits) * self.num_beams, logits.shape[-1])
         rows = logits.flatten(0, 1)
         torch.log_softmax(rows, -1, out=self._buffer[: len(rows)])
         return self._buffer[: len(rows)].view_as(logits)
@@ -284,8 +289,8 @@ class _BeamSearch:
         """Stores the candidates that end with EOS, until a sentence has all its hypotheses."""
         ends = (best.token == EOS) & (best.log_prob != -torch.inf)
         count = self.count[:, None] + ends.cumsum(1)
-        slots = torch.where(ends, count - 1, self.beam).clamp(max=self.beam)
-        self.count = count[:, -1].clamp(max=self.beam)
+        slots = torch.where(ends, count - 1, self.num_beams).clamp(max=self.num_beams)
+        self.count = count[:, -1].clamp(max=self.num_beams)
         tokens = self._append_token(best)[..., 1:]
         self.found.put(self.sentences, slots, tokens, best.log_prob)
 
@@ -308,6 +313,6 @@ class _BeamSearch:
             self.sentences, self.limits = self.sentences[active], self.limits[active]
             self.count, self.tokens = self.count[active], self.tokens[active]
             self.log_prob, parents = self.log_prob[:, active], parents[active]
-            draws = torch.arange(self.draws, device=active.device)
-            rows = (draws[:, None] * len(done) + active).flatten()
-        return rows, None if self.beam == 1 else parents.repeat(self.draws, 1)
+            num_samples = torch.arange(self.num_samples, device=active.device)
+            rows = (num_samples[:, None] * len(done) + active).flatten()
+        return rows, None if self.num_beams == 1 else parents.repeat(self.num_samples, 1)

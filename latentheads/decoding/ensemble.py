@@ -68,7 +68,7 @@ def ensemble_search(
     """Returns the tokens of the best hypothesis under the mean distribution of several networks.
 
     Heads are set to their prior's location, with the likeliest selection of each guide;
-    ``decoding.draws`` is ignored.
+    ``decoding.num_samples`` is ignored.
     """
     with eval_no_grad(*models):
         return search(_EnsembleModel(models, guides), batch.to(models[0].device), decoding, 0)

@@ -28,8 +28,8 @@ def translate(
     model: Decoder, guide: ModelGuide, target: Vocabulary, batch: Batch, decoding: Decoding
 ) -> list[str]:
     """Translates a batch into lines of text, with the heads that the guide selects or samples."""
-    with eval_no_grad(model), WithSelection(guide, decoding.draws):
-        token_ids = search(model, batch.to(model.device), decoding, decoding.draws)
+    with eval_no_grad(model), WithSelection(guide, decoding.num_samples):
+        token_ids = search(model, batch.to(model.device), decoding, decoding.num_samples)
     return decode_lines(target, token_ids)
 
 
@@ -38,24 +38,25 @@ def decode_lines(target: Vocabulary, token_ids: list[list[int]]) -> list[str]:
     return [target.decode(tokens).replace("\n", " ") for tokens in token_ids]
 
 
-def search(model: Stepwise, batch: Batch, decoding: Decoding, draws: int) -> list[list[int]]:
+def search(model: Stepwise, batch: Batch, decoding: Decoding, num_samples: int) -> list[list[int]]:
     """Returns the tokens of the best hypothesis of every sentence, ended by EOS.
 
     Args:
         model: A decoder, in evaluation mode.
         batch: The sources, on the model's device.
-        decoding: Options of the beam search; its ``draws`` is ignored.
-        draws: Samples of the heads whose probabilities are averaged; 0 sets them to their location.
+        decoding: Options of the beam search; its ``num_samples`` is ignored.
+        num_samples: Samples of the heads whose probabilities are averaged; 0 sets them to their
+            location.
     """
     hypotheses = beam_search(
         model,
         batch,
-        decoding.beam,
+        decoding.num_beams,
         decoding.length_penalty,
-        draws,
-        decoding.max_tokens or None,
-        decoding.min_tokens,
-        decoding.no_repeat,
+        num_samples,
+        decoding.max_new_tokens or None,
+        decoding.min_new_tokens,
+        decoding.no_repeat_ngram_size,
     )
     return [of_sentence[0].tokens for of_sentence in hypotheses]
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from latentheads.inference.bound import importance as importance
     from latentheads.inference.evaluation import Report as Report
     from latentheads.inference.shuffled import shuffled_target as shuffled_target
+    from latentheads.runs.generation import Sampling as Sampling
+    from latentheads.runs.texts import generate as generate
     from latentheads.training.comparison import Comparison as Comparison
 
 MODULES = {
@@ -22,7 +24,9 @@ MODULES = {
     "Importance": "inference.bound",
     "PlugIn": "handlers",
     "Report": "inference.evaluation",
+    "Sampling": "runs.generation",
     "Terms": "inference.bound",
+    "generate": "runs.texts",
     "importance": "inference.bound",
     "shuffled_target": "inference.shuffled",
 }

@@ -363,28 +363,30 @@ def _tail_shape(log_weights: np.ndarray) -> float:
         raise
 
 
-def importance(model: Any, guide: Any, *args: Any, samples: int = 32, **kwargs: Any) -> Importance:
+def importance(
+    model: Any, guide: Any, *args: Any, num_samples: int = 32, **kwargs: Any
+) -> Importance:
     """Compute the log importance weights of K samples, one pass each.
 
     Args:
         model: The model, in evaluation mode.
         guide: Its guide.
         *args: Arguments of both: a batch.
-        samples: K.
+        num_samples: K.
         **kwargs: Keyword arguments of both.
 
     Raises:
         ValueError: K is less than 1.
 
     Example:
-        >>> weights = lh.inference.importance(model, guide, batch, samples=8)
+        >>> weights = lh.inference.importance(model, guide, batch, num_samples=8)
         >>> weights.log_weights.shape
         torch.Size([8, 2])
         >>> weights.bound > weights.log_weights.mean(0)  # IWAE_K, and the mean of K samples
         tensor([True, True])
     """
-    check_samples(samples)
-    sampled_terms = [terms(model, guide, *args, **kwargs) for _ in range(samples)]
+    check_samples(num_samples)
+    sampled_terms = [terms(model, guide, *args, **kwargs) for _ in range(num_samples)]
     weights = torch.stack([sample.log_weight for sample in sampled_terms])
     if sampled_terms[0].shared_kl:
         shared = torch.stack([sample.shared_log_ratio for sample in sampled_terms])

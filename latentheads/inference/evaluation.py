@@ -178,7 +178,7 @@ def evaluate(
     model: HeadModel,
     guide: ModelGuide,
     batches: Part | Iterable[Batch],
-    samples: int = 1,
+    num_samples: int = 1,
     seed: int = 0,
     truth: Sequence[float] | None = None,
 ) -> Report:
@@ -188,8 +188,8 @@ def evaluate(
         model: The model.
         guide: Its guide.
         batches: A part of a corpus, or batches, each sentence once.
-        samples: Number K of samples of the latents for every sentence. A network without noise is
-            run once. By default 1, of which IWAE is the ELBO: ``iwae`` is comparable for equal
+        num_samples: Number K of samples of the latents for every sentence. A network without noise
+            is run once. By default 1, of which IWAE is the ELBO: ``iwae`` is comparable for equal
             ``iwae_k`` alone, and a run reports 32 samples, :func:`latentheads.compare` 16.
         seed: Seed of the noise; the same seed gives the same noise for the same batches.
         truth: True log p(y | x) of every sentence in nats, by its index; NaN if unknown. Default:
@@ -199,7 +199,7 @@ def evaluate(
         FloatingPointError: A term is NaN; the message names the parameter or the site.
 
     Example:
-        >>> report = lh.evaluate(model, guide, corpus.test, samples=2)
+        >>> report = lh.evaluate(model, guide, corpus.test, num_samples=2)
         >>> report.elbo < report.truth  # the grammar knows log p(y | x)
         True
         >>> list(report.perplexities())
@@ -214,8 +214,8 @@ def evaluate(
     sampled_terms: list[Terms] = []
     tasks, tasks_with_truth = Tasks(), Tasks()
     true_log_probs = None if truth is None else torch.tensor(truth, dtype=torch.float64)
-    with sampling_context(model, guide, samples, seed) as shared_samples:
-        joint = torch.zeros(samples, dtype=torch.float64)
+    with sampling_context(model, guide, num_samples, seed) as shared_samples:
+        joint = torch.zeros(num_samples, dtype=torch.float64)
         for batch, indices in with_indices(iterate_batches(batches, "batches")):
             device_batch = batch.to(model.device)
             sampled_terms, weights = sample_terms(model, guide, device_batch, shared_samples)
@@ -243,18 +243,18 @@ def evaluate(
             _mean(tasks_with_truth.sum_of(sample.shared_kl) for sample in sampled_terms)
         )
         tail_shapes = [_add_shared_terms(sampled_terms, tasks, joint, sums)]
-    return _report(sums, how, torch.cat(tail_shapes), samples)
+    return _report(sums, how, torch.cat(tail_shapes), num_samples)
 
 
 @contextmanager
 def sampling_context(
-    model: HeadModel, guide: ModelGuide, samples: int, seed: int
+    model: HeadModel, guide: ModelGuide, num_samples: int, seed: int
 ) -> Iterator[list[SharedSamples]]:
     """Fix the seed; yields a store of shared latents for every sample."""
-    check_samples(samples)
+    check_samples(num_samples)
     check_seed(seed)
     with eval_no_grad(model, guide), fixed_noise(seed, model.device):
-        yield [SharedSamples() for _ in range(samples)]
+        yield [SharedSamples() for _ in range(num_samples)]
 
 
 def _get_true_log_probs(true_log_probs: Tensor, indices: Tensor) -> Tensor:
@@ -475,7 +475,7 @@ def _describe_leak(sums: _Sums, num_sentences: int, shared_kl: float) -> str | N
     return None
 
 
-def _report(sums: _Sums, how: dict[str, str], tail_shapes: Tensor, samples: int) -> Report:
+def _report(sums: _Sums, how: dict[str, str], tail_shapes: Tensor, num_samples: int) -> Report:
     figures, tokens = sums.figures, sums.figures["tokens"]
     kl_by_site = {site: sums.kl[site] / tokens for site in how}
     kl = sum(kl_by_site.values())
@@ -488,12 +488,12 @@ def _report(sums: _Sums, how: dict[str, str], tail_shapes: Tensor, samples: int)
         log_likelihood=log_likelihood,
         kl=kl,
         iwae=figures["iwae"] / tokens,
-        iwae_k=samples,
+        iwae_k=num_samples,
         plug_in=figures["plug_in"] / tokens,
         tokens=int(tokens),
         effective_sample_size=figures["effective_sample_size"] / figures["sentences"],
-        pareto_k=None if samples < MIN_TAIL_SAMPLES else heavy,
-        pareto_unknown=None if samples < MIN_TAIL_SAMPLES else unknown,
+        pareto_k=None if num_samples < MIN_TAIL_SAMPLES else heavy,
+        pareto_unknown=None if num_samples < MIN_TAIL_SAMPLES else unknown,
         kl_by_site=kl_by_site,
         how=how,
         sentences=int(figures["sentences"]),

@@ -66,7 +66,7 @@ class SentenceBounds:
 
 
 def sentence_bounds(
-    model: HeadModel, guide: ModelGuide, batch: Batch, samples: int, seed: int = 0
+    model: HeadModel, guide: ModelGuide, batch: Batch, num_samples: int, seed: int = 0
 ) -> SentenceBounds:
     """Compute the bound of each sentence of a batch.
 
@@ -74,11 +74,11 @@ def sentence_bounds(
         model: The model.
         guide: Its guide.
         batch: The sentences.
-        samples: Number K of samples of the latents.
+        num_samples: Number K of samples of the latents.
         seed: Seed of the noise.
     """
     check_pair(model, guide)
-    with sampling_context(model, guide, samples, seed) as shared_samples:
+    with sampling_context(model, guide, num_samples, seed) as shared_samples:
         return _compute_bounds(model, guide, batch.to(model.device), shared_samples, Tasks())
 
 
@@ -86,7 +86,7 @@ def part_bounds(
     model: HeadModel,
     guide: ModelGuide,
     batches: Part | Iterable[Batch],
-    samples: int = 1,
+    num_samples: int = 1,
     seed: int = 0,
 ) -> SentenceBounds:
     """Compute the bound of each sentence of a part, in the part's order, on the CPU.
@@ -98,7 +98,7 @@ def part_bounds(
         model: The model.
         guide: Its guide.
         batches: A part of a corpus, or batches, each sentence once.
-        samples: Number K of samples of the latents.
+        num_samples: Number K of samples of the latents.
         seed: Seed of the noise.
 
     Example:
@@ -107,7 +107,7 @@ def part_bounds(
     """
     check_pair(model, guide)
     bounds, indices, tasks = [], [], Tasks()
-    with sampling_context(model, guide, samples, seed) as shared_samples:
+    with sampling_context(model, guide, num_samples, seed) as shared_samples:
         for batch, batch_indices in with_indices(iterate_batches(batches, "batches")):
             bounds.append(
                 _compute_bounds(model, guide, batch.to(model.device), shared_samples, tasks)

@@ -186,7 +186,7 @@ def _select_in(
 ) -> Choice:
     attention_type = module.block.attention_type
     task, alone = batch.task_of(attention_type), attention_type in independent
-    return module.choose(task, batch.one_task, selection, batch.draws, alone)
+    return module.choose(task, batch.one_task, selection, batch.num_samples, alone)
 
 
 def _choices_of_samples(

@@ -21,11 +21,14 @@ from latentheads.decoding.ensemble import ensemble_search
 from latentheads.decoding.options import Decoding
 from latentheads.decoding.sampling import sample_text
 from latentheads.decoding.translate import OnSkip, Result, decode_lines, map_batches, translate
-from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message, shown
+from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message
 from latentheads.latents.handlers import WithSelection
 from latentheads.noise import fixed_noise
 from latentheads.options import Count, Size, options_class
 from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
+
+Texts = str | list[str] | list[list[str]]
+"""One text or several, as the inputs are; a list in place of each where several are asked for."""
 
 BATCH_SIZE = 64
 """Continuations that are sampled together."""
@@ -117,61 +120,74 @@ def translate_lines(
 
 def translate_texts(
     trained: TrainedModel,
-    sentences: Iterable[str],
+    sentences: str | Iterable[str],
     decoding: Decoding,
-    number: int = 0,
+    num_return_sequences: int | None = None,
     *,
     direction: str | None = None,
     seed: int = 0,
     others: Sequence[TrainedModel] = (),
-) -> list[str] | list[list[str]]:
-    """Translates sentences.
+) -> Texts:
+    """Translates a sentence, or several.
 
     Args:
         trained: The model with its guide and vocabularies.
-        sentences: Texts.
+        sentences: A text, or several.
         decoding: Options of the beam search.
-        number: 0: one translation of each. More: this number of translations of each, every one
-            with newly sampled heads.
+        num_return_sequences: Number of translations of each text, every one with newly sampled
+            heads; None: one, not in a list.
         direction: The task of a model with several tasks, as en-de, de or bible:en-de.
         seed: Seed of sampling.
         others: Further members of an ensemble; see :func:`check_ensemble`.
 
     Returns:
-        A translation of each sentence, or a list of them with a number.
+        The translation of a text, or a list with that of each; with a number of sequences there is
+        a list in place of each translation.
 
     Raises:
-        ValueError: The model is a language model or has nothing to sample for a number, or the
-            models cannot be an ensemble.
+        ValueError: The model is a language model or has nothing to sample for several sequences, or
+            the models cannot be an ensemble.
         UnfinishedError: A sentence is too long for the model or for memory.
     """
-    lines = list_texts("sentences", sentences)
-    check_least({"number": number}, number=0)
+    lines = [sentences] if isinstance(sentences, str) else list_texts("sentences", sentences)
     check_seed(seed)
     task = select_task(trained, direction)
-    if number and others:
-        raise ValueError(f"number must be 0 for an ensemble of runs, got {number}")
-    if number:
+    if num_return_sequences is not None:
+        if others:
+            raise ValueError("num_return_sequences is not for an ensemble of runs: drop it")
         check_outputs_vary(trained, decoding)
     check_ensemble(trained, others, decoding)
     generate = partial(translate_lines, trained, lines, decoding, task, others=others)
     with fixed_noise(seed, trained.model.device):
-        return sample_repeatedly(generate, number) if number else generate()
+        texts = (
+            generate()
+            if num_return_sequences is None
+            else sample_repeatedly(generate, num_return_sequences)
+        )
+    return texts[0] if isinstance(sentences, str) else texts
 
 
 def override_decoding(
-    trained: TrainedModel, defaults: Decoding, options: Mapping[str, Any], number: int
+    trained: TrainedModel,
+    defaults: Decoding,
+    options: Mapping[str, Any],
+    num_return_sequences: int | None,
 ) -> Decoding:
     """Decoding options with some overridden; one sample for several outputs."""
-    decoding = defaults.with_options({**({"draws": 1} if number else {}), **options})
-    if options.get("draws"):
-        check_is_stochastic([trained], "draws", ("heads", "selections"))
+    several = {} if num_return_sequences is None else {"num_samples": 1}
+    decoding = defaults.with_options({**several, **options})
+    if options.get("num_samples"):
+        check_is_stochastic([trained], "num_samples", ("heads", "selections"))
     return decoding
 
 
-def sample_repeatedly(generate: Callable[[], list[str]], number: int) -> list[list[str]]:
+def sample_repeatedly(
+    generate: Callable[[], list[str]], num_return_sequences: int
+) -> list[list[str]]:
     """Generates several texts for each input, each time with new samples."""
-    return [list(texts) for texts in zip(*(generate() for _ in range(number)), strict=True)]
+    check_least({"num_return_sequences": num_return_sequences}, num_return_sequences=1)
+    rounds = [generate() for _ in range(num_return_sequences)]
+    return [list(texts) for texts in zip(*rounds, strict=True)]
 
 
 _SHARED_BY_ENSEMBLE: dict[str, Callable[[TrainedModel], object]] = {
@@ -186,7 +202,10 @@ _SHARED_BY_ENSEMBLE: dict[str, Callable[[TrainedModel], object]] = {
 
 
 def check_outputs_vary(
-    trained: TrainedModel, decoding: Decoding, number: str = "number", draws: str = "draws"
+    trained: TrainedModel,
+    decoding: Decoding,
+    number: str = "num_return_sequences",
+    num_samples: str = "num_samples",
 ) -> None:
     """Checks that several outputs for one input can differ.
 
@@ -194,10 +213,10 @@ def check_outputs_vary(
         trained: The model with its guide and vocabularies.
         decoding: Options of the beam search.
         number: Name of the option for the number of outputs, for the error.
-        draws: Name of the option ``decoding.draws``, for the error.
+        num_samples: Name of the option ``decoding.num_samples``, for the error.
     """
-    if not decoding.draws:
-        raise ValueError(f"{number} has no effect here: it needs {draws} 1 or more, got 0")
+    if not decoding.num_samples:
+        raise ValueError(f"{number} has no effect here: it needs {num_samples} 1 or more, got 0")
     check_is_stochastic([trained], number, ("heads", "selections"))
 
 
@@ -205,10 +224,10 @@ def check_ensemble(
     trained: TrainedModel, others: Sequence[TrainedModel], decoding: Decoding
 ) -> None:
     """Checks that models can be an ensemble: same tokens, same tasks, no samples."""
-    if others and decoding.draws:
+    if others and decoding.num_samples:
         raise ValueError(
-            f"draws must be 0 for an ensemble of runs, got {decoding.draws}: their heads are set "
-            "to their prior's location"
+            f"num_samples must be 0 for an ensemble of runs, got {decoding.num_samples}: their "
+            "heads are set to their prior's location"
         )
     for other in others:
         for property_name, get_property in _SHARED_BY_ENSEMBLE.items():
@@ -316,7 +335,7 @@ class Sampling:
     """Options of sampling from a language model.
 
     Attributes:
-        length: Most new tokens.
+        max_new_tokens: Most tokens that follow the prompt.
         temperature: Softmax temperature; 0 always takes the likeliest token.
         top_k: Sample among this many likeliest tokens; 0: all.
         context: Tokens of running text that the next window starts with when the model's block is
@@ -326,7 +345,7 @@ class Sampling:
             The selection of active heads is the likeliest in either case.
     """
 
-    length: Count = 100
+    max_new_tokens: Count = 100
     temperature: NonNegativeFloat = 1.0
     top_k: Size = 0
     context: Size | None = None
@@ -340,19 +359,19 @@ class Sampling:
         """
         if trained.source is not None:
             raise ValueError(f"{trained.name} is a translation model: use translate")
-        block, context = trained.processor.block, trained.processor.context
+        block_size, context = trained.processor.block_size, trained.processor.context
         with WithSelection(trained.guide):
             return sample_text(
                 trained.model,
                 prompts,
-                length=self.length,
+                length=self.max_new_tokens,
                 temperature=self.temperature,
                 top_k=self.top_k,
-                block=block,
-                context=(context or block // 2) if self.context is None else self.context,
+                block_size=block_size,
+                context=(context or block_size // 2) if self.context is None else self.context,
                 sample_heads=self.sample_heads,
-                stop_at_eos=not block,
-                start_token=EOS if block else BOS,
+                stop_at_eos=not block_size,
+                start_token=EOS if block_size else BOS,
                 unknown=self.unknown,
             )
 
@@ -388,7 +407,7 @@ def continue_text(
     trained: TrainedModel, sampling: Sampling, prompt: str, number: int = 1
 ) -> Iterator[str]:
     """Generates continuations of a prompt, each with the original prompt before it."""
-    is_running_text = trained.processor.block > 0
+    is_running_text = trained.processor.block_size > 0
     prompt_ids = encode_prompt(trained.target, prompt, is_running_text)
     decoded_prompt = decode_text(trained.target, prompt_ids)
     for start in range(0, number, BATCH_SIZE):
@@ -403,32 +422,40 @@ def continue_text(
 
 
 def generate_texts(
-    trained: TrainedModel, prompt: str, sampling: Sampling, number: int = 1, *, seed: int = 0
-) -> list[str]:
-    """Samples continuations of a prompt.
+    trained: TrainedModel,
+    prompts: str | Iterable[str],
+    sampling: Sampling,
+    num_return_sequences: int | None = None,
+    *,
+    seed: int = 0,
+) -> Texts:
+    """Samples continuations of a prompt, or of several.
 
     Args:
         trained: A language model with its guide and vocabulary.
-        prompt: The beginning of the text.
+        prompts: The beginning of a text, or several.
         sampling: Options of sampling.
-        number: Number of continuations.
+        num_return_sequences: Number of continuations of each prompt; None: one, not in a list.
         seed: Seed of sampling.
 
     Returns:
-        The prompt with each continuation.
+        The prompt with its continuation, or a list with each; with a number of sequences there is
+        a list in place of each text.
 
     Raises:
-        ValueError: The prompt is not a text, an option is invalid or has no effect, or the model
+        ValueError: A prompt is not a text, an option is invalid or has no effect, or the model
             is a translation model.
     """
-    if not isinstance(prompt, str):
-        raise ValueError(f"prompt must be one text, got {shown(prompt)}")
-    check_least({"number": number}, number=0)
+    beginnings = [prompts] if isinstance(prompts, str) else list_texts("prompts", prompts)
     check_seed(seed)
     if sampling.sample_heads:
         check_is_stochastic([trained], "sample_heads")
+    number = 1 if num_return_sequences is None else num_return_sequences
+    check_least({"num_return_sequences": number}, num_return_sequences=1)
     with fixed_noise(seed, trained.model.device):
-        return list(continue_text(trained, sampling, prompt, number))
+        texts = [[*continue_text(trained, sampling, prompt, number)] for prompt in beginnings]
+    outputs = [text for (text,) in texts] if num_return_sequences is None else texts
+    return outputs[0] if isinstance(prompts, str) else outputs
 
 
 def continue_or_skip(

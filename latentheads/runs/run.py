@@ -21,7 +21,13 @@ from latentheads.model import Decoder
 from latentheads.options import from_dict
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
-from latentheads.runs.generation import Sampling, generate_texts, override_decoding, translate_texts
+from latentheads.runs.generation import (
+    Sampling,
+    Texts,
+    generate_texts,
+    override_decoding,
+    translate_texts,
+)
 from latentheads.runs.results import Results
 from latentheads.runs.sentence import encode_sentence
 from latentheads.runs.settings import Settings
@@ -114,34 +120,45 @@ class Run:
         return read_metrics(self.path)
 
     @property
-    def block(self) -> int:
+    def block_size(self) -> int:
         """The block size of running text; 0 for sentences."""
-        return self.processor.block
+        return self.processor.block_size
 
     @overload
     def translate(
-        self, sentences: Iterable[str], number: Literal[0] = 0, **options: Any
+        self, sentences: str, *, num_return_sequences: None = None, **options: Any
+    ) -> str: ...
+
+    @overload
+    def translate(
+        self, sentences: str, *, num_return_sequences: int, **options: Any
     ) -> list[str]: ...
 
     @overload
     def translate(
-        self, sentences: Iterable[str], number: int, **options: Any
+        self, sentences: Iterable[str], *, num_return_sequences: None = None, **options: Any
+    ) -> list[str]: ...
+
+    @overload
+    def translate(
+        self, sentences: Iterable[str], *, num_return_sequences: int, **options: Any
     ) -> list[list[str]]: ...
 
     def translate(
         self,
-        sentences: Iterable[str],
-        number: int = 0,
+        sentences: str | Iterable[str],
         *,
+        num_return_sequences: int | None = None,
         direction: str | None = None,
         seed: int = 0,
         others: Sequence[Run] = (),
         **decoding: Any,
-    ) -> list[str] | list[list[str]]:
-        """Translates sentences, as the test part was translated.
+    ) -> Texts:
+        """Translates a sentence or several, as the test part was translated.
 
         Arguments are those of :func:`~latentheads.runs.generation.translate_texts`. ``decoding``
-        overrides the run's :class:`~latentheads.decoding.options.Decoding`, as with ``beam=5``.
+        overrides the run's :class:`~latentheads.decoding.options.Decoding`, as with
+        ``num_beams=5``.
         """
         if isinstance(others, Run) or not all(isinstance(other, Run) for other in others):
             raise ValueError(
@@ -150,8 +167,10 @@ class Run:
         return translate_texts(
             self.trained_model,
             sentences,
-            override_decoding(self.trained_model, self.settings.decode, decoding, number),
-            number,
+            override_decoding(
+                self.trained_model, self.settings.decode, decoding, num_return_sequences
+            ),
+            num_return_sequences,
             direction=direction,
             seed=seed,
             others=[other.trained_model for other in others],
@@ -172,34 +191,53 @@ class Run:
         )
 
     @overload
-    def generate(self, prompt: str = "", number: Literal[0] = 0, **options: Any) -> str: ...
+    def generate(
+        self, prompts: str = "", *, num_return_sequences: None = None, **options: Any
+    ) -> str: ...
 
     @overload
-    def generate(self, prompt: str, number: int, **options: Any) -> list[str]: ...
+    def generate(
+        self, prompts: str = "", *, num_return_sequences: int, **options: Any
+    ) -> list[str]: ...
+
+    @overload
+    def generate(
+        self, prompts: Iterable[str], *, num_return_sequences: None = None, **options: Any
+    ) -> list[str]: ...
+
+    @overload
+    def generate(
+        self, prompts: Iterable[str], *, num_return_sequences: int, **options: Any
+    ) -> list[list[str]]: ...
 
     def generate(
-        self, prompt: str = "", number: int = 0, *, seed: int = 0, **sampling: Any
-    ) -> str | list[str]:
-        """Samples one continuation of a prompt, or a list of them with a number.
+        self,
+        prompts: str | Iterable[str] = "",
+        *,
+        num_return_sequences: int | None = None,
+        seed: int = 0,
+        **sampling: Any,
+    ) -> Texts:
+        """Samples the continuation of a prompt, or of several.
 
         ``sampling`` are options of :class:`~latentheads.runs.generation.Sampling`, such as
-        ``length`` and ``temperature``; see :func:`~latentheads.runs.generation.generate_texts`.
+        ``max_new_tokens`` and ``temperature``; see
+        :func:`~latentheads.runs.generation.generate_texts`.
         """
         options = from_dict(Sampling, sampling)
-        texts = generate_texts(self.trained_model, prompt, options, number or 1, seed=seed)
-        return texts if number else texts[0]
+        return generate_texts(self.trained_model, prompts, options, num_return_sequences, seed=seed)
 
     def evaluate(
-        self, part: Literal["train", "valid", "test"] = "test", samples: int | None = None
+        self, part: Literal["train", "valid", "test"] = "test", num_samples: int | None = None
     ) -> Report:
         """Evaluates the bound and the other metrics on a part of the corpus.
 
         Args:
             part: The part.
-            samples: Samples of the latents for each sentence; by default the run's own number.
+            num_samples: Samples of the latents for each sentence; by default the run's own number.
         """
         check_choice("part", part, PARTS)
-        number = self.settings.samples if samples is None else samples
+        number = self.settings.num_samples if num_samples is None else num_samples
         text = getattr(self.corpus, part)
         return evaluate(self.model, self.guide, text, number, self.settings.seed)
 

@@ -109,7 +109,7 @@ class Settings:
         train: How to train.
         decode: How to translate.
         seed: Of weights, data order and noise.
-        samples: Samples of each sentence in the report, K of IWAE.
+        num_samples: Samples of each sentence in the report, K of IWAE.
         label_smoothing: Of the likelihood while training; never of a reported score.
         disagreement: A reward while training for heads that differ; never part of a reported score.
         ctc: Factor of CTC, a second likelihood that trains an encoder of speech; never part of a
@@ -138,7 +138,7 @@ class Settings:
     train: Training = field(default_factory=Training)
     decode: Decoding = field(default_factory=Decoding)
     seed: Annotated[int, Ge(0), Lt(2**63)] = 0
-    samples: Annotated[int, Ge(1), Le(MAX_SAMPLES)] = 32
+    num_samples: Annotated[int, Ge(1), Le(MAX_SAMPLES)] = 32
     label_smoothing: float = 0.0
     disagreement: DisagreementOptions | None = None
     ctc: NonNegativeFloat = 0.0
@@ -171,7 +171,7 @@ class Settings:
             model: A model.
             guide: Its guide.
             corpus: The corpus.
-            **run: The other settings, such as ``train``, ``decode``, ``seed`` and ``samples``.
+            **run: The other settings, such as ``train``, ``decode``, ``seed`` and ``num_samples``.
 
         Raises:
             ValueError: No settings say what one of them is.
@@ -197,7 +197,7 @@ class Settings:
         for name, latent in self._named_latents:
             with in_group(name):
                 resolved = latent.resolve(self.data.is_language_model)
-                resolved.check_block(self.data.block)
+                resolved.check_block(self.data.block_size)
             yield resolved
 
     def _check_source(self) -> None:
@@ -508,7 +508,7 @@ class Settings:
 
     def to_yaml(self) -> str:
         """The settings as a file of YAML, which ``run.py --config`` reads too."""
-        return yaml.dump(self.to_options(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+        return yaml.safe_dump(self.to_options(), sort_keys=False, allow_unicode=True)
 
 
 def _latents_of(model: Decoder) -> tuple[LatentOptions, ...]:
@@ -556,14 +556,6 @@ def _are_exclusive(*kinds: type[LatentOptions]) -> bool:
     both_select = all(kind.selects_heads for kind in kinds)
     both_summed = all(kind.may_be_summed_out for kind in kinds)
     return both_select or both_summed or any(kind.needs_blocks for kind in kinds)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes a value that stands in two places twice: run folders are read without aliases."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """Whether to write a value out."""
-        return True
 
 
 def expand_recipe(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class Trainer:
             needs its ``seed``.
         seed: Of data order and noise. The weights are the model's own: for another seed of those
             too say ``torch.manual_seed(seed)`` before it is made.
-        samples: Samples per sentence in the report, K of IWAE.
+        num_samples: Samples per sentence in the report, K of IWAE.
         decoding: How the test part is translated.
         device: cpu, cuda, a GPU as ``cuda:1`` or ``torch.device("cuda", 1)``, or auto: cuda where
             there is one.
@@ -118,7 +118,7 @@ class Trainer:
         start: Run | None = None,
         out: str | Path | None = None,
         seed: int = 0,
-        samples: int = 32,
+        num_samples: int = 32,
         decoding: Decoding | None = None,
         device: str | torch.device = "auto",
         overwrite: bool = False,
@@ -134,7 +134,7 @@ class Trainer:
         check_trackers(trackers)
         if not isinstance(decoding, Decoding | None):
             raise ValueError(f"decoding must be lh.inference.Decoding(...), got {shown(decoding)}")
-        run = {"seed": seed, "samples": samples, "decoding": decoding, **training}
+        run = {"seed": seed, "num_samples": num_samples, "decoding": decoding, **training}
         self._names_folder = out is None and settings is None
         if settings is None:
             settings = _settings_of(model, guide, corpus, loss, **run)
@@ -519,13 +519,13 @@ def _settings_of(
     loss: LossLike,
     *,
     seed: int,
-    samples: int,
+    num_samples: int,
     decoding: Decoding | None,
     **training: Any,
 ) -> Settings:
     """The settings of a run of objects, and of the options beside them."""
     options = make_training(training | {"loss": loss})
-    run = {"decode": decoding or Decoding(), "seed": seed, "samples": samples}
+    run = {"decode": decoding or Decoding(), "seed": seed, "num_samples": num_samples}
     try:
         return Settings.of(model, guide, corpus, train=options, **run)
     except UnusedOptionError as reason:

@@ -85,7 +85,7 @@ def compare(
     corpus: Corpus,
     *,
     train: Literal["guide", "all", "none"] = "guide",
-    samples: int = 16,
+    num_samples: int = 16,
     seed: int = 0,
     quiet: bool = True,
     loss: LossLike = "Head_ELBO",
@@ -99,7 +99,7 @@ def compare(
         corpus: The corpus: training part, validation part for the best weights, and test part.
         train: ``guide`` trains each guide while the model is frozen; ``all`` trains each guide with
             its own copy of the model; ``none`` trains nothing.
-        samples: Samples per sentence in the evaluation, K of IWAE; a run has 32 by default.
+        num_samples: Samples per sentence in the evaluation, K of IWAE; a run has 32 by default.
         seed: Seed of data order and noise, the same for all guides.
         quiet: Show no progress.
         loss: As for :func:`latentheads.fit`.
@@ -111,13 +111,13 @@ def compare(
 
     Example:
         >>> guides = {"prior": Tied(model), "mean-field": MeanField(model)}
-        >>> comparison = lh.compare(model, guides, corpus, steps=2, samples=2)
+        >>> comparison = lh.compare(model, guides, corpus, steps=2, num_samples=2)
         >>> list(comparison.to_frame().index)
         ['prior', 'mean-field']
     """
     check_corpus(corpus)
     check_known("train", train, ("guide", "all", "none"))
-    check_samples(samples)
+    check_samples(num_samples)
     check_seed(seed)
     options = read_options(training | {"loss": loss}, cuts=True)
     set_options = [*training, *(["loss"] if loss != "Head_ELBO" else [])]
@@ -147,7 +147,7 @@ def compare(
                 )
         seconds[name] = time.perf_counter() - start
         reports[name] = evaluate(
-            trained_model, guide, corpus.test, samples, seed, corpus.test.true_log_probs
+            trained_model, guide, corpus.test, num_samples, seed, corpus.test.true_log_probs
         )
         trained[name] = guide
     return Comparison(reports, seconds, trained, train != "all")

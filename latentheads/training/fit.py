@@ -72,7 +72,7 @@ def fit(
     valid: Part | Sequence[Batch] | None = None,
     *,
     seed: int = 0,
-    samples: int = 1,
+    num_samples: int = 1,
     callbacks: Sequence[Callback] = (),
     quiet: bool = False,
     loss: LossLike = "Head_ELBO",
@@ -95,7 +95,7 @@ def fit(
             when not given: figures are those of training then, as the printed outcome says, and
             those of other batches (``lh.evaluate``) can be far worse.
         seed: Of order and noise.
-        samples: Samples of each sentence in the report, K of IWAE; a run has 32 by default.
+        num_samples: Samples of each sentence in the report, K of IWAE; a run has 32 by default.
         callbacks: Called after each step and each evaluation, such as a
             :class:`latentheads.latents.gates.hard_gates.GateController` or one of your own.
         quiet: Show no progress.
@@ -119,7 +119,7 @@ def fit(
         >>> fitted.step, fitted.report.how["decoder.0.cross.logits"]
         (2, 'analytic')
     """
-    check_samples(samples)
+    check_samples(num_samples)
     check_seed(seed)
     watching = check_callbacks(callbacks)
     options = read_options(training | {"loss": loss}, isinstance(batches, Part))
@@ -131,7 +131,7 @@ def fit(
         options,
         instance_of(loss),
         seed=seed,
-        samples=samples,
+        num_samples=num_samples,
         callbacks=watching,
         quiet=quiet,
     )
@@ -146,7 +146,7 @@ def fit_pair(
     instance: ELBO | None,
     *,
     seed: int,
-    samples: int = 1,
+    num_samples: int = 1,
     callbacks: Sequence[Callback] = (),
     quiet: bool = False,
     refuses_unused: bool = True,
@@ -165,9 +165,9 @@ def fit_pair(
     loop.run()
     best.restore()
     report = loop.report
-    if samples != 1 or report is None:
+    if num_samples != 1 or report is None:
         with isolated_param_store():
-            report = evaluate(model, guide, valid_batches, samples, seed)
+            report = evaluate(model, guide, valid_batches, num_samples, seed)
     return Fitted(report, loop.step, history.records, valid is None or valid is batches)
 
 

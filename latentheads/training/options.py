@@ -175,20 +175,6 @@ def _half_cosine(step: int, length: float, min_rate: float, training: Training) 
     return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * step / length))
 
 
-MOVED = {
-    "kl": "loss.kl",
-    "kl_warmup_steps": "loss.kl_warmup.steps",
-    "min_kl_weight": "loss.kl_warmup.start",
-    "max_kl_weight": "loss.kl_weight",
-    "free_bits": "loss.free_bits",
-    "loss_samples": "loss.num_samples",
-    "select_gradient": "selection.strategy.gradient",
-    "temperature": "loss.temperature or selection.strategy.gradient.temperature",
-    "least_temperature": "loss.least_temperature or selection.strategy.gradient.least_temperature",
-}
-"""Options that earlier versions of training had, and where they are."""
-
-
 @options_class()
 class Training:
     """How to train.
@@ -240,8 +226,6 @@ class Training:
     patience: Size = 0
     keep: Size = 0
     average: Size = 0
-
-    moved: ClassVar[Mapping[str, str]] = MOVED
 
     def __post_init__(self) -> None:
         if 0 < self.keep < self.average:

@@ -23,7 +23,7 @@ TINY = (
     *("--network.width=8", "--network.feed_forward=8", "--network.heads=2", "--network.layers=1"),
     *(
         "--train.tokens=128",
-        "--samples=2",
+        "--num_samples=2",
         "--train.steps=16",
         "--train.report_every=4",
         "--device=cpu",
@@ -59,7 +59,7 @@ PLANS: dict[str, tuple[str, ...]] = {
     "subwords": (
         *(*PAIRS, "--data.vocab_size=290"),
         "--recipe=transformer",
-        "--decode.beam=2",
+        "--decode.num_beams=2",
     ),
 }
 """Runs that end undisturbed, by name."""

@@ -31,8 +31,8 @@ def use_run(
         "run": (*again, f"--out={run}"),
         "start": (*again, "--train.steps=2", f"--start={run}", out),
         "translate": (str(run),),
-        "generate": (str(run), "--prompt=the", "--length=5"),
-        "score": (str(run), "--samples=9"),
+        "generate": (str(run), "--prompt=the", "--max_new_tokens=5"),
+        "score": (str(run), "--num_samples=9"),
         "analyse": (str(run), out, "--sentences=4", "--relevance=0"),
         "prune": (str(run), out, "--keep_heads=4", "--sentences=4", "--timed=2", "--rounds=1"),
     }[program]

@@ -29,14 +29,14 @@ TRAINING = {
     "--train.report_every": "2",
     "--train.warmup_steps": "1",
     "--train.tokens": "128",
-    "--samples": "2",
-    "--decode.max_tokens": "4",
+    "--num_samples": "2",
+    "--decode.max_new_tokens": "4",
 }
 TINY = {
     "run": TRAINING,
     "compare": TRAINING | {"--seeds": "0,1"},
     "analyse": {"--sentences": "4", "--relevance": "0"},
-    "report": {"--sentences": "4", "--shown": "1", "--draws": "2"},
+    "report": {"--sentences": "4", "--shown": "1", "--num_samples": "2"},
     "prune": {"--sentences": "4", "--timed": "2", "--rounds": "1"},
     "align": {},
 }

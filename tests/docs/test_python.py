@@ -230,7 +230,7 @@ def check_registering(
     with pytest.raises(ValueError, match=unregistered):
         lh.Trainer(names["model"], names["guide"], corpus, steps=2)
     monkeypatch.setitem(LATENTS, "styles", names["StyleOptions"])  # taken back after the test
-    run(snippet.replace("steps=20, warmup_steps=5", "steps=2, samples=2, quiet=True"), names)
+    run(snippet.replace("steps=20, warmup_steps=5", "steps=2, num_samples=2, quiet=True"), names)
     opened = names["run"]
     assert opened.settings.recipe == "mean-field+styles"
     assert opened.settings.latents[0].styles == 5
@@ -292,7 +292,7 @@ def test_a_notebook_trains_opens_and_reads_a_run(
     (script,) = README.blocks("python")
     for text, here in (
         ("sentences=5000", "sentences=60, held_out=5"),
-        ("steps=500", "steps=2, samples=2"),
+        ("steps=500", "steps=2, num_samples=2"),
         ("width=64", "width=8"),
     ):
         assert text in script
@@ -396,7 +396,7 @@ def test_the_page_of_runs_is_shown_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    quick = partial(lh.contrib.page.report, draws=2, shown=1)
+    quick = partial(lh.contrib.page.report, num_samples=2, shown=1)
     monkeypatch.setattr(lh.contrib.page, "report", quick)
     one, other = (make_run(tmp_path / name, small_corpus()) for name in ("one", "other"))
     run(*snippets("docs/report.md"), {"run": one, "other": other})

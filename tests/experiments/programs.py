@@ -35,7 +35,7 @@ SMALL = [
 ]
 STUDIES = {path.stem for path in (ROOT / "experiments" / "studies").glob("[!_]*.py")}
 """Programs that no wheel holds."""
-TINY = [*SMALL, "--decode.max_tokens=8"]
+TINY = [*SMALL, "--decode.max_new_tokens=8"]
 """Of a translation: who has not learned to end a sentence goes on for long."""
 
 SHORT = [
@@ -45,7 +45,7 @@ SHORT = [
     "2",
     "--train.tokens",
     "128",
-    "--samples",
+    "--num_samples",
     "2",
 ]
 CUDA = pytest.param(

@@ -21,12 +21,17 @@ from tests.experiments.programs import assert_refused, inside, results_of, succe
 from tests.latentheads.runs import trained
 
 SMALL = ["--data=grammar", "--data.sentences=60", "--data.held_out=7", *trained.SMALL]
-SMALL += ["--train.steps=4", "--train.report_every=2", "--samples=2"]
-QUICK = [*SMALL, "--decode.max_tokens=8"]
+SMALL += ["--train.steps=4", "--train.report_every=2", "--num_samples=2"]
+QUICK = [*SMALL, "--decode.max_new_tokens=8"]
 """Of a translation that is written: who has not learned to end a sentence goes on for long."""
 
-TEXT = ["--data=python-docs", "--data.block=16", "--data.context=8", "--data.max_train_samples=40"]
-TEXT += [*trained.SMALL, "--samples=2", "--train.steps=4", "--train.report_every=2"]
+TEXT = [
+    "--data=python-docs",
+    "--data.block_size=16",
+    "--data.context=8",
+    "--data.max_train_samples=40",
+]
+TEXT += [*trained.SMALL, "--num_samples=2", "--train.steps=4", "--train.report_every=2"]
 TEXT += ["--train.checkpoint_every=2", "--train.tokens=128", "--guide=cascaded"]
 CHAIN = ("--alignments.blocks=1", "--alignments.prior=chain", "--alignments.width=4")
 COPY = ("--latents=copy", "--copy.width=4", "--copy.window=100", "--loss=marginal")
@@ -120,13 +125,15 @@ def test_bands_of_rare_words_are_summed_out_too(heads: tuple[str, ...], tmp_path
     blocks, test = results["perplexity"][1], results["test"]
     assert blocks["token"]["exact"] == pytest.approx(math.exp(-test["exact"]), rel=1e-6)
     assert test["exact"] - test["elbo"] == pytest.approx(test["gap"], abs=1e-5)
-    drawn = succeed("generate.py", str(tmp_path), "--prompt=the", "--length=20")
+    drawn = succeed("generate.py", str(tmp_path), "--prompt=the", "--max_new_tokens=20")
     assert drawn.stdout.startswith("the ")
 
 
 def test_text_is_drawn_from_the_exact_sum(text: Path) -> None:
     """More of it than a block holds, so that some of it is read anew."""
-    done = succeed("generate.py", str(text), "--prompt=the", "--length=20", "--number=2")
+    done = succeed(
+        "generate.py", str(text), "--prompt=the", "--max_new_tokens=20", "--num_return_sequences=2"
+    )
     assert done.stdout.startswith("the ")
 
 
@@ -143,7 +150,7 @@ def test_a_language_model_is_gone_on_with_to_the_last_digit(
 @pytest.mark.parametrize("buffer", [1, 9])
 def test_translations_are_linked_with_their_lines(base: Path, buffer: int, tmp_path: Path) -> None:
     file, lines = tmp_path / "links", ["the cat sleeps", "", "the old dog"]
-    words = (f"--alignments={file}", f"--buffer={buffer}", "--beam=2", "--max_tokens=6")
+    words = (f"--alignments={file}", f"--buffer={buffer}", "--num_beams=2", "--max_new_tokens=6")
     done = succeed("translate.py", str(base), *words, text="\n".join(lines))
     written = done.stdout.split("\n")[:-1]
     computed_words = file.read_text().split("\n")
@@ -158,7 +165,7 @@ def test_links_of_words_without_punctuation_are_written_on_request(
     base: Path, tmp_path: Path
 ) -> None:
     line, file = "the cat, sleeps", tmp_path / "links"
-    words = "--beam=2", "--max_tokens=6", "--split_punctuation"
+    words = "--num_beams=2", "--max_new_tokens=6", "--split_punctuation"
     done = succeed("translate.py", str(base), f"--alignments={file}", *words, text=f"{line}\n")
     (links,) = align(load_run(base), [line], done.stdout.splitlines(), split_punctuation=True)
     assert file.read_text() == f"{write_pharaoh(links)}\n"

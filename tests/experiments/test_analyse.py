@@ -240,7 +240,10 @@ MISTAKES = [
     ("run ./run", "every run must be given once"),
     ("run --exclude all", "--exclude"),
     ("run --positional 1.5", "positional must be at most 1, got 1.5"),
-    ("run --draws 2", "--draws has no effect here: it needs a run that samples its heads"),
+    (
+        "run --num_samples 2",
+        "--num_samples has no effect here: it needs a run that samples its heads",
+    ),
     ("run --conllu gone.conllu", "there is no file gone.conllu"),
     ("run --conllu broken.conllu", "broken.conllu, line 2: 10 columns between tabs are expected"),
     ("run --conllu some.conllu", "--conllu is for runs on other text: the parses of the grammar"),

@@ -57,7 +57,7 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     from latentheads.runs.loading import load_run
 
     computed_run = load_run(run)
-    data = PythonDocs(block=6, context=2)
+    data = PythonDocs(block_size=6, context=2)
     processor = data.processor(computed_run.target, computed_run.source)
     settings = replace(computed_run.settings, data=data)
     loaded = replace(computed_run, settings=settings, processor=processor)
@@ -77,7 +77,7 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_the_same_seed_gives_the_same_text(say: Say) -> None:
-    words = ["--number=3", "--length=12", "--draws=1"]
+    words = ["--num_return_sequences=3", "--max_new_tokens=12", "--sample_heads"]
     status, lines, error = say("the men\n\n", *words, "--seed=5")
     assert (status, error) == (0, "")
     assert len(lines) == 3 + 3
@@ -91,8 +91,19 @@ def test_the_same_seed_gives_the_same_text(say: Say) -> None:
 
 
 def test_every_prompt_begins_its_texts_as_it_was_typed(say: Say) -> None:
-    prompts = ["the", "", "old  men", " the [1,2] ", "null", "3", "{a: b}", "--number"]
-    status, lines, _ = say("ignored\n", *(f"--prompt={p}" for p in prompts), "--number=2")
+    prompts = [
+        "the",
+        "",
+        "old  men",
+        " the [1,2] ",
+        "null",
+        "3",
+        "{a: b}",
+        "--num_return_sequences",
+    ]
+    status, lines, _ = say(
+        "ignored\n", *(f"--prompt={p}" for p in prompts), "--num_return_sequences=2"
+    )
     assert status == 0
     assert len(lines) == 2 * len(prompts)
     for index, line in enumerate(lines):
@@ -101,7 +112,7 @@ def test_every_prompt_begins_its_texts_as_it_was_typed(say: Say) -> None:
 
 
 def test_lines_of_standard_input_are_prompts_too(say: Say) -> None:
-    words = ("--temperature=0", "--length=6")
+    words = ("--temperature=0", "--max_new_tokens=6")
     typed = say("", "--prompt=the", "--prompt=", "--prompt=old men", *words)
     assert say("the\n\nold men\n", *words) == typed
     assert say("the\r\n\r\nold men", *words) == typed
@@ -123,14 +134,14 @@ class Terminal(io.TextIOWrapper):
 
 
 def test_a_terminal_begins_from_nothing(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = say("\n", "--number=2")
+    expected = say("\n", "--num_return_sequences=2")
     monkeypatch.setattr(io, "TextIOWrapper", Terminal)
-    assert say("not read", "--number=2") == expected
+    assert say("not read", "--num_return_sequences=2") == expected
     assert len(expected[1]) == 2
 
 
 def test_unknown_words_are_told_in_one_line(say: Say) -> None:
-    status, lines, error = say("the zork <eos> the zork men Ölberg\nthe\n", "--length=3")
+    status, lines, error = say("the zork <eos> the zork men Ölberg\nthe\n", "--max_new_tokens=3")
     assert (status, len(lines)) == (0, 2)
     assert lines[0].startswith("the zork <eos> the zork men Ölberg ")
     assert error == "generate.py: not in the vocabulary: zork, <eos>, Ölberg\n"
@@ -145,7 +156,7 @@ def test_prompts_around_one_that_is_too_long_are_continued(say: Say) -> None:
     """One by its tokens; one by its characters alone."""
     short = "the", "a"
     given = "".join(f"{line}\n" for line in (short[0], "the " * 1024, short[1], "a" * 10**6))
-    status, printed, error = say(given, "--number=2", "--length=3")
+    status, printed, error = say(given, "--num_return_sequences=2", "--max_new_tokens=3")
     assert status == 1
     assert [bool(line) for line in printed] == [True, True, False, False, True, True, False, False]
     stays = "of the input stays empty"
@@ -167,7 +178,7 @@ def test_a_prompt_that_memory_does_not_suffice_for_stays_empty(
         return draw(model, prompts, **options)
 
     monkeypatch.setattr(generation, "sample_text", narrow)
-    status, printed, error = say("the\nthe the the\nthe\n", "--length=2")
+    status, printed, error = say("the\nthe the the\nthe\n", "--max_new_tokens=2")
     assert (status, len(printed), printed[1]) == (1, 3, "")
     assert error == "generate.py: prompt 2 of the input stays empty: out of memory\n"
 
@@ -182,7 +193,7 @@ def test_broken_text_ends_the_output_at_its_line(say: Say) -> None:
 
 
 def test_a_sentence_is_a_line_of_no_more_tokens_than_asked_for(say: Say) -> None:
-    lines = say("", "--prompt=", "--number=200", "--length=4")[1]
+    lines = say("", "--prompt=", "--num_return_sequences=200", "--max_new_tokens=4")[1]
     lengths = [len(line.split()) for line in lines]
     assert len(lines) == 200
     assert max(lengths) == 4
@@ -191,28 +202,28 @@ def test_a_sentence_is_a_line_of_no_more_tokens_than_asked_for(say: Say) -> None
 
 
 def test_options_reach_the_draw(say: Say) -> None:
-    given = ("--prompt=the", "--length=8")
+    given = ("--prompt=the", "--max_new_tokens=8")
     likeliest = say("", *given, "--temperature=0")[1]
-    assert say("", *given, "--top_k=1", "--temperature=2", "--draws=1", "--seed=3")[0] == 0
+    assert say("", *given, "--top_k=1", "--temperature=2", "--sample_heads", "--seed=3")[0] == 0
     assert say("", *given, "--top_k=1", "--temperature=2", "--seed=3")[1] == likeliest
     assert say("", *given, "--temperature=2", "--seed=3")[1] != likeliest
-    drawn = say("", *given, "--temperature=0", "--number=9", "--draws=1")[1]
+    drawn = say("", *given, "--temperature=0", "--num_return_sequences=9", "--sample_heads")[1]
     assert len(set(drawn)) > 1
 
 
 def test_running_text_goes_on_behind_the_end_of_a_line(say: Say, running: dict[str, Any]) -> None:
-    status, lines, error = say("", "--prompt=the\nold", "--prompt=the", "--length=40")
+    status, lines, error = say("", "--prompt=the\nold", "--prompt=the", "--max_new_tokens=40")
     assert (status, error) == (0, "")
     assert lines[0] == "the"
     assert lines[1].startswith("old ")
     assert len(lines[1].split()) <= 4
     assert lines[-1] == ""
-    assert (running["block"], running["context"]) == (6, 2)
+    assert (running["block_size"], running["context"]) == (6, 2)
     assert (running["stop_at_eos"], running["sample_heads"]) == (False, False)
     assert (running["start_token"], running["unknown"]) == (EOS, False)
     *the, _ = running["vocabulary"].encode("the")
     assert running["prompts"] == [the]
-    say("", "--prompt=the", "--length=9", "--context=3", "--unknown")
+    say("", "--prompt=the", "--max_new_tokens=9", "--context=3", "--unknown")
     assert (running["context"], running["unknown"]) == (3, True)
     words = len(" ".join(lines).split())
     lines_ended = len(lines) - 4  # each text: its last line and an empty one
@@ -225,9 +236,12 @@ def test_running_text_goes_on_behind_the_end_of_a_line(say: Say, running: dict[s
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--length 0", "length must be at least 1, got 0"),
+        ("--max_new_tokens 0", "max_new_tokens must be at least 1, got 0"),
         ("--temperature 0 --top_k 3", "top_k has no effect here: temperature 0 takes the"),
-        ("--temperature 0 --number 3", "number has no effect here: with temperature 0 all texts"),
+        (
+            "--temperature 0 --num_return_sequences 3",
+            "num_return_sequences has no effect here: with temperature 0 all texts",
+        ),
     ],
 )
 def test_a_mistake_costs_one_line_and_status_two(run: Path, words: str, message: str) -> None:
@@ -239,8 +253,8 @@ FEW = ["--data.sentences=20", "--data.held_out=4", "--train.steps=1"]
 
 def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
     train(tmp_path / "run", *LM, *FEW, "--recipe=transformer")
-    says = "--draws has no effect here: it needs a run that samples its heads"
-    words = (str(tmp_path / "run"), "--prompt=the", "--draws=1")
+    says = "--sample_heads has no effect here: it needs a run that samples its heads"
+    words = (str(tmp_path / "run"), "--prompt=the", "--sample_heads")
     assert_refused("generate.py", *words, says=says)
 
 

@@ -34,7 +34,7 @@ def test_a_hybrid_comes_back_from_its_folder(tmp_path: Path) -> None:
     data, out = write_corpus(tmp_path / "corpus"), tmp_path / "run"
     words = ["--data", str(data), *LANGUAGES, *HYBRID, *SIZES, "--recipe=coda", "--train.steps=2"]
     words += ["--network.ngram_width=decoder=7", "--network.ngram_context=true"]
-    run = train(out, *words, "--decode.beam=2", "--decode.max_tokens=8")
+    run = train(out, *words, "--decode.num_beams=2", "--decode.max_new_tokens=8")
     run.finish()
     config = yaml.safe_load((out / "config.yaml").read_text())
     assert config["network"]["mixers"] == "encoder=ngram,local,attention decoder=ngram*2,attention"
@@ -72,7 +72,7 @@ def test_heads_of_ngrams_are_drawn_gated_and_removed(tmp_path: Path) -> None:
     assert (whole["heads"], less["heads"], none["heads"]) == (6, 4, 0)
     assert whole["parameters"] > less["parameters"] > none["parameters"]
     assert none["valid"]["kl"] == 0 < less["valid"]["kl"]
-    drawn = [str(small / "heads-4"), "--prompt", "the", "--length=3", "--draws=1"]
+    drawn = [str(small / "heads-4"), "--prompt", "the", "--max_new_tokens=3", "--sample_heads"]
     assert succeed("generate.py", *drawn).stdout.startswith("the")
 
 
@@ -80,7 +80,7 @@ def test_ngram_heads_are_read_beside_those_that_attend(tmp_path: Path) -> None:
     out, path = tmp_path / "run", tmp_path / "told"
     words = [*FEW, "--network.layers=1", "--network.windows=2", "--network.mixers=encoder=ngram"]
     train(out, *words, "--network.ngram_noise=0.3", "--recipe=mean-field").finish()
-    succeed("analyse.py", str(out), "--sentences=4", "--draws=1", "--out", str(path))
+    succeed("analyse.py", str(out), "--sentences=4", "--num_samples=1", "--out", str(path))
     (run,) = json.loads((path / "analysis.json").read_text())["runs"]
     assert [block["block"] for block in run["blocks"]] == ["decoder.0.self", "decoder.0.cross"]
     (block,) = run["ngrams"]

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_of_text_runs_from_end_to_end(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    words = ["--data", str(folder), *LANGUAGES, *SMALL, *BRIEF, "--decode.max_tokens=8"]
+    words = ["--data", str(folder), *LANGUAGES, *SMALL, *BRIEF, "--decode.max_new_tokens=8"]
     printed = succeed("run.py", *words, "--out", str(out)).stdout
     assert "40 of 40 training pairs kept" in printed
     assert "corpus corpus en-de, from en to de, 40 sentences" in printed

@@ -46,7 +46,7 @@ from tests.latentheads.runs.trained import load, refused
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
-FEW = ["--network.layers=2", "--data.held_out=3", "--samples=1"]
+FEW = ["--network.layers=2", "--data.held_out=3", "--num_samples=1"]
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +206,7 @@ def test_a_pruned_network_in_training_is_stopped_and_goes_on_exactly(
     start = tmp_path / "pruned" / "heads-5"
     pruned(runs / "cascaded", "--keep_heads=5", f"--out={start.parent}")
     words = [*going_on(start), "--train.steps=4", "--train.checkpoint_every=1"]
-    words += ["--network.dropout=0.2", "--train.report_every=4", "--decode.max_tokens=2"]
+    words += ["--network.dropout=0.2", "--train.report_every=4", "--decode.max_new_tokens=2"]
     whole, other = tmp_path / "whole", tmp_path / "other"
     succeed("run.py", *words, "--out", str(whole))
     with stopped_in(3):
@@ -248,7 +248,9 @@ def test_a_language_model_is_pruned_by_default_to_nothing(runs: Path, tmp_path: 
     assert load(tmp_path / "heads-1").source is None
     tuned = str(tmp_path / "tuned")
     succeed("run.py", *going_on(tmp_path / "heads-1"), "--out", tuned)
-    assert succeed("generate.py", tuned, "--prompt=the", "--length=4").stdout.startswith("the")
+    assert succeed("generate.py", tuned, "--prompt=the", "--max_new_tokens=4").stdout.startswith(
+        "the"
+    )
     assert not (tmp_path / "heads-1" / "test.translations.txt").exists()
 
 

@@ -23,7 +23,7 @@ from tests.experiments.programs import (
 
 def test_a_page_of_a_finished_run(tiny_run: Path, tmp_path: Path) -> None:
     out = tmp_path / "page.html"
-    words = ["--shown=2", "--draws=2", "--sentences=5", f"--out={out}"]
+    words = ["--shown=2", "--num_samples=2", "--sentences=5", f"--out={out}"]
     done = succeed("report.py", str(tiny_run), *words)
     assert done.stdout == f"written to {out}: {out.stat().st_size:,} bytes\n"
     text = out.read_text(encoding="utf-8")
@@ -49,7 +49,7 @@ def test_a_reader_that_goes_away_loses_no_page(
 
 
 def test_training_writes_it_when_asked(tmp_path: Path) -> None:
-    out, quick = tmp_path / "coda-seed0", partial(page.report, draws=2, shown=1, sentences=2)
+    out, quick = tmp_path / "coda-seed0", partial(page.report, num_samples=2, shown=1, sentences=2)
     training = ["--report", *TINY, *SHORT]
     with mock.patch.object(page, "report", quick):
         words = ["--recipes=coda", "--seeds=0", *training, f"--out={tmp_path}"]

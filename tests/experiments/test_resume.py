@@ -23,7 +23,13 @@ from tests.experiments.breaks import assert_same_ends, stopped_in, told
 from tests.experiments.processes import ended, start
 from tests.experiments.programs import SHORT, TINY, assert_refused, inside, results_of, succeed
 
-WORDS = [*TINY, "--network.layers=1", "--network.dropout=0.2", "--samples=2", "--train.tokens=128"]
+WORDS = [
+    *TINY,
+    "--network.layers=1",
+    "--network.dropout=0.2",
+    "--num_samples=2",
+    "--train.tokens=128",
+]
 WORDS += ["--train.steps=8", "--train.report_every=4", "--train.checkpoint_every=1"]
 WORDS += ["--train.accumulate=2"]
 LOGITS = ["--loss.kl_warmup=6"]
@@ -132,7 +138,7 @@ DESCENT += ["--train.learning_rate=0.5", "--train.warmup_steps=1"]
 )
 def test_two_processes_give_the_loss_of_one(kind: list[str], tmp_path: Path) -> None:
     words = [*kind, *TINY, "--train.steps=4", "--train.report_every=2"]
-    words += ["--train.tokens=128", "--samples=2"]
+    words += ["--train.tokens=128", "--num_samples=2"]
     one, two = tmp_path / "one", tmp_path / "two"
     succeed("run.py", *words, "--out", str(one))
     shared(words, two)
@@ -210,7 +216,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 
 def test_patience_average_and_kept_weights(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    words = [*TINY, "--recipe=transformer", "--samples=2", "--train.steps=40"]
+    words = [*TINY, "--recipe=transformer", "--num_samples=2", "--train.steps=40"]
     words += ["--train.report_every=2", "--train.tokens=128", "--train.learning_rate=1e-9"]
     words += ["--train.average=3", "--train.keep=3", "--train.patience=4", "--train.metric=plug-in"]
     succeed("run.py", *words, "--out", str(out))

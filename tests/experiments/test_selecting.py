@@ -52,7 +52,7 @@ def test_a_law_behind_a_name_selects_and_both_divergences_are_told(
     if latent is None:
         again = succeed("run.py", "--config", str(tmp_path / "config.yaml"), "--out", out)
         assert "is finished" in again.stdout
-    succeed("translate.py", out, "--draws=2", text="a b\n")
+    succeed("translate.py", out, "--num_samples=2", text="a b\n")
     assert succeed("translate.py", out, text="a b\n\nc\n").stdout.count("\n") == 3
 
 
@@ -115,10 +115,6 @@ MISTAKES = [
     (
         "--recipe group --selection.strategy.gradient score --loss Trace_ELBO",
         "selection.strategy.gradient score is of ScoreFunction_ELBO, and Trace_ELBO takes its own",
-    ),
-    (
-        "--recipe group --train.select_gradient score",
-        "--train.select_gradient is not an option: it is selection.strategy.gradient now",
     ),
 ]
 

@@ -89,10 +89,19 @@ def test_files_are_transcribed_in_their_order(run: Path, folder: Path, tmp_path:
 def test_a_number_of_transcripts_needs_something_that_is_drawn(run: Path, folder: Path) -> None:
     file, nothing = str(folder / "sound" / "test-1.wav"), "has no effect here: it needs"
     for words, says in (
-        ("--number=2", f"--number {nothing} a run that samples its heads, or the sel"),
-        ("--number=2 --draws=0", f"--number {nothing} --draws 1 or more, got 0"),
-        ("--number=2 --draws=2", f"--draws {nothing} a run that samples its heads"),
-        ("--number=-1", "number must be at least 0, got -1"),
+        (
+            "--num_return_sequences=2",
+            f"--num_return_sequences {nothing} a run that samples its heads, or the sel",
+        ),
+        (
+            "--num_return_sequences=2 --num_samples=0",
+            f"--num_return_sequences {nothing} --num_samples 1 or more, got 0",
+        ),
+        (
+            "--num_return_sequences=2 --num_samples=2",
+            f"--num_samples {nothing} a run that samples its heads",
+        ),
+        ("--num_return_sequences=-1", "num_return_sequences must be at least 1, got -1"),
     ):
         assert_refused("transcribe.py", str(run), file, *words.split(), says=says)
 
@@ -103,8 +112,10 @@ def test_every_transcript_of_a_number_has_its_line(folder: Path, tmp_path: Path)
     words = ["--data", str(folder), *HEARD, *SMALL, *SHORT, "--latents=alignments+logits"]
     words += ["--train.warmup_steps=200"]  # hardly trained: no two transcripts are nearly as likely
     succeed("run.py", *words, "--alignments.blocks=1", "--out", out)
-    done = succeed("transcribe.py", out, *files, "--number=3", "--alignments", str(times))
-    expected = transcribe(lh.load_run(out), files, 3)
+    done = succeed(
+        "transcribe.py", out, *files, "--num_return_sequences=3", "--alignments", str(times)
+    )
+    expected = transcribe(lh.load_run(out), files, num_return_sequences=3)
     lines = done.stdout.split("\n")[:-1]
     assert lines == [line for item in expected for line in item]
     timed = times.read_text("utf-8").split("\n")[:-1]
@@ -115,8 +126,8 @@ def test_every_transcript_of_a_number_has_its_line(folder: Path, tmp_path: Path)
 def test_a_file_is_drawn_above_its_attention(run: Path, folder: Path) -> None:
     opened, file = lh.load_run(run), folder / "sound" / "test-1.wav"
     with unpainted():
-        figure = lh.plot.audio(opened, file, draws=2, target="two")
-        heads = lh.plot.heads(opened, str(file), draws=2, target="two")
+        figure = lh.plot.audio(opened, file, num_samples=2, target="two")
+        heads = lh.plot.heads(opened, str(file), num_samples=2, target="two")
         alignments = lh.plot.alignments(opened, str(file), target="two")
     assert [label.get_text() for label in figure.axes[1].get_yticklabels()] == [*"two", "<eos>"]
     for other in (heads, alignments):

@@ -24,7 +24,7 @@ def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> No
     words = ["--data", str(folder), *LANGUAGES, "--data.references=refs", "--decode.rouge=true"]
     words += ["--data.whitespace=keep"]
     run: Any = train(
-        out, *words, "--data.max_source=4", "--decode.max_tokens=6", "--recipe=transformer"
+        out, *words, "--data.max_source=4", "--decode.max_new_tokens=6", "--recipe=transformer"
     )
     results = run.finish()
     test = results_of(out)["test"]

@@ -13,13 +13,13 @@ from tests.experiments.programs import SHORT, assert_refused, inside, painted, s
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
-FEW = ["--data.sentences=40", "--data.held_out=3", *SHORT, "--samples=1"]
+FEW = ["--data.sentences=40", "--data.held_out=3", *SHORT, "--num_samples=1"]
 FEW += ["--network.width=8", "--network.feed_forward=8"]
 
 
 def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(tmp_path: Path) -> None:
     words = ["--recipes", "transformer,coda-released", "--seeds=0", *FEW, "--train.steps=1"]
-    words += ["--decode.max_tokens=4", "--network.layers=2", "--out", str(tmp_path)]
+    words += ["--decode.max_new_tokens=4", "--network.layers=2", "--out", str(tmp_path)]
     stdout = succeed("sweep.py", *words, "--head_numbers", "2,4").stdout
     assert stdout.count("parameters; corpus") == 4
     assert re.search(r"^coda-released +4 ", stdout, re.MULTILINE)

@@ -45,7 +45,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_all(top / "corpus")
     words = ["--data", str(top / "corpus"), "--data.source=en", "--data.tasks", TASKS]
     words += ["--data.tasks.temperature=5", "--data.vocab_size=300", "--recipe=coda"]
-    words += ["--train.steps=2", "--decode.max_tokens=8"]
+    words += ["--train.steps=2", "--decode.max_new_tokens=8"]
     run = train(top / "run", *words)
     torch.manual_seed(0)
     jiggle(run.model, 0.7)
@@ -97,7 +97,7 @@ def test_the_bound_of_all_is_that_of_the_tasks_by_their_tokens(finished: Path) -
 def test_alignments_say_the_exact_log_p_of_each_task(tmp_path: Path) -> None:
     words = ["--data.tasks=velu,korin", "--data.tasks.sizes=[30,20]", "--data.held_out=6"]
     words += ["--guide=cascaded", "--alignments.blocks=2", "--alignments.width=4"]
-    words += ["--decode.max_tokens=4", "--train.learning_rate=0.02", "--train.warmup_steps=1"]
+    words += ["--decode.max_new_tokens=4", "--train.learning_rate=0.02", "--train.warmup_steps=1"]
     run = train(tmp_path / "run", *words)
     run.finish()
     results = results_of(tmp_path / "run")
@@ -230,9 +230,9 @@ def test_tasks_that_a_corpus_has_not_cost_one_line(
 def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(folder: Path, tmp_path: Path) -> None:
     words = ["--data", str(folder), "--data.source=en", "--data.vocab_size=300"]
     words += ["--data.tasks", TASKS, "--data.tasks.temperature=5", "--data.tasks.one_task"]
-    words += [*SMALL, "--recipe=group", "--samples=1"]
+    words += [*SMALL, "--recipe=group", "--num_samples=1"]
     words += ["--train.tokens=128", "--train.steps=5", "--train.report_every=3"]
-    words += ["--network.dropout=0.2", "--decode.max_tokens=2"]
+    words += ["--network.dropout=0.2", "--decode.max_new_tokens=2"]
     whole = assert_resumes(words, tmp_path, 4)
     assert results_of(whole)["average"] == results_of(tmp_path / "halted")["average"]
     other = [*words, "--data.tasks.temperature=2", "--out", str(whole)]

@@ -38,7 +38,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose corpus is gone, with weights so large that every line has its own translation."""
     top = tmp_path_factory.mktemp("translate")
     data, out = write_corpus(top / "corpus"), top / "run"
-    words = ["--data", str(data), *LANGUAGES, "--recipe=coda", "--train.steps=3", "--decode.beam=2"]
+    words = [
+        "--data",
+        str(data),
+        *LANGUAGES,
+        "--recipe=coda",
+        "--train.steps=3",
+        "--decode.num_beams=2",
+    ]
     trained = train(out, *words)
     shutil.rmtree(data)
     torch.manual_seed(0)
@@ -108,7 +115,7 @@ def test_several_runs_write_together(
     assert say(text(LINES), str(other), "--buffer=2")[1] == together
     for word, says in (
         ("--alignments=links.txt", "--alignments and --confidence are for one RUN, got 2"),
-        ("--draws=2", "draws must be 0 for an ensemble of runs, got 2"),
+        ("--num_samples=2", "num_samples must be 0 for an ensemble of runs, got 2"),
     ):
         assert_refused("translate.py", str(run), str(other), word, says=says, text=text(LINES))
 
@@ -123,14 +130,14 @@ def test_line_ends_of_every_kind_are_no_text(say: Say, expected: list[str]) -> N
 
 def test_characters_that_look_like_line_ends_split_no_line(say: Say) -> None:
     for mark in ("\u0085", "\u2028", "\u2029", "\v", "\f", "\x1c", "\r", "\0"):
-        assert len(say(f"a{mark}of\na\n", "--beam=1")[1]) == 2
+        assert len(say(f"a{mark}of\na\n", "--num_beams=1")[1]) == 2
 
 
 def test_a_line_longer_than_any_in_training_is_translated(say: Say, expected: list[str]) -> None:
-    status, printed, error = say(text([LINES[0], " ".join(["ça"] * 30), LINES[1]]), "--beam=1")
+    status, printed, error = say(text([LINES[0], " ".join(["ça"] * 30), LINES[1]]), "--num_beams=1")
     assert (status, len(printed), error) == (0, 3, "")
     assert len(printed[1]) > 60
-    again = say(text(LINES[:2]), "--beam=1")[1]
+    again = say(text(LINES[:2]), "--num_beams=1")[1]
     assert [printed[0], printed[2]] == again
 
 
@@ -211,13 +218,13 @@ def test_broken_text_ends_the_output_at_its_line(
 
 
 def test_length_and_repetition_are_kept_as_asked(say: Say, expected: list[str]) -> None:
-    plain = ("--min_tokens=1", "--max_tokens=0", "--no_repeat=0")
+    plain = ("--min_new_tokens=0", "--max_new_tokens=0", "--no_repeat_ngram_size=0")
     assert say(text(LINES), *plain)[1] == expected
-    assert say(text(LINES), "--max_tokens=1")[1] == [""] * len(LINES)
-    assert all(say(text(LINES), "--min_tokens=9", "--no_repeat=1")[1])
-    status, _, error = say("a", "--min_tokens=5", "--max_tokens=4")
+    assert say(text(LINES), "--max_new_tokens=1")[1] == [""] * len(LINES)
+    assert all(say(text(LINES), "--min_new_tokens=9", "--no_repeat_ngram_size=1")[1])
+    status, _, error = say("a", "--min_new_tokens=5", "--max_new_tokens=4")
     assert status == 2
-    assert "max_tokens must be at least min_tokens, 5, got 4" in error
+    assert "max_new_tokens must be more than min_new_tokens, 5, got 4" in error
 
 
 def test_options_reach_the_search(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,14 +236,14 @@ def test_options_reach_the_search(say: Say, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("latentheads.runs.generation.translate", note)
     say("a")
-    say("a", "--beam=3", "--length_penalty=0.5", "--draws=4")
-    actual = [(d.beam, d.length_penalty, d.draws) for d in seen]
+    say("a", "--num_beams=3", "--length_penalty=0.5", "--num_samples=4")
+    actual = [(d.num_beams, d.length_penalty, d.num_samples) for d in seen]
     assert actual == [(2, 1.0, 0), (3, 0.5, 4)]
 
 
 def test_draws_are_repeated_by_their_seed(say: Say) -> None:
     given = text(LINES)
-    one, two, other = (say(given, "--draws=1", f"--seed={seed}")[1] for seed in (5, 5, 6))
+    one, two, other = (say(given, "--num_samples=1", f"--seed={seed}")[1] for seed in (5, 5, 6))
     assert one == two
     assert one != other
     assert len(other) == len(LINES)
@@ -244,9 +251,12 @@ def test_draws_are_repeated_by_their_seed(say: Say) -> None:
 
 MISTAKES = [
     ("--checkpoint newest", "has no checkpoint 'newest'; it has best, last"),
-    ("--beam 2000", "beam must be at most 1,000, got 2,000"),
-    ("--beam 1 --length_penalty 2", "--length_penalty is for beam 2 or more: greedy decoding"),
-    ("--seed 3", "seed has no effect here: it needs --draws or --confidence"),
+    ("--num_beams 2000", "num_beams must be at most 1,000, got 2,000"),
+    (
+        "--num_beams 1 --length_penalty 2",
+        "--length_penalty is for num_beams 2 or more: greedy decoding",
+    ),
+    ("--seed 3", "seed has no effect here: it needs --num_samples or --confidence"),
     (f"--seed {2**64}", f"seed must be at least 0 and less than 2^63, got {2**64}"),
     ("--device tpu", "unknown device 'tpu': choose from cpu, cuda, auto"),
 ]

@@ -34,15 +34,20 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Two runs that differ in their seed; with logits as sites, which take noise."""
     out = tmp_path_factory.mktemp("seeds")
     trained = out / "tiny"
-    words = ["--latents=logits", "--logits.prior=delta", "--guide=tied", "--decode.max_tokens=8"]
+    words = [
+        "--latents=logits",
+        "--logits.prior=delta",
+        "--guide=tied",
+        "--decode.max_new_tokens=8",
+    ]
     succeed("run.py", *words, *TINY, *SHORT, "--out", str(trained))
     for seed in (0, 1):
         run = Path(shutil.copytree(trained, out / f"tiny-seed{seed}"))
         text = (run / "config.yaml").read_text(encoding="utf-8")
         assert "\nseed: 0\n" in text
         text = text.replace("\nseed: 0\n", f"\nseed: {seed}\n")
-        assert "\n  max_tokens: 8\n" in text
-        text = text.replace("\n  max_tokens: 8\n", "\n  max_tokens: 2\n")
+        assert "\n  max_new_tokens: 8\n" in text
+        text = text.replace("\n  max_new_tokens: 8\n", "\n  max_new_tokens: 2\n")
         (run / "config.yaml").write_text(text)
     return [str(out / f"tiny-seed{seed}") for seed in (0, 1)]
 
@@ -114,7 +119,7 @@ def test_runs_of_different_settings_are_groups_of_their_own(tmp_path: Path) -> N
     runs = [make_run(tmp_path / name, corpus) for name in ("plain-0", "plain-1", "other")]
     for run, seed in zip(runs, (0, 1, 0), strict=True):
         run.settings.__dict__["seed"] = seed
-    runs[2].settings.__dict__["samples"] = 3
+    runs[2].settings.__dict__["num_samples"] = 3
     groups = group_runs(runs)
     assert [(group.name, len(group.runs)) for group in groups] == [("plain", 2), ("other", 1)]
     systems = make_systems(groups, [*KINDS], 3, 1.0)
@@ -169,7 +174,9 @@ def test_of_a_difference_as_much_is_told_as_is_known() -> None:
 def test_a_run_that_writes_nothing_costs_no_other_figure(tiny_run: Path, tmp_path: Path) -> None:
     run, out = Path(shutil.copytree(tiny_run, tmp_path / "run")), tmp_path / "out"
     text = (run / "config.yaml").read_text(encoding="utf-8")
-    (run / "config.yaml").write_text(text.replace("\n  max_tokens: 8\n", "\n  max_tokens: 1\n"))
+    (run / "config.yaml").write_text(
+        text.replace("\n  max_new_tokens: 8\n", "\n  max_new_tokens: 1\n")
+    )
     done = inside("uncertainty.py", str(run), *QUICK, "--out", str(out))
     assert (done.returncode, done.stderr) == (0, "run: evaluated\n")
     table = pd.read_csv(out / "uncertainty.csv").set_index("figure").score
@@ -231,7 +238,10 @@ def test_translations_come_with_how_sure_the_run_is(tiny_run: Path, tmp_path: Pa
             "--alignments=same.txt --confidence=./same.txt",
             "need a file each, got ./same.txt",
         ),
-        ("--confidence=sure.txt --draws=4", "--draws has no effect here: it needs a run"),
+        (
+            "--confidence=sure.txt --num_samples=4",
+            "--num_samples has no effect here: it needs a run",
+        ),
         ("--doubt=.3", "--doubt is for --confidence FILE"),
         ("--confidence=sure.txt --doubt=1.5", "doubt must lie in [0, 1], got 1.5"),
         ("--confidence=nowhere/sure.txt", "--confidence: cannot write nowhere/sure.txt: No such"),

@@ -1,6 +1,6 @@
 """Sets chains of NUTS beside draws of the prior that are weighed by the likelihood.
 
-    python -m tests.gold --draws 300
+    python -m tests.gold --num_samples 300
 
 One decoder layer of two heads, three target and three source tokens: 28 logits, of self- and of
 cross-attention. Compared is what is identified alone: the weights of attention and their squares,
@@ -30,7 +30,7 @@ LARGEST = 4.5
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.gold", description=__doc__)
     parser.add_argument("--chains", type=int, default=2, help="chains, one after the other")
-    parser.add_argument("--draws", type=int, default=300, help="draws of each")
+    parser.add_argument("--num_samples", type=int, default=300, help="draws of each")
     parser.add_argument("--warmup", type=int, default=50, help="steps before them")
     parser.add_argument("--weighed", type=int, default=200_000, help="draws of the prior")
     return parser
@@ -43,7 +43,7 @@ def main(words: list[str] | None = None) -> int:
     model = TinyModel()
     weights = model.weigh_prior(asked.weighed)
     chains = torch.stack(
-        [run_chain(model, asked.draws, asked.warmup, seed) for seed in range(asked.chains)]
+        [run_chain(model, asked.num_samples, asked.warmup, seed) for seed in range(asked.chains)]
     )
     moves = weights.spread > LEAST
     chains = chains[..., moves]

@@ -36,5 +36,5 @@ def test_weighed_draws_know_the_target() -> None:
 
 def test_a_chain_takes_its_first_steps(capsys: pytest.CaptureFixture[str]) -> None:
     """Four draws say nothing of agreement: that is seen by hand."""
-    main(["--chains=1", "--draws=4", "--warmup=1", "--weighed=100"])
+    main(["--chains=1", "--num_samples=4", "--warmup=1", "--weighed=100"])
     assert capsys.readouterr().out.startswith("quantities ")

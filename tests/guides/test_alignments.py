@@ -462,7 +462,7 @@ def test_bayes_needs_alignments() -> None:
 
 def test_a_report_says_what_is_exact(batch: Batch) -> None:
     model = aligned(SHAPES["two blocks"])
-    report = evaluate(model, attach("cascaded", model), [batch], samples=3)
+    report = evaluate(model, attach("cascaded", model), [batch], num_samples=3)
     assert report.exact is not None
     assert report.gap is not None
     assert report.exact - report.elbo == pytest.approx(report.gap, rel=1e-9)

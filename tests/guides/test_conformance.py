@@ -297,7 +297,7 @@ def test_same_seed_same_weights_and_bounds(form: str, batch: Batch) -> None:
     log_weights = []
     for _ in range(2):
         torch.manual_seed(9)
-        log_weights.append(importance(model, guide, batch, samples=2).log_weights)
+        log_weights.append(importance(model, guide, batch, num_samples=2).log_weights)
     assert torch.equal(*log_weights)
     assert not torch.equal(log_weights[0][0], log_weights[0][1])
 

@@ -72,5 +72,5 @@ def test_blanks_around_the_commas_and_bars_of_a_list_change_nothing(
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_truth_value_is_no_number(whole: bool) -> None:
-    with pytest.raises(ValueError, match=r"^draws must be a (whole )?number, got True$"):
-        check_number("draws", True, whole)
+    with pytest.raises(ValueError, match=r"^num_samples must be a (whole )?number, got True$"):
+        check_number("num_samples", True, whole)

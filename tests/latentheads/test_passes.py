@@ -54,9 +54,11 @@ def step(model: Any, guide: Any) -> Any:
 
 WORK: dict[str, Callable[[Any, Any], Any]] = {
     "training": train,
-    "evaluation": lambda *pair: lh.evaluate(*pair, [small_batch()], samples=3).scores(),
+    "evaluation": lambda *pair: lh.evaluate(*pair, [small_batch()], num_samples=3).scores(),
     "loss": step,
-    "search": lambda model, _: search(model, small_batch(), Decoding(beam=2, max_tokens=4), 0),
+    "search": lambda model, _: search(
+        model, small_batch(), Decoding(num_beams=2, max_new_tokens=4), 0
+    ),
 }
 
 
@@ -202,7 +204,7 @@ def test_decoding_flushes(kind: str) -> None:
 
     model.step = step
     if kind == "translation":
-        search(model, small_batch(), Decoding(beam=2, max_tokens=2), 0)
+        search(model, small_batch(), Decoding(num_beams=2, max_new_tokens=2), 0)
     else:
         sample_text(model, [[4, 5]], 2)
     assert seen

@@ -71,7 +71,7 @@ def test_removal_equals_silence(kind: str, prior: str, batch: Batch) -> None:
         log_likelihoods, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12
     )
     assert not torch.allclose(log_likelihoods, plug_in_log_likelihood(model, batch), atol=1e-6)
-    one, other = (beam_search(m, batch, beam=3, max_tokens=6) for m in (small, reference))
+    one, other = (beam_search(m, batch, num_beams=3, max_new_tokens=6) for m in (small, reference))
     for mine, theirs in zip(one, other, strict=True):
         assert [h.tokens for h in mine] == [h.tokens for h in theirs]
         assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in theirs], abs=1e-10)
@@ -94,7 +94,7 @@ def test_a_chain_that_begins_late_and_changes_its_layout_loses_heads_too(
     one, other = (
         [
             [h.tokens for h in hypothesis]
-            for hypothesis in beam_search(m, batch, beam=2, max_tokens=6)
+            for hypothesis in beam_search(m, batch, num_beams=2, max_new_tokens=6)
         ]
         for m in (small, reference)
     )

@@ -72,7 +72,7 @@ def test_a_batch_of_several_tasks_equals_its_sentences_alone() -> None:
 
 def test_decoding_goes_on_with_the_task_of_each_sentence() -> None:
     model, batch = jiggle(make(Adapters(5, 2, 3)), 0.4), tasked()
-    for index, hypotheses in enumerate(beam_search(model, batch, beam=3)):
+    for index, hypotheses in enumerate(beam_search(model, batch, num_beams=3)):
         for hypothesis in hypotheses:
             assert batch.source is not None
             tokens = torch.tensor([hypothesis.tokens])

@@ -145,7 +145,7 @@ def test_no_word_reads_a_later_one(shape: str, batch: Batch) -> None:
 @in_turn(kind=ALIGNED_KINDS, shape=["two heads", "two blocks", "chain"])
 def test_a_beam_scores_what_it_finds_by_the_exact_sum(kind: str, shape: str, batch: Batch) -> None:
     model = aligned(SHAPES[shape], size=0.8, kind=kind)
-    for index, hypothesis in enumerate(beam_search(model, batch, beam=3, max_tokens=6)):
+    for index, hypothesis in enumerate(beam_search(model, batch, num_beams=3, max_new_tokens=6)):
         for one_hypothesis in hypothesis:
             own = rows(batch, [index])
             one_batch = Batch(torch.tensor([one_hypothesis.tokens]), own.source)
@@ -159,7 +159,7 @@ def test_keys_of_a_source_are_computed_once(shape: str, batch: Batch) -> None:
     calls: list[Tensor] = []
     for block in model.alignments.blocks:
         block.key.register_forward_hook(lambda module, inputs, keys: calls.append(keys))
-    beam_search(model, batch, beam=2, max_tokens=5)
+    beam_search(model, batch, num_beams=2, max_new_tokens=5)
     assert len(calls) == len(model.alignments.blocks)
 
 

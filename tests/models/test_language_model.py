@@ -92,7 +92,7 @@ def test_an_adaptive_softmax_changes_no_seam(batch: Batch) -> None:
     chosen = logits.gather(-1, batch.target[..., None]).squeeze(-1) * batch.target_valid
     assert torch.allclose(plug_in_log_likelihood(model, batch), chosen.sum(-1))
     assert torch.isfinite(bound_terms.elbo).all()
-    assert all(best.tokens for (best,) in beam_search(model, batch, beam=1))
+    assert all(best.tokens for (best,) in beam_search(model, batch, num_beams=1))
     with pytest.raises(ValueError, match=r"^adaptive ties .*: share none is impossible$"):
         Network(adaptive=bands, share="none")
     with pytest.raises(ValueError, match=r"^adaptive, .* is for a language model$"):

@@ -308,7 +308,9 @@ def test_a_cache_holds_no_more_than_the_window(choice: str, batch: Batch) -> Non
 @every_kind
 def test_a_beam_of_mixed_layers_scores_as_the_whole(kind: str, batch: Batch) -> None:
     model = build(kind, **CHOICES["mixed"]).eval()
-    for index, computed_hypothesis in enumerate(beam_search(model, batch, beam=2, max_tokens=5)):
+    for index, computed_hypothesis in enumerate(
+        beam_search(model, batch, num_beams=2, max_new_tokens=5)
+    ):
         for hypothesis in computed_hypothesis:
             source = None if batch.source is None else batch.source[index : index + 1]
             one = Batch(torch.tensor([hypothesis.tokens]), source)

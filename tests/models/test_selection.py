@@ -132,7 +132,7 @@ def test_bounds_stay_below_the_exact_likelihood_of_all_choices(strategy: Strateg
     torch.testing.assert_close((lq.exp() * torch.stack(bounds)).sum(), elbo)
     assert elbo < iwae < exact
     torch.manual_seed(0)
-    draws = torch.cat([importance(model, guide, batch, samples=2).bound for _ in range(20)])
+    draws = torch.cat([importance(model, guide, batch, num_samples=2).bound for _ in range(20)])
     assert draws.mean() == pytest.approx(iwae.item(), abs=4 * draws.std().item() / math.sqrt(20))
 
 
@@ -283,11 +283,11 @@ def test_every_guide_learns_logits_and_selection_together(strategy: Strategy, fo
     kinds = {site.rsplit(".", 1)[1] for site in bound_terms.how}
     assert kinds == {"logits", "selection"}
     assert len(bound_terms.shared_kl) == len(model.selecting_blocks) == 4
-    report = evaluate(model, guide, [two_tasks(), two_tasks()], samples=3)
+    report = evaluate(model, guide, [two_tasks(), two_tasks()], num_samples=3)
     assert math.isfinite(report.elbo + report.iwae)
     assert report.kl == pytest.approx(sum(report.kl_by_site.values()))
     assert report.kl_by_site.keys() == bound_terms.how.keys()
-    one = evaluate(model, guide, [two_tasks()], samples=1)
+    one = evaluate(model, guide, [two_tasks()], num_samples=1)
     shared = sum(one.kl_by_site[site] for site in bound_terms.shared_kl)
     again = sum(report.kl_by_site[site] for site in bound_terms.shared_kl)
     assert again == pytest.approx(shared / 2)
@@ -333,12 +333,12 @@ def test_a_network_without_noise_that_selects_is_run_for_every_draw() -> None:
     model = make("group")
     guide = jiggle(Tied(model).double(), 1.0)
     with counting(model) as seen:
-        report = evaluate(model, guide, [two_tasks(), two_tasks()], samples=4)
+        report = evaluate(model, guide, [two_tasks(), two_tasks()], num_samples=4)
     assert seen.count("encoder.0.self") == 2 * (4 + 1)
-    twice = evaluate(model, guide, [two_tasks()], samples=4)
+    twice = evaluate(model, guide, [two_tasks()], num_samples=4)
     assert report.log_likelihood == pytest.approx(twice.log_likelihood)
     assert 1 <= report.effective_sample_size <= 4
-    single = evaluate(model, guide, [two_tasks(), two_tasks()], samples=1)
+    single = evaluate(model, guide, [two_tasks(), two_tasks()], num_samples=1)
     assert single.effective_sample_size == pytest.approx(1)
 
 
@@ -352,8 +352,8 @@ def test_decoding_keeps_the_likeliest_heads_at_every_step(strategy: Strategy, ki
         model = jiggle(model, 0.4).double().eval()
     guide = jiggle(Tied(model).double(), 1.0)
     with WithSelection(guide):
-        computed_hypotheses = beam_search(model, batch, beam=3)
-        again = beam_search(model, batch, beam=3)
+        computed_hypotheses = beam_search(model, batch, num_beams=3)
+        again = beam_search(model, batch, num_beams=3)
     assert computed_hypotheses == again
     for index, hypotheses in enumerate(computed_hypotheses):
         assert batch.source is not None
@@ -372,7 +372,9 @@ def test_decoding_keeps_the_likeliest_heads_at_every_step(strategy: Strategy, ki
 def test_draws_of_heads_share_the_likeliest_selection() -> None:
     model, batch = make("group"), two_tasks()
     with WithSelection(jiggle(Tied(model).double(), 1.0)):
-        plain, drawn = (beam_search(model, batch, beam=2, draws=k, max_tokens=5) for k in (0, 3))
+        plain, drawn = (
+            beam_search(model, batch, num_beams=2, num_samples=k, max_new_tokens=5) for k in (0, 3)
+        )
     for one, other in zip(chain(*plain), chain(*drawn), strict=True):
         assert one.tokens == other.tokens
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-10)
@@ -398,7 +400,7 @@ def test_decoding_with_draws_averages_over_selections(strategy: Strategy, tasks:
     batch = two_tasks() if tasks else Batch.of(TARGETS, SOURCES)
     guide = jiggle(Tied(model).double(), 0.1)
     with Recorder() as seen, PlugIn(), WithSelection(guide, 3):
-        computed_hypotheses = beam_search(model, batch, beam=2, draws=3)
+        computed_hypotheses = beam_search(model, batch, num_beams=2, num_samples=3)
     assert len(seen.values) == 4
     for name, value in seen.values.items():
         one_value = value.unflatten(0, (3, -1))
@@ -446,7 +448,7 @@ def test_draws_of_which_the_batch_does_not_know_are_refused() -> None:
     with PlugIn(), WithSelection(guide, 3):
         with pytest.raises(ValueError, match="6 rows for 2 tasks and 1 samples: a batch must"):
             model.states(batch)
-        assert model.states(replace(batch, draws=3)).shape[0] == 3
+        assert model.states(replace(batch, num_samples=3)).shape[0] == 3
 
 
 @pytest.mark.parametrize("mixers", ["attention", "ngram"])

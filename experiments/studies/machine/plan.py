@@ -91,7 +91,12 @@ def _training(order: Order) -> list[Job]:
     if order.smoke:
         size = ("--network.width=8", "--network.feed_forward=8", "--network.heads=2")
         corpus = ("--data.sentences=60", "--data.held_out=12")
-        brief = ("--train.steps=3", "--train.report_every=2", "--train.tokens=128", "--samples=2")
+        brief = (
+            "--train.steps=3",
+            "--train.report_every=2",
+            "--train.tokens=128",
+            "--num_samples=2",
+        )
         return [_compare(order, "train", (*corpus, *size, *brief), RECIPES[:1], "0")]
     if folder is None or not folder.is_dir():
         return []

@@ -54,8 +54,8 @@ class AnalysisOptions:
         sentences: Number of sentences that are analysed, from the first; of running text, blocks.
         relevance: Number of sentences for relevance, which needs one pass per target token; 0: skip
             relevance; by default equal to ``sentences``.
-        draws: Number of samples of every head from the guide, over which all measures are averaged;
-            0: heads at their prior's location. Relevance always uses the plug-in heads.
+        num_samples: Number of samples of every head from the guide, over which all measures are
+            averaged; 0: heads at their prior's location. Relevance always uses the plug-in heads.
         exclude: Where BOS and EOS do not count for the confidence.
         positional: Minimum share of queries for which a positional head attends to one relative
             position.
@@ -68,7 +68,7 @@ class AnalysisOptions:
 
     sentences: Count = 500
     relevance: Size | None = None
-    draws: Annotated[int, Ge(0), Le(MAX_SAMPLES)] = 0
+    num_samples: Annotated[int, Ge(0), Le(MAX_SAMPLES)] = 0
     exclude: Exclude = "both"
     positional: Share = 0.9
     margin: NonNegativeFloat = 0.1
@@ -98,8 +98,8 @@ def analyse(
         )
     check_choice("part", part, PARTS)
     analysis, trained = from_dict(AnalysisOptions, options), run.trained_model
-    if analysis.draws:
-        check_is_stochastic([trained], "draws", ("heads", "alignments"))
+    if analysis.num_samples:
+        check_is_stochastic([trained], "num_samples", ("heads", "alignments"))
     text = getattr(run.corpus, part).first(analysis.sentences)
     parses = grammar_parses(text, run.corpus) if run.settings.data.has_parses else None
     return analyse_heads(trained, run.corpus, text, analysis, parses, run.path.name)
@@ -141,14 +141,14 @@ class _HeadAnalysis:
     @property
     def guide(self) -> ModelGuide | None:
         """The guide that samples the heads; None for heads at their prior's location."""
-        return self.trained.guide if self.options.draws else None
+        return self.trained.guide if self.options.num_samples else None
 
     def batches(
         self, stage: str, part: Part | None = None, repeats: int | None = None
     ) -> Iterable[Batch]:
         """The batches of a part, repeated for every sample, with a progress bar."""
         once = list(batches(self.part if part is None else part, PAIR_BATCH_TOKENS, shuffle=False))
-        repeated = once * (max(1, self.options.draws) if repeats is None else repeats)
+        repeated = once * (max(1, self.options.num_samples) if repeats is None else repeats)
         label = f"{self.name}, {stage}"
         return tqdm(repeated, label, unit="batch", leave=False, dynamic_ncols=True, disable=None)
 

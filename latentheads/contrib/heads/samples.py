@@ -49,7 +49,7 @@ class SampledWeights:
 
 
 def sample_weights(
-    model: HeadModel, guide: ModelGuide, batch: Batch, draws: int = 64, seed: int = 0
+    model: HeadModel, guide: ModelGuide, batch: Batch, num_samples: int = 64, seed: int = 0
 ) -> dict[str, SampledWeights]:
     """Samples the attention weights of every attention block from a guide.
 
@@ -60,13 +60,13 @@ def sample_weights(
         model: The model.
         guide: The guide from which heads are sampled.
         batch: The sentences.
-        draws: Number of samples; at least 2.
+        num_samples: Number of samples; at least 2.
         seed: Seed of the noise.
     """
-    check_least({"draws": draws}, draws=2)
+    check_least({"num_samples": num_samples}, num_samples=2)
     weights_of_blocks: dict[str, list[Tensor]] = {}
     with WithSelection(guide):
-        for _, heads in record_heads(model, [batch] * draws, guide, seed):
+        for _, heads in record_heads(model, [batch] * num_samples, guide, seed):
             for block in heads.attention_blocks:
                 weights_of_blocks.setdefault(block.name, []).append(heads[block.name].weights)
     return {
@@ -75,7 +75,7 @@ def sample_weights(
 
 
 def record_prior_heads(
-    model: HeadModel, guide: ModelGuide, batch: Batch, draws: int, seed: int = 0
+    model: HeadModel, guide: ModelGuide, batch: Batch, num_samples: int, seed: int = 0
 ) -> Iterator[Recording]:
     """Records the heads under samples from the prior, which is not conditioned on the target.
 
@@ -84,7 +84,7 @@ def record_prior_heads(
     """
     device = model.device
     device_batch = batch.to(device)
-    for draw in range(draws):
+    for draw in range(num_samples):
         heads = Recording(model)
         contexts = eval_no_grad(model, guide), fixed_noise(seed + draw, device)
         with contexts[0], contexts[1], WithSelection(guide), blocked_from_tracers(), heads:

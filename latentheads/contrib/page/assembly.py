@@ -56,14 +56,14 @@ class _Sentence:
     maps: list[HeadMaps]
     alignments: list[HeadMaps]
 
-    def to_json(self, draws: int) -> dict[str, Any]:
+    def to_json(self, num_samples: int) -> dict[str, Any]:
         all_maps = [*self.maps, *self.alignments]
         return {
             **self.text,
             "sides": {name: tokens.to_json() for name, tokens in self.tokens.items()},
-            "maps": [maps.to_json(draws) for maps in self.maps],
-            "alignments": [maps.to_json(draws) for maps in self.alignments],
-            "bytes": pack_maps(array for maps in all_maps for array in maps.arrays(draws)),
+            "maps": [maps.to_json(num_samples) for maps in self.maps],
+            "alignments": [maps.to_json(num_samples) for maps in self.alignments],
+            "bytes": pack_maps(array for maps in all_maps for array in maps.arrays(num_samples)),
         }
 
 
@@ -74,8 +74,8 @@ class _RunContent:
     facts: dict[str, Any]
     sentences: list[_Sentence]
 
-    def to_json(self, count: int, draws: int) -> dict[str, Any]:
-        sentences = [sentence.to_json(draws) for sentence in self.sentences[:count]]
+    def to_json(self, count: int, num_samples: int) -> dict[str, Any]:
+        sentences = [sentence.to_json(num_samples) for sentence in self.sentences[:count]]
         return {**self.facts, "sentences": sentences}
 
 
@@ -114,7 +114,7 @@ def report(
     part: str = "test",
     sentences: int = 100,
     shown: int = 6,
-    draws: int = 32,
+    num_samples: int = 32,
     seed: int = 0,
 ) -> ReportPage:
     """Makes one page of the settings, reports and heads of finished runs.
@@ -128,25 +128,25 @@ def report(
         part: Part of the corpus: train, valid or test.
         sentences: Number of sentences, or blocks of running text, for the measures of heads.
         shown: Number of sentences whose maps are shown.
-        draws: Number of samples of the heads of each shown sentence; from 25 on the page has the
-            Pareto k-hat of its importance weights.
+        num_samples: Number of samples of the heads of each shown sentence; from 25 on the page has
+            the Pareto k-hat of its importance weights.
         seed: Seed of the samples.
 
     Raises:
         ValueError: An option is out of range, or a folder has no run.
         OSError: The page cannot be written.
     """
-    counts = {"sentences": sentences, "shown": shown, "draws": draws}
-    check_least(counts, sentences=1, shown=1, draws=2)
+    counts = {"sentences": sentences, "shown": shown, "num_samples": num_samples}
+    check_least(counts, sentences=1, shown=1, num_samples=2)
     check_seed(seed)
     check_choice("part", part, PARTS)
     opened = _open_runs([runs] if isinstance(runs, Run | str | Path) else runs)
     contents = []
     for name, run in zip(distinct_names([run.path for run in opened]), opened, strict=True):
-        contents.append(_gather_run(run, name, part, sentences, shown, draws, seed))
+        contents.append(_gather_run(run, name, part, sentences, shown, num_samples, seed))
     facts = [content.facts for content in contents]
     unread = {fact["name"]: fact["unread"] for fact in facts if "unread" in fact}
-    page = ReportPage(_fit_page(contents, shown, draws), unread)
+    page = ReportPage(_fit_page(contents, shown, num_samples), unread)
     if path is not None:
         page.save(path)
     return page
@@ -162,7 +162,7 @@ def _open_runs(runs: Sequence[Named]) -> list[Run]:
 
 
 def _gather_run(
-    run: Run, name: str, part: str, sentences: int, shown: int, draws: int, seed: int
+    run: Run, name: str, part: str, sentences: int, shown: int, num_samples: int, seed: int
 ) -> _RunContent:
     """Gathers the content of a run; without its text, only that of its folder."""
     facts = gather_facts(run, name) | {"curves": gather_curves(run.metrics)}
@@ -172,27 +172,34 @@ def _gather_run(
     except (OSError, ValueError) as reason:
         return _RunContent({**facts, "unread": one_line_message(reason)}, [])
     analysed = text.first(sentences)
-    facts["read"] = {"part": part, "unit": text.unit, "measured": len(analysed), "draws": draws}
+    facts["read"] = {
+        "part": part,
+        "unit": text.unit,
+        "measured": len(analysed),
+        "draws": num_samples,
+    }
     if list_blocks(run):
         divergences = measure_distances(run, analysed)
         facts["grid"] = gather_grid(run, analysed, divergences)
         facts["pairs"] = gather_pairs(divergences)
     facts["calibration"] = gather_calibration(run, analysed)
     shown_part = choose_sentences(text, shown)
-    return _RunContent(facts, _gather_sentences(run, shown_part, draws, seed))
+    return _RunContent(facts, _gather_sentences(run, shown_part, num_samples, seed))
 
 
-def _gather_sentences(run: Run, part: Part, draws: int, seed: int) -> list[_Sentence]:
+def _gather_sentences(run: Run, part: Part, num_samples: int, seed: int) -> list[_Sentence]:
     """Gathers the sentences of a part with their bounds and maps, in order."""
     by_index: dict[int, _Sentence] = {}
     for batch in batches(part, BATCH_TOKENS, shuffle=False):
         indices = batch.sentences.tolist()
-        bounds = sentence_bounds(run.model, run.guide, batch, draws, seed)
+        bounds = sentence_bounds(run.model, run.guide, batch, num_samples, seed)
         texts = gather_texts(run, part.take(indices), bounds)
         links = [part.links[index] if part.links else frozenset() for index in indices]
         tokens = [gather_map_tokens(run, batch, row, gold) for row, gold in enumerate(links)]
         inclusion = gather_inclusion(run, batch)
-        samples = draws if bounds.varies or has_gates(run) else 2  # gates are not in the bounds
+        samples = (
+            num_samples if bounds.varies or has_gates(run) else 2
+        )  # gates are not in the bounds
         maps = gather_maps(run, batch, tokens, samples, SHOWN_SAMPLES, seed)
         alignments = gather_alignments(run, batch, tokens)
         for row, index in enumerate(indices):
@@ -201,9 +208,9 @@ def _gather_sentences(run: Run, part: Part, draws: int, seed: int) -> list[_Sent
     return [by_index[index] for index in sorted(by_index)]
 
 
-def _fit_page(contents: Sequence[_RunContent], requested: int, draws: int) -> str:
+def _fit_page(contents: Sequence[_RunContent], requested: int, num_samples: int) -> str:
     """Makes the page with as many samples, and then as many sentences, as fit."""
-    samples, count = min(SHOWN_SAMPLES, draws), requested
+    samples, count = min(SHOWN_SAMPLES, num_samples), requested
     while True:
         runs = [content.to_json(count, samples) for content in contents]
         header = {"made": get_revision(), "scores": list_scores(), "asked": requested}

@@ -130,23 +130,28 @@ class HeadMaps:
     parts: dict[str, NDArray[np.uint8]]
     draws: NDArray[np.uint8]
 
-    def to_json(self, draws: int) -> dict[str, Any]:
+    def to_json(self, num_samples: int) -> dict[str, Any]:
         """The description by which the page locates the maps in the bytes."""
         return {
             "name": self.name,
             "heads": self.heads,
             "active": self.active,
             "parts": list(self.parts),
-            "draws": len(self.draws[:draws]),
+            "draws": len(self.draws[:num_samples]),
         }
 
-    def arrays(self, draws: int) -> list[NDArray[np.uint8]]:
+    def arrays(self, num_samples: int) -> list[NDArray[np.uint8]]:
         """The maps in their order."""
-        return [*self.parts.values(), self.draws[:draws]]
+        return [*self.parts.values(), self.draws[:num_samples]]
 
 
 def gather_maps(
-    run: Run, batch: Batch, tokens: Sequence[dict[str, MapTokens]], draws: int, kept: int, seed: int
+    run: Run,
+    batch: Batch,
+    tokens: Sequence[dict[str, MapTokens]],
+    num_samples: int,
+    kept: int,
+    seed: int,
 ) -> list[list[HeadMaps]]:
     """Samples the attention weights of every block from the guide and from the prior.
 
@@ -154,9 +159,9 @@ def gather_maps(
     """
     model, guide = run.model, run.guide
     with WithSelection(guide):
-        recordings = (heads for _, heads in record_heads(model, [batch] * draws, guide, seed))
+        recordings = (heads for _, heads in record_heads(model, [batch] * num_samples, guide, seed))
         posterior = _collect_weights(recordings, tokens)
-    prior = _collect_weights(record_prior_heads(model, guide, batch, draws, seed), tokens)
+    prior = _collect_weights(record_prior_heads(model, guide, batch, num_samples, seed), tokens)
     return [
         [
             _summarise_block(

@@ -155,7 +155,7 @@ def divergence(
 def heads(
     run: Run,
     sentence: str,
-    draws: int = 64,
+    num_samples: int = 64,
     block: str = "",
     row: int | None = None,
     target: str | None = None,
@@ -171,7 +171,7 @@ def heads(
     Args:
         run: A finished run, or its folder.
         sentence: A source sentence, an audio file, or the text of a language model.
-        draws: Number of samples of the heads from the guide.
+        num_samples: Number of samples of the heads from the guide.
         block: Name of the block, such as ``decoder.1.cross``; by default the uppermost
             cross-attention, or the uppermost block of a language model.
         row: Index of the query shown with bands; by default the least certain one.
@@ -183,7 +183,7 @@ def heads(
             that predicts the target token.
     """
     batch = run.read_sentence(sentence, target, direction=direction, seed=seed)
-    weights = sample_weights(run.model, run.guide, batch, draws, seed)
+    weights = sample_weights(run.model, run.guide, batch, num_samples, seed)
     name = _select_block(list(weights), block)
     if links and not name.endswith(".cross"):
         raise ValueError(f"links need a cross-attention block, and {name} is none")
@@ -194,7 +194,7 @@ def heads(
         keys,
         row,
         heads,
-        f"{run.settings.title}: attention in {name}, {draws} samples of the guide",
+        f"{run.settings.title}: attention in {name}, {num_samples} samples of the guide",
         links,
     )
 
@@ -203,7 +203,7 @@ def heads(
 def audio(
     run: Run,
     file: str | Path,
-    draws: int = 64,
+    num_samples: int = 64,
     block: str = "",
     head: int | None = None,
     row: int | None = None,
@@ -218,7 +218,7 @@ def audio(
     Args:
         run: A finished run with audio input, or its folder.
         file: The audio file.
-        draws: Number of samples of the heads from the guide.
+        num_samples: Number of samples of the heads from the guide.
         block: Name of the block, such as ``decoder.1.cross``; by default the uppermost
             cross-attention.
         head: Index of the head; by default the one with the most concentrated mean weights.
@@ -231,10 +231,10 @@ def audio(
         raise ValueError(f"{run.path} has no audio input: there is nothing to plot")
     batch = run.read_sentence(str(file), target, direction=direction, seed=seed)
     assert batch.frames is not None
-    weights = sample_weights(run.model, run.guide, batch, draws, seed)
+    weights = sample_weights(run.model, run.guide, batch, num_samples, seed)
     name = _select_block([name for name in weights if name.endswith(".cross")], block)
     tokens = name_tokens(run.target, batch.target[0].tolist())
-    title = f"{run.settings.title}: {Path(file).name}\n{name}, {draws} samples of the guide"
+    title = f"{run.settings.title}: {Path(file).name}\n{name}, {num_samples} samples of the guide"
     frames = batch.frames[0].double().cpu().numpy()
     return draw_audio(frames, weights[name], tokens, head, row, title)
 

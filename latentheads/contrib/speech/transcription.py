@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import check_seed
 from latentheads.contrib.heads.alignments import alignment_distributions
 from latentheads.contrib.speech.audio import load_features_for_run
 from latentheads.contrib.speech.features import FRAME_SECONDS
@@ -133,7 +133,7 @@ def transcribe_files(
     trained: TrainedModel,
     files: Iterable[str | Path],
     decoding: Decoding,
-    number: int = 0,
+    num_return_sequences: int | None = None,
     *,
     direction: str | None = None,
     seed: int = 0,
@@ -144,46 +144,51 @@ def transcribe_files(
         trained: A speech model.
         files: Wav, FLAC, Ogg, Opus, MP3, ...
         decoding: Options of the beam search.
-        number: 0: one transcript of each. More: this number of transcripts of each, every one with
-            newly sampled heads.
+        num_return_sequences: Number of transcripts of each, every one with newly sampled heads;
+            None: one, not in a list.
         direction: The task of a model with several tasks, as de, de-en or ann:en.
         seed: Seed of sampling.
 
     Returns:
-        A transcript of each file, or a list of them with a number.
+        A transcript of each file, or a list of several.
 
     Raises:
-        ValueError: The model's input is text, or it has nothing to sample for a number.
+        ValueError: The model's input is text, or it has nothing to sample for several.
         UnfinishedError: A file cannot be used, or is too long for the model or for memory.
     """
-    check_least({"number": number}, number=0)
     check_seed(seed)
     check_is_speech(trained)
-    if number:
+    if num_return_sequences is not None:
         check_outputs_vary(trained, decoding)
     audio = load_audio_files(trained, files, task=select_task(trained, direction))
     generate = partial(transcribe_audio, trained, audio, decoding)
     with fixed_noise(seed, trained.model.device):
-        return sample_repeatedly(generate, number) if number else generate()
+        if num_return_sequences is None:
+            return generate()
+        return sample_repeatedly(generate, num_return_sequences)
 
 
 @overload
 def transcribe(
-    run: Run, files: Iterable[str | Path], number: Literal[0] = 0, **options: Any
+    run: Run,
+    files: Iterable[str | Path],
+    *,
+    num_return_sequences: None = None,
+    **options: Any,
 ) -> list[str]: ...
 
 
 @overload
 def transcribe(
-    run: Run, files: Iterable[str | Path], number: int, **options: Any
+    run: Run, files: Iterable[str | Path], *, num_return_sequences: int, **options: Any
 ) -> list[list[str]]: ...
 
 
 def transcribe(
     run: Run,
     files: Iterable[str | Path],
-    number: int = 0,
     *,
+    num_return_sequences: int | None = None,
     direction: str | None = None,
     seed: int = 0,
     **decoding: Any,
@@ -191,11 +196,13 @@ def transcribe(
     """Transcribes or translates audio files, as the test part of a run was.
 
     Arguments are those of :func:`transcribe_files`. ``decoding`` overrides the run's
-    :class:`~latentheads.decoding.options.Decoding`, as with ``beam=5``.
+    :class:`~latentheads.decoding.options.Decoding`, as with ``num_beams=5``.
     """
     trained = run.trained_model
-    options = override_decoding(trained, run.settings.decode, decoding, number)
-    return transcribe_files(trained, files, options, number, direction=direction, seed=seed)
+    options = override_decoding(trained, run.settings.decode, decoding, num_return_sequences)
+    return transcribe_files(
+        trained, files, options, num_return_sequences, direction=direction, seed=seed
+    )
 
 
 def time_words(

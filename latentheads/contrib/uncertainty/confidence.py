@@ -52,8 +52,8 @@ class ConfidenceEstimator:
     Args:
         trained: The model with its guide and vocabularies.
         valid: Validation sentences, for fitting the Platt scaling.
-        decoding: Options of the beam search; with ``draws``, probabilities are averaged over as
-            many samples of the heads.
+        decoding: Options of the beam search; with ``num_samples``, probabilities are averaged over
+            as many samples of the heads.
         task: Index of the lines' task, if the model has tasks.
         seed: Seed of sampling.
 
@@ -72,8 +72,8 @@ class ConfidenceEstimator:
         check_has_text(trained)
         self.trained, self.task, self.seed = trained, task, seed
         self.ensemble: Ensemble = (
-            HeadSamples(trained.model, trained.guide, decoding.draws)
-            if decoding.draws
+            HeadSamples(trained.model, trained.guide, decoding.num_samples)
+            if decoding.num_samples
             else SingleModel(trained.model, trained.guide)
         )
         self.platt_scaling = self._fit(valid, decoding)

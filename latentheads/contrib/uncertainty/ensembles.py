@@ -165,7 +165,7 @@ class SampledEnsemble(_OneNetwork):
     def sampling_context(self) -> AbstractContextManager[Any]:
         """The context in which a pass is sampled."""
 
-    def selection_context(self, draws: int) -> WithSelection:
+    def selection_context(self, num_samples: int) -> WithSelection:
         """The context that selects the heads of each sample: the likeliest ones in all."""
         return WithSelection(self.guide)
 
@@ -189,9 +189,9 @@ class SampledEnsemble(_OneNetwork):
         """Translates by beam search under a single sample."""
         return self._translate(batch, decoding, 1)
 
-    def _translate(self, batch: Batch, decoding: Decoding, draws: int) -> list[list[int]]:
-        with eval_no_grad(self.model), self.selection_context(draws), self.sampling_context():
-            return search(self.model, batch.to(self.model.device), decoding, draws)
+    def _translate(self, batch: Batch, decoding: Decoding, num_samples: int) -> list[list[int]]:
+        with eval_no_grad(self.model), self.selection_context(num_samples), self.sampling_context():
+            return search(self.model, batch.to(self.model.device), decoding, num_samples)
 
 
 class HeadSamples(SampledEnsemble):
@@ -202,8 +202,8 @@ class HeadSamples(SampledEnsemble):
 
     sentence_level = True
 
-    def selection_context(self, draws: int) -> WithSelection:
-        return WithSelection(self.guide, draws)
+    def selection_context(self, num_samples: int) -> WithSelection:
+        return WithSelection(self.guide, num_samples)
 
     def sampling_context(self) -> AbstractContextManager[Any]:
         """An empty context: heads are sampled by default."""

@@ -210,15 +210,15 @@ class ScoreFunction_ELBO(Alternatives):
     no gradient through the bracket: unbiased, and a sentence weighs on its own tasks alone.
 
     Args:
-        draws: K.
+        num_samples: K.
         **options: Those of :class:`Alternatives`.
     """
 
-    def __init__(self, draws: int = 2, **options: Any) -> None:
+    def __init__(self, num_samples: int = 2, **options: Any) -> None:
         super().__init__(**options)
-        if draws < 2:
-            raise ValueError(f"draws must be at least 2, got {draws}")
-        self.draws = draws
+        if num_samples < 2:
+            raise ValueError(f"num_samples must be at least 2, got {num_samples}")
+        self.num_samples = num_samples
 
     def _alternatives(
         self, distributions: Mapping[str, EnumerableSelection]
@@ -226,7 +226,7 @@ class ScoreFunction_ELBO(Alternatives):
         with torch.no_grad():
             return [
                 {site: distribution.sample() for site, distribution in distributions.items()}
-                for _ in range(self.draws)
+                for _ in range(self.num_samples)
             ]
 
     def _mean(
@@ -235,9 +235,9 @@ class ScoreFunction_ELBO(Alternatives):
         log_q: Float[Tensor, "alternative sentence"],
     ) -> Float[Tensor, ""]:
         reward = objective.detach()
-        others = (reward.sum(0) - reward) / (self.draws - 1)
+        others = (reward.sum(0) - reward) / (self.num_samples - 1)
         credit = (log_q - log_q.detach()) * (reward - others)
-        return (objective + credit).sum() / self.draws
+        return (objective + credit).sum() / self.num_samples
 
 
 @options_class()

@@ -45,8 +45,6 @@ class SelectionOptions(LatentOptions):
     )
     blocks: AttentionTypes = "encoder-self,decoder-self"
 
-    moved: ClassVar[Mapping[str, str]] = {"gradient": "selection.strategy.gradient"}
-
     def __post_init__(self) -> None:
         if parse_attention_types(self.blocks) == ():
             raise OptionError(

@@ -99,10 +99,10 @@ def test_words_lie_above_a_file_and_a_file_above_a_preset(tmp_path: Path) -> Non
 
 
 def test_a_beam_of_one_leaves_the_length_penalty_of_a_preset() -> None:
-    words = ["--preset", "wmt14", "--decode.beam"]
+    words = ["--preset", "wmt14", "--decode.num_beams"]
     assert read_command_line([*words, "2"]).options["decode"]["length_penalty"] == 0.6
-    decode = read_command_line([*words, "1", "--decode.draws", "3"]).options["decode"]
-    assert decode == {"beam": "1", "draws": "3", "paper_bleu": True}
+    decode = read_command_line([*words, "1", "--decode.num_samples", "3"]).options["decode"]
+    assert decode == {"num_beams": "1", "num_samples": "3", "paper_bleu": True}
     given = read_command_line([*words, "1", "--decode.length_penalty", "2"]).options["decode"]
     assert given["length_penalty"] == "2"
 

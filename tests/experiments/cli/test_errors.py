@@ -174,16 +174,18 @@ def test_a_program_that_streams_ends_with_one_line_for_want_of_memory(
 
 @pytest.mark.parametrize("value", [0, -1, NAN])
 def test_a_figure_out_of_range_is_named(value: float) -> None:
-    check_least({"beam": 1, "draws": None}, beam=1, draws=0)
-    with pytest.raises(ValueError, match=f"^beam must be at least 1, got {value}$"):
-        check_least({"beam": value}, beam=1)
+    check_least({"num_beams": 1, "num_samples": None}, num_beams=1, num_samples=0)
+    with pytest.raises(ValueError, match=f"^num_beams must be at least 1, got {value}$"):
+        check_least({"num_beams": value}, num_beams=1)
 
 
 @pytest.mark.parametrize("value", ["5", 1.5, [2]])
 def test_what_is_no_number_and_a_fraction_of_what_is_counted_are_named(value: Any) -> None:
     kind = "whole number" if isinstance(value, float) else "number"
-    with pytest.raises(ValueError, match=f"^beam must be a {kind}, got {re.escape(repr(value))}$"):
-        check_least({"beam": value}, beam=1)
+    with pytest.raises(
+        ValueError, match=f"^num_beams must be a {kind}, got {re.escape(repr(value))}$"
+    ):
+        check_least({"num_beams": value}, num_beams=1)
     with pytest.raises(ValueError, match=r"^seed must be a whole number, got "):
         unchecked(check_seed)(value)
     check_least({"noise": 1.5}, noise=0.0)

@@ -89,7 +89,7 @@ def test_a_shell_completes_programs_and_their_options(capsys: pytest.CaptureFixt
         "translate",
         "--train.learning_rate",
         "--alignments.blocks",
-        "--beam",
+        "--num_beams",
         "--recipes",
     ):
         assert f" {word} " in script

@@ -106,7 +106,7 @@ def of_tasks(tasks: dict[str, dict[str, Any]]) -> Results:
 
 def test_accuracy_stands_before_bleu_where_it_was_asked_for() -> None:
     written = FIGURES | {"bleu": 91.0, "chrf": 90.0, "sentences_per_second": 100.0}
-    decoding = {"beam": 1, "draws": 0}
+    decoding = {"num_beams": 1, "num_samples": 0}
     edits = Scores([Score.of("edit_distance", 0.731, signature="of edits")])
     whole = Scores.of({**FIGURES, "accuracy": 74.7}) | Scores.of(written) | edits
     rows = told(test=whole, decoding=decoding)
@@ -231,7 +231,7 @@ def test_error_rates_have_intervals_where_these_are_known() -> None:
             Score.of("cer", 12.5, interval=(1.5, 20.25), signature="jiwer:c"),
         ]
     )
-    decoding = {"draws": 0, "beam": 1}
+    decoding = {"num_samples": 0, "num_beams": 1}
     rows = told(test=Scores.of(FIGURES) | heard, decoding=decoding)
     assert rows["WER, %"] == ["25.00"]
     assert rows["CER, % [95 % CI]"] == ["12.50 [1.50, 20.25]"]
@@ -253,7 +253,7 @@ def test_a_network_without_noise_has_an_exact_log_p_and_no_plug_in() -> None:
     elbo = FIGURES["elbo"]
     scores = Scores.of(FIGURES | {"plug_in": elbo, "exact": elbo, "bleu": 5.0})
     parts = {"valid": scores, "test": scores, "tasks": {"de": scores}, "average": scores}
-    decoding = {"draws": 0, "beam": 1}
+    decoding = {"num_samples": 0, "num_beams": 1}
     perplexity = text(dict.fromkeys(("elbo", "iwae", "plug_in", "exact"), 4.0), {})
     fixed = {"encoder.0.self.logits": "fixed"}
     changes = {**parts, "kl_how": fixed, "decoding": decoding, "perplexity": perplexity}

@@ -93,7 +93,7 @@ def test_every_guide_has_a_posterior_of_it_and_its_divergence_is_told(
     tied = form == "tied"
     assert bound_terms.how["decoder.0.self.summary"] == ("tied" if tied else "analytic")
     assert (bound_terms.kl["decoder.0.self.summary"] > 0).all() != tied
-    report = evaluate(model, guide, [batch], samples=2)
+    report = evaluate(model, guide, [batch], num_samples=2)
     assert set(report.kl_by_site) == set(bound_terms.kl)
     model.train()
     loss = Head_ELBO(analytic=True)(model, guide)(batch)

@@ -214,7 +214,9 @@ def test_more_draws_make_a_tighter_bound(form: str, batch: Batch) -> None:
     model = noisy("language-model", mixers="ngram", layers=1, windows="2", ngram_noise=0.8)
     guide = attach(form, model)
     with torch.no_grad():
-        weighed = importance(model, guide, batch, samples=8 * 8).log_weights.unflatten(0, (8, 8))
+        weighed = importance(model, guide, batch, num_samples=8 * 8).log_weights.unflatten(
+            0, (8, 8)
+        )
     bounds = [(weighed[:, :k].logsumexp(1) - math.log(k)).sum(-1).mean().item() for k in (1, 2, 8)]
     assert bounds[0] < bounds[1] < bounds[2]
     elbo = torch.stack([terms(model, guide, batch).elbo.sum() for _ in range(8)]).mean()
@@ -280,14 +282,14 @@ def test_the_plug_in_network_is_that_without_noise(kind: str, choice: str, batch
     expected = plug_in_log_likelihood(plain, batch)
     assert torch.equal(plug_in_log_likelihood(model, batch), expected)
     assert not torch.equal(model.states(batch), model.states(batch))
-    report = evaluate(model, attach("cascaded", model), [batch], samples=3)
+    report = evaluate(model, attach("cascaded", model), [batch], num_samples=3)
     assert {module.site for module in ngrams(model)} <= set(report.kl_by_site)
     assert report.elbo == pytest.approx(report.log_likelihood - sum(report.kl_by_site.values()))
 
 
 def test_a_network_of_ngrams_without_noise_is_run_once(batch: Batch) -> None:
     model = build("language-model", "delta", **NGRAMS).eval()
-    report = evaluate(model, FORMS["tied"](model), [batch], samples=30)
+    report = evaluate(model, FORMS["tied"](model), [batch], num_samples=30)
     assert report.elbo == report.iwae == report.plug_in
 
 
@@ -451,8 +453,8 @@ def test_closed_gates_are_removed_with_equal_outputs(
     whole = plug_in_log_likelihood(model, batch, guide)
     assert torch.allclose(plug_in_log_likelihood(small, batch, cut), whole, rtol=0, atol=1e-12)
     with WithSelection(guide):
-        one = beam_search(model, batch, beam=2, max_tokens=5)
-    other = beam_search(small, batch, beam=2, max_tokens=5)
+        one = beam_search(model, batch, num_beams=2, max_new_tokens=5)
+    other = beam_search(small, batch, num_beams=2, max_new_tokens=5)
     for mine, theirs in zip(one, other, strict=True):
         assert [h.tokens for h in mine] == [h.tokens for h in theirs]
         assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in theirs], abs=1e-10)
@@ -566,7 +568,7 @@ def test_removal_equals_silence(
     assert not torch.allclose(log_likelihoods, plug_in_log_likelihood(model, batch), atol=1e-6)
     sizes_of = [sum(p.numel() for p in network.parameters()) for network in (small, model)]
     assert sizes_of[0] < sizes_of[1]
-    one, other = (beam_search(m, batch, beam=2, max_tokens=6) for m in (small, reference))
+    one, other = (beam_search(m, batch, num_beams=2, max_new_tokens=6) for m in (small, reference))
     for mine, theirs in zip(one, other, strict=True):
         assert [h.tokens for h in mine] == [h.tokens for h in theirs]
         assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in theirs], abs=1e-10)

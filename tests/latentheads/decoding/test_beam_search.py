@@ -63,7 +63,12 @@ def repeats(tokens: Sequence[int], n: int) -> bool:
 
 
 def naive(
-    log_prob: LogProb, beam: int, penalty: float, limit: int, least: int = 1, no_repeat: int = 0
+    log_prob: LogProb,
+    beam: int,
+    penalty: float,
+    limit: int,
+    least: int = 1,
+    no_repeat_ngram_size: int = 0,
 ) -> list[Hypothesis]:
     alive: list[list[int]] = [[]]
     ended: list[Hypothesis] = []
@@ -71,7 +76,7 @@ def naive(
         allowed = {EOS} if length == limit else set(range(TYPES)) - {PAD, BOS}
         grown = []
         for before in alive:
-            free = {t for t in allowed - {EOS} if not repeats([*before, t], no_repeat)}
+            free = {t for t in allowed - {EOS} if not repeats([*before, t], no_repeat_ngram_size)}
             if length >= least or not free:
                 free |= {EOS}
             grown += [[*before, token] for token in free]
@@ -86,12 +91,12 @@ def naive(
 
 
 def exhaustive(
-    log_prob: LogProb, penalty: float, limit: int, least: int = 1, no_repeat: int = 0
+    log_prob: LogProb, penalty: float, limit: int, least: int = 1, no_repeat_ngram_size: int = 0
 ) -> list[Hypothesis]:
     words = [token for token in range(TYPES) if token not in (PAD, BOS, EOS)]
     lengths = range(least - 1, limit)
     every = [[*y, EOS] for length in lengths for y in product(words, repeat=length)]
-    every = [y for y in every if not repeats(y, no_repeat)]
+    every = [y for y in every if not repeats(y, no_repeat_ngram_size)]
     computed_hypothesis = [
         Hypothesis(y, score / len(y) ** penalty, score)
         for y, score in zip(every, log_prob(every).tolist(), strict=True)
@@ -131,7 +136,7 @@ def agree(hypothesis: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> N
 @in_turn(kind=KINDS, prior=sorted(PRIORS), penalty=[0.0, 0.6, 1.0, 2.0])
 def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, penalty: float) -> None:
     model, batch = small(kind, prior), small_batch()
-    hypotheses = beam_search(model, batch, WIDE, penalty, max_tokens=4)
+    hypotheses = beam_search(model, batch, WIDE, penalty, max_new_tokens=4)
     for index in range(len(batch)):
         expected = exhaustive(plugged(model, batch, index), penalty, 4)
         assert len(expected) == 1 + 4 + 16 + 64
@@ -142,7 +147,7 @@ def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, penalty
 def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
     torch.manual_seed(beam)
     model, batch = small(kind, prior), small_batch()
-    hypotheses = beam_search(model, batch, beam, 0.6, max_tokens=7)
+    hypotheses = beam_search(model, batch, beam, 0.6, max_new_tokens=7)
     for index in range(len(batch)):
         agree(hypotheses[index], naive(plugged(model, batch, index), beam, 0.6, 7))
 
@@ -150,7 +155,9 @@ def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
 @in_turn(kind=KINDS, prior=sorted(PRIORS))
 def test_a_beam_of_one_takes_the_likeliest_token(kind: str, prior: str) -> None:
     model, batch = small(kind, prior), small_batch()
-    computed_tokens = [only.tokens for (only,) in beam_search(model, batch, beam=1, max_tokens=6)]
+    computed_tokens = [
+        only.tokens for (only,) in beam_search(model, batch, num_beams=1, max_new_tokens=6)
+    ]
     words = [token for token in range(TYPES) if token not in (PAD, BOS)]
     for index, tokens in enumerate(computed_tokens):
         for length in range(min(5, len(tokens))):
@@ -163,9 +170,9 @@ def test_a_beam_of_one_takes_the_likeliest_token(kind: str, prior: str) -> None:
 @every_kind
 def test_the_batch_does_not_matter(kind: str) -> None:
     model, batch = small(kind), small_batch()
-    together = beam_search(model, batch, beam=3)
+    together = beam_search(model, batch, num_beams=3)
     for order in ([0], [1], [2], [2, 0], [1, 1, 0]):
-        apart = beam_search(model, rows(batch, order), beam=3)
+        apart = beam_search(model, rows(batch, order), num_beams=3)
         for actual, index in zip(apart, order, strict=True):
             agree(actual, together[index])
 
@@ -211,31 +218,51 @@ def leaning(model: Any, towards_the_end: float) -> Any:
     return model
 
 
-@pairwise(kind=KINDS, least=[1, 2, 4], no_repeat=[0, 1, 2])
+@pairwise(kind=KINDS, least=[1, 2, 4], no_repeat_ngram_size=[0, 1, 2])
 def test_a_wide_beam_finds_all_sentences_that_keep_the_rules(
-    kind: str, least: int, no_repeat: int
+    kind: str, least: int, no_repeat_ngram_size: int
 ) -> None:
     model, batch = small(kind), small_batch()
     hypotheses = beam_search(
-        model, batch, WIDE, 0.6, max_tokens=4, min_tokens=least, no_repeat=no_repeat
+        model,
+        batch,
+        WIDE,
+        0.6,
+        max_new_tokens=4,
+        min_new_tokens=least - 1,
+        no_repeat_ngram_size=no_repeat_ngram_size,
     )
     for index in range(len(batch)):
-        agree(hypotheses[index], exhaustive(plugged(model, batch, index), 0.6, 4, least, no_repeat))
+        agree(
+            hypotheses[index],
+            exhaustive(plugged(model, batch, index), 0.6, 4, least, no_repeat_ngram_size),
+        )
 
 
 @pairwise(kind=KINDS, beam=[1, 3], rules=[(5, 0), (1, 1), (3, 2), (7, 3), (7, 1)])
 def test_it_keeps_length_and_repeats_nothing(kind: str, beam: int, rules: tuple[int, int]) -> None:
-    (least, no_repeat), model, batch = rules, small(kind), small_batch()
-    kept = {"max_tokens": 9, "min_tokens": least, "no_repeat": no_repeat}
+    (least, no_repeat_ngram_size), model, batch = rules, small(kind), small_batch()
+    kept = {
+        "max_new_tokens": 9,
+        "min_new_tokens": least - 1,
+        "no_repeat_ngram_size": no_repeat_ngram_size,
+    }
     for index, hypothesis in enumerate(beam_search(model, batch, beam, 0.6, **kept)):
-        agree(hypothesis, naive(plugged(model, batch, index), beam, 0.6, 9, least, no_repeat))
-        assert not any(repeats(one_hypothesis.tokens, no_repeat) for one_hypothesis in hypothesis)
+        agree(
+            hypothesis,
+            naive(plugged(model, batch, index), beam, 0.6, 9, least, no_repeat_ngram_size),
+        )
+        assert not any(
+            repeats(one_hypothesis.tokens, no_repeat_ngram_size) for one_hypothesis in hypothesis
+        )
 
 
-@pairwise(draws=[0, 2], no_repeat=[0, 7])
-def test_a_limit_of_its_own_comes_before_the_least(draws: int, no_repeat: int) -> None:
-    model, rules = small(), {"min_tokens": 17, "no_repeat": no_repeat}
-    hypotheses = beam_search(model, small_batch(), beam=2, draws=draws, **rules)
+@pairwise(num_samples=[0, 2], no_repeat_ngram_size=[0, 7])
+def test_a_limit_of_its_own_comes_before_the_least(
+    num_samples: int, no_repeat_ngram_size: int
+) -> None:
+    model, rules = small(), {"min_new_tokens": 17, "no_repeat_ngram_size": no_repeat_ngram_size}
+    hypotheses = beam_search(model, small_batch(), num_beams=2, num_samples=num_samples, **rules)
     for row, source in zip(hypotheses, SOURCES, strict=True):
         assert row
         assert {len(hypothesis.tokens) for hypothesis in row} <= set(
@@ -243,13 +270,13 @@ def test_a_limit_of_its_own_comes_before_the_least(draws: int, no_repeat: int) -
         )
 
 
-@pytest.mark.parametrize("draws", [0, 2])
-def test_a_sentence_that_is_done_is_fed_no_more(draws: int) -> None:
+@pytest.mark.parametrize("num_samples", [0, 2])
+def test_a_sentence_that_is_done_is_fed_no_more(num_samples: int) -> None:
     model, batch = Watched(leaning(small(), 4)), small_batch()
-    beam_search(model, batch, beam=4, draws=draws, max_tokens=50)
+    beam_search(model, batch, num_beams=4, num_samples=num_samples, max_new_tokens=50)
     fed = [shape[0] for shape in model.shapes]
     assert len(fed) < 50
-    assert fed[0] == len(batch) * max(draws, 1)
+    assert fed[0] == len(batch) * max(num_samples, 1)
     assert fed == sorted(fed, reverse=True)
     assert fed[-1] < fed[0]
     assert {shape[1:] for shape in model.shapes[2:]} == {(4, 1)}
@@ -257,7 +284,7 @@ def test_a_sentence_that_is_done_is_fed_no_more(draws: int) -> None:
 
 def test_a_sentence_ends_at_the_limit_of_its_own_source() -> None:
     for hypothesis, source in zip(
-        beam_search(leaning(small(), -50), small_batch(), beam=3), SOURCES, strict=True
+        beam_search(leaning(small(), -50), small_batch(), num_beams=3), SOURCES, strict=True
     ):
         assert [len(one_hypothesis.tokens) for one_hypothesis in hypothesis] == [
             10 + 2 * len(source)
@@ -269,18 +296,20 @@ def test_a_sentence_ends_at_the_limit_of_its_own_source() -> None:
         assert all(item.log_prob < -50 for item in hypothesis)
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-def test_a_limit_of_one_leaves_the_empty_sentence(beam: int) -> None:
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_a_limit_of_one_leaves_the_empty_sentence(num_beams: int) -> None:
     model, batch = small(), small_batch()
-    for index, hypothesis in enumerate(beam_search(model, batch, beam, max_tokens=1)):
+    for index, hypothesis in enumerate(beam_search(model, batch, num_beams, max_new_tokens=1)):
         agree(hypothesis, exhaustive(plugged(model, batch, index), 1.0, 1))
 
 
 def test_half_precision_scores_in_float32() -> None:
     model, batch = small().float(), small_batch()
     with torch.autocast("cpu", torch.bfloat16):
-        half = beam_search(model, batch, beam=WIDE, max_tokens=3)
-    for actual, expected in zip(half, beam_search(model, batch, WIDE, max_tokens=3), strict=True):
+        half = beam_search(model, batch, num_beams=WIDE, max_new_tokens=3)
+    for actual, expected in zip(
+        half, beam_search(model, batch, WIDE, max_new_tokens=3), strict=True
+    ):
         exact = {tuple(hypothesis.tokens): hypothesis.score for hypothesis in expected}
         assert {tuple(hypothesis.tokens) for hypothesis in actual} == exact.keys()
         assert all(
@@ -391,8 +420,10 @@ def test_draws_are_kept_and_their_mean_is_scored(kind: str, prior: str, draws: i
 @pytest.mark.parametrize("prior", sorted(set(PRIORS) - set(NOISY)))
 def test_draws_without_noise_are_the_plug_in_network(kind: str, prior: str) -> None:
     model, batch = small(kind, prior), small_batch()
-    plain = beam_search(model, batch, beam=3)
-    for hypothesis, expected in zip(beam_search(model, batch, 3, draws=3), plain, strict=True):
+    plain = beam_search(model, batch, num_beams=3)
+    for hypothesis, expected in zip(
+        beam_search(model, batch, 3, num_samples=3), plain, strict=True
+    ):
         agree(hypothesis, expected)
 
 
@@ -402,7 +433,7 @@ def test_the_same_seed_draws_the_same(kind: str) -> None:
 
     def search(seed: int) -> list[list[Hypothesis]]:
         torch.manual_seed(seed)
-        return beam_search(model, batch, beam=3, draws=2)
+        return beam_search(model, batch, num_beams=3, num_samples=2)
 
     assert search(1) == search(1)
     assert search(1) != search(2)
@@ -417,7 +448,11 @@ def test_every_draw_and_hypothesis_has_noise_of_its_own() -> None:
 
     with Note():
         beam_search(
-            leaning(small(prior="independent"), -50), small_batch(), 2, draws=2, max_tokens=3
+            leaning(small(prior="independent"), -50),
+            small_batch(),
+            2,
+            num_samples=2,
+            max_new_tokens=3,
         )
     for name, shape in (("encoder.0.self", 6), ("decoder.0.self", 6), ("decoder.1.cross", 6)):
         drawn = values[f"{name}.logits"].flatten()
@@ -426,5 +461,5 @@ def test_every_draw_and_hypothesis_has_noise_of_its_own() -> None:
 
 
 def test_unknown_words_may_come() -> None:
-    hypotheses = beam_search(small(), small_batch(), beam=WIDE, max_tokens=3)
+    hypotheses = beam_search(small(), small_batch(), num_beams=WIDE, max_new_tokens=3)
     assert all(any(UNK in hypothesis.tokens for hypothesis in row) for row in hypotheses)

@@ -16,9 +16,11 @@ from tests.tiny import build, small_batch
 
 def test_every_option_reaches_the_search_and_the_best_is_taken() -> None:
     model, batch = build(prior="cascaded").eval(), small_batch()
-    decoding = Decoding(3, 0.3, draws=11, max_tokens=7, min_tokens=5, no_repeat=2)
-    options = {"beam": 3, "length_penalty": 0.3, "draws": 2}
-    rules = {"max_tokens": 7, "min_tokens": 5, "no_repeat": 2}
+    decoding = Decoding(
+        3, 0.3, num_samples=11, max_new_tokens=7, min_new_tokens=5, no_repeat_ngram_size=2
+    )
+    options = {"num_beams": 3, "length_penalty": 0.3, "num_samples": 2}
+    rules = {"max_new_tokens": 7, "min_new_tokens": 5, "no_repeat_ngram_size": 2}
     with fixed_noise(3, torch.device("cpu")):
         expected = beam_search(model, batch, **options, **rules)
     with (

@@ -315,7 +315,7 @@ def test_one_sample_importance_bound_is_the_log_weight(
     guide = attach(form, model)
     weight = terms(model, guide, batch).log_weight
     tape.rewind()
-    single = importance(model, guide, batch, samples=1)
+    single = importance(model, guide, batch, num_samples=1)
     assert torch.equal(single.bound, weight)
     assert torch.allclose(single.effective_sample_size, torch.ones(3))
     assert single.pareto_k.isnan().all()
@@ -340,7 +340,7 @@ def test_draws_of_what_sentences_share_are_weighed_together(batch: Batch) -> Non
     model: Any = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=[gates])
     guide = jiggle(Tied(model.double().eval()).double(), 0.3)
     torch.manual_seed(5)
-    weights = importance(model, guide, batch, samples=3).log_weights
+    weights = importance(model, guide, batch, num_samples=3).log_weights
     torch.manual_seed(5)
     drawn = [terms(model, guide, batch) for _ in range(3)]
     item = [one.log_weight.sum() + one.shared_log_ratio for one in drawn]
@@ -358,8 +358,8 @@ def test_effective_sample_size_lies_between_one_and_all() -> None:
 
 def test_importance_needs_a_sample(batch: Batch) -> None:
     model = build()
-    with pytest.raises(ValueError, match=r"^samples must be at least 1, got 0$"):
-        importance(model, Tied(model), batch, samples=0)
+    with pytest.raises(ValueError, match=r"^num_samples must be at least 1, got 0$"):
+        importance(model, Tied(model), batch, num_samples=0)
 
 
 def test_importance_bound_is_the_log_mean_weight() -> None:

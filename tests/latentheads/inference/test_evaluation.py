@@ -54,8 +54,8 @@ def pair(name: str = "cascaded", **changes: object) -> tuple:
 
 def test_evaluation_turns_dropout_and_smoothing_off_and_on_again() -> None:
     model, guide = pair(dropout=0.5, label_smoothing=0.1)
-    first = evaluate(model, guide, [small_batch()], samples=2, seed=3)
-    again = evaluate(model, guide, [small_batch()], samples=2, seed=3)
+    first = evaluate(model, guide, [small_batch()], num_samples=2, seed=3)
+    again = evaluate(model, guide, [small_batch()], num_samples=2, seed=3)
     assert first == again
     assert model.training
     assert guide.training
@@ -73,7 +73,7 @@ def test_the_noise_of_evaluation_has_a_seed_of_its_own() -> None:
 def test_sums_are_divided_by_the_tokens_once() -> None:
     model, guide = pair()
     batch = small_batch()
-    report = evaluate(model, guide, [batch], samples=1, seed=5)
+    report = evaluate(model, guide, [batch], num_samples=1, seed=5)
     model.eval(), guide.eval()
     with fixed_noise(5, torch.device("cpu")):
         expected = terms(model, guide, batch)
@@ -94,8 +94,8 @@ def test_splitting_the_part_into_batches_changes_no_deterministic_figure() -> No
 @pytest.mark.parametrize("name", ["tied", "cascaded"])
 def test_iwae_is_at_least_the_mean_log_weight(name: str) -> None:
     model, guide = pair(name)
-    report = evaluate(model, guide, [small_batch()], samples=30)
-    single = evaluate(model, guide, [small_batch()], samples=1)
+    report = evaluate(model, guide, [small_batch()], num_samples=30)
+    single = evaluate(model, guide, [small_batch()], num_samples=1)
     assert 1 <= report.effective_sample_size <= 30
     assert 0 <= report.pareto_k <= 1
     assert single.pareto_k is None
@@ -107,17 +107,17 @@ def test_iwae_is_at_least_the_mean_log_weight(name: str) -> None:
 def test_weights_that_tie_are_counted_apart() -> None:
     """A gate that rarely opens: where that helps, most weights are equal and a few are larger."""
     model = build("language-model", blocks="none", gate=bernoulli_gate(0.05), heads=1, layers=1)
-    report = evaluate(model, attach("tied", model), [small_batch()], samples=30, seed=3)
+    report = evaluate(model, attach("tied", model), [small_batch()], num_samples=30, seed=3)
     assert report.pareto_k == 0
     assert report.pareto_unknown == pytest.approx(2 / 3)
-    surer = evaluate(*pair("cascaded"), [small_batch()], samples=30)
+    surer = evaluate(*pair("cascaded"), [small_batch()], num_samples=30)
     assert surer.pareto_unknown == 0
 
 
 def test_a_tail_above_seven_tenths_is_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = torch.tensor([0.69, 0.71, math.nan])
     monkeypatch.setattr(Importance, "pareto_k", property(lambda weights: shapes))
-    report = evaluate(*pair("tied", prior="delta"), [small_batch()], samples=25)
+    report = evaluate(*pair("tied", prior="delta"), [small_batch()], num_samples=25)
     assert (report.pareto_k, report.pareto_unknown) == pytest.approx((1 / 3, 1 / 3))
 
 
@@ -146,7 +146,7 @@ def test_truth_and_its_bound_are_of_the_sentences_that_it_is_known_of() -> None:
     model, guide = pair()
     first, last = (small_batch(index=places, corpus_size=6) for places in ([5, 0, 3], [4, 1, 2]))
     truth = [-1.0, math.nan, -2.0, math.nan, math.nan, math.nan]
-    report = evaluate(model, guide, [first, last], samples=2, truth=truth)
+    report = evaluate(model, guide, [first, last], num_samples=2, truth=truth)
     with fixed_noise(0, torch.device("cpu")), eval_no_grad(model, guide):
         drawn = [torch.stack([terms(model, guide, b).elbo for _ in "12"]) for b in (first, last)]
     nats = drawn[0].mean(0)[1] + drawn[1].mean(0)[2]
@@ -159,7 +159,7 @@ def test_truth_and_its_bound_are_of_the_sentences_that_it_is_known_of() -> None:
 def test_batches_that_tell_no_places_follow_each_other() -> None:
     model, guide = pair("tied", prior="delta")
     alone = [Batch.of([target], [source]) for target, source in zip(TARGETS, SOURCES, strict=True)]
-    truth = [float(sentence_bounds(model, guide, item, samples=1).nats) for item in alone]
+    truth = [float(sentence_bounds(model, guide, item, num_samples=1).nats) for item in alone]
     report = evaluate(model, guide, alone, truth=truth)
     assert report.truth == pytest.approx(report.elbo, abs=1e-12)
     assert report.leak is None
@@ -250,11 +250,11 @@ def test_log_p_is_exact_by_what_is_drawn_and_not_by_what_it_is_called(site: str)
         return states * pyro.sample(site, dist.Normal(torch.ones(3), 1.0))[:, None, None]
 
     model.decoder.register_forward_hook(move)
-    report = evaluate(model, Tied(model), [batch], samples=2)
+    report = evaluate(model, Tied(model), [batch], num_samples=2)
     assert report.how == {site: "tied", "decoder.0.alignment.choice": "tied"}
     assert report.exact is None
     assert report.plug_in != report.log_likelihood
-    bounds = sentence_bounds(model, Tied(model), batch, samples=2)
+    bounds = sentence_bounds(model, Tied(model), batch, num_samples=2)
     assert bounds.varies
     assert bounds.exact is None
 
@@ -262,7 +262,7 @@ def test_log_p_is_exact_by_what_is_drawn_and_not_by_what_it_is_called(site: str)
 def test_the_bound_of_a_network_without_noise_is_its_exact_log_p() -> None:
     model = build(prior="delta")
     guide = attach("tied", model)
-    report = evaluate(model, guide, [small_batch()], samples=2)
+    report = evaluate(model, guide, [small_batch()], num_samples=2)
     assert {*report.how.values()} == {"fixed"}
     assert report.exact == report.elbo == report.plug_in
     assert report.perplexities()["exact"] == math.exp(-report.elbo)
@@ -276,7 +276,7 @@ def test_the_bound_of_a_network_without_noise_is_its_exact_log_p() -> None:
 def test_figures_of_alignments_are_means_over_the_draws_of_other_heads() -> None:
     model = aligned(SHAPES["two blocks"], prior="independent", blocks="decoder-self")
     guide = jiggle(Cascaded(model).double(), 0.3)
-    report = evaluate(model, guide, [small_batch()], samples=3, seed=5)
+    report = evaluate(model, guide, [small_batch()], num_samples=3, seed=5)
     with fixed_noise(5, torch.device("cpu")), eval_no_grad(model, guide):
         drawn = [terms(model, guide, small_batch()).enumeration for _ in range(3)]
 
@@ -310,10 +310,10 @@ def test_evaluating_restores_the_mode_after_an_error() -> None:
 
 def test_no_samples_are_refused_in_one_line() -> None:
     model, guide = pair()
-    with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
-        evaluate(model, guide, [small_batch()], samples=0)
-    with pytest.raises(ValueError, match="samples must be at most 100,000, got 1,000,000,000"):
-        evaluate(model, guide, [small_batch()], samples=10**9)
+    with pytest.raises(ValueError, match="num_samples must be at least 1, got 0"):
+        evaluate(model, guide, [small_batch()], num_samples=0)
+    with pytest.raises(ValueError, match="num_samples must be at most 100,000, got 1,000,000,000"):
+        evaluate(model, guide, [small_batch()], num_samples=10**9)
 
 
 def test_what_is_no_model_and_its_guide_is_refused_in_one_line() -> None:
@@ -342,8 +342,8 @@ def test_a_whole_corpus_is_refused_in_one_line() -> None:
         def __getitem__(self, index: int) -> Batch:
             return [small_batch()][index]
 
-    actual = unchecked(evaluate)(model, guide, Mapped(), samples=1)
-    assert actual == evaluate(model, guide, [small_batch()], samples=1)
+    actual = unchecked(evaluate)(model, guide, Mapped(), num_samples=1)
+    assert actual == evaluate(model, guide, [small_batch()], num_samples=1)
 
 
 @pytest.mark.parametrize("name", ["cascaded", "mean-field"])
@@ -434,7 +434,7 @@ def test_the_bound_of_a_point_prior_is_its_plug_in_figure_in_windows_too() -> No
 @pytest.mark.parametrize("name", ["tied", "mean-field", "cholesky", "cascaded"])
 def test_windows_of_a_random_network_have_every_figure(name: str) -> None:
     model, guide = pair(name, kind="language-model", prior="cascaded", gate=bernoulli_gate())
-    report = evaluate(model, guide, windows(running(17, 5), 2, 11), samples=5)
+    report = evaluate(model, guide, windows(running(17, 5), 2, 11), num_samples=5)
     assert report.tokens == 17
     assert (report.kl == 0) == (name == "tied")
     assert 1 <= report.effective_sample_size <= 5
@@ -445,7 +445,7 @@ def passes(model: Any, name: str, samples: int, parts: int = 2) -> tuple[Any, in
     guide = attach(name, model)
     batch = Batch(small_batch().target)
     with counting(model) as ran:
-        report = evaluate(model, guide, [batch] * parts, samples=samples, seed=3)
+        report = evaluate(model, guide, [batch] * parts, num_samples=samples, seed=3)
     return report, len(ran) // (len(model.decoder.layers) * parts)
 
 
@@ -516,7 +516,7 @@ def test_a_latent_of_ones_own_is_drawn_each_time() -> None:
 
 def test_perplexities_are_named_and_may_be_of_words() -> None:
     model, guide = pair("cascaded", kind="language-model")
-    report = evaluate(model, guide, windows(running(17, 5), 2, 11), samples=3)
+    report = evaluate(model, guide, windows(running(17, 5), 2, 11), num_samples=3)
     for count in (17, 11):
         perplexities = report.perplexities(count)
         assert list(perplexities) == ["elbo", "iwae", "plug_in"]

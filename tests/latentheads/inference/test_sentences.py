@@ -46,8 +46,8 @@ def pairs(kind: str) -> tuple[Any, ModelGuide]:
 @pytest.mark.parametrize("kind", ["noisy", "still", "alignments", "alignments above heads"])
 def test_together_they_are_the_bound_of_the_part(kind: str) -> None:
     model, guide = pairs(kind)
-    report = evaluate(model, guide, [small_batch()], samples=3, seed=5)
-    bounds = sentence_bounds(model, guide, small_batch(), samples=3, seed=5)
+    report = evaluate(model, guide, [small_batch()], num_samples=3, seed=5)
+    bounds = sentence_bounds(model, guide, small_batch(), num_samples=3, seed=5)
     tokens = bounds.tokens.sum()
     assert tokens == report.tokens
     for name in ("elbo", "kl", "plug_in", "iwae"):
@@ -67,13 +67,13 @@ def test_those_of_a_part_are_its_figures_in_its_order(kind: str) -> None:
     model, guide = pairs(kind)
     cut = list(batches(PART, 1, shuffle=False))[::-1]
     assert len(cut) == len(PART)
-    bounds = part_bounds(model, guide, cut, samples=2, seed=5)
-    report = evaluate(model, guide, cut, samples=2, seed=5)
+    bounds = part_bounds(model, guide, cut, num_samples=2, seed=5)
+    report = evaluate(model, guide, cut, num_samples=2, seed=5)
     assert bounds.tokens.tolist() == PART.targets.lengths.tolist()
     exact = report.exact if kind == "alignments" else report.elbo
     assert float(bounds.nats.sum() / bounds.tokens.sum()) == pytest.approx(exact, abs=1e-12)
     if not bounds.varies:
-        alone = sentence_bounds(model, guide, small_batch(), samples=1)
+        alone = sentence_bounds(model, guide, small_batch(), num_samples=1)
         for beside in (alone, part_bounds(model, guide, PART)):
             assert beside.nats.tolist() == pytest.approx(bounds.nats.tolist(), abs=1e-12)
 
@@ -98,18 +98,18 @@ def selecting() -> tuple[Any, ModelGuide]:
 def test_a_kl_that_all_sentences_share_is_paid_once_in_a_part() -> None:
     model, guide = selecting()
     cut = list(batches(PART, 1, shuffle=False))
-    bounds = part_bounds(model, guide, cut, samples=2, seed=5)
-    report = evaluate(model, guide, cut, samples=2, seed=5)
+    bounds = part_bounds(model, guide, cut, num_samples=2, seed=5)
+    report = evaluate(model, guide, cut, num_samples=2, seed=5)
     assert bounds.shared_kl > 0
     assert float(bounds.nats.sum() / bounds.tokens.sum()) == pytest.approx(report.elbo, abs=1e-12)
 
 
 def test_a_latent_that_all_sentences_share_leaves_no_weights_of_one() -> None:
     model, guide = selecting()
-    bounds = sentence_bounds(model, guide, small_batch(), samples=2, seed=5)
+    bounds = sentence_bounds(model, guide, small_batch(), num_samples=2, seed=5)
     assert bounds.iwae is None
     assert bounds.pareto_k is None
-    report = evaluate(model, guide, [small_batch()], samples=2, seed=5)
+    report = evaluate(model, guide, [small_batch()], num_samples=2, seed=5)
     of_all = bounds.elbo.sum() - bounds.shared_kl
     assert bounds.shared_kl > 0
     assert float(of_all / bounds.tokens.sum()) == pytest.approx(report.elbo, abs=1e-12)
@@ -132,8 +132,8 @@ def test_a_task_that_does_not_occur_is_not_paid_for() -> None:
         corpus.test,
         *(corpus.test.take(corpus.test.indices_of_task(task)) for task in (0, 1)),
     ):
-        bounds = part_bounds(model, guide, part, samples=2, seed=5)
-        report = evaluate(model, guide, part, samples=2, seed=5)
+        bounds = part_bounds(model, guide, part, num_samples=2, seed=5)
+        report = evaluate(model, guide, part, num_samples=2, seed=5)
         assert float(bounds.nats.sum() / bounds.tokens.sum()) == pytest.approx(
             report.elbo, abs=1e-9
         )
@@ -142,7 +142,7 @@ def test_a_task_that_does_not_occur_is_not_paid_for() -> None:
     indices = corpus.test.indices_of_task(0)
     truth = torch.full((len(corpus.test),), torch.nan)
     truth[indices] = 0.0
-    some = evaluate(model, guide, corpus.test, truth=truth.tolist(), samples=2, seed=5)
-    nats = part_bounds(model, guide, corpus.test, samples=2, seed=5)
+    some = evaluate(model, guide, corpus.test, truth=truth.tolist(), num_samples=2, seed=5)
+    nats = part_bounds(model, guide, corpus.test, num_samples=2, seed=5)
     own = nats.elbo[indices].sum() - paid[1]
     assert some.truth_elbo == pytest.approx(float(own / nats.tokens[indices].sum()), abs=1e-9)

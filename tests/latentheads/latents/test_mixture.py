@@ -173,7 +173,7 @@ def test_decoding_with_a_prior_of_each_sentence_is_exact(beams: int) -> None:
     """Hypotheses have the log p of enumerated components; enough of them are the likeliest."""
     model, length = one_head(), 3
     computed_hypotheses = beam_search(
-        model, lh.data.Batch.of([[END]] * 3, SOURCES), beams, max_tokens=length
+        model, lh.data.Batch.of([[END]] * 3, SOURCES), beams, max_new_tokens=length
     )
     for source, hypotheses in zip(SOURCES, computed_hypotheses, strict=True):
         exact = {}

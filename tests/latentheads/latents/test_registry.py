@@ -148,9 +148,9 @@ def test_it_is_trained_and_evaluated_in_bfloat16(name: str, kind: str) -> None:
     guide = guides_of(model)[0 if kind == "translation" else -1].float().train()
     for loss in losses_of(model)[: None if kind == "translation" else 1]:
         check_trains_in_bfloat16(model, guide, batch, loss)
-    expected = lh.evaluate(model, guide, [batch], samples=2)
+    expected = lh.evaluate(model, guide, [batch], num_samples=2)
     with torch.autocast("cpu", torch.bfloat16):
-        report = lh.evaluate(model, guide, [batch], samples=2)
+        report = lh.evaluate(model, guide, [batch], num_samples=2)
     if model.is_summed_out:  # elsewhere rounding may change a sample
         assert report.elbo == pytest.approx(expected.elbo, abs=0.1)
     assert math.isfinite(report.elbo)

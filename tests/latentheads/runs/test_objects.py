@@ -81,11 +81,11 @@ APART = {"kinds": "subspace,output", "weight": 0.5, "blocks": "encoder-self", "d
     ids=["smoothing", "alignments", "ctc", "select", "adapters", "gates", "disagreement"],
 )
 def test_what_settings_make_is_described_by_them(options: dict[str, Any]) -> None:
-    settings = Settings.from_options({"network": SIZES, **options, "seed": 3, "samples": 5})
+    settings = Settings.from_options({"network": SIZES, **options, "seed": 3, "num_samples": 5})
     pairs, heard = pets(), Positions(Filterbank(7, 3800)) if "ctc" in options else None
     processor = replace(pairs.processor, source=heard or pairs.source)
     corpus = replace(pairs, data=settings.data, processor=processor)
     model = make_model(settings, corpus.target, corpus.source)
-    how = {"train": settings.train, "decode": settings.decode, "seed": 3, "samples": 5}
+    how = {"train": settings.train, "decode": settings.decode, "seed": 3, "num_samples": 5}
     computed_settings = Settings.of(model, settings.pair.make_guide(model), corpus, **how)
     assert computed_settings.to_yaml() == settings.to_yaml()

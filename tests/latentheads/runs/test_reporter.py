@@ -29,7 +29,7 @@ def test_a_perplexity_by_word_needs_words(unit: Any, counted: bool, tmp_path: Pa
     model = LanguageModel.of(
         corpus, latents=[LogitsOptions()], width=6, feed_forward=5, heads=2, layers=1
     )
-    guide, settings = Tied(model), Settings(data=data_of(corpus), samples=2)
+    guide, settings = Tied(model), Settings(data=data_of(corpus), num_samples=2)
     reporter = Reporter(settings, model, guide, corpus, Folder(tmp_path / "run", ""))
     valid, test = reporter.perplexities()
     assert valid["word"].keys() == valid["token"].keys()
@@ -42,7 +42,7 @@ def test_a_text_with_a_newline_is_one_line_of_a_file(tmp_path: Path) -> None:
     pairs = [("a b", "b .\na ."), ("b", "a")]
     corpus = Corpus.from_pairs(pairs, pairs, pairs)
     model = Translation.of(corpus, latents=(), width=6, feed_forward=5, heads=2, layers=1)
-    settings = Settings(data=data_of(corpus), decode=Decoding(rouge=True, max_tokens=2))
+    settings = Settings(data=data_of(corpus), decode=Decoding(rouge=True, max_new_tokens=2))
     reporter = Reporter(settings, model, Tied(model), corpus, Folder(tmp_path, ""))
     reporter.translations()
     for name in ("references.txt", "alternatives.tsv"):

@@ -44,31 +44,36 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_translations_of_a_number_differ_by_their_heads(run: Run) -> None:
-    drawn = run.translate(LINES, number=5)
+    drawn = run.translate(LINES, num_return_sequences=5)
     assert [len(item) for item in drawn] == [5, 5]
     assert all(len(set(item)) > 1 for item in drawn)
-    assert drawn == run.translate(LINES, 5)
-    assert drawn != run.translate(LINES, 5, seed=1)
+    assert drawn == run.translate(LINES, num_return_sequences=5)
+    assert drawn != run.translate(LINES, num_return_sequences=5, seed=1)
     assert run.translate(LINES) == run.translate(LINES, seed=1)
 
 
 def test_draws_are_what_a_translation_averages_over(run: Run) -> None:
-    averaged = run.translate(LINES, draws=5)
+    averaged = run.translate(LINES, num_samples=5)
     assert all(isinstance(item, str) for item in averaged)
-    assert run.translate(LINES, 1, draws=5) == [[item] for item in averaged]
-    assert run.translate(LINES, 1) != [[item] for item in averaged]
+    assert run.translate(LINES, num_return_sequences=1, num_samples=5) == [
+        [item] for item in averaged
+    ]
+    assert run.translate(LINES, num_return_sequences=1) != [[item] for item in averaged]
 
 
 def test_what_draws_nothing_is_refused(run: Run, tmp_path: Path) -> None:
     plain = make_run(tmp_path / "plain", small_corpus(), "delta")
     text = make_run(tmp_path / "text", small_corpus(text=True), "delta")
-    assert text.generate("a", length=3)
+    assert text.generate("a", max_new_tokens=3)
     nothing = "has no effect here: it needs"
     a_draw = f"{nothing} a run that samples"
     for draw, message in (
-        (lambda: plain.translate(LINES, 2), f"^number {a_draw}"),
-        (lambda: run.translate(LINES, 2, draws=0), f"^number {nothing} draws 1 or more, got 0$"),
-        (lambda: plain.translate(LINES, draws=2), f"^draws {a_draw}"),
+        (lambda: plain.translate(LINES, num_return_sequences=2), f"^num_return_sequences {a_draw}"),
+        (
+            lambda: run.translate(LINES, num_return_sequences=2, num_samples=0),
+            f"^num_return_sequences {nothing} num_samples 1 or more, got 0$",
+        ),
+        (lambda: plain.translate(LINES, num_samples=2), f"^num_samples {a_draw}"),
         (lambda: text.generate("a", sample_heads=True), f"^sample_heads {a_draw}"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -92,12 +97,14 @@ def test_runs_write_together_by_their_mean_law(run: Run) -> None:
     together = DeepEnsemble([one_run.model for one_run in (run, *others)], [run.guide] * 3)
     part = encode_sources(run.trained_model, LINES, None, raise_on_skip).part
     for beam in (1, 3):
-        decoding = replace(run.settings.decode, beam=beam)
+        decoding = replace(run.settings.decode, num_beams=beam)
         written = together.translate(collate(part, [0, 1]), decoding)
         expected = [run.target.decode(tokens) for tokens in written]
-        assert run.translate(LINES, beam=beam, others=others) == expected
-        assert expected != run.translate(LINES, beam=beam)
-        assert run.translate(LINES, beam=beam, others=[run]) == run.translate(LINES, beam=beam)
+        assert run.translate(LINES, num_beams=beam, others=others) == expected
+        assert expected != run.translate(LINES, num_beams=beam)
+        assert run.translate(LINES, num_beams=beam, others=[run]) == run.translate(
+            LINES, num_beams=beam
+        )
 
 
 def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
@@ -106,13 +113,19 @@ def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
         with_data(run, tasks=Tasks(tasks, distinguish_by=key)) for key in ("language", "domain")
     )
     for options, message in (
-        ({"draws": 3, "others": [run]}, r"^draws must be 0 for an ensemble of runs, got 3:"),
+        (
+            {"num_samples": 3, "others": [run]},
+            r"^num_samples must be 0 for an ensemble of runs, got 3:",
+        ),
         ({"others": [text]}, r"text has another source vocabulary than .*pairs: the"),
         (
             {"others": [replace(run, processor=replace(run.processor, target=Words([*"ab"])))]},
             "another target vocabulary",
         ),
-        ({"number": 2, "others": [run]}, r"^number must be 0 for an ensemble of runs, got 2$"),
+        (
+            {"num_return_sequences": 2, "others": [run]},
+            r"^num_return_sequences is not for an ensemble of runs: drop it$",
+        ),
         ({"others": ["runs/one"]}, "^others must be a list of runs"),
         ({"others": run}, "^others must be a list of runs"),
         ({"others": [mixed]}, "another order of tasks"),
@@ -152,16 +165,30 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_texts_with_drawn_heads_differ_by_them(text: Run) -> None:
-    likeliest = {"length": 8, "temperature": 0}
-    drawn = text.generate("a", 9, sample_heads=True, **likeliest)
+    likeliest = {"max_new_tokens": 8, "temperature": 0}
+    several = {"num_return_sequences": 9, "sample_heads": True, **likeliest}
+    drawn = text.generate("a", **several)
     assert len(set(drawn)) > 1
-    assert drawn == text.generate("a", 9, sample_heads=True, **likeliest)
-    assert drawn != text.generate("a", 9, sample_heads=True, **likeliest, seed=1)
-    assert text.generate("a", 2, **likeliest) == 2 * [text.generate("a", **likeliest, seed=1)]
+    assert drawn == text.generate("a", **several)
+    assert drawn != text.generate("a", **several, seed=1)
+    once = text.generate("a", **likeliest, seed=1)
+    assert text.generate("a", num_return_sequences=2, **likeliest) == [once, once]
+
+
+def test_a_list_is_continued_and_translated_as_its_texts_are(run: Run, text: Run) -> None:
+    likeliest = {"max_new_tokens": 4, "temperature": 0}
+    continued = text.generate(["a", "b a"], **likeliest)
+    assert continued == [text.generate(prompt, **likeliest) for prompt in ("a", "b a")]
+    assert text.generate(["a"], num_return_sequences=2, **likeliest) == [2 * continued[:1]]
+    translated = run.translate(LINES)
+    assert isinstance(translated, list)
+    assert [run.translate(line) for line in LINES] == translated
+    several = run.translate(LINES[0], num_return_sequences=2)
+    assert several == run.translate(LINES[:1], num_return_sequences=2)[0]
 
 
 def test_a_report_is_of_its_part_by_the_seed_and_draws_of_the_run(run: Run) -> None:
-    other = replace(run, settings=replace(run.settings, seed=3, samples=2))
+    other = replace(run, settings=replace(run.settings, seed=3, num_samples=2))
     expected = evaluate(run.model, run.guide, run.corpus.valid, 2, seed=3)
     assert other.evaluate("valid") == expected
 
@@ -169,8 +196,8 @@ def test_a_report_is_of_its_part_by_the_seed_and_draws_of_the_run(run: Run) -> N
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("length", 0, "^length must be at least 1, got 0$"),
-        ("number", -1, "^number must be at least 0, got -1$"),
+        ("max_new_tokens", 0, "^max_new_tokens must be at least 1, got 0$"),
+        ("num_return_sequences", 0, "^num_return_sequences must be at least 1, got 0$"),
         ("temperatur", 0.5, "^temperatur is not an option: did you mean temperature"),
         ("top_k", "all", "^top_k must be a whole number, got 'all'$"),
     ],
@@ -182,9 +209,9 @@ def test_what_no_text_is_generated_by_is_refused_by_its_name(
         unchecked(Run.generate)(text, "the", **{option: value})
 
 
-def test_a_prompt_is_one_text(text: Run) -> None:
-    with pytest.raises(ValueError, match=r"^prompt must be one text, got \['the'\]$"):
-        unchecked(generate_texts)(text.trained_model, ["the"], Sampling())
+def test_a_prompt_is_text(text: Run) -> None:
+    with pytest.raises(ValueError, match=r"^prompts must be texts, got int$"):
+        unchecked(generate_texts)(text.trained_model, ["the", 3], Sampling())
 
 
 def test_a_trained_model_translates_without_a_folder(run: Run) -> None:

@@ -39,7 +39,7 @@ def test_a_source_is_cut_where_the_run_cuts_it(run: Run) -> None:
 
 
 def test_a_translation_is_that_of_the_seed_and_moves_no_other_noise(run: Run) -> None:
-    drawing = with_options(run, decode=Decoding(draws=1, max_tokens=5))
+    drawing = with_options(run, decode=Decoding(num_samples=1, max_new_tokens=5))
     before, names = torch.get_rng_state(), set()
     for seed in range(5):
         batch = drawing.read_sentence(SENTENCE, seed=seed)

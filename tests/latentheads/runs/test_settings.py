@@ -163,7 +163,10 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
     [
         ({"network": {"width": 10**9}}, "network.width must be at most 65,536, got 1,000,000,000"),
         ({"network": {"layers": 10**8}}, "network.layers must be at most 1,000, got 100,000,000"),
-        ({"decode": {"draws": 10**9}}, "decode.draws must be at most 1,000, got 1,000,000,000"),
+        (
+            {"decode": {"num_samples": 10**9}},
+            "decode.num_samples must be at most 1,000, got 1,000,000,000",
+        ),
         (
             {"alignments": {"width": 10**9}},
             "alignments.width must be at most 65,536, got 1,000,000,000",
@@ -190,7 +193,7 @@ def test_the_command_line_reads_what_the_library_writes(tmp_path: Path) -> None:
         ),
         ({"train_only": "none"}, "train_only must be one of all, adapters, guide; got 'none'"),
         ({"train_only": "adapters"}, "train_only adapters needs adapters WIDTH and start RUN"),
-        ({"samples": 10**8}, "samples must be at most 100,000, got 100,000,000"),
+        ({"num_samples": 10**8}, "num_samples must be at most 100,000, got 100,000,000"),
         ({"adapters": 10**8}, "adapters must be at most 65,536, got 100,000,000"),
         ({"latents": "noise"}, "unknown latent 'noise': choose from alignments, copy"),
         ({"logits": {"prior": "tied"}}, "logits is not latent: say latents alignments+logits"),
@@ -243,10 +246,10 @@ def test_another_order_and_what_is_left_at_its_default_are_the_same_run() -> Non
 
 
 def test_a_corpus_in_memory_is_called_so() -> None:
-    settings = Settings(data=InMemory(task="language-model", block=7))
+    settings = Settings(data=InMemory(task="language-model", block_size=7))
     assert yaml.safe_load(settings.to_yaml())["data"]["class"] == "in-memory"
     assert written(settings).in_memory
-    assert written(settings).data.block == 7
+    assert written(settings).data.block_size == 7
 
 
 def test_a_class_that_is_not_trusted_is_not_imported(
@@ -432,8 +435,8 @@ def test_noise_is_warmed_up_where_there_is_some(options: dict[str, Any]) -> None
             "network.decoder_layers is for translation: grammar-sources has no source",
         ),
         (
-            {"data": "grammar-text", "decode": {"beam": 2}},
-            "decode.beam is for translation or speec",
+            {"data": "grammar-text", "decode": {"num_beams": 2}},
+            "decode.num_beams is for translation or speec",
         ),
         (
             {"data": "grammar-text", "decode": {"rouge": True}},
@@ -461,7 +464,7 @@ def test_speech_has_its_options_without_being_told() -> None:
     assert heard.network.speech == SpeechOptions()
     assert Settings.from_options({"data": HEARD, "network": {"speech": {}}}) == heard
     assert Settings.from_options({}).network.speech is None
-    for kept in ({"ctc": 0.3}, {"decode": {"beam": 2, "paper_wer": True}}):
+    for kept in ({"ctc": 0.3}, {"decode": {"num_beams": 2, "paper_wer": True}}):
         assert Settings.from_options({"data": HEARD, **kept}) != heard
 
 
@@ -471,7 +474,10 @@ def test_speech_has_its_options_without_being_told() -> None:
         ({"norm": {"final_norm": False}}, "network.norm.final_norm is not an option of post, but"),
         ({"final_norm": True}, "network.final_norm is not an option: did you mean network.norm.fi"),
         ({"cutoffs": [3]}, "network.cutoffs is not an option: did you mean network.adaptive.cutof"),
-        ({"adaptive_dropout": 0.1}, "network.adaptive_dropout is not an option: it is network.ada"),
+        (
+            {"adaptive_dropout": 0.1},
+            "network.adaptive_dropout is not an option: did you mean network",
+        ),
         ({"adaptive": {"dropout": 0.1}}, "network.adaptive.cutoffs is missing"),
         ({"adaptive": []}, "network.adaptive.cutoffs must hold at least one"),
     ],

@@ -34,23 +34,25 @@ def test_an_option_acts_on_the_run_that_draws_what_it_draws(
 ) -> None:
     for name, run in runs.items():
         if name == kind:
-            check_is_stochastic([runs["plain"], run], "draws", [kind])
+            check_is_stochastic([runs["plain"], run], "num_samples", [kind])
         else:
-            with pytest.raises(ValueError, match=r"^draws has no effect here: it needs a run"):
-                check_is_stochastic([run], "draws", [kind])
+            with pytest.raises(
+                ValueError, match=r"^num_samples has no effect here: it needs a run"
+            ):
+                check_is_stochastic([run], "num_samples", [kind])
 
 
 def test_the_refusal_names_all_that_the_option_draws(runs: dict[str, TrainedModel]) -> None:
     with pytest.raises(ValueError) as refused:
-        check_is_stochastic([runs["plain"]], "--decode.draws", KINDS)
+        check_is_stochastic([runs["plain"]], "--decode.num_samples", KINDS)
     assert str(refused.value) == (
-        "--decode.draws has no effect here: it needs a run that samples its heads, or the "
+        "--decode.num_samples has no effect here: it needs a run that samples its heads, or the "
         "selection of heads, or alignments"
     )
 
 
 def test_heads_are_what_is_asked_for_by_itself(runs: dict[str, TrainedModel]) -> None:
-    check_is_stochastic([runs["heads"]], "draws")
+    check_is_stochastic([runs["heads"]], "num_samples")
     with pytest.raises(ValueError, match=r"a run that samples its heads$"):
-        check_is_stochastic([runs["alignments"], runs["selections"]], "draws")
+        check_is_stochastic([runs["alignments"], runs["selections"]], "num_samples")
     assert [name for name, run in runs.items() if run.model.samples_heads] == ["heads"]

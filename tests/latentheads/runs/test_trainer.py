@@ -48,8 +48,14 @@ from tests.typechecking import unchecked
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
 SIZES: dict[str, Any] = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
-SHORT: dict[str, Any] = {"steps": 3, "report_every": 2, "tokens": 128, "samples": 2, "quiet": True}
-SHORT["decoding"] = lh.inference.Decoding(max_tokens=8)
+SHORT: dict[str, Any] = {
+    "steps": 3,
+    "report_every": 2,
+    "tokens": 128,
+    "num_samples": 2,
+    "quiet": True,
+}
+SHORT["decoding"] = lh.inference.Decoding(max_new_tokens=8)
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +91,9 @@ def test_decoding_is_given_as_the_librarys_own(corpus: Corpus, tmp_path: Path) -
     model = Translation.of(corpus, latents=(), **SIZES)
     begin, made = unchecked(lh.Trainer.__init__), object.__new__(lh.Trainer)
     with pytest.raises(
-        ValueError, match=r"^decoding must be lh.inference.Decoding\(...\), got {'beam': 2}$"
+        ValueError, match=r"^decoding must be lh.inference.Decoding\(...\), got {'num_beams': 2}$"
     ):
-        begin(made, model, Cascaded(model), corpus, out=tmp_path, decoding={"beam": 2})
+        begin(made, model, Cascaded(model), corpus, out=tmp_path, decoding={"num_beams": 2})
 
 
 def timeless(results: Results | None) -> dict[str, Any]:
@@ -144,16 +150,16 @@ def test_a_loaded_run_has_all_that_was_written(corpus: Corpus, finished: Path) -
     plain = run.translate(lines)
     assert [bool(line) for line in plain] == [True, False, True]
     with pytest.raises(ValueError, match="it needs a run that samples its heads"):
-        run.translate(lines, number=3)
-    assert len(run.translate(lines, beam=2, max_tokens=3)) == 3
+        run.translate(lines, num_return_sequences=3)
+    assert len(run.translate(lines, num_beams=2, max_new_tokens=3)) == 3
     with pytest.raises(ValueError, match="a single direction"):
         run.translate(lines, direction="en-de")
     with pytest.raises(ValueError, match="is a translation model"):
         run.generate("the dog")
-    with pytest.raises(ValueError, match=r"beams is not an option: did you mean beam\?"):
+    with pytest.raises(ValueError, match=r"beams is not an option: did you mean num_beams\?"):
         run.translate(lines, beams=3)
-    with pytest.raises(ValueError, match=r"^beam must be a whole number, got 'three'$"):
-        run.translate(lines, beam="three")
+    with pytest.raises(ValueError, match=r"^num_beams must be a whole number, got 'three'$"):
+        run.translate(lines, num_beams="three")
     with pytest.raises(ValueError, match=r"^part must be one of train, valid, test; got 'dev'$"):
         unchecked(Run.evaluate)(run, "dev")
 
@@ -273,7 +279,7 @@ def test_more_updates_that_are_refused_leave_the_penalty_of_gates(
     corpus: Corpus, tmp_path: Path
 ) -> None:
     options = {"latents": "logits+gates", "gates": {"heads": 3}, "guide": "mean-field"}
-    options |= {"train": {"steps": 3, "report_every": 2, "tokens": 128}, "samples": 2}
+    options |= {"train": {"steps": 3, "report_every": 2, "tokens": 128}, "num_samples": 2}
     settings = Settings.from_options({**options, "network": SIZES})
     made = lh.Trainer.of(settings, corpus, out=tmp_path / "run", quiet=True)
     made.train(quiet=True)
@@ -339,15 +345,17 @@ def test_a_cache_and_another_word_for_a_folder_are_no_other_run(
 def test_a_corpus_made_by_hand_trains_and_is_asked_for(tmp_path: Path) -> None:
     corpus = replace(GrammarText(sentences=60, held_out=12).load(), data=None)
     model, out = LanguageModel.of(corpus, latents=[LogitsOptions()], **SIZES), tmp_path / "run"
-    with pytest.raises(ValueError, match=r"^decode.max_tokens is for translation or speech, and"):
+    with pytest.raises(
+        ValueError, match=r"^decode.max_new_tokens is for translation or speech, and"
+    ):
         lh.Trainer(model, MeanField(model), corpus, out=out, **SHORT)
     short = {name: value for name, value in SHORT.items() if name != "decoding"}
     results = lh.Trainer(model, MeanField(model), corpus, out=out, **short).fit()
     assert results is not None
     assert "class: in-memory\n" in (out / "config.yaml").read_text()
     run = lh.load_run(out)
-    assert run.generate("the", length=4).startswith("the")
-    assert len(run.generate("the", 2, length=4)) == 2
+    assert run.generate("the", max_new_tokens=4).startswith("the")
+    assert len(run.generate("the", num_return_sequences=2, max_new_tokens=4)) == 2
     with pytest.raises(ValueError, match="was trained on a corpus in memory: give corpus"):
         run.evaluate()
     given = lh.load_run(out, corpus=corpus)
@@ -374,7 +382,7 @@ def test_a_guide_may_call_its_model_as_it_likes(corpus: Corpus) -> None:
 
 def test_a_part_is_no_corpus_to_train_on(corpus: Corpus) -> None:
     model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
-    how = {"train": Training(), "decode": lh.inference.Decoding(), "seed": 0, "samples": 1}
+    how = {"train": Training(), "decode": lh.inference.Decoding(), "seed": 0, "num_samples": 1}
     with pytest.raises(ValueError, match=r"^corpus must be a Corpus, .* got Part\(60 sentences"):
         unchecked(Settings.of)(Settings, model, Cascaded(model), corpus.train, **how)
 
@@ -392,7 +400,7 @@ def test_a_network_in_float64_is_opened_as_it_was(corpus: Corpus, tmp_path: Path
     run = lh.load_run(tmp_path / "run")
     assert same(mine, run)
     assert {parameter.dtype for parameter in run.model.parameters()} == {torch.float64}
-    assert len(run.translate(["the cat sleeps"], max_tokens=3)) == 1
+    assert len(run.translate(["the cat sleeps"], max_new_tokens=3)) == 1
 
 
 def test_what_no_folder_can_say_is_refused_before_anything_is_written(
@@ -412,7 +420,7 @@ def test_what_no_folder_can_say_is_refused_before_anything_is_written(
         (Cascaded(model), {"batch_size": 3}, "batch_size is not an option: did you mean tokens"),
         (Cascaded(model), {"num_epochs": 3}, "num_epochs is not an option: did you mean steps"),
         (Cascaded(model), {"learning_rate": "high"}, "learning_rate must be a number, got 'high'"),
-        (Cascaded(model), {"samples": 0}, "samples must be at least 1, got 0"),
+        (Cascaded(model), {"num_samples": 0}, "num_samples must be at least 1, got 0"),
         (Cascaded(model), {"device": "tpu"}, "unknown device 'tpu'"),
         (Cascaded(model), {"out": "/proc/nowhere"}, "cannot write the run folder /proc/nowhere"),
     ):
@@ -452,7 +460,7 @@ def test_what_settings_say_is_said_once(corpus: Corpus, tmp_path: Path) -> None:
     for options, message in (
         ({"steps": 4}, "steps stands in settings"),
         ({"seed": 2}, "seed stands in settings"),
-        ({"decoding": lh.inference.Decoding(beam=2)}, "decoding stands in settings"),
+        ({"decoding": lh.inference.Decoding(num_beams=2)}, "decoding stands in settings"),
         ({"loss": "marginal"}, "loss stands in settings"),
         ({"loss": Trace_ELBO()}, "loss must be "),
     ):
@@ -537,9 +545,9 @@ def made(kind: type, **options: Any) -> Any:
 def test_numbers_of_numpy_are_numbers() -> None:
     network = made(Network, width=np.int64(8), dropout=np.float32(0.5))
     assert (network.width, network.dropout) == (8, 0.5)
-    settings = made(Settings, seed=np.int64(3), samples=np.int32(2), network=network)
+    settings = made(Settings, seed=np.int64(3), num_samples=np.int32(2), network=network)
     again = Settings.from_options(yaml.safe_load(settings.to_yaml()))
-    assert (again.seed, again.samples, again.network) == (3, 2, network)
+    assert (again.seed, again.num_samples, again.network) == (3, 2, network)
 
 
 def test_no_does_not_say_yes_to_training_anew(corpus: Corpus, finished: Path) -> None:

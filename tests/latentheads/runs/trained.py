@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 SMALL = ["--network.width=8", "--network.feed_forward=8", "--network.heads=2", "--network.layers=1"]
-BRIEF = ["--train.steps=3", "--train.report_every=2", "--train.tokens=128", "--samples=2"]
+BRIEF = ["--train.steps=3", "--train.report_every=2", "--train.tokens=128", "--num_samples=2"]
 
 
 def train(out: Path, *words: str) -> Any:

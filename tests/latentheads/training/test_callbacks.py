@@ -70,7 +70,7 @@ def test_a_callback_is_told_of_steps_and_evaluations_and_may_stop(
     log, other = Log(stop=2), Log(stop=2)
     fitted = lh.fit(*pair(corpus), corpus.train, corpus.valid, callbacks=[log], **PLAN)
     trainer = lh.Trainer(
-        *pair(corpus), corpus, out=tmp_path / "run", callbacks=[other], samples=2, **PLAN
+        *pair(corpus), corpus, out=tmp_path / "run", callbacks=[other], num_samples=2, **PLAN
     )
     trainer.fit()
     assert log.calls == other.calls == [*expected, ("end", 2)]
@@ -91,7 +91,7 @@ def test_a_tracker_by_name_gets_loss_scores_kl_rate_and_norm(
 ) -> None:
     out = tmp_path / "run"
     trainer = lh.Trainer(
-        *pair(corpus), corpus, out=out, trackers=["tensorboard"], samples=2, **PLAN
+        *pair(corpus), corpus, out=out, trackers=["tensorboard"], num_samples=2, **PLAN
     )
     trainer.fit()
     events = EventAccumulator(str(out / TENSORBOARD))

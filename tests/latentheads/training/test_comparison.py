@@ -14,7 +14,7 @@ from latentheads.models import Translation
 from tests.typechecking import unchecked
 
 SIZES = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
-BRIEF: dict[str, Any] = {"steps": 4, "tokens": 128, "samples": 2}
+BRIEF: dict[str, Any] = {"steps": 4, "tokens": 128, "num_samples": 2}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_without_training_nothing_moves_and_figures_without_a_row_are_left_out(c
     model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
     guides = [Cascaded(model), Cascaded(model)]
     before = copies(model, *guides)
-    comparison = lh.compare(model, guides, corpus, train="none", samples=2)
+    comparison = lh.compare(model, guides, corpus, train="none", num_samples=2)
     assert all(map(torch.equal, copies(model, *guides), before))
     assert list(comparison.reports) == ["Cascaded 1", "Cascaded 2"]
     assert list(comparison.to_frame().columns) == ["ELBO", "KL", "IWAE, K = 2", "seconds"]
@@ -89,7 +89,7 @@ def test_without_training_nothing_moves_and_figures_without_a_row_are_left_out(c
         (None, {}, "guide 'Tied': guide must be one of this model"),
         ({}, {"train": "model"}, "unknown train 'model': choose from guide, all, none"),
         (..., {"step": 3}, "step"),
-        (..., {"samples": 0}, "samples must be at least 1, got 0"),
+        (..., {"num_samples": 0}, "num_samples must be at least 1, got 0"),
         (..., {"train": "none", "steps": 3}, "steps has no effect here: train is none"),
         (7, {}, "guides must be a list or a mapping, got int"),
     ],
@@ -109,5 +109,5 @@ def test_a_guide_below_the_prior_is_named(corpus: Any) -> None:
     with torch.no_grad():
         for parameter in guides["worse"].parameters():
             parameter.normal_(0, 5)
-    comparison = lh.compare(model, guides, corpus, train="none", samples=2)
+    comparison = lh.compare(model, guides, corpus, train="none", num_samples=2)
     assert comparison.note.endswith("; below the bound of the prior: worse")

@@ -69,14 +69,14 @@ def test_the_best_weights_stay_and_every_look_is_known(capsys: pytest.CaptureFix
                 model.output.table.weight.mul_(100)
 
     fitted = lh.fit(
-        model, guide, some(), some(2), seed=3, callbacks=[AfterStep(spoil)], samples=2, **PLAN
+        model, guide, some(), some(2), seed=3, callbacks=[AfterStep(spoil)], num_samples=2, **PLAN
     )
     bounds = [record["valid"]["elbo"] for record in fitted.history]
     assert [record["step"] for record in fitted.history] == [1, 2, 3]
     assert (fitted.step, bounds.index(max(bounds))) == (2, 1)
     assert guide.step == 2
     assert lh.evaluate(model, guide, some(2), seed=3).elbo == pytest.approx(bounds[1])
-    assert fitted.report == lh.evaluate(model, guide, some(2), samples=2, seed=3)
+    assert fitted.report == lh.evaluate(model, guide, some(2), num_samples=2, seed=3)
     assert "the weights after 2 steps" in fitted._repr_html_()
     title, head, bound, *_ = str(fitted).splitlines()
     assert (title, head.split()[0]) == ("the weights after 2 steps", "nats")
@@ -247,7 +247,7 @@ def test_what_cannot_be_fitted_is_refused_in_a_line() -> None:
         some(),
         [{}],
     )
-    refuse("samples must be at least 1, got 0", model, guide, some(), samples=0)
+    refuse("num_samples must be at least 1, got 0", model, guide, some(), num_samples=0)
     refuse("batches has none in epoch 0", model, guide, lambda epoch: [], some())
     refuse(
         "made of Batch, got dict: make one by model.batch",
@@ -355,6 +355,6 @@ def test_an_option_of_several_guides_need_not_act_on_each() -> None:
     latents = [lh.latents.LogitsOptions()]
     model = lh.models.Translation.of(corpus, latents=latents, width=8, heads=2, layers=1)
     guides = {"cascaded": lh.guides.Cascaded(model), "tied": Tied(model)}
-    options = {"loss": {"class": "Head_ELBO", "kl_weight": 0.5}, "samples": 2, "train": "all"}
+    options = {"loss": {"class": "Head_ELBO", "kl_weight": 0.5}, "num_samples": 2, "train": "all"}
     comparison = lh.compare(model, guides, corpus, steps=1, warmup_steps=1, **options)
     assert list(comparison.reports) == ["cascaded", "tied"]

@@ -248,7 +248,10 @@ class Tilted(Trace_ELBO):
         *((lh.Head_ELBO(analytic=True, objective=name), name) for name in ("rws", "relaxed")),
         (Tilted(), f"{__name__}:Tilted"),
         (Tilted(0.25, num_particles=2), f"{__name__}:Tilted(tilt=0.25, num_particles=2)"),
-        (ScoreFunction_ELBO(3), f"{ScoreFunction_ELBO.__module__}:ScoreFunction_ELBO(draws=3)"),
+        (
+            ScoreFunction_ELBO(3),
+            f"{ScoreFunction_ELBO.__module__}:ScoreFunction_ELBO(num_samples=3)",
+        ),
     ],
 )
 def test_an_instance_stands_for_its_class_and_its_arguments(loss: Any, name: str) -> None:
@@ -413,7 +416,7 @@ def test_a_loss_of_alignments_is_that_of_head_elbo() -> None:
 
 def test_a_guide_is_compared_under_a_loss(corpus: Corpus) -> None:
     model, guide = pair(corpus)
-    options: Any = {"steps": 2, "warmup_steps": 1, "samples": 2}
+    options: Any = {"steps": 2, "warmup_steps": 1, "num_samples": 2}
     before = [parameter.clone() for parameter in guide.parameters()]
     lh.compare(model, [guide], corpus, loss=Trace_ELBO(num_particles=2), **options)
     assert not same(before, list(guide.parameters()))
@@ -451,7 +454,7 @@ def test_a_folder_names_a_loss_of_ones_own_and_needs_it_to_go_on(
 ) -> None:
     torch.manual_seed(0)
     model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
-    options: dict[str, Any] = {**PLAN, "steps": 2, "report_every": 1, "samples": 1}
+    options: dict[str, Any] = {**PLAN, "steps": 2, "report_every": 1, "num_samples": 1}
     loss = Tilted(0.25, num_particles=2)
     lh.Trainer(model, Cascaded(model), corpus, out=tmp_path, loss=loss, **options).fit()
     name = f"{__name__}:Tilted"

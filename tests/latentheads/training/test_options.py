@@ -1,15 +1,10 @@
 """Schedules of training, and options that make no sense."""
 
 import math
-from typing import Any
 
 import pytest
 
-from latentheads.latents.selection.options import SelectionOptions
-from latentheads.options import options_below
-from latentheads.training.losses import Loss
 from latentheads.training.options import (
-    MOVED,
     CosineRestartsSchedule,
     CosineSchedule,
     InverseSqrtSchedule,
@@ -87,10 +82,7 @@ def test_one_cosine_covers_all_steps() -> None:
             for option in ("period", "growth", "shrink")
         ),
         ({"average": 5, "keep": 3}, "keep must be at least average, 5, or 0, got 3"),
-        *(
-            ({name: 1}, f"^{name} is not an option: it is {instead} now$")
-            for name, instead in MOVED.items()
-        ),
+        ({"free_bits": 1}, r"^free_bits is not an option: did you mean loss\.free_bits\?$"),
     ],
 )
 def test_a_wrong_plan_is_refused_in_one_line(options: dict, message: str) -> None:
@@ -108,11 +100,3 @@ def test_a_wrong_plan_is_refused_in_one_line(options: dict, message: str) -> Non
 def test_a_word_that_is_no_choice_is_refused(name: str, word: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_training({name: word})
-
-
-def test_old_options_name_options_that_there_are() -> None:
-    """The message of each option of earlier versions names only what can be written now."""
-    groups: dict[str, Any] = {"loss": Loss.choices().values(), "selection": [SelectionOptions]}
-    written = {path for name, classes in groups.items() for path in options_below(classes, name)}
-    for instead in (*MOVED.values(), *SelectionOptions.moved.values()):
-        assert {*instead.split(" or ")} <= written, instead

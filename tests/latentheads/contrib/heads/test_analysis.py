@@ -57,7 +57,7 @@ def test_draws_come_from_the_guide_and_relevance_may_be_left_out(run: Run) -> No
     still = measure(run.model, parts).entropy[BLOCK]
     drawn = measure(run.model, parts * 2, run.guide, 3).entropy[BLOCK]
     plain = analyse(run, sentences=4, relevance=0)
-    moved = analyse(run, sentences=4, draws=2, seed=3, relevance=0)
+    moved = analyse(run, sentences=4, num_samples=2, seed=3, relevance=0)
     assert plain.relevance is None
     assert "relevance" not in plain.maps
     assert close(plain.measures.entropy[BLOCK], still)
@@ -67,13 +67,13 @@ def test_draws_come_from_the_guide_and_relevance_may_be_left_out(run: Run) -> No
 
 def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
     train(tmp_path, "--recipe=transformer", *SMALL)
-    with pytest.raises(ValueError, match="draws has no effect here"):
-        analyse(load(tmp_path), draws=2)
+    with pytest.raises(ValueError, match="num_samples has no effect here"):
+        analyse(load(tmp_path), num_samples=2)
 
 
 def test_draws_of_alignments_are_read(tmp_path: Path) -> None:
     train(tmp_path, "--guide=cascaded", "--alignments.blocks=1", *SMALL)
-    analysis = analyse(load(tmp_path), sentences=4, draws=2, relevance=0)
+    analysis = analyse(load(tmp_path), sentences=4, num_samples=2, relevance=0)
     assert analysis.importance["encoder.0.self"].isfinite().all()
 
 
@@ -94,7 +94,7 @@ def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
     [
         ({"part": "all"}, "part must be one of train, valid, test; got 'all'"),
         ({"sentences": 0}, "sentences must be at least 1, got 0"),
-        ({"draws": 10**8}, "draws must be at most 100,000, got 100,000,000"),
+        ({"num_samples": 10**8}, "num_samples must be at most 100,000, got 100,000,000"),
         ({"rare": 0.0}, r"rare must be above 0, got 0"),
         ({"exclude": "words"}, "exclude must be one of both, key, query, none; got 'words'"),
         ({"drawn": 3}, "drawn"),

@@ -31,7 +31,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 def test_mean_and_deviation_are_those_of_the_draws(kind: str) -> None:
     model = build(kind).eval()
     guide, batch = Cascaded(model).double(), small_batch()
-    sampled_weights = sample_weights(model, guide, batch, draws=5, seed=3)
+    sampled_weights = sample_weights(model, guide, batch, num_samples=5, seed=3)
     for name, drawn in sampled_weights.items():
         weights = [heads[name].weights for _, heads in record_heads(model, [batch] * 5, guide, 3)]
         deviation, mean = torch.std_mean(torch.stack(weights), 0)
@@ -45,7 +45,7 @@ def test_mean_and_deviation_are_those_of_the_draws(kind: str) -> None:
 @every_kind
 def test_heads_without_noise_do_not_vary(kind: str) -> None:
     model, batch = build(kind, "delta").eval(), small_batch()
-    sampled_weights = sample_weights(model, Tied(model), batch, draws=3)
+    sampled_weights = sample_weights(model, Tied(model), batch, num_samples=3)
     with Recording(model) as heads:
         model.states(batch)
     for name, drawn in sampled_weights.items():
@@ -55,8 +55,8 @@ def test_heads_without_noise_do_not_vary(kind: str) -> None:
 
 def test_one_draw_has_no_deviation() -> None:
     model = build().eval()
-    with pytest.raises(ValueError, match="draws must be at least 2, got 1"):
-        sample_weights(model, Tied(model), small_batch(), draws=1)
+    with pytest.raises(ValueError, match="num_samples must be at least 2, got 1"):
+        sample_weights(model, Tied(model), small_batch(), num_samples=1)
 
 
 def test_a_gate_is_open_or_closed_whatever_the_seed() -> None:
@@ -68,7 +68,7 @@ def test_a_gate_is_open_or_closed_whatever_the_seed() -> None:
         for family in guide.selections.values():
             family.weight.copy_(torch.tensor([1.0, -4.0, 1.0]) / gates.gain)
     for seed in range(5):
-        for drawn in sample_weights(model, guide, small_batch(), draws=2, seed=seed).values():
+        for drawn in sample_weights(model, guide, small_batch(), num_samples=2, seed=seed).values():
             silent = drawn.mean.isnan().flatten(2).all(-1)
             assert silent.tolist() == [[False, True, False]] * 3
 
@@ -95,7 +95,7 @@ def test_of_bernoulli_heads_statistics_are_over_the_samples_with_a_head() -> Non
     block = "decoder.1.cross"
     model, batch = bernoulli.build("decoder.0.cross", "autoregressive"), small_batch()
     guide = bernoulli.attach(model, "exact")
-    samples = sample_weights(model, guide, batch, draws=16, seed=3)[block]
+    samples = sample_weights(model, guide, batch, num_samples=16, seed=3)[block]
     recorded = [heads[block] for _, heads in record_heads(model, [batch] * 16, guide, 3)]
     active = torch.stack([heads.active for heads in recorded])
     weights = torch.stack([heads.weights for heads in recorded])

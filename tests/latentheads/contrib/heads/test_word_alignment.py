@@ -74,9 +74,7 @@ def english(number: int) -> list[str]:
     return [CORPUS.source.decode(row.tolist()) for row in CORPUS.test.sources or ()][:number]
 
 
-def test_one_text_is_no_list_of_texts(words: Run) -> None:
-    with pytest.raises(ValueError, match="sentences must be a list of texts, got one text"):
-        words.translate("a b")
+def test_a_number_is_no_text(words: Run) -> None:
     with pytest.raises(ValueError, match=r"^sentences must be texts, got int$"):
         unchecked(translate_texts)(words.trained_model, ["a b", 3], Decoding())
 
@@ -210,7 +208,7 @@ def language_model(latent: CopyOptions | AlignmentOptions, data: Data) -> Run:
 
 @pytest.mark.parametrize("block", [0, 5])
 def test_copied_words_of_a_text_are_linked_to_earlier_words(block: int) -> None:
-    data = RunningText("here", block=block) if block else RunningText("here", max_line=9)
+    data = RunningText("here", block_size=block) if block else RunningText("here", max_line=9)
     run = language_model(CopyOptions(width=5), data)
     run.model.latents["copy"].bias.data.fill_(0)
     text = "the cat sees the cat"

@@ -173,7 +173,7 @@ def test_every_guide_has_its_gap(name: str) -> None:
     reports = {}
     for kind in (Tied, MeanField, Cascaded, Exact):
         guide = jiggle(kind(model), 0.1).eval()
-        report = reports[kind] = lh.evaluate(model, guide, [batch], samples=2)
+        report = reports[kind] = lh.evaluate(model, guide, [batch], num_samples=2)
         assert report.exact == pytest.approx(exact / report.tokens)
         assert report.elbo + report.gap == pytest.approx(report.exact)
         kinds = {site: how for site, how in report.how.items() if "alignment" in site}
@@ -288,7 +288,7 @@ def test_logits_below_are_told_a_text_too(name: str, condition_on: str) -> None:
     batch = model.batch(inputs_of(made), labels_of(name))
     guide = jiggle(Cascaded(model, condition_on=condition_on), 0.1).eval()
     assert guide.is_target_conditioned
-    assert lh.inference.importance(model, guide, batch, samples=3).bound.isfinite().all()
+    assert lh.inference.importance(model, guide, batch, num_samples=3).bound.isfinite().all()
     if condition_on == "target":
         torch.manual_seed(0)
         own = lh.terms(model, guide, batch).elbo

@@ -149,7 +149,7 @@ def test_sites_are_named_as_the_librarys_own() -> None:
 def test_every_guide_has_a_bound_below_many_draws(form: str) -> None:
     model, batch = made_latent("llama" if form == "cholesky" else "bart")
     guide = attach(form, model).eval()
-    weights = lh.inference.importance(model, guide, batch, samples=3)
+    weights = lh.inference.importance(model, guide, batch, num_samples=3)
     assert (weights.bound >= weights.log_weights.mean(0)).all()
     bound = lh.terms(model, guide, batch)
     tied = {site for site, how in bound.how.items() if how == "tied"}
@@ -252,7 +252,7 @@ def test_a_function_of_ones_own_is_a_likelihood() -> None:
 def test_a_part_of_a_corpus_is_evaluated() -> None:
     model, batch = made_latent("bert")
     guide = attach("cascaded", model)
-    report = lh.evaluate(model, guide, [batch, batch.to("cpu")], samples=2)
+    report = lh.evaluate(model, guide, [batch, batch.to("cpu")], num_samples=2)
     assert report.elbo == pytest.approx(report.log_likelihood - report.kl)
     assert (report.sentences, report.tokens) == (6, 2 * int(batch.scored_valid.sum()))
     assert report.plug_in < 0 < report.kl

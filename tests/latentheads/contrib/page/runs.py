@@ -87,7 +87,7 @@ def make_run(
     guide = jiggle(Cascaded(model).double(), 0.3).eval()
     write_folder(folder, **results)
     source, target = corpus.source, corpus.target
-    settings = Settings(decode=Decoding(max_tokens=5))
+    settings = Settings(decode=Decoding(max_new_tokens=5))
     return Run(folder, settings, Processor(target, source), model, guide, 7, None, corpus)
 
 

@@ -40,7 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 
 @pytest.fixture(scope="module")
 def page(runs: list[Run]) -> lh.contrib.page.ReportPage:
-    return lh.contrib.page.report(runs, shown=2, draws=3)
+    return lh.contrib.page.report(runs, shown=2, num_samples=3)
 
 
 def test_it_tells_every_run(page: lh.contrib.page.ReportPage, runs: list[Run]) -> None:
@@ -81,7 +81,7 @@ def test_it_is_written_whole_and_shows_in_a_frame(
 
 def test_gates_are_sampled_though_bounds_have_no_noise(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", small_corpus(), "delta", "bernoulli")
-    (told_run,) = told(lh.contrib.page.report(run, shown=3, draws=8))["runs"]
+    (told_run,) = told(lh.contrib.page.report(run, shown=3, num_samples=8))["runs"]
     maps = [actual for sentence in told_run["sentences"] for actual in sentence["maps"]]
     active = [actual["active"] for actual in maps if actual["name"] == "decoder.0.cross"]
     assert len(active) == 3
@@ -90,13 +90,13 @@ def test_gates_are_sampled_though_bounds_have_no_noise(tmp_path: Path) -> None:
 
 
 def test_a_page_that_is_too_large_loses_draws_and_then_sentences(runs: list[Run]) -> None:
-    whole = lh.contrib.page.report(runs[0], shown=3, draws=4)
+    whole = lh.contrib.page.report(runs[0], shown=3, num_samples=4)
     size = len(whole.html.encode())
     with mock.patch.object(assembly, "MAX_BYTES", size - 1):
-        fewer = told(lh.contrib.page.report(runs[0], shown=3, draws=4))
+        fewer = told(lh.contrib.page.report(runs[0], shown=3, num_samples=4))
     assert (fewer["kept"], len(fewer["runs"][0]["sentences"])) == (2, 3)
     with mock.patch.object(assembly, "MAX_BYTES", 1):  # which no page can keep
-        least = told(lh.contrib.page.report(runs[0], shown=3, draws=4))
+        least = told(lh.contrib.page.report(runs[0], shown=3, num_samples=4))
     assert (least["kept"], len(least["runs"][0]["sentences"]), least["asked"]) == (0, 1, 3)
 
 
@@ -116,7 +116,7 @@ def test_the_grid_has_a_figure_a_head_or_a_block(runs: list[Run]) -> None:
 def test_sentences_are_of_the_part_that_is_asked_for(runs: list[Run], part: str) -> None:
     run = runs[0]
     text = getattr(run.corpus, part)
-    (actual,) = told(lh.contrib.page.report(run, part=part, draws=2, sentences=2))["runs"]
+    (actual,) = told(lh.contrib.page.report(run, part=part, num_samples=2, sentences=2))["runs"]
     references = [sentence["reference"] for sentence in actual["sentences"]]
     assert references == [run.target.decode(row.tolist()) for row in text.targets]
     measured = min(2, len(text))
@@ -142,7 +142,7 @@ def _refuse(run: Run) -> None:
 def test_options_out_of_range_are_refused(runs: list[Run]) -> None:
     for options, words in (
         ({"sentences": 0}, "sentences must be at least 1"),
-        ({"draws": 1}, "draws must be at least 2"),
+        ({"num_samples": 1}, "num_samples must be at least 2"),
         ({"shown": 0}, "shown must be at least 1"),
         ({"seed": -1}, "seed must be at least 0"),
         ({"part": "all"}, "part must be one of train, valid, test; got 'all'"),
@@ -160,7 +160,7 @@ def test_heads_that_do_not_attend_have_figures_and_no_maps(tmp_path: Path, slice
     network = sizes(mixers="ngram", windows="2", ngram_slices=slices)
     corpus = small_corpus(text=True)
     (actual,) = told(
-        lh.contrib.page.report(make_run(tmp_path / "run", corpus, network=network), draws=2)
+        lh.contrib.page.report(make_run(tmp_path / "run", corpus, network=network), num_samples=2)
     )["runs"]
     assert not any(block["attends"] for block in actual["grid"]["blocks"])
     assert set(actual["grid"]["values"]) == {"kl", "importance"}
@@ -171,8 +171,8 @@ def test_heads_that_do_not_attend_have_figures_and_no_maps(tmp_path: Path, slice
 @pytest.mark.parametrize("aligned", ["", "one head"])
 def test_a_run_on_another_device_has_the_same_page(tmp_path: Path, aligned: str) -> None:
     run = make_run(tmp_path / "run", small_corpus(), "delta" if aligned else "independent", aligned)
-    here = lh.contrib.page.report(run, shown=2, draws=2)
+    here = lh.contrib.page.report(run, shown=2, num_samples=2)
     with second_device() as device:
         run.model.to(device.name)
         run.guide.to(device.name)
-        assert told(lh.contrib.page.report(run, shown=2, draws=2)) == told(here)
+        assert told(lh.contrib.page.report(run, shown=2, num_samples=2)) == told(here)

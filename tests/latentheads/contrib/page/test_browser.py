@@ -80,7 +80,7 @@ def page(tmp_path_factory: pytest.TempPathFactory, copied: Any) -> lh.contrib.pa
         make_run(folder / "text", small_corpus(text=True), perplexity=[PERPLEXITY]),
     ]
     runs.insert(2, copied)
-    return lh.contrib.page.report(runs, shown=3, draws=3)
+    return lh.contrib.page.report(runs, shown=3, num_samples=3)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_words_that_are_rather_copied_are_marked(seen: dict[str, Any], copied: A
 
 def test_probabilities_of_gates_stand_below_each_sentence(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", small_corpus(), "delta", "two bernoulli blocks")
-    lh.contrib.page.report(run, tmp_path / "page.html", shown=3, draws=2)
+    lh.contrib.page.report(run, tmp_path / "page.html", shown=3, num_samples=2)
     body = body_of(tmp_path / "page.html", "#view=sentences")
     assert "errors" not in body
     (data,) = (view for view in re.findall(r"<section[^>]*>", body["dom"]) if "data-cells" in view)
@@ -253,7 +253,7 @@ def test_runs_of_different_texts_are_told_apart_and_classes_are_named(tmp_path: 
         runs.append(make_run(tmp_path / name, small_corpus()))
         (tmp_path / name / "corpus.json").write_text(json.dumps({"test": text}), "utf-8")
     page = tmp_path / "page.html"
-    lh.contrib.page.report(runs, page, shown=1, draws=2, sentences=2)
+    lh.contrib.page.report(runs, page, shown=1, num_samples=2, sentences=2)
     dom = body_of(page, "#view=all")["dom"]
     assert "reported on different test texts" in dom
     assert 'aria-label="Bound on validation"' in dom

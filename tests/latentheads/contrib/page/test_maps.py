@@ -51,7 +51,7 @@ def test_maps_are_those_of_the_draws_without_padding(tmp_path: Path) -> None:
     corpus = small_corpus()
     run, batch = make_run(tmp_path / "run", corpus), collate(corpus.test, range(3))
     sides = [gather_map_tokens(run, batch, index) for index in range(3)]
-    computed_maps = gather_maps(run, batch, sides, draws=5, kept=3, seed=7)
+    computed_maps = gather_maps(run, batch, sides, num_samples=5, kept=3, seed=7)
     drawn = sample_weights(run.model, run.guide, batch, 5, 7)
     (maps,) = [item for item in computed_maps[1] if item.name == "decoder.1.cross"]
     assert maps.parts["mean"].shape == (3, 3, 5)

@@ -104,7 +104,7 @@ def finished(corpus: Corpus, shape: str | None) -> Run:
     model = jiggle(model, 0.3).double().eval()
     message = {"condition_on": "prefix"} if shape else {}
     guide = GUIDES["mean-field"](model, **message).double().eval()
-    settings = Settings(guide=GuideSpec("mean-field"), decode=Decoding(max_tokens=4))
+    settings = Settings(guide=GuideSpec("mean-field"), decode=Decoding(max_new_tokens=4))
     return Run(Path("runs/mine"), settings, corpus.processor, model, guide, 7)
 
 

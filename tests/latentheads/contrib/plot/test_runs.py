@@ -45,7 +45,7 @@ def finished(folder: Path, corpus: Corpus, given: bool = False, **results: Any) 
         file.write("{")
     settings = Settings(
         data=data_of(corpus),
-        decode=Decoding() if corpus.source is None else Decoding(max_tokens=5),
+        decode=Decoding() if corpus.source is None else Decoding(max_new_tokens=5),
     )
     own = corpus if given else None
     return Run(folder, settings, corpus.processor, model, guide, 7, user_corpus=own)
@@ -75,7 +75,7 @@ def test_the_bound_and_the_kl_are_those_of_the_folder(run: Run) -> None:
 
 def test_a_folder_is_as_good_as_its_run(pairs: Corpus, tmp_path: Path) -> None:
     model = Translation.of(pairs, latents=[LogitsOptions()], width=6, feed_forward=7, heads=3)
-    options: dict[str, Any] = {"steps": 2, "report_every": 1, "tokens": 64, "samples": 1}
+    options: dict[str, Any] = {"steps": 2, "report_every": 1, "tokens": 64, "num_samples": 1}
     trainer = lh.Trainer(model, Tied(model), pairs, out=tmp_path / "run", **options)
     trainer.train(quiet=True)
     for draw in (lh.plot.bound, lh.plot.kl_history):
@@ -122,18 +122,18 @@ def test_divergence_is_read_on_a_corpus_made_by_hand(tmp_path: Path, pairs: Corp
 
 def test_heads_are_shown_on_the_sentence_and_its_translation(run: Run, pairs: Corpus) -> None:
     reference = pairs.valid.references[0]
-    figure: Any = lh.plot.heads(run, SENTENCE, draws=3, target=reference)
+    figure: Any = lh.plot.heads(run, SENTENCE, num_samples=3, target=reference)
     queries, keys = ["<bos>", *reference.split()], [*SENTENCE.split(), "<eos>"]
     expected = [word if word in pairs.target.words else "<unk>" for word in queries]
     assert ticks(figure.axes[0], "y") == expected
     assert ticks(find_rows(figure)[-1], "x") == keys
     assert "attention in decoder.1.cross, 3 samples" in figure.get_suptitle()
-    own: Any = lh.plot.heads(run, SENTENCE, draws=3, block="encoder.0.self")
+    own: Any = lh.plot.heads(run, SENTENCE, num_samples=3, block="encoder.0.self")
     assert ticks(own.axes[0], "y") == keys
 
 
 def test_the_weights_are_those_of_the_draws(run: Run) -> None:
-    figure = lh.plot.heads(run, SENTENCE, draws=3, target="", block="encoder.1.self", seed=5)
+    figure = lh.plot.heads(run, SENTENCE, num_samples=3, target="", block="encoder.1.self", seed=5)
     batch = run.read_sentence(SENTENCE, "")
     encoder_1_self = sample_weights(run.model, run.guide, batch, 3, 5)["encoder.1.self"]
     for shown, values in zip(
@@ -146,19 +146,19 @@ def test_a_direction_is_needed_where_there_are_several(tmp_path: Path, pairs: Co
     tasks = lh.data.Grammar(tasks=lh.data.Tasks("velu,tamir"), sentences=40, held_out=4).load()
     run = finished(tmp_path / "run", tasks)
     with pytest.raises(ValueError, match="give direction, one of en-velu, en-tamir"):
-        lh.plot.heads(run, SENTENCE, draws=2)
-    figure: Any = lh.plot.heads(run, "dog", draws=2, direction="tamir")
+        lh.plot.heads(run, SENTENCE, num_samples=2)
+    figure: Any = lh.plot.heads(run, "dog", num_samples=2, direction="tamir")
     assert ticks(find_rows(figure)[-1], "x")[0] == "<2tamir>"
 
 
 def test_a_language_model_reads_its_own_text(tmp_path: Path) -> None:
     run = finished(tmp_path / "run", lh.data.GrammarText(sentences=200, held_out=6).load())
-    figure: Any = lh.plot.heads(run, "the dog sleeps", draws=2)
+    figure: Any = lh.plot.heads(run, "the dog sleeps", num_samples=2)
     assert ticks(figure.axes[0], "y") == ["<bos>", "the", "dog", "sleeps"]
     assert "decoder.1.self" in figure.get_suptitle()
     for name in ("target", "direction"):
         with pytest.raises(ValueError, match="is a language model: drop target and direction"):
-            lh.plot.heads(run, "the dog sleeps", draws=2, **{name: "velu"})
+            lh.plot.heads(run, "the dog sleeps", num_samples=2, **{name: "velu"})
 
 
 def test_a_selection_is_drawn_of_a_run_that_has_one(tmp_path: Path, pairs: Corpus) -> None:

@@ -93,7 +93,7 @@ def test_neither_padding_nor_company_changes_a_bound_or_a_transcript(shape: str)
 
     def write(batch: Batch) -> list[list[int]]:
         with WithSelection(guide):
-            return [best.tokens for (best,) in beam_search(model, batch, beam=1)]
+            return [best.tokens for (best,) in beam_search(model, batch, num_beams=1)]
 
     together, order = bound(hear()), [2, 0, 1]
     texts = write(hear())
@@ -206,7 +206,7 @@ def test_ctc_hears_what_is_likeliest() -> None:
 
 def test_a_beam_hears_with_draws_and_stops_where_the_sound_does() -> None:
     model = build("independent")
-    hypotheses = beam_search(model, hear(), beam=2, draws=3)
+    hypotheses = beam_search(model, hear(), num_beams=2, num_samples=3)
     for sentence, length in zip(hypotheses, FRAMES, strict=True):
         assert 0 < len(sentence[0].tokens) <= 10 + subsampled_length(length)
 

@@ -80,7 +80,7 @@ def test_a_language_is_a_tag_that_is_read_and_not_scored(folder: Path, cache: st
         return step(tokens, state)
 
     model.step = listen  # type: ignore[method-assign]
-    beam_search(model, batch, beam=1, max_tokens=2)
+    beam_search(model, batch, num_beams=1, max_new_tokens=2)
     assert fed[0] == batch.before.tolist()
 
 

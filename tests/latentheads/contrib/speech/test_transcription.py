@@ -81,17 +81,23 @@ def test_a_number_of_transcripts_is_drawn_of_each_file(run: Run) -> None:
     drawing = replace(run, model=model, guide=Tied(model))
     once = transcribe(drawing, files)
     assert transcribe(drawing, files, seed=5) == once  # heads stand where they are
-    several = transcribe(drawing, files, 7, seed=5, max_tokens=5)
+    several = transcribe(drawing, files, num_return_sequences=7, seed=5, max_new_tokens=5)
     assert [len(item) for item in several] == [7, 7, 7]
     assert any(len(set(item)) > 1 for item in several)
-    assert several == transcribe(drawing, files, 7, seed=5, max_tokens=5)
-    assert several[0] != transcribe(drawing, files, 7, seed=6, max_tokens=5)[0]
-    first = transcribe(drawing, files, seed=5, draws=1, max_tokens=5)
+    assert several == transcribe(drawing, files, num_return_sequences=7, seed=5, max_new_tokens=5)
+    assert (
+        several[0]
+        != transcribe(drawing, files, num_return_sequences=7, seed=6, max_new_tokens=5)[0]
+    )
+    first = transcribe(drawing, files, seed=5, num_samples=1, max_new_tokens=5)
     assert [item[0] for item in several] == first
-    with pytest.raises(ValueError, match=r"^number has no effect here: it needs draws 1 or more"):
-        transcribe(drawing, files, 2, draws=0)
-    with pytest.raises(ValueError, match="number must be at least 0, got -1"):
-        transcribe(drawing, files, -1)
+    with pytest.raises(
+        ValueError,
+        match=r"^num_return_sequences has no effect here: it needs num_samples 1 or more",
+    ):
+        transcribe(drawing, files, num_return_sequences=2, num_samples=0)
+    with pytest.raises(ValueError, match="num_return_sequences must be at least 1, got -1"):
+        transcribe(drawing, files, num_return_sequences=-1)
 
 
 def test_a_word_is_heard_where_the_first_of_its_tokens_points(run: Run) -> None:

@@ -32,7 +32,7 @@ from latentheads.runs.run import Run
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 
 CORPUS = small_corpus()
-DECODING = Decoding(max_tokens=4)
+DECODING = Decoding(max_new_tokens=4)
 SOURCES, TARGETS = ["b a", "", "c e f"], ["a b c", "", "a d"]
 
 
@@ -81,7 +81,7 @@ def test_a_score_is_the_mean_over_tokens_and_a_word_as_sure_as_its_least(run: Ru
 
 
 def test_draws_of_heads_are_asked_where_they_translate(run: Run) -> None:
-    confidant = ConfidenceEstimator.of(run, replace(DECODING, draws=1), seed=7)
+    confidant = ConfidenceEstimator.of(run, replace(DECODING, num_samples=1), seed=7)
     assert isinstance(confidant.ensemble, HeadSamples)
     assert confidant.ensemble.members == 1
     assert confidant.platt_scaling == fit(confidant.ensemble, CORPUS.valid, seed=7)

@@ -54,7 +54,7 @@ TEXTS = Texts(
     {"turned": replace(CORPUS.test.take([2, 0]), links=())},
 )
 WHOLE = {TEST: np.arange(3), "turned": np.arange(2)}
-DECODING = Decoding(max_tokens=4)
+DECODING = Decoding(max_new_tokens=4)
 
 
 @pytest.fixture(scope="module")

@@ -124,7 +124,7 @@ def test_the_laws_of_all_members_are_in_memory_at_a_time(monkeypatch: pytest.Mon
 
 def test_the_temperature_of_a_part_is_that_of_its_likelihood() -> None:
     ensemble = SingleModel(build(prior="delta").eval())
-    likely = translate_with_ensemble(ensemble, PART, Decoding(max_tokens=4))
+    likely = translate_with_ensemble(ensemble, PART, Decoding(max_new_tokens=4))
     part = with_targets(PART, [*likely[:2], TARGETS[2]])
     best = fit_temperature(ensemble, part, TARGET_TYPES)
     assert 0.4 < best < 2.5
@@ -136,7 +136,7 @@ def test_the_temperature_of_a_part_is_that_of_its_likelihood() -> None:
 
 def test_a_part_is_written_and_judged_in_its_own_words() -> None:
     ensemble = SingleModel(build(prior="delta").eval())
-    written = translate_with_ensemble(ensemble, PART, Decoding(max_tokens=4))
+    written = translate_with_ensemble(ensemble, PART, Decoding(max_new_tokens=4))
     own = with_targets(PART, written)
     assert [row.tolist() for row in own.targets] == written
     assert own.sources is PART.sources

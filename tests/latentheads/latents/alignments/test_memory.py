@@ -59,7 +59,7 @@ def test_scores_of_a_whole_batch_are_never_in_memory(
     with Largest(TYPES) as step, torch.autocast("cpu", torch.bfloat16, enabled=half):
         elbo.differentiable_loss(model.train(), guide.train(), batch).backward()
     with Largest(TYPES) as evaluation:
-        evaluate(model, guide, [batch], samples=2)
+        evaluate(model, guide, [batch], num_samples=2)
     assert model.output.weight.numel() <= step.size
     assert max(step.size, evaluation.size) < SENTENCES * min(WORDS, KEYS) * TYPES / 2
 

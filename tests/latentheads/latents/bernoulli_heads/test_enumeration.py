@@ -126,7 +126,7 @@ def test_iwae_weights_of_new_samples_and_of_new_passes_agree() -> None:
     torch.manual_seed(0)
     model, batch = build("decoder.1.cross"), small_batch()
     guide = attach(model, "autoregressive")
-    passes = lh.inference.importance(model, guide, batch, samples=100).log_weights
+    passes = lh.inference.importance(model, guide, batch, num_samples=100).log_weights
     resampled = lh.terms(model, guide, batch).enumeration.log_weights(2000)
     torch.testing.assert_close(passes.mean(0), resampled.mean(0), atol=0.1, rtol=0)
 
@@ -159,7 +159,7 @@ def test_the_exact_guide_is_bayes_rule() -> None:
     marginal = posterior.unflatten(-1, (8, 8)).sum(-2)
     site = guide.trace.nodes["decoder.0.self.active"]
     torch.testing.assert_close(site["fn"].log_probs.exp(), marginal)
-    weights = lh.inference.importance(model, guide, batch, samples=4).log_weights
+    weights = lh.inference.importance(model, guide, batch, num_samples=4).log_weights
     torch.testing.assert_close(weights, bound.elbo.expand(4, 3))
 
 

@@ -101,7 +101,7 @@ def test_beams_are_scored_by_the_sum_over_subsets() -> None:
     model, sources = build(BLOCKS), [[4, 5, 6, 2], [7, 2]]
     batch = lh.data.Batch.of([[2], [2]], sources)
     with torch.no_grad():
-        computed_hypotheses = beam_search(model, batch, 3, max_tokens=4)
+        computed_hypotheses = beam_search(model, batch, 3, max_new_tokens=4)
     for source, hypotheses in zip(sources, computed_hypotheses, strict=True):
         assert len(hypotheses) == 3
         for hypothesis in hypotheses:

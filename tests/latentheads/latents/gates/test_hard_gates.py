@@ -80,7 +80,7 @@ def test_one_draw_serves_all_sentences_and_its_divergence_is_exact(form: str, ba
         ).sum()
         assert float(bound_terms.shared_kl[name]) == pytest.approx(float(expected.detach()))
         assert bound_terms.how[name] == "analytic"
-    report = evaluate(model, guide, [batch], samples=2)
+    report = evaluate(model, guide, [batch], num_samples=2)
     assert report.elbo < report.log_likelihood
 
 
@@ -110,7 +110,9 @@ def test_draws_of_gates_serve_all_tasks(draws: int, batch: Batch) -> None:
     for given in (batch, replace(batch, **tasks)):
         torch.manual_seed(0)
         with PlugIn(), WithSelection(guide, draws):
-            hypotheses.append(beam_search(model, given, beam=2, max_tokens=5, draws=draws))
+            hypotheses.append(
+                beam_search(model, given, num_beams=2, max_new_tokens=5, num_samples=draws)
+            )
     assert hypotheses[0] == hypotheses[1]
 
 
@@ -130,8 +132,8 @@ def test_closed_gates_are_removed_with_equal_outputs(kind: str, prior: str, batc
     whole = plug_in_log_likelihood(model, batch, guide)
     assert torch.allclose(plug_in_log_likelihood(small, batch, cut), whole, rtol=0, atol=1e-12)
     with WithSelection(guide):
-        one = beam_search(model, batch, beam=2, max_tokens=5)
-    other = beam_search(small, batch, beam=2, max_tokens=5)
+        one = beam_search(model, batch, num_beams=2, max_new_tokens=5)
+    other = beam_search(small, batch, num_beams=2, max_new_tokens=5)
     for mine, theirs in zip(one, other, strict=True):
         assert [h.tokens for h in mine] == [h.tokens for h in theirs]
         assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in theirs], abs=1e-10)

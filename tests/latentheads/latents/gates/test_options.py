@@ -32,7 +32,7 @@ FEW = [
     *TINY,
     "--network.layers=1",
     "--data.held_out=3",
-    "--samples=1",
+    "--num_samples=1",
     "--train.tokens=128",
 ]
 GATED = ["--latents=gates", "--gates.blocks=encoder-self,decoder-cross"]

@@ -146,7 +146,7 @@ def test_real_draws_agree_with_all_choices() -> None:
     torch.manual_seed(0)
     draws = [
         gradients(
-            guide, model, ScoreFunction_ELBO(draws=3).differentiable_loss(model, guide, batch)
+            guide, model, ScoreFunction_ELBO(num_samples=3).differentiable_loss(model, guide, batch)
         )[0]
         for _ in range(50)
     ]
@@ -206,7 +206,7 @@ def test_dropout_is_the_same_for_all_alternatives() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ScoreFunction_ELBO(draws=1), "draws must be at least 2, got 1"),
+        (lambda: ScoreFunction_ELBO(num_samples=1), "num_samples must be at least 2, got 1"),
         (
             lambda: ScoreFunction_ELBO(free_bits=0.1),
             "free_bits needs selection.strategy.gradient straight-through",

@@ -26,14 +26,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_translations_are_those_of_the_run(run: Run) -> None:
-    expected = run.translate(LINES, beam=3, max_tokens=6)
+    expected = run.translate(LINES, num_beams=3, max_new_tokens=6)
     assert any(expected)
-    corpus, options = run.corpus, {"beam": 3, "max_tokens": 6}
+    corpus, options = run.corpus, {"num_beams": 3, "max_new_tokens": 6}
     assert lh.translate(run.model, corpus, LINES, **options) == expected
     assert lh.translate(run.model, corpus.processor, LINES, **options) == expected
     assert lh.translate(run.model, corpus, LINES, guide=run.guide, **options) == expected
-    sampled = lh.translate(run.model, corpus, LINES, 3, seed=1, **options)
-    assert sampled == run.translate(LINES, 3, seed=1, **options)
+    sampled = lh.translate(run.model, corpus, LINES, num_return_sequences=3, seed=1, **options)
+    assert sampled == run.translate(LINES, num_return_sequences=3, seed=1, **options)
 
 
 def test_pairs_of_ones_own_are_trained_on_and_translated(tmp_path: Path) -> None:
@@ -42,8 +42,8 @@ def test_pairs_of_ones_own_are_trained_on_and_translated(tmp_path: Path) -> None
     model = Translation.of(corpus, latents=[LogitsOptions()], **SMALL)
     guide = lh.guides.Tied(model)
     lh.Trainer(model, guide, corpus, steps=1, out=tmp_path, quiet=True).fit()
-    expected = lh.load_run(tmp_path, corpus=corpus).translate(["eins drei"], max_tokens=4)
-    assert lh.translate(model, corpus, ["eins drei"], max_tokens=4) == expected
+    expected = lh.load_run(tmp_path, corpus=corpus).translate(["eins drei"], max_new_tokens=4)
+    assert lh.translate(model, corpus, ["eins drei"], max_new_tokens=4) == expected
 
 
 def test_what_cannot_be_translated_is_one_line(run: Run) -> None:
@@ -56,10 +56,10 @@ def test_what_cannot_be_translated_is_one_line(run: Run) -> None:
     )
     wrong = lh.data.Grammar(sentences=20, held_out=2).load()
     for arguments, options, message in (
-        ((model, corpus, "b a"), {}, r"sentences must be a list of texts, got one text"),
-        ((model, corpus, LINES), {"num_beams": 4}, "num_beams is not an option: did you mean beam"),
-        ((model, corpus, LINES), {"max_new_tokens": 4}, ".*: did you mean max_tokens"),
-        ((model, corpus, LINES), {"beam": 0}, "beam must be at least 1, got 0"),
+        ((model, corpus, ["b a", 3]), {}, r"sentences must be texts, got int"),
+        ((model, corpus, LINES), {"beam": 4}, "beam is not an option: did you mean num_beams"),
+        ((model, corpus, LINES), {"max_tokens": 4}, ".*: did you mean max_new_tokens"),
+        ((model, corpus, LINES), {"num_beams": 0}, "num_beams must be at least 1, got 0"),
         (
             (model, corpus.source, LINES),
             {},
