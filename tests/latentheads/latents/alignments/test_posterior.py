@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from latentheads.batch import Batch
-from latentheads.latents.alignments.posterior import _PairScores
+from latentheads.latents.alignments.posterior import AlignmentPosterior, _PairScores
 from latentheads.layers.target_encoder import TargetEncoder
 from tests.guides.attached import attach
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
@@ -44,7 +44,13 @@ def test_all_blocks_of_a_pass_read_one_encoding_of_the_target(batch: Batch) -> N
     (encoder,) = (part for part in guide.modules() if isinstance(part, TargetEncoder))
     lengths = list[int]()
     encoder.register_forward_hook(lambda module, args, output: lengths.append(output.shape[1]))
-    other = replace(batch, target=batch.target[:, :2])
-    for sentences in (batch, other, batch):
-        guide(sentences)
-    assert lengths == [batch.scored.shape[1], 2, batch.scored.shape[1]]
+    guide(batch)
+    guide(replace(batch, target=batch.target[:, :2]))
+    assert lengths == [batch.scored.shape[1], 2]
+    *_, prior = (
+        site["infer"]["prior"] for site in guide.trace.nodes.values() if "prior" in site["infer"]
+    )
+    (posterior,) = {*guide.find_posteriors(AlignmentPosterior).values()}
+    for target in (batch.target[:, :2], batch.target[:, 1:3]):  # other words of the same pass
+        posterior.posterior_of(prior, replace(batch, target=target))
+    assert len(lengths) == 4
