@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 OF_OWN_MODELS = (
     "Each row is of a model of its own. A difference of ELBOs is then no difference of tightness: "
-    "the models differ, too. Models are compared by exact log p or IWAE, guides on one model, with "
-    "--train_only guide --start RUN."
+    "the models differ, too. Models are compared by exact log p; where two have none, by IWAE, a "
+    "tighter bound of equal K; guides on one model, with --train_only guide --start RUN."
 )
 """What is said where bounds of several models stand in one table."""
 
@@ -56,9 +56,10 @@ DESCRIPTION = (
     "With --train_only guide --start RUN guides are compared on the model of that run, which "
     "stays as it is. "
     "Data order and noise seeds are the same. Writes table.csv, table.md and elbos.png: mean "
-    "over seeds, 95 % interval, and of each figure that all runs have (bound, exact log p, scores) "
-    "the difference to the first recipe, paired by seed; curves.png, the bound over training; of "
-    "alignments also gaps.png, the gap of each guide to the exact posterior; of translations also "
+    "over seeds, 95 % interval, and of bound, exact log p or IWAE, and scores the difference to "
+    "the first recipe where both have the figure, paired by seed; curves.png, the bound over "
+    "training; of alignments also gaps.png, the gap of each guide to the exact posterior; of "
+    "translations also "
     "significance.csv, the paired bootstrap of their scores (BLEU and chrF, with accuracy where it "
     "is asked for, or WER and CER) with the first recipe's of the same seed. All other options are "
     "those of run.py. A finished run in the folder is used again if its configuration is the same."
@@ -94,17 +95,40 @@ def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def _has_one_model(plans: Sequence[Plan]) -> bool:
+    """Whether all rows bound the log p of one model with the same weights."""
+    frozen = all(plan.settings.train_only == "guide" for plan in plans)
+    return frozen and len({plan.settings.start for plan in plans}) == 1
+
+
 def _note(plans: Sequence[Plan]) -> str:
     """What the rows may be compared by."""
-    if any(plan.settings.train_only != "guide" for plan in plans):
+    if not _has_one_model(plans):
         return OF_OWN_MODELS
     return OF_ONE_MODEL if plans[0].settings.start_with == "all" else ""
 
 
-def _name_below_prior(rows: Sequence[dict[str, Any]]) -> str:
+def _name_below_prior(plans: Sequence[Plan], rows: Sequence[dict[str, Any]]) -> str:
     """Names the rows whose guide loses more than its model's prior would."""
-    names = ", ".join(row["recipe"] for row in rows if is_below_prior(row))
+    tied = {plan.recipe for plan in plans if plan.settings.pair.guide_class.is_tied}
+    priors = [row for row in rows if row["recipe"] in tied and _has_one_model(plans)]
+    below = []
+    for row in rows:
+        bounds = [prior["elbo"] for prior in priors if is_of_text(row, prior)]
+        if is_below_prior(row, bounds[0] if bounds else None):
+            below.append(row["recipe"])
+    names = ", ".join(below)
     return f" {BELOW_PRIOR}: {names}." if names else ""
+
+
+def _count_tests(rows: Sequence[dict[str, Any]], score: str | None) -> str:
+    """What the p values of a table are, and how many of them there are."""
+    number = sum(len(row["p"]) for row in rows[1:] if "p" in row)
+    if score is None or not number:
+        return ""
+    title, tests = COLUMNS[score].removesuffix(", %"), "test" if number == 1 else "tests"
+    corrected = ", not corrected for their number" if number > 1 else ""
+    return f" p of {title} is over sentences, of one run each; {number} {tests}{corrected}."
 
 
 def _name_other_texts(rows: Sequence[dict[str, Any]]) -> str:
@@ -156,7 +180,8 @@ def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
     what = describe_plans(plans)
     several = len(plans) > len(rows)
     mean = ": mean and 95 % interval" if several else ""
-    save(draw_recipes(rows, f"{what}{mean}"), out / "elbos.png")
+    one_model = _has_one_model(plans)
+    save(draw_recipes(rows, f"{what}{mean}", one_model=one_model), out / "elbos.png")
     if gap_rows := [row for row in rows if "gap" in row]:
         save(draw_gaps({"": gap_rows}, f"{what}{mean}"), out / "gaps.png")
     histories = {
@@ -190,10 +215,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 recipe_tests = tests[(tests.recipe == row["recipe"]) & (tests.metric == score)]
                 row["p"] = [float(p) for p in recipe_tests.p.dropna()]
         draw(plans, rows, out)
-        note = (_note(plans) if len(rows) > 1 else "") + _name_below_prior(rows)
+        note = (_note(plans) if len(rows) > 1 else "") + _name_below_prior(plans, rows)
         note += _name_other_texts(rows)
         has_both = any("plug_in" in row and "exact" in row for row in rows)
         note += f" {OWN_PLUG_IN}" if has_both else ""
+        note += _count_tests(rows, score)
         text = write_tables(runs, rows, table, 2, out, note.strip())
         trained = [(plan.folder, plan.settings) for plan in plans]
         print_and_write("compare.py", text, trained, options, out)

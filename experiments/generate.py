@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling("generate.py"):
         run, sampling = load(options)
     torch.manual_seed(options.seed)
-    end = "\n\n" if run.block else "\n"
+    end = "\n\n" if run.block_size else "\n"
     skipped, warn = SkippedInputs("generate.py", "prompt"), partial(warn_unknown, "generate.py")
     with streaming("generate.py"):
         for prompt in prompts(options):

@@ -14,7 +14,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.errors import print_message
 from latentheads.experiments.cli.errors import error_handling, exit_with_error, rerun_command
-from latentheads.experiments.cli.options import read_settings, trainer_of
+from latentheads.experiments.cli.options import check_text, read_settings, trainer_of
 from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.tables import (
     explanations,
@@ -49,6 +49,11 @@ def _tables(results: Results, out: Path, verbose: bool) -> str:
     return "\n".join([*parts, f"written to {out}"])
 
 
+def _is_first_process() -> bool:
+    """Whether this is the first of several processes, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     settings, options, _ = read_settings(arguments, "run.py", DESCRIPTION)
@@ -58,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trusted = name_trusted(settings, options.trust)
         results = Folder(out, settings.to_yaml(), options.overwrite, trusted).results
         trainer = trainer_of(settings, options) if results is None else None
+        if trainer is None and _is_first_process():
+            check_text(out, settings.data)
     with error_handling(
         "run.py",
         on_failure=f"what is finished is in {out}",
@@ -65,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         user_errors=(),
     ):
         if trainer is None:
-            if os.environ.get("RANK", "0") != "0":
+            if not _is_first_process():
                 return 0
             print_message(f"{out} is finished; --overwrite trains it anew", sys.stdout)
         else:

@@ -41,8 +41,9 @@ DESCRIPTION = (
     "p-value of the difference, and the signatures to cite. Plain text files, one sentence per "
     "line, may be given instead of runs: give --references.\n\n"
     "With --likelihood the log p(y | x) of the test sentences is compared, exact if available, "
-    "otherwise the bound: nats per target token, and the difference to the first run. Runs with "
-    "different tokenisation are compared in nats per sentence."
+    "otherwise the tightest bound, IWAE or ELBO: nats per target token, and the difference to the "
+    "first run. A bound below an exact log p does not show a worse model: there p is left out. "
+    "Runs with different tokenisation are compared in nats per sentence."
 )
 GROUPS = {
     "data": (*("likelihood", "direction", "references", "tokenised", "lowercase", "recognised"),),

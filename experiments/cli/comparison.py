@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -34,7 +34,13 @@ from latentheads.experiments.cli.jobs import (
     run_jobs,
     run_on_slurm,
 )
-from latentheads.experiments.cli.options import ProgramOptions, read_run_settings, trainer_of
+from latentheads.experiments.cli.options import (
+    ProgramOptions,
+    check_text,
+    load_corpus,
+    read_run_settings,
+    trainer_of,
+)
 from latentheads.experiments.cli.trust import select_trusted
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.options import (
@@ -47,8 +53,7 @@ from latentheads.options import (
     options_of,
 )
 from latentheads.plain import parse_yaml
-from latentheads.runs.build import changed_parts
-from latentheads.runs.folder import TEXTS, Folder
+from latentheads.runs.folder import Folder
 from latentheads.runs.recipes import read_recipe
 from latentheads.runs.results import Results
 from latentheads.runs.settings import Settings, read_latents
@@ -139,14 +144,6 @@ class Plan:
                 "choose another out or --overwrite"
             )
         return folder.results
-
-    def check_text(self, corpus: Corpus) -> None:
-        """Raises an error for a finished run whose text has changed since."""
-        if changed := changed_parts(self.folder / TEXTS, corpus):
-            raise ValueError(
-                f"{self.folder} is of another text: that of {', '.join(changed)} has changed "
-                "since; choose another out or --overwrite"
-            )
 
 
 def plan_all(
@@ -297,6 +294,10 @@ def train_all(plans: Sequence[Plan], options: ComparisonOptions, out: Path) -> N
     slots = make_slots(options.jobs, options.devices)
     _validate_job_options(options)
     open_plans = [plan for plan in plans if plan.load_results(options.overwrite) is None]
+    load = cache(load_corpus)
+    for plan in plans:
+        if plan not in open_plans:
+            check_text(plan.folder, plan.settings.data, load)
     jobs = [_job_of(plan, out) for plan in open_plans]
     if not jobs:
         return
@@ -305,29 +306,23 @@ def train_all(plans: Sequence[Plan], options: ComparisonOptions, out: Path) -> N
     elif len(slots) > 1 or options.devices:
         run_jobs(jobs, slots)
     else:
-        _train_in_turn(open_plans, [plan for plan in plans if plan not in open_plans], out)
+        _train_in_turn(open_plans, load, out)
 
 
-def _train_in_turn(plans: Sequence[Plan], finished: Sequence[Plan], out: Path) -> None:
+def _train_in_turn(plans: Sequence[Plan], load: Callable[[Data], Corpus], out: Path) -> None:
     """Trains one run after the other; one that fails keeps no later one from running.
 
     Raises:
-        ValueError: The first one cannot be made, and so perhaps none; or the text of those that are
-            finished has changed since.
+        ValueError: The first one cannot be made, and so perhaps none.
         UnfinishedError: Some have failed; it names them, and why.
     """
-    corpora: dict[Data, Corpus] = {}
-    for plan in plans:
-        if (data := plan.settings.data) not in corpora:
-            corpora[data] = data.load(partial(print_message, file=sys.stdout))
-    for plan in finished:
-        if (data := plan.settings.data) in corpora:
-            plan.check_text(corpora[data])
+    for plan in plans:  # a text that cannot be read is named before anything is trained
+        load(plan.settings.data)
     failed = list[str]()
     for plan in plans:
         mistakes = () if plan is plans[0] else (ValueError,)
         with collecting_errors(failed, _name(plan, out), mistakes):
-            corpus = corpora[plan.settings.data]
+            corpus = load(plan.settings.data)
             trainer = trainer_of(plan.settings, plan.options, corpus)
             print_message(f"seed {plan.settings.seed}: {trainer.headline()}", sys.stdout)
             with collecting_errors(failed, _name(plan, out), (ValueError,)):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -20,6 +20,21 @@ from latentheads.metrics.likelihood import Likelihood, compare_likelihoods
 from latentheads.metrics.resampling import Estimate
 from latentheads.runs.run import Run, share_corpora
 
+SIGNS = {">=": "\N{GREATER-THAN OR EQUAL TO}", "<=": "\N{LESS-THAN OR EQUAL TO}"}
+
+RELATIONS = {
+    ">=": (
+        f"{SIGNS['>=']}: log p differs by at least this. A bound below an exact log p does not "
+        "show that the model is worse, and has no p"
+    ),
+    "<=": (
+        f"{SIGNS['<=']}: log p differs by at most this. An exact log p above a bound does not "
+        "show that the model is better, and has no p"
+    ),
+    "": "of two bounds the difference may be one of tightness",
+}
+"""Notes on differences, by how those of log p stand to them."""
+
 
 @dataclass(frozen=True)
 class SentenceLikelihoods:
@@ -29,20 +44,28 @@ class SentenceLikelihoods:
         name: The name as given on the command line.
         nats: Log p(y | x) of every sentence, or its lower bound.
         tokens: Number of target tokens of every sentence.
-        draws: Samples of the latents over which the bound is averaged; None: it is exact.
+        kind: What ``nats`` are: ``exact``, or a bound, ``IWAE`` or ``ELBO``.
+        draws: Samples of the latents by which the bound is estimated; None: it is exact.
         pieces: The unit of text: sentences, utterances, or blocks of running text.
     """
 
     name: str
     nats: Float[np.ndarray, " sentence"]
     tokens: Float[np.ndarray, " sentence"]
+    kind: Literal["exact", "IWAE", "ELBO"]
     draws: int | None
     pieces: str
 
     @property
-    def kind(self) -> str:
-        """Whether the likelihoods are exact or a bound."""
-        return "exact" if self.draws is None else "bound"
+    def label(self) -> str:
+        """The kind, with the number of samples of IWAE."""
+        return f"IWAE_{self.draws}" if self.kind == "IWAE" else self.kind
+
+    @property
+    def meaning(self) -> str:
+        """What the bound is."""
+        how = "mean over" if self.kind == "ELBO" else "importance-weighted by"
+        return f"{self.label}: a lower bound of log p, {how} {self.draws} samples of the latents"
 
 
 def compute_likelihoods(options: argparse.Namespace) -> list[SentenceLikelihoods]:
@@ -87,16 +110,50 @@ def _compute_bounds(run: Run, part: Part) -> SentenceLikelihoods:
     progress = tqdm(all_batches, name, unit="batch", leave=False, dynamic_ncols=True, disable=None)
     samples, seed = run.settings.num_samples, run.settings.seed
     bounds = part_bounds(run.model, run.guide, progress, samples, seed)
-    draws = samples if bounds.varies else None
-    return SentenceLikelihoods(name, bounds.nats.numpy(), bounds.tokens.numpy(), draws, part.unit)
+    kind: Literal["IWAE", "ELBO"] = "ELBO" if bounds.iwae is None or samples == 1 else "IWAE"
+    return SentenceLikelihoods(
+        name,
+        bounds.nats.numpy(),
+        bounds.tokens.numpy(),
+        kind if bounds.varies else "exact",
+        samples if bounds.varies else None,
+        part.unit,
+    )
 
 
 def compare_runs(
     likelihoods: Sequence[SentenceLikelihoods], resamples: int, seed: int
 ) -> list[Likelihood]:
-    """Compares the log-likelihoods of runs with those of the first one by paired bootstrap."""
+    """Compares the log-likelihoods of runs with those of the first one by paired bootstrap.
+
+    A bound below an exact log p does not show that its model is worse: such a difference has no p.
+    """
     nats, tokens = [run.nats for run in likelihoods], [run.tokens for run in likelihoods]
-    return compare_likelihoods(nats, tokens, resamples, seed)
+    comparisons = compare_likelihoods(nats, tokens, resamples, seed)
+    return [
+        comparison if _shows_sign(relation(run, likelihoods[0]), comparison) else _no_p(comparison)
+        for run, comparison in zip(likelihoods, comparisons, strict=True)
+    ]
+
+
+def relation(run: SentenceLikelihoods, first: SentenceLikelihoods) -> str:
+    """How the difference of log p stands to that of what is computed: ``=``, ``>=`` or ``<=``.
+
+    Empty for two bounds, of which either may be the looser.
+    """
+    exact = run.kind == "exact", first.kind == "exact"
+    return {(True, True): "=", (False, True): ">=", (True, False): "<="}.get(exact, "")
+
+
+def _shows_sign(relation: str, comparison: Likelihood) -> bool:
+    """Whether a difference has the sign of that of log p, where one of two is exact."""
+    score = 0.0 if comparison.difference is None else comparison.difference.score
+    return {">=": score > 0, "<=": score < 0}.get(relation, True)
+
+
+def _no_p(comparison: Likelihood) -> Likelihood:
+    difference = comparison.difference and replace(comparison.difference, p=None)
+    return replace(comparison, nats=replace(comparison.nats, p=None), difference=difference)
 
 
 def format_table(
@@ -106,18 +163,19 @@ def format_table(
     unit = comparisons[0].unit
     title = f"nats per {unit} [95 %]"
     lines: list[Row] = [("run", "log p", title, "difference to the first [95 %]", "p")]
-    for run, comparison in zip(likelihoods, comparisons, strict=True):
+    relations = [relation(run, likelihoods[0]) for run in likelihoods]
+    for run, comparison, stands in zip(likelihoods, comparisons, relations, strict=True):
         difference = comparison.difference
         p = "" if difference is None or difference.p is None else f"{difference.p:.4f}"
-        cells = "" if difference is None else _cell(difference), p
-        lines.append((run.name, run.kind, _cell(comparison.nats), *cells))
+        sign = f"{SIGNS[stands]} " if stands in SIGNS else ""
+        cells = "" if difference is None else f"{sign}{_cell(difference)}", p
+        lines.append((run.name, run.label, _cell(comparison.nats), *cells))
     sentences = f"{len(likelihoods[0].nats):,} {likelihoods[0].pieces}"
     notes = [f"{sentences} of test, {comparisons[0].nats.signature}"]
     if unit == "sentence":
         notes.append("per sentence, not per token: the runs tokenise sentences differently")
-    if draws := sorted({run.draws for run in likelihoods if run.draws is not None}):
-        numbers = " or ".join(map(str, draws))
-        notes.append(f"bound: a lower bound of log p, mean over {numbers} samples of the latents")
+    notes += dict.fromkeys(run.meaning for run in likelihoods if run.draws is not None)
+    notes += [note for stands, note in RELATIONS.items() if stands in relations[1:]]
     return "\n".join([aligned(lines), "", *notes])
 
 
@@ -139,6 +197,7 @@ def to_record(
                 "tokens": int(run.tokens.sum()),
                 "log_p": run.kind,
                 "draws": run.draws,
+                "log_p_differs_by": relation(run, likelihoods[0]) or None,
                 "nats": asdict(comparison.nats),
                 "difference": comparison.difference and asdict(comparison.difference),
             }

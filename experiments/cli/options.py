@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 from latentheads.experiments.cli.startup import name_program
@@ -17,6 +19,8 @@ import yaml
 import latentheads
 from latentheads.checks import split_items
 from latentheads.corpora.corpus import Corpus
+from latentheads.data.base import Data
+from latentheads.errors import one_line_message, print_message
 from latentheads.experiments.cli.command_line import (
     FILE_OPTIONS,
     CommandLine,
@@ -40,6 +44,8 @@ from latentheads.options import (
     options_class,
     options_of,
 )
+from latentheads.runs.build import changed_parts
+from latentheads.runs.folder import TEXTS
 from latentheads.runs.settings import Settings
 from latentheads.runs.trainer import Trainer
 
@@ -181,6 +187,29 @@ def trainer_of(
         trackers=_trackers_of(options),
         trusted=options.trust or None,
     )
+
+
+def load_corpus(data: Data) -> Corpus:
+    """The corpus that options make, with its notes on standard output."""
+    return data.load(partial(print_message, file=sys.stdout))
+
+
+def check_text(folder: Path, data: Data, load: Callable[[Data], Corpus] = load_corpus) -> None:
+    """Raises an error for a finished run whose text has changed since.
+
+    Where the text is there no more, a note says so, and the figures stay.
+    """
+    try:
+        corpus = load(data)
+    except (OSError, ValueError) as reason:
+        note = f"note: whether the text of {folder} has changed is not known"
+        print_message(f"{note}: {one_line_message(reason)}", sys.stderr)
+        return
+    if changed := changed_parts(folder / TEXTS, corpus):
+        raise ValueError(
+            f"{folder} is of another text: that of {', '.join(changed)} has changed since; "
+            "choose another out or --overwrite"
+        )
 
 
 def _trackers_of(options: ProgramOptions) -> list[str]:

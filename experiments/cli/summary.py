@@ -100,11 +100,12 @@ def cell(row: dict[str, Any], name: str, index: int = 0) -> str:
 
 
 def cell_of_terminal(row: dict[str, Any], name: str, index: int = 0) -> str:
-    """The same in less room: a mean, and half of its interval."""
+    """The same in less room: a mean, and half of its interval, from the end that is not cut."""
     text = cell(row, name, index)
     if "[" not in text:
         return text
-    mean, half = text.partition(" ")[0], (row[f"{name}_high"] - row[f"{name}_low"]) / 2
+    mean = text.partition(" ")[0]
+    half = max(row[f"{name}_high"] - row[name], row[name] - row[f"{name}_low"])
     if name.startswith("perplexity"):
         return f"{mean} ±{format_perplexity(half)}"
     return f"{mean} ±{half:.{len(mean.partition('.')[2])}f}"

@@ -176,7 +176,7 @@ def collate(part: Part, group: Sequence[int] | Indices) -> Batch:
     """Collates the sentences of a part at some indices into a padded batch."""
     source = None if part.sources is None else torch.from_numpy(part.sources.pad(group))
     target = torch.from_numpy(part.targets.pad(group))
-    previous = torch.from_numpy(part.targets.previous_tokens(group)) if part.block else None
+    previous = torch.from_numpy(part.targets.previous_tokens(group)) if part.block_size else None
     indices = np.asarray(group)
     task_ids: TaskIds = {}
     if part.task is not None and part.mixture is not None:
@@ -201,15 +201,15 @@ def windows(part: Part, context: int, tokens: int) -> Iterator[Batch]:
     Args:
         part: The text.
         context: Minimum number of tokens before each scored token, except in the first block. With
-            ``block - 1`` every token has its own window (stride 1), with 0 the windows are the
+            ``block_size - 1`` every token has its own window (stride 1), with 0 the windows are the
             blocks.
         tokens: Maximum number of tokens of a batch.
     """
-    rows, block = part.targets, part.block
+    rows, block_size = part.targets, part.block_size
     total = len(rows.tokens)
-    ends = np.arange(min(block, total), total + 1, block - context, dtype=np.int64)
-    groups = [ends[:1], *_chunks(ends[1:], max(1, tokens // block))]
-    num_scored = [min(block, total), *[block - context] * (len(groups) - 1)]
+    ends = np.arange(min(block_size, total), total + 1, block_size - context, dtype=np.int64)
+    groups = [ends[:1], *_chunks(ends[1:], max(1, tokens // block_size))]
+    num_scored = [min(block_size, total), *[block_size - context] * (len(groups) - 1)]
     if ends[-1] < total:
         groups.append(np.array([total], dtype=np.int64))
         num_scored.append(total - int(ends[-1]))

@@ -131,7 +131,7 @@ def _description(key: str, corpus: Corpus) -> dict[str, Any]:
         "references": {name: list(part.references) for name, part in parts.items()},
         "alternatives": {name: [*map(list, part.alternatives)] for name, part in parts.items()},
         "truth": {name: part.true_log_probs for name, part in parts.items()},
-        "block": {name: part.block for name, part in parts.items()},
+        "block_size": {name: part.block_size for name, part in parts.items()},
         "words": {name: part.words for name, part in parts.items()},
         "tasks": [task.name for task in corpus.tasks],
     }
@@ -195,7 +195,7 @@ def _load_part(
         sources,
         references or (),
         truth,
-        description["block"][name],
+        description["block_size"][name],
         description["words"][name],
         task,
         alternatives=alternatives or (),

@@ -29,7 +29,7 @@ class Part:
         references: The target sentences as text; none for training.
         true_log_probs: The exact log p(y | x) of every sentence in nats, log p(y) for a language
             model. NaN for a sentence with an unknown word; None if it is not known for the corpus.
-        block: Length of the blocks into which a running text is split; 0 for sentences.
+        block_size: Length of the blocks into which a running text is split; 0 for sentences.
         words: Number of words of the text, plus one for the end of each line; None if not counted.
         task: The index of each sentence's task in the mixture; None without tasks.
         mixture: The tasks and how they are mixed.
@@ -45,7 +45,7 @@ class Part:
     sources: Rows | None
     references: Sequence[str] = ()
     true_log_probs: list[float] | None = None
-    block: int = 0
+    block_size: int = 0
     words: int | None = None
     task: NDArray[np.int32] | None = None
     mixture: Mixture | None = None
@@ -83,7 +83,7 @@ class Part:
         """The unit of the data plate: sentences, blocks or utterances."""
         if self.frames is not None:
             return "utterances"
-        return "blocks" if self.block else "sentences"
+        return "blocks" if self.block_size else "sentences"
 
     @property
     def tokens(self) -> int:
@@ -99,7 +99,7 @@ class Part:
         selected = np.asarray(indices, dtype=np.int64)
         return replace(
             self,
-            targets=self.targets.view(selected) if self.block else self.targets.take(selected),
+            targets=self.targets.view(selected) if self.block_size else self.targets.take(selected),
             sources=None if self.sources is None else self.sources.take(selected),
             references=[self.references[index] for index in selected] if self.references else (),
             true_log_probs=None

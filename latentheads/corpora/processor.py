@@ -32,7 +32,7 @@ class TextOptions:
         max_line: Most tokens of a line; 0: any.
         max_source: Most tokens of a source, the rest of which is cut off; 0: any.
         max_seconds: Longest utterance of speech; 0: any.
-        block: Tokens of the blocks of a running text; 0: sentences.
+        block_size: Tokens of the blocks of a running text; 0: sentences.
         context: Least context of a token where perplexity is measured by windows; 0: by blocks
             alone.
         direction: Source and target language in words; empty where nothing says it.
@@ -45,7 +45,7 @@ class TextOptions:
     max_line: int = MAX_LINE
     max_source: int = 0
     max_seconds: float = 0.0
-    block: int = 0
+    block_size: int = 0
     context: int = 0
     direction: str = ""
     mixture: Mixture | None = None
@@ -81,7 +81,7 @@ class Processor(TextOptions):
     @property
     def longest_line(self) -> int:
         """Most tokens of a text; 0: any, as of a text that is cut into blocks."""
-        return 0 if self.block else self.max_line
+        return 0 if self.block_size else self.max_line
 
     def encode(
         self,

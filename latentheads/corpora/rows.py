@@ -42,9 +42,9 @@ class Rows(Sequence[NDArray[np.int32]]):
         return cls(flat, np.cumsum(lengths, dtype=np.int64))
 
     @classmethod
-    def in_blocks(cls, tokens: NDArray[np.int32], block: int) -> Rows:
+    def in_blocks(cls, tokens: NDArray[np.int32], block_size: int) -> Rows:
         """Splits a running text into blocks; the last one may be shorter."""
-        ends = np.arange(block, len(tokens) + block, block, dtype=np.int64)
+        ends = np.arange(block_size, len(tokens) + block_size, block_size, dtype=np.int64)
         return cls(tokens, np.minimum(ends, len(tokens)))
 
     @classmethod

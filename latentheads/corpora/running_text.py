@@ -24,7 +24,7 @@ def text_corpus(
     train: Lines,
     valid: Lines,
     test: Lines,
-    block: int = 0,
+    block_size: int = 0,
     unit: Unit | None = None,
     lowercase: bool = False,
     log: Log | None = None,
@@ -38,8 +38,8 @@ def text_corpus(
         train: Text for training.
         valid: Text for validation.
         test: Text for test.
-        block: Number of tokens of the blocks that a part is split into, across lines; 0 makes every
-            line a sentence.
+        block_size: Number of tokens of the blocks that a part is split into, across lines; 0 makes
+            every line a sentence.
         unit: ``WordUnit()``, words separated by spaces, or ``SubwordUnit()``, learned by BPE;
             words by default.
         lowercase: Whether to lower-case the text.
@@ -56,16 +56,18 @@ def text_corpus(
             raise ValueError(f"{name} has no word in {part}")
     train_part, valid_part, test_part = (
         Part(
-            Rows.in_blocks(part_rows.tokens, block) if block else part_rows,
+            Rows.in_blocks(part_rows.tokens, block_size) if block_size else part_rows,
             None,
-            block=block,
+            block_size=block_size,
             words=text.words,
         )
         for part_rows, text in zip(rows, texts, strict=True)
     )
     if log is not None:
         log(_summary(vocabulary, train_part, valid_part, test_part))
-    return Corpus(name, train_part, valid_part, test_part, Processor(vocabulary, block=block))
+    return Corpus(
+        name, train_part, valid_part, test_part, Processor(vocabulary, block_size=block_size)
+    )
 
 
 class _Text:

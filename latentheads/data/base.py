@@ -95,7 +95,7 @@ class Data(Choice, ABC):
     def text_options(self) -> TextOptions:
         """How text is encoded, its vocabularies aside."""
         return TextOptions(
-            block=self.block,
+            block_size=self.block_size,
             direction=self.direction,
             mixture=self.mixture,
             default_source=self.default_source,
@@ -145,7 +145,7 @@ class Data(Choice, ABC):
         return False
 
     @property
-    def block(self) -> int:
+    def block_size(self) -> int:
         """Tokens of the blocks of a running text; 0: sentences."""
         return 0
 

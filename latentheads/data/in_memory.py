@@ -21,14 +21,14 @@ class InMemory(Data):
 
     Attributes:
         task: What it is for.
-        block: Tokens of the blocks of a running text; 0: sentences.
+        block_size: Tokens of the blocks of a running text; 0: sentences.
         lowercase: Whether its text is lower-cased.
         tokenised: Whether a line is its tokens, with blanks between.
         tasks: Its tasks; None where there is one alone.
     """
 
     task: Task = "translation"
-    block: Size = 0
+    block_size: Size = 0
     lowercase: bool = False
     tokenised: bool = False
     tasks: Tasks | None = None
@@ -42,7 +42,7 @@ class InMemory(Data):
             tasks = Tasks(mixture.names, (), *how)
         return cls(
             task=_name_task(corpus),
-            block=corpus.train.block,
+            block_size=corpus.train.block_size,
             lowercase=corpus.target.lowercase,
             tokenised=corpus.target.tokenised,
             tasks=tasks,

@@ -34,8 +34,8 @@ class _Text(Cached):
     """What all running text shares.
 
     Attributes:
-        block: Tokens of the blocks that the text is cut into; 0 takes every line for a sentence
-            alone.
+        block_size: Tokens of the blocks that the text is cut into; 0 takes every line for a
+            sentence alone.
         context: Report perplexity by windows too, each token with at least this many before it; 0:
             by blocks alone.
         unit: Words, or subwords learned by BPE.
@@ -44,7 +44,7 @@ class _Text(Cached):
         max_train_samples: Use the first training lines only, this many; 0: all.
     """
 
-    block: Size = 0
+    block_size: Size = 0
     context: Size = 0
     unit: Unit = WordUnit()
     lowercase: bool = False
@@ -53,10 +53,14 @@ class _Text(Cached):
 
     def _check(self) -> None:
         super()._check()
-        if self.context and self.context >= self.block:
-            most = f"lie in 0 ... {self.block - 1}, a block less one" if self.block else "be 0"
+        if self.context and self.context >= self.block_size:
+            most = (
+                f"lie in 0 ... {self.block_size - 1}, a block less one"
+                if self.block_size
+                else "be 0"
+            )
             raise OptionError("context", f" must {most}, got {self.context}")
-        if self.block and self.max_line != MAX_LINE:
+        if self.block_size and self.max_line != MAX_LINE:
             raise OptionError("max_line", " is for lines, and blocks run across them: drop one")
 
     @property
@@ -82,12 +86,12 @@ class _Text(Cached):
             train,
             valid,
             test,
-            block=self.block,
+            block_size=self.block_size,
             unit=self.unit,
             lowercase=self.lowercase,
             log=log,
         )
-        max_line = 0 if self.block else self.max_line
+        max_line = 0 if self.block_size else self.max_line
         return corpus.without_long_lines(max_line, self._location, log)
 
     def _lines_used(self, part: str) -> Iterator[str]:

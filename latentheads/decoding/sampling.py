@@ -52,7 +52,7 @@ def sample_text(
     length: int,
     temperature: float = 1.0,
     top_k: int = 0,
-    block: int = 0,
+    block_size: int = 0,
     context: int = 0,
     sample_heads: bool = False,
     stop_at_eos: bool = True,
@@ -66,7 +66,7 @@ def sample_text(
     PAD and BOS are excluded before the softmax. Noise comes from torch's global generator, for the
     tokens and for the heads.
 
-    A model of running text has no positions beyond its block size. Once ``block`` tokens are
+    A model of running text has no positions beyond its block size. Once ``block_size`` tokens are
     cached, the last ``context`` of them are fed again from position 0. Sampled heads of these rows
     are then sampled again.
 
@@ -76,7 +76,7 @@ def sample_text(
         length: Most tokens that a prompt is continued by.
         temperature: Softmax temperature; 0 always takes the likeliest token.
         top_k: Sample among this many likeliest tokens; 0: all.
-        block: Most tokens in the cache; 0: no limit.
+        block_size: Most tokens in the cache; 0: no limit.
         context: Tokens that are fed again when the block is full.
         sample_heads: Sample each head from its prior when its row is computed, instead of setting
             it to the prior's plug-in value.
@@ -90,8 +90,8 @@ def sample_text(
     """
     if model.training:
         raise ValueError("model must be in evaluation mode: call model.eval() first")
-    if context and context >= block:
-        limit = f"less than the block of {block}" if block else "0 without a block"
+    if context and context >= block_size:
+        limit = f"less than the block of {block_size}" if block_size else "0 without a block"
         raise ValueError(f"context must be {limit}, got {context}")
     if not prompts:
         return []
@@ -99,7 +99,7 @@ def sample_text(
         [[start_token, *prompt] for prompt in prompts], length, stop_at_eos, model.device
     )
     excluded = [PAD, BOS] if unknown else [PAD, BOS, UNK]
-    window = _Window(model, block, context)
+    window = _Window(model, block_size, context)
     with nullcontext() if sample_heads else PlugIn():
         while not texts.done:
             logits = window.next_logits(texts.tokens_so_far)
@@ -131,12 +131,12 @@ class _Window:
 
     Args:
         model: The model.
-        block: Most tokens in its state; 0: no limit.
+        block_size: Most tokens in its state; 0: no limit.
         context: Tokens of a full block that the next window starts with.
     """
 
-    def __init__(self, model: IncrementalDecoder, block: int, context: int) -> None:
-        self.model, self.block, self.context = model, block, context
+    def __init__(self, model: IncrementalDecoder, block_size: int, context: int) -> None:
+        self.model, self.block_size, self.context = model, block_size, context
         self.state: Any = None
         self.start = self.fed = 0
 
@@ -155,9 +155,9 @@ class _Window:
 
     def _window(self, length: int) -> int:
         """The start of the window that contains the last of the tokens so far."""
-        if not self.block:
+        if not self.block_size:
             return 0
-        stride = self.block - self.context
+        stride = self.block_size - self.context
         return max(0, length - self.context - 1) // stride * stride
 
     def select(self, indices: Int[Tensor, " active"] | None) -> None:

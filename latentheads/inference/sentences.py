@@ -55,13 +55,16 @@ class SentenceBounds:
 
     @property
     def nats(self) -> Float[Tensor, " batch"]:
-        """Log p(y | x) of every sentence if it is exact, else its bound.
+        """Log p(y | x) of every sentence if it is exact, else its tightest bound.
 
-        A shared KL is divided among sentences in proportion to their tokens, so that the sum is the
-        bound on all of them together.
+        That is IWAE, or the ELBO where sentences share a latent. Then the shared KL is divided
+        among them in proportion to their tokens, so that the sum is the bound on all of them
+        together.
         """
         if self.exact is not None:
             return self.exact
+        if self.iwae is not None:
+            return self.iwae
         return self.elbo - self.shared_kl * self.tokens / self.tokens.sum()
 
 

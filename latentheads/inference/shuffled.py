@@ -56,7 +56,7 @@ def shuffle_targets(part: Part) -> Part:
         raise ValueError(
             f"part must have two sentences or more to shuffle, got {len(part.targets)}"
         )
-    rows, num_kept = part.targets, 0 if part.block else 1  # blocks of running text have no end
+    rows, num_kept = part.targets, 0 if part.block_size else 1  # blocks of running text have no end
     tokens = np.concatenate([row[: len(row) - num_kept] for row in rows])
     lengths = rows.lengths - num_kept
     starts = np.cumsum(lengths)

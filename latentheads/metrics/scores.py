@@ -140,6 +140,8 @@ class ScoreInfo:
         indented: Whether it is part of the row above.
         estimates: The score that it estimates, beside which it is redundant.
         shown: Whether it has a row in a table.
+        least: The least value of its scale.
+        most: The greatest.
     """
 
     title: str
@@ -152,6 +154,8 @@ class ScoreInfo:
     indented: bool = False
     estimates: str = ""
     shown: bool = True
+    least: float = -math.inf
+    most: float = math.inf
 
     @property
     def heading(self) -> str:
@@ -174,9 +178,10 @@ def _metric(
     meaning: str,
     metric: Callable[[References], Metric | None] | None = None,
     unit: str = "",
+    most: float = math.inf,
 ) -> ScoreInfo:
     """Describes a metric of output lines."""
-    return ScoreInfo(title, meaning, unit=unit, metric=metric, compared=True)
+    return ScoreInfo(title, meaning, unit=unit, metric=metric, compared=True, least=0.0, most=most)
 
 
 def _weights(title: str, meaning: str, unit: str) -> ScoreInfo:
@@ -204,6 +209,7 @@ SCORES: dict[str, ScoreInfo] = {
         "bound",
         "ELBO",
         compared=True,
+        most=0.0,
     ),
     "log_likelihood": _nats(
         "log p(y | z, x), mean under the guide",
@@ -212,6 +218,7 @@ SCORES: dict[str, ScoreInfo] = {
         "log-likelihood",
         compared=True,
         indented=True,
+        most=0.0,
     ),
     "kl": _nats(
         "KL(guide, prior)",
@@ -220,6 +227,7 @@ SCORES: dict[str, ScoreInfo] = {
         "KL",
         compared=True,
         indented=True,
+        least=0.0,
     ),
     "iwae": _nats(
         "bound (IWAE_{k})",
@@ -228,6 +236,7 @@ SCORES: dict[str, ScoreInfo] = {
         "IWAE",
         compared=True,
         estimates="exact",
+        most=0.0,
     ),
     "effective_sample_size": _weights("effective samples of {k}", "mean over sentences", "samples"),
     "pareto_k": _weights(
@@ -243,6 +252,7 @@ SCORES: dict[str, ScoreInfo] = {
         "log p(y | x) of the model: latents, if any, summed out",
         "exact",
         compared=True,
+        most=0.0,
     ),
     "gap": _nats(
         "gap of the guide",
@@ -251,6 +261,7 @@ SCORES: dict[str, ScoreInfo] = {
         "gap",
         compared=True,
         indented=True,
+        least=0.0,
     ),
     "prior_gap": _nats(
         "gap of the prior (guide tied)",
@@ -259,6 +270,7 @@ SCORES: dict[str, ScoreInfo] = {
         "gap of the prior",
         compared=True,
         indented=True,
+        least=0.0,
     ),
     "prior_entropy": _nats(
         "entropy of the prior", "of all heads of a token, before it is known", "exact"
@@ -295,21 +307,22 @@ SCORES: dict[str, ScoreInfo] = {
         "plug-in (no bound)",
         compared=True,
         estimates="exact",
+        most=0.0,
     ),
-    "accuracy": _metric("accuracy", "of the translations: exact matches", accuracy, "%"),
+    "accuracy": _metric("accuracy", "of the translations: exact matches", accuracy, "%", 100.0),
     "edit_distance": _metric(
         "edit distance", f"edits from a translation to its reference: {FEWER}", edit_distance
     ),
-    "bleu": _metric("BLEU", "of the translations", bleu),
-    "chrf": _metric("chrF", "of the translations", chrf),
+    "bleu": _metric("BLEU", "of the translations", bleu, most=100.0),
+    "chrf": _metric("chrF", "of the translations", chrf, most=100.0),
     "paper_bleu": _metric(
-        "papers' BLEU", "of the translations, by the papers' protocol", paper_bleu
+        "papers' BLEU", "of the translations, by the papers' protocol", paper_bleu, most=100.0
     ),
-    "rouge1": _metric("ROUGE-1", "of the summaries"),
+    "rouge1": _metric("ROUGE-1", "of the summaries", most=100.0),
     "lead_rouge1": _first_sentence("ROUGE-1"),
-    "rouge2": _metric("ROUGE-2", "of the summaries"),
+    "rouge2": _metric("ROUGE-2", "of the summaries", most=100.0),
     "lead_rouge2": _first_sentence("ROUGE-2"),
-    "rouge_l": _metric("ROUGE-L", "of the summaries"),
+    "rouge_l": _metric("ROUGE-L", "of the summaries", most=100.0),
     "lead_rouge_l": _first_sentence("ROUGE-L"),
     "wer": _metric("WER", f"of the transcripts, errors per 100 words: {FEWER}", wer, "%"),
     "substitutions": _count("substitutions", "words", indented=True),
@@ -450,10 +463,18 @@ def _is_shown(name: str, parts: Sequence[Scores]) -> bool:
     return name != "pareto_unknown" or any(values)
 
 
-def is_below_prior(scores: Mapping[str, Any]) -> bool:
-    """Whether the bound of a guide is below that of its model's prior, by what a table shows."""
+def is_below_prior(scores: Mapping[str, Any], prior_elbo: float | None = None) -> bool:
+    """Whether the bound of a guide is below that of its model's prior, by what a table shows.
+
+    Args:
+        scores: Its scores; the gaps of guide and prior decide where they are exact.
+        prior_elbo: The bound of guide tied on the same model, where it was computed.
+    """
     gap, prior_gap = scores.get("gap"), scores.get("prior_gap")
-    return gap is not None and prior_gap is not None and gap - prior_gap > ROUNDING
+    if gap is not None and prior_gap is not None:
+        return bool(gap - prior_gap > ROUNDING)
+    elbo = scores.get("elbo")
+    return prior_elbo is not None and elbo is not None and prior_elbo - elbo > ROUNDING
 
 
 def truth_coverage(scores: Mapping[str, Any]) -> str:

@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from latentheads.checks import check_known
 from latentheads.metrics.compared import COMPARED, METRICS
-from latentheads.metrics.scores import SCORES, Scores
+from latentheads.metrics.scores import SCORES, Scores, describe
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +32,9 @@ TEXT = ("corpus", "sentences", "tokens", "truth")
 DIGITS = 6
 """To how many digits the true log p of one text is the same on every machine."""
 
-DIFFERENCES = {"difference": "elbo"} | {f"difference_{name}": name for name in ("exact", *METRICS)}
+DIFFERENCES = {"difference": "elbo"} | {
+    f"difference_{name}": name for name in ("exact", "iwae", *METRICS)
+}
 """The score that each difference to the first recipe is of."""
 
 
@@ -105,7 +109,7 @@ def _row(recipe: str, results: Results) -> dict[str, Any]:
         **_of_tasks(results),
         "parameters": results.parameters,
         "tokens_per_second": results.tokens_per_second,
-        **{name: results.test.get(name) for name in (*TRUTH, "tokens")},
+        **{name: results.test.get(name) for name in (*TRUTH, "tokens", "iwae_k")},
     }
 
 
@@ -150,9 +154,11 @@ def _of_tasks(results: Results) -> dict[str, Any]:
 def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]]:
     """One row a recipe: mean and interval of each figure, differences to the first paired by seed.
 
-    A figure has a difference where all runs of these recipes have it, and the recipe is tested on
-    the text of the first; it is that to the first recipe, over the seeds that both have. Of other
-    tokens of the same text, scores have a difference, and nats per token none.
+    A figure has a difference to the first recipe where all runs of both have it, and both are
+    tested on one text; it is over the seeds that both have. Of other tokens of the same text,
+    scores have a difference, and nats per token none. IWAE has one where both recipes have as many
+    samples and neither has an exact log p: less the exact log p of another model, a bound shows
+    nothing where it is lower.
 
     Raises:
         ValueError: There is no run of a recipe, or there are two of a recipe and seed.
@@ -169,11 +175,6 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
             "a run counts once, and one of other options needs a name of its own as its recipe"
         )
     base = runs[runs.recipe == recipes[0]].set_index("seed")
-    paired = {
-        name: figure
-        for name, figure in DIFFERENCES.items()
-        if figure in runs and not runs[figure].isna().any()
-    }
     rows: list[dict[str, Any]] = []
     for recipe in recipes:
         recipe_runs = runs[runs.recipe == recipe].set_index("seed")
@@ -181,11 +182,12 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
         row |= {name: recipe_runs[name].tolist()[0] for name in dict.fromkeys((*TRUTH, *TEXT))}
         for name in recipe_runs.columns:
             is_compared = name in COMPARED or name.startswith(INTERVALS)
-            if is_compared and not recipe_runs[name].isna().any():
+            if is_compared and _have(recipe_runs, name):
                 row |= spread_columns(name, recipe_runs[name])
         first = rows[0] if rows else row
-        for name, figure in paired.items():
-            if not is_of_text(row, first, figure in METRICS):
+        for name, figure in DIFFERENCES.items():
+            of_one_text = is_of_text(row, first, figure in METRICS)
+            if not (of_one_text and _have_both(base, recipe_runs, figure)):
                 continue
             differences = (recipe_runs[figure] - base[figure]).dropna()
             row |= spread_columns(name, differences) if len(differences) else {}
@@ -194,6 +196,21 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
         row["tokens_per_second"] = float(speeds.median()) if len(speeds) else math.nan
         rows.append(row)
     return rows
+
+
+def _have(runs: pd.DataFrame, figure: str) -> bool:
+    """Whether all of some runs have a figure."""
+    return figure in runs and not runs[figure].isna().any()
+
+
+def _have_both(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> bool:
+    """Whether all runs of two recipes have a figure, in a form whose difference has a meaning."""
+    if not (_have(first, figure) and _have(second, figure)):
+        return False
+    if figure != "iwae":
+        return True
+    num_samples = {*first.get("iwae_k", []), *second.get("iwae_k", [])}
+    return len(num_samples) == 1 and not (_have(first, "exact") or _have(second, "exact"))
 
 
 def is_of_text(
@@ -218,6 +235,22 @@ def _rounded(value: Any) -> Any:
 
 
 def spread_columns(name: str, values: Iterable[float]) -> dict[str, float]:
-    """The three columns of a figure: its mean under its own name, and the ends of its interval."""
+    """The three columns of a figure: its mean under its own name, and the ends of its interval.
+
+    An interval of Student's t is cut where the scale of the figure ends, as at 0 and 100 for BLEU.
+    """
     mean, low, high = spread(values)
+    least, most = _scale_of(name)
+    if least <= mean <= most:  # an estimate of 0 may be below it, and is left as it is
+        low, high = np.clip([low, high], least, most).tolist()  # keeps NaN
     return {name: mean, f"{name}_low": low, f"{name}_high": high}
+
+
+def _scale_of(name: str) -> tuple[float, float]:
+    """The ends of the scale of a column; none for a difference."""
+    if name.startswith("perplexity"):
+        return 1.0, math.inf
+    if name.startswith("head_divergence"):
+        return 0.0, math.inf
+    info = describe(name.removeprefix("average_").rpartition(": ")[2])
+    return info.least, info.most

@@ -359,7 +359,7 @@ class Sampling:
         """
         if trained.source is not None:
             raise ValueError(f"{trained.name} is a translation model: use translate")
-        block, context = trained.processor.block, trained.processor.context
+        block_size, context = trained.processor.block_size, trained.processor.context
         with WithSelection(trained.guide):
             return sample_text(
                 trained.model,
@@ -367,11 +367,11 @@ class Sampling:
                 length=self.max_new_tokens,
                 temperature=self.temperature,
                 top_k=self.top_k,
-                block=block,
-                context=(context or block // 2) if self.context is None else self.context,
+                block_size=block_size,
+                context=(context or block_size // 2) if self.context is None else self.context,
                 sample_heads=self.sample_heads,
-                stop_at_eos=not block,
-                start_token=EOS if block else BOS,
+                stop_at_eos=not block_size,
+                start_token=EOS if block_size else BOS,
                 unknown=self.unknown,
             )
 
@@ -407,7 +407,7 @@ def continue_text(
     trained: TrainedModel, sampling: Sampling, prompt: str, number: int = 1
 ) -> Iterator[str]:
     """Generates continuations of a prompt, each with the original prompt before it."""
-    is_running_text = trained.processor.block > 0
+    is_running_text = trained.processor.block_size > 0
     prompt_ids = encode_prompt(trained.target, prompt, is_running_text)
     decoded_prompt = decode_text(trained.target, prompt_ids)
     for start in range(0, number, BATCH_SIZE):

@@ -141,16 +141,16 @@ class Reporter:
         """Perplexity of a text: by blocks or sentences, as reported, and by windows if asked."""
         processor = self.corpus.processor
         parts = {"valid": self.corpus.valid, "test": self.corpus.test}
-        mode = f"blocks of {processor.block}" if processor.block else "sentences"
+        mode = f"blocks of {processor.block_size}" if processor.block_size else "sentences"
         reports = {mode: {"valid": self._reported("valid"), "test": self._reported("test")}}
         if processor.context:
-            mode = f"windows of {processor.block}, {processor.context} before each token"
+            mode = f"windows of {processor.block_size}, {processor.context} before each token"
             reports[mode] = {
                 name: self._measure(part, windows(part, processor.context, TOKENS))
                 for name, part in parts.items()
             }
         heads = self.model.output_heads
-        if heads is not None and 0 < processor.block < heads.reach_across_blocks:
+        if heads is not None and 0 < processor.block_size < heads.reach_across_blocks:
             mode = f"{mode}, heads point {heads.reach_across_blocks:,} tokens back"
             reports[mode] = {}
             for name, part in parts.items():

@@ -120,9 +120,9 @@ class Run:
         return read_metrics(self.path)
 
     @property
-    def block(self) -> int:
+    def block_size(self) -> int:
         """The block size of running text; 0 for sentences."""
-        return self.processor.block
+        return self.processor.block_size
 
     @overload
     def translate(

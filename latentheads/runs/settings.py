@@ -197,7 +197,7 @@ class Settings:
         for name, latent in self._named_latents:
             with in_group(name):
                 resolved = latent.resolve(self.data.is_language_model)
-                resolved.check_block(self.data.block)
+                resolved.check_block(self.data.block_size)
             yield resolved
 
     def _check_source(self) -> None:
@@ -508,7 +508,7 @@ class Settings:
 
     def to_yaml(self) -> str:
         """The settings as a file of YAML, which ``run.py --config`` reads too."""
-        return yaml.dump(self.to_options(), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+        return yaml.safe_dump(self.to_options(), sort_keys=False, allow_unicode=True)
 
 
 def _latents_of(model: Decoder) -> tuple[LatentOptions, ...]:
@@ -556,14 +556,6 @@ def _are_exclusive(*kinds: type[LatentOptions]) -> bool:
     both_select = all(kind.selects_heads for kind in kinds)
     both_summed = all(kind.may_be_summed_out for kind in kinds)
     return both_select or both_summed or any(kind.needs_blocks for kind in kinds)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes a value that stands in two places twice: run folders are read without aliases."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """Whether to write a value out."""
-        return True
 
 
 def expand_recipe(options: Mapping[str, Any]) -> dict[str, Any]:

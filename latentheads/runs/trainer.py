@@ -232,10 +232,11 @@ class Trainer:
             initialise_from(start, settings, self.corpus, model, guide)
             self._start = describe_initialisation(start, settings)
         self.latent_callbacks = self._make_latent_callbacks(settings)
-        if is_resumed:
-            self._check_texts(self.folder)
-            self.checkpoint_manager.resume()
         self.results = self.folder.results
+        if is_resumed or self.results is not None:
+            self._check_texts(self.folder)
+        if is_resumed:
+            self.checkpoint_manager.resume()
         self._probe()
 
     def _make_checkpoint_manager(self, settings: Settings, folder: Folder) -> CheckpointManager:
@@ -256,12 +257,13 @@ class Trainer:
         return CheckpointManager(folder, engine, self.digest, names)
 
     def _check_texts(self, folder: Folder) -> None:
-        """Raises an error if the held-out text of the run in the folder has changed.
+        """Raises an error if the text of the run in the folder has changed.
 
-        Another vocabulary changes the tokens of every part, so it is named alone.
+        That for training is in the checkpoint from which it is resumed. Another vocabulary changes
+        the tokens of every part, so it is named alone.
         """
         changed = changed_parts(folder.path / TEXTS, self.corpus)
-        if {*changed} <= {"train"}:
+        if not changed or (changed == ["train"] and folder.resumable):
             return
         reason = f"watched on another text: that of {', '.join(changed)} has changed since"
         if self._has_other_vocabulary(folder):

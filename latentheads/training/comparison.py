@@ -60,7 +60,9 @@ class Comparison:
     def note(self) -> str:
         """How the rows may be compared, and which bounds are below the prior's."""
         below = ", ".join(
-            name for name, report in self.reports.items() if is_below_prior(report.scores())
+            name
+            for name, report in self.reports.items()
+            if is_below_prior(report.scores(), self._prior_elbo)
         )
         suffix = f"; below the bound of the prior: {below}" if below else ""
         if self.one_model:
@@ -71,6 +73,12 @@ class Comparison:
                 "compare models, and a difference of ELBOs is none of tightness"
             )
         return note + suffix
+
+    @property
+    def _prior_elbo(self) -> float | None:
+        """The bound of the prior of the one model, if guide tied has a row."""
+        tied = [self.reports[name].elbo for name, guide in self.guides.items() if guide.is_tied]
+        return tied[0] if tied and self.one_model else None
 
     def __str__(self) -> str:
         return f"{self.to_frame().round(4).to_string()}\n{self.note}"

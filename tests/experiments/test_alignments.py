@@ -25,7 +25,12 @@ SMALL += ["--train.steps=4", "--train.report_every=2", "--num_samples=2"]
 QUICK = [*SMALL, "--decode.max_new_tokens=8"]
 """Of a translation that is written: who has not learned to end a sentence goes on for long."""
 
-TEXT = ["--data=python-docs", "--data.block=16", "--data.context=8", "--data.max_train_samples=40"]
+TEXT = [
+    "--data=python-docs",
+    "--data.block_size=16",
+    "--data.context=8",
+    "--data.max_train_samples=40",
+]
 TEXT += [*trained.SMALL, "--num_samples=2", "--train.steps=4", "--train.report_every=2"]
 TEXT += ["--train.checkpoint_every=2", "--train.tokens=128", "--guide=cascaded"]
 CHAIN = ("--alignments.blocks=1", "--alignments.prior=chain", "--alignments.width=4")

@@ -57,6 +57,9 @@ def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(compared: Path
     assert names <= {p.name for p in compared.iterdir()}
     assert not (compared / "gaps.png").exists()
     assert "| `cascaded` | 2 |" in (compared / "table.md").read_text()
+    tests = "p of BLEU is over sentences, of one run each; 2 tests, not corrected for their number."
+    assert tests in " ".join(text.split())
+    assert tests in (compared / "table.md").read_text()
     base, cascaded = rows_of(compared / "table.csv")
     check_difference(rows_of(compared / "runs.csv"), cascaded)
     assert float(base["difference"]) == 0
@@ -119,6 +122,28 @@ def test_runs_of_text_that_has_changed_are_not_compared(copied: Path, words: lis
     assert not (copied / "transformer-seed0").exists()
 
 
+def test_finished_runs_are_not_shown_for_text_that_has_changed(copied: Path) -> None:
+    """Of all of them in the same way, so that they fit each other."""
+    for texts in copied.glob("*/corpus.json"):
+        texts.write_text(json.dumps(json.loads(texts.read_text()) | {"test": "0"}))
+    done = inside("compare.py", *WORDS, "--out", str(copied))
+    assert done.returncode == 2
+    assert "coda-cs-seed0 is of another text: that of test has changed since" in done.stderr
+
+
+def test_guides_of_logits_below_the_prior_of_their_model_are_named(
+    compared: Path, tmp_path: Path
+) -> None:
+    words = ["--recipes=independent+mean-field,independent+tied", "--seeds=0", *BRIEF]
+    words += ["--train_only=guide", "--start_with=model", f"--start={compared}/coda-cs-seed0"]
+    words += ["--config", str(compared / "coda-cs-seed0" / "config.yaml")]
+    printed = succeed("compare.py", *words, "--out", str(tmp_path)).stdout
+    worse, prior = rows_of(tmp_path / "table.csv")
+    assert float(worse["elbo"]) < float(prior["elbo"])
+    below = "Bounds below that of their model's own prior, guide tied: independent+mean-field."
+    assert below in " ".join(printed.split())
+
+
 def test_the_score_that_stands_for_all_has_its_p_behind_it() -> None:
     from latentheads.experiments.cli.summary import cell
     from latentheads.experiments.compare import table
@@ -145,6 +170,8 @@ def test_equal_values_of_all_seeds_have_no_interval() -> None:
     spread = row | {"elbo_low": -1.5, "elbo_high": -1.0}
     assert cell(spread, "elbo") == "-1.2500 [-1.5000, -1.0000]"
     assert cell_of_terminal(spread, "elbo") == "-1.2500 ±0.2500"
+    cut = {"bleu": 9.66, "bleu_low": 0.0, "bleu_high": 81.99}  # at the end of its scale
+    assert cell_of_terminal(cut, "bleu") == "9.66 ±72.33"
 
 
 def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> None:

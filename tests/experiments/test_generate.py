@@ -57,7 +57,7 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     from latentheads.runs.loading import load_run
 
     computed_run = load_run(run)
-    data = PythonDocs(block=6, context=2)
+    data = PythonDocs(block_size=6, context=2)
     processor = data.processor(computed_run.target, computed_run.source)
     settings = replace(computed_run.settings, data=data)
     loaded = replace(computed_run, settings=settings, processor=processor)
@@ -218,7 +218,7 @@ def test_running_text_goes_on_behind_the_end_of_a_line(say: Say, running: dict[s
     assert lines[1].startswith("old ")
     assert len(lines[1].split()) <= 4
     assert lines[-1] == ""
-    assert (running["block"], running["context"]) == (6, 2)
+    assert (running["block_size"], running["context"]) == (6, 2)
     assert (running["stop_at_eos"], running["sample_heads"]) == (False, False)
     assert (running["start_token"], running["unknown"]) == (EOS, False)
     *the, _ = running["vocabulary"].encode("the")

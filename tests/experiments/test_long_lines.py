@@ -90,7 +90,7 @@ def test_no_limit_is_asked_of_what_has_none(tmp_path: Path) -> None:
     put(text / "test.txt", 1, WORDS)
     load_pairs(pairs, max_line=0)
     load_text(text, max_line=0)
-    load_text(text, block=7)
+    load_text(text, block_size=7)
 
 
 def test_a_line_of_a_running_text_without_blocks_is_named(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.runs.loading import load_run
 from latentheads.runs.trained_model import TrainedModel
 from tests.experiments.breaks import assert_data_refused
-from tests.experiments.programs import assert_refused, results_of, succeed
+from tests.experiments.programs import assert_refused, inside, results_of, succeed
 from tests.latentheads.corpora.folders import LANGUAGES, SIZES, write_corpus
 from tests.latentheads.data.loading import load_pairs
 from tests.latentheads.runs.trained import BRIEF, SMALL
@@ -44,6 +44,28 @@ def test_a_folder_of_text_runs_from_end_to_end(folder: Path, tmp_path: Path) -> 
     assert results["test"].truth is None
     assert results["test"]["tokens"] == load_pairs(folder)[0].test.tokens
     check_white_space_of_inputs(load_run(out).trained_model)
+    check_text_of_finished_run(folder, [*words, "--out", str(out)])
+
+
+def check_text_of_finished_run(folder: Path, words: list[str]) -> None:
+    """The figures of a finished run are not shown for other text without a word."""
+    assert "is finished; --overwrite trains it anew" in succeed("run.py", *words).stdout
+    text = folder / "test.de"
+    text.write_bytes(break_no_line(text.read_bytes()))
+    says = "run is of another text: that of test has changed since; choose another out or --over"
+    assert_refused("run.py", *words, says=says, quiet=False)
+    text.unlink()
+    done = inside("run.py", *words)
+    assert done.returncode == 0
+    assert "BLEU" in done.stdout
+    assert "note: whether the text of" in done.stderr
+    assert "has changed is not known: " in done.stderr
+    assert "has no test.de or test.de.gz" in done.stderr
+
+
+def break_no_line(data: bytes) -> bytes:
+    """Another text of as many lines."""
+    return data.replace(b"\n", b" x\n", 1)
 
 
 def check_white_space_of_inputs(trained: TrainedModel) -> None:

@@ -152,7 +152,7 @@ def test_presets_of_several_languages_say_which(
 
 def test_published_settings_of_the_language_model(settings: Any) -> None:
     plan = settings("--preset", "wikitext103", "--recipe", "coda")
-    assert plan.data.block - plan.data.context == 32
+    assert plan.data.block_size - plan.data.context == 32
     assert plan.network.adaptive == AdaptiveOptions((20_000, 60_000), 4, 0.2)
     assert isinstance(plan.train.optimizer, NAGOptimizer)
     assert plan.train.tokens * plan.train.accumulate == 65_536
@@ -164,7 +164,7 @@ def test_texts_are_cut_into_blocks_and_reported_by_windows(
     settings: Any, preset: str, recipe: str
 ) -> None:
     data = settings("--preset", preset, "--recipe", recipe).data
-    assert 0 < data.context < data.block
+    assert 0 < data.context < data.block_size
     assert data.is_language_model
 
 

@@ -15,7 +15,7 @@ from tests.latentheads.corpora.folders import write_text
 from tests.latentheads.data.loading import load_text
 from tests.latentheads.runs.trained import BRIEF, SMALL
 
-CUT = ["--data.block=7", "--data.context=3"]
+CUT = ["--data.block_size=7", "--data.context=3"]
 
 
 @pytest.fixture
@@ -98,7 +98,11 @@ MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (lambda at: (at / "valid.txt").unlink(), "", "novel has no valid.txt or valid.txt.gz or val."),
     (write("valid.txt", b"one\n\xff\n"), "", "valid.txt, line 2: byte 0xff is not UTF-8"),
     (write("test.txt", b" \n\n"), "", "novel has no word in test"),
-    (None, "--data.block 5 --data.context 5", "context must lie in 0 ... 4, a block less one,"),
+    (
+        None,
+        "--data.block_size 5 --data.context 5",
+        "context must lie in 0 ... 4, a block less one,",
+    ),
     (None, f"{RARE} {SUBWORDS}", "network.adaptive needs words in"),
     (None, "--recipe coda --network.adaptive [9,999]", "cutoffs must rise between 0 and the"),
 ]

@@ -2,9 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from latentheads.experiments.cli.likelihoods import (
+    SentenceLikelihoods,
+    compare_runs,
+    format_table,
+    to_record,
+)
 from tests.experiments.programs import (
     SHORT,
     TINY,
@@ -118,17 +126,18 @@ def test_log_p_is_compared_exact_where_it_is_known(
     words = ["--likelihood", "--resamples=50", "--json", str(out)]
     done = inside("score.py", *map(str, runs), *words)
     assert (done.returncode, done.stderr) == (0, "")
-    head, *lines, empty, signature, note = done.stdout.splitlines()
+    head, *lines, empty, signature, meaning, note = done.stdout.splitlines()
     titles = "run log p nats per token [95 %] difference to the first [95 %] p"
     assert " ".join(head.split()) == titles
     assert [line.split()[:2] for line in lines] == [
-        [str(run), kind] for run, kind in zip(runs, ("exact", "exact", "bound"), strict=True)
+        [str(run), kind] for run, kind in zip(runs, ("exact", "exact", "IWAE_2"), strict=True)
     ]
     assert empty == ""
     assert signature == "12 sentences of test, nats per token|bs:50|seed:12345|p:two-sided"
-    assert note.endswith("mean over 2 samples of the latents")
+    assert meaning.endswith("importance-weighted by 2 samples of the latents")
+    assert note.startswith("≥: log p differs by at least this.")
     tests = [results_of(run)["test"] for run in runs]
-    expected = [tests[0]["elbo"], tests[1]["exact"], tests[2]["elbo"]]
+    expected = [tests[0]["elbo"], tests[1]["exact"], tests[2]["iwae"]]
     record = json.loads(out.read_text("utf-8"))
     assert (record["sentences"], record["unit"]) == (12, "token")
     for system, figure, test in zip(record["systems"], expected, tests, strict=True):
@@ -138,6 +147,32 @@ def test_log_p_is_compared_exact_where_it_is_known(
             assert system["difference"]["score"] == pytest.approx(figure - expected[0], abs=1e-6)
     assert [system["draws"] for system in record["systems"]] == [None, None, 2]
     assert record["systems"][0]["difference"] is None
+    assert [system["log_p"] for system in record["systems"]] == ["exact", "exact", "IWAE"]
+
+
+def test_a_bound_below_an_exact_log_p_shows_nothing_and_one_above_it_does() -> None:
+    def one(kind: Any, *nats: float) -> SentenceLikelihoods:
+        tokens = np.array([2.0, 3.0])
+        draws = None if kind == "exact" else 8
+        return SentenceLikelihoods(kind, np.array(nats), tokens, kind, draws, "sentences")
+
+    exact, low, high = one("exact", -4, -5), one("IWAE", -6, -8), one("ELBO", -2, -3)
+    runs = {"below": (exact, low), "above": (exact, high), "of less": (low, exact)}
+    runs |= {"of more": (high, exact), "bounds": (low, high)}
+    for name, pair in runs.items():
+        comparisons = compare_runs(pair, 200, 0)
+        _, second, *_ = to_record(pair, comparisons)["systems"]
+        has_p = name in ("above", "of more", "bounds")
+        assert (second["difference"]["p"] is not None) == has_p, name
+        assert (second["nats"]["p"] is not None) == has_p, name
+        relation = {"below": ">=", "above": ">=", "bounds": None}.get(name, "<=")
+        assert second["log_p_differs_by"] == relation
+    table = format_table([exact, high, low], compare_runs([exact, high, low], 200, 0))
+    _, _, above, below, *notes = table.splitlines()
+    assert (above.split()[1], below.split()[1]) == ("ELBO", "IWAE_8")
+    assert below.endswith("]")
+    assert "≥ 0.8000" in above
+    assert [note.partition(":")[0] for note in notes[2:]] == ["ELBO", "IWAE_8", "≥"]
 
 
 def test_log_p_of_another_text_or_of_a_direction_is_refused(beside: tuple[Path, ...]) -> None:

@@ -50,29 +50,33 @@ DIGIT = 0.07
 
 
 @in_style
-def draw_recipes(rows: list[dict[str, Any]], title: str = "") -> Figure:
+def draw_recipes(rows: list[dict[str, Any]], title: str = "", *, one_model: bool = False) -> Figure:
     """Draws the bound of every recipe with its terms and intervals, one row per recipe.
 
     Where seeds are paired, a second panel has the differences to the first recipe with their
     intervals: those of the first panel overlap although the difference is certain, since what seeds
-    have in common is in them.
+    have in common is in them. Models differ in exact log p, or in IWAE where there is none, and
+    guides of one model in their bounds; a difference of the ELBOs of two models is drawn nowhere.
 
     Args:
         rows: One dictionary per recipe with ``recipe``; with ``NAME``, ``NAME_low``, ``NAME_high``
             for elbo, iwae, exact, log_likelihood and plug_in, any of which may be missing; with
             ``truth``, the true log p of ``truth_sentences`` of ``sentences``; and with
-            ``difference`` and ``difference_exact`` and their ends, as
+            ``difference``, ``difference_exact`` and ``difference_iwae`` and their ends, as
             ``latentheads.metrics.seeds.summarise`` makes them.
         title: Second line of the title.
+        one_model: All rows are of guides of one model with the same weights.
     """
     check_not_empty("rows", rows)
+    compared = ("elbo", "iwae") if one_model else ("exact", "iwae")
     rows = [_without_estimates(row) for row in rows]
     terms = [term for term in TERMS if any(row.get(term[0]) is not None for row in rows)]
     paired = [
         (name, *term[1:])
         for name, score in DIFFERENCES.items()
         for term in TERMS
-        if term[0] == score and any(math.isfinite(_low_end(row, name)) for row in rows[1:])
+        if term[0] == score in compared
+        and any(math.isfinite(_low_end(row, name)) for row in rows[1:])
     ]
     figure = Picture(WIDTH, 1.8 + (0.25 + 0.13 * len(terms)) * len(rows))
     panels: Any = figure.subplots(
@@ -84,11 +88,12 @@ def draw_recipes(rows: list[dict[str, Any]], title: str = "") -> Figure:
         _draw_true_log_prob(values, rows[0])
     values.set_yticks(range(len(rows)), [escape(row["recipe"]) for row in rows])
     values.set_ylim(len(rows) - 0.5, -0.5)
-    values.set_xlabel("nats per target token (test):\nfurther right is better")
+    values.set_xlabel("nats per target token (test):\nbounds and log p are better further right")
     for axis in differences:
         _draw_terms(axis, [{}, *rows[1:]], paired)
         axis.axvline(0, color=GREY, linewidth=1.0, zorder=0)
-        axis.set_xlabel("difference to the first row,\npaired by seed")
+        what = "bounds on one log p" if one_model else "log p, or its bound IWAE"
+        axis.set_xlabel(f"difference to the first row,\npaired by seed: {what}")
     for axis in panels.flat:
         axis.tick_params(axis="y", length=0)
         axis.xaxis.set_major_locator(MaxNLocator(5 if differences else 8, steps=[1, 2, 5, 10]))

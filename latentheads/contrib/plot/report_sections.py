@@ -25,7 +25,7 @@ MAX_BLOCKS = 64
 def report_divergence(reporter: Reporter) -> dict[str, Any]:
     """How far apart the heads are, and the plot of it."""
     validation = batches(reporter.corpus.valid, PAIR_BATCH_TOKENS, shuffle=False)
-    limit = MAX_BLOCKS if reporter.settings.data.block else None
+    limit = MAX_BLOCKS if reporter.settings.data.block_size else None
     with WithSelection(reporter.guide):
         heads = divergence(reporter.model, islice(validation, limit))
     title = f"{reporter.title}: plug-in heads, validation"

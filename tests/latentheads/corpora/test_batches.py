@@ -140,7 +140,7 @@ def scored(part: Part, context: int, tokens: int) -> list[tuple[int, int]]:
     """Where each scored token stands, and how many stand before it in its window; in order."""
     text, actual = part.targets.tokens.tolist(), []
     for batch in windows(part, context, tokens):
-        assert batch.target.numel() <= max(tokens, part.block)
+        assert batch.target.numel() <= max(tokens, part.block_size)
         assert (batch.target != PAD).all()
         for row, before in zip(batch.target.tolist(), batch.before.tolist(), strict=True):
             places = [
@@ -161,7 +161,9 @@ def test_windows_score_every_token_once_behind_enough_context(
     length: int, block: int, context: int, tokens: int
 ) -> None:
     """A text of distinct tokens says of each window where it stands."""
-    part = Part(Rows.in_blocks(np.arange(4, 4 + length, dtype=np.int32), block), None, block=block)
+    part = Part(
+        Rows.in_blocks(np.arange(4, 4 + length, dtype=np.int32), block), None, block_size=block
+    )
     computed_scored = scored(part, context, tokens)
     assert [position for position, _ in computed_scored] == list(range(length))
     for index, before in computed_scored:

@@ -33,7 +33,13 @@ def alike(left: Corpus, right: Corpus) -> bool:
         rows = [rows for p in parts for rows in (p.targets, p.sources) if rows is not None]
         arrays = [(a.dtype, a.tolist()) for r in rows for a in (r.tokens, r.ends)]
         expected = [
-            (list(p.references), list(p.alternatives), repr(p.true_log_probs), p.block, p.words)
+            (
+                list(p.references),
+                list(p.alternatives),
+                repr(p.true_log_probs),
+                p.block_size,
+                p.words,
+            )
             for p in parts
         ]
         sides = [side and side.to_json() for side in (corpus.target, corpus.source)]
@@ -50,8 +56,8 @@ def alike(left: Corpus, right: Corpus) -> bool:
         lambda: pets(test=[("Hund", "dog\thound")], multiple_references=True),
         lambda: sample_pairs(sentences=50, held_out=5),
         lambda: sample_text_corpus(sentences=50, held_out=5),
-        lambda: story(block=3),
-        lambda: story(unit="subword", block=3),
+        lambda: story(block_size=3),
+        lambda: story(unit="subword", block_size=3),
         story,
     ],
 )
@@ -64,7 +70,7 @@ def test_a_kept_corpus_is_the_one_that_was_made(
         assert (again.source is again.target) == (made.source is made.target)
 
 
-@pytest.mark.parametrize("maker", [pets, lambda: story(block=3)])
+@pytest.mark.parametrize("maker", [pets, lambda: story(block_size=3)])
 def test_kept_ids_are_mapped_and_make_batches(tmp_path: Path, maker: Callable[[], Corpus]) -> None:
     cached(tmp_path, "k", maker)
     corpus = cached(tmp_path, "k", never)
@@ -129,7 +135,7 @@ ENDS = np.array([1, 2, 2 * 10**6])
         describe(format=1),
         describe(key="another"),
         describe(target={"kind": "bpe"}),
-        describe(block={}),
+        describe(block_size={}),
     ],
 )
 def test_a_broken_corpus_is_made_again(tmp_path: Path, damage: Callable[[Path], object]) -> None:

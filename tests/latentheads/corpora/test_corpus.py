@@ -11,7 +11,7 @@ def test_the_first_sentences_keep_all_that_is_known_of_them() -> None:
     part = pets(test=test, multiple_references=True).test
     some, taken = part.first(3), part.take(range(3))
     assert some.alternatives == taken.alternatives == [right.split("\t") for _, right in test[:3]]
-    for name in ("references", "true_log_probs", "links", "words", "block"):
+    for name in ("references", "true_log_probs", "links", "words", "block_size"):
         assert getattr(some, name) == getattr(taken, name)
     assert some.tokens == taken.tokens < part.tokens
     assert repr(some) == repr(taken)

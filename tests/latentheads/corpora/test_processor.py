@@ -21,7 +21,7 @@ MIXTURE = Mixture((Task("x", "y", "news"), Task("x", "z", "talk")), "domain", 5.
     [
         Processor(WORDS),
         Processor(WORDS, WORDS, whitespace="normalise", max_line=7, max_source=5, direction="in"),
-        Processor(WORDS, block=5, context=2),
+        Processor(WORDS, block_size=5, context=2),
         Processor(WORDS, WORDS, mixture=MIXTURE, default_source=None, max_seconds=3.5),
     ],
 )

@@ -21,7 +21,7 @@ WORDS = {part: sum(len(line.split()) + 1 for line in lines) for part, lines in S
 
 @pytest.mark.parametrize("block", [0, 1, 3, 99])
 def test_words_are_tokens_and_every_line_ends(block: int) -> None:
-    corpus = story(block=block)
+    corpus = story(block_size=block)
     assert isinstance(corpus.target, Words)
     assert corpus.source is None
     for name, lines in STORY.items():
@@ -30,7 +30,7 @@ def test_words_are_tokens_and_every_line_ends(block: int) -> None:
         assert part.targets.tokens.tolist() == encoded
         assert part.tokens == part.words == WORDS[name] == len(encoded)
         assert (part.targets.tokens == EOS).sum() == len(lines)
-        assert (part.block, part.unit) == (block, "blocks" if block else "sentences")
+        assert (part.block_size, part.unit) == (block, "blocks" if block else "sentences")
         assert (part.sources, part.references, part.true_log_probs) == (None, (), None)
 
 
@@ -47,7 +47,7 @@ def test_without_a_block_every_line_stands_alone(unit: Any) -> None:
 @pytest.mark.parametrize("unit", ["word", "subword"])
 @pytest.mark.parametrize("block", [1, 5, 99])
 def test_blocks_run_across_lines_and_leave_nothing_out(unit: Any, block: int) -> None:
-    whole, cut = story(unit=unit), story(unit=unit, block=block)
+    whole, cut = story(unit=unit), story(unit=unit, block_size=block)
     for name in PARTS:
         part, text = getattr(cut, name).targets, getattr(whole, name).targets.tokens
         assert np.concatenate(list(part)).tolist() == text.tolist()
@@ -56,7 +56,7 @@ def test_blocks_run_across_lines_and_leave_nothing_out(unit: Any, block: int) ->
 
 
 def test_subwords_are_told_from_the_words_they_spell() -> None:
-    corpus = story(unit="subword", block=4)
+    corpus = story(unit="subword", block_size=4)
     assert isinstance(corpus.target, Subwords)
     for name, lines in STORY.items():
         part = getattr(corpus, name)

@@ -48,7 +48,7 @@ TEXTS = [(3, 5, 2), (5, 5, 2), (6, 5, 0), (15, 5, 0), (17, 5, 2), (17, 5, 4), (1
 def running(length: int, block: int) -> Part:
     """A text of no sense in the types of the tiny models, the same every time."""
     tokens = np.random.default_rng(length).integers(EOS, TARGET_TYPES, length, dtype=np.int32)
-    return Part(Rows.in_blocks(tokens, block), None, block=block)
+    return Part(Rows.in_blocks(tokens, block), None, block_size=block)
 
 
 def pets(**options: Any) -> Corpus:

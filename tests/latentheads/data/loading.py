@@ -42,8 +42,8 @@ def same(one: Corpus, other: Corpus) -> bool:
             return False
     parts = [(getattr(one, name), getattr(other, name)) for name in PARTS]
     return all(
-        (mine.block, mine.words, list(mine.references))
-        == (theirs.block, theirs.words, list(theirs.references))
+        (mine.block_size, mine.words, list(mine.references))
+        == (theirs.block_size, theirs.words, list(theirs.references))
         and all(
             np.array_equal(a.tokens, b.tokens) and np.array_equal(a.ends, b.ends)
             for a, b in zip(mine.sides, theirs.sides, strict=True)

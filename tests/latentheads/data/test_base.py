@@ -18,7 +18,7 @@ CHANGED: dict[str, dict[str, Any]] = {
     "grammar": {"held_out": 9, "tasks": Tasks("news:velu", (7,), distinguish_by="domain")},
     "grammar-text": {"held_out": 3},
     "pairs": {"folder": "texts", "source": "cs", "target": "fr", "max_ratio": 1.5},
-    "running-text": {"folder": "texts", "block": 8, "context": 3, "unit": "subword"},
+    "running-text": {"folder": "texts", "block_size": 8, "context": 3, "unit": "subword"},
     "speech": {"folder": "speech", "bins": 7, "tasks": Tasks("ann:de", distinguish_by="speaker")},
     "hub": {"corpus": "mine", "path": "mine/copy", "tokenised": True},
     "hub-text": {"corpus": "wikitext-103", "unit": WordUnit(min_count=3)},

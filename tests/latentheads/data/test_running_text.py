@@ -31,7 +31,7 @@ def words_in(path: Path) -> int:
 
 @pytest.mark.parametrize("block", [0, 7])
 def test_a_folder_of_text_is_a_corpus_for_a_language_model(texts: Path, block: int) -> None:
-    corpus, logged = load_text(texts, block=block)
+    corpus, logged = load_text(texts, block_size=block)
     assert corpus.name == "novel"
     assert corpus.source is None
     assert len(logged) == (1 if block else 2)
@@ -74,7 +74,7 @@ def test_white_space_is_normalised_unless_it_is_kept(texts: Path) -> None:
 def test_a_kept_text_is_used_again_until_it_changes(texts: Path, tmp_path: Path, unit: str) -> None:
     packed = write_text(tmp_path / "packed" / "novel", compress=True)
     cache = {"cache": str(tmp_path / "cache")}
-    options: dict[str, Any] = {"block": 7, "unit": unit}
+    options: dict[str, Any] = {"block_size": 7, "unit": unit}
     plain, _ = load_text(texts, **options)
     first, logged = load_text(packed, **options, **cache)
     assert was_read(logged)
@@ -86,7 +86,7 @@ def test_a_kept_text_is_used_again_until_it_changes(texts: Path, tmp_path: Path,
     windows, logged = load_text(packed, **options, **cache, context=3)
     assert not was_read(logged), "the context is of the evaluation alone"
     assert same(first, windows)
-    other, logged = load_text(packed, **{**options, "block": 5}, **cache)
+    other, logged = load_text(packed, **{**options, "block_size": 5}, **cache)
     assert was_read(logged)
     assert not same(first, other)
     for name in ("train", "valid", "test"):
@@ -111,7 +111,7 @@ def test_local_files_of_the_hub_are_a_text_and_kept_until_they_change(
     write("train", " = One = \n", "", "a b c\n")
     write("validation", "a b\n")
     write("test", "c\n")
-    data = HubText(name, path=str(tmp_path / "hub"), block=4, cache=str(tmp_path / "cache"))
+    data = HubText(name, path=str(tmp_path / "hub"), block_size=4, cache=str(tmp_path / "cache"))
     actual, logged = load(data)
     assert logged
     assert actual.name == name
@@ -128,15 +128,18 @@ def test_local_files_of_the_hub_are_a_text_and_kept_until_they_change(
     ("options", "message"),
     [
         ({"folder": ""}, "^folder must name a folder$"),
-        ({"block": -1}, "^block must be at least 0, got -1$"),
+        ({"block_size": -1}, "^block_size must be at least 0, got -1$"),
         ({"context": 5}, "^context must be 0, got 5$"),
-        ({"block": 5, "context": -1}, r"^context must be at least 0, got -1"),
+        ({"block_size": 5, "context": -1}, r"^context must be at least 0, got -1"),
         ({"unit": {"min_count": 0}}, r"^unit.min_count must be at least 1, got 0$"),
         ({"min_count": 2}, r"^min_count is not an option: did you mean unit.min_count\?$"),
         ({"vocab_size": 9}, r"^vocab_size is not an option: did you mean unit.vocab_size\?$"),
         ({"unit": {"vocab_size": 9}}, "^unit.vocab_size is not an option of word, but of subword$"),
         ({"whitespace": "keep"}, "^whitespace keep is for unit subword: words have none$"),
-        ({"block": 5, "max_line": 9}, "^max_line is for lines, and blocks run across them: drop"),
+        (
+            {"block_size": 5, "max_line": 9},
+            "^max_line is for lines, and blocks run across them: drop",
+        ),
     ],
 )
 def test_an_option_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:

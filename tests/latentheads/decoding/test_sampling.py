@@ -147,9 +147,9 @@ def test_gates_stay_as_they_were_at_the_beginning() -> None:
 @pytest.mark.parametrize("block", [0, 4])
 def test_texts_beside_it_and_their_prompts_change_nothing(block: int) -> None:
     model = small()
-    together = sample_text(model, PROMPTS, 9, temperature=0, block=block, stop_at_eos=False)
+    together = sample_text(model, PROMPTS, 9, temperature=0, block_size=block, stop_at_eos=False)
     alone = [
-        sample_text(model, [prompt], 9, temperature=0, block=block, stop_at_eos=False)[0]
+        sample_text(model, [prompt], 9, temperature=0, block_size=block, stop_at_eos=False)[0]
         for prompt in PROMPTS
     ]
     assert together == alone
@@ -329,7 +329,9 @@ def test_a_full_block_is_begun_anew_from_its_context(
     (block, context), given = case
     watched = Watched(small(prior))
     prompt = [4 + position % 5 for position in range(given)]
-    (actual,) = sample_text(watched, [prompt], 12, block=block, context=context, stop_at_eos=False)
+    (actual,) = sample_text(
+        watched, [prompt], 12, block_size=block, context=context, stop_at_eos=False
+    )
     text = [BOS, *prompt, *actual]
     assert len(watched.seen) == 12
     assert max(watched.positions) <= block
@@ -341,14 +343,16 @@ def test_a_full_block_is_begun_anew_from_its_context(
 def test_a_text_within_its_block_knows_nothing_of_it() -> None:
     model = small()
     whole = sample_text(model, PROMPTS, 5, temperature=0, stop_at_eos=False)
-    assert sample_text(model, PROMPTS, 5, temperature=0, block=10, stop_at_eos=False) == whole
-    other = sample_text(model, PROMPTS, 5, temperature=0, block=3, context=1, stop_at_eos=False)
+    assert sample_text(model, PROMPTS, 5, temperature=0, block_size=10, stop_at_eos=False) == whole
+    other = sample_text(
+        model, PROMPTS, 5, temperature=0, block_size=3, context=1, stop_at_eos=False
+    )
     assert other != whole
 
 
 def test_crossing_a_block_costs_its_context_and_one_token_more() -> None:
     model = Stub(five=99.0)
-    sample_text(model, [[4]], 9, block=5, context=2)
+    sample_text(model, [[4]], 9, block_size=5, context=2)
     assert [len(step[0]) for step in model.fed] == [2, 1, 1, 1, 3, 1, 1, 3, 1]
     assert model.fed[4] == [[5, 5, 5]]
     assert model.begun == 3
@@ -360,7 +364,7 @@ def test_crossing_a_block_costs_its_context_and_one_token_more() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"block": 4, "context": 4}, "context must be less than the block of 4, got 4"),
+        ({"block_size": 4, "context": 4}, "context must be less than the block of 4, got 4"),
         ({"context": 2}, "context must be 0 without a block, got 2"),
     ],
 )

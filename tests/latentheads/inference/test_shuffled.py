@@ -31,7 +31,7 @@ def guide_of(name: str, model: Any, **options: Any) -> Any:
 def test_every_sentence_is_told_the_words_behind_its_own() -> None:
     wrong = shuffle_targets(part()).targets
     assert [row.tolist() for row in wrong] == [[8, 9, 10, 2], [9, 2], [5, 6, 2]]
-    blocks = Part(Rows.of([[5, 2, 6], [7, 2]]), None, block=3)
+    blocks = Part(Rows.of([[5, 2, 6], [7, 2]]), None, block_size=3)
     assert [row.tolist() for row in shuffle_targets(blocks).targets] == [[7, 2, 5], [5, 2]]
 
 

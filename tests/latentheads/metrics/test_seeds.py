@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from latentheads.metrics.scores import Scores
-from latentheads.metrics.seeds import is_of_text, spread, summarise, tabulate
+from latentheads.metrics.seeds import is_of_text, spread, spread_columns, summarise, tabulate
 from latentheads.runs.results import Results
 
 SEEDS = (0, 1, 2)
@@ -44,7 +44,7 @@ def test_no_seed_has_no_mean() -> None:
         spread([])
 
 
-def test_every_figure_that_all_runs_have_is_paired_by_seed() -> None:
+def test_every_figure_that_both_recipes_have_is_paired_by_seed() -> None:
     plain, other = rows("sampled")
     for name, figure in (("difference", "elbo"), ("difference_bleu", "bleu")):
         paired = spread([b - a for a, b in zip(PLAIN[figure], OTHER[figure], strict=True)])
@@ -52,6 +52,35 @@ def test_every_figure_that_all_runs_have_is_paired_by_seed() -> None:
         assert plain[name] == 0
     assert "difference_wer" not in other
     assert not any("exact" in name for name in (*plain, *other))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "ends"),
+    [
+        ("bleu", [4.0, 15.0], (0, None)),
+        ("average_chrf", [4.0, 96.0], (0, 100)),
+        ("task korin: accuracy", [85.0, 96.0], (None, 100)),
+        ("wer", [4.0, 115.0], (0, None)),  # insertions are errors beyond the words
+        ("kl", [0.25, 0.75], (0, None)),
+        ("gap", [-1e-6, -1e-6 + 1e-9], (None, None)),  # estimated, and never left out
+        ("elbo", [-1.0, -0.25], (None, 0)),
+        ("head_divergence self", [0.25, 0.75], (0, None)),
+        ("perplexity_exact", [1.5, 4.0], (1, None)),
+        ("perplexity of test by blocks: plug_in", [1.5, 4.0], (1, None)),
+        ("difference_bleu", [-4.0, 15.0], (None, None)),
+        ("difference", [-0.25, 1.5], (None, None)),
+    ],
+)
+def test_the_interval_of_a_mean_ends_with_its_scale(
+    name: str, values: list[float], ends: tuple[float | None, float | None]
+) -> None:
+    mean, *whole = spread(values)
+    columns = spread_columns(name, values)
+    assert columns[name] == mean
+    for suffix, end, uncut in zip(("low", "high"), ends, whole, strict=True):
+        assert columns[f"{name}_{suffix}"] == (uncut if end is None else end)
+        assert end is None or end != uncut
+    assert math.isnan(spread_columns(name, values[:1])[f"{name}_low"])
 
 
 def one(recipe: str, seed: int, elbo: float) -> tuple[str, Results]:
@@ -76,8 +105,9 @@ def test_a_difference_is_of_the_seeds_that_both_have() -> None:
 def test_runs_of_a_recipe_that_is_not_summarised_change_no_difference() -> None:
     runs = [(name, results(0, {"bleu": bleu}, "fixed")) for name, bleu in (("a", 9.0), ("b", 11.0))]
     runs.append(("c", results(0, {}, "fixed")))
-    assert summarise(tabulate(runs), ["a", "b"])[1]["difference_bleu"] == 2
-    assert "difference_bleu" not in summarise(tabulate(runs), ["a", "b", "c"])[1]
+    for recipes in (["a", "b"], ["a", "b", "c"]):  # c has no BLEU, which is c's lack alone
+        assert summarise(tabulate(runs), recipes)[1]["difference_bleu"] == 2
+    assert "difference_bleu" not in summarise(tabulate(runs), ["a", "b", "c"])[2]
 
 
 def test_a_recipe_without_a_run_is_named() -> None:
@@ -132,6 +162,43 @@ def test_a_bound_is_exact_where_nothing_is_drawn_and_nowhere_else() -> None:
     _, drawn = summarise(tabulate(runs), ["exact", "drawn"])
     assert "exact" not in drawn
     assert "difference_exact" not in drawn
+
+
+def test_a_row_without_an_exact_log_p_takes_its_difference_from_no_other() -> None:
+    figures = {
+        "first": ([-1.5, -1.25], {}, "enumerated"),
+        "exact": ([-1.0, -0.5], {}, "enumerated"),
+        "drawn": (None, {"iwae": -1.25, "iwae_k": 8}, "sampled"),
+    }
+    runs = [
+        (name, results(i, {"elbo": -2.0} | more | ({"exact": exact[i]} if exact else {}), how))
+        for name, (exact, more, how) in figures.items()
+        for i in (0, 1)
+    ]
+    _, exact_row, drawn = summarise(tabulate(runs), [*figures])
+    ends = tuple(exact_row[f"difference_exact{end}"] for end in ("", "_low", "_high"))
+    assert ends == spread([0.5, 0.75])
+    assert not {"difference_exact", "difference_iwae"} & {*drawn}
+
+
+@pytest.mark.parametrize(
+    ("own", "difference"),
+    [
+        ({"iwae": -1.0, "iwae_k": 8}, 0.25),
+        ({"iwae": -1.0, "iwae_k": 4}, None),
+        ({"exact": -1}, None),
+    ],
+)
+def test_iwae_is_compared_with_iwae_of_as_many_samples(
+    own: dict[str, float], difference: float | None
+) -> None:
+    first = {"elbo": -2.0, "iwae": -1.25, "iwae_k": 8}
+    runs = [
+        ("first", results(0, first, "sampled")),
+        ("other", results(0, {"elbo": -1.5} | own, "fixed" if "exact" in own else "sampled")),
+    ]
+    _, other = summarise(tabulate(runs), ["first", "other"])
+    assert other.get("difference_iwae") == difference
 
 
 def test_a_network_without_noise_has_the_columns_of_one_with_noise_beside_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from latentheads.corpora.text import list_texts
 from latentheads.errors import UnfinishedError
 from latentheads.runs.generation import (
     EncodedInputs,
+    continue_or_skip,
     continue_text,
     decode_text,
     encode_prompt,
@@ -78,7 +80,7 @@ def test_subwords_stand_behind_the_very_prompt(
         sampled.extend(map(list, prompts))
         return [target.encode("old men") for _ in prompts]
 
-    trained = SimpleNamespace(target=target, processor=SimpleNamespace(block=0))
+    trained = SimpleNamespace(target=target, processor=SimpleNamespace(block_size=0))
     texts = list(unchecked(continue_text)(trained, SimpleNamespace(sample=sample), prompt, 2))
     assert texts == [f"{prompt} old men" if prompt else "old men"] * 2
     assert sampled == [target.encode(prompt)[:-1]] * 2
@@ -95,6 +97,29 @@ def test_results_stand_where_their_inputs_stood(are_encoded: list[bool]) -> None
 def test_samples_are_listed_by_input() -> None:
     rounds = iter([["a0", "b0"], ["a1", "b1"], ["a2", "b2"]])
     assert sample_repeatedly(lambda: next(rounds), 3) == [["a0", "a1", "a2"], ["b0", "b1", "b2"]]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_skipped"),
+    [
+        (MemoryError(), True),
+        (RuntimeError("can't allocate memory"), True),
+        (RuntimeError("?"), False),
+    ],
+)
+def test_only_a_lack_of_memory_skips_a_prompt(error: Exception, is_skipped: bool) -> None:
+    def sample(*_: Any) -> list[list[int]]:
+        raise error
+
+    processor, reasons = SimpleNamespace(block_size=3, longest_line=0), list[str]()
+    trained = SimpleNamespace(target=VOCABULARY, processor=processor)
+    with nullcontext() if is_skipped else pytest.raises(RuntimeError, match=r"^\?$"):
+        arguments = (SimpleNamespace(sample=sample), "the", 2)
+        texts = unchecked(continue_or_skip)(
+            trained, *arguments, lambda _, reason: reasons.append(reason), reasons.append
+        )
+        assert list(texts) == ["", ""]
+    assert [reason[:13] for reason in reasons] == ["out of memory"] * is_skipped
 
 
 def test_a_line_that_is_skipped_is_named_by_its_number() -> None:

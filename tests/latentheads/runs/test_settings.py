@@ -246,10 +246,10 @@ def test_another_order_and_what_is_left_at_its_default_are_the_same_run() -> Non
 
 
 def test_a_corpus_in_memory_is_called_so() -> None:
-    settings = Settings(data=InMemory(task="language-model", block=7))
+    settings = Settings(data=InMemory(task="language-model", block_size=7))
     assert yaml.safe_load(settings.to_yaml())["data"]["class"] == "in-memory"
     assert written(settings).in_memory
-    assert written(settings).data.block == 7
+    assert written(settings).data.block_size == 7
 
 
 def test_a_class_that_is_not_trusted_is_not_imported(

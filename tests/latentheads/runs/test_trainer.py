@@ -130,6 +130,22 @@ def test_a_run_from_objects_is_that_of_the_command_line(
     assert names[0] == names[1]
 
 
+@pytest.mark.parametrize(
+    ("part", "kept"), [("train", False), ("test", False), ("test", True)], ids=str
+)
+def test_a_finished_run_is_of_the_text_that_it_was_trained_on(
+    corpus: Corpus, finished: Path, tmp_path: Path, part: str, kept: bool
+) -> None:
+    """Also where its last checkpoint was removed, as to save room."""
+    out = Path(shutil.copytree(finished, tmp_path / "run"))
+    texts = out / "corpus.json"
+    texts.write_text(json.dumps(json.loads(texts.read_text()) | {part: "0"}))
+    if not kept:
+        (out / "checkpoints" / "last.safetensors").unlink()
+    with pytest.raises(ValueError, match=f"another text: that of {part} has changed since"):
+        trainer(corpus, out)
+
+
 def test_a_program_opens_what_the_library_wrote(finished: Path) -> None:
     done = succeed("translate.py", str(finished), text="the dog sleeps\n")
     assert done.stdout.count("\n") == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -111,3 +111,18 @@ def test_a_guide_below_the_prior_is_named(corpus: Any) -> None:
             parameter.normal_(0, 5)
     comparison = lh.compare(model, guides, corpus, train="none", num_samples=2)
     assert comparison.note.endswith("; below the bound of the prior: worse")
+
+
+@pytest.mark.parametrize("train", ["none", "all"])
+def test_without_an_exact_gap_a_row_of_the_prior_says_which_guides_are_below_it(
+    corpus: Any, train: Literal["none", "all"]
+) -> None:
+    model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
+    guides = {"worse": MeanField(model), "prior": Tied(model)}
+    for parameter in guides["worse"].parameters():
+        torch.nn.init.constant_(parameter, 2.0)
+    options: dict[str, Any] = BRIEF if train == "all" else {"num_samples": 2}
+    comparison = lh.compare(model, guides, corpus, train=train, **options)
+    assert comparison.reports["worse"].elbo < comparison.reports["prior"].elbo
+    is_named = comparison.note.endswith("; below the bound of the prior: worse")
+    assert is_named == (train == "none")  # each on a model of its own: it may be the model

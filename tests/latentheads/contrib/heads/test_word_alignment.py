@@ -208,7 +208,7 @@ def language_model(latent: CopyOptions | AlignmentOptions, data: Data) -> Run:
 
 @pytest.mark.parametrize("block", [0, 5])
 def test_copied_words_of_a_text_are_linked_to_earlier_words(block: int) -> None:
-    data = RunningText("here", block=block) if block else RunningText("here", max_line=9)
+    data = RunningText("here", block_size=block) if block else RunningText("here", max_line=9)
     run = language_model(CopyOptions(width=5), data)
     run.model.latents["copy"].bias.data.fill_(0)
     text = "the cat sees the cat"

@@ -348,8 +348,8 @@ def _with_difference(recipe: str, elbo: float, difference: float) -> dict[str, A
 
 def test_differences_that_are_paired_by_seed_stand_beside_the_values() -> None:
     rows = [_with_difference("plain", -5.0, 0.0), _with_difference("coda", -4.5, 0.5)]
-    values, differences = plot.draw_recipes(rows).axes
-    assert "paired by seed" in differences.get_xlabel()
+    values, differences = plot.draw_recipes(rows, one_model=True).axes
+    assert "paired by seed: bounds on one log p" in differences.get_xlabel()
     (drawn,) = differences.containers
     marks, _, (bars,) = drawn.lines
     assert np.isnan(marks.get_xdata()[0])  # the first row is not compared with itself
@@ -357,7 +357,21 @@ def test_differences_that_are_paired_by_seed_stand_beside_the_values() -> None:
     assert bars.get_segments()[-1][:, 0].tolist() == [0.25, 0.75]
     assert [label.get_text() for label in values.get_yticklabels()] == ["plain", "coda"]
     alone = [{"recipe": "plain", "elbo": -5.0}, {"recipe": "coda", "elbo": -4.0, "difference": 1.0}]
-    assert len(plot.draw_recipes(alone).axes) == 1  # of one seed no interval is known
+    one_seed = plot.draw_recipes(alone, one_model=True)
+    assert len(one_seed.axes) == 1  # of one seed no interval is known
+
+
+def test_models_differ_in_exact_log_p_or_iwae_and_not_in_their_bounds() -> None:
+    rows = [_with_difference("plain", -5.0, 0.0), _with_difference("coda", -4.5, 0.5)]
+    assert len(plot.draw_recipes(rows).axes) == 1
+    for name, label in (("exact", "exact log p"), ("iwae", "tighter bound (IWAE)")):
+        ends = {"": 0.125, "_low": 0.0, "_high": 0.25}
+        other = rows[1] | {f"difference_{name}{end}": x for end, x in ends.items()}
+        _, differences = plot.draw_recipes([rows[0], other]).axes
+        assert "log p, or its bound IWAE" in differences.get_xlabel()
+        (drawn,) = differences.containers
+        assert drawn.get_label() == label
+        assert drawn.lines[0].get_xdata()[1] == 0.125
 
 
 def test_beside_an_exact_log_p_no_plug_in_value_is_drawn() -> None:

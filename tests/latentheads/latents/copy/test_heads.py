@@ -375,7 +375,7 @@ def test_across_blocks_all_earlier_tokens_in_the_window_can_be_copied(
     """Against loops over a text, of which the network reads two tokens before each at least."""
     window, bias = reads
     text = torch.tensor([5, 6, 5, 7, 6, 8, 5, 6, 9, 7, 5, 6, 5])
-    part = Part(Rows.in_blocks(text.numpy().astype(np.int32), 5), None, block=5)
+    part = Part(Rows.in_blocks(text.numpy().astype(np.int32), 5), None, block_size=5)
     model = build("language-model", window=window, across_bias=bias, **FORMS[form])
     heads, guide = model.latents["copy"], Exact(model)
     batches = list(windows(part, context=2, tokens=12))

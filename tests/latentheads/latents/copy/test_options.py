@@ -24,7 +24,7 @@ from tests.typechecking import unchecked
 )
 def test_a_bias_across_blocks_needs_a_window_across_blocks(block: int, message: str) -> None:
     copy = {"window": 9, "across_bias": 1}
-    data = {"class": "running-text", "folder": "here", "block": block}
+    data = {"class": "running-text", "folder": "here", "block_size": block}
     if not message:
         assert Settings.from_options({"latents": "copy", "copy": copy, "data": data}).latents
         return
