@@ -244,16 +244,12 @@ def _widen(score: Callable[[float], float]) -> dict[float, float]:
     scores = {power: score(2.0**power) for power in powers}
     for step in (-1, 1):
         while abs(end := powers[0 if step < 0 else -1]) < WIDEST:
-            if max(scores, key=scores.__getitem__) != end or _is_flat(scores, end, end - step):
+            gain = scores[end] - scores[end - step]
+            if scores[end] < max(scores.values()) or gain <= TOLERANCE:
                 break
             powers.insert(0 if step < 0 else len(powers), end + step)
             scores[end + step] = score(2.0 ** (end + step))
     return {2.0**power: scores[power] for power in powers}
-
-
-def _is_flat(scores: Mapping[float, float], *others: float) -> bool:
-    values = [scores[key] for key in others]
-    return max(values) - min(values) <= TOLERANCE
 
 
 def _select(scores: Mapping[float, float]) -> Calibration:
