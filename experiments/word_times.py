@@ -65,22 +65,30 @@ def _load(folder: str) -> tuple[Any, Any]:
     transformers = import_optional("transformers")
     if not Path(folder).is_dir():  # transformers would ask its hub for it
         raise ValueError(f"there is no folder {folder}")
-    network = transformers.WhisperForConditionalGeneration.from_pretrained(folder)
-    return network.eval(), transformers.WhisperProcessor.from_pretrained(folder)
+    try:
+        network = transformers.WhisperForConditionalGeneration.from_pretrained(folder)
+        return network.eval(), transformers.WhisperProcessor.from_pretrained(folder)
+    except OSError as reason:  # such as a file that is not there
+        raise ValueError(f"{folder} is no folder of Whisper: {reason}") from reason
 
 
 @contextmanager
-def _naming_file(path: Path) -> Iterator[None]:
-    """Adds the name of a file to what is wrong with it."""
-    try:
-        yield
-    except ValueError as reason:
-        raise ValueError(f"{path}: {reason}") from reason
+def _naming_file(path: Path, notes: list[str]) -> Iterator[None]:
+    """Adds the name of a file to what is wrong with it, and to what is warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            yield
+        except ValueError as reason:
+            raise ValueError(f"{path}: {reason}") from reason
+    notes += [f"{path}: {warning.message}" for warning in caught]
 
 
 def _read_sound(path: Path) -> Waveform:
-    with _naming_file(path):
+    with _naming_file(path, []):
         sound = read_waveform(path)
+        if not len(sound.samples):
+            raise ValueError("it has no samples")
         if sound.is_silent:
             raise ValueError("it is silent")
         return sound
@@ -100,20 +108,9 @@ def _record(
     path: Path, network: Any, processor: Any, samples: NDArray[np.float32]
 ) -> tuple[list[str], WordAttention]:
     """The words of a sound, and the attention at each."""
-    with _naming_file(path):
-        words = _read_words(path, network, processor, samples)
-        example = make_forced_example(processor, samples, words)
-        return words, record_word_attention(network, example)
-
-
-@contextmanager
-def _one_warning() -> Iterator[None]:
-    """Writes what is warned of to standard error, in one line, once for all sounds."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        yield
-    for message in dict.fromkeys(str(warning.message) for warning in caught):
-        print_message(f"word_times.py: note: {message}", sys.stderr)
+    words = _read_words(path, network, processor, samples)
+    example = make_forced_example(processor, samples, words)
+    return words, record_word_attention(network, example)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -124,20 +121,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--level must be between 0 and 1, got {options.level}")
     with error_handling("word_times.py", on_interrupt="nothing was written"):
         paths = [Path(file) for file in options.files]
+        sounds = [_read_sound(path) for path in paths]
         outputs = [path.with_suffix(f".{options.format}") for path in paths]
         named = [(f"the times of {p}", output) for p, output in zip(paths, outputs, strict=True)]
         check_distinct_files(named, options.files)
-        sounds = [_read_sound(path) for path in paths]
         network, processor = _load(options.network)
         rate = processor.feature_extractor.sampling_rate
-        records = [
-            _record(path, network, processor, resample(sound, rate))
-            for path, sound in zip(paths, sounds, strict=True)
-        ]
+        notes: list[str] = []
+        records = []
+        for path, sound in zip(paths, sounds, strict=True):
+            with _naming_file(path, notes):
+                records.append(_record(path, network, processor, resample(sound, rate)))
         attentions = [attention for _, attention in records]
         heads = fit_alignment_heads(get_cross_heads(network), attentions)
-        with _one_warning():
-            times = [heads.times(attention, options.level) for attention in attentions]
+        times = []
+        for path, attention in zip(paths, attentions, strict=True):
+            with _naming_file(path, notes):
+                times.append(heads.times(attention, options.level))
+        for note in notes:
+            print_message(f"word_times.py: note: {note}", sys.stderr)
         for output, sound, (words, _), of_words in zip(outputs, sounds, records, times):
             word_times = to_word_times(words, of_words, sound.duration)
             write_text(output, FORMATS[options.format](word_times, sound.duration))

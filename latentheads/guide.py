@@ -227,10 +227,11 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
             msg["fn"] = as_distribution(name, posterior, prior)
         msg[SAVED_INFER] = msg["infer"]
         prior, posterior = msg["infer"].get("prior"), msg["fn"]
-        heads = isinstance(prior, HeadVariable) and isinstance(posterior, HeadVariable)
+        if posterior is prior or not isinstance(prior, HeadVariable):
+            return
         # pairs that no density counts still affect the block above: if they were not sampled from
         # the prior, they would change the likelihood without a KL
-        if heads and posterior is not prior:
+        if isinstance(posterior, HeadVariable):
             posterior.restrict(prior)
 
     def _pyro_post_sample(self, msg: Any) -> None:
@@ -240,8 +241,9 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
         if msg["is_observed"] and "prior" in msg["infer"]:
             # observed by a handler around the guide, which runs after it: score the prior
             msg["fn"] = msg["infer"].pop("prior").expand(msg["fn"].batch_shape)
-        prior = msg["infer"].get("prior")
-        if isinstance(prior, HeadVariable) and not isinstance(msg["fn"], HeadVariable):
+        prior, posterior = msg["infer"].get("prior"), msg["fn"]
+        is_own = posterior is not prior and not isinstance(posterior, HeadVariable)
+        if is_own and isinstance(prior, HeadVariable):
             msg["value"] = prior.expand(msg["fn"].batch_shape).complete(msg["value"])
         super()._pyro_post_sample(msg)
 

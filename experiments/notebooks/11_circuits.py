@@ -27,6 +27,7 @@
 
 # %%
 import os
+import warnings
 from pathlib import Path
 
 import matplotlib.style
@@ -127,17 +128,24 @@ interventions = {
     "mean": Mean(network, prompts.inputs),
     "counterfactual": Counterfactual(network, {"input_ids": paired}),
 }
-posteriors = {}
+posteriors, calibrations = {}, {}
 for name, intervention in interventions.items():
     scorer = circuits.SubsetScorer(network, prompts, every, intervention)
     posterior = circuits.circuit_posterior(scorer, penalty=0.01, tau=1)
-    tau = circuits.calibrate([posterior], PROMPTS // 2, resamples=RESAMPLES)
-    posteriors[name] = posterior.with_temperature(tau)
+    with warnings.catch_warnings():  # of temperatures that are not identified, see below
+        warnings.simplefilter("ignore", UserWarning)
+        calibrations[name] = circuits.calibrate(posterior, resamples=RESAMPLES)
+    posteriors[name] = posterior.with_temperature(calibrations[name].tau)
 posterior = posteriors["mean"]
 rows = {name: p.inclusion.tolist() for name, p in posteriors.items()}
 table = pd.DataFrame(rows, index=posterior.labels).T.round(3)
 table["temperature"] = [p.tau for p in posteriors.values()]
+table["identified"] = [calibration.is_identified for calibration in calibrations.values()]
 table
+
+# %% [markdown]
+# Every split of the prompts agrees on every head, so each lower temperature fits as well: it is not
+# identified, and `calibrate` warns of that. It returns the largest that fits.
 
 # %%
 sizes, loss = posterior.subsets.sum(-1), -posterior.log_likelihoods.mean(0)

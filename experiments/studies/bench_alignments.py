@@ -153,7 +153,8 @@ class Search:
 
     def of(self, model: Any, batch: Batch) -> Made:
         """The search to call, and parameters."""
-        lengths = {"max_new_tokens": self.tokens, "min_new_tokens": self.tokens}
+        before_end = self.tokens - 1  # EOS is the last of them
+        lengths = {"max_new_tokens": before_end, "min_new_tokens": before_end}
         search = partial(beam_search, model.eval(), batch, self.beam, **lengths)
         return cast(Callable[[], Tensor], search), list(model.parameters())
 

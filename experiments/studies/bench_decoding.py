@@ -192,7 +192,9 @@ class Searcher:
         return self.setting.time(self._search)
 
     def _search(self) -> None:
-        self.found = beam_search(self.model, self.batch, self.beam, max_new_tokens=self.model.limit)
+        self.found = beam_search(
+            self.model, self.batch, self.beam, max_new_tokens=self.model.limit - 1
+        )
 
 
 def make_searchers(

@@ -93,7 +93,7 @@ def _evaluate(model: Any, guide: Any, run: Run, batch: Batch) -> tuple[Any, type
 
 
 def _decode(model: Any, guide: Any, run: Run, batch: Batch) -> tuple[Any, type[Runner]]:
-    decoding = Decoding(num_beams=5, min_new_tokens=LENGTH - 1, max_new_tokens=LENGTH)
+    decoding = Decoding(num_beams=5, min_new_tokens=LENGTH - 1, max_new_tokens=LENGTH - 1)
 
     def forward() -> None:
         with eval_no_grad(model):

@@ -8,7 +8,8 @@ subsets of a layer's heads, one file a layer; goes on where it was stopped. attr
 single heads of every prompt. report: everything that is made of both files, as JSON; needs no
 network. inclusion: probabilities of the heads of some tables alone. joint: samplers and guides of
 all heads of the layers together; goes on where it was stopped. planted: circuits of small networks
-that were trained with some heads off.
+that were trained with some heads off. few-prompts: how often probabilities of simulated heads are
+right, by the number of prompts that the temperature was calibrated on.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from latentheads.contrib.page.facts import get_revision
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.circuits.attribution import head_attributions
+from latentheads.experiments.studies.circuits.few_prompts import few_prompts
 from latentheads.experiments.studies.circuits.joint import joint_posterior
 from latentheads.experiments.studies.circuits.planted import planted_circuit
 from latentheads.experiments.studies.circuits.reliability import PENALTIES
@@ -40,7 +42,7 @@ from latentheads.experiments.studies.circuits.tasks import TASKS, make_prompts
 from latentheads.packages import import_optional
 
 INTERVENTIONS = ("counterfactual", "mean", "zero", "window")
-PARTS = ("tables", "attributions", "inclusion", "joint", "planted", "report")
+PARTS = ("tables", "attributions", "inclusion", "joint", "planted", "few-prompts", "report")
 GROUPS = {
     "tables": ("tasks", "layers", "interventions", "prompts"),
     "inclusion, joint": ("penalty", "tau"),
@@ -151,6 +153,14 @@ def write_planted(options: Any) -> None:
             print(path, flush=True)
 
 
+def write_few_prompts(options: Any) -> None:
+    """Writes how often probabilities of simulated heads are right."""
+    path = Path(options.results) / "few-prompts.json"
+    record = {"command": "head_circuits.py few-prompts", "revision": get_revision()}
+    write_table(path, {**record, "few-prompts": few_prompts()})
+    print(path, flush=True)
+
+
 def write_report(options: Any) -> None:
     """Writes what the tables show, a file for each layer and one for each figure of all."""
     folder = Path(options.results)
@@ -166,6 +176,7 @@ WRITERS = {
     "inclusion": write_inclusion,
     "joint": write_joint,
     "planted": write_planted,
+    "few-prompts": write_few_prompts,
     "report": write_report,
 }
 

@@ -103,7 +103,7 @@ class MultiHeadAttention(nn.Module):
             query_bias, memory_bias = bias.split(rows)
             read = F.linear(memory, memory_weight, memory_bias).split(others, -1)
             projected = (F.linear(query, query_weight, query_bias), *read)
-        q, k, v = (self._split_heads(x, choice) for x in projected)
+        q, k, v = [self._split_heads(x, choice) for x in projected]
         return q, k, v
 
     def project_query(self, query: Tensor, choice: Choice | None = None) -> Tensor:
@@ -135,8 +135,9 @@ class MultiHeadAttention(nn.Module):
 
     def _split_heads(self, x: Tensor, choice: Choice | None) -> Tensor:
         """Splits off the head dimension, and gathers each sentence's selected heads."""
-        heads = x.unflatten(-1, (x.shape[-1] // self.size, self.size)).transpose(-2, -3)
-        return gather_selected(heads, choice)
+        # a view, since Tensor.unflatten is a Python function, which takes longer
+        heads = x.view(*x.shape[:-1], x.shape[-1] // self.size, self.size).transpose(-2, -3)
+        return heads if choice is None else gather_selected(heads, choice)
 
     def scores(
         self,

@@ -55,7 +55,7 @@ def beam_search(
     At each step the best ``2 * num_beams`` continuations of a sentence are candidates. EOS among
     the first ``num_beams`` finishes a hypothesis; further down it is dropped. The best
     ``num_beams`` others are continued. A sentence is done when ``num_beams`` hypotheses are
-    finished, or at ``max_new_tokens``, where EOS is forced and scored. PAD and BOS are excluded
+    finished, or after ``max_new_tokens``, where EOS is forced and scored. PAD and BOS are excluded
     without renormalising. Unlike fairseq's default, ``--min-len 1``, a sentence may be empty.
 
     With ``num_samples`` K, log p(y) is that of the mean probability over K samples of the heads
@@ -74,17 +74,17 @@ def beam_search(
         num_beams: Beam size.
         length_penalty: 0 ranks by probability; higher values favour longer sentences.
         num_samples: Samples K of the heads; 0 sets them to their prior's plug-in value.
-        max_new_tokens: Most tokens, EOS included; by default ten more than twice the length of the
-            source, or of the target for a language model; for speech ten more than its positions.
-        min_new_tokens: Fewest tokens before EOS, which comes earlier only at ``max_new_tokens``, or
-            where ``no_repeat_ngram_size`` allows no other token.
+        max_new_tokens: Most tokens before EOS; by default nine more than twice the length of the
+            source, or of the target for a language model; for speech nine more than its positions.
+        min_new_tokens: Fewest tokens before EOS, which comes earlier only where there may be no
+            more, or where ``no_repeat_ngram_size`` allows no other token.
         no_repeat_ngram_size: No n-gram of this length occurs twice in a sentence; 0: no limit.
 
     Returns:
         ``num_beams`` hypotheses for every sentence, best first; fewer where ``max_new_tokens``
         allows fewer.
     """
-    limits, samples = _max_tokens(batch, max_new_tokens), max(num_samples, 1)
+    limits, samples = _limits(batch, max_new_tokens), max(num_samples, 1)
     search = _BeamSearch(
         batch, num_beams, samples, limits, model.density_dtype, min_new_tokens, no_repeat_ngram_size
     )
@@ -96,11 +96,11 @@ def beam_search(
     return search.found.ranked(length_penalty)
 
 
-def _max_tokens(batch: Batch, max_new_tokens: int | None) -> Int[Tensor, " sentence"]:
-    """The most tokens of every sentence, by its own length: independent of its batch."""
+def _limits(batch: Batch, max_new_tokens: int | None) -> Int[Tensor, " sentence"]:
+    """The most tokens of every sentence with EOS, by its own length: independent of its batch."""
     valid = batch.target_valid if batch.source is None else batch.source_valid
     default = 10 + (2 if batch.frames is None else 1) * valid.sum(-1)
-    return default if max_new_tokens is None else torch.full_like(default, max_new_tokens)
+    return default if max_new_tokens is None else torch.full_like(default, max_new_tokens + 1)
 
 
 def _start_tokens(batch: Batch) -> Int[Tensor, " sentence"]:

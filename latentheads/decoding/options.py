@@ -32,8 +32,8 @@ class Decoding:
         rouge: Also compute ROUGE, and that of the first sentence of every source (lead baseline).
         accuracy: Also compute accuracy, the share of exact matches, and the mean edit distance.
         min_new_tokens: Fewest tokens of a translation before EOS.
-        max_new_tokens: Most tokens of a translation, EOS included; 0: ten more than twice the
-            source's, for speech ten more than its positions.
+        max_new_tokens: Most tokens of a translation before EOS; 0: nine more than twice the
+            source's, for speech nine more than its positions.
         no_repeat_ngram_size: No n-gram of this length occurs twice in a translation; 0: no limit.
     """
 
@@ -55,10 +55,10 @@ class Decoding:
                 " is for num_beams 2 or more: greedy decoding has no hypotheses to rank, "
                 f"got {self.length_penalty:g} with num_beams 1",
             )
-        if 0 < self.max_new_tokens <= self.min_new_tokens:
+        if 0 < self.max_new_tokens < self.min_new_tokens:
             raise OptionError(
                 "max_new_tokens",
-                f" must be more than min_new_tokens, {self.min_new_tokens}, "
+                f" must be at least min_new_tokens, {self.min_new_tokens}, "
                 f"got {self.max_new_tokens}",
             )
 

@@ -80,7 +80,7 @@ class Fusion(nn.Module):
         *batch, heads, queries, keys = logits.shape
         with without_autocast(logits.device):
             x = logits.reshape(math.prod(batch), heads, queries * keys)
-            layers = [cast(nn.Linear, layer) for layer in self.layers]
+            layers = cast(list[nn.Linear], [*self.layers])
             own_parameters = [p for layer in layers for p in (layer.weight, layer.bias)]
             parameters = [parameter.to(x.dtype) for parameter in own_parameters]
             unsliced = self.store_activations or has_torch_function_unary(x)

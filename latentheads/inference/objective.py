@@ -258,13 +258,15 @@ class _EagerKL(Messenger):
 
     def _pyro_post_sample(self, msg: Any) -> None:
         infer = msg.get(SAVED_INFER, msg["infer"])
-        prior = infer.get("prior")
-        are_heads = isinstance(prior, HeadVariable) and isinstance(msg["fn"], HeadVariable)
+        prior, posterior = infer.get("prior"), msg["fn"]
+        are_heads = isinstance(prior, HeadVariable) and (
+            posterior is prior or isinstance(posterior, HeadVariable)
+        )
         if msg["is_observed"] or not are_heads:
             return
-        prior = prior.expand(msg["fn"].batch_shape)
-        if msg["fn"] is not prior:
-            parts = parts_of_kl(msg["fn"], prior) if self.objective.analytic else None
+        prior = prior.expand(posterior.batch_shape)
+        if posterior is not prior:
+            parts = parts_of_kl(posterior, prior) if self.objective.analytic else None
             if parts is None:
                 msg[KL] = self.objective._kl(prior, msg)
             else:

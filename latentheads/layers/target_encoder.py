@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -31,7 +32,9 @@ class TargetEncoder(nn.Module):
         x = x + sinusoidal_positions(x.shape[1], x.shape[2], x.device, x.dtype)[position]
         attended = valid | ~valid.any(-1, keepdim=True)  # an empty text attends to its padding
         # a CPU's fused kernel takes several times as long for its gradient in half precision
-        kernels = sdpa_kernel(SDPBackend.MATH) if x.device.type == "cpu" else nullcontext()
+        is_half = x.dtype.itemsize < 4 or torch.is_autocast_enabled(x.device.type)
+        is_slow = x.device.type == "cpu" and is_half
+        kernels = sdpa_kernel(SDPBackend.MATH) if is_slow else nullcontext()
         with kernels:
             states: Tensor = self.stack(x, src_key_padding_mask=~attended)
         return states

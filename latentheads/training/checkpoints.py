@@ -8,6 +8,7 @@ previous checkpoint as it was. A number that is not finite is not saved.
 from __future__ import annotations
 
 import json
+import math
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -67,7 +68,7 @@ def _first_non_finite(tensors: Mapping[str, Tensor]) -> str | None:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and tensor.numel():
             low, high = tensor.aminmax()  # ten times as fast as a look at every number
-            if not (low.isfinite() and high.isfinite()):
+            if not (math.isfinite(low.item()) and math.isfinite(high.item())):
                 return name
     return None
 

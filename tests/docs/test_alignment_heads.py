@@ -88,7 +88,7 @@ def head_lines() -> list[str]:
     from latentheads.experiments.studies.word_times.rivals import OPENAI
 
     lines = []
-    for row in read("sentences")["heads"]["5"][0]["table"]:
+    for row in read("heads")["table"]:
         mean, low, high = row["information"]
         if mean >= 0.5:
             layer, head = row["head"]
@@ -98,6 +98,47 @@ def head_lines() -> list[str]:
                 f" | {row['lag']:+.2f} | {row['width']:.2f} | {listed} |"
             )
     return lines
+
+
+def information_lines() -> list[str]:
+    """Bias and coverage of information, by number of sentences."""
+    lines = []
+    for row in read("heads")["information"]:
+        cells = [str(row["sentences"]), "yes" if row["labelled"] else "no"]
+        for bias, covered in (("bias_of_learned", "covered_by_bootstrap"), ("bias", "covered")):
+            mean, low, high = row[bias]
+            cells.append(f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]")
+            cells.append("" if row[covered] is None else _percent(row[covered]))
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _percent(share: list[float]) -> str:
+    mean, low, high = (100 * min(1, max(0, value)) for value in share)
+    return f"{mean:.0f} [{low:.0f}, {high:.0f}]"
+
+
+MISFITS = {
+    "test": "clean",
+    "other": "other voices",
+    "dev": "voices of the options",
+    "noise20": "noise, 20 dB",
+    "noise10": "10 dB",
+    "noise5": "5 dB",
+    "wrong": "words of another sentence",
+    "half": "second half of another sentence",
+}
+
+
+def misfit_lines() -> list[str]:
+    """How many sentences of each set do not fit their words."""
+    few, many = read("heads")["misfit"]
+    return [
+        f"| {title} | "
+        + " | ".join(f"{row['misfits'][name]} of {row['sentences'][name]}" for row in (few, many))
+        + " |"
+        for name, title in MISFITS.items()
+    ]
 
 
 def stability_lines() -> list[str]:
@@ -114,6 +155,8 @@ TABLES = {
     "digits without energy": energy_lines,
     "conditions": condition_lines,
     "heads": head_lines,
+    "information": information_lines,
+    "misfits": misfit_lines,
     "stability": stability_lines,
 }
 
@@ -145,6 +188,26 @@ def test_every_row_of_the_page_is_of_the_results() -> None:
     ]
     results = {line for lines in TABLES.values() for line in lines()}
     assert [row for row in rows if row not in results] == headings
+
+
+def test_the_page_has_the_coverage_and_the_misfits_of_the_results() -> None:
+    page = PAGES[0].read_text("utf-8")
+    rows = {(r["sentences"], r["labelled"]): r for r in read("heads")["information"]}
+    labelled, unlabelled, two, two_without = (
+        f"{100 * rows[key]['covered'][0]:.0f} %"
+        for key in ((5, True), (5, False), (2, True), (2, False))
+    )
+    assert f"in {labelled} of cases with\nlabels and {unlabelled} without;" in page
+    assert f"from two in {two} and {two_without}," in page
+    few, _ = read("heads")["misfit"]
+    right = set(MISFITS) - {"wrong", "half"}
+    counts = [
+        f"{sum(few['misfits'][n] for n in names)} of {sum(few['sentences'][n] for n in names)}"
+        for names in (("wrong",), right, ("half",))
+    ]
+    wrong, fitting, half = counts
+    assert f"came for {wrong} sentences with" in page
+    assert f"for {fitting} right ones, but for only {half} whose" in page
 
 
 def test_sentences_have_the_numbers_of_the_results() -> None:

@@ -193,6 +193,16 @@ def planted_lines() -> list[str]:
     return lines
 
 
+def few_prompts_lines() -> list[str]:
+    """How often confident probabilities are right, by the number of prompts."""
+    return [
+        f"| {row['prompts']} | {row['unidentified']} of {row['posteriors']} | "
+        f"{row['confident_heads']} | {row['probability']:.2f} | "
+        f"{bounds([row['share'], *row['interval']], 2)} |"
+        for row in read("few-prompts")
+    ]
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "heads": heads_lines,
     "interventions": intervention_lines,
@@ -204,6 +214,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "joint": joint_lines,
     "joint-heads": joint_heads_lines,
     "planted": planted_lines,
+    "few-prompts": few_prompts_lines,
 }
 
 
@@ -222,6 +233,19 @@ def test_every_part_names_its_command_and_revision() -> None:
         record = json.loads(path.read_text("utf-8"))
         assert record["command"].startswith("head_circuits.py ")
         assert record["revision"]
+
+
+def test_few_prompts_are_those_of_the_results() -> None:
+    manual = (ROOT / "docs" / "circuits.md").read_text("utf-8")
+    by_prompts = {row["prompts"]: row for row in read("few-prompts")}
+    for prompts, text in (
+        (4, "in {share:.0f} % of decisions [{low:.0f}, {high:.0f}] with 4 prompts"),
+        (16, "in {share:.0f} % [{low:.0f}, {high:.0f}] with 16"),
+        (32, "in {share:.0f} % [{low:.0f}, {high:.0f}] with 32"),
+    ):
+        row = by_prompts[prompts]
+        share, low, high = (100 * x for x in (row["share"], *row["interval"]))
+        assert text.format(share=share, low=low, high=high) in manual
 
 
 def test_the_number_of_heads_that_are_needed_is_that_of_the_results() -> None:

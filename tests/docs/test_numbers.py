@@ -295,6 +295,17 @@ def test_what_a_step_costs_beside_its_arithmetic_is_that_of_the_rows() -> None:
         assert all(among(text, [f]) for text, f in zip(numbers(time), figures, strict=False))
 
 
+def test_what_posteriors_of_blocks_spare_is_that_of_the_rows() -> None:
+    text = (ROOT / "docs" / "cost.md").read_text("utf-8")
+    (line,) = re.findall(r"^\* (Two blocks of alignments are faster.*?)^$", text, re.M | re.S)
+    _, before, after = re.split("In revision", line)
+    for sentences, name in ((before, "host-blocks-before"), (after, "host-blocks")):
+        point = measured(name)["points"][-1]
+        assert point["row"] == "cascaded+alignments"
+        assert all(f"{point[key]:,}" in sentences for key in ("operations", "calls"))
+        assert is_spread(sentences, [point[key] for key in ("ratio", "low", "high")])
+
+
 def test_what_sampling_costs_is_that_of_the_rows() -> None:
     given_rows = rows_of_cost("## With length")
     rows = measured("growth")["growth"]["length"]

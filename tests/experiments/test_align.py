@@ -269,6 +269,9 @@ def test_workers_change_no_link(
     assert (again.stdout, again.stderr) == (done.stdout, "")
 
 
+SPLIT, EXPECT = "_split_batch", "_expect_batch"
+
+
 def raise_in_worker(error: Exception) -> None:
     raise error
 
@@ -276,14 +279,13 @@ def raise_in_worker(error: Exception) -> None:
 @FORKS
 @pytest.mark.usefixtures("_small_batches")
 @pytest.mark.parametrize(
-    ("trouble", "message"),
+    ("function", "trouble", "message"),
     [
-        (lambda: raise_in_worker(FloatingPointError("line 4 has no finite")), "line 4 has no fini"),
-        (lambda: raise_in_worker(MemoryError()), "out of memory"),
-        (lambda: os.kill(os.getpid(), signal.SIGKILL), "a worker was ended by SIGKILL, as by a sy"),
+        (SPLIT, lambda: raise_in_worker(FloatingPointError("line 4 has no finite")), "line 4 has"),
+        (SPLIT, lambda: os.kill(os.getpid(), signal.SIGKILL), "a worker was ended by SIGKILL, as"),
+        (EXPECT, lambda: raise_in_worker(MemoryError()), "out of memory"),
     ],
 )
-@pytest.mark.parametrize("function", ["_split_batch", "_expect_batch"])
 def test_trouble_of_a_worker_is_one_line(
     function: str,
     trouble: Callable[[], None],
@@ -292,7 +294,7 @@ def test_trouble_of_a_worker_is_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module = {"_split_batch": aligner, "_expect_batch": training}[function]
+    module = {SPLIT: aligner, EXPECT: training}[function]
     own, done_here = getattr(module, function), os.getpid()
 
     def fail(*arguments: Any) -> Any:

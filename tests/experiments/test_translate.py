@@ -220,11 +220,12 @@ def test_broken_text_ends_the_output_at_its_line(
 def test_length_and_repetition_are_kept_as_asked(say: Say, expected: list[str]) -> None:
     plain = ("--min_new_tokens=0", "--max_new_tokens=0", "--no_repeat_ngram_size=0")
     assert say(text(LINES), *plain)[1] == expected
-    assert say(text(LINES), "--max_new_tokens=1")[1] == [""] * len(LINES)
+    exactly_one = ("--max_new_tokens=1", "--min_new_tokens=1")
+    assert [len(line.split()) for line in say(text(LINES), *exactly_one)[1]] == [1] * len(LINES)
     assert all(say(text(LINES), "--min_new_tokens=9", "--no_repeat_ngram_size=1")[1])
     status, _, error = say("a", "--min_new_tokens=5", "--max_new_tokens=4")
     assert status == 2
-    assert "max_new_tokens must be more than min_new_tokens, 5, got 4" in error
+    assert "max_new_tokens must be at least min_new_tokens, 5, got 4" in error
 
 
 def test_options_reach_the_search(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:

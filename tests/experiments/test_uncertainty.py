@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from latentheads.batch import EOS
 from latentheads.contrib.uncertainty import Figure
 from latentheads.contrib.uncertainty.scaling import MAX_TEMPERATURE, MIN_TEMPERATURE
 from latentheads.experiments import uncertainty
@@ -171,12 +172,12 @@ def test_of_a_difference_as_much_is_told_as_is_known() -> None:
     assert tables.splitlines()[-1].split() == ["two", "+0.500", "[+0.250,", "+0.750]", "+0.500"]
 
 
-def test_a_run_that_writes_nothing_costs_no_other_figure(tiny_run: Path, tmp_path: Path) -> None:
+def test_a_run_that_writes_nothing_costs_no_other_figure(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, out = Path(shutil.copytree(tiny_run, tmp_path / "run")), tmp_path / "out"
-    text = (run / "config.yaml").read_text(encoding="utf-8")
-    (run / "config.yaml").write_text(
-        text.replace("\n  max_new_tokens: 8\n", "\n  max_new_tokens: 1\n")
-    )
+    search = "latentheads.contrib.uncertainty.ensembles.search"
+    monkeypatch.setattr(search, lambda model, batch, *_: [[EOS]] * len(batch))
     done = inside("uncertainty.py", str(run), *QUICK, "--out", str(out))
     assert (done.returncode, done.stderr) == (0, "run: evaluated\n")
     table = pd.read_csv(out / "uncertainty.csv").set_index("figure").score

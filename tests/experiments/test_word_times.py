@@ -15,7 +15,7 @@ from scipy.io import wavfile
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from latentheads.contrib.heads.boundary_chain import BoundaryTimes
-from latentheads.contrib.speech.forced import make_forced_example
+from latentheads.contrib.speech.forced import make_forced_example, transcribe_words
 from latentheads.contrib.speech.word_times import to_word_times
 from tests.experiments.programs import assert_one_line, inside
 from tests.typechecking import unchecked
@@ -71,7 +71,10 @@ def sounds(tmp_path: Path) -> list[str]:
 def test_words_have_times_in_order(whisper: Path, sounds: list[str]) -> None:
     done = inside("word_times.py", str(whisper), *sounds)
     assert (done.returncode, done.stdout) == (0, "")
-    assert re.search(r"(^|\n)word_times\.py: note: no head has P above 0\.5 .*\n$", done.stderr)
+    notes = re.findall(
+        r"^word_times\.py: note: (\S+): no head has P above 0\.5 ", done.stderr, re.M
+    )
+    assert notes == sounds
     for sound in sounds:
         words = json.loads(Path(sound).with_suffix(".json").read_text())
         assert [word["word"] for word in words] == ["a", "b", "c"]
@@ -99,6 +102,8 @@ def test_subtitles_and_tiers_hold_the_words(whisper: Path, sounds: list[str]) ->
     ("words", "message"),
     [
         (("gone", "one.wav"), "there is no folder gone"),
+        ((".", "one.wav"), "error: . is no folder of Whisper: "),
+        (("{whisper}", "."), "error: .: it is not a file"),
         (("{whisper}", "one.wav", "--level", "2"), "--level must be between 0 and 1, got 2"),
         (("{whisper}", "one.wav", "one.wav"), "one.json"),
     ],
@@ -124,13 +129,16 @@ def test_a_wrong_sound_is_named(whisper: Path, sounds: list[str], tmp_path: Path
     wavfile.write(tmp_path / "long.wav", 8000, np.tile(noise, 5))
     wavfile.write(tmp_path / "wordy.wav", 8000, noise)
     wavfile.write(tmp_path / "wordless.wav", 8000, noise)
+    wavfile.write(tmp_path / "short.wav", 8000, noise[:800])
+    (tmp_path / "short.txt").write_text("a b c a b c")
     (tmp_path / "long.txt").write_text("a")
     (tmp_path / "wordy.txt").write_text("a " * 30)
     (tmp_path / "wordless.txt").write_text("\n")
     reasons = {
         "gone": "there is no such file",
         "silent": "it is silent",
-        "empty": "it is silent",
+        "empty": "it has no samples",
+        "short": "there are more words than positions of sound: 6 words, 5 positions of 0.02 seco",
         "long": "sound must have at most 2 seconds, got 7.5",
         "wordy": "tokens must be at most 17 for this network, got 32",
         "wordless": "an example must have words",
@@ -151,6 +159,34 @@ def test_a_sound_without_a_text_is_transcribed(whisper: Path, sounds: list[str])
     config.save_pretrained(whisper)
     assert inside("word_times.py", str(whisper), sounds[0]).returncode == 0
     assert json.loads(Path(sounds[0]).with_suffix(".json").read_text())
+
+
+class _Network(torch.nn.Module):
+    """It generates these tokens."""
+
+    device, dtype = torch.device("cpu"), torch.float32
+
+    def __init__(self, tokens: list[int], **limit: int) -> None:
+        super().__init__()
+        self.tokens = torch.tensor([tokens])
+        self.generation_config = transformers.GenerationConfig(**limit)
+
+    def generate(self, features: torch.Tensor) -> torch.Tensor:
+        return self.tokens
+
+
+@pytest.mark.usefixtures("as_the_programs_do")
+def test_a_transcript_that_is_none_is_warned_of(whisper: Path) -> None:
+    processor = transformers.WhisperProcessor.from_pretrained(whisper)
+    samples = np.zeros(16000, np.float32)
+    assert transcribe_words(_Network([2, 3, 5]), processor, samples) == ["Ġa", "Ġb", "Ġc"]
+    for network, message in (
+        (_Network([2, 3] * 40, max_length=448), r"repeats itself \(compression ratio \d.*give its"),
+        (_Network([2, 3, 5], max_length=7), r"was cut off after 3 tokens: give its text$"),
+        (_Network([2, 3, 5], max_new_tokens=3), r"was cut off after 3 tokens: give its text$"),
+    ):
+        with pytest.warns(UserWarning, match=f"^the transcript {message}"):
+            transcribe_words(network, processor, samples)
 
 
 def test_times_lie_within_a_short_sound() -> None:

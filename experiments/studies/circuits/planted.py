@@ -128,7 +128,7 @@ def planted_circuit(seed: int, steps: int = 600, penalty: float = 0.01) -> dict[
     scorer = SubsetScorer(network, own, ALL_HEADS, Mean(network, own.inputs))
     posterior = circuit_posterior(scorer, penalty, tau=1.0)
     half = torch.arange(PROMPTS // 2)
-    tau = calibrate([posterior.on(half)], PROMPTS // 4, resamples=20)
+    tau = calibrate([posterior.on(half)], PROMPTS // 4, resamples=20).tau
     given = posterior.on(half).with_temperature(tau)
     fresh = posterior.on(torch.arange(PROMPTS // 2, PROMPTS)).best
     loss = -posterior.log_likelihoods.mean(0)

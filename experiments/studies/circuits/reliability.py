@@ -43,7 +43,7 @@ def calibration(posteriors: Mapping[Key, CircuitPosterior]) -> list[dict[str, An
         for task in tasks:
             own = [p for (t, _, _), p in penalised.items() if t == task]
             other = [p for (t, _, _), p in penalised.items() if t != task]
-            taus[task] = calibrate(other, GIVEN, resamples=RESAMPLES)
+            taus[task] = calibrate(other, GIVEN, resamples=RESAMPLES).tau
             for name, tau in (("other tasks", taus[task]), ("tau 1", 1.0), ("tau 1/100", 0.01)):
                 parts.setdefault(name, []).extend(
                     decide([posterior], GIVEN, tau, RESAMPLES, seed=1) for posterior in own
@@ -51,7 +51,7 @@ def calibration(posteriors: Mapping[Key, CircuitPosterior]) -> list[dict[str, An
             splits = split_prompts(len(own[0].tokens), GIVEN, RESAMPLES, seed=1)
             inner: list[list[Decisions]] = [[] for _ in own]
             for split in splits:
-                tau = calibrate([p.on(split[:GIVEN]) for p in own], GIVEN // 2, resamples=10)
+                tau = calibrate([p.on(split[:GIVEN]) for p in own], GIVEN // 2, resamples=10).tau
                 for number, p in enumerate(own):
                     log_odds = p.with_temperature(tau).log_odds_on(split[None, :GIVEN])[0]
                     inner[number].append(Decisions(log_odds, p.best_on(split[None, GIVEN:])[0]))

@@ -64,6 +64,7 @@ def sentences(multi30k: Path) -> Iterator[Utterance]:
             if name == "test":
                 for noise in NOISES:
                     yield _add_noise(utterance, f"noise{noise}/{index}", noise)
+                yield from _misread(utterance, texts[(index + 1) % len(texts)])
             if name == "dev" and index < 20:
                 yield _add_noise(utterance, f"dev10/{index}", 10)
 
@@ -112,6 +113,14 @@ def _add_noise(utterance: Utterance, name: str, decibels: int) -> Utterance:
     noise = deviation * _random(name).standard_normal(len(utterance.samples))
     samples = (utterance.samples + noise).astype(np.float32)
     return replace(utterance, name=name, samples=samples)
+
+
+def _misread(utterance: Utterance, others: list[str]) -> Iterator[Utterance]:
+    """The sound with words that are not spoken in it: all of them, or the second half."""
+    _, _, index = utterance.name.partition("/")
+    kept = utterance.words[: len(utterance.words) // 2]
+    for name, words in (("wrong", others), ("half", [*kept, *others[len(others) // 2 :]])):
+        yield replace(utterance, name=f"{name}/{index}", words=words, starts=[np.nan] * len(words))
 
 
 def _join(name: str, fsdd: Path, speaker: str, random: np.random.Generator) -> Utterance:

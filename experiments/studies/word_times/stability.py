@@ -13,8 +13,8 @@ from latentheads.contrib.heads.alignment_heads import AlignmentHeads
 from latentheads.contrib.heads.boundary_fit import (
     FitOptions,
     learn,
+    left_out_information,
     make_model,
-    view_information,
 )
 from latentheads.contrib.heads.word_attention import WHISPER_STEP, Head
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
@@ -50,8 +50,7 @@ def select_heads(utterances: Sequence[CachedUtterance]) -> dict[str, set[Head]]:
     model = make_model(attentions, options)
     marginals = [model.marginals(model.posterior(attention)) for attention in attentions]
     model = learn(model, attentions, attentions, marginals, options)
-    marginals = [model.marginals(model.posterior(attention)) for attention in attentions]
-    information = view_information(model, attentions, marginals)
+    information = left_out_information(model, attentions, options)
     heads = AlignmentHeads(model, HEADS, information, attentions, WHISPER_STEP)
     scores = attention_scores(utterances)
     best = sorted(scores, key=lambda head: -scores[head])

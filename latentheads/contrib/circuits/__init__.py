@@ -2,6 +2,7 @@
 
 from latentheads.contrib.circuits.calibration import (
     Bin,
+    Calibration,
     Decisions,
     calibrate,
     decide,
@@ -36,6 +37,7 @@ from latentheads.contrib.circuits.scorer import SubsetScorer, only_at
 
 __all__ = [
     "Bin",
+    "Calibration",
     "CircuitGuide",
     "CircuitModel",
     "CircuitPosterior",

@@ -9,7 +9,8 @@ Prompts that a result is reported on must have no part in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,20 @@ from latentheads.frames import make_frame
 if TYPE_CHECKING:
     import pandas as pd
 
-TEMPERATURES = tuple(2.0**power for power in range(-12, 7))
-"""Temperatures that are tried, from 1/4096 to 64."""
+POWERS = range(-12, 7)
+"""Powers of 2 that are tried as temperatures first; more follow where the score still rises."""
+
+WIDEST = 40
+"""The largest power of 2 that is tried, and the least below 0."""
+
+TOLERANCE = 1e-3
+"""Nats per decision by which scores of a flat part differ."""
+
+CLOSE = 0.01
+"""Nats per decision by which a temperature scores less that fits nearly as well."""
+
+MIN_PROMPTS = 16
+"""Prompts below which probabilities near 0 and 1 are overconfident, by simulation."""
 
 
 @dataclass(frozen=True)
@@ -144,29 +157,131 @@ def split_prompts(
     return torch.stack([torch.randperm(prompts, generator=generator) for _ in range(resamples)])
 
 
+@dataclass(frozen=True)
+class Calibration:
+    """A calibrated temperature.
+
+    Attributes:
+        tau: The temperature with the largest score; at an end of a flat part the one nearest to the
+            others.
+        temperatures: The temperatures that were tried.
+        scores: Mean log-probability of the decisions at each.
+        is_identified: Whether the score falls on both sides of it.
+    """
+
+    tau: float
+    temperatures: Sequence[float]
+    scores: Sequence[float]
+    is_identified: bool
+
+    @property
+    def close(self) -> tuple[float, float]:
+        """The least and the largest temperature with a score within .01 nats of the best."""
+        best = max(self.scores)
+        pairs = zip(self.temperatures, self.scores, strict=True)
+        fitting = [tau for tau, score in pairs if score >= best - CLOSE]
+        return min(fitting), max(fitting)
+
+    def __repr__(self) -> str:
+        low, high = self.close
+        unidentified = "" if self.is_identified else ", not identified"
+        return f"Calibration(tau {self.tau:g}, within .01 nats {low:g} to {high:g}{unidentified})"
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each temperature: tau and score."""
+        return make_frame({"tau": self.temperatures, "score": self.scores})
+
+
 def calibrate(
     posteriors: Sequence[CircuitPosterior] | CircuitPosterior,
     size: int | None = None,
-    temperatures: Sequence[float] = TEMPERATURES,
-    resamples: int = 100,
+    temperatures: Sequence[float] | None = None,
+    resamples: int = 400,
     seed: int = 0,
-) -> float:
+) -> Calibration:
     """The temperature with the largest mean log-probability of what held-out prompts decide.
 
     Args:
         posteriors: A posterior, or several, such as of several layers; their temperature does not
             matter.
         size: Prompts that a posterior is given, the others decide; None: half of them.
-        temperatures: Temperatures to try.
+        temperatures: Temperatures to try, in order; None: powers of 2, as far as the score rises.
         resamples: Number of splits.
         seed: Their seed.
 
+    Warns:
+        UserWarning: There are fewer than 16 prompts, or the score has no maximum: it is flat
+            towards temperatures of 0 where all splits agree, or towards large ones.
+
     Example:
         >>> circuits = lh.contrib.circuits
-        >>> prompts = circuits.Prompts.of([[3, 4, 5], [6, 7, 8]])
+        >>> prompts = circuits.Prompts.of([[3, 4, first, last] for first in (5, 6, 7, 8)
+        ...                                for last in (5, 6, 7, 8)])
         >>> scorer = circuits.SubsetScorer(gpt2, prompts, "decoder.1.self")
         >>> posterior = circuits.circuit_posterior(scorer, penalty=1e-3, tau=1)
-        >>> posterior = posterior.with_temperature(circuits.calibrate(posterior, size=1))
+        >>> posterior = posterior.with_temperature(circuits.calibrate(posterior).tau)
     """
-    scores = [decide(posteriors, size, tau, resamples, seed).score for tau in temperatures]
-    return temperatures[int(torch.tensor(scores).argmax())]
+    listed = _list_posteriors(posteriors)
+    if temperatures is None:
+        scores = _widen(lambda tau: decide(listed, size, tau, resamples, seed).score)
+    else:
+        scores = {tau: decide(listed, size, tau, resamples, seed).score for tau in temperatures}
+    calibration = _select(scores)
+    if (prompts := min(len(posterior.tokens) for posterior in listed)) < MIN_PROMPTS:
+        warnings.warn(
+            f"a temperature of {prompts} prompts makes probabilities near 0 and 1 overconfident: "
+            f"take {MIN_PROMPTS} or more",
+            stacklevel=2,
+        )
+    if not calibration.is_identified:
+        warnings.warn(_describe_flat(calibration), stacklevel=2)
+    return calibration
+
+
+def _widen(score: Callable[[float], float]) -> dict[float, float]:
+    """Scores of powers of 2, further out while the best is at an end and not on a flat part."""
+    powers = list(POWERS)
+    scores = {power: score(2.0**power) for power in powers}
+    for step in (-1, 1):
+        while abs(end := powers[0 if step < 0 else -1]) < WIDEST:
+            gain = scores[end] - scores[end - step]
+            if scores[end] < max(scores.values()) or gain <= TOLERANCE:
+                break
+            powers.insert(0 if step < 0 else len(powers), end + step)
+            scores[end + step] = score(2.0 ** (end + step))
+    return {2.0**power: scores[power] for power in powers}
+
+
+def _select(scores: Mapping[float, float]) -> Calibration:
+    """The best temperature; of a flat part that reaches an end the one nearest to the others."""
+    temperatures, values = list(scores), list(scores.values())
+    best = max(values)
+    flat = [index for index, value in enumerate(values) if value >= best - TOLERANCE]
+    at_low, at_high = flat[0] == 0, flat[-1] == len(values) - 1
+    if at_low and at_high:
+        index = flat[len(flat) // 2]
+    elif at_low:
+        index = flat[-1]
+    elif at_high:
+        index = flat[0]
+    else:
+        index = values.index(best)
+    identified = not (at_low or at_high)
+    return Calibration(temperatures[index], temperatures, values, identified)
+
+
+def _describe_flat(calibration: Calibration) -> str:
+    """Why a temperature is not identified."""
+    tau, score, best = calibration.tau, calibration.scores, max(calibration.scores)
+    is_low = score[0] >= best - TOLERANCE
+    if is_low and score[-1] >= best - TOLERANCE:
+        return f"tau is not identified: all temperatures score alike; {tau:g} is in their middle"
+    if is_low:
+        return (
+            f"tau is not identified: splits of the prompts agree on every head, and each tau up to "
+            f"{tau:g} fits as well; this one is the largest"
+        )
+    return (
+        f"tau is not identified: prompts hardly predict what others need, and each tau from "
+        f"{tau:g} on fits as well; this one is the least"
+    )

@@ -66,6 +66,10 @@ class SubsetScorer:
                 "network must be a PreTrainedModel, got a latent one, which samples its heads: "
                 "lh.contrib.hf.plain(model) returns its network"
             )
+        if not isinstance(prompts, Prompts):
+            raise ValueError(
+                f"prompts must be what Prompts.of(token_ids) returns, got {shown(prompts)}"
+            )
         for name, option, expected in (
             ("intervention", intervention, Intervention),
             ("likelihood", likelihood, SubsetLikelihood),

@@ -6,6 +6,7 @@ interval: from a few examples, labelled or not.
 
 from __future__ import annotations
 
+import statistics
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,9 +24,10 @@ from latentheads.contrib.heads.boundary_chain import (
     noisy_quantiles,
 )
 from latentheads.contrib.heads.boundary_fit import (
+    FOLDS,
     FitOptions,
     fit_boundary_model,
-    view_information,
+    left_out_information,
 )
 from latentheads.contrib.heads.boundary_model import BoundaryModel
 from latentheads.contrib.heads.switch import label_head
@@ -58,6 +60,12 @@ LIKELY = 0.5
 RESAMPLES = 2000
 """Samples of the Bayesian bootstrap over examples."""
 
+MISFIT = 0.25
+"""Share of the usual log evidence of a word at which attention does not fit its text.
+
+It was chosen on 26 sentences, of which 8 had the words of another one too.
+"""
+
 SUFFICIENT = 0.25
 """Nats a boundary that sufficient heads may lose against all chosen ones."""
 
@@ -72,8 +80,9 @@ class AlignmentHead:
             information on where a word starts, in the mean over examples. It is the share of
             Bayesian bootstrap weights of the examples for which this holds, not a posterior
             inclusion probability; with one example it is 0 or 1.
-        information: Nats, and a 90 % interval of the same bootstrap. They are measured on the
-            examples that profiles were learned from.
+        information: Nats, in the mean over examples, each with profiles that were learned from
+            others, and a 90 % interval for fresh examples. With one example they are those of the
+            example that profiles were learned from, too large, and the interval is not a number.
         lag: Median of its attention, less the start of the word, in seconds or positions.
         width: Width of the interval around the lag that has half of its attention.
         background: Share of its attention that does not depend on the word.
@@ -105,7 +114,8 @@ class AlignmentHeads:
     Attributes:
         model: Profiles, prior and error of boundaries.
         heads: The heads of cross-attention, in the order of the first half of the views.
-        information: Nats of information of each view on the boundaries of each example.
+        information: Nats of information of each view on the boundaries of each example, with
+            profiles that were learned from others.
         attentions: The attention of the examples.
         step: Seconds of a position; 1: times are positions, as those of text.
     """
@@ -155,8 +165,7 @@ class AlignmentHeads:
             weights = torch.distributions.Dirichlet(concentration).sample((RESAMPLES,))
         means = weights @ by_head
         probabilities = (means >= least).double().mean(0).tolist()
-        levels = torch.tensor([0.05, 0.95], dtype=torch.float64)
-        intervals = zip(by_head.mean(0).tolist(), *means.quantile(levels, 0).tolist())
+        intervals = zip(*_mean_and_interval(by_head).tolist())
         rows = [
             self._describe(index, probability, information)
             for index, (probability, information) in enumerate(zip(probabilities, intervals))
@@ -241,6 +250,39 @@ class AlignmentHeads:
     def _marginals(self, attention: WordAttention) -> Float[Tensor, "kind word position"]:
         return self.model.marginals(self.model.posterior(attention, with_labels=False))
 
+    def evidence(self, attention: WordAttention) -> float:
+        """Log evidence of attention less that of background alone, in nats per word.
+
+        Of words that are not in the sound it is about 0.
+
+        Args:
+            attention: Its attention; labels are not used.
+        """
+        posterior = self.model.posterior(attention, with_labels=False)
+        return float(posterior.log_evidence) / len(attention.starts)
+
+    @cached_property
+    def _usual_evidence(self) -> float:
+        """The median over the examples."""
+        return statistics.median(map(self.evidence, self.attentions))
+
+    def is_misfit(self, attention: WordAttention) -> bool:
+        """Whether attention does not fit its words: its evidence is far below that of the examples.
+
+        Args:
+            attention: Its attention; labels are not used.
+        """
+        return self.evidence(attention) <= max(0.0, MISFIT * self._usual_evidence)
+
+    def _describe_misfit(self, attention: WordAttention) -> str:
+        """Why times are not to be trusted; empty if nothing is wrong."""
+        if self._warning or not self.is_misfit(attention):
+            return self._warning
+        return (
+            f"attention does not fit its text: log evidence of {self.evidence(attention):.1f} nats "
+            f"a word, that of examples {self._usual_evidence:.1f}; is it the text of this source?"
+        )
+
     @cached_property
     def _warning(self) -> str:
         """The warning about times if no head is likely to be an alignment head; else empty."""
@@ -264,12 +306,13 @@ class AlignmentHeads:
                 quantiles of where the boundary is, so that a true time inside it stays covered.
 
         Warns:
-            UserWarning: No head has a probability above one half.
+            UserWarning: No head has a probability above one half, or attention does not fit the
+                words: its :meth:`evidence` is far below that of the examples.
         """
         if not 0 < level < 1:
             raise ValueError(f"level must be between 0 and 1, got {level}")
-        if self._warning:
-            warnings.warn(self._warning, stacklevel=2)
+        if message := self._describe_misfit(attention):
+            warnings.warn(message, stacklevel=2)
         marginals = self._marginals(attention)
         levels = torch.tensor([(1 - level) / 2, 0.5, (1 + level) / 2], dtype=torch.float64)
         times = {}
@@ -293,10 +336,28 @@ class AlignmentHeads:
             level: Probability of each interval.
 
         Warns:
-            UserWarning: No head has a probability above one half.
+            UserWarning: No head has a probability above one half, or attention does not fit the
+                words: its :meth:`evidence` is far below that of the examples.
         """
         (example,) = _list_examples([example], self.step)
         return self.times(record_word_attention(network, example), level)
+
+
+def _mean_and_interval(values: Float[Tensor, "example head"]) -> Float[Tensor, "3 head"]:
+    """Means over examples, and 90 % intervals of t; of one example they are not a number.
+
+    Values with profiles from the others vary together: their variance is corrected as in Nadeau
+    and Bengio (2003, https://doi.org/10.1023/A:1024068626366).
+    """
+    mean, number = values.mean(0), len(values)
+    if number < 2:
+        return torch.stack([mean, *[torch.full_like(mean, torch.nan)] * 2])
+    from scipy import stats  # slow to import
+
+    folds = min(FOLDS, number)
+    variance = values.var(0) / number * (1 + folds / (folds - 1))
+    half = float(stats.t.ppf(0.95, number - 1)) * variance.sqrt()
+    return torch.stack([mean, mean - half, mean + half])
 
 
 def alignment_heads(
@@ -328,7 +389,7 @@ def alignment_heads(
     ::
 
         heads = lh.alignment_heads(whisper, examples)
-        heads.table()[:2]  # [L2H1: P = 1.00, 3.3 nats, lag +0.08, L2H4: ...]
+        heads.table()[:2]  # [L2H1: P = 1.00, 3.3 nats, lag +0.06, L2H4: ...]
         heads.align(whisper, example)["starts"].median  # seconds
 
     Raises:
@@ -393,8 +454,7 @@ def fit_alignment_heads(
     if options is None:
         options = FitOptions(kinds=_count_kinds(attentions))
     model = fit_boundary_model(attentions, options, chain)
-    marginals = [model.marginals(model.posterior(attention)) for attention in attentions]
-    information = view_information(model, attentions, marginals)
+    information = left_out_information(model, attentions, options)
     return AlignmentHeads(model, list(heads), information, list(attentions), steps[0])
 
 

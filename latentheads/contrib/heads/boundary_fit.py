@@ -42,6 +42,9 @@ They, and the number of views, were chosen on the development sets of the study 
 ERRORS = torch.logspace(-0.3, 1, 27, dtype=torch.float64)
 """Scales of the error among which labels that are left out choose, in positions."""
 
+FOLDS = 5
+"""Parts of the examples that are left out in turn."""
+
 
 @options_class()
 class FitOptions:
@@ -208,6 +211,33 @@ def view_information(
     )
 
 
+def left_out_information(
+    model: BoundaryModel, examples: Sequence[WordAttention], options: FitOptions
+) -> Float[Tensor, "example kind view"]:
+    """As :func:`view_information`, each example with profiles learned from other examples.
+
+    A single example has the profiles that were learned from it.
+
+    Args:
+        model: The model that was learned from all examples.
+        examples: The examples.
+        options: How profiles are learned.
+    """
+    marginals = [model.marginals(model.posterior(example)) for example in examples]
+    if len(examples) < 2:
+        return view_information(model, examples, marginals)
+    rows: dict[int, Tensor] = {}
+    for fold in range(min(FOLDS, len(examples))):
+        left_out = range(fold, len(examples), FOLDS)
+        kept = [index for index in range(len(examples)) if index % FOLDS != fold]
+        fitted = _settle(model, [examples[i] for i in kept], [marginals[i] for i in kept], options)
+        for index in left_out:  # its boundaries too are those of profiles without it
+            example = examples[index]
+            boundaries = fitted.marginals(fitted.posterior(example))
+            rows[index] = view_information(fitted, [example], [boundaries])[0]
+    return torch.stack([rows[index] for index in range(len(examples))])
+
+
 def choose_views(information: Float[Tensor, "kind view"], number: int) -> Bool[Tensor, "kind view"]:
     """The most informative views of each kind of boundary."""
     best = information.topk(min(number, information.shape[-1])).indices
@@ -219,7 +249,6 @@ def left_out_error(
     labelled: Sequence[WordAttention],
     examples: Sequence[WordAttention],
     options: FitOptions,
-    folds: int = 5,
 ) -> Float[Tensor, " kind"]:
     """The error under which labels are likeliest that profiles were not learned from.
 
@@ -228,7 +257,6 @@ def left_out_error(
         labelled: The labelled examples.
         examples: All examples.
         options: How profiles are learned.
-        folds: Parts of the labelled examples that are left out in turn.
     """
     if len(labelled) < 2:
         return make_model(examples, options, model.chain).error
@@ -236,9 +264,9 @@ def left_out_error(
     model, labelled = model.restrict(views), [example.restrict(views) for example in labelled]
     unlabelled = [example.restrict(views) for example in examples if not example.is_labelled]
     scores = torch.zeros(len(ERRORS), options.kinds, dtype=torch.float64)
-    for fold in range(min(folds, len(labelled))):
-        left_out = labelled[fold::folds]
-        kept = [example for i, example in enumerate(labelled) if i % folds != fold]
+    for fold in range(min(FOLDS, len(labelled))):
+        left_out = labelled[fold::FOLDS]
+        kept = [example for i, example in enumerate(labelled) if i % FOLDS != fold]
         fitted = _refit(model, kept, [*kept, *unlabelled], options)
         for example in left_out:
             marginals = fitted.marginals(fitted.posterior(example, with_labels=False))

@@ -57,15 +57,17 @@ def to_openai(heads: Sequence[Head], shape: tuple[int, int]) -> bytes:
 def to_nllw(
     scores: Mapping[Head, float], shape: tuple[int, int], model: str, direction: str
 ) -> dict[str, Any]:
-    """The JSON of NoLanguageLeftWaiting (AlignAtt), best head first.
+    """The JSON of NoLanguageLeftWaiting (AlignAtt), best head first, without heads that score 0.
 
     Args:
-        scores: The score of each head that is listed, here its probability.
+        scores: The score of each head, here its probability. Heads of one score stay in order:
+            ``heads.probabilities`` has the most informative ones first.
         shape: Layers, and heads of each.
         model: The name of the network.
         direction: Source and target, as ``en-de``.
     """
-    ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+    scored = [(head, score) for head, score in scores.items() if score > 0]
+    ranked = sorted(scored, key=lambda item: -item[1])
     return {
         "model": model,
         "language_pair": direction,

@@ -209,7 +209,14 @@ def record_word_attention(network: Any, example: ForcedExample) -> WordAttention
             f"tokens must be at most {limit + 1} for this network, got {len(example.tokens)}"
         )
     example = replace(example, step=find_step(network, example))
-    return to_word_attention(record_cross_attention(network, example), example)
+    weights = record_cross_attention(network, example)
+    words, positions = len(example.words), weights.shape[-1]
+    if "input_ids" not in example.inputs and words > positions:  # they would all start at once
+        raise ValueError(
+            f"there are more words than positions of sound: {words} words, {positions} positions "
+            f"of {example.step:g} seconds"
+        )
+    return to_word_attention(weights, example)
 
 
 def find_step(network: Any, example: ForcedExample) -> float:

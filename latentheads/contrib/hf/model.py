@@ -197,8 +197,9 @@ class Pretrained(HeadModel):
         index = None if index is None else torch.as_tensor(index)
         if self.label_likelihood is None:
             raise ValueError(
-                f"{type(self.network).__name__} predicts nothing by itself: give latent() a "
-                "likelihood, a name or a function of outputs and batch"
+                f"{type(self.network).__name__} has no likelihood: take a network with an output "
+                "layer, such as BertForMaskedLM, or give likelihood= of lh.latent, a name or a "
+                "function of outputs and batch"
             )
         inputs = dict(inputs)
         collated_labels = inputs.pop("labels", None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.contrib.heads.word_attention import WHISPER_STEP, ForcedExample
+
+REPETITION = 2.4
+"""Compression ratio above which a transcript repeats itself: that of OpenAI's ``transcribe``."""
 
 
 def make_forced_example(
@@ -84,13 +89,32 @@ def transcribe_words(
         processor: Its ``WhisperProcessor``.
         samples: At most 30 seconds of sound, at the processor's rate.
         sampling_rate: Samples in a second, to check them by; None: those of the processor.
+
+    Warns:
+        UserWarning: The transcript repeats itself, or was cut off at the largest length.
     """
     extractor = processor.feature_extractor
     _check_samples(samples, sampling_rate, extractor.sampling_rate)
     features = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="pt")
     with torch.no_grad():
         tokens = network.generate(features.input_features.to(network.device, network.dtype))
-    return processor.batch_decode(tokens, skip_special_tokens=True)[0].split()
+    text = processor.batch_decode(tokens, skip_special_tokens=True)[0]
+    if message := _describe_runaway(text, tokens.shape[-1], network.generation_config):
+        warnings.warn(message, stacklevel=2)
+    return text.split()
+
+
+def _describe_runaway(text: str, tokens: int, options: Any) -> str:
+    """What shows that a transcript is none; empty if nothing does."""
+    encoded = text.encode()
+    ratio = len(encoded) / len(zlib.compress(encoded))
+    if ratio > REPETITION:
+        return f"the transcript repeats itself (compression ratio {ratio:.1f}): give its text"
+    # Whisper returns neither its prompt, of at most four tokens, nor the end token
+    limit = options.max_new_tokens or (options.max_length or math.inf) - 4
+    if tokens >= limit:
+        return f"the transcript was cut off after {tokens} tokens: give its text"
+    return ""
 
 
 def _check_samples(samples: Any, sampling_rate: int | None, expected: int) -> None:

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from pyro.poutine import Trace
 from torch import Tensor
 
+from latentheads.batch import Batch
 from latentheads.distributions.tokens import Tokens, make_token_distribution
 from latentheads.latents.alignments.bands import compute_emission_log_probs
 from latentheads.latents.alignments.chain import ChainInference
@@ -44,6 +45,7 @@ class AlignmentPass:
         autocast: Whether autocast is enabled, and its dtype.
         smoothing: Label smoothing in training.
         cache: Results of :meth:`exact_inference`, each with its tokens.
+        inputs: What posteriors read, which is the same for all blocks, each with its batch.
     """
 
     hidden: EncoderDecoderStates
@@ -54,6 +56,7 @@ class AlignmentPass:
     autocast: tuple[bool, torch.dtype]
     smoothing: float = 0.0
     cache: dict[Any, tuple[Tensor, ExactInference]] = field(default_factory=dict)
+    inputs: dict[Any, tuple[Batch, Any]] = field(default_factory=dict)
 
     def aligned_states(
         self, alignments: Int[Tensor, "*sample target head"]

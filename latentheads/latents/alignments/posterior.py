@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -87,6 +87,25 @@ class _PairScores(nn.Module):
         return scores
 
 
+class _Inputs(NamedTuple):
+    """What the posteriors of all blocks of a pass read.
+
+    Attributes:
+        memory: States of the positions.
+        word_states: States of the words.
+        query: Queries of the words, for each head of the model.
+        key: Keys of the positions.
+        evidence: Each position's score of each word, for each head; empty if the posterior is not
+            conditioned on the word.
+    """
+
+    memory: Float[Tensor, "*batch key size"]
+    word_states: Float[Tensor, "*batch target size"]
+    query: Float[Tensor, "*batch target head size"]
+    key: Float[Tensor, "*batch key head size"]
+    evidence: Sequence[Float[Tensor, "*batch target key"]]
+
+
 class AlignmentPosterior(LatentPosterior):
     """The posterior of all alignment blocks of a model.
 
@@ -151,32 +170,18 @@ class AlignmentPosterior(LatentPosterior):
             batch: The sentences, with their targets.
         """
         alignment_pass, prior = context.alignment_pass, context.prior
-        tokens, valid = batch.scored, batch.scored_mask
-        memory = torch.tanh(self.source(self._detach(alignment_pass.hidden.memory)))
-        with torch.no_grad():
-            token_rows = (
-                alignment_pass.output.rows_of(tokens) if self.condition_on == "target" else None
-            )
-        word_states = self._word_states(alignment_pass, token_rows, valid)
-        size = word_states.shape[-1]
+        inputs, attn_mask = self._inputs(alignment_pass, batch), alignment_pass.hidden.attn_mask
         # a slice, since an index list would be copied to the device synchronously
         heads = slice(prior.heads.start, prior.heads.stop)
-        query = self.query(word_states).unflatten(-1, (-1, size))[..., heads, :]
-        key = self.key(memory).unflatten(-1, (-1, size))[..., heads, :]
+        query, key = inputs.query[..., heads, :], inputs.key[..., heads, :]
         # where a coupling of the prior is left out, a product nearer to the prior is a worse start:
         # it is sharper, so that gradients are too small to leave it
-        scores = prior.scores.detach() + alignment_scores(
-            query, key, alignment_pass.hidden.attn_mask
-        )
-        evidence: list[Tensor] = []
+        scores = prior.scores.detach() + alignment_scores(query, key, attn_mask)
         if self.lexical is not None:
-            assert token_rows is not None
-            evidence = alignment_pass.evidence(tokens, token_rows)
-            lexical_scores = torch.stack([evidence[head] for head in prior.heads], -2)
+            lexical_scores = torch.stack([inputs.evidence[head] for head in prior.heads], -2)
             scores = scores + self.lexical[heads, None] * lexical_scores
-        attn_mask = alignment_pass.hidden.attn_mask
         pair_scores = {
-            pair: self._scores_of_pair(pair, prior, word_states, memory, evidence, attn_mask)
+            pair: self._scores_of_pair(pair, prior, inputs, attn_mask)
             for pair in self._pairs
             if pair[0] in prior.heads
         }
@@ -200,20 +205,41 @@ class AlignmentPosterior(LatentPosterior):
         self,
         pair: Pair,
         prior: CategoricalParameters,
-        word_states: Tensor,
-        memory: Tensor,
-        evidence: Sequence[Tensor],
+        inputs: _Inputs,
         attn_mask: Bool[Tensor, "*mask #target key"],
     ) -> Float[Tensor, "*batch target before key"]:
         """Scores of a pair of heads, added to those of the prior."""
         head, lower = pair
         pair_evidence: list[Tensor] = []
-        if evidence:  # masked: padding explains nothing
+        if evidence := inputs.evidence:  # masked: padding explains nothing
             pair_evidence = [evidence[lower].masked_fill(~attn_mask, NOWHERE), evidence[head]]
-        scores: Tensor = self.pairs[f"{head}_{lower}"](word_states, memory, pair_evidence)
+        states = inputs.word_states, inputs.memory
+        scores: Tensor = self.pairs[f"{head}_{lower}"](*states, pair_evidence)
         if pair in prior.pair_scores:
             return scores + prior.pair_scores[pair].detach()
         return scores
+
+    def _inputs(self, alignment_pass: AlignmentPass, batch: Batch) -> _Inputs:
+        """What the posteriors of all blocks read in a pass; computed for the first of them."""
+        key = self, id(batch), torch.is_grad_enabled()
+        if key not in alignment_pass.inputs:  # with the batch, so that no other has its address
+            alignment_pass.inputs[key] = batch, self._compute_inputs(alignment_pass, batch)
+        inputs: _Inputs = alignment_pass.inputs[key][1]
+        return inputs
+
+    def _compute_inputs(self, alignment_pass: AlignmentPass, batch: Batch) -> _Inputs:
+        tokens, valid = batch.scored, batch.scored_mask
+        memory = torch.tanh(self.source(self._detach(alignment_pass.hidden.memory)))
+        rows: Tensor | None = None
+        if self.condition_on == "target":
+            with torch.no_grad():
+                rows = alignment_pass.output.rows_of(tokens)
+        word_states = self._word_states(alignment_pass, rows, valid)
+        size = word_states.shape[-1]
+        query = self.query(word_states).unflatten(-1, (-1, size))
+        key = self.key(memory).unflatten(-1, (-1, size))
+        evidence = [] if rows is None else alignment_pass.evidence(tokens, rows)
+        return _Inputs(memory, word_states, query, key, evidence)
 
     def _word_states(
         self,

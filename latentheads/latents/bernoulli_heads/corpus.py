@@ -209,10 +209,11 @@ class HeadPosterior:
         return self._log_odds(self.log_probs)
 
     def _log_odds(self, log_probs: Float[Tensor, "*r subset"]) -> Float[Tensor, "*r head"]:
-        active = self.subsets.bool().mT
-        rows = log_probs.unsqueeze(-2)
-        inside = rows.masked_fill(~active, -torch.inf).logsumexp(-1)
-        return inside - rows.masked_fill(active, -torch.inf).logsumexp(-1)
+        columns = [  # a head at a time: all at once take many times the memory
+            log_probs[..., active].logsumexp(-1) - log_probs[..., ~active].logsumexp(-1)
+            for active in self.subsets.bool().unbind(-1)
+        ]
+        return torch.stack(columns, -1)
 
     @property
     def covariance(self) -> Float[Tensor, "head head"]:
@@ -260,6 +261,8 @@ class HeadPosterior:
 
     def bootstrap(self, resamples: int = 1000, seed: int = 0) -> HeadIntervals:
         """Intervals of the inclusion probabilities, by resampling sentences.
+
+        The temperature is held fixed: what is not known of it is not in them.
 
         Args:
             resamples: Number of resamples.

@@ -25,7 +25,7 @@ def test_a_step_has_hardly_more_operations_than_by_hand() -> None:
         assert counts[recipe] <= 1.15 * counts[f"{recipe}, plain PyTorch"]
         assert counts[recipe] <= 1.06 * counts[f"{recipe}, same kernels"]
     assert counts["no latents"] < 0.7 * counts[bench.FUSED]
-    assert counts[bench.ALIGNED] < 1.25 * counts[bench.FUSED]
+    assert counts[bench.ALIGNED] < 1.1 * counts[bench.FUSED]
     assert calls[0] == calls[1]
 
 

@@ -26,7 +26,10 @@ def call(part: str, run: Path, out: Path, *words: str) -> dict[str, Any]:
     return dict(network)
 
 
-def test_gaps_of_guides_are_those_of_one_model(tiny_run: Path, tmp_path: Path) -> None:
+def test_gaps_of_guides_are_those_of_one_model(
+    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guides, "EVALUATE_EVERY", 1)
     quick = ("--train_sentences=9", "--steps=2")
     rows = call("ladder", tiny_run, tmp_path / "ladder.json", *quick)["rows"]
     exact = next(row for row in rows if row["guide"] == "exact")

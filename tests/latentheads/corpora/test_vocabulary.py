@@ -84,14 +84,14 @@ def text(lines: int, width: int) -> Iterator[str]:
 
 def test_a_token_costs_a_few_bytes_and_no_object() -> None:
     """A list of Python numbers would take 8 for each, and 28 more for those above 256."""
-    tokens = 2_000 * 100
+    tokens = 1_000 * 100
     tracemalloc.start()
     try:
-        words, rows = Words.learn(text(2_000, 99))
+        words, rows = Words.learn(text(1_000, 99))
         learning = tracemalloc.get_traced_memory()[1]
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]
-        again = words.encode_all(text(2_000, 99))
+        again = words.encode_all(text(1_000, 99))
         encoding = tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()

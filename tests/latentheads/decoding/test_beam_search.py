@@ -136,7 +136,7 @@ def agree(hypothesis: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> N
 @in_turn(kind=KINDS, prior=sorted(PRIORS), penalty=[0.0, 0.6, 1.0, 2.0])
 def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, penalty: float) -> None:
     model, batch = small(kind, prior), small_batch()
-    hypotheses = beam_search(model, batch, WIDE, penalty, max_new_tokens=4)
+    hypotheses = beam_search(model, batch, WIDE, penalty, max_new_tokens=3)
     for index in range(len(batch)):
         expected = exhaustive(plugged(model, batch, index), penalty, 4)
         assert len(expected) == 1 + 4 + 16 + 64
@@ -147,7 +147,7 @@ def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, penalty
 def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
     torch.manual_seed(beam)
     model, batch = small(kind, prior), small_batch()
-    hypotheses = beam_search(model, batch, beam, 0.6, max_new_tokens=7)
+    hypotheses = beam_search(model, batch, beam, 0.6, max_new_tokens=6)
     for index in range(len(batch)):
         agree(hypotheses[index], naive(plugged(model, batch, index), beam, 0.6, 7))
 
@@ -156,7 +156,7 @@ def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
 def test_a_beam_of_one_takes_the_likeliest_token(kind: str, prior: str) -> None:
     model, batch = small(kind, prior), small_batch()
     computed_tokens = [
-        only.tokens for (only,) in beam_search(model, batch, num_beams=1, max_new_tokens=6)
+        only.tokens for (only,) in beam_search(model, batch, num_beams=1, max_new_tokens=5)
     ]
     words = [token for token in range(TYPES) if token not in (PAD, BOS)]
     for index, tokens in enumerate(computed_tokens):
@@ -228,7 +228,7 @@ def test_a_wide_beam_finds_all_sentences_that_keep_the_rules(
         batch,
         WIDE,
         0.6,
-        max_new_tokens=4,
+        max_new_tokens=3,
         min_new_tokens=least - 1,
         no_repeat_ngram_size=no_repeat_ngram_size,
     )
@@ -243,7 +243,7 @@ def test_a_wide_beam_finds_all_sentences_that_keep_the_rules(
 def test_it_keeps_length_and_repeats_nothing(kind: str, beam: int, rules: tuple[int, int]) -> None:
     (least, no_repeat_ngram_size), model, batch = rules, small(kind), small_batch()
     kept = {
-        "max_new_tokens": 9,
+        "max_new_tokens": 8,
         "min_new_tokens": least - 1,
         "no_repeat_ngram_size": no_repeat_ngram_size,
     }
@@ -273,7 +273,7 @@ def test_a_limit_of_its_own_comes_before_the_least(
 @pytest.mark.parametrize("num_samples", [0, 2])
 def test_a_sentence_that_is_done_is_fed_no_more(num_samples: int) -> None:
     model, batch = Watched(leaning(small(), 4)), small_batch()
-    beam_search(model, batch, num_beams=4, num_samples=num_samples, max_new_tokens=50)
+    beam_search(model, batch, num_beams=4, num_samples=num_samples, max_new_tokens=49)
     fed = [shape[0] for shape in model.shapes]
     assert len(fed) < 50
     assert fed[0] == len(batch) * max(num_samples, 1)
@@ -297,18 +297,18 @@ def test_a_sentence_ends_at_the_limit_of_its_own_source() -> None:
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])
-def test_a_limit_of_one_leaves_the_empty_sentence(num_beams: int) -> None:
+def test_no_token_leaves_the_empty_sentence(num_beams: int) -> None:
     model, batch = small(), small_batch()
-    for index, hypothesis in enumerate(beam_search(model, batch, num_beams, max_new_tokens=1)):
+    for index, hypothesis in enumerate(beam_search(model, batch, num_beams, max_new_tokens=0)):
         agree(hypothesis, exhaustive(plugged(model, batch, index), 1.0, 1))
 
 
 def test_half_precision_scores_in_float32() -> None:
     model, batch = small().float(), small_batch()
     with torch.autocast("cpu", torch.bfloat16):
-        half = beam_search(model, batch, num_beams=WIDE, max_new_tokens=3)
+        half = beam_search(model, batch, num_beams=WIDE, max_new_tokens=2)
     for actual, expected in zip(
-        half, beam_search(model, batch, WIDE, max_new_tokens=3), strict=True
+        half, beam_search(model, batch, WIDE, max_new_tokens=2), strict=True
     ):
         exact = {tuple(hypothesis.tokens): hypothesis.score for hypothesis in expected}
         assert {tuple(hypothesis.tokens) for hypothesis in actual} == exact.keys()
@@ -407,7 +407,7 @@ def test_draws_are_kept_and_their_mean_is_scored(kind: str, prior: str, draws: i
     model, batch, script = small(kind, prior), small_batch(), Script()
     for beam, limit in ((WIDE, 3), (3, 5)):
         with script:
-            hypotheses = beam_search(Scripted(model, script), batch, beam, 0.6, draws, limit)
+            hypotheses = beam_search(Scripted(model, script), batch, beam, 0.6, draws, limit - 1)
         for index in range(len(batch)):
             log_prob = drawn(model, batch, index, draws)
             assert len(hypotheses[index]) == (21 if beam == WIDE else beam)
@@ -452,7 +452,7 @@ def test_every_draw_and_hypothesis_has_noise_of_its_own() -> None:
             small_batch(),
             2,
             num_samples=2,
-            max_new_tokens=3,
+            max_new_tokens=2,
         )
     for name, shape in (("encoder.0.self", 6), ("decoder.0.self", 6), ("decoder.1.cross", 6)):
         drawn = values[f"{name}.logits"].flatten()
@@ -461,5 +461,5 @@ def test_every_draw_and_hypothesis_has_noise_of_its_own() -> None:
 
 
 def test_unknown_words_may_come() -> None:
-    hypotheses = beam_search(small(), small_batch(), num_beams=WIDE, max_new_tokens=3)
+    hypotheses = beam_search(small(), small_batch(), num_beams=WIDE, max_new_tokens=2)
     assert all(any(UNK in hypothesis.tokens for hypothesis in row) for row in hypotheses)

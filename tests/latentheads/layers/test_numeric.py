@@ -1,14 +1,12 @@
 """Full precision, a dropout of our own, and weighted sums after it."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from pyro.ops.provenance import get_provenance, track_provenance
 from torch import Tensor
 from torch.autograd import gradcheck
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from latentheads.layers.numeric import (
     dropout,
@@ -18,6 +16,7 @@ from latentheads.layers.numeric import (
     softmax,
     weighted_sum,
 )
+from tests.operations import Ran
 
 
 def test_half_precision_becomes_float32_and_nothing_else_changes() -> None:
@@ -186,20 +185,6 @@ def test_an_exponential_in_place_is_torchs() -> None:
     expected = x.exp()
     assert exp_(x) is x
     torch.testing.assert_close(x, expected, rtol=1e-12, atol=0.0)
-
-
-class Ran(TorchDispatchMode):
-    """Notes the name of every operation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        self.names.append(func.overloadpacket.__name__)
-        return func(*args, **(kwargs or {}))
 
 
 def test_an_exponential_goes_through_the_memory_of_a_gpu_once() -> None:

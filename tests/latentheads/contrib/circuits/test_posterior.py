@@ -23,6 +23,8 @@ from tests.typechecking import unchecked
 LABELS = ["L0H0", "L0H1", "L0H2"]
 CHOSEN = [("decoder.0.self", head) for head in range(3)]
 
+EFFECTS = torch.tensor([-0.5, 0.7, 0.9], dtype=torch.float64)
+
 
 def make_posterior(
     benefit: torch.Tensor, penalty: float = 0.1, tau: float = 1.0
@@ -82,7 +84,7 @@ def test_the_temperature_makes_probabilities_frequencies() -> None:
         0.1 + 0.3 * torch.randn(3) + torch.randn(400, 3, dtype=torch.float64) for _ in range(6)
     ]
     posteriors = [make_posterior(rows) for rows in benefit]
-    tau = calibrate(posteriors, 10, (0.05, 0.2, 0.8, 3.2, 12.8), resamples=20)
+    tau = calibrate(posteriors, 10, (0.05, 0.2, 0.8, 3.2, 12.8), resamples=20).tau
     assert tau in (0.8, 3.2)
     decisions = decide(posteriors, 10, tau, 40, seed=1)
     assert len(decisions.needed) == 6 * 40 * 3
@@ -94,14 +96,58 @@ def test_the_temperature_makes_probabilities_frequencies() -> None:
 
 def test_a_posterior_is_calibrated_by_halves_of_its_prompts() -> None:
     torch.manual_seed(0)
-    posterior = make_posterior(torch.randn(9, 3, dtype=torch.float64))
-    taus = (0.1, 1.0, 10.0)
-    assert calibrate(posterior, None, taus) == calibrate([posterior], 4, taus)
+    posterior = make_posterior(EFFECTS + torch.randn(17, 3, dtype=torch.float64))
+    taus = (0.001, 2.0, 1000.0)
+    calibration = calibrate(posterior, None, taus)
+    assert calibration == calibrate([posterior], 8, taus)
+    assert calibration.tau == calibration.close[0] == 2.0
+    assert repr(calibration) == "Calibration(tau 2, within .01 nats 2 to 2)"
+    assert calibration.to_frame().score.idxmax() == 1
     assert len(decide(posterior, None, 1.0, 5).needed) == 15
     with pytest.raises(
         ValueError, match=r"^posteriors must be what circuit_posterior\(.*, got Gen"
     ):
         unchecked(calibrate)(torch.Generator())
+
+
+def test_a_temperature_beyond_the_first_ones_is_found() -> None:
+    torch.manual_seed(0)
+    scale = 2.0**10
+    benefit = EFFECTS + torch.randn(17, 3, dtype=torch.float64)
+    small, large = (
+        calibrate(make_posterior(benefit * x, 0.1 * x), resamples=50) for x in (1.0, scale)
+    )
+    assert large.tau == small.tau * scale > 64
+    assert large.is_identified
+
+
+def test_a_temperature_that_no_split_shows_is_warned_of() -> None:
+    benefit = torch.tensor([[0.3, 0.0, 0.2]], dtype=torch.float64)
+    agreed = make_posterior(benefit.expand(17, 3))
+    with pytest.warns(UserWarning, match=r"^tau is not identified: splits of the prompts agree on"):
+        calibration = calibrate(agreed, resamples=5)
+    # the largest at which probabilities are 0 and 1 up to the tolerance, and not the end of a grid
+    assert min(calibration.temperatures) < calibration.tau < 1
+    assert decide(agreed, None, 2 * calibration.tau, 5).score < -1e-3
+    assert repr(calibration).endswith(", not identified)")
+    flat = make_posterior(torch.zeros(17, 3, dtype=torch.float64), penalty=0.0)
+    with pytest.warns(UserWarning, match=r"^tau is not identified: all temperatures score alike"):
+        assert calibrate(flat, resamples=5).tau == 2.0**-3
+    torch.manual_seed(0)
+    noise = make_posterior(torch.randn(18, 3, dtype=torch.float64), penalty=0.0)
+    assert noise.tokens.sum() == 18
+    with pytest.warns(UserWarning, match=r"hardly predict what others need, and each tau from"):
+        calibration = calibrate(noise, resamples=50)
+    assert 1 < calibration.tau < max(calibration.temperatures)
+
+
+def test_few_prompts_are_warned_of() -> None:
+    torch.manual_seed(0)
+    posterior = make_posterior(torch.randn(15, 3, dtype=torch.float64))
+    with pytest.warns(
+        UserWarning, match=r"^a temperature of 15 prompts makes probabilities near 0"
+    ):
+        calibrate(posterior, None, (0.001, 1.0, 100.0))
 
 
 def test_bins_hold_every_decision_once() -> None:

@@ -24,6 +24,7 @@ from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from tests.latentheads.contrib.circuits.tiny import PROMPTS, TOKENS, network
 from tests.latentheads.contrib.hf.networks import IDS, REAL, bart, t5
 from tests.tiny import jiggle
+from tests.typechecking import unchecked
 
 PAIRED = Prompts.of([[4, 3, 5, 6, 7], [9, 8, 2], [11, 10, 3, 4]])
 SHORT = Prompts.of([[4, 3, 5, 6, 7]])
@@ -208,6 +209,10 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
         (
             lambda: SubsetScorer(plain, Prompts.of([[3, 999]]), [(0, 1)]),
             r"input_ids has the id 999, and the network's vocabulary has the ids 0 to",
+        ),
+        (
+            lambda: unchecked(SubsetScorer)(plain, [[3, 4], [5]], "L0H1"),
+            r"prompts must be what Prompts\.of\(token_ids\) returns, got \[\[3, 4\], \[5\]\]",
         ),
         (lambda: SubsetScorer(plain, PROMPTS, [(0, 1)], Mean), r"intervention must be an instance"),
         (

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -11,7 +14,12 @@ from torch import Tensor
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
 from latentheads.contrib.heads.boundary_anchor import anchor_shift, sound_onset
 from latentheads.contrib.heads.boundary_chain import monotone_chain, noisy_quantiles, quantiles
-from latentheads.contrib.heads.boundary_fit import ERRORS, FitOptions, make_model
+from latentheads.contrib.heads.boundary_fit import (
+    ERRORS,
+    FitOptions,
+    make_model,
+    view_information,
+)
 from latentheads.contrib.heads.word_attention import WordAttention
 
 HEADS = [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -62,6 +70,7 @@ def test_planted_heads_and_lags_are_found(labelled: int) -> None:
     tolerance = 0.4 if labelled else 0.7  # energy shows a shift up to a position
     assert {h for h, p in heads.probabilities.items() if p > 0.5} == {(0, 1), (1, 1)}
     rows = {row.head: row for row in heads.table()}
+    assert list(heads.probabilities) == list(rows)  # the most informative first
     frame = heads.to_frame().set_index(["layer", "head"])
     assert list(frame.index) == list(rows)
     assert frame.lag.tolist() == [row.lag for row in rows.values()]
@@ -76,6 +85,56 @@ def test_planted_heads_and_lags_are_found(labelled: int) -> None:
     torch.testing.assert_close(times.median, 0.5 * new.starts, atol=tolerance, rtol=0)
     assert ((times.low < times.median) & (times.median < times.high)).all()
     assert len(heads.sufficient()) == 1
+
+
+def _blur(attention: WordAttention, seed: int) -> WordAttention:
+    """Attention that comes up to two positions earlier or later at every word."""
+    random = torch.Generator().manual_seed(seed)
+    weights = attention.weights.clone()
+    for view, word in product(*map(range, weights.shape[:2])):
+        shift = int(torch.randint(-2, 3, (1,), generator=random))
+        weights[view, word] = weights[view, word].roll(shift)
+    return replace(attention, weights=weights)
+
+
+def _planted_information(heads: AlignmentHeads, examples: Sequence[WordAttention]) -> Tensor:
+    """The mean over examples, with profiles as they were learned."""
+    marginals = [heads.model.marginals(heads.model.posterior(example)) for example in examples]
+    return view_information(heads.model, examples, marginals)[:, 0].mean(0)[list(LAGS)]
+
+
+def test_information_is_that_of_fresh_examples_with_an_interval() -> None:
+    fresh = [_blur(_plant(seed), seed) for seed in range(20, 50)]
+    rows = []
+    for first in (5, 10):
+        examples = [_blur(_plant(seed), seed) for seed in range(first, first + 5)]
+        heads = fit_alignment_heads(HEADS, examples, options=OPTIONS)
+        by_head = {row.head: row.information for row in heads.table()}
+        estimates = torch.tensor([by_head[HEADS[index]] for index in LAGS])
+        expected, in_sample = (_planted_information(heads, e) for e in (fresh, examples))
+        rows.append(torch.stack([in_sample - expected, *(estimates.mT - expected)]))
+    own, mean, low, high = torch.cat(rows, -1)
+    assert own.mean() > 0.08  # profiles fit the examples that they were learned from too well
+    assert mean.mean().abs() < 0.05
+    assert (low < 0).all()
+    assert (high > 0).all()
+
+
+def test_words_that_are_not_in_the_sound_are_warned_of() -> None:
+    heads, new = _fit(0), _unlabel(_plant(99))
+    wrong = replace(new, weights=new.weights.flip(1))  # words in another order
+    assert heads.evidence(wrong) < 0 < heads.evidence(new)
+    heads.times(new)
+    with pytest.warns(UserWarning, match=r"^attention does not fit its text: log evidence of -"):
+        heads.times(wrong)
+
+
+def test_one_example_has_no_interval() -> None:
+    heads = fit_alignment_heads(HEADS, [_plant(0)], options=OPTIONS)
+    mean, *bounds = heads.table()[0].information
+    assert mean > 0
+    assert all(map(math.isnan, bounds))
+    assert heads.to_frame().information_low.isna().all()
 
 
 def test_labels_of_ends_alone_say_nothing_of_the_error_of_starts() -> None:

@@ -49,11 +49,13 @@ def test_openai_decodes_a_mask() -> None:
 
 
 def test_nllw_lists_heads_by_score() -> None:
-    written = to_nllw({(0, 4): 0.25, (3, 1): 1.0}, (5, 6), "tiny", "en-de")
+    scores = {(0, 4): 0.25, (3, 1): 1.0, (2, 4): 1.0, (1, 0): 0.0}
+    written = to_nllw(scores, (5, 6), "tiny", "en-de")
     data = json.loads(json.dumps(written))
     # as its load_head_config reads it
     heads = data["token_alignment_heads"]
-    assert [(h["layer"], h["head"], h["ts"]) for h in heads] == [(3, 1, 1.0), (0, 4, 0.25)]
+    expected = [(3, 1, 1.0), (2, 4, 1.0), (0, 4, 0.25)]  # of one score, the more informative first
+    assert [(h["layer"], h["head"], h["ts"]) for h in heads] == expected
     assert (data["model"], data["direction"]) == ("tiny", "en-de")
     assert (data["num_layers"], data["num_heads"]) == (5, 6)
 

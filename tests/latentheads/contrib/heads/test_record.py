@@ -108,7 +108,7 @@ def test_decoding_records_a_pass_a_token_and_each_is_a_row_of_the_whole(kind: st
 def test_beam_search_records_every_hypothesis() -> None:
     model, batch = build(prior="cascaded").eval(), small_batch()
     with Recording(model) as heads:
-        beam_search(model, batch, num_beams=2, num_samples=2, max_new_tokens=3)
+        beam_search(model, batch, num_beams=2, num_samples=2, max_new_tokens=2)
     assert len(heads.passes("encoder.1.self")) == 1
     assert heads["encoder.1.self"].weights.shape == (2 * len(batch), HEADS, 5, 5)
     assert [item.weights.shape[-1] for item in heads.passes("decoder.0.self")] == [1, 2, 3]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import latentheads as lh
-from tests.latentheads.contrib.hf.networks import bart
+from tests.latentheads.contrib.hf.networks import bart, bert
 from tests.tiny import jiggle
 from tests.typechecking import unchecked
 
@@ -46,3 +46,9 @@ def test_a_network_is_plain_again_after_an_error(network: Any) -> None:
             unchecked(lh.head_posterior)(network, part)
         with pytest.raises(ValueError, match="not latent"):
             lh.contrib.hf.plain(network)
+
+
+def test_a_network_without_an_output_layer_has_no_likelihood() -> None:
+    tokens = {"input_ids": torch.tensor([[3, 4, 5]])}
+    with pytest.raises(ValueError, match=r"^BertModel has no likelihood: take a network with an"):
+        lh.head_posterior(bert("BertModel"), tokens, quiet=True)

@@ -38,8 +38,8 @@ from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import KINDS, SOURCE_TYPES, TARGET_TYPES, build, jiggle, sizes, small_batch
 from tests.typechecking import unchecked
 
-DECODING = Decoding(max_new_tokens=5)
-LONG = Decoding(max_new_tokens=7, min_new_tokens=6, no_repeat_ngram_size=1)
+DECODING = Decoding(max_new_tokens=4)
+LONG = Decoding(max_new_tokens=6, min_new_tokens=6, no_repeat_ngram_size=1)
 """Seven different tokens: who writes by another law writes others."""
 CPU = torch.device("cpu")
 FIGURES = ("log_probs", "mean_log_prob", "data_uncertainty", "reverse_mutual_information")
@@ -116,7 +116,7 @@ def test_draws_that_are_held_give_the_probability_that_a_search_finds() -> None:
     model = build(prior="cascaded").eval()
     batch = Batch.of([[2]], [[4, 5, 6, 2]])
     with fixed_noise(3, CPU):
-        ((best,),) = beam_search(model, batch, 1, 1.0, 3, max_new_tokens=1)
+        ((best,),) = beam_search(model, batch, 1, 1.0, 3, max_new_tokens=0)
     with fixed_noise(3, CPU):
         prediction = HeadSamples(model, members=3).predict(batch)
     assert best.tokens == [2]
@@ -199,7 +199,7 @@ def test_an_ensemble_is_the_mean_of_its_networks() -> None:
     members = [SingleModel(model).predict(batch).log_probs for model in (one, other)]
     assert_same(prediction, mix_distributions(members, batch.target), batch.target_valid)
     (written, *_) = DeepEnsemble([one, other]).translate(batch, Decoding(max_new_tokens=1))
-    assert written == [2]
+    assert written == [EOS + prediction.log_probs[0, 0, EOS:].argmax(), EOS]  # no PAD, no BOS
 
 
 def test_numbers_out_of_range_are_refused() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from latentheads.batch import Batch
-from latentheads.latents.alignments.posterior import _PairScores
+from latentheads.latents.alignments.posterior import AlignmentPosterior, _PairScores
+from latentheads.layers.target_encoder import TargetEncoder
 from tests.guides.attached import attach
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 
@@ -35,3 +37,20 @@ def test_each_head_has_a_weight_of_its_own_for_what_positions_say(shape: str, ba
     for head, scores in enumerate(heads):
         (grad,) = torch.autograd.grad(scores.square().sum(), weight, retain_graph=True)
         assert grad.nonzero().flatten().tolist() == [head]
+
+
+def test_all_blocks_of_a_pass_read_one_encoding_of_the_target(batch: Batch) -> None:
+    guide: Any = attach("cascaded", aligned(SHAPES["two blocks"]))
+    (encoder,) = (part for part in guide.modules() if isinstance(part, TargetEncoder))
+    lengths = list[int]()
+    encoder.register_forward_hook(lambda module, args, output: lengths.append(output.shape[1]))
+    guide(batch)
+    guide(replace(batch, target=batch.target[:, :2]))
+    assert lengths == [batch.scored.shape[1], 2]
+    *_, prior = (
+        site["infer"]["prior"] for site in guide.trace.nodes.values() if "prior" in site["infer"]
+    )
+    (posterior,) = {*guide.find_posteriors(AlignmentPosterior).values()}
+    for target in (batch.target[:, :2], batch.target[:, 1:3]):  # other words of the same pass
+        posterior.posterior_of(prior, replace(batch, target=target))
+    assert len(lengths) == 4

@@ -73,12 +73,14 @@ MODELS = {
 def test_likelihoods_are_those_of_passes_of_the_whole_network(name: str) -> None:
     model, names = MODELS[name](), ("encoder.1.self", "decoder.1.self")
     model.eval()
+    if name in ("noise", "alignments"):
+        names = names[1:]
     posterior = lh.head_posterior(model, BATCHES, names)
-    assert "encoder.1.self, decoder.1.self: " in repr(posterior)
+    assert f"{', '.join(names)}: " in repr(posterior)
     expected = [by_choices(model, batch, blocks_of(model, *names)) for batch in BATCHES]
     torch.testing.assert_close(posterior.log_likelihoods, torch.cat(expected))
     assert posterior.tokens.tolist() == [4, 3, 2]
-    assert posterior.heads[4] == ("decoder.1.self", 1)
+    assert posterior.heads[-2] == ("decoder.1.self", 1)
 
 
 def test_blocks_are_named_in_a_list_or_a_text() -> None:
