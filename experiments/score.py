@@ -50,7 +50,7 @@ DESCRIPTION = (
 GROUPS = {
     "data": (*("likelihood", "direction", "references", "tokenised", "lowercase", "recognised"),),
     "scores": ("accuracy", "paper", "resamples", "seed"),
-    "the runs, for --likelihood": ("checkpoint", "trust", "device"),
+    "the runs": ("checkpoint", "trust", "device"),
     "output": ("json", "help"),
 }
 TEXT_OPTIONS = ("references", "tokenised", "lowercase", "recognised", "accuracy", "paper")
