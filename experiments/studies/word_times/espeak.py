@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latentheads.packages import import_optional
+from latentheads.packages import MissingPackageError
 
 RATE = 16000
 """Samples a second, which Whisper takes."""
@@ -71,7 +71,11 @@ class _Synthesis:
 @cache
 def _load() -> tuple[Any, int]:
     """The library, and its samples a second."""
-    loader = import_optional("espeakng_loader")
+    try:
+        import espeakng_loader as loader
+    except ImportError as error:
+        reason = "speech of espeak-ng needs espeakng-loader: pip install espeakng-loader"
+        raise MissingPackageError(reason) from error
     library = ctypes.CDLL(loader.get_library_path())
     rate = library.espeak_Initialize(RETRIEVAL, 0, loader.get_data_path().encode(), 0)
     return library, rate
