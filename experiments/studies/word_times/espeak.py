@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ class _Synthesis:
 def _load() -> tuple[Any, int]:
     """The library, and its samples a second."""
     try:
-        import espeakng_loader as loader
+        loader = import_module("espeakng_loader")
     except ImportError as error:
         reason = "speech of espeak-ng needs espeakng-loader: pip install espeakng-loader"
         raise MissingPackageError(reason) from error
