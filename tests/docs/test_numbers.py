@@ -398,7 +398,7 @@ def test_likelihoods_by_step_are_those_of_their_rows() -> None:
 
 def control_figures(run: str) -> list[float]:
     """Exact log p of validation and test, BLEU and chrF of a run."""
-    file = RESULTS / "multi30k-end" / f"{run}-seed0.json"
+    file = RESULTS / "multi30k-end" / f"{run}.json"
     record = json.loads(file.read_text(encoding="utf-8"))
     valid, test = (
         {row["name"]: row.get("value") for row in record[part]} for part in ("valid", "test")
@@ -406,28 +406,44 @@ def control_figures(run: str) -> list[float]:
     return [valid["exact"], *(test[name] for name in ("exact", "bleu", "chrf"))]
 
 
+def control_difference(seed: int) -> dict[str, float]:
+    """The control less the plain network beside it, over sentences."""
+    file = RESULTS / "multi30k-end" / f"soft-less-transformer-seed{seed}.json"
+    difference: dict[str, float] = json.loads(file.read_text("utf-8"))["systems"][1]["difference"]
+    return difference
+
+
 def test_what_the_control_without_a_latent_has_is_in_its_rows() -> None:
     text = section("multi30k-end", "## The control `soft`")
-    files = "soft", "transformer-beside-soft"
-    soft, plain = map(control_figures, files)
-    for (_, *cells), figures in zip(rows_of(text), (soft, plain), strict=False):
+    pairs = [(f"soft-seed{n}", f"transformer-beside-soft-seed{n}") for n in (0, 1)]
+    rows = list(rows_of(text))
+    for (_, *cells), run in zip(rows, [run for pair in pairs for run in pair], strict=False):
+        for cell, figure in zip(cells, control_figures(run), strict=True):
+            assert among(cell, [figure]), (cell, figure)
+    differences = [control_difference(seed) for seed in (0, 1)]
+    names = ("score", "low", "high")
+    for cell, less in zip(rows[4][2].split("; "), differences, strict=True):
+        for figure, name in zip(re.findall(r"-?\.\d+", cell), names, strict=True):
+            assert among(figure, [less[name]]), (figure, name)
+    for column in (2, 3):  # BLEU and chrF
+        for cell, (soft, plain) in zip(rows[4][column + 1].split("; "), pairs, strict=True):
+            figure = control_figures(soft)[column] - control_figures(plain)[column]
+            assert among(cell.split()[0].strip(","), [figure]), (cell, figure)
+    below = re.findall(r"(\.\d+) \[(\S+), (\S+)\] (?:nats )?below [^(]*\(p (\.\d+)", text)
+    for cells, less in zip(below, differences, strict=True):
+        figures = (-less["score"], -less["high"], -less["low"], less["p"])
         for cell, figure in zip(cells, figures, strict=True):
             assert among(cell, [figure]), (cell, figure)
-    stored = RESULTS / "multi30k-end" / "soft-less-transformer-seed0.json"
-    less = json.loads(stored.read_text(encoding="utf-8"))["systems"][1]["difference"]
-    (below,) = re.findall(r"It is (\S+) \[(\S+), (\S+)\] nats below .* \(p (\S+) over", text)
-    for cell, figure in zip(below, (-less["score"], -less["high"], -less["low"], less["p"])):
-        assert among(cell, [figure]), (cell, figure)
-    assert among(below[0], [plain[1] - soft[1]])
     head, beside = (
         results_in(f"{name}-seed0") for name in ("exact-smoothed", "transformer-beside")
     )
     assert among(".071", [head["exact"] - beside["plug_in"]])
-    courses = [course_of(RESULTS / "multi30k-end" / f"{name}-seed0.csv") for name in files]
     first = r"is (\S+) nats higher after 500 steps, (\S+) after 1,000,\n"
-    (figures,) = re.findall(first + r"(\S+) after 3,000 and (\S+) after", text)
-    for step, figure in zip((500, 1000, 3000, 8000), figures, strict=True):
-        assert among(figure, [courses[0][step] - courses[1][step]]), step
+    courses = re.findall(first + r"(\S+) after 3,000 and (-\.\d+) after", text)
+    for pair, figures in zip(pairs, courses, strict=True):
+        soft, plain = (course_of(RESULTS / "multi30k-end" / f"{name}.csv") for name in pair)
+        for step, figure in zip((500, 1000, 3000, 8000), figures, strict=True):
+            assert among(figure, [soft[step] - plain[step]]), (step, figure)
 
 
 TWICE_AS_LONG = {
