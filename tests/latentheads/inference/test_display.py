@@ -14,7 +14,7 @@ from latentheads.metrics.scores import SCORES, Score, Scores
 from latentheads.runs.results import Results
 
 FIGURES: dict[str, Any] = {"elbo": -1.5, "kl": 0.25, "iwae": -1.4375, "iwae_k": 3}
-NO_BOUND = "heads set to the prior mean: no bound"
+NO_BOUND = "of one network, each latent set to one value: no bound"
 HEAD = "nats per token"
 
 
