@@ -155,7 +155,7 @@ def interrupted_by_signals() -> Iterator[None]:
 
 
 def _interrupt(number: int, _: object) -> None:
-    if _is_interrupted():
+    if _is_handling(KeyboardInterrupt):
         return
     if signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:  # else the timer is of someone else
         signal.signal(signal.SIGALRM, _InterruptAgain(number))
@@ -170,13 +170,14 @@ class _InterruptAgain:
     number: int
 
     def __call__(self, _: int, frame: object) -> None:
-        _interrupt(self.number, frame)
+        if not _is_handling(GeneratorExit):  # a generator that the interrupt ends cleans up
+            _interrupt(self.number, frame)
 
 
-def _is_interrupted() -> bool:
-    """Whether an interrupt has arrived, and code runs that handles it, such as a ``finally``."""
+def _is_handling(kind: type[BaseException]) -> bool:
+    """Whether code runs that handles an exception of a kind, such as a ``finally``."""
     reason = sys.exception()
-    while reason is not None and not isinstance(reason, KeyboardInterrupt):
+    while reason is not None and not isinstance(reason, kind):
         reason = reason.__context__
     return reason is not None
 

@@ -169,9 +169,10 @@ axis.legend(handles.values(), handles.keys())
 figure
 
 # %% [markdown]
-# Ranked by importance, the first six heads cost 0.31 nats; ranked by the posterior, 0.06. With fewer than 16 heads log p falls quickly, because the network was not trained
-# without the others. Importance is not better than each of the three random rankings at 22, 20 and
-# 8 heads; the posterior is at every number.
+# Ranked by importance, the first six heads cost 0.31 nats; ranked by the posterior, 0.06. With
+# fewer than 16 heads log p falls quickly, because the network was not trained without the others.
+# Importance is not better than each of the three random rankings at 22, 20 and 8 heads; the
+# posterior is at every number.
 #
 # The star is the network with gates. It was trained for more steps with the gates, so this is not a
 # comparison of criteria: it shows the value of removing heads while the others can still adapt.

@@ -45,7 +45,8 @@ class AlignmentPass:
         autocast: Whether autocast is enabled, and its dtype.
         smoothing: Label smoothing in training.
         cache: Results of :meth:`exact_inference`, each with its tokens.
-        inputs: What posteriors read, which is the same for all blocks, each with its batch.
+        inputs: What posteriors read, which is the same for all blocks, each with its batch and the
+            heads of the blocks that have read it.
     """
 
     hidden: EncoderDecoderStates
@@ -56,7 +57,7 @@ class AlignmentPass:
     autocast: tuple[bool, torch.dtype]
     smoothing: float = 0.0
     cache: dict[Any, tuple[Tensor, ExactInference]] = field(default_factory=dict)
-    inputs: dict[Any, tuple[Batch, Any]] = field(default_factory=dict)
+    inputs: dict[Any, tuple[Batch, Any, tuple[range, ...]]] = field(default_factory=dict)
 
     def aligned_states(
         self, alignments: Int[Tensor, "*sample target head"]

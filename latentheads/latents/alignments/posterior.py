@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, get_args
+from typing import NamedTuple, cast, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -170,7 +170,10 @@ class AlignmentPosterior(LatentPosterior):
             batch: The sentences, with their targets.
         """
         alignment_pass, prior = context.alignment_pass, context.prior
-        inputs, attn_mask = self._inputs(alignment_pass, batch), alignment_pass.hidden.attn_mask
+        inputs, attn_mask = (
+            self._inputs(alignment_pass, batch, prior),
+            alignment_pass.hidden.attn_mask,
+        )
         # a slice, since an index list would be copied to the device synchronously
         heads = slice(prior.heads.start, prior.heads.stop)
         query, key = inputs.query[..., heads, :], inputs.key[..., heads, :]
@@ -219,13 +222,21 @@ class AlignmentPosterior(LatentPosterior):
             return scores + prior.pair_scores[pair].detach()
         return scores
 
-    def _inputs(self, alignment_pass: AlignmentPass, batch: Batch) -> _Inputs:
-        """What the posteriors of all blocks read in a pass; computed for the first of them."""
-        key = self, id(batch), torch.is_grad_enabled()
-        if key not in alignment_pass.inputs:  # with the batch, so that no other has its address
-            alignment_pass.inputs[key] = batch, self._compute_inputs(alignment_pass, batch)
-        inputs: _Inputs = alignment_pass.inputs[key][1]
-        return inputs
+    def _inputs(
+        self, alignment_pass: AlignmentPass, batch: Batch, prior: CategoricalParameters
+    ) -> _Inputs:
+        """What the posteriors of all blocks read in a pass; computed for the first of them.
+
+        A block that is asked for again, or other weights, begin anew: the pass may have been kept.
+        """
+        weights = sum(parameter._version for parameter in self.parameters())
+        key = self, id(batch), torch.is_grad_enabled(), weights
+        _, inputs, served = alignment_pass.inputs.get(key, (None, None, ()))
+        if inputs is None or prior.heads in served:
+            inputs, served = self._compute_inputs(alignment_pass, batch), ()
+        # with the batch, so that no other has its address
+        alignment_pass.inputs[key] = batch, inputs, (*served, prior.heads)
+        return cast(_Inputs, inputs)
 
     def _compute_inputs(self, alignment_pass: AlignmentPass, batch: Batch) -> _Inputs:
         tokens, valid = batch.scored, batch.scored_mask

@@ -54,3 +54,11 @@ def test_all_blocks_of_a_pass_read_one_encoding_of_the_target(batch: Batch) -> N
     for target in (batch.target[:, :2], batch.target[:, 1:3]):  # other words of the same pass
         posterior.posterior_of(prior, replace(batch, target=target))
     assert len(lengths) == 4
+    short = replace(batch, target=batch.target[:, :2])
+    first = posterior.posterior_of(prior, short).parameters.scores
+    (again := posterior.posterior_of(prior, short).parameters.scores).sum().backward()
+    first.sum().backward()  # of another graph
+    with torch.no_grad():
+        for parameter in posterior.parameters():
+            parameter.add_(0.5)
+    assert not torch.equal(posterior.posterior_of(prior, short).parameters.scores, again)
