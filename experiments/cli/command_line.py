@@ -278,9 +278,8 @@ def _keep_below(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, An
     if "latents" in above:
         dropped = LATENTS.keys() - read_latents(above["latents"])
         below = {name: value for name, value in below.items() if name not in dropped}
-    if (
-        str(flatten(above).get("decode.num_beams")) == "1"
-    ):  # greedy decoding has no hypotheses to rank
+    # greedy decoding has no hypotheses to rank
+    if str(flatten(above).get("decode.num_beams")) == "1":
         beams = below.get("decode") or {}
         kept = {name: value for name, value in beams.items() if name != "length_penalty"}
         below = below | {"decode": kept}

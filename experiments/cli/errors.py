@@ -134,7 +134,8 @@ def interrupted_by_signals() -> Iterator[None]:
 
     A signal that is ignored, as by ``nohup``, stays ignored. Further signals are ignored while
     something cleans up. Python drops what is raised in ``__del__`` or in the callback of a weak
-    reference: the interrupt is then raised again, until it arrives.
+    reference: the interrupt is then raised again, until the program ends or cleans up. So it is for
+    code that catches it and goes on.
     """
     if current_thread() is not main_thread():  # only the main thread can handle signals
         yield

@@ -243,11 +243,8 @@ def _name_search(results: Results) -> str:
     heads = f"{decoding['num_samples']} samples" if decoding["num_samples"] else "plug-in heads"
     if results.test.exact is not None:
         heads = "no latents" if _is_deterministic(results) else "latents summed out"
-    return (
-        f"{heads}, beam {decoding['num_beams']}"
-        if decoding["num_beams"] > 1
-        else f"{heads}, greedy"
-    )
+    beams = decoding["num_beams"]
+    return f"{heads}, beam {beams}" if beams > 1 else f"{heads}, greedy"
 
 
 def _name_selecting(results: Results) -> str:

@@ -313,6 +313,6 @@ class _BeamSearch:
             self.sentences, self.limits = self.sentences[active], self.limits[active]
             self.count, self.tokens = self.count[active], self.tokens[active]
             self.log_prob, parents = self.log_prob[:, active], parents[active]
-            num_samples = torch.arange(self.num_samples, device=active.device)
-            rows = (num_samples[:, None] * len(done) + active).flatten()
+            samples = torch.arange(self.num_samples, device=active.device)
+            rows = (samples[:, None] * len(done) + active).flatten()
         return rows, None if self.num_beams == 1 else parents.repeat(self.num_samples, 1)

@@ -205,7 +205,7 @@ def calibrate(
         posteriors: A posterior, or several, such as of several layers; their temperature does not
             matter.
         size: Prompts that a posterior is given, the others decide; None: half of them.
-        temperatures: Temperatures to try, in order; None: powers of 2, as far as the score rises.
+        temperatures: Temperatures to try; None: powers of 2, as far as the score rises.
         resamples: Number of splits.
         seed: Their seed.
 
@@ -225,7 +225,8 @@ def calibrate(
     if temperatures is None:
         scores = _widen(lambda tau: decide(listed, size, tau, resamples, seed).score)
     else:
-        scores = {tau: decide(listed, size, tau, resamples, seed).score for tau in temperatures}
+        increasing = sorted(temperatures)
+        scores = {tau: decide(listed, size, tau, resamples, seed).score for tau in increasing}
     calibration = _select(scores)
     if (prompts := min(len(posterior.tokens) for posterior in listed)) < MIN_PROMPTS:
         warnings.warn(

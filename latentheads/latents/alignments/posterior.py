@@ -170,10 +170,8 @@ class AlignmentPosterior(LatentPosterior):
             batch: The sentences, with their targets.
         """
         alignment_pass, prior = context.alignment_pass, context.prior
-        inputs, attn_mask = (
-            self._inputs(alignment_pass, batch, prior),
-            alignment_pass.hidden.attn_mask,
-        )
+        inputs = self._inputs(alignment_pass, batch, prior)
+        attn_mask = alignment_pass.hidden.attn_mask
         # a slice, since an index list would be copied to the device synchronously
         heads = slice(prior.heads.start, prior.heads.stop)
         query, key = inputs.query[..., heads, :], inputs.key[..., heads, :]

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -321,6 +322,27 @@ def stop_while_cleaning_up() -> None:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
                 signal.raise_signal(number)
             print("cleaned up", flush=True)
+
+
+def stop_in_a_generator() -> None:
+    def generate() -> Iterator[int]:
+        try:
+            yield 0
+        finally:  # it is closed while the interrupt passes, of which it knows nothing
+            signal.raise_signal(signal.SIGALRM)
+            print("cleaned up", flush=True)
+
+    with error_handling("some.py"):
+        for _ in generate():
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_repeated_interrupt_does_not_break_off_the_cleanup_of_a_generator(
+    tmp_path: Path,
+) -> None:
+    process = fork_off(stop_in_a_generator, path=tmp_path / "said")
+    assert ended(process) == 128 + signal.SIGTERM
+    assert (tmp_path / "said").read_text() == "cleaned up\nsome.py: stopped\n"
 
 
 def test_further_signals_do_not_break_off_the_cleanup(tmp_path: Path) -> None:
