@@ -62,8 +62,6 @@ class LatentOptions:
         needs_blocks: Whether it is made of a network's blocks, and acts within the network.
         needs_closed_form: Whether training needs the closed form of its KL.
         plug_in: What the plug-in network does with it.
-        picture_title: The title of the picture of which heads are active, if it decides that.
-        picture_label: What that picture has one column of.
         fixed_options: Options that must be equal in a warm start, even if the weights would fit.
     """
 
@@ -76,8 +74,6 @@ class LatentOptions:
     needs_blocks: ClassVar[bool] = False
     needs_closed_form: ClassVar[bool] = False
     plug_in: ClassVar[str] = "heads set to the prior mean"
-    picture_title: ClassVar[str] = "Heads that every task selects"
-    picture_label: ClassVar[str] = "candidate head"
     fixed_options: ClassVar[tuple[str, ...]] = ()
 
     @property

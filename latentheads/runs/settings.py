@@ -323,13 +323,6 @@ class Settings:
         return dict(self._named_latents).get(name)
 
     @property
-    def selecting_kind(self) -> type[LatentOptions]:
-        """The class of options of the latent that decides which heads are active, if one does."""
-        return next(
-            (type(latent) for latent in self.latents if latent.selects_heads), LatentOptions
-        )
-
-    @property
     def _named_latents(self) -> list[tuple[str, LatentOptions]]:
         names = {kind: name for name, kind in LATENTS.items()}
         return [(names[type(latent)], latent) for latent in self.latents]

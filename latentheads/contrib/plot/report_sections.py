@@ -46,8 +46,7 @@ def draw_plots(reporter: Reporter) -> dict[str, Any]:
         _save(reporter, "bound", draw_bound, records, title)
     _save(reporter, "kl", draw_kl, results["kl_by_site"], results["kl_how"], title)
     if selection:
-        kind = reporter.settings.selecting_kind
-        _save(reporter, "selection", draw_selection, selection, title, kind)
+        _save(reporter, "selection", draw_selection, selection, title)
     if selection and any("selection" in record for record in records):
         _save(reporter, "selection-history", draw_selection_history, records, selection, title)
     return {}

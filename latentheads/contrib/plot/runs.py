@@ -101,17 +101,17 @@ def gates(run: Run) -> Figure:
 
 @_accepts_folder
 def selection(run: Run) -> Figure:
-    """Draws the heads that every task selects, and the overlap between tasks.
+    """Draws which heads are active for every task, and the overlap between tasks.
 
     Args:
         run: A finished run with a selection of heads, or its folder.
     """
-    return draw_selection(_read_selection(run), run.settings.title, run.settings.selecting_kind)
+    return draw_selection(_read_selection(run), run.settings.title)
 
 
 @_accepts_folder
 def selection_history(run: Run) -> Figure:
-    """Draws the posterior probability of every candidate over training.
+    """Draws the posterior probability that each head is active over training.
 
     Args:
         run: A finished run with a selection of heads, or its folder.

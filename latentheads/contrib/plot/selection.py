@@ -1,4 +1,4 @@
-"""Plots the heads that every task selects, gates, and how the selection developed in training."""
+"""Plots which heads are active for every task, gates, and how this developed in training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from latentheads.contrib.plot.canvas import (
     write_title,
 )
 from latentheads.contrib.plot.style import MARKERS, RED, distinct_colours, in_style
-from latentheads.latents.options import LatentOptions
 from latentheads.names import layer_of
 
 if TYPE_CHECKING:
@@ -37,16 +36,13 @@ LETTER = 0.08
 
 
 @in_style
-def draw_selection(
-    selection: Mapping[str, Any], title: str = "", kind: type[LatentOptions] = LatentOptions
-) -> Figure:
-    """Draws the heads that every task selects, and the overlap between tasks.
+def draw_selection(selection: Mapping[str, Any], title: str = "") -> Figure:
+    """Draws which heads are active for every task, and the overlap between tasks.
 
     Args:
         selection: By attention type: ``tasks``, their names; ``probabilities`` of every block;
             ``chosen``; ``sharing``; ``by_chance``.
         title: Second line of the title.
-        kind: The options of the latent that decides which heads are active, with its words.
     """
     check_not_empty("selection", selection)
     max_tasks = max(len(entry["tasks"]) for entry in selection.values())
@@ -69,14 +65,14 @@ def draw_selection(
             rows, heads = np.nonzero(chosen == 1)
             row[index].scatter(heads, rows, s=26, color=RED, edgecolor="white", lw=0.8)
             row[index].set_title(f"{attention_type}\n{shorten(task or 'all', MAX_TASK)}")
-            row[index].set_xlabel(kind.picture_label)
+            row[index].set_xlabel("head")
             row[index].set_ylabel("layer")
             layers = [str(layer_of(block)) for block in entry["probabilities"]]
             row[index].set_yticks(range(len(probabilities)), layers)
         _draw_sharing(row[-1], entry)
     if image is not None:
-        figure.colorbar(image, ax=axes, label="posterior probability\n(dot: chosen)", shrink=0.8)
-    write_title(figure, f"{kind.picture_title}\n{title}")
+        figure.colorbar(image, ax=axes, label="posterior probability\n(dot: active)", shrink=0.8)
+    write_title(figure, f"Probability that each head is active\n{title}")
     return figure
 
 
@@ -244,7 +240,7 @@ def _write_cells(axis: Any, cells: Any) -> None:
 def draw_selection_history(
     records: list[dict[str, Any]], selection: Mapping[str, Any], title: str = ""
 ) -> Figure:
-    """Draws the posterior probability of every candidate over training, one panel per block.
+    """Draws the posterior probability that each head is active over training, one panel per block.
 
     Args:
         records: Those of ``metrics.jsonl``; ``selection`` has the probabilities of every block.
@@ -284,7 +280,7 @@ def draw_selection_history(
         row[0].set_ylabel("q(active)")
     show_whole_markers(figure)
     add_legend(figure, columns=4)
-    write_title(figure, f"Posterior probability that each candidate head is active\n{title}")
+    write_title(figure, f"Probability that each head is active\n{title}")
     return figure
 
 

@@ -64,8 +64,6 @@ class GateOptions(LatentOptions):
     is_foldable: ClassVar[bool] = True
     needs_closed_form: ClassVar[bool] = True
     plug_in: ClassVar[str] = "each gate has its value at test time under the guide"
-    picture_title: ClassVar[str] = "Probability that the gate of each head is open"
-    picture_label: ClassVar[str] = "head with a gate"
     fixed_options: ClassVar[tuple[str, ...]] = ("blocks",)
 
     def make(self, shape: ModelShape) -> Gating | None:

@@ -15,7 +15,6 @@ import torch
 import latentheads as lh
 from latentheads.contrib import plot
 from latentheads.contrib.uncertainty import Bins
-from latentheads.latents.gates.options import GateOptions
 from tests.figures import FIGURES
 from tests.latentheads.contrib.plot.drawn import head_report
 
@@ -437,17 +436,6 @@ def test_pictures_survive_missing_figures() -> None:
         plot.draw_sweep(rows),
     ):
         figure.draw_without_rendering()
-
-
-def test_a_selection_of_gates_has_the_title_and_the_word_of_gates() -> None:
-    side = {"tasks": [""], "probabilities": {"encoder.0.self": [[0.5]]}}
-    side |= {"chosen": {"encoder.0.self": [[1.0]]}, "sharing": [[1.0]], "by_chance": 0.5}
-    of_gates: Any = plot.draw_selection({"encoder-self": side}, kind=GateOptions)
-    assert "Probability that the gate of each head is open" in of_gates.get_suptitle()
-    assert of_gates.axes[0].get_xlabel() == "head with a gate"
-    of_tasks: Any = plot.draw_selection({"encoder-self": side})
-    assert "Heads that every task selects" in of_tasks.get_suptitle()
-    assert of_tasks.axes[0].get_xlabel() == "candidate head"
 
 
 @pytest.mark.parametrize(("lowest", "ticks"), [(-1.5, 3), (-0.01, 6)])
