@@ -75,6 +75,10 @@ class Report:
         prior_entropy: Entropy of a token's summed latents, of all heads jointly.
         posterior_entropy: Entropy of their exact posterior.
         information: KL from the exact posterior to the prior.
+        by_sentence: In nats of every sentence, in the order of the batches: ``elbo`` and ``exact``
+            where it is known, both without the KL of latents that all sentences share, and its
+            ``tokens``; for paired comparisons.
+        shared_kl: The KL of latents that all sentences share, in nats.
     """
 
     elbo: float
@@ -101,6 +105,8 @@ class Report:
     prior_entropy: float | None = None
     posterior_entropy: float | None = None
     information: float | None = None
+    by_sentence: Mapping[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
+    shared_kl: float = 0.0
 
     def perplexities(self, tokens: int | None = None) -> dict[str, float]:
         """Perplexities by name: from the bound, IWAE_K, the plug-in network, and the exact one.
@@ -346,6 +352,8 @@ class _Sums:
         gaps: By site that is summed out.
         truth_sums: Figures of the sentences whose true log p(y | x) is known, by name, and their
             shared KL.
+        by_sentence: The values of every batch, by name.
+        shared_kl: The KL of shared latents.
         excess: The excess of figures over the true log p, by the figure's title.
         squares: Sums of squares of the excess.
         noisy_sites: The sites with noise, except summed ones.
@@ -355,6 +363,8 @@ class _Sums:
     kl: _Totals = field(default_factory=_Totals)
     gaps: _Totals = field(default_factory=_Totals)
     truth_sums: _Totals = field(default_factory=_Totals)
+    by_sentence: dict[str, list[Tensor]] = field(default_factory=dict)
+    shared_kl: float = 0.0
     excess: _Totals = field(default_factory=_Totals)
     squares: _Totals = field(default_factory=_Totals)
     noisy_sites: set[str] = field(default_factory=set)
@@ -370,6 +380,13 @@ class _Sums:
         self.figures.add("plug_in", plug_in)
         for site in sampled_terms[0].kl:
             self.kl.add(site, _mean(sample.kl[site] for sample in sampled_terms))
+        bounds = _mean(sample.elbo for sample in sampled_terms)
+        values = {"elbo": bounds, "tokens": sampled_terms[0].tokens}
+        if not self.noisy_sites:
+            enumeration = sampled_terms[0].enumeration
+            values["exact"] = bounds if enumeration is None else enumeration.log_evidence
+        for name, nats in values.items():
+            self.by_sentence.setdefault(name, []).append(nats.double().cpu())
 
     @property
     def is_nan(self) -> bool:
@@ -419,9 +436,9 @@ def _add_shared_terms(
 ) -> Tensor:
     """Add the terms of shared latents once; sentences then have common importance weights."""
     for site in sampled_terms[0].shared_kl:
-        sums.kl.add(
-            site, _mean(tasks.total(site, sample.shared_kl[site]) for sample in sampled_terms)
-        )
+        kl = _mean(tasks.total(site, sample.shared_kl[site]) for sample in sampled_terms)
+        sums.kl.add(site, kl)
+        sums.shared_kl += float(kl)
     log_ratios = torch.stack([tasks.sum_of(sample.shared_log_ratios) for sample in sampled_terms])
     importance = Importance((joint_log_weights + log_ratios)[:, None])
     effective_sample_size = float(importance.effective_sample_size) * sums.figures["sentences"]
@@ -497,6 +514,8 @@ def _report(sums: _Sums, how: dict[str, str], tail_shapes: Tensor, num_samples: 
         kl_by_site=kl_by_site,
         how=how,
         sentences=int(figures["sentences"]),
+        by_sentence={name: torch.cat(values) for name, values in sums.by_sentence.items()},
+        shared_kl=sums.shared_kl,
         **_true_log_prob_metrics(sums),
         **_exact_figures(sums),
     )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from latentheads.checks import check_known, check_samples, check_seed
 from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.evaluation import Report, evaluate
+from latentheads.metrics.likelihood import compare_likelihoods
+from latentheads.metrics.resampling import Estimate
 from latentheads.metrics.scores import SCORES, is_below_prior
 from latentheads.model import HeadModel
 from latentheads.passes import frozen_parameters
@@ -28,7 +31,7 @@ COLUMNS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The results of each guide, by its name.
 
@@ -44,47 +47,96 @@ class Comparison:
     guides: dict[str, ModelGuide]
     one_model: bool
 
+    @property
+    def compared(self) -> str:
+        """What :attr:`differences` are of: the ELBO of one model, else the exact log p if known."""
+        all_exact = all("exact" in report.by_sentence for report in self.reports.values())
+        return "exact" if all_exact and not self.one_model else "elbo"
+
+    @cached_property
+    def differences(self) -> dict[str, Estimate]:
+        """The difference of each later guide to the first, by paired bootstrap over sentences.
+
+        The noise of the latents of a sentence is part of the interval. That of latents which all
+        sentences share is not.
+        """
+        return self._differences_to(next(iter(self.reports)), self.compared)
+
+    def _differences_to(self, baseline: str, name: str) -> dict[str, Estimate]:
+        guides = [baseline, *(guide for guide in self.reports if guide != baseline)]
+        reports = [self.reports[guide] for guide in guides]
+        tokens = [report.by_sentence["tokens"].numpy() for report in reports]
+        nats = [
+            report.by_sentence[name].numpy() - report.shared_kl * numbers / numbers.sum()
+            for report, numbers in zip(reports, tokens, strict=True)
+        ]
+        estimates = [likelihood.difference for likelihood in compare_likelihoods(nats, tokens)]
+        return {
+            guide: estimate
+            for guide, estimate in zip(guides, estimates, strict=True)
+            if estimate is not None
+        }
+
     def to_frame(self) -> pd.DataFrame:
-        """One row per guide, in nats per target token; empty columns are dropped."""
+        """One row per guide, in nats per target token; empty columns are dropped.
+
+        Behind the scores stand the difference to the first guide and its 95 % interval.
+        """
         import pandas as pd  # takes long to load
 
         rows = {}
         for name, report in self.reports.items():
             values = {**report.scores(), "seconds": self.seconds[name]}
-            rows[name] = {title: values.get(key) for key, title in COLUMNS.items()}
+            row = {title: values.get(key) for key, title in COLUMNS.items()}
+            if (difference := self.differences.get(name)) is not None:
+                ends = difference.score, difference.low, difference.high
+                row |= dict(zip(self._difference_columns, ends, strict=True))
+            rows[name] = row
         table = pd.DataFrame.from_dict(rows, orient="index").astype(float)
         iwae = f"IWAE, K = {next(iter(self.reports.values())).iwae_k}"
         return table.dropna(axis=1, how="all").rename(columns={"IWAE": iwae})
 
     @property
-    def note(self) -> str:
-        """How the rows may be compared, and which bounds are below the prior's."""
-        below = ", ".join(
-            name
-            for name, report in self.reports.items()
-            if is_below_prior(report.scores(), self._prior_elbo)
-        )
-        suffix = f"; below the bound of the prior: {below}" if below else ""
-        if self.one_model:
-            note = "nats per target token; all rows bound one model, IWAE but for sampling error"
-        else:
-            note = (
-                "nats per target token; each row has a model of its own: exact log p and IWAE "
-                "compare models, and a difference of ELBOs is none of tightness"
-            )
-        return note + suffix
+    def _difference_columns(self) -> tuple[str, str, str]:
+        first = next(iter(self.reports))
+        return f"{SCORES[self.compared].heading} less {first}'s", "from", "to"
 
     @property
-    def _prior_elbo(self) -> float | None:
-        """The bound of the prior of the one model, if guide tied has a row."""
-        tied = [self.reports[name].elbo for name, guide in self.guides.items() if guide.is_tied]
-        return tied[0] if tied and self.one_model else None
+    def note(self) -> str:
+        """How the rows may be compared, and which bounds are below the prior's."""
+        note = (
+            "nats per target token; all rows bound one model, IWAE but for sampling error"
+            if self.one_model
+            else "nats per target token; each row has a model of its own: exact log p and IWAE "
+            "compare models, and a difference of ELBOs is none of tightness"
+        )
+        if self.differences:
+            sentences = next(iter(self.reports.values())).sentences
+            note += f"; differences with 95 % intervals, bootstrap over {sentences:,} sentences"
+        below = ", ".join(self._below_prior())
+        return f"{note}; below the bound of the prior: {below}" if below else note
+
+    def _below_prior(self) -> Iterator[str]:
+        """The guides of one model whose bound is below the prior's by more than sampling error."""
+        tied = next((name for name, guide in self.guides.items() if guide.is_tied), None)
+        differences = {}
+        if tied is not None and self.one_model:
+            differences = self._differences_to(tied, "elbo")
+        for name, report in self.reports.items():
+            is_below = name in differences and differences[name].high < 0
+            if is_below or is_below_prior(report.scores()):
+                yield name
+
+    def _rounded(self) -> pd.DataFrame:
+        return self.to_frame().round(4) + 0.0  # no negative zeros
 
     def __str__(self) -> str:
-        return f"{self.to_frame().round(4).to_string()}\n{self.note}"
+        return f"{self._rounded().to_string()}\n{self.note}"
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return f"{self.to_frame().round(4).to_html()}<p>{self.note}</p>"
+        return f"{self._rounded().to_html()}<p>{self.note}</p>"
 
 
 def compare(

@@ -14,7 +14,8 @@ from latentheads.models import Translation
 from tests.typechecking import unchecked
 
 SIZES = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1}
-BRIEF: dict[str, Any] = {"steps": 4, "tokens": 128, "num_samples": 2}
+COMPARED: dict[str, Any] = {"num_samples": 2}
+BRIEF: dict[str, Any] = {"steps": 4, "tokens": 128, **COMPARED}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,8 @@ def test_guides_of_one_model_are_trained_and_it_stays(corpus: Any) -> None:
     table = comparison.to_frame()
     assert list(table.index) == ["prior", "q", "Bayes"]
     assert list(table.columns) == [
-        *("ELBO", "KL", "exact log p", "gap", "gap of the prior", "IWAE, K = 2", "seconds")
+        *("ELBO", "KL", "exact log p", "gap", "gap of the prior", "IWAE, K = 2", "seconds"),
+        *("ELBO less prior's", "from", "to"),
     ]
     assert table["gap of the prior"].to_list() == pytest.approx([table.loc["prior", "gap"]] * 3)
     assert table["exact log p"].nunique() == 1
@@ -54,7 +56,7 @@ def test_guides_of_one_model_are_trained_and_it_stays(corpus: Any) -> None:
         assert comparison.reports[name].elbo == again.elbo
         assert comparison.guides[name] is guide
         assert again.elbo + again.gap == pytest.approx(again.exact)
-    assert str(comparison).endswith("all rows bound one model, IWAE but for sampling error")
+    assert str(comparison).endswith("; differences with 95 % intervals, bootstrap over 8 sentences")
     assert "<table" in comparison._repr_html_()
 
 
@@ -64,7 +66,10 @@ def test_each_guide_may_have_a_model_of_its_own(corpus: Any) -> None:
     comparison = lh.compare(model, [Tied(model), Cascaded(model)], corpus, train="all", **BRIEF)
     assert all(map(torch.equal, copies(model), before))
     assert list(comparison.reports) == ["Tied", "Cascaded"]
-    assert comparison.to_frame()["exact log p"].nunique() == 2
+    table = comparison.to_frame()
+    assert table["exact log p"].nunique() == 2
+    less = table["exact log p"]["Cascaded"] - table["exact log p"]["Tied"]
+    assert table["exact log p less Tied's"]["Cascaded"] == pytest.approx(less)
     assert "each row has a model of its own" in str(comparison)
     own = comparison.guides["Cascaded"].model
     assert own is not model
@@ -78,7 +83,33 @@ def test_without_training_nothing_moves_and_figures_without_a_row_are_left_out(c
     comparison = lh.compare(model, guides, corpus, train="none", num_samples=2)
     assert all(map(torch.equal, copies(model, *guides), before))
     assert list(comparison.reports) == ["Cascaded 1", "Cascaded 2"]
-    assert list(comparison.to_frame().columns) == ["ELBO", "KL", "IWAE, K = 2", "seconds"]
+    table = comparison.to_frame()
+    assert list(table.columns[:4]) == ["ELBO", "KL", "IWAE, K = 2", "seconds"]
+    assert list(table.columns[4:]) == ["ELBO less Cascaded 1's", "from", "to"]
+
+
+@pytest.mark.parametrize("strategy", ["group", None])
+def test_a_difference_is_that_of_the_bounds_and_its_interval_holds_it(
+    corpus: Any, strategy: Literal["group"] | None
+) -> None:
+    selection = lh.latents.SelectionOptions(strategy="group") if strategy else LogitsOptions()
+    model = Translation.of(corpus, latents=[selection], **SIZES)
+    guides = {"prior": Tied(model), "q": Tied(model) if strategy else MeanField(model)}
+    options = {"train": "all", **BRIEF} if strategy else {"train": "none", **COMPARED}
+    comparison = lh.compare(model, guides, corpus, **options)
+    prior, guide = (comparison.reports[name].elbo for name in guides)
+    estimate = comparison.differences["q"]
+    assert list(comparison.differences) == ["q"]
+    assert estimate.score == pytest.approx(guide - prior, abs=1e-12)
+    assert estimate.low < estimate.score < estimate.high
+    nats, tokens = (
+        torch.stack([report.by_sentence[name] for report in comparison.reports.values()])
+        for name in ("elbo", "tokens")
+    )
+    # the standard error of a ratio of sums, by linearisation
+    residual = (nats[1] - nats[0]) - (nats[1] - nats[0]).sum() / tokens[0].sum() * tokens[0]
+    error = residual.square().sum().sqrt() / tokens[0].sum()
+    assert (estimate.high - estimate.low) / 2 == pytest.approx(1.96 * float(error), rel=0.3)
 
 
 @pytest.mark.parametrize(
