@@ -29,7 +29,7 @@ from latentheads.experiments.cli.summary import COLUMNS, read_all, write_tables
 from latentheads.experiments.cli.systems import compare, read_run
 from latentheads.files import write_text
 from latentheads.metrics.scores import SCORES, is_below_prior, primary_score
-from latentheads.metrics.seeds import DIFFERENCES, is_of_text, summarise
+from latentheads.metrics.seeds import DIFFERENCES, is_of_text, spread, summarise
 from latentheads.runs.folder import read_metrics
 
 if TYPE_CHECKING:
@@ -108,15 +108,24 @@ def _note(plans: Sequence[Plan]) -> str:
     return OF_ONE_MODEL if plans[0].settings.start_with == "all" else ""
 
 
-def _name_below_prior(plans: Sequence[Plan], rows: Sequence[dict[str, Any]]) -> str:
+def _name_below_prior(
+    plans: Sequence[Plan], rows: Sequence[dict[str, Any]], runs: pd.DataFrame
+) -> str:
     """Names the rows whose guide loses more than its model's prior would."""
     tied = {plan.recipe for plan in plans if plan.settings.pair.guide_class.is_tied}
     priors = [row for row in rows if row["recipe"] in tied and _has_one_model(plans)]
     below = []
     for row in rows:
-        bounds = [prior["elbo"] for prior in priors if is_of_text(row, prior)]
-        if is_below_prior(row, bounds[0] if bounds else None):
-            below.append(row["recipe"])
+        prior = next((prior for prior in priors if is_of_text(row, prior)), None)
+        if not is_below_prior(row, None if prior is None else prior["elbo"]):
+            continue
+        if prior is not None and "gap" not in row:  # sampled bounds: by more than their spread
+            own, other = (
+                runs[runs.recipe == each["recipe"]].set_index("seed").elbo for each in (row, prior)
+            )
+            if spread((own - other).dropna()).high >= 0:
+                continue
+        below.append(row["recipe"])
     names = ", ".join(below)
     return f" {BELOW_PRIOR}: {names}." if names else ""
 
@@ -215,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 recipe_tests = tests[(tests.recipe == row["recipe"]) & (tests.metric == score)]
                 row["p"] = [float(p) for p in recipe_tests.p.dropna()]
         draw(plans, rows, out)
-        note = (_note(plans) if len(rows) > 1 else "") + _name_below_prior(plans, rows)
+        note = (_note(plans) if len(rows) > 1 else "") + _name_below_prior(plans, rows, runs)
         note += _name_other_texts(rows)
         has_both = any("plug_in" in row and "exact" in row for row in rows)
         note += f" {OWN_PLUG_IN}" if has_both else ""

@@ -8,14 +8,18 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
+import pandas as pd
 import pytest
 from scipy import stats
 
 from latentheads.data import Grammar, Hub, Pairs
 from latentheads.experiments.cli.comparison import read_varied
 from latentheads.experiments.cli.jobs import LOG_FILE, RUN_COMMAND, RunJob
+from latentheads.guides import Tied
 from latentheads.latents.selection.strategies import GroupStrategy, StaticStrategy
 from latentheads.runs.settings import Settings
 from latentheads.training.losses import HeadELBOLoss, KLWarmup
@@ -142,6 +146,27 @@ def test_guides_of_logits_below_the_prior_of_their_model_are_named(
     assert float(worse["elbo"]) < float(prior["elbo"])
     below = "Bounds below that of their model's own prior, guide tied: independent+mean-field."
     assert below in " ".join(printed.split())
+
+
+def test_a_sampled_bound_within_its_interval_of_the_prior_is_not_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from latentheads.experiments import compare as program
+
+    monkeypatch.setattr(program, "_has_one_model", bool)
+    pair = SimpleNamespace(guide_class=Tied)
+    plan: Any = SimpleNamespace(recipe="prior", settings=SimpleNamespace(pair=pair))
+    bounds = {"prior": [-2.0, -1.0, -3.0], "near": [-2.2, -0.8, -3.3], "worse": [-2.2, -1.1, -3.2]}
+    runs = pd.DataFrame(
+        [
+            {"recipe": recipe, "seed": seed, "elbo": elbo}
+            for recipe, values in bounds.items()
+            for seed, elbo in enumerate(values)
+        ]
+    )
+    rows = [{"recipe": recipe, "elbo": sum(values) / 3} for recipe, values in bounds.items()]
+    named = program._name_below_prior([plan], rows, runs)
+    assert named == " Bounds below that of their model's own prior, guide tied: worse."
 
 
 def test_the_score_that_stands_for_all_has_its_p_behind_it() -> None:
