@@ -119,8 +119,9 @@ class Settings:
         start: Run folder whose weights training starts with; of a pruned one, without the heads
             that were removed.
         start_with: What is taken of start: all, and so the guide where it is the same; the model,
-            so that every guide starts anew; or, of speech, the encoder alone and its selection,
-            whatever the target and the decoder are, as for translation after recognition.
+            so that every guide starts anew; the heads of a pruned run alone, with new weights; or,
+            of speech, the encoder alone and its selection, whatever the target and the decoder are,
+            as for translation after recognition.
         train_only: What is trained: all; the adapters alone, in the network of start; or the guide
             alone, of the model of start: several guides then bound one and the same model.
 
@@ -144,7 +145,7 @@ class Settings:
     ctc: NonNegativeFloat = 0.0
     adapters: Annotated[int, Ge(0), Le(MAX_WIDTH)] = 0
     start: str = ""
-    start_with: Literal["all", "model", "encoder"] = "all"
+    start_with: Literal["all", "model", "heads", "encoder"] = "all"
     train_only: Literal["all", "adapters", "guide"] = "all"
 
     def __post_init__(self) -> None:
@@ -239,10 +240,10 @@ class Settings:
             raise OptionError("start_with", f" {self.start_with} needs the option start")
         if self.train_only == "adapters" and not (self.adapters and self.start):
             raise OptionError("train_only", " adapters needs the options adapters and start")
-        if self.start_with == "encoder" and self.train_only != "all":
+        if self.start_with in ("encoder", "heads") and self.train_only != "all":
             raise OptionError(
                 "train_only",
-                f" {self.train_only} needs the whole model of start, not its encoder",
+                f" {self.train_only} needs the whole model of start, not its {self.start_with}",
             )
         if self.train_only == "guide" and not self.start:
             raise OptionError(

@@ -67,6 +67,8 @@ def load_initial_run(settings: Settings, trusted: Trusted = None) -> Run | None:
         )
     if settings.start_with == "encoder":
         _check_encoder_sources(initial_run, settings)
+    if settings.start_with == "heads" and initial_run.heads is None:
+        raise ValueError(f"start_with heads is for a pruned run, and {initial_run.path} has all")
     if initial_run.heads is not None:
         _check_pruned_heads(initial_run, settings)
     return initial_run
@@ -80,10 +82,13 @@ def initialise_from(
     Weights that the initial run lacks keep their initialisation. So do those of a guide of another
     kind or with other options, and of any guide with ``start_with model``, except for its selection
     of heads. With an encoder its selection is copied for each source language that both runs have.
+    With ``start_with heads`` nothing is copied: which heads there are is the shape of the model.
 
     Raises:
         ValueError: The initial run has another vocabulary, or a network of another shape.
     """
+    if settings.start_with == "heads":
+        return
     weights = _transferable_weights(initial_run, settings)
     own_weights = checkpoints.weights(model=model, guide=guide)
     if settings.start_with == "encoder":
@@ -155,9 +160,9 @@ def _transfers_guide(initial_run: Run, settings: Settings) -> bool:
 
 
 def describe_initialisation(initial_run: Run, settings: Settings) -> str:
-    """Describes the initialisation: the encoder, the model, or model and guide of a run."""
-    parts = {"encoder": "encoder", "model": "model", "all": "model"}[settings.start_with]
-    return f"{parts}{' and guide' * _transfers_guide(initial_run, settings)} of {initial_run.path}"
+    """Describes the initialisation: the part of a run that it takes, and whether its guide."""
+    part = "model" if settings.start_with == "all" else settings.start_with
+    return f"{part}{' and guide' * _transfers_guide(initial_run, settings)} of {initial_run.path}"
 
 
 def _architecture(settings: Settings) -> dict[str, Any]:

@@ -200,6 +200,22 @@ def test_a_pruned_network_goes_on_training(runs: Path, tmp_path: Path) -> None:
     assert all(set(heads) <= set(before.heads[name]) for name, heads in least.items())
 
 
+def test_the_same_heads_are_trained_from_scratch(runs: Path, tmp_path: Path) -> None:
+    """The comparison of Voita et al. 2019: new weights in the network that is left."""
+    start = runs / "pruned" / "heads-7"
+    words = [*going_on(start), "--start_with=heads", "--train.steps=1"]
+    printed = succeed("run.py", *words, f"--out={tmp_path / 'new'}").stdout
+    assert f"starts with heads of {start}" in " ".join(printed.split())
+    new, before = load(tmp_path / "new"), load(start)
+    assert new.heads == before.heads
+    own, other = weights(model=new.model), weights(model=before.model)
+    assert {n: w.shape for n, w in own.items()} == {n: w.shape for n, w in other.items()}
+    assert not any(own[name].equal(other[name]) for name in own if name.endswith("table.weight"))
+    words = ["--config", str(runs / "transformer" / "config.yaml"), "--start_with=heads"]
+    words += [f"--start={runs / 'transformer'}", f"--out={tmp_path / 'whole'}"]
+    assert_refused("run.py", *words, says="start_with heads is for a pruned run, and")
+
+
 def test_a_pruned_network_in_training_is_stopped_and_goes_on_exactly(
     runs: Path, tmp_path: Path
 ) -> None:
