@@ -24,7 +24,7 @@ from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.scores import Scores
 from latentheads.model import HeadModel
 from latentheads.options import in_group
-from latentheads.training.callbacks import Callback, check_callbacks
+from latentheads.training.callbacks import Callback
 from latentheads.training.checkpoints import weights
 from latentheads.training.early_stopping import check_bound_exists
 from latentheads.training.engine import Engine
@@ -121,7 +121,6 @@ def fit(
     """
     check_samples(num_samples)
     check_seed(seed)
-    watching = check_callbacks(callbacks)
     options = read_options(training | {"loss": loss}, isinstance(batches, Part))
     return fit_pair(
         model,
@@ -132,7 +131,7 @@ def fit(
         instance_of(loss),
         seed=seed,
         num_samples=num_samples,
-        callbacks=watching,
+        callbacks=callbacks,
         quiet=quiet,
     )
 
