@@ -13,7 +13,6 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
-from latentheads.checks import check_seed
 from latentheads.experiments.cli.errors import (
     SkippedInputs,
     error_handling,
@@ -27,10 +26,9 @@ from latentheads.experiments.cli.parser import (
     Options,
     Parser,
     add_run_options,
-    check_options,
     open_run,
 )
-from latentheads.options import OptionError, options_of
+from latentheads.options import Count, OptionError, options_of
 from latentheads.runs.generation import Sampling, continue_or_skip
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import check_is_stochastic
@@ -62,7 +60,7 @@ def make_parser() -> Parser:
         help="text to continue, instead of standard input; may be given several times",
     )
     parser.add_argument(
-        "--num_return_sequences", type=int, default=1, help="continuations of each prompt"
+        "--num_return_sequences", type=Count, default=1, help="continuations of each prompt"
     )
     parser.add_dataclass(Sampling)
     add_run_options(parser, "of sampling")
@@ -71,8 +69,6 @@ def make_parser() -> Parser:
 
 def load(options: Options) -> tuple[Run, Sampling]:
     """Loads the run, and makes the options of sampling."""
-    check_options(options, num_return_sequences=1)
-    check_seed(options.seed)
     _check_unused(options)
     run = open_run(options.run, options)
     if options.sample_heads:

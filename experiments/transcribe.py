@@ -16,7 +16,6 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
-from latentheads.checks import check_seed
 from latentheads.contrib.heads.word_alignment import check_alignments
 from latentheads.contrib.speech.transcription import (
     check_is_speech,
@@ -42,9 +41,9 @@ from latentheads.experiments.cli.parser import (
     Options,
     Parser,
     add_run_options,
-    check_options,
     open_run,
 )
+from latentheads.options import Count
 from latentheads.runs.generation import sample_repeatedly, select_task
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import TrainedModel
@@ -80,7 +79,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--num_return_sequences",
-        type=int,
+        type=Count,
         help="transcripts of each file, each with newly sampled heads and selection (default: one, "
         "as the run's test part was transcribed)",
     )
@@ -107,9 +106,6 @@ class _SkippedFiles(SkippedInputs):
 
 def load(options: Options) -> tuple[Run, Decoding, int | None]:
     """Loads the run; returns it with its decoding options and the task."""
-    if options.num_return_sequences is not None:
-        check_options(options, num_return_sequences=1)
-    check_seed(options.seed)
     run = open_run(options.run, options)
     check_is_speech(run.trained_model)
     return run, choose_decoding(run, options), select_task(run.trained_model, options.direction)

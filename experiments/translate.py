@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TextIO
+from typing import Annotated, TextIO
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
+from annotated_types import Ge, Le
 
-from latentheads.checks import check_seed
 from latentheads.contrib.heads.word_alignment import align_lines, check_alignments
 from latentheads.contrib.uncertainty.confidence import ConfidenceEstimator, bracket_doubtful_words
 from latentheads.decoding.options import Decoding
@@ -37,10 +37,10 @@ from latentheads.experiments.cli.parser import (
     Options,
     Parser,
     add_run_options,
-    check_options,
     open_run,
 )
 from latentheads.metrics.alignment import write_pharaoh
+from latentheads.options import Count
 from latentheads.runs.generation import check_ensemble, select_task, translate_lines, unknown_words
 from latentheads.runs.run import Run
 
@@ -80,7 +80,7 @@ def make_parser() -> Parser:
     add_decoding_options(parser)
     parser.add_argument(
         "--buffer",
-        type=int,
+        type=Count,
         default=512,
         help="lines that are read and translated together; 1 translates each line at once",
     )
@@ -107,7 +107,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--doubt",
-        type=float,
+        type=Annotated[float, Ge(0), Le(1)],
         help="a word is doubtful if its probability of being correct is below this (default: 0.5)",
     )
     add_run_options(parser, "of sampling")
@@ -116,8 +116,6 @@ def make_parser() -> Parser:
 
 def load(options: Options) -> tuple[list[Run], Decoding, int | None]:
     """Loads the runs; returns them with the decoding options and the task of the first."""
-    check_options(options, buffer=1)
-    check_seed(options.seed)
     runs = [open_run(folder, options) for folder in options.runs]
     first, *others = (run.trained_model for run in runs)
     decoding, task = choose_decoding(runs[0], options), select_task(first, options.direction)
@@ -138,12 +136,8 @@ def _check_files(run: Run, options: Options) -> None:
         raise ValueError("--split_punctuation is for --alignments FILE")
     written = (("--alignments", options.alignments), ("--confidence", options.confidence))
     check_distinct_files(written, options.runs)
-    if options.doubt is None:
-        return
-    if options.confidence is None:
+    if options.doubt is not None and options.confidence is None:
         raise ValueError("--doubt is for --confidence FILE")
-    if not 0 <= options.doubt <= 1:
-        raise ValueError(f"doubt must lie in [0, 1], got {options.doubt}")
 
 
 def _new_unknown_words(run: Run, lines: list[str], reported: set[str]) -> list[str]:

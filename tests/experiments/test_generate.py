@@ -237,7 +237,7 @@ def test_running_text_goes_on_behind_the_end_of_a_line(say: Say, running: dict[s
     ("words", "message"),
     [
         ("--max_new_tokens 0", "--max_new_tokens must be at least 1, got 0"),
-        ("--num_return_sequences 0", "--num_return_sequences must be at least 1, got 0"),
+        ("--num_return_sequences 0", "--num_return_sequences: must be at least 1, got 0"),
         ("--context 100", "--context must be 0 without a block, got 100"),
         ("--temperature 0 --top_k 3", "--top_k has no effect here: temperature 0 takes the"),
         (

@@ -101,7 +101,7 @@ def test_a_number_of_transcripts_needs_something_that_is_drawn(run: Path, folder
             "--num_return_sequences=2 --num_samples=2",
             f"--num_samples {nothing} a run that samples its heads",
         ),
-        ("--num_return_sequences=-1", "num_return_sequences must be at least 1, got -1"),
+        ("--num_return_sequences=-1", "--num_return_sequences: must be at least 1, got -1"),
     ):
         assert_refused("transcribe.py", str(run), file, *words.split(), says=says)
 

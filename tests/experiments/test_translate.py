@@ -258,7 +258,7 @@ MISTAKES = [
         "--length_penalty is for num_beams 2 or more: greedy decoding",
     ),
     ("--seed 3", "seed has no effect here: it needs --num_samples or --confidence"),
-    (f"--seed {2**64}", f"seed must be at least 0 and less than 2^63, got {2**64}"),
+    ("--seed -1", "--seed: must be at least 0, got -1"),
     ("--device tpu", "unknown device 'tpu': choose from cpu, cuda, auto"),
 ]
 
