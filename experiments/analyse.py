@@ -169,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.num_samples:
             check_is_stochastic(
                 (text.run.trained_model for text in loaded_texts),
-                "--num_samples",
+                "num_samples",
                 ("heads", "alignments"),
             )
         out = make_output_folder(Path(options.out))

@@ -72,7 +72,7 @@ def load(options: Options) -> tuple[Run, Sampling]:
     _check_unused(options)
     run = open_run(options.run, options)
     if options.sample_heads:
-        check_is_stochastic([run.trained_model], "--sample_heads")
+        check_is_stochastic([run.trained_model], "sample_heads")
     sampling = Sampling(**{name: getattr(options, name) for name in options_of(Sampling)})
     sampling.sample(run.trained_model, [])  # validates the options before input is read
     return run, sampling
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling("generate.py"):
         run, sampling = load(options)
     torch.manual_seed(options.seed)
-    end = "\n\n" if run.block_size else "\n"
+    end = "\n\n" if run.processor.block_size else "\n"
     skipped, warn = SkippedInputs("generate.py", "prompt"), partial(warn_unknown, "generate.py")
     with streaming("generate.py"):
         for prompt in prompts(options):

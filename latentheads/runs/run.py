@@ -119,11 +119,6 @@ class Run:
         """The metrics of every validation during training."""
         return read_metrics(self.path)
 
-    @property
-    def block_size(self) -> int:
-        """The block size of running text; 0 for sentences."""
-        return self.processor.block_size
-
     @overload
     def translate(
         self, sentences: str, *, num_return_sequences: None = None, **options: Any
@@ -160,10 +155,6 @@ class Run:
         overrides the run's :class:`~latentheads.decoding.options.Decoding`, as with
         ``num_beams=5``.
         """
-        if isinstance(others, Run) or not all(isinstance(other, Run) for other in others):
-            raise ValueError(
-                f"others must be a list of runs, got {'one' if isinstance(others, Run) else others}"
-            )
         return translate_texts(
             self.trained_model,
             sentences,

@@ -10,6 +10,7 @@ from latentheads.corpora.processor import Processor
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.guide import ModelGuide
 from latentheads.model import Decoder
+from latentheads.options import OptionError
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +58,5 @@ def check_is_stochastic(
     """Checks that an option that samples has an effect in at least one model."""
     names, tests = zip(*(_STOCHASTIC_PARTS[kind] for kind in parts), strict=True)
     if not any(is_sampled(trained) for trained in models for is_sampled in tests):
-        raise ValueError(
-            f"{option} has no effect here: it needs a run that samples {', or '.join(names)}"
-        )
+        reason = f" has no effect here: it needs a run that samples {', or '.join(names)}"
+        raise OptionError(option, reason)

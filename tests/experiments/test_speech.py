@@ -95,7 +95,7 @@ def test_a_number_of_transcripts_needs_something_that_is_drawn(run: Path, folder
         ),
         (
             "--num_return_sequences=2 --num_samples=0",
-            f"--num_return_sequences {nothing} --num_samples 1 or more, got 0",
+            f"--num_return_sequences {nothing} num_samples 1 or more, got 0",
         ),
         (
             "--num_return_sequences=2 --num_samples=2",
