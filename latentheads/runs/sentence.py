@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from latentheads.batch import Batch
 from latentheads.checks import check_seed
@@ -42,8 +41,6 @@ def encode_sentence(
         UnfinishedError: It is too long for the model or for memory, or an unusable audio file.
     """
     check_seed(seed)
-    if not isinstance(sentence, str if trained.processor.reads_text else str | Path):
-        raise ValueError(f"sentence must be a text, got {type(sentence).__name__}")
     if trained.source is None:
         if target is not None or direction is not None:
             raise ValueError(f"{trained.name} is a language model: drop target and direction")

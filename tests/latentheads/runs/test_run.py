@@ -80,12 +80,6 @@ def test_what_draws_nothing_is_refused(run: Run, tmp_path: Path) -> None:
             draw()
 
 
-def test_a_sentence_is_a_text(run: Run) -> None:
-    trained, decoding = run.trained_model, run.settings.decode
-    with pytest.raises(ValueError, match=r"^sentence must be a text, got list$"):
-        unchecked(encode_sentence)(trained, ["a"], None, decoding)
-
-
 def another(run: Run, seed: int) -> Run:
     """A run of the same corpus with other weights."""
     torch.manual_seed(seed)
@@ -126,8 +120,6 @@ def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
             {"num_return_sequences": 2, "others": [run]},
             r"^num_return_sequences is not for an ensemble of runs: drop it$",
         ),
-        ({"others": ["runs/one"]}, "^others must be a list of runs"),
-        ({"others": run}, "^others must be a list of runs"),
         ({"others": [mixed]}, "another order of tasks"),
     ):
         with pytest.raises(ValueError, match=message):
