@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
@@ -16,7 +16,11 @@ import torch
 from annotated_types import Ge, Le
 
 from latentheads.contrib.heads.word_alignment import align_lines, check_alignments
-from latentheads.contrib.uncertainty.confidence import ConfidenceEstimator, bracket_doubtful_words
+from latentheads.contrib.uncertainty.confidence import (
+    ConfidenceEstimator,
+    ConfidenceScores,
+    bracket_doubtful_words,
+)
 from latentheads.decoding.options import Decoding
 from latentheads.experiments.cli.decoding import (
     DECODING_OPTIONS,
@@ -148,38 +152,12 @@ def _new_unknown_words(run: Run, lines: list[str], reported: set[str]) -> list[s
     return new
 
 
-def _write_links(
-    run: Run,
-    lines: list[str],
-    translations: list[str],
-    task: int | None,
-    skipped: SkippedInputs,
-    split_punctuation: bool,
-    file: TextIO,
-) -> None:
-    """Writes the alignments of some lines; a line without alignment is empty."""
-    trained = run.trained_model
-    for links in align_lines(trained, lines, translations, task, skipped.note, split_punctuation):
-        file.write(f"{write_pharaoh(links)}\n")
-    file.flush()
-
-
-def _write_confidence(
-    estimator: ConfidenceEstimator,
-    lines: list[str],
-    translations: list[str],
-    doubt: float,
-    skipped: SkippedInputs,
-    file: TextIO,
-) -> None:
-    """Writes the confidence and the bracketed translation of some lines."""
-    scores = estimator.estimate(lines, translations, skipped.note)
-    for text, confidence in zip(translations, scores, strict=True):
-        score = "" if confidence.score is None else f"{confidence.score:.3f}"
-        file.write(
-            f"{score}\t{bracket_doubtful_words(text, confidence, doubt)}\n" if score else "\n"
-        )
-    file.flush()
+def _format_confidence(translation: str, confidence: ConfidenceScores, doubt: float) -> str:
+    """The confidence and the bracketed translation of a line; empty if it was skipped."""
+    if confidence.score is None:
+        return "\n"
+    bracketed = bracket_doubtful_words(translation, confidence, doubt)
+    return f"{confidence.score:.3f}\t{bracketed}\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -214,24 +192,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     write_stdout(f"{line}\n")
                 sys.stdout.buffer.flush()
                 if alignment_file is not None:
-                    _write_links(
-                        run,
+                    links = align_lines(
+                        run.trained_model,
                         lines,
                         translations,
                         task,
-                        skipped_alignments,
+                        skipped_alignments.note,
                         options.split_punctuation,
-                        alignment_file,
                     )
+                    alignment_file.writelines(f"{write_pharaoh(line)}\n" for line in links)
+                    alignment_file.flush()
                 if confidence_file is not None and estimator is not None:
-                    _write_confidence(
-                        estimator,
-                        lines,
-                        translations,
-                        threshold,
-                        skipped_confidence,
-                        confidence_file,
-                    )
+                    scores = estimator.estimate(lines, translations, skipped_confidence.note)
+                    for text, confidence in zip(translations, scores, strict=True):
+                        confidence_file.write(_format_confidence(text, confidence, threshold))
+                    confidence_file.flush()
                 skipped.before += len(lines)
                 skipped_alignments.before = skipped_confidence.before = skipped.before
     return int(skipped.number + skipped_alignments.number + skipped_confidence.number > 0)

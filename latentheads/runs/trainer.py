@@ -322,18 +322,15 @@ class Trainer:
         start = f"; resumed at step {self.engine.step:,}" if self.engine.step else start
         workers = f", {self.engine.processes} processes" if self.engine.processes > 1 else ""
         train, training = self.corpus.train, settings.train
+        # from which language into which: two files alone do not say it
+        direction = f"{settings.data.direction}, " if settings.data.direction else ""
         padded = padding_fraction(train, training.tokens, settings.seed)
         return (
             f"{settings.description}; "
             f"model {counts['model']:,} + guide {counts['guide']:,} parameters; "
-            f"corpus {self.corpus.name}, {self._name_direction()}{len(train):,} {train.unit}, "
+            f"corpus {self.corpus.name}, {direction}{len(train):,} {train.unit}, "
             f"{padded:.1%} of the tokens in a batch are padding; {self.device.type}{workers}{start}"
         )
-
-    def _name_direction(self) -> str:
-        """From which language into which: two files alone do not say it."""
-        direction = self.settings.data.direction
-        return f"{direction}, " if direction else ""
 
     def parameters(self) -> dict[str, int]:
         """Counts parameters of model and guide."""
