@@ -178,9 +178,8 @@ class Trainer:
             loss: The loss that the settings name, where it is of a class of your own.
         """
         if not isinstance(settings, Settings):
-            shown_settings = shown(settings)
             raise ValueError(
-                f"settings must be Settings, as Settings.read gives, got {shown_settings}"
+                f"settings must be Settings, as Settings.read gives, got {shown(settings)}"
             )
         if corpus is not None:
             check_corpus(corpus)
