@@ -19,10 +19,8 @@ from latentheads.corpora.batches import collate
 from latentheads.data import Tasks
 from latentheads.inference.evaluation import evaluate
 from latentheads.runs.generation import (
-    Sampling,
     check_ensemble,
     encode_sources,
-    generate_texts,
     raise_on_skip,
     translate_lines,
     translate_texts,
@@ -32,7 +30,6 @@ from latentheads.runs.sentence import encode_sentence
 from latentheads.runs.trained_model import TrainedModel
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import jiggle
-from tests.typechecking import unchecked
 
 CUT = small_corpus()
 LINES = ["b a", "c e f"]
@@ -175,6 +172,8 @@ def test_a_list_is_continued_and_translated_as_its_texts_are(run: Run, text: Run
     translated = run.translate(LINES)
     assert isinstance(translated, list)
     assert [run.translate(line) for line in LINES] == translated
+    with pytest.raises(ValueError, match=r"^num_return_sequences must be at least 1, got 0$"):
+        text.generate("a", num_return_sequences=0)
     several = run.translate(LINES[0], num_return_sequences=2)
     assert several == run.translate(LINES[:1], num_return_sequences=2)[0]
 
@@ -183,27 +182,6 @@ def test_a_report_is_of_its_part_by_the_seed_and_draws_of_the_run(run: Run) -> N
     other = replace(run, settings=replace(run.settings, seed=3, num_samples=2))
     expected = evaluate(run.model, run.guide, run.corpus.valid, 2, seed=3)
     assert other.evaluate("valid") == expected
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("max_new_tokens", 0, "^max_new_tokens must be at least 1, got 0$"),
-        ("num_return_sequences", 0, "^num_return_sequences must be at least 1, got 0$"),
-        ("temperatur", 0.5, "^temperatur is not an option: did you mean temperature"),
-        ("top_k", "all", "^top_k must be a whole number, got 'all'$"),
-    ],
-)
-def test_what_no_text_is_generated_by_is_refused_by_its_name(
-    text: Run, option: str, value: Any, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        unchecked(Run.generate)(text, "the", **{option: value})
-
-
-def test_a_prompt_is_text(text: Run) -> None:
-    with pytest.raises(ValueError, match=r"^prompts must be texts, got int$"):
-        unchecked(generate_texts)(text.trained_model, ["the", 3], Sampling())
 
 
 def test_a_trained_model_translates_without_a_folder(run: Run) -> None:

@@ -333,23 +333,6 @@ def test_a_corpus_that_was_cut_is_asked_for(corpus: Corpus, tmp_path: Path) -> N
     assert lh.load_run(tmp_path / "run", corpus=cut).evaluate("valid").tokens
 
 
-def test_a_cache_and_another_word_for_a_folder_are_no_other_run(
-    corpus: Corpus, finished: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    shutil.copytree(finished, out)
-    config = yaml.safe_load((out / "config.yaml").read_text())
-    start, text = tmp_path / "start", {"class": "running-text", "folder": str(tmp_path)}
-    start.mkdir()
-    config["data"] = text
-    (out / "config.yaml").write_text(yaml.safe_dump({**config, "start": str(start)}))
-    near = {**text, "folder": f"{tmp_path}/", "cache": "cache"}
-    again = {**config, "start": f"{start}/", "data": near}
-    assert Folder(out, yaml.safe_dump(again)).results is not None
-    with pytest.raises(ValueError, match=r"\(start .*start there, '' here\)"):
-        Folder(out, yaml.safe_dump(config))
-
-
 def test_a_corpus_made_by_hand_trains_and_is_asked_for(tmp_path: Path) -> None:
     corpus = replace(GrammarText(sentences=60, held_out=12).load(), data=None)
     model, out = LanguageModel.of(corpus, latents=[LogitsOptions()], **SIZES), tmp_path / "run"
@@ -424,10 +407,6 @@ def test_what_no_folder_can_say_is_refused_before_anything_is_written(
         (Inner(model), {}, "is made inside another class or a function"),
         (Own(model, hook=print), {}, "hook must be a number, a text or a list, got <built-in"),
         (Cascaded(model), {"stpes": 3}, "stpes is not an option: did you mean steps"),
-        (Cascaded(model), {"lr": 3}, "lr is not an option: did you mean learning_rate"),
-        (Cascaded(model), {"batch_size": 3}, "batch_size is not an option: did you mean tokens"),
-        (Cascaded(model), {"num_epochs": 3}, "num_epochs is not an option: did you mean steps"),
-        (Cascaded(model), {"learning_rate": "high"}, "learning_rate must be a number, got 'high'"),
         (Cascaded(model), {"num_samples": 0}, "num_samples must be at least 1, got 0"),
         (Cascaded(model), {"device": "tpu"}, "unknown device 'tpu'"),
         (Cascaded(model), {"out": "/proc/nowhere"}, "cannot write the run folder /proc/nowhere"),
