@@ -145,6 +145,16 @@ def inside(name: str, *words: str, text: str | bytes = b"") -> subprocess.Comple
     return subprocess.CompletedProcess([*words], status, statement, error.getvalue())
 
 
+Say = Callable[..., tuple[int, list[str], str]]
+
+
+def ask(name: str, run: str, text: bytes | str, *words: str) -> tuple[int, list[str], str]:
+    """Gives a text to the program of a run: its status, its lines and what it said on stderr."""
+    done = inside(name, run, *words, text=text)
+    assert done.stdout == "" or done.stdout.endswith("\n")
+    return done.returncode, done.stdout.split("\n")[:-1], done.stderr
+
+
 def results_of(out: Path) -> dict[str, Any]:
     """The content of ``results.json``, with the scores of each part and task by their names."""
     record: dict[str, Any] = json.loads((out / "results.json").read_text("utf-8"))
