@@ -103,7 +103,6 @@ MISTAKES = [
     (f"{NGRAM} --recipe=transformer+group --network.ngram_heads=1", "must be 2 too, got 1"),
     (f"{LM} {NGRAM} --disagreement=position", "n-gram heads have an output alone"),
     (f"{LM} --latents=gates --gates.blocks=encoder-self", "this network has no such heads"),
-    ("--network.mixers=ngram*7", "mixers 'ngram*7' is for 7 layers: a stack has 1"),
     (f"{NGRAM} --network.mixers=local", "give it once for each stack, or once for both"),
 ]
 

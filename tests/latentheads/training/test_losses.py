@@ -344,6 +344,7 @@ subset, gates = partial(selection, SubsetSelector(3, candidates=6)), partial(sel
         (logits, "TraceEnum_ELBO", "TraceEnum_ELBO cannot train this pair: no latent is marked"),
         (alignments, "TraceEnum_ELBO", "TraceEnum_ELBO cannot train this pair: no latent is mark"),
         (alignments, "TraceMeanField_ELBO", "TraceMeanField_ELBO cannot train this pair: All dist"),
+        (alignments, "relaxed", "loss relaxed needs gates between 0 and 1, such as bernoulli-h"),
         (alignments, "RenyiELBO", "RenyiELBO cannot train this pair: site 'decoder.0.alignment.c"),
         (subset, "TraceMeanField_ELBO", "TraceMeanField_ELBO cannot train this pair: All distri"),
         (subset, "RenyiELBO", "RenyiELBO cannot train this pair: site '[a-z0-9.]+' is shared by"),
