@@ -290,8 +290,7 @@ class Trainer:
         """Checks guide and loss on a batch of two sentences."""
         part = self.corpus.valid
         batch = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2])
-        check_bound_exists(self.model, self.guide, batch, self.settings.seed)
-        self.engine.check_loss(batch)
+        check_bound_exists(self.engine, batch)
 
     @property
     def engine(self) -> Engine:

@@ -16,6 +16,7 @@ from latentheads.inference.bound import Terms, terms
 from latentheads.inference.evaluation import Report, eval_no_grad, evaluate
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
+from latentheads.training.engine import Engine
 
 
 @dataclass
@@ -47,19 +48,20 @@ class Best:
         return 0 < patience <= self.stale
 
 
-def check_bound_exists(model: HeadModel, guide: ModelGuide, batch: Batch, seed: int) -> Terms:
-    """Computes the ELBO of one batch, so that an invalid guide fails before training.
+def check_bound_exists(engine: Engine, batch: Batch) -> Terms:
+    """Computes the ELBO of one batch, so that an invalid guide or loss fails before training.
 
     Returns:
         Its terms.
 
     Raises:
         ValueError: The guide has no bound, or creates parameters in a forward pass, which no
-            optimizer would update.
+            optimizer would update, or the loss cannot train the pair.
     """
-    modules = nn.ModuleList([model, guide])
+    model, guide = engine.model, engine.guide
+    modules, noise = nn.ModuleList([model, guide]), fixed_noise(engine.seed, model.device)
     before, stray = set(map(id, modules.parameters())), StrayParameters(modules)
-    with eval_no_grad(model, guide), fixed_noise(seed, model.device), isolated_param_store(), stray:
+    with eval_no_grad(model, guide), noise, isolated_param_store(), stray:
         computed = terms(model, guide, batch.to(model.device))
     registered = [
         name for name, parameter in guide.named_parameters() if id(parameter) not in before
@@ -69,6 +71,7 @@ def check_bound_exists(model: HeadModel, guide: ModelGuide, batch: Batch, seed: 
             f"parameter {names[0]!r} is made in a pass, where no optimiser finds it: make it in "
             "__init__, an nn.Parameter or a PyroParam, in the place of pyro.param"
         )
+    engine.check_loss(batch)
     return computed
 
 

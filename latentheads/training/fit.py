@@ -14,7 +14,7 @@ from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_samples, check_seed
 from latentheads.corpora.batches import TOKENS
 from latentheads.corpora.batches import batches as in_batches
-from latentheads.corpora.loader import BatchLoader, PartLoader, StepLoader
+from latentheads.corpora.loader import BatchLoader
 from latentheads.corpora.part import Part
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import isolated_param_store
@@ -152,10 +152,14 @@ def fit_pair(
 ) -> Fitted:
     """Trains one pair, as :func:`fit` does; of several pairs an option need not act on each."""
     check_pair(model, guide)
-    loader = _make_loader(batches, options, seed)
-    engine = Engine(model, guide, loader, options, seed, loss=instance)
+    source = batches if isinstance(batches, Part) else _make_loader(batches, options, seed)
+    engine = Engine(model, guide, source, options, seed, loss=instance)
     valid_batches = _select_valid(batches, valid)
-    computed = _check_bound_exists(engine, valid_batches, seed)
+    if isinstance(valid_batches, Part):
+        first = next(in_batches(valid_batches, TOKENS, shuffle=False))
+    else:
+        first = valid_batches[0]
+    computed = check_bound_exists(engine, first)
     # nobody chose the defaults of an instance
     if refuses_unused and instance is None and isinstance(options.loss, HeadELBOLoss):
         _check_kl_options(options.loss, computed)
@@ -185,9 +189,7 @@ def read_options(options: Mapping[str, Any], cuts: bool) -> Training:
     return make_training(options)
 
 
-def _make_loader(batches: Any, options: Training, seed: int) -> StepLoader:
-    if isinstance(batches, Part):
-        return PartLoader(batches, options.tokens, seed, options.accumulate)
+def _make_loader(batches: Any, options: Training, seed: int) -> BatchLoader:
     if not (callable(batches) or isinstance(batches, Sequence)):
         raise ValueError(
             "batches must be a list of batches, a part of a corpus, or a function that makes the "
@@ -217,14 +219,6 @@ def _select_valid(batches: Any, valid: Any) -> Part | Sequence[Batch]:
     if not any(batch.scored_mask.any() for batch in valid_batches):
         raise ValueError(f"{'batches' if valid is None else 'valid'} has nothing to predict")
     return valid_batches
-
-
-def _check_bound_exists(engine: Engine, valid: Part | Sequence[Batch], seed: int) -> Terms:
-    """Validates, before training, that a guide has a bound that its loss can train."""
-    first = next(in_batches(valid, TOKENS, shuffle=False)) if isinstance(valid, Part) else valid[0]
-    computed = check_bound_exists(engine.model, engine.guide, first, seed)
-    engine.check_loss(first)
-    return computed
 
 
 def _check_kl_options(loss: HeadELBOLoss, computed: Terms) -> None:
