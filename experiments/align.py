@@ -395,7 +395,7 @@ def _align_by_runs(options: Options, skipped: SkippedInputs) -> Aligned:
     from latentheads.contrib.align.networks import align_by_networks  # slow to import
     from latentheads.runs.loading import load_run
 
-    forward, backward = (load_run(folder).trained_model for folder in options.runs)
+    forward, backward = map(load_run, options.runs)
     aligned = align_by_networks(*_unzip(iterate_pairs(options.texts)), forward, backward)
     for index, reason in aligned.skipped.items():
         skipped.note(index, reason)

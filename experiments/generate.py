@@ -72,9 +72,9 @@ def load(options: Options) -> tuple[Run, Sampling]:
     _check_unused(options)
     run = open_run(options.run, options)
     if options.sample_heads:
-        check_is_stochastic([run.trained_model], "sample_heads")
+        check_is_stochastic([run], "sample_heads")
     sampling = Sampling(**{name: getattr(options, name) for name in options_of(Sampling)})
-    sampling.sample(run.trained_model, [])  # validates the options before input is read
+    sampling.sample(run, [])  # validates the options before input is read
     return run, sampling
 
 
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with streaming("generate.py"):
         for prompt in prompts(options):
             for text in continue_or_skip(
-                run.trained_model,
+                run,
                 sampling,
                 prompt,
                 options.num_return_sequences,

@@ -107,8 +107,8 @@ class _SkippedFiles(SkippedInputs):
 def load(options: Options) -> tuple[Run, Decoding, int | None]:
     """Loads the run; returns it with its decoding options and the task."""
     run = open_run(options.run, options)
-    check_is_speech(run.trained_model)
-    return run, choose_decoding(run, options), select_task(run.trained_model, options.direction)
+    check_is_speech(run)
+    return run, choose_decoding(run, options), select_task(run, options.direction)
 
 
 def _transcribe(
@@ -146,14 +146,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_distinct_files([("--alignments", options.alignments)], inputs)
             run, decoding, task = load(options)
             if options.alignments is not None:
-                check_alignments(run.trained_model)
+                check_alignments(run)
             times = stack.enter_context(open_output("alignments", options.alignments))
         torch.manual_seed(options.seed)
         skipped, number = _SkippedFiles(options.files), options.num_return_sequences or 1
         with streaming("transcribe.py"):
             for start in range(0, len(options.files), BATCH_SIZE):
                 files = options.files[start : start + BATCH_SIZE]
-                _transcribe(run.trained_model, files, decoding, task, number, skipped, times)
+                _transcribe(run, files, decoding, task, number, skipped, times)
                 skipped.before += len(files)
     return int(skipped.number > 0)
 

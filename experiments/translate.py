@@ -121,8 +121,8 @@ def make_parser() -> Parser:
 def load(options: Options) -> tuple[list[Run], Decoding, int | None]:
     """Loads the runs; returns them with the decoding options and the task of the first."""
     runs = [open_run(folder, options) for folder in options.runs]
-    first, *others = (run.trained_model for run in runs)
-    decoding, task = choose_decoding(runs[0], options), select_task(first, options.direction)
+    first, *others = runs
+    decoding, task = choose_decoding(first, options), select_task(first, options.direction)
     check_ensemble(first, others, decoding)
     if options.seed and not decoding.num_samples and options.confidence is None:
         raise ValueError("seed has no effect here: it needs --num_samples or --confidence")
@@ -135,7 +135,7 @@ def _check_files(run: Run, options: Options) -> None:
     if outputs and len(options.runs) > 1:
         raise ValueError(f"--alignments and --confidence are for one RUN, got {len(options.runs)}")
     if options.alignments is not None:
-        check_alignments(run.trained_model)
+        check_alignments(run)
     elif options.split_punctuation:
         raise ValueError("--split_punctuation is for --alignments FILE")
     written = (("--alignments", options.alignments), ("--confidence", options.confidence))
@@ -166,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ExitStack() as stack:
         with error_handling("translate.py"):
             runs, decoding, task = load(options)
-            run, others = runs[0], [run.trained_model for run in runs[1:]]
+            run, *others = runs
             _check_files(run, options)
             alignment_file = stack.enter_context(open_output("alignments", options.alignments))
             confidence_file = stack.enter_context(open_output("confidence", options.confidence))
@@ -185,15 +185,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for lines in read_chunks(sys.stdin.buffer, options.buffer):
                 if unknown := _new_unknown_words(run, lines, reported):
                     warn_unknown("translate.py", unknown)
-                translations = translate_lines(
-                    run.trained_model, lines, decoding, task, skipped.note, others
-                )
+                translations = translate_lines(run, lines, decoding, task, skipped.note, others)
                 for line in translations:
                     write_stdout(f"{line}\n")
                 sys.stdout.buffer.flush()
                 if alignment_file is not None:
                     links = align_lines(
-                        run.trained_model,
+                        run,
                         lines,
                         translations,
                         task,

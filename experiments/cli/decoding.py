@@ -32,7 +32,7 @@ def choose_decoding(run: Run, options: Options) -> Decoding:
     given = {name: getattr(options, name) for name in DECODING_OPTIONS}
     changes = {name: value for name, value in given.items() if value is not None}
     number = getattr(options, "num_return_sequences", None)
-    decoding = override_decoding(run.trained_model, run.settings.decode, changes, number)
+    decoding = override_decoding(run, run.settings.decode, changes, number)
     if number is not None:
-        check_outputs_vary(run.trained_model, decoding)
+        check_outputs_vary(run, decoding)
     return decoding

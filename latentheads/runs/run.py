@@ -13,7 +13,6 @@ from latentheads.checks import check_choice
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.processor import Processor
 from latentheads.corpora.text import PARTS
-from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.data.base import Data
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate
@@ -35,8 +34,8 @@ from latentheads.runs.trained_model import TrainedModel
 
 
 @dataclass(eq=False, repr=False)
-class Run:
-    """The content of a run folder.
+class Run(TrainedModel):
+    """A trained model with the other content of its run folder.
 
     Attributes:
         path: The run folder.
@@ -63,27 +62,15 @@ class Run:
     averaged: int = 0
     reads_with: Run | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        self.name = str(self.path)
+
     def __repr__(self) -> str:
         modules = (self.model, self.guide)
         sizes = (sum(p.numel() for p in module.parameters()) for module in modules)
         counts = " + ".join(f"{size:,}" for size in sizes)
         title = f"{self.settings.title}, step {self.step:,}, {counts} parameters"
         return f"Run({str(self.path)!r}: {title})"
-
-    @property
-    def target(self) -> Vocabulary:
-        """Target vocabulary."""
-        return self.processor.target
-
-    @property
-    def source(self) -> Vocabulary | None:
-        """Source vocabulary; None for a language model."""
-        return self.processor.source
-
-    @property
-    def trained_model(self) -> TrainedModel:
-        """The model with its guide and processor, as functions outside the run take it."""
-        return TrainedModel(self.model, self.guide, self.processor, str(self.path))
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -156,15 +143,13 @@ class Run:
         ``num_beams=5``.
         """
         return translate_texts(
-            self.trained_model,
+            self,
             sentences,
-            override_decoding(
-                self.trained_model, self.settings.decode, decoding, num_return_sequences
-            ),
+            override_decoding(self, self.settings.decode, decoding, num_return_sequences),
             num_return_sequences,
             direction=direction,
             seed=seed,
-            others=[other.trained_model for other in others],
+            others=others,
         )
 
     def read_sentence(
@@ -177,9 +162,7 @@ class Run:
     ) -> Batch:
         """A batch of one sentence; see :func:`latentheads.runs.sentence.encode_sentence`."""
         decoding = self.settings.decode
-        return encode_sentence(
-            self.trained_model, sentence, target, decoding, direction=direction, seed=seed
-        )
+        return encode_sentence(self, sentence, target, decoding, direction=direction, seed=seed)
 
     @overload
     def generate(
@@ -216,7 +199,7 @@ class Run:
         :func:`~latentheads.runs.generation.generate_texts`.
         """
         options = from_dict(Sampling, sampling)
-        return generate_texts(self.trained_model, prompts, options, num_return_sequences, seed=seed)
+        return generate_texts(self, prompts, options, num_return_sequences, seed=seed)
 
     def evaluate(
         self, part: Literal["train", "valid", "test"] = "test", num_samples: int | None = None

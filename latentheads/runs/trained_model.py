@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from latentheads.corpora.processor import Processor
@@ -13,21 +12,20 @@ from latentheads.model import Decoder
 from latentheads.options import OptionError
 
 
-@dataclass(frozen=True, eq=False)
 class TrainedModel:
     """A model with its guide and what encodes its text; it needs no run folder.
 
-    Attributes:
+    Args:
         model: The model.
         guide: Its guide.
         processor: Vocabularies, tasks, and limits of the length of inputs.
         name: The name of the model in messages.
     """
 
-    model: Decoder
-    guide: ModelGuide
-    processor: Processor
-    name: str = "the model"
+    def __init__(
+        self, model: Decoder, guide: ModelGuide, processor: Processor, name: str = "the model"
+    ) -> None:
+        self.model, self.guide, self.processor, self.name = model, guide, processor, name
 
     @property
     def target(self) -> Vocabulary:

@@ -43,7 +43,7 @@ def test_a_folder_of_text_runs_from_end_to_end(folder: Path, tmp_path: Path) -> 
     assert {"bleu", "chrf"} <= set(results["test"])
     assert results["test"].truth is None
     assert results["test"]["tokens"] == load_pairs(folder)[0].test.tokens
-    check_white_space_of_inputs(load_run(out).trained_model)
+    check_white_space_of_inputs(load_run(out))
     check_text_of_finished_run(folder, [*words, "--out", str(out)])
 
 

@@ -195,7 +195,7 @@ def test_text_and_speech_are_not_taken_for_each_other(run: Path) -> None:
         (None, "is a language model"),
         (Words([]), "has text input: use translate$"),
     ):
-        trained = lh.load_run(run).trained_model
+        trained = lh.load_run(run)
         processor = replace(trained.processor, source=source)
         with pytest.raises(ValueError, match=text):
             check_is_speech(replace(trained, processor=processor))

@@ -46,9 +46,7 @@ def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> No
     long, short = "the gap of the gap of the gap", loaded.source.encode("the gap of the gap")[:3]
     head = loaded.source.decode([*short])
     decoding = loaded.settings.decode
-    assert translate_lines(loaded.trained_model, [long], decoding) == translate_lines(
-        loaded.trained_model, [head], decoding
-    )
+    assert translate_lines(loaded, [long], decoding) == translate_lines(loaded, [head], decoding)
 
 
 def test_rouge_stands_in_a_comparison(tmp_path: Path) -> None:

@@ -69,9 +69,7 @@ def expected(run: Path) -> list[str]:
     from latentheads.runs.loading import load_run
 
     loaded = load_run(run)
-    alone = [
-        translate_lines(loaded.trained_model, [line], loaded.settings.decode) for line in LINES
-    ]
+    alone = [translate_lines(loaded, [line], loaded.settings.decode) for line in LINES]
     return [line for lines in alone for line in lines]
 
 

@@ -86,7 +86,7 @@ def another(run: Run, seed: int) -> Run:
 def test_runs_write_together_by_their_mean_law(run: Run) -> None:
     others = [another(run, seed) for seed in (1, 2)]
     together = DeepEnsemble([one_run.model for one_run in (run, *others)], [run.guide] * 3)
-    part = encode_sources(run.trained_model, LINES, None, raise_on_skip).part
+    part = encode_sources(run, LINES, None, raise_on_skip).part
     for beam in (1, 3):
         decoding = replace(run.settings.decode, num_beams=beam)
         written = together.translate(collate(part, [0, 1]), decoding)
@@ -142,10 +142,10 @@ def test_vocabularies_are_compared_once_whatever_is_written(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That of ten thousand subwords takes a twentieth of a second to write down."""
-    trained, decoding = run.trained_model, run.settings.decode
-    check_ensemble(trained, [trained], decoding)
+    decoding = run.settings.decode
+    check_ensemble(run, [run], decoding)
     monkeypatch.setattr(type(run.target), "to_json", mock.Mock(side_effect=AssertionError))
-    assert translate_lines(trained, LINES, decoding, others=[trained]) == run.translate(LINES)
+    assert translate_lines(run, LINES, decoding, others=[run]) == run.translate(LINES)
 
 
 @pytest.fixture(scope="module")
