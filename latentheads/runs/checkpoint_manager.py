@@ -48,11 +48,6 @@ class CheckpointManager(Callback):
         self.reported, self.averaged = 0, 0
         self.saved: int | None = None
 
-    @property
-    def main(self) -> bool:
-        """Whether this is the main process, which writes and prints."""
-        return self.engine.rank == 0
-
     def begin(self) -> None:
         """Creates the folder, or reopens it for resuming."""
         self.folder.begin(self.engine.step)
@@ -90,7 +85,7 @@ class CheckpointManager(Callback):
     def on_save(self) -> None:
         """Saves the full training state; all processes take part, the main one writes."""
         tensors, metadata = self.engine.state()
-        if self.main:
+        if self.engine.rank == 0:
             best_value = self.best.value if math.isfinite(self.best.value) else None
             metadata |= {"best": best_value, "stale": self.best.stale}
             metadata |= {"corpus": self.digest, "steps": self.engine.training.steps}
@@ -176,7 +171,7 @@ class CheckpointManager(Callback):
 
     def _print_note(self, note: str) -> None:
         """Prints a note to standard error: standard output may be closed."""
-        if self.main:
+        if self.engine.rank == 0:
             print_message(f"note: {note}", sys.stderr)
 
     @property

@@ -240,7 +240,9 @@ class Trainer:
             self._check_texts(folder)
         if is_resumed:
             self.checkpoint_manager.resume()
-        self._probe()
+        part = corpus.valid
+        batch = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2])
+        check_bound_exists(self.engine, batch)
 
     def _make_checkpoint_manager(self, settings: Settings, folder: Folder) -> CheckpointManager:
         """Makes the engine and the checkpoint manager."""
@@ -286,12 +288,6 @@ class Trainer:
         callbacks = (latent.make_callback(*arguments) for latent in settings.latents)
         return [callback for callback in callbacks if callback is not None]
 
-    def _probe(self) -> None:
-        """Checks guide and loss on a batch of two sentences."""
-        part = self.corpus.valid
-        batch = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2])
-        check_bound_exists(self.engine, batch)
-
     @property
     def engine(self) -> Engine:
         """The training loop."""
@@ -301,16 +297,6 @@ class Trainer:
     def main(self) -> bool:
         """Whether this is the process that writes files and prints."""
         return self.engine.rank == 0
-
-    @property
-    def reported(self) -> int:
-        """The step whose weights are reported on; 0 before."""
-        return self.checkpoint_manager.reported
-
-    @property
-    def averaged(self) -> int:
-        """Number of averaged checkpoints; 0: no averaging."""
-        return self.checkpoint_manager.averaged
 
     def headline(self) -> str:
         """One line that describes the run."""
@@ -361,7 +347,9 @@ class Trainer:
             self._go_back(self.settings)
         self._check_not_of_another()
         if self.results is not None:
-            self._say_finished()
+            if self.main and not self._started:  # these are figures of an earlier call
+                path = self.folder.path
+                print_message(f"{path} is finished; {OVERWRITE} trains it anew", sys.stdout)
             self.checkpoint_manager.restore_reported()
             return self.results
         try:
@@ -393,11 +381,6 @@ class Trainer:
         if saved is None:
             return f"{done}: {self.folder.path} has no checkpoint yet"
         return f"{done}: {self.folder.last} is of step {saved:,}"
-
-    def _say_finished(self) -> None:
-        """Says that these are the figures of a run that was finished before."""
-        if self.main and not self._started:
-            print_message(f"{self.folder.path} is finished; {OVERWRITE} trains it anew", sys.stdout)
 
     def _go_back(self, settings: Settings) -> None:
         """Back to the last checkpoint, to go on from there with these settings.
@@ -479,14 +462,14 @@ class Trainer:
         speeds = [speed for speed in speeds if speed is not None]
         return Results(
             recipe=settings.recipe,
-            guide=settings.guide_name,
+            guide=settings.pair.guide_name,
             select=settings.strategy,
-            prior=settings.prior_name,
+            prior=settings.pair.prior_name,
             corpus=self.corpus.name,
             seed=settings.seed,
             steps=self.engine.step,
-            reported_step=self.reported,
-            averaged=self.averaged,
+            reported_step=self.checkpoint_manager.reported,
+            averaged=self.checkpoint_manager.averaged,
             parameters=sum(self.parameters().values()),
             tokens_per_second=median_high(speeds) if speeds else None,
             decoding=asdict(settings.decode),

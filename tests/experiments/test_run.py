@@ -210,7 +210,7 @@ def test_a_mistake_costs_one_line_and_status_two(
 
 def test_without_options_a_run_is_the_default_that_the_help_promises() -> None:
     settings, *_ = read_settings([], "run.py", "")
-    assert (settings.guide_name, settings.prior_name) == ("cascaded", "delta")
+    assert (settings.pair.guide_name, settings.pair.prior_name) == ("cascaded", "delta")
     assert settings.latent("alignments") is not None
     assert settings.latent("alignments").blocks == 2
     assert str(settings.out) == "runs/cascaded+alignments-seed0"

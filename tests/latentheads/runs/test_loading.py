@@ -85,7 +85,7 @@ def test_separate_vocabularies_are_loaded_without_the_corpus(tmp_path: Path) -> 
     assert loaded.target.to_json() == run.corpus.target.to_json()
     assert loaded.source.lowercase
     assert equal(loaded, run.model, run.guide)
-    assert loaded.step == run.reported
+    assert loaded.step == run.checkpoint_manager.reported
 
 
 def test_a_language_model_is_loaded(tmp_path: Path) -> None:

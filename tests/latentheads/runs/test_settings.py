@@ -112,7 +112,7 @@ def test_what_is_written_is_read_the_same() -> None:
     assert again.to_yaml() == settings.to_yaml()
     assert again.data == settings.data
     assert again.train.clip == 1e-5
-    assert (again.prior_name, again.guide_name) == ("cascaded", "autoregressive")
+    assert (again.pair.prior_name, again.pair.guide_name) == ("cascaded", "autoregressive")
     assert again.logits is not None
     assert again.logits.blocks == "decoder-self,decoder-cross"
     assert again.disagreement_term == settings.disagreement_term is not None
@@ -202,7 +202,7 @@ def test_a_class_that_is_not_trusted_is_not_imported(
     options = {"guide": "my_tied:Mine"}
     assert "trust my_tied:Mine" in refused(**options)
     assert "my_tied" not in sys.modules
-    assert Settings.from_options(options, "my_tied:Mine").guide_name == "my_tied:Mine"
+    assert Settings.from_options(options, "my_tied:Mine").pair.guide_name == "my_tied:Mine"
     sys.modules.pop("my_tied")
 
 
