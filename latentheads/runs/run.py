@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, overload
 
 from latentheads.batch import Batch
-from latentheads.checks import check_choice
+from latentheads.checks import check_choice, check_seed
+from latentheads.corpora.batches import collate
 from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Part
 from latentheads.corpora.processor import Processor
+from latentheads.corpora.rows import Rows
 from latentheads.corpora.text import PARTS
 from latentheads.data.base import Data
+from latentheads.decoding.translate import translate_part
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.model import Decoder
+from latentheads.noise import fixed_noise
 from latentheads.options import from_dict
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
 from latentheads.runs.generation import (
     Sampling,
     Texts,
+    encode_sources,
     generate_texts,
     override_decoding,
+    raise_on_skip,
+    select_task,
     translate_texts,
 )
 from latentheads.runs.results import Results
-from latentheads.runs.sentence import encode_sentence
 from latentheads.runs.settings import Settings
 from latentheads.runs.trained_model import TrainedModel
 
@@ -160,9 +167,39 @@ class Run(TrainedModel):
         direction: str | None = None,
         seed: int = 0,
     ) -> Batch:
-        """A batch of one sentence; see :func:`latentheads.runs.sentence.encode_sentence`."""
-        decoding = self.settings.decode
-        return encode_sentence(self, sentence, target, decoding, direction=direction, seed=seed)
+        """A batch of a sentence and its translation, as plots and analyses take it.
+
+        Args:
+            sentence: A source sentence, an audio file for a speech model, or the text of a language
+                model.
+            target: The translation; None for the model's own. A language model has none.
+            direction: The task of a model with several tasks, as en-de, de or bible:en-de.
+            seed: Seed of sampling in the beam search.
+
+        Raises:
+            ValueError: The sentence is empty, or the model has no such direction, or no target.
+            UnfinishedError: It is too long for the model or for memory, or an unusable audio file.
+        """
+        check_seed(seed)
+        processor, device = self.processor, self.model.device
+        if self.source is None:
+            if target is not None or direction is not None:
+                raise ValueError(f"{self.name} is a language model: drop target and direction")
+            part = Part(Rows.of([self.target.encode(processor.normalise(sentence))]), None)
+            return collate(part, [0]).to(device)
+        task = select_task(self, direction)
+        if not processor.reads_text:
+            part = processor.encode([sentence], task=task)
+        elif sentence.strip():
+            part = encode_sources(self, [sentence], task, raise_on_skip).part
+        else:
+            raise ValueError(f"sentence must contain a word, got {sentence!r}")
+        if target is None:
+            decoding = self.settings.decode
+            with fixed_noise(seed, device):
+                (target,) = translate_part(self.model, self.guide, self.target, part, decoding)
+        part = replace(part, targets=self.target.encode_all([processor.normalise(target)]))
+        return collate(part, [0]).to(device)
 
     @overload
     def generate(

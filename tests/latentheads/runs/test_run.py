@@ -17,6 +17,8 @@ from latentheads.contrib.uncertainty import DeepEnsemble
 from latentheads.corpora import Processor, Words
 from latentheads.corpora.batches import collate
 from latentheads.data import Tasks
+from latentheads.decoding.options import Decoding
+from latentheads.errors import UnfinishedError
 from latentheads.inference.evaluation import evaluate
 from latentheads.runs.generation import (
     check_ensemble,
@@ -26,7 +28,6 @@ from latentheads.runs.generation import (
     translate_texts,
 )
 from latentheads.runs.run import Run, share_corpora
-from latentheads.runs.sentence import encode_sentence
 from latentheads.runs.trained_model import TrainedModel
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import jiggle
@@ -188,9 +189,49 @@ def test_a_trained_model_translates_without_a_folder(run: Run) -> None:
     trained = TrainedModel(run.model, run.guide, Processor(run.target, run.source))
     decoding = run.settings.decode
     assert translate_texts(trained, LINES, decoding) == run.translate(LINES)
-    batch = encode_sentence(trained, LINES[0], None, decoding)
-    assert torch.equal(batch.target, run.read_sentence(LINES[0]).target)
     with pytest.raises(ValueError, match=r"^the model has text input: use translate$"):
         transcribe_files(trained, ["some.wav"], decoding)
     with pytest.raises(ValueError, match=r"^the model has no "):
         align_lines(trained, LINES, LINES)
+
+
+SENTENCE = "b a c d e f g"
+
+
+def with_options(run: Run, **changes: Any) -> Run:
+    return replace(run, settings=replace(run.settings, **changes))
+
+
+def with_limits(run: Run, **limits: int) -> Run:
+    return replace(run, processor=replace(run.processor, **limits))
+
+
+def test_a_source_is_cut_where_the_run_cuts_it(run: Run) -> None:
+    batch = with_limits(run, max_source=5).read_sentence(SENTENCE, "a b")
+    assert batch.source is not None
+    assert batch.source.tolist() == [[*CUT.target.encode(SENTENCE)[:4], 2]]
+    assert batch.target.tolist() == [CUT.target.encode("a b")]
+
+
+def test_a_translation_is_that_of_the_seed_and_moves_no_other_noise(run: Run) -> None:
+    drawing = with_options(run, decode=Decoding(num_samples=1, max_new_tokens=5))
+    before, names = torch.get_rng_state(), set()
+    for seed in range(5):
+        batch = drawing.read_sentence(SENTENCE, seed=seed)
+        (expected,) = drawing.translate([SENTENCE], seed=seed)
+        assert batch.target.tolist() == [CUT.target.encode(expected)]
+        names.add(expected)
+    assert len(names) > 1
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_what_cannot_be_read_is_refused(run: Run, text: Run) -> None:
+    with pytest.raises(ValueError, match=r"^sentence must contain a word, got ' '$"):
+        run.read_sentence(" ")
+    with pytest.raises(UnfinishedError, match="8 tokens, more than max_line 7"):
+        with_limits(run, max_line=7).read_sentence(SENTENCE)
+    with pytest.raises(ValueError, match="has a single direction: drop direction"):
+        run.read_sentence(SENTENCE, direction="en-velu")
+    assert text.read_sentence(SENTENCE).target.tolist() == [CUT.target.encode(SENTENCE)]
+    with pytest.raises(ValueError, match="is a language model: drop target and direction"):
+        text.read_sentence(SENTENCE, "a")
