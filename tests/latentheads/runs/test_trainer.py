@@ -154,17 +154,9 @@ def test_a_loaded_run_has_all_that_was_written(corpus: Corpus, finished: Path) -
     lines = ["the dog sleeps", "", "the old cat that sees the dog sleeps"]
     plain = run.translate(lines)
     assert [bool(line) for line in plain] == [True, False, True]
-    with pytest.raises(ValueError, match="it needs a run that samples its heads"):
-        run.translate(lines, num_return_sequences=3)
     assert len(run.translate(lines, num_beams=2, max_new_tokens=3)) == 3
-    with pytest.raises(ValueError, match="a single direction"):
-        run.translate(lines, direction="en-de")
     with pytest.raises(ValueError, match="is a translation model"):
         run.generate("the dog")
-    with pytest.raises(ValueError, match=r"beams is not an option: did you mean num_beams\?"):
-        run.translate(lines, beams=3)
-    with pytest.raises(ValueError, match=r"^num_beams must be a whole number, got 'three'$"):
-        run.translate(lines, num_beams="three")
     with pytest.raises(ValueError, match=r"^part must be one of train, valid, test; got 'dev'$"):
         unchecked(Run.evaluate)(run, "dev")
 
