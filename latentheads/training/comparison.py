@@ -161,14 +161,14 @@ def compare(
     return Comparison(reports, seconds, trained, train != "all")
 
 
-def _name_guides(
-    guides: Mapping[str, ModelGuide] | Sequence[ModelGuide], model: HeadModel
-) -> dict[str, ModelGuide]:
+def _name_guides(guides: Any, model: HeadModel) -> dict[str, ModelGuide]:
     """The guides by name; those of a list are named by class, and numbered if the class repeats."""
     if isinstance(guides, Mapping):
         guides_by_name = dict(guides)
     else:
-        class_names = [type(guide).__name__ for guide in guides]
+        class_names = [
+            guide.__name__ if isinstance(guide, type) else type(guide).__name__ for guide in guides
+        ]
         names = [
             class_name
             if class_names.count(class_name) == 1
