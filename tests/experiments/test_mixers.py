@@ -14,9 +14,9 @@ from latentheads.attention.ngram import NGram
 from latentheads.models.mixers import SelfAttention
 from latentheads.runs.loading import load_run
 from latentheads.training.checkpoints import weights
-from tests.experiments.programs import assert_refused, results_of, succeed
+from tests.experiments.programs import SHORT, assert_refused, results_of, succeed
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus
-from tests.latentheads.runs.trained import BRIEF, SMALL, train
+from tests.latentheads.runs.trained import SMALL, train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -112,5 +112,5 @@ def test_what_cannot_be_mixed_or_acts_on_no_head_is_refused_in_one_line(
     words: str, message: str, tmp_path: Path
 ) -> None:
     few = ["--data.sentences=9", "--data.held_out=3", f"--out={tmp_path / 'run'}"]
-    given = [*SMALL, *BRIEF, *few, *words.split()]
+    given = [*SMALL, *SHORT, *few, *words.split()]
     assert_refused("run.py", *given, says=message, quiet=False)

@@ -16,10 +16,10 @@ from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.runs.loading import load_run
 from latentheads.runs.trained_model import TrainedModel
 from tests.experiments.breaks import assert_data_refused
-from tests.experiments.programs import assert_refused, inside, results_of, succeed
+from tests.experiments.programs import SHORT, assert_refused, inside, results_of, succeed
 from tests.latentheads.corpora.folders import LANGUAGES, SIZES, write_corpus
 from tests.latentheads.data.loading import load_pairs
-from tests.latentheads.runs.trained import BRIEF, SMALL
+from tests.latentheads.runs.trained import SMALL
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_of_text_runs_from_end_to_end(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    words = ["--data", str(folder), *LANGUAGES, *SMALL, *BRIEF, "--decode.max_new_tokens=8"]
+    words = ["--data", str(folder), *LANGUAGES, *SMALL, *SHORT, "--decode.max_new_tokens=8"]
     printed = succeed("run.py", *words, "--out", str(out)).stdout
     assert "40 of 40 training pairs kept" in printed
     assert "corpus corpus en-de, from en to de, 40 sentences" in printed

@@ -10,10 +10,10 @@ import pytest
 
 from tests.crossing import in_turn
 from tests.experiments.breaks import assert_data_refused, assert_resumes
-from tests.experiments.programs import results_of, succeed
+from tests.experiments.programs import SHORT, results_of, succeed
 from tests.latentheads.corpora.folders import write_text
 from tests.latentheads.data.loading import load_text
-from tests.latentheads.runs.trained import BRIEF, SMALL
+from tests.latentheads.runs.trained import SMALL
 
 CUT = ["--data.block_size=7", "--data.context=3"]
 
@@ -28,7 +28,7 @@ def test_a_text_in_blocks_runs_from_end_to_end(
     texts: Path, tmp_path: Path, unit: str, recipe: str
 ) -> None:
     units = ["--data.unit=subword", "--data.unit.vocab_size=300"] if unit == "subword" else []
-    words = ["--data", str(texts), *CUT, *SMALL, *BRIEF, *units, "--recipe", recipe]
+    words = ["--data", str(texts), *CUT, *SMALL, *SHORT, *units, "--recipe", recipe]
     printed = succeed("run.py", *words, "--out", str(tmp_path / "run")).stdout
     corpus = load_text(texts, unit=unit)[0]
     blocks = -(-corpus.train.tokens // 7)
@@ -63,7 +63,7 @@ def test_a_text_in_blocks_runs_from_end_to_end(
 
 
 def test_a_text_of_lines_has_a_perplexity_by_sentences(texts: Path, tmp_path: Path) -> None:
-    words = ["--data", str(texts), *SMALL, *BRIEF, "--recipe=coda", "--out", str(tmp_path / "run")]
+    words = ["--data", str(texts), *SMALL, *SHORT, "--recipe=coda", "--out", str(tmp_path / "run")]
     assert "corpus novel, 40 sentences" in succeed("run.py", *words).stdout
     perplexity = results_of(tmp_path / "run")["perplexity"]
     modes = [("sentences", "valid"), ("sentences", "test")]

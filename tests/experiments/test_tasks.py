@@ -18,13 +18,14 @@ from latentheads.runs.folder import REPORT_FILES
 from latentheads.training import checkpoints
 from tests.experiments.breaks import assert_data_refused, assert_resumes
 from tests.experiments.programs import (
+    SHORT,
     assert_refused,
     results_of,
     succeed,
 )
 from tests.latentheads.corpora.folders import SIZES, write_all
 from tests.latentheads.metrics.systems import score
-from tests.latentheads.runs.trained import BRIEF, SMALL, train
+from tests.latentheads.runs.trained import SMALL, train
 from tests.tiny import jiggle
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -220,7 +221,7 @@ def test_a_run_of_tasks_stopped_goes_on_as_if_never_stopped(folder: Path, tmp_pa
 
 def test_a_comparison_has_a_column_for_each_task_and_the_averages(tmp_path: Path) -> None:
     words = ["--data.tasks=velu,news:korin", "--data.tasks.sizes=[60,40]", "--data.held_out=6"]
-    words += [*SMALL, *BRIEF, "--recipes=transformer", "--seeds=0", "--out", str(tmp_path)]
+    words += [*SMALL, *SHORT, "--recipes=transformer", "--seeds=0", "--out", str(tmp_path)]
     succeed("compare.py", *words)
     assert "| BLEU, average of tasks |" in (tmp_path / "table.md").read_text(encoding="utf-8")
     with (tmp_path / "table.csv").open() as file:

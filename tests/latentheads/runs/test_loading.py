@@ -17,9 +17,9 @@ from latentheads.inference.evaluation import evaluate
 from latentheads.runs.loading import load_run
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
-from tests.experiments.programs import ROOT, results_of, succeed
+from tests.experiments.programs import ROOT, SHORT, results_of, succeed
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus, write_text
-from tests.latentheads.runs.trained import BRIEF, SMALL, load, refused, train
+from tests.latentheads.runs.trained import SMALL, load, refused, train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -29,7 +29,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on a folder of text beside it."""
     top = tmp_path_factory.mktemp("loading")
     data, out = write_corpus(top / "corpus"), top / "run"
-    words = ["--data", str(data), *LANGUAGES, *SMALL, *BRIEF, "--train.average=2"]
+    words = ["--data", str(data), *LANGUAGES, *SMALL, *SHORT, "--train.average=2"]
     succeed("run.py", *words, "--guide=cascaded", "--out", str(out))
     return out
 
