@@ -163,15 +163,15 @@ def fit_pair(
     # nobody chose the defaults of an instance
     if refuses_unused and instance is None and isinstance(options.loss, HeadELBOLoss):
         _check_kl_options(options.loss, computed)
-    best, history = _BestWeights(engine, adds_moving=bool(callbacks)), _History()
-    loop = Loop(engine, valid_batches, seed, [*callbacks, history, best], quiet=quiet)
+    best = _BestWeights(engine, adds_moving=bool(callbacks))
+    loop = Loop(engine, valid_batches, seed, [*callbacks, best], quiet=quiet)
     loop.run()
     best.restore()
     report = loop.report
     if num_samples != 1 or report is None:
         with isolated_param_store():
             report = evaluate(model, guide, valid_batches, num_samples, seed)
-    return Fitted(report, loop.step, history.records, valid is None or valid is batches)
+    return Fitted(report, loop.step, loop.history, valid is None or valid is batches)
 
 
 def read_options(options: Mapping[str, Any], cuts: bool) -> Training:
@@ -229,17 +229,6 @@ def _check_kl_options(loss: HeadELBOLoss, computed: Terms) -> None:
     shared = bool(computed.shared_kl)
     with in_group("loss"):
         loss.check_kl(of_sentences=of_logits or summed, sampled=of_logits or shared, shared=shared)
-
-
-class _History(Callback):
-    """Keeps the record of each evaluation."""
-
-    def __init__(self) -> None:
-        self.records: list[dict[str, Any]] = []
-
-    def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> None:
-        """Keeps a record."""
-        self.records.append(dict(record))
 
 
 class _BestWeights(Callback):

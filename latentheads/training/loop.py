@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from latentheads.batch import Batch
 from latentheads.corpora.part import Part
@@ -34,6 +35,7 @@ class Loop:
     Attributes:
         report: The bound and its terms at the best evaluation; None before.
         step: The steps that the best weights have seen.
+        history: The record of each evaluation.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Loop:
         self.quiet = quiet
         self.report: Report | None = None
         self.step = 0
+        self.history: list[dict[str, Any]] = []
 
     def run(self) -> None:
         """Trains; the model has the last weights then."""
@@ -83,5 +86,6 @@ class Loop:
         }
         if selection := selection_probabilities(engine.guide):
             record["selection"] = {name: p.tolist() for name, p in selection.items()}
+        self.history.append(record)
         is_stop = [callback.on_evaluate(record, is_best) for callback in self.callbacks]
         return self.best.should_stop(training.patience) or any(is_stop)
