@@ -218,7 +218,7 @@ class Trainer:
     ) -> None:
         """Starts with the weights of a run, or resumes if the folder holds the same run."""
         self.settings, self.folder, self.corpus, self.loss = settings, folder, corpus, loss
-        self.trackers, self.callbacks, self.quiet = trackers, callbacks, quiet
+        self.trackers, self.callbacks, self.quiet = trackers, [*callbacks], quiet
         self.device, path = select_device(device), folder.path
         self.accelerator = make_accelerator(path, settings, self.device, trackers)
         if self.accelerator is not None and self.accelerator.num_processes > 1:

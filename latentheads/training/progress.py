@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any
 
 from tqdm import tqdm
 
@@ -48,11 +48,11 @@ class ProgressDisplay:
         done: int = 0,
         quiet: bool = False,
         unit: str = "step",
-        file: TextIO | None = None,
+        file: Any = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.total, self.done, self.begun, self.unit = total, done, done, unit
-        self.file: TextIO | None = sys.stderr if file is None else file
+        self.file: Any = sys.stderr if file is None else file
         self._clock, self._start = clock, clock()
         self._due, self._evaluation_line, self._shown = FIRST[0], "", done
         self._evaluation_step = done
