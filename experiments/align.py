@@ -13,9 +13,11 @@ from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import TextIO
+from typing import Annotated, TextIO
 
 import latentheads.experiments.cli.startup  # noqa: F401
+
+from annotated_types import Ge, Le
 
 from latentheads.contrib.align.aligner import WordAligner
 from latentheads.contrib.align.api import MAX_WORDS, Alignment, start_alignment
@@ -39,9 +41,10 @@ from latentheads.experiments.cli.errors import (
     streaming,
 )
 from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file
-from latentheads.experiments.cli.parser import Options, Parser, positive
+from latentheads.experiments.cli.parser import Options, Parser
 from latentheads.files import atomic_write
 from latentheads.metrics.alignment import write_pharaoh
+from latentheads.options import Count
 from latentheads.training.progress import ProgressDisplay
 
 DESCRIPTION = (
@@ -106,13 +109,13 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--sample",
-        type=positive,
+        type=Count,
         help="train on that many lines, evenly spaced, and align all as new ones, in "
         "memory that does not grow with the text (default: train on all)",
     )
     parser.add_argument(
         "--workers",
-        type=positive,
+        type=Count,
         default=1,
         help="processes that share the work, in training and aligning; each takes a table of "
         "counts more in memory, and links are the same but for rounding",
@@ -146,7 +149,7 @@ def _add_link_options(parser: Parser) -> None:
     )
     parser.add_argument(
         "--threshold",
-        type=float,
+        type=Annotated[float, Ge(0), Le(1)],
         help=f"least probability of a link; higher for fewer, surer links (default: {THRESHOLD})",
     )
     parser.add_argument(
@@ -244,8 +247,6 @@ def check_options(options: Options) -> None:
         ValueError: One is out of range, or has no effect.
     """
     threshold = options.threshold
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise ValueError(f"--threshold must lie in [0, 1], got {threshold}")
     if threshold is not None and options.symmetrize not in ("product", "grow"):
         raise ValueError(
             f"--threshold is for --symmetrize product and grow, not {options.symmetrize}"
@@ -394,7 +395,7 @@ def _align_by_runs(options: Options, skipped: SkippedInputs) -> Aligned:
     from latentheads.contrib.align.networks import align_by_networks  # slow to import
     from latentheads.runs.loading import load_run
 
-    forward, backward = (load_run(folder).trained_model for folder in options.runs)
+    forward, backward = map(load_run, options.runs)
     aligned = align_by_networks(*_unzip(iterate_pairs(options.texts)), forward, backward)
     for index, reason in aligned.skipped.items():
         skipped.note(index, reason)

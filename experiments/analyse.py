@@ -168,15 +168,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         loaded_texts = texts(options)
         if options.num_samples:
             check_is_stochastic(
-                (text.run.trained_model for text in loaded_texts),
-                "--num_samples",
+                (text.run for text in loaded_texts),
+                "num_samples",
                 ("heads", "alignments"),
             )
         out = make_output_folder(Path(options.out))
         head_reports = [
-            analyse_heads(
-                t.run.trained_model, t.run.corpus, t.part, analysis_options, t.parses, t.name
-            )
+            analyse_heads(t.run, t.run.corpus, t.part, analysis_options, t.parses, t.name)
             for t in loaded_texts
         ]
     with error_handling("analyse.py", on_interrupt=f"what was written is in {out}"):

@@ -13,7 +13,6 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
-from latentheads.checks import check_seed
 from latentheads.experiments.cli.errors import (
     SkippedInputs,
     error_handling,
@@ -27,10 +26,9 @@ from latentheads.experiments.cli.parser import (
     Options,
     Parser,
     add_run_options,
-    check_options,
     open_run,
 )
-from latentheads.options import OptionError, options_of
+from latentheads.options import Count, OptionError, options_of
 from latentheads.runs.generation import Sampling, continue_or_skip
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import check_is_stochastic
@@ -62,7 +60,7 @@ def make_parser() -> Parser:
         help="text to continue, instead of standard input; may be given several times",
     )
     parser.add_argument(
-        "--num_return_sequences", type=int, default=1, help="continuations of each prompt"
+        "--num_return_sequences", type=Count, default=1, help="continuations of each prompt"
     )
     parser.add_dataclass(Sampling)
     add_run_options(parser, "of sampling")
@@ -71,14 +69,12 @@ def make_parser() -> Parser:
 
 def load(options: Options) -> tuple[Run, Sampling]:
     """Loads the run, and makes the options of sampling."""
-    check_options(options, num_return_sequences=1)
-    check_seed(options.seed)
     _check_unused(options)
     run = open_run(options.run, options)
     if options.sample_heads:
-        check_is_stochastic([run.trained_model], "--sample_heads")
+        check_is_stochastic([run], "sample_heads")
     sampling = Sampling(**{name: getattr(options, name) for name in options_of(Sampling)})
-    sampling.sample(run.trained_model, [])  # validates the options before input is read
+    sampling.sample(run, [])  # validates the options before input is read
     return run, sampling
 
 
@@ -120,12 +116,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling("generate.py"):
         run, sampling = load(options)
     torch.manual_seed(options.seed)
-    end = "\n\n" if run.block_size else "\n"
+    end = "\n\n" if run.processor.block_size else "\n"
     skipped, warn = SkippedInputs("generate.py", "prompt"), partial(warn_unknown, "generate.py")
     with streaming("generate.py"):
         for prompt in prompts(options):
             for text in continue_or_skip(
-                run.trained_model,
+                run,
                 sampling,
                 prompt,
                 options.num_return_sequences,

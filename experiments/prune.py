@@ -16,7 +16,7 @@ from typing import Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.checks import check_seed, parse_integers
+from latentheads.checks import parse_integers
 from latentheads.corpora.corpus import Corpus
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.outputs import make_output_folder
@@ -25,7 +25,6 @@ from latentheads.experiments.cli.parser import (
     Options,
     Parser,
     add_run_options,
-    check_options,
     open_run,
 )
 from latentheads.experiments.cli.tables import aligned
@@ -47,6 +46,7 @@ from latentheads.experiments.pruning.networks import (
 from latentheads.files import locked_folder, write_json
 from latentheads.metrics.scores import SCORES, format_value, primary_score
 from latentheads.names import ATTENTION_TYPES, attention_type_of, parse_attention_types
+from latentheads.options import Count, Size
 from latentheads.pruning import all_heads, fold_selection
 from latentheads.runs.folder import RUN_FILES
 from latentheads.runs.run import Run
@@ -109,21 +109,21 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--sentences",
-        type=int,
+        type=Size,
         default=0,
         help="number of sentences of validation and of test, the first ones; for running text "
         "blocks; 0: all",
     )
     parser.add_argument(
         "--timed",
-        type=int,
+        type=Count,
         default=64,
         help="number of test sentences for measuring the speed, the first ones; their references "
         "are decoded, so that all networks do the same work",
     )
     parser.add_argument(
         "--rounds",
-        type=int,
+        type=Count,
         default=3,
         help="rounds of measuring the speed, all networks in turns; the median counts",
     )
@@ -322,9 +322,7 @@ def _return_other_files(replaced: Path, out: Path) -> None:
 
 
 def _check_options(options: Options) -> None:
-    """Checks options for values out of range or without effect."""
-    check_options(options, sentences=0, timed=1, rounds=1)
-    check_seed(options.seed)
+    """Checks for options that have no effect."""
     if parse_attention_types(options.chains) == ():
         raise ValueError(f"chains must be all, or some of {','.join(ATTENTION_TYPES)}")
     if options.by != "gradient" and not options.normalise:

@@ -17,7 +17,7 @@ from typing import Any, get_args
 import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.experiments.cli.errors import error_handling, print_result
-from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file
+from latentheads.experiments.cli.outputs import check_distinct_files
 from latentheads.experiments.cli.parser import (
     Parser,
     add_run_options,
@@ -184,7 +184,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling("score.py", on_interrupt="nothing was written"):
         if options.json is not None:
             check_distinct_files([("--json", options.json)], (*options.runs, options.references))
-            check_output_file(options.json, "--json")
         text, figures = (_score_likelihoods if options.likelihood else _score_texts)(options)
     try:
         if options.json is not None:

@@ -16,7 +16,6 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
-from latentheads.checks import check_seed
 from latentheads.contrib.heads.word_alignment import check_alignments
 from latentheads.contrib.speech.transcription import (
     check_is_speech,
@@ -42,9 +41,9 @@ from latentheads.experiments.cli.parser import (
     Options,
     Parser,
     add_run_options,
-    check_options,
     open_run,
 )
+from latentheads.options import Count
 from latentheads.runs.generation import sample_repeatedly, select_task
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import TrainedModel
@@ -80,7 +79,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--num_return_sequences",
-        type=int,
+        type=Count,
         help="transcripts of each file, each with newly sampled heads and selection (default: one, "
         "as the run's test part was transcribed)",
     )
@@ -107,12 +106,9 @@ class _SkippedFiles(SkippedInputs):
 
 def load(options: Options) -> tuple[Run, Decoding, int | None]:
     """Loads the run; returns it with its decoding options and the task."""
-    if options.num_return_sequences is not None:
-        check_options(options, num_return_sequences=1)
-    check_seed(options.seed)
     run = open_run(options.run, options)
-    check_is_speech(run.trained_model)
-    return run, choose_decoding(run, options), select_task(run.trained_model, options.direction)
+    check_is_speech(run)
+    return run, choose_decoding(run, options), select_task(run, options.direction)
 
 
 def _transcribe(
@@ -150,14 +146,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_distinct_files([("--alignments", options.alignments)], inputs)
             run, decoding, task = load(options)
             if options.alignments is not None:
-                check_alignments(run.trained_model)
+                check_alignments(run)
             times = stack.enter_context(open_output("alignments", options.alignments))
         torch.manual_seed(options.seed)
         skipped, number = _SkippedFiles(options.files), options.num_return_sequences or 1
         with streaming("transcribe.py"):
             for start in range(0, len(options.files), BATCH_SIZE):
                 files = options.files[start : start + BATCH_SIZE]
-                _transcribe(run.trained_model, files, decoding, task, number, skipped, times)
+                _transcribe(run, files, decoding, task, number, skipped, times)
                 skipped.before += len(files)
     return int(skipped.number > 0)
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TextIO
+from typing import Annotated
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
+from annotated_types import Ge, Le
 
-from latentheads.checks import check_seed
 from latentheads.contrib.heads.word_alignment import align_lines, check_alignments
-from latentheads.contrib.uncertainty.confidence import ConfidenceEstimator, bracket_doubtful_words
+from latentheads.contrib.uncertainty.confidence import (
+    ConfidenceEstimator,
+    ConfidenceScores,
+    bracket_doubtful_words,
+)
 from latentheads.decoding.options import Decoding
 from latentheads.experiments.cli.decoding import (
     DECODING_OPTIONS,
@@ -37,10 +41,10 @@ from latentheads.experiments.cli.parser import (
     Options,
     Parser,
     add_run_options,
-    check_options,
     open_run,
 )
 from latentheads.metrics.alignment import write_pharaoh
+from latentheads.options import Count
 from latentheads.runs.generation import check_ensemble, select_task, translate_lines, unknown_words
 from latentheads.runs.run import Run
 
@@ -80,7 +84,7 @@ def make_parser() -> Parser:
     add_decoding_options(parser)
     parser.add_argument(
         "--buffer",
-        type=int,
+        type=Count,
         default=512,
         help="lines that are read and translated together; 1 translates each line at once",
     )
@@ -107,7 +111,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--doubt",
-        type=float,
+        type=Annotated[float, Ge(0), Le(1)],
         help="a word is doubtful if its probability of being correct is below this (default: 0.5)",
     )
     add_run_options(parser, "of sampling")
@@ -116,11 +120,9 @@ def make_parser() -> Parser:
 
 def load(options: Options) -> tuple[list[Run], Decoding, int | None]:
     """Loads the runs; returns them with the decoding options and the task of the first."""
-    check_options(options, buffer=1)
-    check_seed(options.seed)
     runs = [open_run(folder, options) for folder in options.runs]
-    first, *others = (run.trained_model for run in runs)
-    decoding, task = choose_decoding(runs[0], options), select_task(first, options.direction)
+    first, *others = runs
+    decoding, task = choose_decoding(first, options), select_task(first, options.direction)
     check_ensemble(first, others, decoding)
     if options.seed and not decoding.num_samples and options.confidence is None:
         raise ValueError("seed has no effect here: it needs --num_samples or --confidence")
@@ -133,17 +135,13 @@ def _check_files(run: Run, options: Options) -> None:
     if outputs and len(options.runs) > 1:
         raise ValueError(f"--alignments and --confidence are for one RUN, got {len(options.runs)}")
     if options.alignments is not None:
-        check_alignments(run.trained_model)
+        check_alignments(run)
     elif options.split_punctuation:
         raise ValueError("--split_punctuation is for --alignments FILE")
     written = (("--alignments", options.alignments), ("--confidence", options.confidence))
     check_distinct_files(written, options.runs)
-    if options.doubt is None:
-        return
-    if options.confidence is None:
+    if options.doubt is not None and options.confidence is None:
         raise ValueError("--doubt is for --confidence FILE")
-    if not 0 <= options.doubt <= 1:
-        raise ValueError(f"doubt must lie in [0, 1], got {options.doubt}")
 
 
 def _new_unknown_words(run: Run, lines: list[str], reported: set[str]) -> list[str]:
@@ -154,38 +152,12 @@ def _new_unknown_words(run: Run, lines: list[str], reported: set[str]) -> list[s
     return new
 
 
-def _write_links(
-    run: Run,
-    lines: list[str],
-    translations: list[str],
-    task: int | None,
-    skipped: SkippedInputs,
-    split_punctuation: bool,
-    file: TextIO,
-) -> None:
-    """Writes the alignments of some lines; a line without alignment is empty."""
-    trained = run.trained_model
-    for links in align_lines(trained, lines, translations, task, skipped.note, split_punctuation):
-        file.write(f"{write_pharaoh(links)}\n")
-    file.flush()
-
-
-def _write_confidence(
-    estimator: ConfidenceEstimator,
-    lines: list[str],
-    translations: list[str],
-    doubt: float,
-    skipped: SkippedInputs,
-    file: TextIO,
-) -> None:
-    """Writes the confidence and the bracketed translation of some lines."""
-    scores = estimator.estimate(lines, translations, skipped.note)
-    for text, confidence in zip(translations, scores, strict=True):
-        score = "" if confidence.score is None else f"{confidence.score:.3f}"
-        file.write(
-            f"{score}\t{bracket_doubtful_words(text, confidence, doubt)}\n" if score else "\n"
-        )
-    file.flush()
+def _format_confidence(translation: str, confidence: ConfidenceScores, doubt: float) -> str:
+    """The confidence and the bracketed translation of a line; empty if it was skipped."""
+    if confidence.score is None:
+        return "\n"
+    bracketed = bracket_doubtful_words(translation, confidence, doubt)
+    return f"{confidence.score:.3f}\t{bracketed}\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -194,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ExitStack() as stack:
         with error_handling("translate.py"):
             runs, decoding, task = load(options)
-            run, others = runs[0], [run.trained_model for run in runs[1:]]
+            run, *others = runs
             _check_files(run, options)
             alignment_file = stack.enter_context(open_output("alignments", options.alignments))
             confidence_file = stack.enter_context(open_output("confidence", options.confidence))
@@ -213,31 +185,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for lines in read_chunks(sys.stdin.buffer, options.buffer):
                 if unknown := _new_unknown_words(run, lines, reported):
                     warn_unknown("translate.py", unknown)
-                translations = translate_lines(
-                    run.trained_model, lines, decoding, task, skipped.note, others
-                )
+                translations = translate_lines(run, lines, decoding, task, skipped.note, others)
                 for line in translations:
                     write_stdout(f"{line}\n")
                 sys.stdout.buffer.flush()
                 if alignment_file is not None:
-                    _write_links(
+                    links = align_lines(
                         run,
                         lines,
                         translations,
                         task,
-                        skipped_alignments,
+                        skipped_alignments.note,
                         options.split_punctuation,
-                        alignment_file,
                     )
+                    alignment_file.writelines(f"{write_pharaoh(line)}\n" for line in links)
+                    alignment_file.flush()
                 if confidence_file is not None and estimator is not None:
-                    _write_confidence(
-                        estimator,
-                        lines,
-                        translations,
-                        threshold,
-                        skipped_confidence,
-                        confidence_file,
-                    )
+                    scores = estimator.estimate(lines, translations, skipped_confidence.note)
+                    for text, confidence in zip(translations, scores, strict=True):
+                        confidence_file.write(_format_confidence(text, confidence, threshold))
+                    confidence_file.flush()
                 skipped.before += len(lines)
                 skipped_alignments.before = skipped_confidence.before = skipped.before
     return int(skipped.number + skipped_alignments.number + skipped_confidence.number > 0)

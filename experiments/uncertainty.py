@@ -8,8 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import latentheads.experiments.cli.startup  # noqa: F401
+
+from annotated_types import Ge, Lt
+from pydantic import FiniteFloat
 
 from latentheads.checks import check_known, split_items
 from latentheads.contrib.uncertainty.evaluation import EnsembleEvaluation, Texts, evaluate_ensemble
@@ -21,7 +25,6 @@ from latentheads.experiments.cli.parser import (
     Options,
     Parser,
     add_run_options,
-    check_options,
     make_reader,
     open_run,
 )
@@ -39,6 +42,7 @@ from latentheads.experiments.reliability.tables import csv_rows, to_json, write_
 from latentheads.experiments.reliability.texts import PERMUTED, open_texts, read_others
 from latentheads.files import write_text
 from latentheads.metrics.resampling import check_resamples
+from latentheads.options import Count, Size
 from latentheads.runs.run import share_corpora
 
 DESCRIPTION = (
@@ -57,6 +61,8 @@ RECORDED_OPTIONS = (
     *("checkpoint", "runs"),
 )
 """Options that are written with the results."""
+
+Several = Annotated[int, Ge(2), Lt(2**63)]
 
 MEMBERS = 8
 """Default number of samples of a system."""
@@ -81,20 +87,20 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--members",
-        type=int,
+        type=Several,
         default=MEMBERS,
         help="passes of every system with dropout, samples of heads, or noise",
     )
     parser.add_argument(
         "--noise",
-        type=float,
+        type=Annotated[FiniteFloat, Ge(0)],
         default=0.0,
         help="standard deviation of the noise added to heads of runs trained without noise; "
         "0: no such system",
     )
     parser.add_argument(
         "--varied",
-        type=int,
+        type=Size,
         default=0,
         help="translations of each sentence by single samples, whose dissimilarity is a score "
         "too; 0: no such score",
@@ -108,13 +114,13 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--sentences",
-        type=int,
+        type=Several,
         default=500,
         help="number of sentences of each text, the first ones",
     )
     parser.add_argument(
         "--fitted",
-        type=int,
+        type=Count,
         default=300,
         help="number of validation sentences for fitting, the first ones",
     )
@@ -126,7 +132,6 @@ def make_parser() -> Parser:
 
 def _check_options(options: Options) -> list[str]:
     """Validates options; returns the kinds of systems."""
-    check_options(options, members=2, noise=0.0, varied=0, sentences=2, fitted=1)
     check_resamples(options.resamples, options.seed)
     if options.varied == 1:
         raise ValueError("varied must be 0, for none, or at least 2, got 1")

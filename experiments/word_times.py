@@ -32,6 +32,7 @@ from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
 from latentheads.experiments.cli.parser import Parser
 from latentheads.files import write_text
+from latentheads.options import Probability
 from latentheads.packages import import_optional
 
 DESCRIPTION = (
@@ -55,7 +56,7 @@ def make_parser() -> Parser:
         "--format", choices=tuple(FORMATS), default="json", help="what is written (default: json)"
     )
     parser.add_argument(
-        "--level", type=float, default=0.9, help="probability of each interval (default: 0.9)"
+        "--level", type=Probability, default=0.9, help="probability of each interval (default: 0.9)"
     )
     return parser
 
@@ -115,10 +116,7 @@ def _record(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
-    parser = make_parser()
-    options = parser.parse_args(arguments)
-    if not 0 < options.level < 1:
-        parser.error(f"--level must be between 0 and 1, got {options.level}")
+    options = make_parser().parse_args(arguments)
     with error_handling("word_times.py", on_interrupt="nothing was written"):
         paths = [Path(file) for file in options.files]
         sounds = [_read_sound(path) for path in paths]

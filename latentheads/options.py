@@ -308,15 +308,11 @@ def explain(error: ValidationError) -> OptionError:
     return OptionError(path, f": {first['msg']}, got {shown(given)}")
 
 
-def _in_digits(value: Any) -> str:
+def _in_digits(value: Any) -> Any:
     """A number as a message shows it: a large whole one with commas."""
-    return (
-        f"{value:g}"
-        if isinstance(value, float)
-        else f"{value:,}"
-        if isinstance(value, int)
-        else value
-    )
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) else value
 
 
 def _read_values(cls: Any, value: Any) -> Any:

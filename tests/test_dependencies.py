@@ -17,7 +17,7 @@ NAMING = {
         *("latentheads.models", "latentheads.models.heads"),
         *("latentheads.runs.pairs", "latentheads.runs.recipes", "latentheads.runs.settings"),
     },
-    "selection": {"latentheads.runs.reporter", "latentheads.training.early_stopping"},
+    "selection": {"latentheads.runs.reporter", "latentheads.training.loop"},
 }
 """The modules of the core that name a kind of latent, by kind."""
 

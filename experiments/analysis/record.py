@@ -35,8 +35,8 @@ def _record(text: Text, head_report: HeadReport) -> dict[str, Any]:
     shuffled = head_report.shuffled
     return {
         "path": str(text.run.path),
-        "prior": settings.prior_name,
-        "guide": settings.guide_name,
+        "prior": settings.pair.prior_name,
+        "guide": settings.pair.guide_name,
         "seed": settings.seed,
         "step": text.run.step,
         "tokens": {

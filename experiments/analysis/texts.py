@@ -70,7 +70,7 @@ def texts(options: Options) -> list[Text]:
         if run.settings.data.has_parses:
             parses = grammar_parses(part, run.corpus)
         elif parsed is not None:
-            parses = parsed_part(parsed[: options.sentences], run.trained_model, options.conllu)
+            parses = parsed_part(parsed[: options.sentences], run, options.conllu)
         else:
             parses = None
         loaded.append(Text(name, run, part, parses))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from latentheads.decoding.options import Decoding
 from latentheads.experiments.cli.parser import Options, Parser, texts_of
 from latentheads.options import options_of
-from latentheads.runs.generation import check_outputs_vary
+from latentheads.runs.generation import check_outputs_vary, override_decoding
 from latentheads.runs.run import Run
-from latentheads.runs.trained_model import check_is_stochastic
 
 DECODING_OPTIONS = (
     "num_beams",
@@ -29,13 +28,11 @@ def add_decoding_options(parser: Parser) -> None:
 
 
 def choose_decoding(run: Run, options: Options) -> Decoding:
-    """The run's decoding options, changed by the command line; one sample for several outputs."""
+    """The run's decoding options, changed by the command line."""
     given = {name: getattr(options, name) for name in DECODING_OPTIONS}
     changes = {name: value for name, value in given.items() if value is not None}
-    several = getattr(options, "num_return_sequences", None) is not None
-    decoding = run.settings.decode.with_options(({"num_samples": 1} if several else {}) | changes)
-    if changes.get("num_samples"):
-        check_is_stochastic([run.trained_model], "--num_samples", ("heads", "selections"))
-    if several:
-        check_outputs_vary(run.trained_model, decoding, "--num_return_sequences", "--num_samples")
+    number = getattr(options, "num_return_sequences", None)
+    decoding = override_decoding(run, run.settings.decode, changes, number)
+    if number is not None:
+        check_outputs_vary(run, decoding)
     return decoding

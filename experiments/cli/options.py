@@ -178,13 +178,14 @@ def trainer_of(
     settings: Settings, options: ProgramOptions, corpus: Corpus | None = None
 ) -> Trainer:
     """The trainer of a command line that was read."""
+    trackers = options.trackers if isinstance(options, RunOptions) else ""
     return Trainer.of(
         settings,
         corpus,
         out=options.out or None,
         device=options.device,
         overwrite=options.overwrite,
-        trackers=_trackers_of(options),
+        trackers=split_items(trackers) if trackers else [],
         trusted=options.trust or None,
     )
 
@@ -210,9 +211,3 @@ def check_text(folder: Path, data: Data, load: Callable[[Data], Corpus] = load_c
             f"{folder} is of another text: that of {', '.join(changed)} has changed since; "
             "choose another out or --overwrite"
         )
-
-
-def _trackers_of(options: ProgramOptions) -> list[str]:
-    """The trackers of a program that trains one run."""
-    names = options.trackers if isinstance(options, RunOptions) else ""
-    return split_items(names) if names else []

@@ -25,10 +25,9 @@ def write_page(plans: Sequence[tuple[Path, Settings]], options: ProgramOptions, 
     """Writes the page of finished runs; returns a message with its path."""
     from latentheads.contrib.page import report  # slow to import
 
-    trusted = [(folder, name_trusted(settings, options.trust)) for folder, settings in plans]
     runs = [
-        load_finished(folder, "reported", options.device, trusted_classes)
-        for folder, trusted_classes in trusted
+        load_finished(folder, "reported", options.device, name_trusted(settings, options.trust))
+        for folder, settings in plans
     ]
     page = report(runs, out / PAGE)
     warn_unread("report", page)

@@ -10,19 +10,18 @@ import textwrap
 from argparse import SUPPRESS
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args, get_origin
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 from latentheads.experiments.cli.startup import name_program
 
 from pydantic import ValidationError
 
 import latentheads
-from latentheads.checks import check_least
 from latentheads.experiments.cli.command_line import find_own_classes
 from latentheads.experiments.cli.errors import exit_with_error, explain_word
 from latentheads.experiments.cli.outputs import check_output_file
 from latentheads.experiments.cli.trust import check_trusted
-from latentheads.options import ADAPTER_OF, Count, explain, inner_kind, options_of
+from latentheads.options import ADAPTER_OF, Count, Size, explain, inner_kind, options_of
 from latentheads.runs.loading import load_finished, load_run
 from latentheads.runs.run import Run
 from latentheads.runs.settings import trusted_paths
@@ -90,7 +89,7 @@ class Parser(argparse.ArgumentParser):
             options |= {"nargs": "?", "const": True}
         if get_origin(kind) is Literal:
             options |= {"type": type(get_args(kind)[0]), "choices": get_args(kind)}
-        elif kind in (bool, int, float):
+        elif kind in (bool, int, float) or get_origin(kind) is Annotated:  # with limits
             options["type"] = typed(kind)
         group = self.groups.get(names[0].lstrip("-"))
         add = super().add_argument if group is None else group.add_argument
@@ -164,19 +163,12 @@ def make_reader(name: str, description: str, groups: Groups) -> Parser:
 
 def add_run_options(parser: argparse.ArgumentParser, seed: str, default: int = 0) -> None:
     """Adds the options of a program that reads finished runs; ``seed`` is what its seed is for."""
-    parser.add_argument("--seed", type=int, default=default, help=seed)
+    parser.add_argument("--seed", type=Size, default=default, help=seed)
     weights = "best, last, average, step-NNNNNNN, or reported: the weights of the run's report"
     parser.add_argument("--checkpoint", default="reported", help=weights)
     parser.add_argument("--device", default="auto", help="cpu, cuda, a GPU as cuda:1, or auto")
     own = "guides and priors of your own that a run may use, module:Class; may be repeated"
     parser.add_argument("--trust", "--guide", action="append", default=[], help=own)
-
-
-def check_options(options: argparse.Namespace, **least: float) -> None:
-    """Checks that options are at least a minimum, with their names as on the command line."""
-    spelled = {name: f"--{name}" for name in least}
-    values = {spelled[name]: getattr(options, name) for name in least}
-    check_least(values, **{spelled[name]: minimum for name, minimum in least.items()})
 
 
 def open_run(folder: str, options: argparse.Namespace, finished: bool = False) -> Run:

@@ -79,7 +79,7 @@ def _encode_file(run: Run, path: Path, sentences: int) -> tuple[Part, int]:
     encoded, end = None, 0
     while end < len(lines) and (encoded is None or len(encoded.indices) < sentences):
         end += 2 * sentences  # more if too few of these can be translated
-        encoded = encode_sources(run.trained_model, lines[:end], task, lambda index, why: None)
+        encoded = encode_sources(run, lines[:end], task, lambda index, why: None)
     if encoded is None or not encoded.indices:
         raise ValueError(f"{path} has no line that the runs can translate")
     part = encoded.part.take(range(min(sentences, len(encoded.part))))

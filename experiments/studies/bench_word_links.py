@@ -79,10 +79,10 @@ class Text:
 
 def record_text(run: Run, sources: Sequence[str], targets: Sequence[str]) -> list[WordAttention]:
     """The attention of every head of cross-attention between the words of each pair of lines."""
-    encoded = encode_pairs(run.trained_model, sources, targets, None, raise_on_skip)
+    encoded = encode_pairs(run, sources, targets, None, raise_on_skip)
     if len(encoded.indices) != len(sources):
         raise ValueError("every line must have words on both sides, and not too many")
-    vocabulary = run.trained_model.source
+    vocabulary = run.source
     assert vocabulary is not None
     words: dict[int, WordAttention] = {}
     parts = batches(encoded.part, 2048, shuffle=False)
@@ -93,7 +93,7 @@ def record_text(run: Run, sources: Sequence[str], targets: Sequence[str]) -> lis
         for row, index in enumerate(batch.sentences.tolist()):
             word_ids = (
                 vocabulary.word_ids(batch.source[row].tolist()),
-                run.trained_model.target.word_ids(batch.target[row].tolist()),
+                run.target.word_ids(batch.target[row].tolist()),
             )
             words[index] = join_words(weights[row].double(), *word_ids)
     return [words[index] for index in range(len(sources))]

@@ -48,17 +48,9 @@ class CheckpointManager(Callback):
         self.reported, self.averaged = 0, 0
         self.saved: int | None = None
 
-    @property
-    def main(self) -> bool:
-        """Whether this is the main process, which writes and prints."""
-        return self.engine.rank == 0
-
     def begin(self) -> None:
         """Creates the folder, or reopens it for resuming."""
         self.folder.begin(self.engine.step)
-        self._write_names()
-
-    def _write_names(self) -> None:
         for name, text in self.names.items():
             self.folder.write(name, text)
 
@@ -93,7 +85,7 @@ class CheckpointManager(Callback):
     def on_save(self) -> None:
         """Saves the full training state; all processes take part, the main one writes."""
         tensors, metadata = self.engine.state()
-        if self.main:
+        if self.engine.rank == 0:
             best_value = self.best.value if math.isfinite(self.best.value) else None
             metadata |= {"best": best_value, "stale": self.best.stale}
             metadata |= {"corpus": self.digest, "steps": self.engine.training.steps}
@@ -112,7 +104,8 @@ class CheckpointManager(Callback):
         """
         tensors, metadata, best = self._read_state()
         if metadata["steps"] < self.engine.training.steps:
-            self._print_extension(metadata["step"])
+            schedule = self._describe_schedule(metadata["step"], self.engine.training.steps)
+            self._print_note(f"{self.folder.path}: {schedule}")
             metadata, best.stale = {**metadata, "stopped": False}, 0
         self.best = best
         self._restore(self.folder.last, tensors)
@@ -135,7 +128,9 @@ class CheckpointManager(Callback):
             )
         if metadata["steps"] < self.engine.training.steps:
             self._check_end(metadata)
-        return tensors, metadata, _read_best(metadata)
+        best = metadata["best"]
+        value = -math.inf if best is None else best
+        return tensors, metadata, Best(value, metadata["stale"])
 
     def _restore(self, path: Path, tensors: dict[str, Any]) -> None:
         checkpoints.restore(path, tensors, model=self.engine.model, guide=self.engine.guide)
@@ -148,11 +143,6 @@ class CheckpointManager(Callback):
                 f"{self.folder.path} has done {step:,} of its {previous_steps:,} steps: more can "
                 "be given to a finished run, so let it end first"
             )
-
-    def _print_extension(self, step: int) -> None:
-        """Prints how a finished run with more steps goes on."""
-        schedule = self._describe_schedule(step, self.engine.training.steps)
-        self._print_note(f"{self.folder.path}: {schedule}")
 
     def _describe_schedule(self, step: int, steps: int) -> str:
         """Describes the learning rates of the additional steps."""
@@ -181,7 +171,7 @@ class CheckpointManager(Callback):
 
     def _print_note(self, note: str) -> None:
         """Prints a note to standard error: standard output may be closed."""
-        if self.main:
+        if self.engine.rank == 0:
             print_message(f"note: {note}", sys.stderr)
 
     @property
@@ -226,9 +216,3 @@ class CheckpointManager(Callback):
             ) from error
         metadata = {"step": self.engine.step, "averaged": len(paths)}
         checkpoints.save(self.folder.average, tensors, metadata)
-
-
-def _read_best(metadata: Mapping[str, Any]) -> Best:
-    """Reads the best value of the metric so far, and the number of validations since."""
-    best = metadata["best"]
-    return Best(-math.inf if best is None else best, metadata["stale"])

@@ -24,7 +24,7 @@ from latentheads.decoding.translate import OnSkip, Result, decode_lines, map_bat
 from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message
 from latentheads.latents.handlers import WithSelection
 from latentheads.noise import fixed_noise
-from latentheads.options import Count, Size, options_class
+from latentheads.options import Count, OptionError, Size, options_class
 from latentheads.runs.trained_model import TrainedModel, check_is_stochastic
 
 Texts = str | list[str] | list[list[str]]
@@ -201,23 +201,12 @@ _SHARED_BY_ENSEMBLE: dict[str, Callable[[TrainedModel], object]] = {
 """The properties that the members of an ensemble must share."""
 
 
-def check_outputs_vary(
-    trained: TrainedModel,
-    decoding: Decoding,
-    number: str = "num_return_sequences",
-    num_samples: str = "num_samples",
-) -> None:
-    """Checks that several outputs for one input can differ.
-
-    Args:
-        trained: The model with its guide and vocabularies.
-        decoding: Options of the beam search.
-        number: Name of the option for the number of outputs, for the error.
-        num_samples: Name of the option ``decoding.num_samples``, for the error.
-    """
+def check_outputs_vary(trained: TrainedModel, decoding: Decoding) -> None:
+    """Checks that several outputs for one input can differ."""
+    name = "num_return_sequences"
     if not decoding.num_samples:
-        raise ValueError(f"{number} has no effect here: it needs {num_samples} 1 or more, got 0")
-    check_is_stochastic([trained], number, ("heads", "selections"))
+        raise OptionError(name, " has no effect here: it needs num_samples 1 or more, got 0")
+    check_is_stochastic([trained], name, ("heads", "selections"))
 
 
 def check_ensemble(

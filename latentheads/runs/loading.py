@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import torch
@@ -41,8 +40,6 @@ def load_run(
     Raises:
         ValueError: It is not a run folder, lacks the checkpoint, or names an untrusted class.
     """
-    if not isinstance(folder, str | os.PathLike):
-        raise ValueError(f"folder must be a run folder, got {shown(folder)}")
     if corpus is not None:
         check_corpus(corpus)
     path, torch_device = Path(folder), select_device(device)

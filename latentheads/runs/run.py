@@ -3,40 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, overload
 
 from latentheads.batch import Batch
-from latentheads.checks import check_choice
+from latentheads.checks import check_choice, check_seed
+from latentheads.corpora.batches import collate
 from latentheads.corpora.corpus import Corpus
+from latentheads.corpora.part import Part
 from latentheads.corpora.processor import Processor
+from latentheads.corpora.rows import Rows
 from latentheads.corpora.text import PARTS
-from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.data.base import Data
+from latentheads.decoding.translate import translate_part
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.model import Decoder
+from latentheads.noise import fixed_noise
 from latentheads.options import from_dict
 from latentheads.runs.build import changed_parts
 from latentheads.runs.folder import TEXTS, read_metrics, read_results
 from latentheads.runs.generation import (
     Sampling,
     Texts,
+    encode_sources,
     generate_texts,
     override_decoding,
+    raise_on_skip,
+    select_task,
     translate_texts,
 )
 from latentheads.runs.results import Results
-from latentheads.runs.sentence import encode_sentence
 from latentheads.runs.settings import Settings
 from latentheads.runs.trained_model import TrainedModel
 
 
 @dataclass(eq=False, repr=False)
-class Run:
-    """The content of a run folder.
+class Run(TrainedModel):
+    """A trained model with the other content of its run folder.
 
     Attributes:
         path: The run folder.
@@ -63,27 +69,15 @@ class Run:
     averaged: int = 0
     reads_with: Run | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        self.name = str(self.path)
+
     def __repr__(self) -> str:
         modules = (self.model, self.guide)
         sizes = (sum(p.numel() for p in module.parameters()) for module in modules)
         counts = " + ".join(f"{size:,}" for size in sizes)
         title = f"{self.settings.title}, step {self.step:,}, {counts} parameters"
         return f"Run({str(self.path)!r}: {title})"
-
-    @property
-    def target(self) -> Vocabulary:
-        """Target vocabulary."""
-        return self.processor.target
-
-    @property
-    def source(self) -> Vocabulary | None:
-        """Source vocabulary; None for a language model."""
-        return self.processor.source
-
-    @property
-    def trained_model(self) -> TrainedModel:
-        """The model with its guide and processor, as functions outside the run take it."""
-        return TrainedModel(self.model, self.guide, self.processor, str(self.path))
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -118,11 +112,6 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """The metrics of every validation during training."""
         return read_metrics(self.path)
-
-    @property
-    def block_size(self) -> int:
-        """The block size of running text; 0 for sentences."""
-        return self.processor.block_size
 
     @overload
     def translate(
@@ -160,20 +149,14 @@ class Run:
         overrides the run's :class:`~latentheads.decoding.options.Decoding`, as with
         ``num_beams=5``.
         """
-        if isinstance(others, Run) or not all(isinstance(other, Run) for other in others):
-            raise ValueError(
-                f"others must be a list of runs, got {'one' if isinstance(others, Run) else others}"
-            )
         return translate_texts(
-            self.trained_model,
+            self,
             sentences,
-            override_decoding(
-                self.trained_model, self.settings.decode, decoding, num_return_sequences
-            ),
+            override_decoding(self, self.settings.decode, decoding, num_return_sequences),
             num_return_sequences,
             direction=direction,
             seed=seed,
-            others=[other.trained_model for other in others],
+            others=others,
         )
 
     def read_sentence(
@@ -184,11 +167,39 @@ class Run:
         direction: str | None = None,
         seed: int = 0,
     ) -> Batch:
-        """A batch of one sentence; see :func:`latentheads.runs.sentence.encode_sentence`."""
-        decoding = self.settings.decode
-        return encode_sentence(
-            self.trained_model, sentence, target, decoding, direction=direction, seed=seed
-        )
+        """A batch of a sentence and its translation, as plots and analyses take it.
+
+        Args:
+            sentence: A source sentence, an audio file for a speech model, or the text of a language
+                model.
+            target: The translation; None for the model's own. A language model has none.
+            direction: The task of a model with several tasks, as en-de, de or bible:en-de.
+            seed: Seed of sampling in the beam search.
+
+        Raises:
+            ValueError: The sentence is empty, or the model has no such direction, or no target.
+            UnfinishedError: It is too long for the model or for memory, or an unusable audio file.
+        """
+        check_seed(seed)
+        processor, device = self.processor, self.model.device
+        if self.source is None:
+            if target is not None or direction is not None:
+                raise ValueError(f"{self.name} is a language model: drop target and direction")
+            part = Part(Rows.of([self.target.encode(processor.normalise(sentence))]), None)
+            return collate(part, [0]).to(device)
+        task = select_task(self, direction)
+        if not processor.reads_text:
+            part = processor.encode([sentence], task=task)
+        elif sentence.strip():
+            part = encode_sources(self, [sentence], task, raise_on_skip).part
+        else:
+            raise ValueError(f"sentence must contain a word, got {sentence!r}")
+        if target is None:
+            decoding = self.settings.decode
+            with fixed_noise(seed, device):
+                (target,) = translate_part(self.model, self.guide, self.target, part, decoding)
+        part = replace(part, targets=self.target.encode_all([processor.normalise(target)]))
+        return collate(part, [0]).to(device)
 
     @overload
     def generate(
@@ -225,7 +236,7 @@ class Run:
         :func:`~latentheads.runs.generation.generate_texts`.
         """
         options = from_dict(Sampling, sampling)
-        return generate_texts(self.trained_model, prompts, options, num_return_sequences, seed=seed)
+        return generate_texts(self, prompts, options, num_return_sequences, seed=seed)
 
     def evaluate(
         self, part: Literal["train", "valid", "test"] = "test", num_samples: int | None = None

@@ -363,16 +363,6 @@ class Settings:
         return join_pair(self.prior, self.guide)
 
     @property
-    def prior_name(self) -> str:
-        """What the prior of logits is called."""
-        return self.pair.prior_name
-
-    @property
-    def guide_name(self) -> str:
-        """What the guide is called."""
-        return self.pair.guide_name
-
-    @property
     def strategy(self) -> str:
         """What selects the heads of each task; none where nothing does."""
         named = self._named_latents
@@ -383,11 +373,11 @@ class Settings:
         """The name of the pair, and behind each + what is selected, gated or aligned besides."""
         named_latents = self._named_latents
         labels = [latent.label or name for name, latent in named_latents if latent.labels(name)]
-        guide = self.guide_name.rpartition(":")[2]
+        prior, guide = self.pair.prior_name, self.pair.guide_name
         if not any(latent.is_summed_out for latent in self.latents):
-            return "+".join([recipe_name(self.prior_name, self.guide_name), *labels])
-        named = [guide] if self.prior_name == DEFAULT_PRIOR else [self.prior_name, guide]
-        return "+".join([*named, *labels])
+            return "+".join([recipe_name(prior, guide), *labels])
+        named = [] if prior == DEFAULT_PRIOR else [prior]
+        return "+".join([*named, guide.rpartition(":")[2], *labels])
 
     @property
     def description(self) -> str:
@@ -395,7 +385,7 @@ class Settings:
         phrases = [latent.phrase or name for name, latent in self._named_latents]
         phrases += [] if self.logits is not None else ["deterministic attention"]
         equal = f" (here the same as {', '.join(self.equal_guides)})" if self.equal_guides else ""
-        return f"model: {', '.join(phrases)} · guide: {self.guide_name}{equal}"
+        return f"model: {', '.join(phrases)} · guide: {self.pair.guide_name}{equal}"
 
     @property
     def equal_guides(self) -> list[str]:
@@ -406,7 +396,7 @@ class Settings:
             for name, kind in GUIDES.items()
             if issubclass(kind, Guide) and kind.structure is not None
         }
-        own = structures.pop(self.guide_name, None)
+        own = structures.pop(self.pair.guide_name, None)
         if self._is_noisy or not summed:
             return []
         return [name for name, structure in structures.items() if structure == own]
@@ -605,8 +595,6 @@ def trusted_paths(trusted: Trusted) -> Collection[str]:
     if trusted is None or trusted == "":
         return frozenset()
     items = [trusted] if isinstance(trusted, str | type) else trusted
-    if not (isinstance(items, Sequence) and all(isinstance(item, str | type) for item in items)):
-        raise ValueError(f"trusted must be classes, or texts module:Class, got {shown(trusted)}")
     paths = frozenset(
         path
         for item in items

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from latentheads.corpora.processor import Processor
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.guide import ModelGuide
 from latentheads.model import Decoder
+from latentheads.options import OptionError
 
 
-@dataclass(frozen=True, eq=False)
 class TrainedModel:
     """A model with its guide and what encodes its text; it needs no run folder.
 
-    Attributes:
+    Args:
         model: The model.
         guide: Its guide.
         processor: Vocabularies, tasks, and limits of the length of inputs.
         name: The name of the model in messages.
     """
 
-    model: Decoder
-    guide: ModelGuide
-    processor: Processor
-    name: str = "the model"
+    def __init__(
+        self, model: Decoder, guide: ModelGuide, processor: Processor, name: str = "the model"
+    ) -> None:
+        self.model, self.guide, self.processor, self.name = model, guide, processor, name
 
     @property
     def target(self) -> Vocabulary:
@@ -57,6 +56,5 @@ def check_is_stochastic(
     """Checks that an option that samples has an effect in at least one model."""
     names, tests = zip(*(_STOCHASTIC_PARTS[kind] for kind in parts), strict=True)
     if not any(is_sampled(trained) for trained in models for is_sampled in tests):
-        raise ValueError(
-            f"{option} has no effect here: it needs a run that samples {', or '.join(names)}"
-        )
+        reason = f" has no effect here: it needs a run that samples {', or '.join(names)}"
+        raise OptionError(option, reason)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from inspect import signature
 from pathlib import Path
 from statistics import median_high
 from typing import Any, cast
@@ -57,7 +56,7 @@ from latentheads.runs.results import Results, complete
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings, Trusted, trusted_paths
 from latentheads.runs.warm_start import describe_initialisation, initialise_from, load_initial_run
-from latentheads.training.callbacks import Callback, check_callbacks
+from latentheads.training.callbacks import Callback
 from latentheads.training.early_stopping import check_bound_exists
 from latentheads.training.engine import Engine
 from latentheads.training.loop import Loop
@@ -80,9 +79,6 @@ class Trainer:
         model: A translation or language model.
         guide: Its guide.
         corpus: The corpus for training, validation and test.
-        settings: Everything that says what the run is, where model and guide were made of it; what
-            the objects keep of how they were made, with the options below, when not given.
-        start: The run that ``settings.start`` names, where it is loaded already.
         out: The run folder; ``runs/RECIPE-seedSEED`` when not given, so that each of several seeds
             needs its ``seed``.
         seed: Of data order and noise. The weights are the model's own: for another seed of those
@@ -92,8 +88,8 @@ class Trainer:
         device: cpu, cuda, a GPU as ``cuda:1`` or ``torch.device("cuda", 1)``, or auto: cuda where
             there is one.
         overwrite: Start anew in a used folder.
-        trusted: Classes of the reader's own that the run of ``settings.start`` may be made of: a
-            class, or ``module:Class``, or several.
+        trusted: Classes of the reader's own that the folder may name: a class, or ``module:Class``,
+            or several.
         trackers: Names of trackers of accelerate, such as tensorboard, trackio and wandb.
         callbacks: Called after each step and each evaluation; a run that is resumed has those of
             its own call.
@@ -122,8 +118,6 @@ class Trainer:
         guide: ModelGuide,
         corpus: Corpus,
         *,
-        settings: Settings | None = None,
-        start: Run | None = None,
         out: str | Path | None = None,
         seed: int = 0,
         num_samples: int = 32,
@@ -137,30 +131,21 @@ class Trainer:
         loss: LossLike = DEFAULT_LOSS,
         **training: Any,
     ) -> None:
-        _check_switches(overwrite=overwrite, quiet=quiet)
-        self.callbacks = check_callbacks(callbacks)
         check_trackers(trackers)
-        if not isinstance(decoding, Decoding | None):
-            raise ValueError(f"decoding must be lh.inference.Decoding(...), got {shown(decoding)}")
-        run = {"seed": seed, "num_samples": num_samples, "decoding": decoding, **training}
-        self._names_folder = out is None and settings is None
-        if settings is None:
-            settings = _settings_of(model, guide, corpus, loss, **run)
-        else:
-            _check_against(settings, loss, run)
-        self.settings, self.corpus, self.loss = settings, corpus, instance_of(loss)
-        self.device = select_device(device)
-        self.folder = open_folder(settings, out, overwrite, trusted)
-        path = self.folder.path
-        self.accelerator = make_accelerator(path, settings, self.device, trackers)
-        if self.accelerator is not None and self.accelerator.num_processes > 1:
-            self.device = self.accelerator.device  # one GPU a process
-        self.trackers, self.quiet = tuple(trackers), quiet
-        self.model, self.guide = model.to(self.device), guide.to(self.device)
-        self._started = False
-        self.digest = digest_corpus(corpus)
-        self._start = ""
-        self._set_up(start)
+        settings = _settings_of(
+            model,
+            guide,
+            corpus,
+            loss,
+            seed=seed,
+            num_samples=num_samples,
+            decoding=decoding,
+            **training,
+        )
+        folder = open_folder(settings, out, overwrite, trusted)
+        self._names_folder = out is None
+        how = device, trackers, callbacks, quiet, instance_of(loss)
+        self._set_up(settings, folder, model, guide, corpus, *how)
 
     @classmethod
     def of(
@@ -192,17 +177,18 @@ class Trainer:
             quiet: The same.
             loss: The loss that the settings name, where it is of a class of your own.
         """
-        _check_switches(overwrite=overwrite)
         if not isinstance(settings, Settings):
-            shown_settings = shown(settings)
             raise ValueError(
-                f"settings must be Settings, as Settings.read gives, got {shown_settings}"
+                f"settings must be Settings, as Settings.read gives, got {shown(settings)}"
             )
         if corpus is not None:
             check_corpus(corpus)
             settings = replace(settings, data=data_of(corpus))
         elif settings.in_memory:
             raise ValueError("data in-memory is a corpus that no options make: give corpus")
+        if loss is not None and (given := describe_elbo(loss)) != settings.train.loss:
+            raise ValueError(f"loss must be {settings.train.loss}, got {given}")
+        check_trackers(trackers)
         # a mistake costs no time: it is found before the corpus is read
         folder = open_folder(settings, out, overwrite, trusted)
         start = None if folder.resumable else load_initial_run(settings, folder.trusted)
@@ -210,42 +196,53 @@ class Trainer:
         with fixed_noise(settings.seed, select_device(device)):
             model = make_model(settings, corpus.target, corpus.source)
             guide = settings.pair.make_guide(model)
-        return cls(
-            model,
-            guide,
-            corpus,
-            settings=settings,
-            start=start,
-            out=out,
-            device=device,
-            overwrite=overwrite,
-            trusted=trusted,
-            trackers=trackers,
-            callbacks=callbacks,
-            quiet=quiet,
-            loss=DEFAULT_LOSS if loss is None else loss,
-        )
+        trainer = cls.__new__(cls)  # the constructor would ask the objects what settings say
+        trainer._names_folder = False
+        how = device, trackers, callbacks, quiet, loss
+        trainer._set_up(settings, folder, model, guide, corpus, *how, start=start)
+        return trainer
 
-    def _set_up(self, start: Run | None) -> None:
+    def _set_up(
+        self,
+        settings: Settings,
+        folder: Folder,
+        model: Decoder,
+        guide: ModelGuide,
+        corpus: Corpus,
+        device: str | torch.device,
+        trackers: Sequence[str],
+        callbacks: Sequence[Callback],
+        quiet: bool,
+        loss: ELBO | None,
+        start: Run | None = None,
+    ) -> None:
         """Starts with the weights of a run, or resumes if the folder holds the same run."""
-        settings, path, model, guide = self.settings, self.folder.path, self.model, self.guide
-        is_resumed = self.folder.resumable
-        if start is None and not is_resumed:
-            start = load_initial_run(settings, self.folder.trusted)
+        self.settings, self.folder, self.corpus, self.loss = settings, folder, corpus, loss
+        self.trackers, self.callbacks, self.quiet = trackers, [*callbacks], quiet
+        self.device, path = select_device(device), folder.path
+        self.accelerator = make_accelerator(path, settings, self.device, trackers)
+        if self.accelerator is not None and self.accelerator.num_processes > 1:
+            self.device = self.accelerator.device  # one GPU a process
+        self.model, self.guide = model.to(self.device), guide.to(self.device)
+        self._started = False
+        self.digest = digest_corpus(corpus)
+        is_resumed = folder.resumable
         self.heads = start.heads if start else read_heads(path) if is_resumed else None
         apply_pruning(Path(settings.start) if settings.start else path, self.heads, model, guide)
         freeze_parameters(settings, model, guide)
-        self.checkpoint_manager = self._make_checkpoint_manager(settings, self.folder)
+        self.checkpoint_manager = self._make_checkpoint_manager(settings, folder)
+        self._start = describe_initialisation(start, settings) if start else ""
         if start:
-            initialise_from(start, settings, self.corpus, model, guide)
-            self._start = describe_initialisation(start, settings)
+            initialise_from(start, settings, corpus, model, guide)
         self.latent_callbacks = self._make_latent_callbacks(settings)
-        self.results = self.folder.results
+        self.results = folder.results
         if is_resumed or self.results is not None:
-            self._check_texts(self.folder)
+            self._check_texts(folder)
         if is_resumed:
             self.checkpoint_manager.resume()
-        self._probe()
+        part = corpus.valid
+        batch = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2])
+        check_bound_exists(self.engine, batch)
 
     def _make_checkpoint_manager(self, settings: Settings, folder: Folder) -> CheckpointManager:
         """Makes the engine and the checkpoint manager."""
@@ -291,13 +288,6 @@ class Trainer:
         callbacks = (latent.make_callback(*arguments) for latent in settings.latents)
         return [callback for callback in callbacks if callback is not None]
 
-    def _probe(self) -> None:
-        """Checks guide and loss on a batch of two sentences."""
-        part = self.corpus.valid
-        batch = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2])
-        check_bound_exists(self.model, self.guide, batch, self.settings.seed)
-        self.engine.check_loss(batch)
-
     @property
     def engine(self) -> Engine:
         """The training loop."""
@@ -308,16 +298,6 @@ class Trainer:
         """Whether this is the process that writes files and prints."""
         return self.engine.rank == 0
 
-    @property
-    def reported(self) -> int:
-        """The step whose weights are reported on; 0 before."""
-        return self.checkpoint_manager.reported
-
-    @property
-    def averaged(self) -> int:
-        """Number of averaged checkpoints; 0: no averaging."""
-        return self.checkpoint_manager.averaged
-
     def headline(self) -> str:
         """One line that describes the run."""
         settings, counts = self.settings, self.parameters()
@@ -326,18 +306,15 @@ class Trainer:
         start = f"; resumed at step {self.engine.step:,}" if self.engine.step else start
         workers = f", {self.engine.processes} processes" if self.engine.processes > 1 else ""
         train, training = self.corpus.train, settings.train
+        # from which language into which: two files alone do not say it
+        direction = f"{settings.data.direction}, " if settings.data.direction else ""
         padded = padding_fraction(train, training.tokens, settings.seed)
         return (
             f"{settings.description}; "
             f"model {counts['model']:,} + guide {counts['guide']:,} parameters; "
-            f"corpus {self.corpus.name}, {self._name_direction()}{len(train):,} {train.unit}, "
+            f"corpus {self.corpus.name}, {direction}{len(train):,} {train.unit}, "
             f"{padded:.1%} of the tokens in a batch are padding; {self.device.type}{workers}{start}"
         )
-
-    def _name_direction(self) -> str:
-        """From which language into which: two files alone do not say it."""
-        direction = self.settings.data.direction
-        return f"{direction}, " if direction else ""
 
     def parameters(self) -> dict[str, int]:
         """Counts parameters of model and guide."""
@@ -370,7 +347,9 @@ class Trainer:
             self._go_back(self.settings)
         self._check_not_of_another()
         if self.results is not None:
-            self._say_finished()
+            if self.main and not self._started:  # these are figures of an earlier call
+                path = self.folder.path
+                print_message(f"{path} is finished; {OVERWRITE} trains it anew", sys.stdout)
             self.checkpoint_manager.restore_reported()
             return self.results
         try:
@@ -402,11 +381,6 @@ class Trainer:
         if saved is None:
             return f"{done}: {self.folder.path} has no checkpoint yet"
         return f"{done}: {self.folder.last} is of step {saved:,}"
-
-    def _say_finished(self) -> None:
-        """Says that these are the figures of a run that was finished before."""
-        if self.main and not self._started:
-            print_message(f"{self.folder.path} is finished; {OVERWRITE} trains it anew", sys.stdout)
 
     def _go_back(self, settings: Settings) -> None:
         """Back to the last checkpoint, to go on from there with these settings.
@@ -488,14 +462,14 @@ class Trainer:
         speeds = [speed for speed in speeds if speed is not None]
         return Results(
             recipe=settings.recipe,
-            guide=settings.guide_name,
+            guide=settings.pair.guide_name,
             select=settings.strategy,
-            prior=settings.prior_name,
+            prior=settings.pair.prior_name,
             corpus=self.corpus.name,
             seed=settings.seed,
             steps=self.engine.step,
-            reported_step=self.reported,
-            averaged=self.averaged,
+            reported_step=self.checkpoint_manager.reported,
+            averaged=self.checkpoint_manager.averaged,
             parameters=sum(self.parameters().values()),
             tokens_per_second=median_high(speeds) if speeds else None,
             decoding=asdict(settings.decode),
@@ -506,18 +480,6 @@ class Trainer:
                 "precision": self.engine.precision.name,
             },
         )
-
-
-def _check_against(settings: Settings, loss: LossLike, run: Mapping[str, Any]) -> None:
-    """Validates that no option stands beside settings, but for the loss that they name."""
-    own = signature(Trainer).parameters
-    named = {"loss": loss if instance_of(loss) is None else DEFAULT_LOSS}
-    for name, value in {**run, **named}.items():
-        if name not in own or value != own[name].default:
-            raise ValueError(f"{name} stands in settings: give one of both")
-    instance = instance_of(loss)
-    if instance is not None and (given := describe_elbo(instance)) != settings.train.loss:
-        raise ValueError(f"loss must be {settings.train.loss}, got {given}")
 
 
 def _settings_of(
@@ -552,6 +514,9 @@ def open_folder(
     Raises:
         ValueError: It holds something else, or cannot be written.
     """
+    # the text "no" would be true, and lose a finished run
+    if not isinstance(overwrite, bool):
+        raise ValueError(f"overwrite must be true or false, got {shown(overwrite)}")
     if out == "":  # as from a variable that is not set: it would be the current folder
         raise ValueError("out must name a folder, got ''")
     path = settings.out if out is None else Path(out)
@@ -565,10 +530,3 @@ def name_trusted(settings: Settings, trusted: Trusted) -> str:
     pair = settings.pair
     used = map(import_path, (pair.prior_class, pair.guide_class, type(settings.data)))
     return ",".join([*trusted_paths(trusted), *used, *settings.own_classes])
-
-
-def _check_switches(**switches: Any) -> None:
-    """Validates that a value is a bool: the text "no" would be true, and lose a finished run."""
-    for name, value in switches.items():
-        if not isinstance(value, bool):
-            raise ValueError(f"{name} must be true or false, got {shown(value)}")

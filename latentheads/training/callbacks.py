@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from latentheads.errors import shown
-
 
 class Callback:
     """Watches a training; a subclass overrides the methods that it needs, and all do nothing here.
@@ -57,12 +55,3 @@ class Callback:
 
     def on_train_end(self) -> None:
         """Is called when training has ended; not if it was broken off."""
-
-
-def check_callbacks(callbacks: object) -> list[Callback]:
-    """Validates that these are callbacks."""
-    given = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
-    checked = [callback for callback in given if isinstance(callback, Callback)]
-    if len(checked) < len(given) or given is not callbacks:
-        raise ValueError(f"callbacks must be a list of Callback objects, got {shown(callbacks)}")
-    return checked

@@ -88,7 +88,8 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except OSError as reason:
         raise ValueError(f"cannot read {path}: {reason.strerror or reason}") from reason
     except (SafetensorError, RuntimeError, ValueError, OverflowError) as reason:
-        raise ValueError(f"{path} is not a complete checkpoint: {_one_line(reason)}") from reason
+        message = " ".join(str(reason).split())
+        raise ValueError(f"{path} is not a complete checkpoint: {message}") from reason
     return tensors, _check_header(path, header, tensors)
 
 
@@ -105,10 +106,6 @@ def _check_header(
         )
     facts: dict[str, Any] = json.loads(facts_json)
     return facts
-
-
-def _one_line(reason: Exception) -> str:
-    return " ".join(str(reason).split())
 
 
 def read_counts(facts: Mapping[str, Any]) -> tuple[int, int]:

@@ -217,8 +217,6 @@ def _name_guides(guides: Any, model: HeadModel) -> dict[str, ModelGuide]:
     """The guides by name; those of a list are named by class, and numbered if the class repeats."""
     if isinstance(guides, Mapping):
         guides_by_name = dict(guides)
-    elif not isinstance(guides, Sequence):
-        raise ValueError(f"guides must be a list or a mapping, got {type(guides).__name__}")
     else:
         class_names = [
             guide.__name__ if isinstance(guide, type) else type(guide).__name__ for guide in guides

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from torch import nn
 
@@ -15,34 +14,9 @@ from latentheads.guide import ModelGuide
 from latentheads.handlers import StrayParameters, isolated_param_store
 from latentheads.inference.bound import Terms, terms
 from latentheads.inference.evaluation import Report, eval_no_grad, evaluate
-from latentheads.latents.selection.sharing import selection_probabilities
 from latentheads.model import HeadModel
 from latentheads.noise import fixed_noise
-from latentheads.training.engine import Progress
-
-
-@dataclass(frozen=True)
-class ValidationResult:
-    """The result of one validation during training.
-
-    Attributes:
-        progress: The training progress at that step.
-        report: The ELBO and its terms, without dropout.
-        value: The metric by which the best weights are selected.
-        selection: The posterior probability that each candidate head is active, by block.
-    """
-
-    progress: Progress
-    report: Report
-    value: float
-    selection: dict[str, list[Any]]
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """All values by name, ready for JSON."""
-        figures = {"valid": dict(self.report.scores()), "kl_by_site": self.report.kl_by_site}
-        selection = {"selection": self.selection} if self.selection else {}
-        return {**asdict(self.progress), **figures, **selection}
+from latentheads.training.engine import Engine
 
 
 @dataclass
@@ -57,16 +31,16 @@ class Best:
     value: float = -math.inf
     stale: int = 0
 
-    def is_improved_by(self, result: ValidationResult, model: HeadModel) -> bool:
+    def is_improved_by(self, value: float, model: HeadModel) -> bool:
         """Counts a validation; returns whether its weights replace the best ones.
 
         With an L0 penalty the latest weights are always kept: the number of open gates falls in
         training.
         """
         self.stale += 1
-        is_better = result.value > self.value or model.l0_penalty is not None
+        is_better = value > self.value or model.l0_penalty is not None
         if is_better:
-            self.value, self.stale = result.value, 0
+            self.value, self.stale = value, 0
         return is_better
 
     def should_stop(self, patience: int) -> bool:
@@ -74,19 +48,20 @@ class Best:
         return 0 < patience <= self.stale
 
 
-def check_bound_exists(model: HeadModel, guide: ModelGuide, batch: Batch, seed: int) -> Terms:
-    """Computes the ELBO of one batch, so that an invalid guide fails before training.
+def check_bound_exists(engine: Engine, batch: Batch) -> Terms:
+    """Computes the ELBO of one batch, so that an invalid guide or loss fails before training.
 
     Returns:
         Its terms.
 
     Raises:
         ValueError: The guide has no bound, or creates parameters in a forward pass, which no
-            optimizer would update.
+            optimizer would update, or the loss cannot train the pair.
     """
-    modules = nn.ModuleList([model, guide])
+    model, guide = engine.model, engine.guide
+    modules, noise = nn.ModuleList([model, guide]), fixed_noise(engine.seed, model.device)
     before, stray = set(map(id, modules.parameters())), StrayParameters(modules)
-    with eval_no_grad(model, guide), fixed_noise(seed, model.device), isolated_param_store(), stray:
+    with eval_no_grad(model, guide), noise, isolated_param_store(), stray:
         computed = terms(model, guide, batch.to(model.device))
     registered = [
         name for name, parameter in guide.named_parameters() if id(parameter) not in before
@@ -96,6 +71,7 @@ def check_bound_exists(model: HeadModel, guide: ModelGuide, batch: Batch, seed: 
             f"parameter {names[0]!r} is made in a pass, where no optimiser finds it: make it in "
             "__init__, an nn.Parameter or a PyroParam, in the place of pyro.param"
         )
+    engine.check_loss(batch)
     return computed
 
 
@@ -103,17 +79,20 @@ def validate(
     model: HeadModel,
     guide: ModelGuide,
     valid: Part | Iterable[Batch],
-    progress: Progress,
+    step: int,
     metric: str,
     seed: int,
-) -> ValidationResult:
-    """Evaluates model and guide with one sample of the latents per sentence."""
+) -> tuple[Report, float]:
+    """Evaluates with one sample of the latents per sentence; returns the metric too.
+
+    Raises:
+        FloatingPointError: A term of the bound, or the metric, is not finite.
+    """
     try:
         report = evaluate(model, guide, valid, 1, seed)
     except FloatingPointError as error:
-        raise FloatingPointError(f"step {progress.step}: on validation {error}") from None
+        raise FloatingPointError(f"step {step}: on validation {error}") from None
     value = getattr(report, metric.replace("-", "_"))
     if not math.isfinite(value):
-        raise FloatingPointError(f"step {progress.step}: {metric} on validation is not finite")
-    selection = {name: p.tolist() for name, p in selection_probabilities(guide).items()}
-    return ValidationResult(progress, report, value, selection)
+        raise FloatingPointError(f"step {step}: {metric} on validation is not finite")
+    return report, value

@@ -14,7 +14,7 @@ from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_samples, check_seed
 from latentheads.corpora.batches import TOKENS
 from latentheads.corpora.batches import batches as in_batches
-from latentheads.corpora.loader import BatchLoader, PartLoader, StepLoader
+from latentheads.corpora.loader import BatchLoader
 from latentheads.corpora.part import Part
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import isolated_param_store
@@ -24,7 +24,7 @@ from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.scores import Scores
 from latentheads.model import HeadModel
 from latentheads.options import in_group
-from latentheads.training.callbacks import Callback, check_callbacks
+from latentheads.training.callbacks import Callback
 from latentheads.training.checkpoints import weights
 from latentheads.training.early_stopping import check_bound_exists
 from latentheads.training.engine import Engine
@@ -121,7 +121,6 @@ def fit(
     """
     check_samples(num_samples)
     check_seed(seed)
-    watching = check_callbacks(callbacks)
     options = read_options(training | {"loss": loss}, isinstance(batches, Part))
     return fit_pair(
         model,
@@ -132,7 +131,7 @@ def fit(
         instance_of(loss),
         seed=seed,
         num_samples=num_samples,
-        callbacks=watching,
+        callbacks=callbacks,
         quiet=quiet,
     )
 
@@ -153,22 +152,26 @@ def fit_pair(
 ) -> Fitted:
     """Trains one pair, as :func:`fit` does; of several pairs an option need not act on each."""
     check_pair(model, guide)
-    loader = _make_loader(batches, options, seed)
-    engine = Engine(model, guide, loader, options, seed, loss=instance)
+    source = batches if isinstance(batches, Part) else _make_loader(batches, options, seed)
+    engine = Engine(model, guide, source, options, seed, loss=instance)
     valid_batches = _select_valid(batches, valid)
-    computed = _check_bound_exists(engine, valid_batches, seed)
+    if isinstance(valid_batches, Part):
+        first = next(in_batches(valid_batches, TOKENS, shuffle=False))
+    else:
+        first = valid_batches[0]
+    computed = check_bound_exists(engine, first)
     # nobody chose the defaults of an instance
     if refuses_unused and instance is None and isinstance(options.loss, HeadELBOLoss):
         _check_kl_options(options.loss, computed)
-    best, history = _BestWeights(engine, adds_moving=bool(callbacks)), _History()
-    loop = Loop(engine, valid_batches, seed, [*callbacks, history, best], quiet=quiet)
+    best = _BestWeights(engine, adds_moving=bool(callbacks))
+    loop = Loop(engine, valid_batches, seed, [*callbacks, best], quiet=quiet)
     loop.run()
     best.restore()
     report = loop.report
     if num_samples != 1 or report is None:
         with isolated_param_store():
             report = evaluate(model, guide, valid_batches, num_samples, seed)
-    return Fitted(report, loop.step, history.records, valid is None or valid is batches)
+    return Fitted(report, loop.step, loop.history, valid is None or valid is batches)
 
 
 def read_options(options: Mapping[str, Any], cuts: bool) -> Training:
@@ -186,9 +189,7 @@ def read_options(options: Mapping[str, Any], cuts: bool) -> Training:
     return make_training(options)
 
 
-def _make_loader(batches: Any, options: Training, seed: int) -> StepLoader:
-    if isinstance(batches, Part):
-        return PartLoader(batches, options.tokens, seed, options.accumulate)
+def _make_loader(batches: Any, options: Training, seed: int) -> BatchLoader:
     if not (callable(batches) or isinstance(batches, Sequence)):
         raise ValueError(
             "batches must be a list of batches, a part of a corpus, or a function that makes the "
@@ -220,14 +221,6 @@ def _select_valid(batches: Any, valid: Any) -> Part | Sequence[Batch]:
     return valid_batches
 
 
-def _check_bound_exists(engine: Engine, valid: Part | Sequence[Batch], seed: int) -> Terms:
-    """Validates, before training, that a guide has a bound that its loss can train."""
-    first = next(in_batches(valid, TOKENS, shuffle=False)) if isinstance(valid, Part) else valid[0]
-    computed = check_bound_exists(engine.model, engine.guide, first, seed)
-    engine.check_loss(first)
-    return computed
-
-
 def _check_kl_options(loss: HeadELBOLoss, computed: Terms) -> None:
     """Validates that an option of a KL acts on a term of this model and guide."""
     how = {computed.how[site] for site in computed.kl}
@@ -236,17 +229,6 @@ def _check_kl_options(loss: HeadELBOLoss, computed: Terms) -> None:
     shared = bool(computed.shared_kl)
     with in_group("loss"):
         loss.check_kl(of_sentences=of_logits or summed, sampled=of_logits or shared, shared=shared)
-
-
-class _History(Callback):
-    """Keeps the record of each evaluation."""
-
-    def __init__(self) -> None:
-        self.records: list[dict[str, Any]] = []
-
-    def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> None:
-        """Keeps a record."""
-        self.records.append(dict(record))
 
 
 class _BestWeights(Callback):

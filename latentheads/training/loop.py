@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from latentheads.batch import Batch
 from latentheads.corpora.part import Part
 from latentheads.inference.evaluation import Report
+from latentheads.latents.selection.sharing import selection_probabilities
 from latentheads.training.callbacks import Callback
 from latentheads.training.early_stopping import Best, validate
 from latentheads.training.engine import Engine, Progress
@@ -32,6 +35,7 @@ class Loop:
     Attributes:
         report: The bound and its terms at the best evaluation; None before.
         step: The steps that the best weights have seen.
+        history: The record of each evaluation.
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class Loop:
         self.quiet = quiet
         self.report: Report | None = None
         self.step = 0
+        self.history: list[dict[str, Any]] = []
 
     def run(self) -> None:
         """Trains; the model has the last weights then."""
@@ -68,12 +73,19 @@ class Loop:
 
     def evaluate(self, progress: Progress) -> bool:
         """Evaluates on validation and calls the callbacks; returns whether to stop."""
-        engine, training = self.engine, self.engine.training
-        metric, seed = training.metric, self.seed
-        result = validate(engine.model, engine.guide, self.valid, progress, metric, seed)
-        is_best = self.best.is_improved_by(result, engine.model)
+        engine, training, step = self.engine, self.engine.training, progress.step
+        report, value = validate(
+            engine.model, engine.guide, self.valid, step, training.metric, self.seed
+        )
+        is_best = self.best.is_improved_by(value, engine.model)
         if is_best:
-            self.step, self.report = progress.step, result.report
-        record = result.record
+            self.step, self.report = step, report
+        record = asdict(progress) | {
+            "valid": dict(report.scores()),
+            "kl_by_site": report.kl_by_site,
+        }
+        if selection := selection_probabilities(engine.guide):
+            record["selection"] = {name: p.tolist() for name, p in selection.items()}
+        self.history.append(record)
         is_stop = [callback.on_evaluate(record, is_best) for callback in self.callbacks]
         return self.best.should_stop(training.patience) or any(is_stop)

@@ -215,19 +215,11 @@ def hidden_matrices(module: nn.Module) -> Iterator[nn.Parameter]:
 
 def make_adamw(
     parameters: Sequence[nn.Parameter], learning_rate: float, weight_decay: float
-) -> list[torch.optim.Optimizer]:
+) -> torch.optim.AdamW:
     """AdamW, with the betas of Vaswani et al. 2017, https://arxiv.org/abs/1706.03762."""
-    adamw = torch.optim.AdamW(
+    return torch.optim.AdamW(
         parameters, learning_rate, (0.9, 0.98), weight_decay=weight_decay, fused=True
     )
-    return [adamw]
-
-
-def make_nag(
-    parameters: Sequence[nn.Parameter], learning_rate: float, weight_decay: float, momentum: float
-) -> list[torch.optim.Optimizer]:
-    """Nesterov's accelerated gradient; with momentum 0 plain gradient descent."""
-    return [NAG(parameters, learning_rate, momentum, weight_decay)]
 
 
 def make_muon(
@@ -236,7 +228,7 @@ def make_muon(
     """Muon for the matrices of hidden layers, and AdamW for all other parameters."""
     matrices = {id(matrix): matrix for matrix in hidden_matrices(module)}
     rest = [p for p in module.parameters() if id(p) not in matrices]
-    adamw = make_adamw(rest, learning_rate, weight_decay) if rest else []
+    adamw = [make_adamw(rest, learning_rate, weight_decay)] if rest else []
     if not matrices:
-        return adamw
+        return [*adamw]
     return [Muon(matrices.values(), learning_rate, weight_decay=weight_decay), *adamw]

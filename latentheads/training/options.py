@@ -14,7 +14,7 @@ from torch import nn
 
 from latentheads.options import Choice, Count, OptionError, Size, from_dict, options_class
 from latentheads.training.losses import HeadELBOLoss, Loss
-from latentheads.training.optimizers import make_adamw, make_muon, make_nag
+from latentheads.training.optimizers import NAG, make_adamw, make_muon
 from latentheads.training.precision import PrecisionOption
 
 
@@ -60,7 +60,7 @@ class AdamWOptimizer(Optimizer):
 
     def make(self, module: nn.Module, learning_rate: float) -> Sequence[torch.optim.Optimizer]:
         """AdamW for all parameters."""
-        return make_adamw(list(module.parameters()), learning_rate, self.weight_decay)
+        return [make_adamw(list(module.parameters()), learning_rate, self.weight_decay)]
 
 
 @options_class()
@@ -75,8 +75,7 @@ class NAGOptimizer(Optimizer):
 
     def make(self, module: nn.Module, learning_rate: float) -> Sequence[torch.optim.Optimizer]:
         """Nesterov's accelerated gradient for all parameters."""
-        parameters = list(module.parameters())
-        return make_nag(parameters, learning_rate, self.weight_decay, self.momentum)
+        return [NAG(module.parameters(), learning_rate, self.momentum, self.weight_decay)]
 
 
 @options_class()

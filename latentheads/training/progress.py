@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from tqdm import tqdm
 
@@ -28,20 +28,6 @@ EVERY = 60.0
 """Seconds between two lines after these."""
 LIVE = 0.5
 """Seconds between two states of a notebook's line."""
-
-
-@runtime_checkable
-class Output(Protocol):
-    """Where lines go: a terminal, a file, or what a notebook has in its place."""
-
-    def write(self, text: str, /) -> object:
-        """Writes a text."""
-
-    def flush(self) -> object:
-        """Hands on what was written."""
-
-    def isatty(self) -> bool:
-        """Whether it is a terminal."""
 
 
 class ProgressDisplay:
@@ -62,11 +48,11 @@ class ProgressDisplay:
         done: int = 0,
         quiet: bool = False,
         unit: str = "step",
-        file: Output | None = None,
+        file: Any = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.total, self.done, self.begun, self.unit = total, done, done, unit
-        self.file: Output | None = sys.stderr if file is None else file
+        self.file: Any = sys.stderr if file is None else file
         self._clock, self._start = clock, clock()
         self._due, self._evaluation_line, self._shown = FIRST[0], "", done
         self._evaluation_step = done

@@ -5,11 +5,10 @@ See `accelerate's guide <https://huggingface.co/docs/accelerate/usage_guides/tra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from latentheads.checks import check_known
-from latentheads.errors import shown
 from latentheads.packages import MissingPackageError
 from latentheads.training.callbacks import Callback
 
@@ -17,10 +16,8 @@ PROJECT = "latentheads"
 """The project that runs belong to, and the folder of TensorBoard within that of a run."""
 
 
-def check_trackers(names: object) -> None:
+def check_trackers(names: Sequence[str]) -> None:
     """Raises an error unless accelerate has all trackers and their packages are installed."""
-    if not isinstance(names, list | tuple):
-        raise ValueError(f"trackers must be a list of names, got {shown(names)}")
     if not names:
         return
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers

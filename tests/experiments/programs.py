@@ -38,16 +38,7 @@ STUDIES = {path.stem for path in (ROOT / "experiments" / "studies").glob("[!_]*.
 TINY = [*SMALL, "--decode.max_new_tokens=8"]
 """Of a translation: who has not learned to end a sentence goes on for long."""
 
-SHORT = [
-    "--train.steps",
-    "3",
-    "--train.report_every",
-    "2",
-    "--train.tokens",
-    "128",
-    "--num_samples",
-    "2",
-]
+SHORT = ["--train.steps=3", "--train.report_every=2", "--train.tokens=128", "--num_samples=2"]
 CUDA = pytest.param(
     ["--device", "cuda"],
     marks=pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here"),
@@ -143,6 +134,16 @@ def inside(name: str, *words: str, text: str | bytes = b"") -> subprocess.Comple
         sys.stdin = stdin
     statement = out.buffer.getvalue().decode()
     return subprocess.CompletedProcess([*words], status, statement, error.getvalue())
+
+
+Say = Callable[..., tuple[int, list[str], str]]
+
+
+def ask(name: str, run: str, text: bytes | str, *words: str) -> tuple[int, list[str], str]:
+    """Gives a text to the program of a run: its status, its lines and what it said on stderr."""
+    done = inside(name, run, *words, text=text)
+    assert done.stdout == "" or done.stdout.endswith("\n")
+    return done.returncode, done.stdout.split("\n")[:-1], done.stderr
 
 
 def results_of(out: Path) -> dict[str, Any]:

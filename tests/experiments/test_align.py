@@ -377,7 +377,7 @@ def test_a_stopped_training_leaves_no_file(tmp_path: Path) -> None:
         ("EN EMPTY", "EMPTY is empty"),
         ("EN SHORT", "SHORT ends after 14 lines"),
         ("BLANK BLANK", "no line has 1 to 200 words on both sides"),
-        ("EN DE --threshold 1.5", "--threshold must lie in [0, 1], got 1.5"),
+        ("EN DE --threshold 1.5", "--threshold: must be at most 1, got 1.5"),
         ("EN DE --threshold .5 --symmetrize forward", "--threshold is for --symmetrize product"),
         ("EN DE --workers 0", "--workers: must be at least 1, got 0"),
         ("EN DE --runs A B --workers 2", "--workers has no effect with --runs"),

@@ -223,24 +223,3 @@ def test_only_a_run_with_alignments_links(base: Path, plain: Path, tmp_path: Pat
         words = (str(run), f"--alignments={file}")
         assert_refused("translate.py", *words, says=says, text="the cat\n")
     assert not (tmp_path / "links").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("--alignments.blocks=2 --alignments.heads=2", "must be at most 2"),
-        ("--loss=relaxed", "loss relaxed needs gates between 0 and 1, such as bernoulli-heads"),
-        ("--guide=cascaded --loss=TraceMeanField_ELBO", "TraceMeanField_ELBO cannot train this"),
-        (
-            "--loss=Trace_ELBO --loss.kl=sampled",
-            "--train.loss.kl is not an option of Trace_ELBO, but of",
-        ),
-        (
-            "--loss.kl=sampled",
-            "--train.loss.kl acts on a KL that may be sampled, and the loss Head_",
-        ),
-        ("--alignments.blocks=1 --guide=cascaded --guide.condition_on=everything", "condition_on"),
-    ],
-)
-def test_a_mistake_costs_one_line(words: str, says: str, tmp_path: Path) -> None:
-    assert_refused("run.py", *SMALL, *words.split(), "--out", str(tmp_path / "none"), says=says)

@@ -64,24 +64,6 @@ def test_a_run_is_loaded_and_translates(base: Path, tmp_path: Path) -> None:
     assert len(done.stdout.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--bernoulli-heads.blocks=decoder.5.self",), "unknown block 'decoder.5.self'"),
-        (("--network.heads=16", "--network.width=16"), "have 65,536 subsets of heads together"),
-        (("--latents=bernoulli-heads+alignments",), "exclude each other"),
-        (("--latents=bernoulli-heads+logits",), "attention logits must have prior delta"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line(
-    words: tuple[str, ...], message: str, tmp_path: Path
-) -> None:
-    latents = [] if words[0].startswith("--latents") else ["--latents=bernoulli-heads"]
-    done = inside("run.py", *QUICK, *latents, *words, "--out", str(tmp_path / "refused"))
-    assert_one_line(done, "run.py")
-    assert message in done.stderr
-
-
 def test_heads_with_gates_are_not_pruned(base: Path, tmp_path: Path) -> None:
     words = (str(base), "--keep_heads=1", "--out", str(tmp_path / "pruned"))
     done = inside("prune.py", *words)

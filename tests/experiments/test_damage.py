@@ -158,7 +158,7 @@ def test_where_the_best_weights_are_lost_the_last_are_reported(
     assert stderr.startswith("note: ")
     assert stderr.endswith("; the last weights are reported on\n")
     assert stderr.count("\n") == 1
-    assert run.reported == 3
+    assert run.checkpoint_manager.reported == 3
     kept, facts = checkpoints.load(trained / BEST)
     assert facts == {"step": 3}
     assert all(torch.equal(before[name], kept[name]) for name in kept)
@@ -171,14 +171,14 @@ def test_lost_best_weights_are_looked_for_anew(
     spoil(halted / BEST)
     run = trained_again(halted, "--train.steps=6")
     assert "; the search for the best weights restarts\n" in capsys.readouterr().err
-    assert run.reported == 6
+    assert run.checkpoint_manager.reported == 6
 
 
 def test_an_average_without_one_of_its_checkpoints_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, words = tmp_path / "run", ["--train.report_every=1", "--train.average=3"]
-    assert trained_again(out, *words).averaged == 3
+    assert trained_again(out, *words).checkpoint_manager.averaged == 3
     kept = sorted((out / "checkpoints").glob("step-*"))
     shorten(kept[1])
     refused = rf"^{kept[1]} is not a complete checkpoint.*: remove it to average the others$"
@@ -186,12 +186,12 @@ def test_an_average_without_one_of_its_checkpoints_is_refused(
         trained_again(out, *words)
     kept[1].unlink()
     run = trained_again(out, *words)
-    assert (run.averaged, run.reported) == (2, 3)
+    assert (run.checkpoint_manager.averaged, run.checkpoint_manager.reported) == (2, 3)
     for path in (kept[0], kept[2]):
         path.unlink()
     capsys.readouterr()
     run = trained_again(out, *words)
-    assert (run.averaged, run.reported) == (0, 3)
+    assert (run.checkpoint_manager.averaged, run.checkpoint_manager.reported) == (0, 3)
     assert "no checkpoint to average; the last weights are reported on" in capsys.readouterr().err
     assert checkpoints.load(out / "checkpoints" / "average.safetensors")[1] == {"step": 3}
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,14 @@ from latentheads.runs import generation
 from tests.experiments.programs import (
     SHORT,
     SMALL,
+    Say,
+    ask,
     assert_refused,
-    inside,
     succeed,
 )
-from tests.latentheads.runs.trained import train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
-Say = Callable[..., tuple[int, list[str], str]]
 LM = ["--data=grammar-text"]
 
 
@@ -37,14 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def say(run: Path) -> Say:
-    """Generates in this process; gives the status, the lines and what was said on stderr."""
-
-    def call(data: bytes | str, *words: str) -> tuple[int, list[str], str]:
-        done = inside("generate.py", str(run), *words, text=data)
-        assert done.stdout == "" or done.stdout.endswith("\n")
-        return done.returncode, done.stdout.split("\n")[:-1], done.stderr
-
-    return call
+    return partial(ask, "generate.py", str(run))
 
 
 @pytest.fixture
@@ -145,10 +137,6 @@ def test_unknown_words_are_told_in_one_line(say: Say) -> None:
     assert (status, len(lines)) == (0, 2)
     assert lines[0].startswith("the zork <eos> the zork men Ölberg ")
     assert error == "generate.py: not in the vocabulary: zork, <eos>, Ölberg\n"
-    many = " ".join(f"x{number}" for number in range(13))
-    assert say(many)[2].endswith(
-        "not in the vocabulary: " + ", ".join(many.split()[:10]) + " and 3 more\n"
-    )
     assert say("the <unk>\n")[2] == ""
 
 
@@ -237,7 +225,7 @@ def test_running_text_goes_on_behind_the_end_of_a_line(say: Say, running: dict[s
     ("words", "message"),
     [
         ("--max_new_tokens 0", "--max_new_tokens must be at least 1, got 0"),
-        ("--num_return_sequences 0", "--num_return_sequences must be at least 1, got 0"),
+        ("--num_return_sequences 0", "--num_return_sequences: must be at least 1, got 0"),
         ("--context 100", "--context must be 0 without a block, got 100"),
         ("--temperature 0 --top_k 3", "--top_k has no effect here: temperature 0 takes the"),
         (
@@ -248,19 +236,3 @@ def test_running_text_goes_on_behind_the_end_of_a_line(say: Say, running: dict[s
 )
 def test_a_mistake_costs_one_line_and_status_two(run: Path, words: str, message: str) -> None:
     assert_refused("generate.py", str(run), *words.split(), says=message, text="the\n")
-
-
-FEW = ["--data.sentences=20", "--data.held_out=4", "--train.steps=1"]
-
-
-def test_draws_of_heads_without_noise_are_refused(tmp_path: Path) -> None:
-    train(tmp_path / "run", *LM, *FEW, "--recipe=transformer")
-    says = "--sample_heads has no effect here: it needs a run that samples its heads"
-    words = (str(tmp_path / "run"), "--prompt=the", "--sample_heads")
-    assert_refused("generate.py", *words, says=says)
-
-
-def test_what_is_no_language_model_is_refused(tmp_path: Path) -> None:
-    train(tmp_path / "mt", *FEW)
-    says = f"{tmp_path}/mt is a translation model: use translate\n"
-    assert_refused("generate.py", str(tmp_path / "mt"), says=says)

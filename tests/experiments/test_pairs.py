@@ -16,10 +16,10 @@ from latentheads.runs.generation import encode_pairs, raise_on_skip
 from latentheads.runs.loading import load_run
 from latentheads.runs.trained_model import TrainedModel
 from tests.experiments.breaks import assert_data_refused
-from tests.experiments.programs import assert_refused, inside, results_of, succeed
+from tests.experiments.programs import SHORT, assert_refused, inside, results_of, succeed
 from tests.latentheads.corpora.folders import LANGUAGES, SIZES, write_corpus
 from tests.latentheads.data.loading import load_pairs
-from tests.latentheads.runs.trained import BRIEF, SMALL
+from tests.latentheads.runs.trained import SMALL
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_of_text_runs_from_end_to_end(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    words = ["--data", str(folder), *LANGUAGES, *SMALL, *BRIEF, "--decode.max_new_tokens=8"]
+    words = ["--data", str(folder), *LANGUAGES, *SMALL, *SHORT, "--decode.max_new_tokens=8"]
     printed = succeed("run.py", *words, "--out", str(out)).stdout
     assert "40 of 40 training pairs kept" in printed
     assert "corpus corpus en-de, from en to de, 40 sentences" in printed
@@ -43,7 +43,7 @@ def test_a_folder_of_text_runs_from_end_to_end(folder: Path, tmp_path: Path) -> 
     assert {"bleu", "chrf"} <= set(results["test"])
     assert results["test"].truth is None
     assert results["test"]["tokens"] == load_pairs(folder)[0].test.tokens
-    check_white_space_of_inputs(load_run(out).trained_model)
+    check_white_space_of_inputs(load_run(out))
     check_text_of_finished_run(folder, [*words, "--out", str(out)])
 
 
@@ -87,20 +87,11 @@ def cut(data: bytes) -> bytes:
     return data[: data.rstrip(b"\n").rindex(b"\n") + 1]
 
 
-def break_line(data: bytes) -> bytes:
-    lines = data.split(b"\n")
-    lines[4] += b"\xff"
-    return b"\n".join(lines)
-
-
 MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (spoil("train.de", cut), "", "train.en has 40 lines and corpus/train.de 39: line n of one"),
-    (spoil("valid.en", break_line), "", "corpus/valid.en, line 5: byte 0xff is not UTF-8"),
     (spoil("train.de", lambda _: b""), "", "corpus/train.de is empty: one sentence a line"),
-    (spoil("test.de", lambda _: b"\n" * 7), "", "corpus en-de has no word in the targets of test"),
     (lambda at: (at / "test.en").unlink(), "", "corpus has no test.en or test.en.gz; it has"),
     (None, "--data.target fr", "corpus has no train.fr or train.fr.gz; it has test.de, test.en"),
-    (None, "--data.source de", "--data.target must differ from source, got 'de' twice"),
     (
         None,
         "--data corpsu",
@@ -108,12 +99,6 @@ MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
         "python-docs, multi30k, iwslt14, iwslt17, wmt14, gigaword, cnn_dailymail, "
         "scitldr, wikitext-2, wikitext-103, or a folder; got 'corpsu'",
     ),
-    (
-        None,
-        "--data.vocab_size 100",
-        "error: vocab_size must be at least 260, 4 special tokens",
-    ),
-    (None, "--data.cache corpus/train.en", "cannot write the cache corpus/train.en: File exis"),
 ]
 
 

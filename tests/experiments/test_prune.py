@@ -273,37 +273,34 @@ def test_a_language_model_is_pruned_by_default_to_nothing(runs: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--keep_heads=13", "keep_heads must lie between 0 and 12, got 13"),
-        ("--keep_heads=5 --chains=decoder-self", "keep_heads must lie between 8 and 12, got 5"),
-        ("--chains=none", "chains must be all, or some of encoder-self,"),
-        ("--by=gates --normalise=false", "--normalise has no effect here: it needs --by gradien"),
-        ("--seed=3", "--seed has no effect here: it needs --by random"),
         (
-            "--by=magic",
+            "transformer --keep_heads=5 --chains=decoder-self",
+            "keep_heads must lie between 8 and 12, got 5",
+        ),
+        ("transformer --chains=none", "chains must be all, or some of encoder-self,"),
+        (
+            "transformer --by=gates --normalise=false",
+            "--normalise has no effect here: it needs --by gradien",
+        ),
+        ("transformer --seed=3", "--seed has no effect here: it needs --by random"),
+        (
+            "transformer --by=magic",
             "--by: invalid choice: 'magic' (choose from 'gradient', 'posterior', 'gates', 'random'",
         ),
-        ("--out={runs}/pruned", "holds a curve already: choose another --out or --overwrite"),
-        ("--out={runs}/transformer", "is a run folder: choose another --out"),
+        (
+            "transformer --out={runs}/pruned",
+            "holds a curve already: choose another --out or --overwrite",
+        ),
+        ("transformer --out={runs}/transformer", "is a run folder: choose another --out"),
+        ("language-model --chains=encoder-self", "has no heads in encoder-self: none can be"),
+        ("pruned/heads-0", "has no heads: none can be removed"),
     ],
 )
 def test_a_mistake_costs_one_line_and_status_two(
     words: str, message: str, runs: Path, tmp_path: Path
 ) -> None:
-    given = (f"--out={tmp_path / 'out'}", *words.format(runs=runs).split())
-    assert_refused("prune.py", str(runs / "transformer"), *given, says=message)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("language-model --chains=encoder-self", "has no heads in encoder-self: none can be"),
-        ("pruned/heads-0", "has no heads: none can be removed"),
-    ],
-)
-def test_a_run_without_a_head_that_may_go_is_refused(
-    words: str, message: str, runs: Path, tmp_path: Path
-) -> None:
-    given = (*f"{runs}/{words}".split(), f"--out={tmp_path / 'out'}")
+    run, *more = words.format(runs=runs).split()
+    given = (str(runs / run), f"--out={tmp_path / 'out'}", *more)
     assert_refused("prune.py", *given, says=message)
     assert not (tmp_path / "out").exists()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import random
@@ -21,7 +20,7 @@ import torch
 from latentheads.training import checkpoints
 from tests.experiments.breaks import assert_same_ends, stopped_in, told
 from tests.experiments.processes import ended, start
-from tests.experiments.programs import SHORT, TINY, assert_refused, inside, results_of, succeed
+from tests.experiments.programs import TINY, assert_refused, inside, results_of, succeed
 
 WORDS = [
     *TINY,
@@ -159,14 +158,6 @@ def assert_same_figures(mine: dict, theirs: dict) -> None:
     assert all(mine[name] > 1e-4 for name in exact[1:]), "the guide has its own law, words say much"
 
 
-def test_a_folder_in_use_is_refused(half: Path) -> None:
-    with (half / ".lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        done = inside("run.py", *WORDS, "--out", str(half))
-    assert done.returncode == 1
-    assert "another process is writing it" in done.stderr.splitlines()[-1]
-
-
 def test_resuming_beside_another_validation_text_is_refused(half: Path) -> None:
     texts = half / "corpus.json"
     record = json.loads(texts.read_text(encoding="utf-8"))
@@ -205,13 +196,6 @@ def test_a_full_disk_loses_no_finished_checkpoint(half: Path) -> None:
     assert f"cannot write {last}: File too large" in done.stderr.splitlines()[-1]
     assert last.read_bytes() == before
     assert inside("run.py", *WORDS, "--out", str(half)).returncode == 0
-
-
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text("mine")
-    says = "is not a run folder, but contains metrics.jsonl"
-    assert_refused("run.py", *TINY, *SHORT, "--out", str(tmp_path), says=says, quiet=False)
-    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
 def test_patience_average_and_kept_weights(tmp_path: Path) -> None:

@@ -191,11 +191,9 @@ MISTAKES = [
     ("run text-model", "text-model has no scores: run.py makes them where the task is"),
     ("run half", "there is no file half/test.references.txt"),
     ("run other", "other and run have different references"),
-    ("text --references blank", "all 40 references are empty: there is nothing to score"),
     ("short", "short has 39 translations of 40 references: one line each is needed"),
     ("text", "text is not a run folder: a text file needs --references FILE"),
     ("run --references text", "--tokenised, --lowercase and --recognised are for text files"),
-    ("run --resamples 10", "resamples must be at least 40, got 10"),
     ("run --likelihood", "run is not a run folder: it has no config.yaml"),
     ("run --likelihood --accuracy", "--accuracy is for scores of output: drop it, or --likelihood"),
     ("run --trust a:B --device cpu", "--device is for --likelihood"),
@@ -220,7 +218,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "bare").mkdir()
     (path / "bytes").write_bytes(b"\xff\xfe\n")
     write(path / "text", GOOD)
-    write(path / "blank", [""] * len(GOOD))
     return path
 
 

@@ -83,14 +83,6 @@ ENGLISH = "--recipe coda+static --data.tasks"
 MISTAKES = [
     ("--recipe coda+top", "unknown latent 'top' of recipe coda+top: "),
     (
-        "--recipe group --selection.strategy.candidates 6",
-        "candidates must be a multiple of the 4 heads",
-    ),
-    (
-        "--recipe subset --selection.strategy.candidates 4",
-        "candidates must be more than the 4 heads, got 4",
-    ),
-    (
         "--recipe coda+static --data.tasks.names velu --selection.strategy.families de",
         "unknown task 'de' of families",
     ),
@@ -99,23 +91,6 @@ MISTAKES = [
         "'velu' is in two families",
     ),
     ("--recipe group --selection.blocks none", "--selection.blocks must name an attention"),
-    (
-        "--recipe group --data grammar-text --selection.blocks encoder-self",
-        "SelectionOptions.blocks encoder-self: this network has no such heads",
-    ),
-    (
-        "--recipe group --selection.strategy.gradient.least_temperature 2",
-        "least_temperature must be at most the temperature, 1.0",
-    ),
-    (
-        "--recipe group --selection.strategy.gradient score "
-        "--selection.strategy.gradient.temperature 2",
-        "selection.strategy.gradient.temperature is not an option of score, but of straight-throug",
-    ),
-    (
-        "--recipe group --selection.strategy.gradient score --loss Trace_ELBO",
-        "selection.strategy.gradient score is of ScoreFunction_ELBO, and Trace_ELBO takes its own",
-    ),
 ]
 
 
@@ -151,11 +126,3 @@ def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> Non
     assert new
     assert all(".adapters." in name for name in new)
     assert any(adapted[name].abs().sum() > 0 for name in new if name.endswith("outer"))
-    for words, message in (
-        ("--train_only=adapters", "--train_only adapters needs the options adapters and start"),
-        ("--adapters=-1", "adapters must be at least 0, got -1"),
-        (f"--start={tmp_path / 'none'}", "is not a run folder: it has no config.yaml"),
-        (f"--start={base} --network.width=6", "has another network"),
-    ):
-        given = [*tasks, *words.split(), "--out", str(tmp_path / "refused")]
-        assert_refused("run.py", *given, says=message, quiet=False)

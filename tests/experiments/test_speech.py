@@ -95,13 +95,13 @@ def test_a_number_of_transcripts_needs_something_that_is_drawn(run: Path, folder
         ),
         (
             "--num_return_sequences=2 --num_samples=0",
-            f"--num_return_sequences {nothing} --num_samples 1 or more, got 0",
+            f"--num_return_sequences {nothing} num_samples 1 or more, got 0",
         ),
         (
             "--num_return_sequences=2 --num_samples=2",
             f"--num_samples {nothing} a run that samples its heads",
         ),
-        ("--num_return_sequences=-1", "num_return_sequences must be at least 1, got -1"),
+        ("--num_return_sequences=-1", "--num_return_sequences: must be at least 1, got -1"),
     ):
         assert_refused("transcribe.py", str(run), file, *words.split(), says=says)
 
@@ -195,7 +195,7 @@ def test_text_and_speech_are_not_taken_for_each_other(run: Path) -> None:
         (None, "is a language model"),
         (Words([]), "has text input: use translate$"),
     ):
-        trained = lh.load_run(run).trained_model
+        trained = lh.load_run(run)
         processor = replace(trained.processor, source=source)
         with pytest.raises(ValueError, match=text):
             check_is_speech(replace(trained, processor=processor))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from latentheads.metrics.rouge import first_sentence, rouge
-from tests.experiments.programs import results_of, succeed
+from tests.experiments.programs import SHORT, results_of, succeed
 from tests.latentheads.corpora.folders import LANGUAGES, with_references, write_corpus
-from tests.latentheads.runs.trained import BRIEF, SMALL, train
+from tests.latentheads.runs.trained import SMALL, train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -46,14 +46,12 @@ def test_a_run_scores_against_every_reference_and_the_lead(tmp_path: Path) -> No
     long, short = "the gap of the gap of the gap", loaded.source.encode("the gap of the gap")[:3]
     head = loaded.source.decode([*short])
     decoding = loaded.settings.decode
-    assert translate_lines(loaded.trained_model, [long], decoding) == translate_lines(
-        loaded.trained_model, [head], decoding
-    )
+    assert translate_lines(loaded, [long], decoding) == translate_lines(loaded, [head], decoding)
 
 
 def test_rouge_stands_in_a_comparison(tmp_path: Path) -> None:
     data = write_corpus(tmp_path / "corpus")
-    words = ["--data", str(data), *LANGUAGES, *SMALL, *BRIEF, "--decode.rouge=true", "--seeds=0"]
+    words = ["--data", str(data), *LANGUAGES, *SMALL, *SHORT, "--decode.rouge=true", "--seeds=0"]
     succeed("compare.py", *words, "--recipes=transformer", "--out", str(tmp_path / "out"))
     table = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
     assert "| ROUGE-1 | ROUGE-2 | ROUGE-L |" in table

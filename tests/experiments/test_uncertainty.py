@@ -83,7 +83,7 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
 
 NONE = "is for systems dropout, heads, both, noise: --systems"
 MISTAKES = [
-    ("--members=1", "members must be at least 2, got 1"),
+    ("--members=1", "--members: must be at least 2, got 1"),
     ("--systems=alone,guess", "unknown system 'guess': choose from alone, dropout"),
     ("--systems=alone --noise=1", "noise is for the system noise, which --systems does not name"),
     ("--systems=alone,ensemble --members=3", f"members {NONE} has none of them"),
@@ -244,7 +244,7 @@ def test_translations_come_with_how_sure_the_run_is(tiny_run: Path, tmp_path: Pa
             "--num_samples has no effect here: it needs a run",
         ),
         ("--doubt=.3", "--doubt is for --confidence FILE"),
-        ("--confidence=sure.txt --doubt=1.5", "doubt must lie in [0, 1], got 1.5"),
+        ("--confidence=sure.txt --doubt=1.5", "--doubt: must be at most 1, got 1.5"),
         ("--confidence=nowhere/sure.txt", "--confidence: cannot write nowhere/sure.txt: No such"),
     ],
 )

@@ -104,7 +104,7 @@ def test_subtitles_and_tiers_hold_the_words(whisper: Path, sounds: list[str]) ->
         (("gone", "one.wav"), "there is no folder gone"),
         ((".", "one.wav"), "error: . is no folder of Whisper: "),
         (("{whisper}", "."), "error: .: it is not a file"),
-        (("{whisper}", "one.wav", "--level", "2"), "--level must be between 0 and 1, got 2"),
+        (("{whisper}", "one.wav", "--level", "2"), "--level: must be below 1, got 2"),
         (("{whisper}", "one.wav", "one.wav"), "one.json"),
     ],
 )

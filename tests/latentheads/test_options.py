@@ -226,6 +226,46 @@ def test_python_gets_the_same_line() -> None:
         unchecked(Round)(1.0, 2.0)
 
 
+class OfOnesOwn:
+    """A class whose first argument is no option, such as a guide's model."""
+
+    num_inputs = 1
+
+
+class Typed(OfOnesOwn):
+    def __init__(self, net: Any, start: float) -> None: ...
+
+
+def of_ones_own(constructor: Any) -> type:
+    """A class whose constructor has no annotations."""
+    return type("Own", (OfOnesOwn,), {"__init__": constructor})
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "message"),
+    [
+        (Typed, {}, "start is missing"),
+        (Typed, {"net": 1, "start": 2}, "net is not an option: choose from start"),
+        (
+            of_ones_own(lambda self, net, start=0.5: None),
+            {"start": "x"},
+            "start must be a number, got 'x'",
+        ),
+        (
+            of_ones_own(lambda self, net, start: None),
+            {"start": 1},
+            "start needs a type or a default, as start: float = 1.0",
+        ),
+    ],
+)
+def test_options_of_a_class_of_ones_own_are_the_arguments_of_its_constructor(
+    kind: type, values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(OptionError) as refused:
+        from_dict(arguments_class(kind), values)
+    assert str(refused.value) == message
+
+
 class Listed:
     def __init__(self, steps: list[int], words: Sequence[str] | None = None) -> None: ...
 

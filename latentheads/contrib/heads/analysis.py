@@ -97,12 +97,12 @@ def analyse(
             "batches) and other measures take a network of transformers"
         )
     check_choice("part", part, PARTS)
-    analysis, trained = from_dict(AnalysisOptions, options), run.trained_model
+    analysis = from_dict(AnalysisOptions, options)
     if analysis.num_samples:
-        check_is_stochastic([trained], "num_samples", ("heads", "alignments"))
+        check_is_stochastic([run], "num_samples", ("heads", "alignments"))
     text = getattr(run.corpus, part).first(analysis.sentences)
     parses = grammar_parses(text, run.corpus) if run.settings.data.has_parses else None
-    return analyse_heads(trained, run.corpus, text, analysis, parses, run.path.name)
+    return analyse_heads(run, run.corpus, text, analysis, parses, run.path.name)
 
 
 def analyse_heads(

@@ -142,17 +142,14 @@ def align(
         ValueError: The model has no alignments, or the numbers of texts differ.
         UnfinishedError: A sentence is too long for the model or for memory.
     """
-    trained = run.trained_model
     if translations is None:
         if direction is not None:
             raise ValueError("direction is of translations: give translations, or drop direction")
-        links = link_past(trained, sentences, split_punctuation)
+        links = link_past(run, sentences, split_punctuation)
     else:
-        check_alignments(trained)
-        task = select_task(trained, direction)
-        links = align_lines(
-            trained, sentences, translations, task, split_punctuation=split_punctuation
-        )
+        check_alignments(run)
+        task = select_task(run, direction)
+        links = align_lines(run, sentences, translations, task, split_punctuation=split_punctuation)
     return [sorted(links_of_line) for links_of_line in links]
 
 

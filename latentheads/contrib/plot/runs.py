@@ -285,7 +285,7 @@ def batch_alignments(run: Run, batch: Batch, links: Collection[Link] = ()) -> Fi
 
 def _name_guide(run: Run) -> str:
     """The name of the guide, and what its posterior over alignments is conditioned on."""
-    name = run.settings.guide_name
+    name = run.settings.pair.guide_name
     conditioned = run.guide.is_target_conditioned
     return f"{name}, conditioned on {run.guide.condition_on}" if conditioned else name
 

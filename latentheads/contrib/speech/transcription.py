@@ -198,10 +198,9 @@ def transcribe(
     Arguments are those of :func:`transcribe_files`. ``decoding`` overrides the run's
     :class:`~latentheads.decoding.options.Decoding`, as with ``num_beams=5``.
     """
-    trained = run.trained_model
-    options = override_decoding(trained, run.settings.decode, decoding, num_return_sequences)
+    options = override_decoding(run, run.settings.decode, decoding, num_return_sequences)
     return transcribe_files(
-        trained, files, options, num_return_sequences, direction=direction, seed=seed
+        run, files, options, num_return_sequences, direction=direction, seed=seed
     )
 
 

@@ -93,14 +93,14 @@ class ConfidenceEstimator:
         Raises:
             ValueError: The run's input is speech, or its corpus is not available.
         """
-        check_has_text(run.trained_model)
+        check_has_text(run)
         try:
             valid = run.corpus.valid
         except (OSError, ValueError) as error:
             raise ValueError(
                 f"confidence is fitted on the run's validation text: {one_line_message(error)}"
             ) from error
-        return cls(run.trained_model, valid, decoding or run.settings.decode, task, seed)
+        return cls(run, valid, decoding or run.settings.decode, task, seed)
 
     def _fit(self, part: Part, decoding: Decoding) -> PlattScaling:
         indices = np.arange(len(part)) if self.task is None else part.indices_of_task(self.task)

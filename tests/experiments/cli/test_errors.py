@@ -19,7 +19,6 @@ import pytest
 
 from latentheads.checks import check_items, check_least, check_seed, parse_integers
 from latentheads.errors import UnfinishedError, print_message
-from latentheads.experiments import score
 from latentheads.experiments.cli.errors import (
     collecting_errors,
     error_handling,
@@ -33,7 +32,7 @@ from latentheads.experiments.cli.errors import (
 from latentheads.files import atomic_write
 from latentheads.options import OptionError
 from tests.experiments.processes import ended, fork_off, heeded
-from tests.experiments.programs import ROOT, command, deserted, status_of
+from tests.experiments.programs import ROOT, command, deserted
 from tests.typechecking import unchecked
 
 SHORT = "some.py: error: out of memory"
@@ -86,16 +85,6 @@ def test_work_whose_reader_goes_away_says_once_that_it_is_stopped(
         print("half", flush=True)
     assert left.value.code == 1
     assert capsys.readouterr() == ("", "some.py: error: [Errno 32] Broken pipe; half is left\n")
-
-
-def test_a_table_that_nobody_reads_is_no_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "text").write_text("a b c d\n" * 40)
-    words = [str(tmp_path / "text"), "--references", str(tmp_path / "text"), "--resamples=40"]
-    with deserted():
-        assert status_of(score.main, *words) == 141
-    assert capsys.readouterr() == ("", "")
 
 
 def test_what_is_no_mistake_of_the_users_is_not_hidden() -> None:

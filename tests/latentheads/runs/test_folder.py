@@ -111,11 +111,12 @@ def test_text_may_be_named_in_two_ways(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "text")
     run = tmp_path / "run"
-    folder(run, f"data: {{folder: {tmp_path}/text}}\n").begin()
-    folder(run, f"data: {{folder: {tmp_path}/run/../link}}\n")
+    folder(run, f"data: {{folder: {tmp_path}/text}}\nstart: {tmp_path}\n").begin()
+    same = f"data: {{folder: {tmp_path}/run/../link, cache: cache}}\nstart: {tmp_path}/run/..\n"
+    folder(run, same)
     for other in (tmp_path, tmp_path / "nowhere", "grammar"):
         with pytest.raises(ValueError, match=r"options \(data.folder /.*/text there, .* here\)"):
-            folder(run, f"data: {{folder: {other}}}\n")
+            folder(run, f"data: {{folder: {other}}}\nstart: {tmp_path}\n")
     folder(tmp_path / "other", f"words: {tmp_path}/text\n").begin()
     with pytest.raises(ValueError, match=r"other options \(words /.*/text there, .* here\)"):
         folder(tmp_path / "other", f"words: {tmp_path}/link\n")
@@ -331,16 +332,6 @@ def test_a_lock_that_the_system_refuses_is_not_another_process(run: Path) -> Non
     message = r"^cannot write the run folder .*: No locks available$"
     with refuse, pytest.raises(OSError, match=message):
         folder(run).begin()
-
-
-def test_a_file_is_written_whole_or_not_at_all(run: Path) -> None:
-    run_folder = folder(run)
-    run_folder.write("results.json", '{"a": "é"}')
-    assert (run / "results.json").read_bytes() == '{"a": "é"}'.encode()
-    full = mock.patch.object(Path, "replace", side_effect=OSError(28, "No space left on device"))
-    with full, pytest.raises(OSError, match="No space left"):
-        run_folder.write("results.json", "{}")
-    assert (run / "results.json").read_bytes() == '{"a": "é"}'.encode()
 
 
 def test_what_a_kill_left_of_a_file_is_removed_and_nothing_else(run: Path) -> None:

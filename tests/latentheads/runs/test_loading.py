@@ -17,10 +17,9 @@ from latentheads.inference.evaluation import evaluate
 from latentheads.runs.loading import load_run
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
-from tests.experiments.programs import ROOT, results_of, succeed
+from tests.experiments.programs import ROOT, SHORT, results_of, succeed
 from tests.latentheads.corpora.folders import LANGUAGES, write_corpus, write_text
-from tests.latentheads.runs.trained import BRIEF, SMALL, load, refused, train
-from tests.typechecking import unchecked
+from tests.latentheads.runs.trained import SMALL, load, refused, train
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -30,7 +29,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run on a folder of text beside it."""
     top = tmp_path_factory.mktemp("loading")
     data, out = write_corpus(top / "corpus"), top / "run"
-    words = ["--data", str(data), *LANGUAGES, *SMALL, *BRIEF, "--train.average=2"]
+    words = ["--data", str(data), *LANGUAGES, *SMALL, *SHORT, "--train.average=2"]
     succeed("run.py", *words, "--guide=cascaded", "--out", str(out))
     return out
 
@@ -86,7 +85,7 @@ def test_separate_vocabularies_are_loaded_without_the_corpus(tmp_path: Path) -> 
     assert loaded.target.to_json() == run.corpus.target.to_json()
     assert loaded.source.lowercase
     assert equal(loaded, run.model, run.guide)
-    assert loaded.step == run.reported
+    assert loaded.step == run.checkpoint_manager.reported
 
 
 def test_a_language_model_is_loaded(tmp_path: Path) -> None:
@@ -208,5 +207,3 @@ def test_a_folder_of_an_earlier_version_says_in_its_data_how_text_is_encoded(
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "gone", ROOT / "README.md"):
         assert refused(path) == f"{path} is not a run folder: it has no config.yaml"
-    with pytest.raises(ValueError, match=r"^folder must be a run folder, got 3$"):
-        unchecked(load_run)(3)

@@ -17,22 +17,20 @@ from latentheads.contrib.uncertainty import DeepEnsemble
 from latentheads.corpora import Processor, Words
 from latentheads.corpora.batches import collate
 from latentheads.data import Tasks
+from latentheads.decoding.options import Decoding
+from latentheads.errors import UnfinishedError
 from latentheads.inference.evaluation import evaluate
 from latentheads.runs.generation import (
-    Sampling,
     check_ensemble,
     encode_sources,
-    generate_texts,
     raise_on_skip,
     translate_lines,
     translate_texts,
 )
 from latentheads.runs.run import Run, share_corpora
-from latentheads.runs.sentence import encode_sentence
 from latentheads.runs.trained_model import TrainedModel
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import jiggle
-from tests.typechecking import unchecked
 
 CUT = small_corpus()
 LINES = ["b a", "c e f"]
@@ -80,12 +78,6 @@ def test_what_draws_nothing_is_refused(run: Run, tmp_path: Path) -> None:
             draw()
 
 
-def test_a_sentence_is_a_text(run: Run) -> None:
-    trained, decoding = run.trained_model, run.settings.decode
-    with pytest.raises(ValueError, match=r"^sentence must be a text, got list$"):
-        unchecked(encode_sentence)(trained, ["a"], None, decoding)
-
-
 def another(run: Run, seed: int) -> Run:
     """A run of the same corpus with other weights."""
     torch.manual_seed(seed)
@@ -95,7 +87,7 @@ def another(run: Run, seed: int) -> Run:
 def test_runs_write_together_by_their_mean_law(run: Run) -> None:
     others = [another(run, seed) for seed in (1, 2)]
     together = DeepEnsemble([one_run.model for one_run in (run, *others)], [run.guide] * 3)
-    part = encode_sources(run.trained_model, LINES, None, raise_on_skip).part
+    part = encode_sources(run, LINES, None, raise_on_skip).part
     for beam in (1, 3):
         decoding = replace(run.settings.decode, num_beams=beam)
         written = together.translate(collate(part, [0, 1]), decoding)
@@ -126,8 +118,6 @@ def test_runs_of_one_corpus_alone_write_together(run: Run, text: Run) -> None:
             {"num_return_sequences": 2, "others": [run]},
             r"^num_return_sequences is not for an ensemble of runs: drop it$",
         ),
-        ({"others": ["runs/one"]}, "^others must be a list of runs"),
-        ({"others": run}, "^others must be a list of runs"),
         ({"others": [mixed]}, "another order of tasks"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -153,10 +143,10 @@ def test_vocabularies_are_compared_once_whatever_is_written(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That of ten thousand subwords takes a twentieth of a second to write down."""
-    trained, decoding = run.trained_model, run.settings.decode
-    check_ensemble(trained, [trained], decoding)
+    decoding = run.settings.decode
+    check_ensemble(run, [run], decoding)
     monkeypatch.setattr(type(run.target), "to_json", mock.Mock(side_effect=AssertionError))
-    assert translate_lines(trained, LINES, decoding, others=[trained]) == run.translate(LINES)
+    assert translate_lines(run, LINES, decoding, others=[run]) == run.translate(LINES)
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +173,8 @@ def test_a_list_is_continued_and_translated_as_its_texts_are(run: Run, text: Run
     translated = run.translate(LINES)
     assert isinstance(translated, list)
     assert [run.translate(line) for line in LINES] == translated
+    with pytest.raises(ValueError, match=r"^num_return_sequences must be at least 1, got 0$"):
+        text.generate("a", num_return_sequences=0)
     several = run.translate(LINES[0], num_return_sequences=2)
     assert several == run.translate(LINES[:1], num_return_sequences=2)[0]
 
@@ -193,34 +185,53 @@ def test_a_report_is_of_its_part_by_the_seed_and_draws_of_the_run(run: Run) -> N
     assert other.evaluate("valid") == expected
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("max_new_tokens", 0, "^max_new_tokens must be at least 1, got 0$"),
-        ("num_return_sequences", 0, "^num_return_sequences must be at least 1, got 0$"),
-        ("temperatur", 0.5, "^temperatur is not an option: did you mean temperature"),
-        ("top_k", "all", "^top_k must be a whole number, got 'all'$"),
-    ],
-)
-def test_what_no_text_is_generated_by_is_refused_by_its_name(
-    text: Run, option: str, value: Any, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        unchecked(Run.generate)(text, "the", **{option: value})
-
-
-def test_a_prompt_is_text(text: Run) -> None:
-    with pytest.raises(ValueError, match=r"^prompts must be texts, got int$"):
-        unchecked(generate_texts)(text.trained_model, ["the", 3], Sampling())
-
-
 def test_a_trained_model_translates_without_a_folder(run: Run) -> None:
     trained = TrainedModel(run.model, run.guide, Processor(run.target, run.source))
     decoding = run.settings.decode
     assert translate_texts(trained, LINES, decoding) == run.translate(LINES)
-    batch = encode_sentence(trained, LINES[0], None, decoding)
-    assert torch.equal(batch.target, run.read_sentence(LINES[0]).target)
     with pytest.raises(ValueError, match=r"^the model has text input: use translate$"):
         transcribe_files(trained, ["some.wav"], decoding)
     with pytest.raises(ValueError, match=r"^the model has no "):
         align_lines(trained, LINES, LINES)
+
+
+SENTENCE = "b a c d e f g"
+
+
+def with_options(run: Run, **changes: Any) -> Run:
+    return replace(run, settings=replace(run.settings, **changes))
+
+
+def with_limits(run: Run, **limits: int) -> Run:
+    return replace(run, processor=replace(run.processor, **limits))
+
+
+def test_a_source_is_cut_where_the_run_cuts_it(run: Run) -> None:
+    batch = with_limits(run, max_source=5).read_sentence(SENTENCE, "a b")
+    assert batch.source is not None
+    assert batch.source.tolist() == [[*CUT.target.encode(SENTENCE)[:4], 2]]
+    assert batch.target.tolist() == [CUT.target.encode("a b")]
+
+
+def test_a_translation_is_that_of_the_seed_and_moves_no_other_noise(run: Run) -> None:
+    drawing = with_options(run, decode=Decoding(num_samples=1, max_new_tokens=5))
+    before, names = torch.get_rng_state(), set()
+    for seed in range(5):
+        batch = drawing.read_sentence(SENTENCE, seed=seed)
+        (expected,) = drawing.translate([SENTENCE], seed=seed)
+        assert batch.target.tolist() == [CUT.target.encode(expected)]
+        names.add(expected)
+    assert len(names) > 1
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_what_cannot_be_read_is_refused(run: Run, text: Run) -> None:
+    with pytest.raises(ValueError, match=r"^sentence must contain a word, got ' '$"):
+        run.read_sentence(" ")
+    with pytest.raises(UnfinishedError, match="8 tokens, more than max_line 7"):
+        with_limits(run, max_line=7).read_sentence(SENTENCE)
+    with pytest.raises(ValueError, match="has a single direction: drop direction"):
+        run.read_sentence(SENTENCE, direction="en-velu")
+    assert text.read_sentence(SENTENCE).target.tolist() == [CUT.target.encode(SENTENCE)]
+    with pytest.raises(ValueError, match="is a language model: drop target and direction"):
+        text.read_sentence(SENTENCE, "a")

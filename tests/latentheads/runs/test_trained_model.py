@@ -25,7 +25,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainedModel]:
     folder: Path = tmp_path_factory.mktemp("runs")
     for name, words in RUNS.items():
         train(folder / name, *words, "--data.sentences=90", "--data.held_out=9")
-    return {name: load(folder / name).trained_model for name in RUNS}
+    return {name: load(folder / name) for name in RUNS}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
+from tests.experiments.programs import SHORT
+
 SMALL = ["--network.width=8", "--network.feed_forward=8", "--network.heads=2", "--network.layers=1"]
-BRIEF = ["--train.steps=3", "--train.report_every=2", "--train.tokens=128", "--num_samples=2"]
 
 
 def train(out: Path, *words: str) -> Any:
     """A run, trained but not reported on."""
     from latentheads.experiments.cli.options import read_settings, trainer_of
 
-    given = [*SMALL, *BRIEF, *words, "--out", str(out)]
+    given = [*SMALL, *SHORT, *words, "--out", str(out)]
     settings, options, _ = read_settings(given, "run.py", "")
     trainer = trainer_of(settings, options)
     trainer.train(quiet=True)

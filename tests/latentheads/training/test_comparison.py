@@ -122,7 +122,6 @@ def test_a_difference_is_that_of_the_bounds_and_its_interval_holds_it(
         (..., {"step": 3}, "step"),
         (..., {"num_samples": 0}, "num_samples must be at least 1, got 0"),
         (..., {"train": "none", "steps": 3}, "steps has no effect here: train is none"),
-        (7, {}, "guides must be a list or a mapping, got int"),
     ],
 )
 def test_a_mistake_is_one_line(corpus: Any, guides: Any, options: Any, message: str) -> None:

@@ -23,10 +23,8 @@ from latentheads.guides import GUIDES, Guide
 from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.gates.hard_gates import Gating
-from latentheads.latents.selection.gradients import StraightThrough
 from latentheads.latents.selection.objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.latents.selection.options import SelectionOptions
-from latentheads.latents.selection.strategies import make_selector
 from latentheads.models import Translation
 from latentheads.names import Block
 from latentheads.training import checkpoints
@@ -66,13 +64,6 @@ def run(**options: Any) -> tuple[list[Progress], list[Tensor]]:
 def test_a_loss_of_alignments_needs_some_that_are_drawn(loss: Any) -> None:
     with pytest.raises(ValueError, match=f"loss {loss} needs a latent that is summed out"):
         make(loss=loss)
-
-
-@pytest.mark.parametrize("loss", ["iwae", "rws"])
-def test_a_loss_of_several_samples_has_their_number(loss: str) -> None:
-    training = make_training({"loss": {"class": loss, "num_samples": 3}})
-    made: Any = make_loss(training, build())
-    assert (made.objective, made.num_samples) == (loss, 3)
 
 
 GRADIENTS: dict[str, type[Head_ELBO]] = {
@@ -328,15 +319,6 @@ def test_no_warning_of_a_tied_guide_or_of_a_frozen_one(form: str) -> None:
 def test_the_weight_of_the_kl_is_that_of_the_last_step() -> None:
     seen, _ = run(loss={"kl_warmup": 4})
     assert [progress.kl_weight for progress in seen] == pytest.approx([0.5, 1.0, 1.0])
-
-
-def test_a_selection_is_relaxed_at_the_temperature_of_its_step() -> None:
-    selector = make_selector("group", HEADS, 2 * HEADS, gradient=StraightThrough(4.0, 1.0))
-    model = Translation(11, 13, sizes(layers=1), latents=[selector]).double()
-    guide = FORMS["tied"](model).double()
-    for steps, temperature in ((1, 4.0), (2, 2.0)):
-        Engine(model, guide, part(), Training(steps=steps)).run(lambda progress: None)
-        assert {family().temperature for family in guide.selections.values()} == {temperature}
 
 
 def test_relaxed_gates_have_the_temperature_of_the_step() -> None:

@@ -15,7 +15,7 @@ from torch.distributions import constraints
 
 import latentheads as lh
 from latentheads.batch import Batch
-from latentheads.distributions import NormalHeads
+from latentheads.distributions import HeadContext, NormalHeads
 from latentheads.families import Family, Identity, Point
 from latentheads.guide import ModelGuide
 from latentheads.guides import Guide, Tied
@@ -163,17 +163,36 @@ def test_order_and_updates_are_those_of_the_seed_and_of_accumulation() -> None:
         assert len(one) == 2 * PLAN["steps"]
 
 
-class Pointed(Guide):
-    """A point at every logit."""
+class OfFewerHeads(Family):
+    """A posterior of the first head alone."""
+
+    def forward(self, context: HeadContext) -> NormalHeads:
+        return NormalHeads(context.scores[:, :1], context)
+
+
+class Mistaken(Guide):
+    """A guide without a bound: each block has this family."""
+
+    def __init__(self, model: Any, made: Family) -> None:
+        super().__init__(model)
+        self.made = made
 
     def family(self, block: Block) -> Family:
-        return Point(Identity())
+        return self.made
 
 
-def test_a_guide_without_a_bound_is_refused_before_training() -> None:
+@pytest.mark.parametrize(
+    ("family", "message"),
+    [
+        (Point(Identity()), "a point posterior under a NormalHeads prior has no bound"),
+        (OfFewerHeads(), "of heads, queries and keys of shape "),
+    ],
+)
+def test_a_guide_without_a_bound_is_refused_before_training(family: Family, message: str) -> None:
     model, _ = pair(layers=1)
     asked: list[int] = []
-    refuse("a point posterior", model, Pointed(model), some(), callbacks=[AfterStep(asked.append)])
+    guide, callbacks = Mistaken(model, family), [AfterStep(asked.append)]
+    refuse(f"^site '.*.logits': .*{message}", model, guide, some(), callbacks=callbacks)
     assert asked == []
 
 

@@ -8,12 +8,9 @@ from latentheads.training.options import (
     CosineRestartsSchedule,
     CosineSchedule,
     InverseSqrtSchedule,
-    Optimizer,
     Training,
     make_training,
 )
-
-OPTIMIZERS = ", ".join(Optimizer.choices())
 
 
 def test_the_learning_rate_warms_up_and_falls_to_zero() -> None:
@@ -67,19 +64,9 @@ def test_one_cosine_covers_all_steps() -> None:
             {"optimizer": {"class": "nag", "momentum": 1.0}},
             "optimizer.momentum must be below 1, got 1",
         ),
-        ({"optimizer": "adam"}, f"optimizer must be one of {OPTIMIZERS}; got 'adam'"),
         (
             {"schedule": {"class": "cosine-restarts", "period": 9, "growth": 0.5}},
             "schedule.growth must be at least 1",
-        ),
-        ({"schedule": "cosine-restarts"}, "schedule.period is missing"),
-        *(
-            (
-                {"schedule": {"class": schedule, option: 0.5}},
-                f"schedule.{option} is not an option of {schedule}, but of cosine-restarts$",
-            )
-            for schedule in ("linear", "cosine")
-            for option in ("period", "growth", "shrink")
         ),
         ({"average": 5, "keep": 3}, "keep must be at least average, 5, or 0, got 3"),
         ({"free_bits": 1}, r"^free_bits is not an option: did you mean loss\.free_bits\?$"),
@@ -88,15 +75,3 @@ def test_one_cosine_covers_all_steps() -> None:
 def test_a_wrong_plan_is_refused_in_one_line(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_training(options)
-
-
-@pytest.mark.parametrize(
-    ("name", "word", "message"),
-    [
-        ("loss", "foo", "loss must be one of Head_ELBO, .*, RenyiELBO; got 'foo'$"),
-        ("precision", None, "precision must be one of auto, fp32, bf16, fp16; got None$"),
-    ],
-)
-def test_a_word_that_is_no_choice_is_refused(name: str, word: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make_training({name: word})

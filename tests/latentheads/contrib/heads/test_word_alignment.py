@@ -76,7 +76,7 @@ def english(number: int) -> list[str]:
 
 def test_a_number_is_no_text(words: Run) -> None:
     with pytest.raises(ValueError, match=r"^sentences must be texts, got int$"):
-        unchecked(translate_texts)(words.trained_model, ["a b", 3], Decoding())
+        unchecked(translate_texts)(words, ["a b", 3], Decoding())
 
 
 def test_every_word_of_a_translation_is_linked_to_one_of_its_line(words: Run) -> None:
@@ -244,9 +244,7 @@ def test_a_line_that_is_too_long_is_lost() -> None:
     run = run_of(SHAPES["one head"], CORPUS.source, CORPUS.target, Pairs("here", max_line=4))
     lines, lost = ["the cat", "the cat sees the dog", "the dog"], list[int]()
     two = ["la la"] * 3
-    actual = word_alignment.align_lines(
-        run.trained_model, lines, two, None, lambda index, _: lost.append(index)
-    )
+    actual = word_alignment.align_lines(run, lines, two, None, lambda index, _: lost.append(index))
     assert [bool(links) for links in actual] == [True, False, True]
     assert lost == [1]
     with pytest.raises(UnfinishedError, match="line 2: 6 tokens, more than max_line 4"):

@@ -45,14 +45,12 @@ def test_a_file_that_is_lost_is_named(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UnfinishedError, match=rf"^{silent}: it is silent$"):
         transcribe(run, [good, silent])
     with mock.patch.object(transcription, "load_features_for_run", side_effect=MemoryError):
-        transcription.load_audio_files(
-            run.trained_model, [silent, good], on_skip=(lost := mock.Mock())
-        )
+        transcription.load_audio_files(run, [silent, good], on_skip=(lost := mock.Mock()))
     assert lost.call_args_list == [mock.call(index, "out of memory") for index in (0, 1)]
-    heard = transcription.load_audio_files(run.trained_model, [silent, good], on_skip=mock.Mock())
+    heard = transcription.load_audio_files(run, [silent, good], on_skip=mock.Mock())
     for work in (
-        partial(transcription.transcribe_audio, run.trained_model, heard, run.settings.decode),
-        partial(transcription.time_words, run.trained_model, heard, ["", "two"]),
+        partial(transcription.transcribe_audio, run, heard, run.settings.decode),
+        partial(transcription.time_words, run, heard, ["", "two"]),
     ):
         small = mock.Mock(side_effect=MemoryError)
         with (
@@ -66,10 +64,10 @@ def test_a_file_that_is_lost_is_named(run: Run, tmp_path: Path) -> None:
 
 def test_a_transcript_has_no_blanks_around_it(run: Run) -> None:
     files = [run.path / "sound" / f"test-{index}.wav" for index in range(3)]
-    heard = transcription.load_audio_files(run.trained_model, files)
+    heard = transcription.load_audio_files(run, files)
     texts = ["  ", " one two", "two"]
     with mock.patch.object(transcription.AudioInput, "translate", return_value=texts):
-        actual = transcription.transcribe_audio(run.trained_model, heard, run.settings.decode)
+        actual = transcription.transcribe_audio(run, heard, run.settings.decode)
     assert actual == ["", "one two", "two"]
 
 
@@ -103,7 +101,7 @@ def test_a_number_of_transcripts_is_drawn_of_each_file(run: Run) -> None:
 def test_a_word_is_heard_where_the_first_of_its_tokens_points(run: Run) -> None:
     tokens = run.target.encode("one to")
     logits = one_hot(torch.tensor([5, 3, 4, 0, 9, 6, 1]), 11).double()
-    actual = transcription._time_sentence(run.trained_model, tokens, logits)
+    actual = transcription._time_sentence(run, tokens, logits)
     assert [word.word for word in actual] == ["one", "to"]
     assert [word.seconds for word in actual] == pytest.approx([0.12, 0.24])
 
