@@ -169,46 +169,6 @@ def test_an_aligner_is_written_to_a_path_and_not_the_other_way_round(aligned: Al
         unchecked(save_aligner)("kept", aligned.aligner)
 
 
-@pytest.mark.parametrize("name", ["entries", "forward.counts", "backward.jumps", "backward.null"])
-def test_a_kept_aligner_with_tensors_of_another_is_one_line(
-    name: str, aligned: AlignedText, tmp_path: Path
-) -> None:
-    assert aligned.aligner is not None
-    path = tmp_path / "kept"
-    save_aligner(aligned.aligner, path)
-    tensors, facts = checkpoints.load(path)
-    checkpoints.save(path, tensors | {name: tensors[name][..., 1:]}, facts)
-    with pytest.raises(ValueError, match=f"is not a complete word aligner: {name} of it"):
-        load_aligner(path) if name != "entries" else load_shifted(path)
-
-
-TABLES = [
-    f"{direction}.{key}"
-    for direction in ("forward", "backward")
-    for key in ("counts", "null", "frequencies", "jumps")
-]
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_a_kept_aligner_with_numbers_that_training_does_not_write_is_one_line(
-    name: str, aligned: AlignedText, tmp_path: Path
-) -> None:
-    assert aligned.aligner is not None
-    path = tmp_path / "kept"
-    save_aligner(aligned.aligner, path)
-    tensors, facts = checkpoints.load(path)
-    table = tensors[name]
-    changed = [table.to(kind) for kind in (torch.float16, torch.float32, torch.int64, torch.bool)]
-    for value in (3e38, -1.0, 1e-30 if name.endswith("jumps") else 10.5):
-        changed.append(table.clone())
-        changed[-1][..., 0] = value
-    for other in changed:
-        checkpoints.save(path, tensors | {name: other}, facts)
-        with pytest.raises(ValueError, match=r"is not a complete word aligner: .* of it") as error:
-            load_aligner(path)
-        assert "\n" not in str(error.value)
-
-
 def test_an_aligner_without_finite_probabilities_aligns_nothing(aligned: AlignedText) -> None:
     assert aligned.aligner is not None
     forward = aligned.aligner.forward
@@ -217,23 +177,11 @@ def test_an_aligner_without_finite_probabilities_aligns_nothing(aligned: Aligned
         align(["", "a"], ["", "b"], aligner=replace(aligned.aligner, forward=broken))
 
 
-def load_shifted(path: Path) -> None:
-    """Entries that are fewer than counts, and those that name no word."""
-    with pytest.raises(ValueError, match=r"forward.counts of it"):
-        load_aligner(path)
-    tensors, facts = checkpoints.load(path)
-    checkpoints.save(path, tensors | {"entries": tensors["entries"] + 99}, facts)
-    load_aligner(path)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"kind": "other"}, "is not a word aligner of this version"),
-        ({"source": ["a", "a"]}, "words of it"),
-        ({"split": "letters"}, "split of it"),
-        ({"alike": [2.0, 0.1]}, "alike of it"),
-        ({"pseudocount": -1.0}, "pseudocount of it"),
+        ({"alike": [0.1]}, "is not a complete word aligner"),
         ({"options": {"iterations": 0}}, "iterations must be at least 1"),
         ({"options": {"steps": 3}}, "steps"),
     ],
@@ -328,7 +276,6 @@ def test_last_words_are_not_linked_by_their_full_stops() -> None:
         (["a"], ["b"], {"guide": "best"}, "unknown guide 'best'"),
         (["a"], ["b"], {"max_words": 0}, "max_words must be at least 1"),
         (["a"], ["b"], {"split": "letters"}, "unknown split 'letters'"),
-        (["a"], ["b"], {"options": {}}, r"^options must be AlignerOptions, got \{\}$"),
         (["a"], ["b"], {"aligner": "m"}, r"^aligner must be a WordAligner, .* got 'm'$"),
         (["a"], 5, {}, r"^target must be a list of lines, got int$"),
         ({"a": "b"}, ["b"], {}, r"^source must be a list of lines, got dict$"),
