@@ -83,7 +83,8 @@ def compute_measures(
     """
     references = evaluation.references
     measures: dict[str, Measure] = {}
-    for suffix, tokens in zip(("", "_scaled"), _both_temperatures(evaluation), strict=True):
+    for suffix, temperature in (("", 1.0), ("_scaled", evaluation.temperature)):
+        tokens = references.by_temperature[temperature]
         of_temperature = _measure_predictions(references, tokens)
         measures |= {f"{name}{suffix}": measure for name, measure in of_temperature.items()}
     measures |= _measure_output(evaluation)
@@ -98,12 +99,6 @@ def compute_measures(
                 area = partial(_area_at, text, values, others[name])
                 measures[f"roc_{text}_{name}"] = Measure(area)
     return measures
-
-
-def _both_temperatures(evaluation: EnsembleEvaluation) -> tuple[TokenEvaluation, TokenEvaluation]:
-    """The token evaluations at temperature 1, and at the fitted one."""
-    by_temperature = evaluation.references.by_temperature
-    return by_temperature[1.0], by_temperature[evaluation.temperature]
 
 
 def _measure_predictions(scores: TokenScores, evaluation: TokenEvaluation) -> dict[str, Measure]:
