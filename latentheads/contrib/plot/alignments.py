@@ -93,7 +93,9 @@ def draw_alignments(
         head_label = f"{name}\n" if heads > 1 else ""
         row_axes[0].set_ylabel(f"{head_label}target token")
         row_axes[0].set_yticks(range(size[0]), targets)
-    _title_distributions(axes[0], guide)
+    for axis, distribution in zip(axes[0], DISTRIBUTIONS):
+        suffix = f":\n{guide}" if distribution == "guide" and guide else ""
+        axis.set_title(f"{TITLES[distribution]}{suffix}")
     position_label = position_label if frames is None else "audio"
     step = 1 if frames is None else math.ceil(len(sources) / AUDIO_LABELS)
     for axis in axes[-1]:
@@ -104,13 +106,6 @@ def draw_alignments(
     links_note = "\nFramed: gold alignment." if links else ""
     write_title(figure, f"{title}{links_note}")
     return figure
-
-
-def _title_distributions(axes: Any, guide: str) -> None:
-    """Sets the titles above the maps."""
-    for axis, distribution in zip(axes, DISTRIBUTIONS):
-        suffix = f":\n{guide}" if distribution == "guide" and guide else ""
-        axis.set_title(f"{TITLES[distribution]}{suffix}")
 
 
 def _draw_frames(axes: Any, frames: Float[np.ndarray, "frame bin"]) -> None:
