@@ -111,13 +111,7 @@ def test_words_are_linked_without_their_punctuation() -> None:
     """Every token points at that of the question mark, which is part of "me?" or a word."""
     raw = Subwords.train(["kennt sie me? ."] * 3, 300)
     run = run_of(SHAPES["one head"], raw, raw)
-
-    def mark(model: Any, guide: Any, batch: Any) -> AlignmentDistributions:
-        weights = torch.zeros(1, 1, batch.target.shape[1], batch.source.shape[1])
-        weights[:, :, :, raw.encode("sie me?").index(raw.encode("me?")[-2])] = 1
-        return AlignmentDistributions(("a",), weights, weights, weights)
-
-    with mock.patch.object(word_alignment, "alignment_distributions", mark):
+    with pointing(raw.encode("sie me?").index(raw.encode("me?")[-2])):
         assert align(run, ["sie me?"], ["me, sie"]) == [[(1, 0), (1, 1)]]
         split = align(run, ["", "sie me?"], ["me", "me, sie"], split_punctuation=True)
     assert split == [[], [(2, 0), (2, 1), (2, 2)]]
