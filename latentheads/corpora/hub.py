@@ -165,10 +165,6 @@ def _rows(corpus: HubCorpus, split: str) -> Iterator[dict[str, Any]]:
             if not chunk:
                 return
             yield from chunk
-    except ImportError as error:
-        raise ValueError(
-            f"corpora of the hub need datasets: pip install datasets ({error})"
-        ) from error
     except ConnectionError as error:
         raise ValueError(
             f"cannot reach {corpus.path} on the hub: {_format_error(error)}; "

@@ -8,7 +8,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -117,12 +116,10 @@ class PartLoader(StepLoader):
     def epoch(self, number: int, skip: int) -> Iterator[tuple[Batch, float, int]]:
         """The shuffled batches of an epoch."""
         for group in batch_indices(self.part, self.tokens, self.seed, number)[skip:]:
-            yield *self._micro_batch(group), int(self.part.targets.lengths[group].sum())
-
-    def _micro_batch(self, group: Any) -> tuple[Batch, float]:
-        own_indices = group[self.rank :: self.processes]
-        batch = collate(self.part, own_indices if len(own_indices) else group[:1])
-        return (batch.pinned() if self.pin else batch), float(len(own_indices) > 0)
+            own_indices = group[self.rank :: self.processes]
+            batch = collate(self.part, own_indices if len(own_indices) else group[:1])
+            tokens = int(self.part.targets.lengths[group].sum())
+            yield (batch.pinned() if self.pin else batch), float(len(own_indices) > 0), tokens
 
     def prefetch(self, start: LoaderState = LoaderState()) -> Generator[Step, None, None]:
         """The steps from a state on, made by a thread whose errors are raised here."""

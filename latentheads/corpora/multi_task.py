@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -91,22 +91,12 @@ def encode_task_texts(
         source: Source vocabulary; the language tags are added to it.
         target: Target vocabulary; a joint vocabulary is the same object as ``source``.
     """
-    source, target = _add_tags(mixture, source, target)
+    if mixture.tags:
+        tagged = Tagged(source, [language_tag(language) for language in mixture.tags])
+        source, target = tagged, tagged if target is source else target
     train, valid, test = (_encode_part(mixture, part, source, target) for part in texts)
-    train = Part(
-        train.targets, train.sources, (), train.true_log_probs, task=train.task, mixture=mixture
-    )
+    train = replace(train, references=(), links=())
     return Corpus(name, train, valid, test, Processor(target, source, mixture=mixture))
-
-
-def _add_tags(
-    mixture: Mixture, source: Vocabulary, target: Vocabulary
-) -> tuple[Vocabulary, Vocabulary]:
-    """Adds to the source a tag for each language, ``<2de>``; a joint vocabulary stays shared."""
-    if not mixture.tags:
-        return source, target
-    tagged = Tagged(source, [language_tag(language) for language in mixture.tags])
-    return tagged, tagged if target is source else target
 
 
 def _encode_part(
@@ -121,6 +111,8 @@ def _encode_part(
     targets, source_rows = target.encode_all(right for _, right in pairs), Rows.concatenate(sources)
     true_log_probs = [value for text in texts for value in text.true_log_probs]
     links = [pair_links for text in texts for pair_links in text.links]
+    if mixture.tags:  # a tag is in front of every source
+        links = [frozenset((left + 1, right) for left, right in pair_links) for pair_links in links]
     return Part(
         targets=targets,
         sources=source_rows,
@@ -132,10 +124,5 @@ def _encode_part(
             np.arange(len(texts), dtype=np.int32), [len(task_text.pairs) for task_text in texts]
         ),
         mixture=mixture,
-        links=[_shift_links(pair_links) for pair_links in links] if mixture.tags else links,
+        links=links,
     )
-
-
-def _shift_links(links: Links) -> Links:
-    """Shifts the source positions of links by one, for the tag in front."""
-    return frozenset((source + 1, target) for source, target in links)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,20 +98,20 @@ class Part:
     def take(self, indices: Sequence[int] | NDArray[np.int64]) -> Part:
         """The sentences at some indices, in their order; blocks keep their preceding token."""
         selected = np.asarray(indices, dtype=np.int64)
+
+        def pick(values: Any) -> Any:
+            return [values[index] for index in selected] if values else values
+
         return replace(
             self,
             targets=self.targets.view(selected) if self.block_size else self.targets.take(selected),
             sources=None if self.sources is None else self.sources.take(selected),
-            references=[self.references[index] for index in selected] if self.references else (),
-            true_log_probs=None
-            if self.true_log_probs is None
-            else [self.true_log_probs[index] for index in selected],
+            references=pick(self.references),
+            true_log_probs=pick(self.true_log_probs),
             words=None,
             task=None if self.task is None else self.task[selected],
-            alternatives=[self.alternatives[index] for index in selected]
-            if self.alternatives
-            else (),
-            links=[self.links[index] for index in selected] if self.links else (),
+            alternatives=pick(self.alternatives),
+            links=pick(self.links),
             frames=None if self.frames is None else self.frames.take(selected),
             tags=None if self.tags is None else self.tags[selected],
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import overload
 
@@ -32,14 +33,12 @@ class Rows(Sequence[NDArray[np.int32]]):
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[int] | NDArray[np.int32]]) -> Rows:
-        """Packs sentences of token ids."""
-        tokens: list[NDArray[np.int32]] = []
-        lengths: list[int] = []
+        """Packs sentences of token ids without keeping a Python object for each."""
+        tokens, lengths = array("i"), array("q")
         for sentence in sentences:
-            tokens.append(np.asarray(sentence, dtype=np.int32))
+            tokens.frombytes(np.asarray(sentence, np.int32).tobytes())
             lengths.append(len(sentence))
-        flat = np.concatenate(tokens) if tokens else np.zeros(0, np.int32)
-        return cls(flat, np.cumsum(lengths, dtype=np.int64))
+        return cls(np.array(tokens, np.int32), np.cumsum(np.array(lengths, np.int64)))
 
     @classmethod
     def in_blocks(cls, tokens: NDArray[np.int32], block_size: int) -> Rows:

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator
 from itertools import islice, takewhile
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from latentheads.batch import EOS, SPECIALS
@@ -107,20 +105,14 @@ class Subwords(Vocabulary):
 
     def encode_all(self, lines: Iterable[str]) -> Rows:
         """Encodes every line, `CHUNK` of them at a time."""
-        tokens, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
-        for chunk in _chunks(lines):
-            chunk_tokens, chunk_lengths = self._encode_chunk(chunk)
-            tokens.append(chunk_tokens)
-            lengths.append(chunk_lengths)
-        return Rows(np.concatenate(tokens), np.cumsum(np.concatenate(lengths)))
 
-    def _encode_chunk(self, lines: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The concatenated token ids of some lines, and the length of each."""
-        prepared = [_prepend_space(line, self.lowercase) for line in lines]
-        rows = [[*encoding.ids, EOS] for encoding in self.tokenizer.encode_batch_fast(prepared)]
-        lengths = np.array([len(row) for row in rows], dtype=np.int64)
-        token_ids = (token_id for row in rows for token_id in row)
-        return np.fromiter(token_ids, np.int32, int(lengths.sum())), lengths
+        def encode() -> Iterator[list[int]]:
+            prepared = (_prepend_space(line, self.lowercase) for line in lines)
+            while chunk := list(islice(prepared, CHUNK)):
+                for encoding in self.tokenizer.encode_batch_fast(chunk):
+                    yield [*encoding.ids, EOS]
+
+        return Rows.of(encode())
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decodes token ids up to the first EOS; bytes that are not UTF-8 become U+FFFD."""
@@ -180,12 +172,6 @@ def _prepend_space(line: str, lowercase: bool) -> str:
     """Prepends a space, so that the first word is encoded like the others; not to an empty line."""
     line = line.lower() if lowercase else line
     return f" {line}" if line else line
-
-
-def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
-    iterator = iter(lines)
-    while chunk := list(islice(iterator, CHUNK)):
-        yield chunk
 
 
 def _byte_names() -> dict[str, int]:

@@ -64,8 +64,7 @@ class Task:
         if source_language != target_language and source is None:
             raise ValueError(
                 f"task {shown(text)} translates, and speech is written in its own language: "
-                "name that "
-                "alone, or use task translation"
+                "name that alone, or use task translation"
             )
         return cls(source_language, target_language, domain)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pkgutil
 from abc import ABC, abstractmethod
-from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import count, takewhile
@@ -141,7 +140,7 @@ class Words(Vocabulary):
         first_ids: defaultdict[str, int] = defaultdict(count(len(SPECIALS)).__next__)
         first_ids[SPECIALS[UNK]] = UNK
         split_lines = (_prepare(line, lowercase).split() for line in lines)
-        rows = _pack([*map(first_ids.__getitem__, words), EOS] for words in split_lines)
+        rows = Rows.of([*map(first_ids.__getitem__, words), EOS] for words in split_lines)
         del first_ids[SPECIALS[UNK]]
         id_counts = np.bincount(rows.tokens, minlength=len(SPECIALS) + len(first_ids)).tolist()
         word_counts = ((word, id_counts[first_id]) for word, first_id in first_ids.items())
@@ -157,9 +156,6 @@ class Words(Vocabulary):
     def encode(self, line: str) -> list[int]:
         words = _prepare(line, self.lowercase).split()
         return [*(self._ids.get(word, UNK) for word in words), EOS]
-
-    def encode_all(self, lines: Iterable[str]) -> Rows:
-        return _pack(map(self.encode, lines))
 
     def decode(self, ids: Iterable[int]) -> str:
         return " ".join(self.words[token_id] for token_id in takewhile(EOS.__ne__, ids))
@@ -243,12 +239,3 @@ def rank_by_frequency(counts: Iterable[tuple[str, int]], minimum: int = 1) -> li
     """The tokens with at least ``minimum`` occurrences, most frequent first."""
     frequent = [(token, count) for token, count in counts if count >= minimum]
     return [token for token, _ in sorted(frequent, key=lambda pair: (-pair[1], pair[0]))]
-
-
-def _pack(lines: Iterable[list[int]]) -> Rows:
-    """Packs lines of token ids without keeping a Python object for each."""
-    tokens, lengths = array("i"), array("q")
-    for line in lines:
-        tokens.extend(line)
-        lengths.append(len(line))
-    return Rows(np.array(tokens, np.int32), np.cumsum(np.array(lengths, np.int64)))

@@ -22,7 +22,7 @@ class Rouge:
     Attributes:
         rouge1: Of unigrams.
         rouge2: Of bigrams.
-        rouge_l: Of the longest common subsequence of a whole summary: ``rougeL`` of ``rouge-score``.
+        rouge_l: Of the longest common subsequence of a whole summary, ``rougeL`` of rouge-score.
             Of summaries of several sentences papers mostly give ``rougeLsum``, which is higher.
         signature: How they were computed.
     """

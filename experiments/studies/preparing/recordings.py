@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from latentheads.contrib.speech.features import Filterbank
 from latentheads.contrib.speech.table import write_table
-from latentheads.contrib.speech.waveform import read_duration, read_sample_rate
+from latentheads.contrib.speech.waveform import read_header
 from latentheads.corpora.part import Log
 from latentheads.experiments.studies.preparing.folder import Origin, prepare_once
 from latentheads.packages import import_optional
@@ -190,7 +190,7 @@ def keep_usable(recordings: Iterable[Recording], lowest_rate: int = LOWEST_RATE)
             left_out["without text in words"] += 1
             continue
         try:
-            lasts, rate = read_duration(each.audio), read_sample_rate(each.audio)
+            lasts, rate = read_header(each.audio)
         except ValueError as reason:
             raise ValueError(f"{each.audio}: {reason}") from reason
         if fault := _find_fault(each, lasts, rate, lowest_rate):

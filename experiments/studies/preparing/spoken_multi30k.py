@@ -23,7 +23,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from latentheads.contrib.speech.waveform import read_duration, read_waveform
+from latentheads.contrib.speech.waveform import read_header, read_waveform
 from latentheads.corpora.part import Log
 from latentheads.corpora.text import SentencePair, read_pairs
 from latentheads.experiments.studies.preparing.folder import Origin, prepare_once
@@ -165,7 +165,7 @@ def prepare_spoken_multi30k(
         }
         write_recordings(folder, recordings)
         every = [each for part in recordings.values() for each in part]
-        kept = Kept(every, {each.name: read_duration(each.audio) for each in every}, {})
+        kept = Kept(every, {each.name: read_header(each.audio)[0] for each in every}, {})
         counts.extend(kept.count_each(lambda each: f"{each.speaker}, {each.domain}"))
         return f"{kept.count(recordings)}, made by {version}"
 

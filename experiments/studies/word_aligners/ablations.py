@@ -17,7 +17,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from latentheads.contrib.align import aligner, bitext, lexicon, training
-from latentheads.contrib.align.aligner import train_aligner
+from latentheads.contrib.align.aligner import infer_posteriors, train_aligner
 from latentheads.contrib.align.bitext import Bitext, PairBatch
 from latentheads.contrib.align.counts import CountTable
 from latentheads.contrib.align.lexicon import Lexicon, TranslationTable
@@ -183,12 +183,13 @@ def align_ablated(pairs: Pairs, part: slice, ablation: Ablation) -> list[LinkPos
     with ExitStack() as stack:
         for owner, name, value in ablation.replaced:
             stack.enter_context(patch.object(owner, name, value))
-        _, text = train_aligner(pairs, AlignerOptions(**ablation.options))
+        _, training = train_aligner(pairs, AlignerOptions(**ablation.options))
         if ablation.agreed:
-            return agreed_posteriors(text.training, pairs, part)
+            return agreed_posteriors(training, pairs, part)
         of_words = TokenizedLine.of_words
         lines = [(of_words(source), of_words(target)) for source, target in pairs]
-        return list(islice(text.posteriors(lines), part.start, part.stop))
+        posteriors = infer_posteriors(training.bitext.batches, training.models, lines)
+        return list(islice(posteriors, part.start, part.stop))
 
 
 def compare(counts: Counts, first: Counts, indices: Resamples) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from latentheads.contrib.align.aligner import train_aligner
+from latentheads.contrib.align.aligner import infer_posteriors, train_aligner
 from latentheads.contrib.align.api import align, start_alignment
 from latentheads.contrib.align.symmetrization import select_links
 from latentheads.contrib.align.tokenization import TokenizedLine
@@ -74,7 +74,8 @@ def _time_own(timer: _Timer, text: Text, new: Text) -> None:
     of_words = TokenizedLine.of_words
     lines = [(of_words(left), of_words(right)) for left, right in pairs]
     aligner, trained = timer.time("training", lambda: train_aligner(pairs))
-    timer.time("aligning", lambda: [*map(select_links, trained.posteriors(lines))])
+    posteriors = infer_posteriors(trained.bitext.batches, trained.models, lines)
+    timer.time("aligning", lambda: [*map(select_links, posteriors)])
     timer.time("aligning new lines", lambda: align(*new, aligner=aligner).links)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +27,7 @@ from latentheads.contrib.align.counts import CountTable, NewCells
 from latentheads.contrib.align.jumps import Jumps
 from latentheads.contrib.align.lexicon import Lexicon
 from latentheads.contrib.align.model import LinkGuide, LinkModel
+from latentheads.contrib.align.projection import ProjectedSpan, Span, project_spans
 from latentheads.contrib.align.spelling import make_spelling
 from latentheads.contrib.align.symmetrization import LinkPosterior
 from latentheads.contrib.align.tokenization import TokenizedLine, join_tokens
@@ -45,20 +45,6 @@ from latentheads.contrib.align.workers import map_batches
 
 LEAST_COUNT = 1e-3
 """Expected counts below this are not kept."""
-
-
-@dataclass(frozen=True)
-class Visit:
-    """What is computed of each line that is aligned, where it is aligned.
-
-    Attributes:
-        function: Called with the index of a line, its posterior, the links of both directions of
-            its batch, and which line of the batch it is.
-        results: What it returned, by the index of the line.
-    """
-
-    function: Callable[[int, LinkPosterior, Sequence[LinkChain], int], Any]
-    results: dict[int, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -170,91 +156,59 @@ class WordAligner:
         others = cells if forward is backward else backward.cells(batch)
         return predictive_models(self._directions, batch, (cells, others.reverse()))
 
-    def posteriors(
-        self,
-        lines: Sequence[tuple[TokenizedLine, TokenizedLine]],
-        guide: str = "exact",
-        report: Callable[[int, int], None] = lambda done, total: None,
-        visit: Visit | None = None,
-        workers: int = 1,
-    ) -> Iterator[LinkPosterior]:
-        """Yields the posterior of the links of the words of each line.
 
-        Args:
-            lines: The tokens of both sides of each sentence pair, and their words.
-            guide: The guide that links are inferred by.
-            report: Called with the number of batches that are done, and of all.
-            visit: What else is computed of each line that is aligned.
-            workers: Processes that share the batches.
-
-        Raises:
-            FloatingPointError: A line has no finite probability.
-        """
-        new = self.read([(left.tokens, right.tokens) for left, right in lines])
-
-        def models_of(index: int) -> tuple[LinkModel, LinkModel]:
-            return self.models(new, new.batches[index])
-
-        return _posteriors(new.batches, models_of, lines, guide, report, visit, workers)
-
-
-@dataclass(frozen=True)
-class TrainedText:
-    """The text that an aligner was trained on.
-
-    Attributes:
-        training: Its batches, and what was learned of them.
-    """
-
-    training: Training
-
-    def posteriors(
-        self,
-        lines: Sequence[tuple[TokenizedLine, TokenizedLine]],
-        guide: str = "exact",
-        report: Callable[[int, int], None] = lambda done, total: None,
-        visit: Visit | None = None,
-        workers: int = 1,
-    ) -> Iterator[LinkPosterior]:
-        """Yields the posterior of each line, given all other lines; see `WordAligner`."""
-        batches = self.training.bitext.batches
-        models_of = self.training.models
-        return _posteriors(batches, models_of, lines, guide, report, visit, workers)
-
-
-def _posteriors(
+def infer_posteriors(
     batches: Sequence[PairBatch],
     models_of: Callable[[int], tuple[LinkModel, LinkModel]],
     lines: Sequence[tuple[TokenizedLine, TokenizedLine]],
-    guide: str,
-    report: Callable[[int, int], None],
-    visit: Visit | None,
-    workers: int,
+    guide: str = "exact",
+    report: Callable[[int, int], None] = lambda done, total: None,
+    workers: int = 1,
+    spans: Sequence[Sequence[Span]] = (),
+    projected: dict[int, list[ProjectedSpan | None]] | None = None,
 ) -> Iterator[LinkPosterior]:
-    """Yields the posteriors of lines in their order.
+    """Yields the posterior of the links of the words of each line, in their order.
 
     Batches of a block of lines come one after another, so that few wait for the lines before them.
+
+    Args:
+        batches: The batches of the lines; a line with an empty side is in none.
+        models_of: Called with the index of a batch: its models of both directions.
+        lines: The tokens of both sides of each sentence pair, and their words.
+        guide: The guide that links are inferred by.
+        report: Called with the number of batches that are done, and of all.
+        workers: Processes that share the batches.
+        spans: The spans of each line, which are carried to the target; none: those of no line are.
+        projected: Gets the carried spans of each line that is aligned, by its index.
+
+    Raises:
+        FloatingPointError: A line has no finite probability.
     """
 
-    def align_batch(number: int, _: int) -> list[tuple[int, LinkPosterior, Any]]:
+    def align_batch(
+        number: int, _: int
+    ) -> list[tuple[int, LinkPosterior, list[ProjectedSpan | None]]]:
         batch = batches[number]
         with torch.no_grad():
             chains = [
                 LinkGuide(model, guide).posterior(side)
                 for model, side in zip(models_of(number), (batch, batch.reverse()), strict=True)
             ]
-            return [
-                (index, posterior, visit and visit.function(index, posterior, chains, row))
-                for row, (index, posterior) in enumerate(_split_batch(batch, chains, lines))
-            ]
+            aligned = []
+            for row, (index, posterior) in enumerate(_split_batch(batch, chains, lines)):
+                carried: list[ProjectedSpan | None] = []
+                if spans:
+                    carried = project_spans(spans[index], posterior, chains, row, lines[index])
+                aligned.append((index, posterior, carried))
+            return aligned
 
     waiting: dict[int, LinkPosterior] = {}
     following = 0
     for done, aligned in enumerate(map_batches(align_batch, len(batches), workers), 1):
-        for index, posterior, result in aligned:
+        for index, posterior, carried in aligned:
             waiting[index] = posterior
-            if visit is not None:
-                visit.results[index] = result
+            if projected is not None:
+                projected[index] = carried
         while following < len(lines) and (following in waiting or _is_unaligned(lines[following])):
             is_aligned = following in waiting
             yield waiting.pop(following) if is_aligned else _unknown(lines[following])
@@ -322,7 +276,7 @@ def train_aligner(
     report: Callable[[int, int], None] = lambda done, total: None,
     start: WordAligner | None = None,
     workers: int = 1,
-) -> tuple[WordAligner, TrainedText]:
+) -> tuple[WordAligner, Training]:
     """Trains an aligner.
 
     Args:
@@ -334,7 +288,7 @@ def train_aligner(
         workers: Processes that share the batches of each pass.
 
     Returns:
-        The aligner, and its text, which has the posteriors of these lines.
+        The aligner, and its training, which has the models of each line given all other lines.
 
     Raises:
         ValueError: No sentence pair has words on both sides.
@@ -361,7 +315,7 @@ def train_aligner(
         options, null_probability=jumps.null_probability, jump_smoothing=jumps.smoothing
     )
     aligner = WordAligner(*vocabularies, entries, *sides, options, pseudocount=pseudocount)
-    return aligner, TrainedText(training)
+    return aligner, training
 
 
 def _begin(aligner: WordAligner, bitext: Bitext) -> Start:

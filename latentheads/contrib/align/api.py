@@ -5,20 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from latentheads.checks import check_known, check_least
-from latentheads.contrib.align.aligner import Visit, WordAligner, train_aligner
-from latentheads.contrib.align.chain import LinkChain
+from latentheads.contrib.align.aligner import WordAligner, infer_posteriors, train_aligner
 from latentheads.contrib.align.model import GUIDES
 from latentheads.contrib.align.projection import (
     ProjectedSpan,
     Span,
     SpanLike,
-    project_spans,
     to_span,
 )
 from latentheads.contrib.align.symmetrization import THRESHOLD, LinkPosterior, select_links
@@ -193,41 +190,24 @@ def _is_words(line: object) -> bool:
     )
 
 
-def _check_aligner(aligner: Any, options: Any, split: str | None) -> None:
-    """Checks that there is a trained aligner or what trains one."""
-    if options is not None and not isinstance(options, AlignerOptions):
-        raise ValueError(f"options must be AlignerOptions, got {shown(options)}")
-    if aligner is None:
-        return
-    if not isinstance(aligner, WordAligner):
-        raise ValueError(
-            f"aligner must be a WordAligner, which load_aligner reads from a file, got "
-            f"{shown(aligner)}"
-        )
-    if options is not None:
-        raise ValueError("options are of training: a trained aligner has its own")
-    if split not in (None, aligner.split):
-        raise ValueError(f"the aligner was trained with split {aligner.split!r}, got {split!r}")
-
-
-def _check_all(
-    aligner: Any,
-    options: Any,
-    split: str | None,
-    guide: str,
-    max_words: int,
-    start: Any,
-    workers: int,
+def _check_aligners(
+    aligner: Any, start: Any, options: AlignerOptions | None, split: str | None
 ) -> None:
-    """Checks what lines are aligned with."""
-    check_least({"max_words": max_words}, max_words=1)
-    check_workers(workers)
-    check_known("guide", guide, GUIDES)
-    _check_aligner(aligner, options, split)
-    if start is not None:
-        _check_aligner(start, None, split)
-        if aligner is not None:
-            raise ValueError("aligner aligns without training, start is trained on: give one")
+    """Checks that a trained aligner aligns lines or is trained on, as it was trained."""
+    if aligner is not None and options is not None:
+        raise ValueError("options are of training: a trained aligner has its own")
+    if aligner is not None and start is not None:
+        raise ValueError("aligner aligns without training, start is trained on: give one")
+    for name, trained in (("aligner", aligner), ("start", start)):
+        if trained is None:
+            continue
+        if not isinstance(trained, WordAligner):
+            raise ValueError(
+                f"{name} must be a WordAligner, which load_aligner reads from a file, got "
+                f"{shown(trained)}"
+            )
+        if split not in (None, trained.split):
+            raise ValueError(f"the aligner was trained with split {trained.split!r}, got {split!r}")
 
 
 def _list_spans(spans: Sequence[Sequence[SpanLike]], lines: TokenizedText) -> list[list[Span]]:
@@ -247,18 +227,6 @@ def _list_spans(spans: Sequence[Sequence[SpanLike]], lines: TokenizedText) -> li
             if not 0 <= span.start < span.end <= words:
                 raise ValueError(f"line {index + 1:,} has {words:,} words, and no {span}")
     return listed
-
-
-def _project_line(
-    spans: Sequence[Sequence[Span]],
-    lines: TokenizedText,
-    index: int,
-    posterior: LinkPosterior,
-    chains: Sequence[LinkChain],
-    row: int,
-) -> list[ProjectedSpan | None]:
-    """Carries the spans of a line to the target."""
-    return project_spans(spans[index], posterior, chains, row, lines[index])
 
 
 def start_alignment(
@@ -281,28 +249,33 @@ def start_alignment(
     hold at once. ``spans`` are those of source words of each line, which are carried to the target.
     """
     source, target = list_lines(source, target, words=True)
-    _check_all(aligner, options, split, guide, max_words, start, workers)
-    if aligner is not None:
-        split = aligner.split
-    elif split is None:
-        split = SPLITS[0] if start is None else start.split
+    check_least({"max_words": max_words}, max_words=1)
+    check_workers(workers)
+    check_known("guide", guide, GUIDES)
+    _check_aligners(aligner, start, options, split)
+    known = aligner or start
+    if split is None:
+        split = SPLITS[0] if known is None else known.split
     lines = TokenizedText(source, target, split, max_words)
-    visit: Visit | None = None
-    if spans is not None:
-        visit = Visit(partial(_project_line, _list_spans(list(spans), lines), lines))
-    projected = {} if visit is None else visit.results
+    listed = [] if spans is None else _list_spans(list(spans), lines)
     if aligner is not None:
-        posteriors = aligner.posteriors(lines, guide, report, visit, workers)
-        return Alignment(aligner, posteriors, lines.skipped, projected)
-    if not any(left.tokens and right.tokens for left, right in lines):
-        raise ValueError(
-            f"no line has 1 to {max_words:,} words on both sides: there is nothing to train on"
-        )
-    pairs = ((left.tokens, right.tokens) for left, right in lines)
-    trained, text = train_aligner(pairs, options, report, start, workers)
-    aligner = replace(trained, split=split)
-    posteriors = text.posteriors(lines, guide, report, visit, workers)
-    return Alignment(aligner, posteriors, lines.skipped, projected)
+        trained = aligner
+        new = trained.read([(left.tokens, right.tokens) for left, right in lines])
+        batches, models_of = new.batches, lambda index: trained.models(new, new.batches[index])
+    else:
+        if not any(left.tokens and right.tokens for left, right in lines):
+            raise ValueError(
+                f"no line has 1 to {max_words:,} words on both sides: there is nothing to train on"
+            )
+        pairs = ((left.tokens, right.tokens) for left, right in lines)
+        trained, training = train_aligner(pairs, options, report, start, workers)
+        trained = replace(trained, split=split)
+        batches, models_of = training.bitext.batches, training.models
+    projected: dict[int, list[ProjectedSpan | None]] = {}
+    posteriors = infer_posteriors(
+        batches, models_of, lines, guide, report, workers, listed, projected
+    )
+    return Alignment(trained, posteriors, lines.skipped, projected)
 
 
 def align(

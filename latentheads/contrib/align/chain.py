@@ -196,13 +196,16 @@ class LinkChain(TorchDistribution):
         return self._before * null / self._scales * self._after * self.weights.mask[..., None]
 
     def expected_log_weight(self, other: ChainWeights) -> Float[Tensor, " pair"]:
-        """E log of the unnormalised probability that other parameters give, under this chain."""
+        """E log of the unnormalised probability that other parameters give, under this chain.
+
+        A term p log w is 0 where p = 0.
+        """
         null = self._null_by_position
         kept = (other.null * other.null_probability).expand_as(null)
         return (
-            _expected_log(self.expected_moves, other.moves).sum((-2, -1))
-            + _expected_log(self.marginals, other.linked).sum((-2, -1))
-            + _expected_log(null, kept).sum((-2, -1))
+            torch.special.xlogy(self.expected_moves, other.moves).sum((-2, -1))
+            + torch.special.xlogy(self.marginals, other.linked).sum((-2, -1))
+            + torch.special.xlogy(null, kept).sum((-2, -1))
         )
 
     def entropy(self) -> Float[Tensor, " pair"]:
@@ -268,13 +271,6 @@ class LinkChain(TorchDistribution):
     def with_weights(self, **changes: Any) -> LinkChain:
         """The chain with some of its parameters replaced."""
         return LinkChain(replace(self.weights, **changes))
-
-
-def _expected_log(
-    probability: Float[Tensor, "*shape"], weight: Float[Tensor, "*shape"]
-) -> Float[Tensor, "*shape"]:
-    """The product p log w; 0 where p = 0."""
-    return torch.special.xlogy(probability, weight)
 
 
 @register_kl(LinkChain, LinkChain)

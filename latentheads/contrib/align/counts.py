@@ -6,7 +6,7 @@ are of one class, so that the counts of all other lines cost a few small product
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +16,6 @@ from torch import Tensor
 
 from latentheads.contrib.align.bitext import PADDING, PairBatch, WordPairs, take
 from latentheads.contrib.align.spelling import Spelling, make_spelling
-from latentheads.contrib.align.vocabulary import PrefixClasses
 
 
 @dataclass(frozen=True)
@@ -87,28 +86,21 @@ class CountTable:
     @cached_property
     def source_sums(self) -> list[Float[Tensor, " _"]]:
         """The counts of source words, then of their classes."""
-        return self._margins(
-            len(self.pairs.source),
-            [self.pairs.pair_source, *(level.pair_source for level in self.pairs.levels)],
-            [len(level.source.ids) for level in self.pairs.levels],
-        )
+        levels = [(level.pair_source, len(level.source.ids)) for level in self.pairs.levels]
+        return self._margins([(self.pairs.pair_source, len(self.pairs.source)), *levels])
 
     @cached_property
     def target_sums(self) -> list[Float[Tensor, " _"]]:
         """The counts of target words, then of their classes."""
-        return self._margins(
-            len(self.pairs.target),
-            [self.pairs.pair_target, *(level.pair_target for level in self.pairs.levels)],
-            [len(level.target.ids) for level in self.pairs.levels],
-        )
+        levels = [(level.pair_target, len(level.target.ids)) for level in self.pairs.levels]
+        return self._margins([(self.pairs.pair_target, len(self.pairs.target)), *levels])
 
-    def _margins(
-        self, words: int, owners: Sequence[Int[Tensor, " _"]], sizes: Sequence[int]
-    ) -> list[Tensor]:
+    def _margins(self, owners: Sequence[tuple[Int[Tensor, " _"], int]]) -> list[Tensor]:
+        """Sums of counts by the owner of each, of so many owners."""
         counts = [self.links[:-1], *self.classes]
         return [
             self.links.new_zeros(size).index_add_(0, owner, count)
-            for size, owner, count in zip([words, *sizes], owners, counts, strict=True)
+            for (owner, size), count in zip(owners, counts, strict=True)
         ]
 
     def reverse(self) -> CountTable:
@@ -137,31 +129,37 @@ class CountTable:
         for level, counts in zip(self.pairs.levels, self.classes, strict=True):
             pair = take(level.pair, pair)
             links.append(take(counts, pair))
-        source, target = self._sides(batch)
+        levels, spelling = self.pairs.levels, self.spelling
+        sources = [level.source.of_word for level in levels]
+        targets = [level.target.of_word for level in levels]
+        source = _side(batch.source, sources, self.source_sums, spelling.source, take)
+        target = _side(batch.target, targets, self.target_sums, spelling.target, take)
         if own is not None:
             links, source, target = _take_out(links, source, target, batch, own)
         is_new = torch.zeros(1, 1, 1, dtype=torch.bool)
         return CellCounts(links, take(self.spelling.alike, entry), is_new, source, target)
 
-    def _sides(self, batch: PairBatch) -> tuple[SideCounts, SideCounts]:
-        levels, spelling = self.pairs.levels, self.spelling
-        return (
-            _side(batch.source, [x.source for x in levels], self.source_sums, spelling.source),
-            _side(batch.target, [x.target for x in levels], self.target_sums, spelling.target),
-        )
-
 
 def _side(
     words: Int[Tensor, "pair word"],
-    classes: Sequence[PrefixClasses],
+    classes: Sequence[Int[Tensor, " _"]],
     sums: Sequence[Float[Tensor, " _"]],
     alike: Int[Tensor, " type"],
+    find: Callable[[Tensor, Tensor], Tensor],
 ) -> SideCounts:
-    """The counts of one side of a batch of the text."""
+    """The counts of one side of a batch.
+
+    Args:
+        words: Its words.
+        classes: The class of every word, by length of the prefix.
+        sums: The counts of all words, then of their classes.
+        alike: The number of words that are spelt like each.
+        find: :func:`take`, or :func:`look_up` if words may be new.
+    """
     first = words.clamp(min=0).long()
-    ids = [first, *(take(level.of_word, first) for level in classes)]
-    values = [take(total, index) for total, index in zip(sums, ids, strict=True)]
-    return SideCounts(ids, values, [values[0].new_zeros(1, 1)] * len(ids), take(alike, first))
+    ids = [first, *(take(level, first) for level in classes)]
+    values = [find(total, index) for total, index in zip(sums, ids, strict=True)]
+    return SideCounts(ids, values, [values[0].new_zeros(1, 1)] * len(ids), find(alike, first))
 
 
 def same_class(
@@ -228,8 +226,9 @@ class NewCells:
     def cells(self, batch: PairBatch) -> CellCounts:
         """The counts of a batch of the new lines."""
         table = self._table
-        source = self._side(batch.source, self._source, table.source_sums, table.spelling.source)
-        target = self._side(batch.target, self._target, table.target_sums, table.spelling.target)
+        sums, spelling = (table.source_sums, table.target_sums), table.spelling
+        source = _side(batch.source, self._source, sums[0], spelling.source, look_up)
+        target = _side(batch.target, self._target, sums[1], spelling.target, look_up)
         values = [table.links[:-1], *table.classes]
         searched = [
             _search(keys, counts, sources[:, None], targets[..., None])
@@ -239,19 +238,6 @@ class NewCells:
         ]
         links = [counts for counts, _ in searched]
         return CellCounts(links, self._alike(batch), ~searched[0][1], source, target)
-
-    @staticmethod
-    def _side(
-        words: Int[Tensor, "pair word"],
-        classes: Sequence[Int[Tensor, " _"]],
-        sums: Sequence[Float[Tensor, " _"]],
-        alike: Int[Tensor, " type"],
-    ) -> SideCounts:
-        first = words.clamp(min=0).long()
-        ids = [first, *(level[first] for level in classes)]
-        values = [look_up(total, index) for total, index in zip(sums, ids, strict=True)]
-        own = [values[0].new_zeros(1, 1)] * len(ids)
-        return SideCounts(ids, values, own, look_up(alike, first))
 
     def _alike(self, batch: PairBatch) -> Bool[Tensor, "pair target source"]:
         """Whether the words of every pair are spelt alike."""

@@ -243,10 +243,9 @@ class Lexicon:
             own_null: Probabilities of its words to have no link that are part of ``null``: they,
                 and the words, are taken out of the counts of each line. None: nothing is.
         """
-        frequencies = self._frequencies_at(cells)
-        unigram, *classes = (
-            frequency / (self._total - self._own_words(cells, batch)) for frequency in frequencies
-        )
+        is_out = (cells.target.own[0] > 0) & batch.target_mask
+        total_left = self._total - is_out.sum(-1, keepdim=True).to(self.frequencies.dtype)
+        unigram, *classes = (frequency / total_left for frequency in self._frequencies_at(cells))
         density = unigram.new_ones(())
         levels = list(zip(cells.links[1:], cells.source.sums[1:], classes, strict=True))
         for links, total, share in reversed(levels):
@@ -262,11 +261,6 @@ class Lexicon:
         total = cells.source.sums[0][:, None] + CONCENTRATION
         linked = torch.add(cells.links[0], mean, alpha=CONCENTRATION) / total * batch.cell_mask
         return BatchTable(linked, self._batch_null(unigram, null, batch, own_null))
-
-    def _own_words(self, cells: CellCounts, batch: PairBatch) -> Float[Tensor, "pair 1"]:
-        """How many words are taken out of the frequencies of each line."""
-        is_out = (cells.target.own[0] > 0) & batch.target_mask
-        return is_out.sum(-1, keepdim=True).to(self.frequencies.dtype)
 
     def _frequencies_at(self, cells: CellCounts) -> list[Float[Tensor, "pair target"]]:
         """Smoothed frequencies of target words, and of their classes, without those taken out."""

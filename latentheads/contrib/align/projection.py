@@ -251,7 +251,7 @@ def tags_of_spans(spans: Sequence[SpanLike], words: int) -> list[str]:
     for span in map(to_span, spans):
         for index in range(span.start, span.end):
             if tags[index] == "O":
-                begins = index == span.start or tags[index - 1] != f"I-{span.label}"
-                begins = begins and (index == span.start or tags[index - 1] != f"B-{span.label}")
+                same = f"B-{span.label}", f"I-{span.label}"
+                begins = index == span.start or tags[index - 1] not in same
                 tags[index] = f"{'B' if begins else 'I'}-{span.label}"
     return tags

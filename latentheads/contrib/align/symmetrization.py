@@ -125,10 +125,6 @@ def grow_diag_final_and(forward: Links, backward: Links) -> Links:
     return frozenset(links)
 
 
-def _select_product(posterior: LinkPosterior, threshold: float) -> Links:
-    return _as_links(posterior.product >= threshold)
-
-
 def _as_links(chosen: Bool[ndarray, "source target"]) -> Links:
     return frozenset((int(s), int(t)) for s, t in zip(*chosen.nonzero(), strict=True))
 
@@ -151,7 +147,7 @@ def _grow(posterior: LinkPosterior, threshold: float) -> Links:
 
 
 SYMMETRIZATIONS: dict[str, Callable[[LinkPosterior, float], Links]] = {
-    "product": _select_product,
+    "product": lambda posterior, threshold: _as_links(posterior.product >= threshold),
     "grow": _grow,
     "intersection": lambda posterior, _: forward_links(posterior) & backward_links(posterior),
     "grow-diag-final-and": lambda posterior, _: grow_diag_final_and(

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -303,18 +302,14 @@ def train_directions(
     first_kept = iterations - leave_one_out
     for iteration in range(iterations):
         keeps = leave_one_out > 0 and iteration >= first_kept
-        before = partial(_report_pass, report, iteration * len(bitext.batches), total)
-        _train_pass(training, tables, keeps, before, workers)
+        before = iteration * len(bitext.batches)
+        _train_pass(training, tables, keeps, report, (before, total), workers)
         is_last = iteration == iterations - 1
         if training.own or is_last:
             tables = ()
         else:
             tables = tuple(d.lexicon.variational(d.counts, d.null) for d in training.directions)
     return training
-
-
-def _report_pass(report: Callable[[int, int], None], before: int, total: int, done: int) -> None:
-    report(before + done, total)
 
 
 def _begin_with(training: Training, start: Start) -> None:
@@ -362,7 +357,8 @@ def _train_pass(
     training: Training,
     tables: tuple[TranslationTable, ...],
     keeps: bool,
-    report: Callable[[int], None],
+    report: Callable[[int, int], None],
+    steps: tuple[int, int],
     workers: int,
 ) -> None:
     """A pass over the text: the E step of every batch, then the M step.
@@ -373,7 +369,8 @@ def _train_pass(
         training: What is trained.
         tables: The tables of both directions; none: those of each line are by all other lines.
         keeps: Whether to keep the expected links of every batch.
-        report: Called with the number of batches that are done.
+        report: Called with the number of batches that are done, and of all passes.
+        steps: Batches of the passes before, and of all passes.
         workers: Processes that share the batches.
     """
     directions, agreement = training.directions, training.options.agreement
@@ -394,7 +391,7 @@ def _train_pass(
             training.own[index] = own  # those of the last pass are not needed any more
         elif own is not None:
             kept.append(own)
-        report(index + 1)
+        report(steps[0] + index + 1, steps[1])
     if keeps and not training.own:
         training.own = kept
     for others in of_workers:
@@ -456,7 +453,10 @@ def _expect_batch(
     if keeps:
         likely = _likely(links[0])
         links = likely, likely if links[1] is links[0] else _likely(links[1])
-    kept = _keep(links) if keeps else None
+    kept: Own | None = None
+    if keeps:
+        first = OwnLinks.of(links[0])
+        kept = first, first if links[1] is links[0] else OwnLinks.of(links[1])
     _add_links(sums, batch, links, kept)
     for side, chain, model in zip((0, 1), chains, models, strict=True):
         own = links[1].mT if side else links[0]
@@ -466,12 +466,6 @@ def _expect_batch(
         model.jumps.add_counts(sums.jumps[side], both[side], *moves)
         sums.log_prob[side] += float(chain.log_normaliser.sum())
     return kept
-
-
-def _keep(links: tuple[Tensor, Tensor]) -> Own:
-    """The expected links of both directions, one object if they agree."""
-    first = OwnLinks.of(links[0])
-    return first, first if links[1] is links[0] else OwnLinks.of(links[1])
 
 
 def _add_links(

@@ -10,10 +10,10 @@ Prompts that a result is reported on must have no part in it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -124,7 +124,7 @@ def decide(
     """
     check_least({"size": size, "resamples": resamples}, size=1, resamples=1)
     log_odds, needed = [], []
-    for posterior in _list_posteriors(posteriors):
+    for posterior in _listed(posteriors):
         prompts = len(posterior.tokens)
         number = prompts // 2 if size is None else size
         splits = split_prompts(prompts, number, resamples, seed)
@@ -134,16 +134,8 @@ def decide(
     return Decisions(torch.cat(log_odds), torch.cat(needed))
 
 
-def _list_posteriors(posteriors: Any) -> list[CircuitPosterior]:
-    """The posteriors of a list, or one."""
-    listed = list(posteriors) if isinstance(posteriors, Iterable) else [posteriors]
-    for posterior in listed:
-        if not isinstance(posterior, CircuitPosterior):
-            raise ValueError(
-                "posteriors must be what circuit_posterior(scorer, penalty, tau) returns, got "
-                f"{type(posterior).__name__}"
-            )
-    return listed
+def _listed(posteriors: Sequence[CircuitPosterior] | CircuitPosterior) -> list[CircuitPosterior]:
+    return [posteriors] if isinstance(posteriors, CircuitPosterior) else list(posteriors)
 
 
 def split_prompts(
@@ -205,7 +197,8 @@ def calibrate(
         posteriors: A posterior, or several, such as of several layers; their temperature does not
             matter.
         size: Prompts that a posterior is given, the others decide; None: half of them.
-        temperatures: Temperatures to try; None: powers of 2, as far as the score rises.
+        temperatures: Two temperatures or more to try; None: powers of 2, as far as the score
+            rises.
         resamples: Number of splits.
         seed: Their seed.
 
@@ -221,7 +214,12 @@ def calibrate(
         >>> posterior = circuits.circuit_posterior(scorer, penalty=1e-3, tau=1)
         >>> posterior = posterior.with_temperature(circuits.calibrate(posterior).tau)
     """
-    listed = _list_posteriors(posteriors)
+    if temperatures is not None and len({*temperatures}) < 2:
+        raise ValueError(
+            f"temperatures must be at least two to choose from, got {len({*temperatures})}; None "
+            "tries powers of 2"
+        )
+    listed = _listed(posteriors)
     if temperatures is None:
         scores = _widen(lambda tau: decide(listed, size, tau, resamples, seed).score)
     else:

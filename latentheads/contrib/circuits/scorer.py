@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -167,12 +167,9 @@ class SubsetScorer:
             for name, value in self.prompts.inputs.items()
         }
         scored = self.prompts.scored.repeat(copies, 1).to(device)
-        with evaluation_mode(self.network), only_at(self.network, scored):
-            if replay:
-                with self._lower.replay(copies):
-                    logits = self.network(**inputs, use_cache=False).logits
-            else:
-                logits = self.network(**inputs, use_cache=False).logits
+        replayed = self._lower.replay(copies) if replay else nullcontext()
+        with evaluation_mode(self.network), only_at(self.network, scored), replayed:
+            logits = self.network(**inputs, use_cache=False).logits
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
         return wide.log_softmax(-1).unflatten(0, (copies, len(self.prompts)))
 

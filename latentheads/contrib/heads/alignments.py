@@ -88,11 +88,6 @@ class AlignmentDistributions:
         return make_frame({**columns, "head": names, **probabilities})
 
 
-def _is_soft(model: HeadModel) -> bool:
-    aligner = model.find_latent(Aligner)
-    return aligner is not None and aligner.soft
-
-
 def alignment_distributions(
     model: HeadModel, guide: ModelGuide, batch: Batch
 ) -> AlignmentDistributions:
@@ -267,7 +262,8 @@ def score_alignments(model: HeadModel, guide: ModelGuide, part: Part) -> list[Li
         links. For a deterministic aligner the only distribution is ``SOFT``.
     """
     links = _LinkCollector(part)
-    soft = _is_soft(model)
+    aligner = model.find_latent(Aligner)
+    soft = aligner is not None and aligner.soft
     for batch in batches(part, BATCH_TOKENS, shuffle=False):
         if soft:
             links.add(SOFT, *_soft_weights(model, guide, batch), batch)

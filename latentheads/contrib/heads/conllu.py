@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,23 +48,21 @@ def read_conllu(path: str | Path) -> list[ParsedSentence]:
     Raises:
         ValueError: The file is missing or is no CoNLL-U; the message has file and line number.
     """
-    return list(_read_sentences(Path(path)))
-
-
-def _read_sentences(path: Path) -> Iterator[ParsedSentence]:
+    path = Path(path)
+    sentences: list[ParsedSentence] = []
     rows: list[_Row] = []
-    is_empty = True
     for number, line in enumerate(iterate_lines(path), 1):
         if line and not line.startswith("#"):
             row = _parse_row(line, f"{path}, line {number}", len(rows) + 1)
             rows += [row] if row else []
         elif not line and rows:
-            yield _make_sentence(rows)
-            rows, is_empty = [], False
+            sentences.append(_make_sentence(rows))
+            rows = []
     if rows:
-        yield _make_sentence(rows)
-    elif is_empty:
+        sentences.append(_make_sentence(rows))
+    if not sentences:
         raise ValueError(f"{path} holds no sentence")
+    return sentences
 
 
 @dataclass(frozen=True)
@@ -145,9 +143,8 @@ def _encode_words(
 ) -> tuple[list[int], list[int]]:
     ids_of_words = [vocabulary.encode(word)[:-1] for word in sentence.words]
     token_ids = vocabulary.encode(" ".join(sentence.words))
-    if [token_id for ids_of_word in ids_of_words for token_id in ids_of_word] != token_ids[
-        :-1
-    ] or not all(ids_of_words):
+    joined = [token_id for ids_of_word in ids_of_words for token_id in ids_of_word]
+    if joined != token_ids[:-1] or not all(ids_of_words):
         raise ValueError(f"{location}: the vocabulary does not split it at word boundaries")
     return token_ids, [word for word, ids_of_word in enumerate(ids_of_words) for _ in ids_of_word]
 

@@ -70,9 +70,12 @@ def _check_single_pass(block: Block, passes: list[Heads]) -> Heads:
 
 def _stack(layers: list[Heads], attention_type: str, batch: Batch | None) -> dict[str, Tensor]:
     """Stacks weights and logits of the blocks of one attention type; layers before heads."""
+    active_logits = [
+        layer.logits.masked_fill(~layer.active[..., None, None], torch.nan) for layer in layers
+    ]
     arrays = {
         "weights": _stack_layers([layer.weights for layer in layers]),
-        "logits": _stack_layers([_active_logits(layer) for layer in layers]),
+        "logits": _stack_layers(active_logits),
     }
     if batch is not None:
         tokens = attention_tokens(batch, attention_type)
@@ -90,8 +93,3 @@ def _stack_layers(
     missing = [max_heads - layer.shape[-3] for layer in layers]
     padded = [F.pad(x, (*[0] * 5, n), value=torch.nan) for x, n in zip(layers, missing)]
     return torch.stack(padded, -4)
-
-
-def _active_logits(heads: Heads) -> Tensor:
-    """The logits, NaN for inactive heads."""
-    return heads.logits.masked_fill(~heads.active[..., None, None], torch.nan)

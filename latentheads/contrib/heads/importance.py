@@ -85,15 +85,10 @@ def gradient_importance(
                 values, counts = gradient.abs().sum(1), valid.sum(-1)
             means.add(block.name, values, active, counts)
     importance = means.result()
-    return (
-        {name: _unit_length(head_importance) for name, head_importance in importance.items()}
-        if normalise
-        else importance
-    )
-
-
-def _unit_length(value: Tensor) -> Tensor:
-    return value / value.nan_to_num().norm().clamp_min(torch.finfo(value.dtype).tiny)
+    if normalise:
+        for value in importance.values():
+            value /= value.nan_to_num().norm().clamp_min(torch.finfo(value.dtype).tiny)
+    return importance
 
 
 class _HeadMasks:
@@ -155,8 +150,13 @@ def _gradients(
         contexts.enter_context(torch.enable_grad())
         contexts.enter_context(recording)
         contexts.enter_context(masks.applied())
-        loss = -_log_likelihood(model, guide, batch, shared_samples).sum()
-        gradients = masks.gradients(loss)
+        if guide is None:
+            log_likelihood = plug_in_log_likelihood(model, batch)
+        else:
+            with shared_samples:
+                target = traces(model, guide, batch)[0].nodes[TARGET]
+            log_likelihood = target["fn"].log_prob(target["value"])
+        gradients = masks.gradients(-log_likelihood.sum())
     recorded = [recording[block.name] for block in recording.blocks]
     active = {heads.block.name: heads.active for heads in recorded}
     if guide is None:  # the recorded pass has one subset of the heads that are summed over
@@ -166,14 +166,3 @@ def _gradients(
     return [
         (heads.block, active[heads.block.name], gradients[heads.block.name]) for heads in recorded
     ]
-
-
-def _log_likelihood(
-    model: HeadModel, guide: ModelGuide | None, batch: Batch, shared_samples: SharedSamples
-) -> Tensor:
-    """Log p(y | z, x) of every sentence."""
-    if guide is None:
-        return plug_in_log_likelihood(model, batch)
-    with shared_samples:
-        target = traces(model, guide, batch)[0].nodes[TARGET]
-    return target["fn"].log_prob(target["value"])

@@ -187,8 +187,7 @@ class Window(Intervention):
     name = "window"
 
     def __init__(self, size: int, sinks: int = 1) -> None:
-        check_least({"size": size}, size=1)
-        check_least({"sinks": sinks}, sinks=0)
+        check_least({"size": size, "sinks": sinks}, size=1, sinks=0)
         self.size, self.sinks = size, sinks
 
     def attach(self, address: Address, gates: Gates) -> Callable[[], None]:

@@ -95,19 +95,20 @@ class RareWordDetector(Detector):
             ("chance", two.sum(-1) / pairs.sum(-1).clamp_min(1) * counted),
             ("count", counted),
         ):
-            dims = (0, -1)
-            sums[name] = sums.get(name, 0) + value.sum(dims).cpu()
+            sums[name] = sums.get(name, 0) + value.sum((0, -1)).cpu()
 
     def result(self) -> RareWordHeads:
         """The share of queries for which every head attends to rare words."""
-        fractions = {
-            name: {block: fraction(sums[name], sums["count"]) for block, sums in self._sums.items()}
-            for name in ("rarest", "two", "chance")
-        }
+
+        def share(name: str) -> dict[str, Tensor]:
+            return {
+                block: fraction(sums[name], sums["count"]) for block, sums in self._sums.items()
+            }
+
         return RareWordHeads(
-            rarest=fractions["rarest"],
-            two=fractions["two"],
-            chance=fractions["chance"],
+            rarest=share("rarest"),
+            two=share("two"),
+            chance=share("chance"),
             count={block: sums["count"] for block, sums in self._sums.items()},
             threshold=self.threshold,
             margin=self.margin,

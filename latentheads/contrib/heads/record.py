@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -188,12 +187,7 @@ class Recording:
             self._removals += [partial(module.hooks.remove, hook), handle.remove]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Removes the hooks; the recorded heads stay."""
         while self._removals:
             self._removals.pop()()
@@ -259,16 +253,10 @@ def record_heads(
             blocked_from_tracers(),
             heads,
         ):
-            _run(model, guide, device_batch, shared_samples)
+            if guide is None:
+                with PlugIn():
+                    model.states(device_batch)
+            else:
+                with shared_samples:
+                    traces(model, guide, device_batch)
         yield device_batch, heads
-
-
-def _run(
-    model: HeadModel, guide: ModelGuide | None, batch: Batch, shared_samples: SharedSamples
-) -> None:
-    if guide is not None:
-        with shared_samples:
-            traces(model, guide, batch)
-        return
-    with PlugIn():
-        model.states(batch)

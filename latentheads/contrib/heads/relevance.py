@@ -50,7 +50,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -273,8 +273,9 @@ class _RelevanceRules(TorchFunctionMode):
     def __init__(self, biases: str, stabiliser: float) -> None:
         super().__init__()
         self.biases, self.stabiliser = biases, stabiliser
-        self.absolute_sums = _TensorMap[Callable[[], Tensor]]()
-        self.without_inputs = _TensorMap[Tensor]()
+        # by identity, as tensors are hashed; they are kept, so that no other one has their hash
+        self.absolute_sums: dict[Tensor, Callable[[], Tensor]] = {}
+        self.without_inputs: dict[Tensor, Tensor] = {}
         self.rules: dict[Any, Callable[..., Tensor]] = {
             F.linear: self._linear,
             F.layer_norm: self._layer_norm,
@@ -292,8 +293,8 @@ class _RelevanceRules(TorchFunctionMode):
 
     def __exit__(self, *reason: Any) -> None:
         """Drops the tensors of the pass."""
-        self.absolute_sums.values.clear()
-        self.without_inputs.values.clear()
+        self.absolute_sums.clear()
+        self.without_inputs.clear()
         super().__exit__(*reason)
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -301,12 +302,15 @@ class _RelevanceRules(TorchFunctionMode):
             return F.linear(x.abs(), weight.abs())
 
         z = F.linear(x, weight)
-        return (
-            self.absolute_sums.set(z, absolute) if bias is None else self._biased(z, bias, absolute)
-        )
+        if bias is not None:
+            return self._biased(z, bias, absolute)
+        self.absolute_sums[z] = absolute
+        return z
 
     def _matmul(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.absolute_sums.set(torch.matmul(x, y), lambda: torch.matmul(x.abs(), y.abs()))
+        z = torch.matmul(x, y)
+        self.absolute_sums[z] = lambda: torch.matmul(x.abs(), y.abs())
+        return z
 
     def _layer_norm(
         self,
@@ -336,7 +340,7 @@ class _RelevanceRules(TorchFunctionMode):
         if y.requires_grad and not x.requires_grad:
             x, y = y, x
         if not y.requires_grad and x.requires_grad and y.isfinite().all():
-            return self._biased(x, y.to(x), self.absolute_sums.get(x) or x.abs)
+            return self._biased(x, y.to(x), self.absolute_sums.get(x, x.abs))
         for residual, added in ((x, y), (y, x)):
             is_bias = self.without_inputs.get(added)
             if is_bias is not None:
@@ -354,23 +358,6 @@ class _RelevanceRules(TorchFunctionMode):
         else:
             share = bias / (total.detach() + self.stabiliser)
             result = z + bias + (total - total.detach()) * share
-        return self.without_inputs.set(result, total == 0) if (total == 0).any() else result
-
-
-T = TypeVar("T")
-
-
-class _TensorMap(Generic[T]):
-    """Maps single tensors of a pass, by identity, to values."""
-
-    def __init__(self) -> None:
-        self.values: dict[int, tuple[Tensor, T]] = {}
-
-    def set(self, x: Tensor, value: T) -> Tensor:
-        """Stores a value for a tensor, and the tensor itself, so that its id stays unique."""
-        self.values[id(x)] = x, value
-        return x
-
-    def get(self, x: Tensor) -> T | None:
-        """The value of a tensor; None without one."""
-        return self.values[id(x)][1] if id(x) in self.values else None
+        if (total == 0).any():
+            self.without_inputs[result] = total == 0
+        return result

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from latentheads.checks import split_items
 from latentheads.contrib.heads.interventions import Intervention, intervene
-from latentheads.contrib.hf.addresses import Address, find_heads, inner_network
+from latentheads.contrib.hf.addresses import find_heads, inner_network
 from latentheads.errors import shown
 from latentheads.names import ATTENTION_TYPES
 
@@ -90,7 +91,7 @@ class NetworkHeads:
             for name, heads in self._group(factors).items():
                 projection = self.addresses[name].projection
                 block_factors = {index: factors[head] for index, head in heads.items()}
-                hook = _ScaledHeads(self.addresses[name], block_factors)
+                hook = partial(_scale_heads, self.addresses[name].block.heads, block_factors)
                 hooks.callback(projection.register_forward_pre_hook(hook).remove)
             yield
 
@@ -182,19 +183,14 @@ def _parse(head: Any) -> tuple[int | str, int]:
     raise ValueError(f"a head is (9, 6), 'L9H6' or ('decoder.9.self', 6), got {shown(head)}")
 
 
-class _ScaledHeads:
+def _scale_heads(
+    heads: int, factors: Mapping[int, float | Tensor], _: nn.Module, args: tuple[Any, ...]
+) -> tuple[Any, ...]:
     """A pre-hook of an output projection: multiplies the slices of some heads in its input."""
-
-    def __init__(self, address: Address, factors: Mapping[int, float | Tensor]) -> None:
-        self.heads, self.factors = address.block.heads, factors
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments with scaled heads."""
-        joined, *others = args
-        size = joined.shape[-1] // self.heads
-        outputs = list(joined.split(size, -1))
-        for head, factor in self.factors.items():
-            # 0 times infinity is no number: what is off is 0, whatever it was
-            is_off = isinstance(factor, int | float) and factor == 0
-            outputs[head] = torch.zeros_like(outputs[head]) if is_off else outputs[head] * factor
-        return (torch.cat(outputs, -1), *others)
+    joined, *others = args
+    outputs = list(joined.split(joined.shape[-1] // heads, -1))
+    for head, factor in factors.items():
+        # 0 times infinity is no number: what is off is 0, whatever it was
+        is_off = isinstance(factor, int | float) and factor == 0
+        outputs[head] = torch.zeros_like(outputs[head]) if is_off else outputs[head] * factor
+    return (torch.cat(outputs, -1), *others)

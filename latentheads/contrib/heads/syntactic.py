@@ -134,12 +134,10 @@ class SyntacticDetector(Detector):
         correct = argmax_pairs(weights, pairs.unsqueeze(1) & active).unsqueeze(1) & counted
         totals = (self._hits, correct), (self._counted, counted), (self._words, related)
         for total, pairs_of_words in totals:
-            self._count(total, view.block, pairs_of_words.any(-1).sum((0, -1)))
+            counts = pairs_of_words.any(-1).sum((0, -1)).cpu()
+            total[view.block] = total.get(view.block, 0) + counts
         add_counts(self._offsets[view.block], count_by_offset(counted))
         add_counts(self._text_offsets[view.block], count_by_offset(related))
-
-    def _count(self, total: dict[str, Tensor], block: str, counts: Tensor) -> None:
-        total[block] = total.get(block, 0) + counts.cpu()
 
     def _members(self, view: AttentionView) -> Bool[Tensor, "batch word token"]:
         """True at the tokens of each word of a self-attention."""

@@ -39,8 +39,7 @@ def _check_posterior(trained: TrainedModel) -> None:
     """Checks that a model has latent heads that point at words."""
     if not trained.model.samples_alignments:
         missing = "latent alignments" if trained.model.aligns_with_text else "alignments"
-        reason = f"has no {missing}"
-        raise ValueError(f"{trained.name} {reason}: there is no posterior of them")
+        raise ValueError(f"{trained.name} has no {missing}: there is no posterior of them")
 
 
 def align_lines(

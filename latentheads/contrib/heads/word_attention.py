@@ -225,9 +225,13 @@ def find_step(network: Any, example: ForcedExample) -> float:
     Raises:
         ValueError: It is not given, and not known of the network.
     """
-    inner = inner_network(network)
     if example.step is not None:
-        return check_step(example.step)
+        if not (isinstance(example.step, int | float) and 0 < example.step < math.inf):
+            raise ValueError(
+                f"step must be a positive number of seconds, got {shown(example.step)}"
+            )
+        return float(example.step)
+    inner = inner_network(network)
     if "input_ids" in example.inputs:
         return 1.0
     if inner.config.model_type == "whisper":
@@ -236,13 +240,6 @@ def find_step(network: Any, example: ForcedExample) -> float:
         f"step of an example of {type(inner).__name__} must be given: seconds of a position, or 1 "
         "if its times are positions"
     )
-
-
-def check_step(step: float) -> float:
-    """A step that is a positive number of seconds."""
-    if not (isinstance(step, int | float) and 0 < step < math.inf):
-        raise ValueError(f"step must be a positive number of seconds, got {shown(step)}")
-    return float(step)
 
 
 def check_example(example: ForcedExample) -> None:

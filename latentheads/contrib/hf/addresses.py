@@ -62,29 +62,27 @@ def find_heads(network: Any) -> list[Address]:
             f"{network_name} shares one attention module between layers: no site is one layer"
         )
     attention_modules = [
-        addresses
-        for addresses in network.named_modules()
-        if _uses_attention_interface(addresses[1])
+        (path, module)
+        for path, module in network.named_modules()
+        if _uses_attention_interface(module)
     ]
     if not attention_modules or not network._can_set_attn_implementation():
         raise ValueError(
             f"{network_name} does not let its attention be chosen by name (AttentionInterface of "
             "transformers): its heads cannot be made latent"
         )
-    encoder = _modules_of_encoder(network)
-    addresses = [_address_of(path, module, network, encoder) for path, module in attention_modules]
-    names = [address.block.name for address in addresses]
-    for name in names:
-        if names.count(name) > 1:
-            first, second, *_ = (
-                address.path for address in addresses if address.block.name == name
-            )
+    has_encoder = network.config.is_encoder_decoder
+    encoder = set(network.get_encoder().modules()) if has_encoder else set()
+    addresses: dict[str, Address] = {}
+    for path, module in attention_modules:
+        address = _address_of(path, module, network, encoder)
+        first = addresses.setdefault(address.block.name, address)
+        if first is not address:
             raise ValueError(
-                f"{network_name} has two blocks {shown(name)}, {first} and {second}: make one "
-                "of its "
-                "parts latent"
+                f"{network_name} has two blocks {shown(address.block.name)}, {first.path} and "
+                f"{path}: make one of its parts latent"
             )
-    return addresses
+    return list(addresses.values())
 
 
 def inner_network(network: Any) -> Any:
@@ -137,12 +135,6 @@ def _uses_attention_interface(module: nn.Module) -> bool:
     """Whether a module takes its attention function from ``AttentionInterface``."""
     code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
     return code is not None and "get_interface" in code.co_names
-
-
-def _modules_of_encoder(network: Any) -> set[nn.Module]:
-    if not network.config.is_encoder_decoder:
-        return set()
-    return set(network.get_encoder().modules())
 
 
 def _address_of(path: str, module: nn.Module, network: Any, encoder: set[nn.Module]) -> Address:

@@ -127,11 +127,6 @@ class AlignedDecoder:
         """Whether heads point at the decoder's own earlier states."""
         return not self.network.config.is_encoder_decoder
 
-    @property
-    def _needs_all(self) -> bool:
-        """Whether each step needs the states of all tokens before."""
-        return self.heads.is_chained or (self.past and self.heads.points)
-
     def attach(self) -> list[Any]:
         """Registers the hooks, and returns their handles."""
         layer = self.output.layer
@@ -228,7 +223,7 @@ class AlignedDecoder:
         tokens = torch.zeros_like(states[..., 0], dtype=torch.long)
         if self.heads.is_chained:
             tokens = self._decoder_tokens(call)
-        if call.num_cached and self._needs_all:
+        if call.num_cached and (self.heads.is_chained or (self.past and self.heads.points)):
             raise ValueError(
                 "the latent heads need the states of all tokens before, which a cache has not: "
                 "generate(..., use_cache=False)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -81,15 +81,14 @@ class PretrainedBlock(HeadBlock):
         super().__init__(address.block, selector)
         self.prior = prior
         self.last = last
-        self._network_modules = address.attention, address.projection  # a tuple: not submodules
-        self._path, self._config = address.path, config
+        self._address, self._config = address, config  # its modules are not submodules
         self._holder = holder
         self._states: BlockStates | None = None
 
     @property
     def attention(self) -> nn.Module:
         """The attention module of the network; not a submodule."""
-        return self._network_modules[0]
+        return self._address.attention
 
     def make_posterior(self) -> Family:
         return make_posterior(Identity(), self.prior, self.block.heads)
@@ -102,7 +101,7 @@ class PretrainedBlock(HeadBlock):
     @property
     def projection(self) -> nn.Module:
         """The network's output projection; not a submodule."""
-        return self._network_modules[1]
+        return self._address.projection
 
     @property
     def output_weight(self) -> Float[Tensor, "width joined"]:
@@ -248,7 +247,7 @@ class PretrainedBlock(HeadBlock):
     @property
     def address(self) -> Address:
         """The attention module, with the present number of heads."""
-        return Address(self.block, *self._network_modules, self._path)
+        return replace(self._address, block=self.block)
 
     def check_removal(self, computed: Sequence[int], active: Sequence[int]) -> None:
         """Raises an error if the block cannot be pruned so.

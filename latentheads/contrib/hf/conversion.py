@@ -49,20 +49,21 @@ def to_gpt2(model: LanguageModel, length: int = 1024) -> Any:
     transformers = import_optional("transformers")
     table = model.embedding.table.weight
     assert isinstance(table, Tensor)
-    sizes = {"n_embd": network.width, "n_layer": network.layers, "n_head": network.heads}
-    dropout_rates = {"resid_pdrop": network.dropout, "embd_pdrop": network.dropout}
     config = transformers.GPT2Config(
         vocab_size=len(table),
         n_positions=length,
+        n_embd=network.width,
+        n_layer=network.layers,
+        n_head=network.heads,
         n_inner=network.feed_forward,
         activation_function="relu",
+        resid_pdrop=network.dropout,
+        embd_pdrop=network.dropout,
         attn_pdrop=network.attention_dropout,
         tie_word_embeddings=False,
         bos_token_id=BOS,
         eos_token_id=EOS,
         pad_token_id=PAD,
-        **sizes,
-        **dropout_rates,
         **{SIZES: to_dict(network)},
     )
     gpt2 = transformers.GPT2LMHeadModel(config).to(table.device, table.dtype)
@@ -127,7 +128,8 @@ def _check_convertible(model: LanguageModel) -> None:
         "a prior with noise or a residual": any(map(_differs_from_scores, model.latent_blocks)),
         "fewer heads than it was made with": any(
             attention.attention.active is not None or attention.attention.heads != network.heads
-            for attention in _attention_of(model)
+            for attention in model.modules()
+            if isinstance(attention, LatentAttention)
         ),
     }
     if present := [name for name, is_present in unsupported.items() if is_present]:
@@ -137,10 +139,6 @@ def _check_convertible(model: LanguageModel) -> None:
 def _differs_from_scores(module: Any) -> bool:
     """Whether the logits of a block are not simply its scores."""
     return not (isinstance(module.prior, Point) and isinstance(module.prior.location, Identity))
-
-
-def _attention_of(model: LanguageModel) -> list[LatentAttention]:
-    return [module for module in model.modules() if isinstance(module, LatentAttention)]
 
 
 def _parameter_pairs(network: Any, model: LanguageModel) -> Iterator[tuple[Tensor, Tensor, bool]]:

@@ -119,7 +119,11 @@ class Pretrained(HeadModel):
         self.add_latents(latents_of_blocks)
         for latent in latents_of_blocks:
             nn.ModuleDict(latent.modules_to_save).to(network.device)
-        self._original_attention = _attention_implementations(network)
+        self._original_attention = {  # of the network, and then of each of its parts
+            part: _attention_implementation(part)
+            for part in network.modules()
+            if hasattr(part, "set_attn_implementation")
+        }
         self._hooks: list[Any] = []
         self._attach()
 
@@ -207,7 +211,8 @@ class Pretrained(HeadModel):
             inputs, collated_labels if labels is None else labels
         )
         valid = targets != IGNORE_INDEX
-        if self._chained and not torch.equal(valid, scored_here_or_later(valid)):
+        chained = self.output_heads is not None and self.output_heads.is_chained
+        if chained and not torch.equal(valid, scored_here_or_later(valid)):
             raise ValueError(
                 "alignments in a chain need every token from the first on: pad on the right, and "
                 "give no label -100 before one that is predicted"
@@ -242,17 +247,16 @@ class Pretrained(HeadModel):
             mask = inputs.get("decoder_attention_mask")
             decoder_mask = torch.ones_like(decoder_inputs) if mask is None else mask
             latent = self.label_likelihood.latent_positions(valid, decoder_mask.bool())
-            decoder_valid = (
-                latent if mask is None else mask.bool()
-            )  # positions that no prediction depends on are padding
             if attention_valid is None:
                 attention_valid = self._sound_positions(inputs)
-            batch = replace(batch, source=tokens, encoder_valid=attention_valid)
             return replace(
                 batch,
                 inputs=inputs,
+                source=tokens,
                 input_ids=decoder_inputs,
-                decoder_valid=decoder_valid,
+                encoder_valid=attention_valid,
+                # without a mask, positions that no prediction depends on are padding
+                decoder_valid=latent if mask is None else mask.bool(),
                 decoder_latent=latent,
             )
         if any(block.side == "encoder" for block in self._pretrained_blocks()):
@@ -315,11 +319,6 @@ class Pretrained(HeadModel):
     def _takes(self, name: str) -> bool:
         """Whether the network has an argument of this name."""
         return name in inspect.signature(self.network.forward).parameters
-
-    @property
-    def _chained(self) -> bool:
-        """Whether the alignment of a token depends on that of the token before."""
-        return self.output_heads is not None and self.output_heads.is_chained
 
     @property
     def vocabulary_sizes(self) -> dict[str, int]:
@@ -558,12 +557,6 @@ def _selector_of_block(block: Block, selector: Selector | None) -> Selector | No
     if selector is None or block.attention_type not in selector.attention_types:
         return None
     return selector.for_heads(block.heads)
-
-
-def _attention_implementations(network: Any) -> dict[Any, str]:
-    """The attention function of a network and of each of its parts, the whole network first."""
-    parts = [module for module in network.modules() if hasattr(module, "set_attn_implementation")]
-    return {part: _attention_implementation(part) for part in parts}
 
 
 def _attention_implementation(part: Any) -> str:

@@ -7,7 +7,7 @@ loads a folder that ``save_pretrained`` wrote of such a network.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,19 +137,16 @@ def from_pretrained(folder: str | Path, **options: Any) -> Any:
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(config, *args, **kwargs)
-            _prune_network(self, getattr(config, KEPT, None) or {})
+            kept = getattr(config, KEPT, None) or {}
+            for address in find_heads(self) if kept else ():
+                if address.block.name in kept:
+                    prune_weights(address, kept[address.block.name])
 
     # transformers looks up the names of the weights by these two names
     Smaller.__name__, Smaller.__module__ = network_class.__name__, network_class.__module__
     network = Smaller.from_pretrained(folder, config=config, **options)
     network.__class__ = network_class
     return network
-
-
-def _prune_network(network: Any, kept: Mapping[str, Sequence[int]]) -> None:
-    for address in find_heads(network) if kept else ():
-        if address.block.name in kept:
-            prune_weights(address, kept[address.block.name])
 
 
 def _find_projections(module: nn.Module) -> tuple[nn.Module, ...] | None:

@@ -140,7 +140,10 @@ def report(
     check_least(counts, sentences=1, shown=1, num_samples=2)
     check_seed(seed)
     check_choice("part", part, PARTS)
-    opened = _open_runs([runs] if isinstance(runs, Run | str | Path) else runs)
+    opened = [open_run(run) for run in ([runs] if isinstance(runs, Run | str | Path) else runs)]
+    if not opened:
+        raise ValueError("runs must be at least one")
+    share_corpora(opened)
     contents = []
     for name, run in zip(distinct_names([run.path for run in opened]), opened, strict=True):
         contents.append(_gather_run(run, name, part, sentences, shown, num_samples, seed))
@@ -150,15 +153,6 @@ def report(
     if path is not None:
         page.save(path)
     return page
-
-
-def _open_runs(runs: Sequence[Named]) -> list[Run]:
-    """Opens the runs; runs with the same data share one corpus."""
-    opened = [open_run(run) for run in runs]
-    if not opened:
-        raise ValueError("runs must be at least one")
-    share_corpora(opened)
-    return opened
 
 
 def _gather_run(

@@ -66,9 +66,19 @@ def gather_grid(run: Run, part: Part, divergences: Divergence) -> dict[str, Any]
         "speaks": _shared_probabilities(selection_probabilities(run.guide), blocks),
     }
     grid = {"kl": _read_sites(run, "kl"), "gap": _read_sites(run, "gap")}
-    grid |= {name: _to_lists(values) for name, values in values_of_heads.items()}
+    for name, values in values_of_heads.items():
+        grid[name] = {block: _to_list(tensor) for block, tensor in values.items()}
     return {
-        "blocks": [_describe_block(block, block.name in attention_names) for block in blocks],
+        "blocks": [
+            {
+                "name": block.name,
+                "chain": block.attention_type,
+                "layer": block.layer,
+                "heads": block.heads,
+                "attends": block.name in attention_names,
+            }
+            for block in blocks
+        ],
         "values": {name: values for name, values in grid.items() if _has_number(values)},
     }
 
@@ -93,16 +103,6 @@ def measure_distances(run: Run, part: Part) -> Divergence:
         return divergence(run.model, batches(part, PAIR_BATCH_TOKENS, shuffle=False), latent=False)
 
 
-def _describe_block(block: Block, attends: bool) -> dict[str, Any]:
-    entry = {
-        "name": block.name,
-        "chain": block.attention_type,
-        "layer": block.layer,
-        "heads": block.heads,
-    }
-    return {**entry, "attends": attends}
-
-
 def _read_sites(run: Run, name: str) -> dict[str, list[float | None]]:
     """The KL or the gap of every latent block, one value for all its heads."""
     results = run.results
@@ -121,10 +121,6 @@ def _shared_probabilities(probabilities: Values, blocks: list[Block]) -> dict[st
     """The probability that a head is active, if sentences share it and heads are not candidates."""
     sizes = {block.name: block.heads for block in blocks}
     return {name: p[0] for name, p in probabilities.items() if p.shape == (1, sizes.get(name))}
-
-
-def _to_lists(values: Values) -> dict[str, list[float | None]]:
-    return {name: _to_list(tensor) for name, tensor in values.items()}
 
 
 def _to_list(row: Tensor) -> list[float | None]:

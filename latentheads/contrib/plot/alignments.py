@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,28 +33,11 @@ TITLES = {
 }
 
 
-@dataclass(frozen=True)
-class _MapStyle:
-    """Layout of the maps for text or for audio.
+WORD, AUDIO_POSITION = 0.15, 0.05
+"""Width of a position in inches, of a text and of sound."""
 
-    Attributes:
-        inches: Width of a position in inches.
-        max_labels: Maximum number of labelled positions; None: all.
-    """
-
-    inches: float
-    max_labels: int | None = None
-
-    def label_positions(self, axes: Any, sources: Sequence[str], label: str) -> None:
-        """Labels the positions on the x axis: all, or evenly spaced ones."""
-        step = 1 if self.max_labels is None else math.ceil(len(sources) / self.max_labels)
-        for axis in axes:
-            axis.set_xticks(range(0, len(sources), step), sources[::step], rotation=90)
-            axis.set_xlabel(label)
-
-
-WORDS = _MapStyle(0.15)
-AUDIO = _MapStyle(0.05, max_labels=12)
+AUDIO_LABELS = 12
+"""Maximum number of labelled positions of sound; of a text all are."""
 
 
 @in_style
@@ -86,8 +68,8 @@ def draw_alignments(
     heads, size = len(distributions.heads), (len(targets), len(sources))
     frame_heights = [] if frames is None else [1.3]
     heights = [*frame_heights, *[max(LABEL, 0.5 + 0.19 * size[0])] * heads]
-    style = WORDS if frames is None else AUDIO
-    width, label_height = 0.3 + style.inches * size[1], 0.08 * _longest(sources)
+    width = 0.3 + (WORD if frames is None else AUDIO_POSITION) * size[1]
+    label_height = 0.08 * max(map(len, sources), default=0)
     figure = Picture(max(WIDTH, 1.2 + 3 * width), 1.7 + sum(heights) + label_height)
     axes = figure.subplots(
         len(heights),
@@ -111,21 +93,19 @@ def draw_alignments(
         head_label = f"{name}\n" if heads > 1 else ""
         row_axes[0].set_ylabel(f"{head_label}target token")
         row_axes[0].set_yticks(range(size[0]), targets)
-    _title_distributions(axes[0], guide)
+    for axis, distribution in zip(axes[0], DISTRIBUTIONS):
+        suffix = f":\n{guide}" if distribution == "guide" and guide else ""
+        axis.set_title(f"{TITLES[distribution]}{suffix}")
     position_label = position_label if frames is None else "audio"
-    style.label_positions(axes[-1], sources, position_label)
+    step = 1 if frames is None else math.ceil(len(sources) / AUDIO_LABELS)
+    for axis in axes[-1]:
+        axis.set_xticks(range(0, len(sources), step), sources[::step], rotation=90)
+        axis.set_xlabel(position_label)
     bar = figure.colorbar(image, ax=axes, location="bottom", aspect=50, shrink=0.6, pad=0.02)
     bar.set_label(f"probability of {position_label}")
     links_note = "\nFramed: gold alignment." if links else ""
     write_title(figure, f"{title}{links_note}")
     return figure
-
-
-def _title_distributions(axes: Any, guide: str) -> None:
-    """Sets the titles above the maps."""
-    for axis, distribution in zip(axes, DISTRIBUTIONS):
-        suffix = f":\n{guide}" if distribution == "guide" and guide else ""
-        axis.set_title(f"{TITLES[distribution]}{suffix}")
 
 
 def _draw_frames(axes: Any, frames: Float[np.ndarray, "frame bin"]) -> None:
@@ -135,7 +115,3 @@ def _draw_frames(axes: Any, frames: Float[np.ndarray, "frame bin"]) -> None:
         extent = (-0.5, number / FACTOR - 0.5, 0.0, float(bins))
         draw_map(axis, frames.T, origin="lower", extent=extent, cmap="magma")
     axes[0].set_ylabel("mel bin")
-
-
-def _longest(words: Sequence[str]) -> int:
-    return max(map(len, words), default=0)

@@ -76,7 +76,7 @@ def draw_recipes(rows: list[dict[str, Any]], title: str = "", *, one_model: bool
         for name, score in DIFFERENCES.items()
         for term in TERMS
         if term[0] == score in compared
-        and any(math.isfinite(_low_end(row, name)) for row in rows[1:])
+        and any(math.isfinite(row.get(f"{name}_low", math.nan)) for row in rows[1:])
     ]
     figure = Picture(WIDTH, 1.8 + (0.25 + 0.13 * len(terms)) * len(rows))
     panels: Any = figure.subplots(
@@ -108,11 +108,6 @@ def _without_estimates(row: Mapping[str, Any]) -> dict[str, Any]:
     if row.get("exact") is None:
         return dict(row)
     return {n: v for n, v in row.items() if n not in SCORES or SCORES[n].estimates != "exact"}
-
-
-def _low_end(row: Mapping[str, Any], name: str) -> float:
-    """The lower end of an interval; NaN if there is none."""
-    return float(row.get(f"{name}_low", math.nan))
 
 
 def _draw_terms(

@@ -335,7 +335,9 @@ def _draw_roles(axis: Any, head_report: HeadReport, attention_type: str, width: 
             if head in roles_of_heads:
                 _draw_cell(axis, head, row, roles_of_heads[head], width)
             else:
-                _draw_offset(axis, head, row, _describe_offset(head_report, block, head, width))
+                label = _describe_offset(head_report, block, head, width)
+                style = {"ha": "center", "va": "center_baseline", "fontsize": 7, "color": GREY}
+                axis.text(head, row, label, **style)
 
 
 def _draw_cell(axis: Any, head: int, row: int, roles: Sequence[Role], width: float) -> None:
@@ -350,11 +352,6 @@ def _draw_cell(axis: Any, head: int, row: int, roles: Sequence[Role], width: flo
         size = min(8.0, 16 * height, 115 * width / len(label))
         middle = bottom + height / 2
         axis.text(head, middle, label, ha="center", va="center_baseline", fontsize=size)
-
-
-def _draw_offset(axis: Any, head: int, row: int, label: str) -> None:
-    """Writes the most frequent offset of a head without a role."""
-    axis.text(head, row, label, ha="center", va="center_baseline", fontsize=7, color=GREY)
 
 
 def _describe_offset(head_report: HeadReport, block: Block, head: int, width: float) -> str:

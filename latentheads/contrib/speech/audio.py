@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latentheads.contrib.speech.features import FRAME_SECONDS, WINDOW_SECONDS, Filterbank
-from latentheads.contrib.speech.waveform import read_duration, read_sample_rate, read_waveform
+from latentheads.contrib.speech.waveform import read_header, read_waveform
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ def validate_header(path: Path, audio_options: AudioOptions) -> None:
     Raises:
         ValueError: It cannot be read, is too long, or its sampling rate is not supported.
     """
-    _check_seconds(path, audio_options.max_seconds)
-    audio_options.filterbank.check(read_sample_rate(path))
+    duration, sample_rate = read_header(path)
+    _check_seconds(duration, audio_options.max_seconds)
+    audio_options.filterbank.check(sample_rate)
 
 
-def _check_seconds(path: Path, max_seconds: float) -> None:
-    duration = read_duration(path)
+def _check_seconds(duration: float, max_seconds: float) -> None:
     if 0 < max_seconds < duration:
         raise ValueError(f"{duration:,.6g} s of sound, more than max_seconds {max_seconds:g}")
 
@@ -57,7 +57,7 @@ def load_features(
     Raises:
         ValueError: It cannot be read, is too short or too long, or is silent though it must not be.
     """
-    _check_seconds(path, audio_options.max_seconds)
+    _check_seconds(read_header(path)[0], audio_options.max_seconds)  # before all of it is read
     waveform = read_waveform(path)
     frames = audio_options.filterbank.frames(waveform)
     if len(frames) < min_frames:
@@ -81,7 +81,7 @@ def load_features_for_run(
     Raises:
         ValueError: As for `load_features`, or it is silent, or its sampling rate is too low.
     """
-    sample_rate, min_rate = read_sample_rate(path), 2 * filterbank.high_freq
+    (_, sample_rate), min_rate = read_header(path), 2 * filterbank.high_freq
     if sample_rate < min_rate:
         raise ValueError(
             f"its sampling rate is {sample_rate:,} Hz: the run uses frequencies up to "

@@ -299,18 +299,14 @@ def _load_held_out(
         for utterance in texts[part]:
             with _name_utterance_on_error(utterance):
                 validate_header(utterance.audio, audio_options)
-    return {part: _load_all(texts[part], audio_options) for part in HELD_OUT}
-
-
-def _load_all(utterances: Sequence[Utterance], audio_options: AudioOptions) -> Frames:
     reader = AudioReader(audio_options)
-    frames = (_load_utterance(utterance, reader) for utterance in utterances)
-    return pack_frames(frames, audio_options.filterbank.bins, audio_options.folder)
 
+    def load(utterance: Utterance) -> NDArray[np.float16]:
+        with _name_utterance_on_error(utterance):
+            return reader.load_features(utterance.audio)
 
-def _load_utterance(utterance: Utterance, reader: AudioReader) -> NDArray[np.float16]:
-    with _name_utterance_on_error(utterance):
-        return reader.load_features(utterance.audio)
+    bins, folder = audio_options.filterbank.bins, audio_options.folder
+    return {part: pack_frames(map(load, texts[part]), bins, folder) for part in HELD_OUT}
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from latentheads.contrib.speech.waveform import Waveform
 from latentheads.packages import import_optional
 
 if TYPE_CHECKING:
-    from kaldi_native_fbank import FbankOptions, OnlineFbank
+    from kaldi_native_fbank import OnlineFbank
 
 FRAME_SECONDS = 0.01
 """Frame shift in seconds."""
@@ -107,18 +107,7 @@ def log_mel(
 def _make_fbank(sample_rate: int, bins: int, high_freq: float) -> OnlineFbank:
     """Makes Kaldi's filterbank; none of its filters may lie between two FFT frequencies."""
     package = import_optional("kaldi_native_fbank")
-    options = _make_options(package.FbankOptions(), sample_rate, bins, high_freq)
-    try:
-        return package.OnlineFbank(options)
-    except (ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"bins must be fewer at a sampling rate of {sample_rate:,} Hz, got {bins}"
-        ) from error
-
-
-def _make_options(
-    options: FbankOptions, sample_rate: int, bins: int, high_freq: float
-) -> FbankOptions:
+    options = package.FbankOptions()
     options.frame_opts.samp_freq = float(sample_rate)
     options.frame_opts.dither = 0.0  # deterministic
     options.frame_opts.frame_shift_ms = 1000 * FRAME_SECONDS
@@ -127,7 +116,12 @@ def _make_options(
     options.mel_opts.num_bins = bins
     options.mel_opts.low_freq = LOW_FREQ
     options.mel_opts.high_freq = float(high_freq)
-    return options
+    try:
+        return package.OnlineFbank(options)
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"bins must be fewer at a sampling rate of {sample_rate:,} Hz, got {bins}"
+        ) from error
 
 
 def normalise(

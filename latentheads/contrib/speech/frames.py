@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +30,7 @@ def pack_frames(
             file.write(np.ascontiguousarray(frames, np.float16).data)
             lengths.append(len(frames))
         file.flush()
-        return Frames(_map_frames(file, sum(lengths), bins), np.cumsum(lengths, dtype=np.int64))
-
-
-def _map_frames(file: Any, num_frames: int, bins: int) -> NDArray[np.float16]:
-    if not num_frames:  # an empty file cannot be mapped
-        return np.zeros((0, bins), np.float16)
-    return np.asarray(np.memmap(file, np.float16, "r", shape=(num_frames, bins)))
+        values = np.zeros((0, bins), np.float16)
+        if any(lengths):  # an empty file cannot be mapped
+            values = np.asarray(np.memmap(file, np.float16, "r", shape=(sum(lengths), bins)))
+    return Frames(values, np.cumsum(lengths, dtype=np.int64))

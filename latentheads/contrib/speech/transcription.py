@@ -64,13 +64,6 @@ def check_is_speech(trained: TrainedModel) -> Positions:
     return trained.source
 
 
-def _list_files(files: Any) -> list[str | Path]:
-    """Makes a list of file names."""
-    if isinstance(files, str | Path):
-        raise ValueError(f"files must be a list of files, got one: [{shown(str(files))}]")
-    return list(files)
-
-
 def load_audio_files(
     trained: TrainedModel,
     files: Iterable[str | Path],
@@ -90,7 +83,9 @@ def load_audio_files(
         ValueError: The model's input is text, or files are not a list of names.
         UnfinishedError: A file cannot be used.
     """
-    files = _list_files(files)
+    if isinstance(files, str | Path):
+        raise ValueError(f"files must be a list of files, got one: [{shown(str(files))}]")
+    files = list(files)
     source, on_skip = check_is_speech(trained), on_skip or partial(_raise_on_skipped_file, files)
     longest, features, indices = trained.processor.max_seconds, [], []
     for index, file in enumerate(files):

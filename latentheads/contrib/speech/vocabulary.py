@@ -45,10 +45,6 @@ class Positions(Vocabulary):
         """Not supported: speech is not a text."""
         raise ValueError("the source of this run is speech, not text: give it files to transcribe")
 
-    def encode_all(self, lines: Iterable[str]) -> Rows:
-        """Not supported; see `encode`."""
-        return Rows.of(map(self.encode, lines))
-
     def encode_inputs(
         self, inputs: Sequence[str | Path], max_seconds: float = 0.0
     ) -> tuple[Rows, Frames]:

@@ -53,18 +53,10 @@ def read_waveform(path: str | Path) -> Waveform:
     return Waveform(samples.mean(1, dtype=np.float32), sample_rate)
 
 
-def read_duration(path: str | Path) -> float:
-    """Reads the duration of an audio file in seconds from its header."""
+def read_header(path: str | Path) -> tuple[float, int]:
+    """Reads the duration of an audio file in seconds, and its sampling rate, from its header."""
     with _open_audio(path) as file:
-        duration: float = file.frames / file.samplerate
-    return duration
-
-
-def read_sample_rate(path: str | Path) -> int:
-    """Reads the sampling rate of an audio file from its header."""
-    with _open_audio(path) as file:
-        sample_rate: int = file.samplerate
-    return sample_rate
+        return file.frames / file.samplerate, file.samplerate
 
 
 def resample(sound: Waveform, rate: int) -> Float[np.ndarray, " sample"]:

@@ -83,7 +83,8 @@ def compute_measures(
     """
     references = evaluation.references
     measures: dict[str, Measure] = {}
-    for suffix, tokens in zip(("", "_scaled"), _both_temperatures(evaluation), strict=True):
+    for suffix, temperature in (("", 1.0), ("_scaled", evaluation.temperature)):
+        tokens = references.by_temperature[temperature]
         of_temperature = _measure_predictions(references, tokens)
         measures |= {f"{name}{suffix}": measure for name, measure in of_temperature.items()}
     measures |= _measure_output(evaluation)
@@ -100,12 +101,6 @@ def compute_measures(
     return measures
 
 
-def _both_temperatures(evaluation: EnsembleEvaluation) -> tuple[TokenEvaluation, TokenEvaluation]:
-    """The token evaluations at temperature 1, and at the fitted one."""
-    by_temperature = evaluation.references.by_temperature
-    return by_temperature[1.0], by_temperature[evaluation.temperature]
-
-
 def _measure_predictions(scores: TokenScores, evaluation: TokenEvaluation) -> dict[str, Measure]:
     """The measures of predictions on references."""
     tokens = scores.sums(np.ones(len(scores.sentence)))
@@ -120,10 +115,10 @@ def _measure_predictions(scores: TokenScores, evaluation: TokenEvaluation) -> di
     return {
         "nll": mean_of(-evaluation.log_prob, math.inf),
         "brier": mean_of(evaluation.brier, 2.0),
-        "ece": Measure(partial(_error_at, inner)),
-        "ece_mass": Measure(partial(_error_at, mass)),
-        "excess": Measure(partial(_overconfidence_at, inner), -1.0),
-        "ece_end": Measure(partial(_error_at, ends)),
+        "ece": Measure(lambda at: _bins_at(inner, at).error),
+        "ece_mass": Measure(lambda at: _bins_at(mass, at).error),
+        "excess": Measure(lambda at: _bins_at(inner, at).overconfidence, -1.0),
+        "ece_end": Measure(lambda at: _bins_at(ends, at).error),
         "ece_weighted": Measure(partial(_weighted_at, bin_sums, tokens)),
     }
 
@@ -158,17 +153,15 @@ def _measure_output(evaluation: EnsembleEvaluation) -> dict[str, Measure]:
         ),
         "right": Measure(partial(_mean_at, sums.correct.sum(1), tokens)),
         "sure": Measure(partial(_mean_at, sums.confidence.sum(1), tokens)),
-        "own_ece": Measure(partial(_error_at, sums)),
-        "own_ece_line": Measure(partial(_error_at, calibrated)),
+        "own_ece": Measure(lambda at: _bins_at(sums, at).error),
+        "own_ece_line": Measure(lambda at: _bins_at(calibrated, at).error),
     }
 
 
 def _weights(indices: SentenceIndices, sentences: int) -> Float[ndarray, " sentence"]:
     """How often each sentence of the test part counts."""
-    counts: Float[ndarray, " sentence"] = np.bincount(indices[TEST], minlength=sentences).astype(
-        float
-    )
-    return counts
+    counts: Float[ndarray, " sentence"] = np.bincount(indices[TEST], minlength=sentences)
+    return counts.astype(float)
 
 
 def _mean_at(sums: ndarray, tokens: ndarray, indices: SentenceIndices) -> float:
@@ -180,14 +173,6 @@ def _mean_at(sums: ndarray, tokens: ndarray, indices: SentenceIndices) -> float:
 
 def _bins_at(sums: BinSums, indices: SentenceIndices) -> Bins:
     return sums.bins(_weights(indices, len(sums.count)))
-
-
-def _error_at(sums: BinSums, indices: SentenceIndices) -> float:
-    return _bins_at(sums, indices).error
-
-
-def _overconfidence_at(sums: BinSums, indices: SentenceIndices) -> float:
-    return _bins_at(sums, indices).overconfidence
 
 
 def _weighted_at(bin_sums: ndarray, tokens: ndarray, indices: SentenceIndices) -> float:

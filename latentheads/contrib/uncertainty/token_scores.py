@@ -161,8 +161,9 @@ def score_tokens(
     """Scores every target token of a part."""
     columns: list[list[ndarray]] = []
     batch_evaluations: list[list[TokenEvaluation]] = []
-    clock = _Clock()
-    for batch, prediction in _predictions(ensemble, part, vocab_size, seed, clock):
+    seconds = 0.0
+    for batch, prediction, spent in _predictions(ensemble, part, vocab_size, seed):
+        seconds += spent
         valid, targets = batch.target_valid, batch.target
         log_probs = prediction.log_probs[valid]
         batch_evaluations.append(
@@ -193,7 +194,7 @@ def score_tokens(
         total_uncertainty=total.astype(float),
         data_uncertainty=data.astype(float),
         reverse_mutual_information=reverse.astype(float),
-        seconds=clock.seconds,
+        seconds=seconds,
     )
 
 
@@ -205,28 +206,17 @@ def _concatenate(
     return TokenEvaluation(*(np.concatenate(column)[order] for column in columns))
 
 
-class _Clock:
-    """Accumulates processor time."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __enter__(self) -> None:
-        self.start = time.process_time()
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds += time.process_time() - self.start
-
-
 def _predictions(
-    ensemble: Ensemble, part: Part, vocab_size: int, seed: int, clock: _Clock
-) -> Iterator[tuple[Batch, Prediction]]:
-    """The prediction of an ensemble for every batch."""
+    ensemble: Ensemble, part: Part, vocab_size: int, seed: int
+) -> Iterator[tuple[Batch, Prediction, float]]:
+    """The prediction of an ensemble for every batch, and the processor time that it took."""
     tokens = max(1, MAX_PROBABILITIES // (ensemble.members * vocab_size))
     for index, batch in enumerate(in_batches(part, tokens, shuffle=False)):
-        with fixed_noise(seed + index, ensemble.device), torch.no_grad(), clock:
+        with fixed_noise(seed + index, ensemble.device), torch.no_grad():
+            start = time.process_time()
             prediction = ensemble.predict(batch)
-        yield batch.to(prediction.log_probs.device), prediction
+            spent = time.process_time() - start
+        yield batch.to(prediction.log_probs.device), prediction, spent
 
 
 def scaled(log_probs: Float[Tensor, "token vocab"], temperature: float) -> Tensor:
@@ -244,7 +234,7 @@ def fit_temperature(ensemble: Ensemble, part: Part, vocab_size: int, seed: int =
         seed: Seed of sampling.
     """
     fit = TemperatureFit()
-    for batch, prediction in _predictions(ensemble, part, vocab_size, seed, _Clock()):
+    for batch, prediction, _ in _predictions(ensemble, part, vocab_size, seed):
         valid = batch.target_valid
         fit.add(prediction.log_probs[valid], batch.target[valid])
     return fit.temperature

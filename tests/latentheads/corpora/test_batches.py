@@ -64,11 +64,6 @@ def test_a_batch_carries_its_sentences_and_the_size_of_the_corpus(part: Part) ->
     assert batch.size == 307
 
 
-def test_a_budget_of_nothing_is_refused(part: Part) -> None:
-    with pytest.raises(ValueError, match="tokens must be positive, got 0"):
-        next(iter(batches(part, 0, shuffle=False)))
-
-
 def test_a_whole_corpus_is_no_part() -> None:
     with pytest.raises(ValueError, match=r"^part must be one of a corpus, as corpus.test, got Co"):
         unchecked(batch_indices)(story(), 100)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -185,13 +184,6 @@ def test_remote_code_is_refused_by_name(nested: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(datasets, "load_dataset", loading)
     assert load(nested) == PAIRS
     assert loading.call_args.kwargs["trust_remote_code"] is False
-
-
-def test_without_the_library_the_way_out_is_said(
-    nested: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    assert refused(nested).startswith("corpora of the hub need datasets: pip install datasets")
 
 
 @STREAMING

@@ -10,7 +10,7 @@ from latentheads.corpora import Corpus
 from latentheads.corpora.multi_task import parallel_tasks
 from latentheads.corpora.parallel import PairOptions
 from latentheads.corpora.tasks import Mixture, Task
-from tests.latentheads.corpora.texts import TEST, TRAIN, pets, story
+from tests.latentheads.corpora.texts import TEST, TRAIN, pairs_of, pets, story
 
 LONG = "Hund " * 50
 SHORT_VALID = [("Der Hund", "The dog")]
@@ -18,13 +18,6 @@ SHORT_VALID = [("Der Hund", "The dog")]
 
 def where(part: str, side: str, index: int) -> str:
     return f"{side} {index} of {part}"
-
-
-def lines(corpus: Corpus) -> list[tuple[str, str]]:
-    assert corpus.source is not None
-    assert corpus.train.sources is not None
-    sides = zip(corpus.train.sources, corpus.train.targets, strict=True)
-    return [(corpus.source.decode(s.tolist()), corpus.target.decode(t.tolist())) for s, t in sides]
 
 
 @pytest.mark.parametrize("long", [("Ein Hund", LONG), (LONG, "A dog")])
@@ -39,7 +32,7 @@ def test_long_training_lines_are_left_out_and_the_first_is_named(long: tuple[str
         "2 of 12 training sentences left out, longer than max_line 20: "
         f"{side} 3 of train has {length} tokens"
     ]
-    assert lines(kept_lines) == TRAIN
+    assert pairs_of(kept_lines, kept_lines.train) == TRAIN
     assert (kept_lines.valid, kept_lines.test) == (corpus.valid, corpus.test)
 
 

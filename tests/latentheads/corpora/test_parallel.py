@@ -9,26 +9,19 @@ import pytest
 from torch.utils.data import Dataset
 
 from latentheads.batch import EOS
-from latentheads.corpora import Corpus, Part, batches
+from latentheads.corpora import Corpus, batches
 from latentheads.corpora.cleaning import Cleaning
-from tests.latentheads.corpora.texts import TEST, TRAIN, VALID, pets
+from tests.latentheads.corpora.texts import TEST, TRAIN, VALID, pairs_of, pets
 from tests.typechecking import unchecked
 
 DIRTY = [*TRAIN, ("", "empty"), ("Ja ja ja ja", "Yes")]
-
-
-def text(part: Part, corpus: Corpus) -> list[tuple[str, str]]:
-    return [
-        (corpus.source.decode(left.tolist()), corpus.target.decode(right.tolist()))
-        for left, right in zip(part.sources, part.targets, strict=True)
-    ]
 
 
 def test_every_part_holds_its_pairs() -> None:
     corpus = pets()
     assert corpus.name == "pets"
     for part, pairs in ((corpus.train, TRAIN), (corpus.valid, VALID), (corpus.test, TEST)):
-        assert text(part, corpus) == pairs
+        assert pairs_of(corpus, part) == pairs
         assert part.true_log_probs is None
     assert corpus.train.references == ()
     assert corpus.valid.references == ["The DOG ", "", "b"]
@@ -38,7 +31,7 @@ def test_every_part_holds_its_pairs() -> None:
 def test_only_training_is_cleaned_and_the_counts_are_told() -> None:
     lines: list[str] = []
     corpus = pets(train=DIRTY, cleaning=Cleaning(max_ratio=1.5), log=lines.append)
-    assert text(corpus.train, corpus) == TRAIN
+    assert pairs_of(corpus, corpus.train) == TRAIN
     assert len(corpus.valid) == len(VALID)
     assert lines == [
         "10 of 12 training pairs kept; left out: 1 empty on a side, 0 too long, "
@@ -51,8 +44,8 @@ def test_the_first_of_several_references_is_the_target_of_a_held_out_text_alone(
     corpus = pets(test=given, train=[*TRAIN, ("Hund", "dog\thound")], multiple_references=True)
     assert corpus.test.alternatives == [["dog", "hound"], ["cat"]]
     assert corpus.test.references == ["dog", "cat"]
-    assert text(corpus.test, corpus) == [("Hund", "dog"), ("Katze", "cat")]
-    assert text(corpus.train, corpus)[-1] == ("Hund", "dog\thound")
+    assert pairs_of(corpus, corpus.test) == [("Hund", "dog"), ("Katze", "cat")]
+    assert pairs_of(corpus, corpus.train)[-1] == ("Hund", "dog\thound")
     assert corpus.train.alternatives == ()
     alone = pets(test=given)
     assert (alone.test.references[0], alone.test.alternatives) == ("dog\t\thound", ())
@@ -71,7 +64,7 @@ def test_a_long_source_is_cut_in_every_part() -> None:
 def test_references_keep_their_case() -> None:
     corpus = pets(lowercase=True)
     assert corpus.valid.references[0] == "The DOG "
-    assert text(corpus.valid, corpus)[0] == ("der  hund", "the dog ")
+    assert pairs_of(corpus, corpus.valid)[0] == ("der  hund", "the dog ")
 
 
 def test_a_joint_vocabulary_is_one_object_that_knows_both_sides() -> None:
@@ -120,8 +113,8 @@ def test_a_corpus_of_ones_own_pairs(make: Callable[[Any], Any]) -> None:
     kept: list[str] = []
     parts = (make(pairs) for pairs in (DIRTY, VALID, TEST))
     corpus = Corpus.from_pairs(*parts, vocab_size=300, max_ratio=1.5, log=kept.append)
-    assert text(corpus.train, corpus) == TRAIN
-    assert text(corpus.valid, corpus) == VALID
+    assert pairs_of(corpus, corpus.train) == TRAIN
+    assert pairs_of(corpus, corpus.valid) == VALID
     assert corpus.test.references == ["The house"]
     assert corpus.source is corpus.target
     assert kept[0].startswith("10 of 12 training pairs kept")

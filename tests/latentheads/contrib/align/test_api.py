@@ -16,6 +16,7 @@ from numpy import ndarray
 
 import latentheads as lh
 from latentheads.contrib.align import spelling
+from latentheads.contrib.align.aligner import WordAligner
 from latentheads.contrib.align.api import AlignedText, align
 from latentheads.contrib.align.dictionary import read_dictionary
 from latentheads.contrib.align.kept import load_aligner, save_aligner
@@ -44,6 +45,12 @@ def aligned() -> AlignedText:
         torch.set_default_dtype(before)
 
 
+@pytest.fixture(scope="module")
+def aligner(aligned: AlignedText) -> WordAligner:
+    assert aligned.aligner is not None
+    return aligned.aligner
+
+
 def test_the_public_name_is_the_function() -> None:
     assert lh.align is align
 
@@ -56,7 +63,9 @@ def assert_unknown(posterior: LinkPosterior) -> None:
     assert all(not select_links(posterior, name, 0) for name in SYMMETRIZATIONS)
 
 
-def test_lines_keep_their_order_and_an_empty_one_has_no_links(aligned: AlignedText) -> None:
+def test_lines_keep_their_order_and_an_empty_one_has_no_links(
+    aligned: AlignedText, aligner: WordAligner
+) -> None:
     assert aligned.links == [
         [(0, 0), (1, 1)],
         [(0, 0), (1, 1)],
@@ -68,7 +77,7 @@ def test_lines_keep_their_order_and_an_empty_one_has_no_links(aligned: AlignedTe
     assert aligned.skipped == {}
     assert_unknown(aligned.posteriors[2])
     assert repr(aligned) == "AlignedText(5 lines, 9 links)"
-    assert repr(aligned.aligner) == "WordAligner(vocabularies of 6 and 6, 8 word pairs, spaces)"
+    assert repr(aligner) == "WordAligner(vocabularies of 6 and 6, 8 word pairs, spaces)"
 
 
 def test_probabilities_are_exact_posteriors(aligned: AlignedText) -> None:
@@ -83,12 +92,12 @@ EMPTY = [("nouveau the", ""), ("", "neuf das"), ("", " "), ("thé", "")]
 
 
 @pytest.mark.parametrize("split", ["spaces", "punctuation"])
-def test_pairs_with_an_empty_side_move_no_other_line(split: str, aligned: AlignedText) -> None:
+def test_pairs_with_an_empty_side_move_no_other_line(split: str, aligner: WordAligner) -> None:
     pairs = list(zip(["it's", *SOURCE], ["ist's", *TARGET], strict=True))
     pairs = [pair for pair in pairs if all(pair)]
     mixed = [EMPTY[0], *pairs[:2], EMPTY[1], *pairs[2:], *EMPTY[2:]]
     trained = [align(*zip(*text, strict=True), split=split) for text in (pairs, mixed)]
-    again = [align(*zip(*t, strict=True), aligner=aligned.aligner) for t in (pairs, mixed)]
+    again = [align(*zip(*t, strict=True), aligner=aligner) for t in (pairs, mixed)]
     for alone, among in (trained, again):
         expected = [p for p, pair in zip(among.posteriors, mixed, strict=True) if pair in pairs]
         for one, other in zip(alone.posteriors, expected, strict=True):
@@ -102,9 +111,9 @@ def test_pairs_with_an_empty_side_move_no_other_line(split: str, aligned: Aligne
         ]
 
 
-def test_lines_of_a_column_are_in_their_order_whatever_its_labels(aligned: AlignedText) -> None:
+def test_lines_of_a_column_are_in_their_order_whatever_its_labels(aligner: WordAligner) -> None:
     columns = (pd.Series(lines)[::-1] for lines in (SOURCE, TARGET))
-    posteriors = align(*columns, aligner=aligned.aligner).posteriors
+    posteriors = align(*columns, aligner=aligner).posteriors
     assert [p.forward.shape for p in posteriors] == [(3, 3), (2, 2), (0, 1), (2, 2), (2, 2)]
 
 
@@ -118,32 +127,31 @@ def test_an_aligner_aligns_its_own_lines_as_before_if_none_is_left_out() -> None
         np.testing.assert_allclose(old.log_probs, new.log_probs, rtol=1e-4)
 
 
-def test_a_line_is_aligned_alone_as_it_is_among_others(aligned: AlignedText) -> None:
+def test_a_line_is_aligned_alone_as_it_is_among_others(aligner: WordAligner) -> None:
     source, target = [*SOURCE, "a neues haus"], [*TARGET, "ein neuf hausboot"]
-    among = align(source, target, aligner=aligned.aligner).posteriors
+    among = align(source, target, aligner=aligner).posteriors
     for index in (4, 5):
         line = source[index:][:1], target[index:][:1]
-        alone = align(*line, aligner=aligned.aligner).posteriors[0]
+        alone = align(*line, aligner=aligner).posteriors[0]
         np.testing.assert_allclose(alone.forward, among[index].forward, atol=1e-12)
         np.testing.assert_allclose(alone.backward, among[index].backward, atol=1e-12)
 
 
-def test_new_words_are_aligned_by_their_first_letters_and_spelling(aligned: AlignedText) -> None:
-    (links,) = align(["books ottawa"], ["bücher ottawa"], aligner=aligned.aligner).links
+def test_new_words_are_aligned_by_their_first_letters_and_spelling(aligner: WordAligner) -> None:
+    (links,) = align(["books ottawa"], ["bücher ottawa"], aligner=aligner).links
     assert (1, 1) in links
-    text = align(["the houses"], ["das hausboot"], aligner=aligned.aligner)
+    text = align(["the houses"], ["das hausboot"], aligner=aligner)
     assert text.posteriors[0].forward[1, 1] > text.posteriors[0].forward[0, 1]
 
 
-def test_a_kept_aligner_is_the_same(aligned: AlignedText, tmp_path: Path) -> None:
-    assert aligned.aligner is not None
+def test_a_kept_aligner_is_the_same(aligner: WordAligner, tmp_path: Path) -> None:
     path = tmp_path / "kept"
-    save_aligner(replace(aligned.aligner, split="punctuation"), path)
+    save_aligner(replace(aligner, split="punctuation"), path)
     kept = load_aligner(path)
-    assert (kept.source, kept.target) == (aligned.aligner.source, aligned.aligner.target)
-    assert (kept.options, kept.split) == (aligned.aligner.options, "punctuation")
+    assert (kept.source, kept.target) == (aligner.source, aligner.target)
+    assert (kept.options, kept.split) == (aligner.options, "punctuation")
     new = align(["the red book"], ["das rote buch"], aligner=replace(kept, split="spaces"))
-    old = align(["the red book"], ["das rote buch"], aligner=aligned.aligner)
+    old = align(["the red book"], ["das rote buch"], aligner=aligner)
     np.testing.assert_array_equal(new.posteriors[0].forward, old.posteriors[0].forward)
     np.testing.assert_array_equal(new.posteriors[0].backward, old.posteriors[0].backward)
 
@@ -164,86 +172,32 @@ def test_a_kept_aligner_that_a_dictionary_began_with_is_the_same(tmp_path: Path)
         read_dictionary(lexicon)
 
 
-def test_an_aligner_is_written_to_a_path_and_not_the_other_way_round(aligned: AlignedText) -> None:
+def test_an_aligner_is_written_to_a_path_and_not_the_other_way_round(aligner: WordAligner) -> None:
     with pytest.raises(ValueError, match=r"^save_aligner takes \(aligner, path\), got 'kept' as"):
-        unchecked(save_aligner)("kept", aligned.aligner)
+        unchecked(save_aligner)("kept", aligner)
 
 
-@pytest.mark.parametrize("name", ["entries", "forward.counts", "backward.jumps", "backward.null"])
-def test_a_kept_aligner_with_tensors_of_another_is_one_line(
-    name: str, aligned: AlignedText, tmp_path: Path
-) -> None:
-    assert aligned.aligner is not None
-    path = tmp_path / "kept"
-    save_aligner(aligned.aligner, path)
-    tensors, facts = checkpoints.load(path)
-    checkpoints.save(path, tensors | {name: tensors[name][..., 1:]}, facts)
-    with pytest.raises(ValueError, match=f"is not a complete word aligner: {name} of it"):
-        load_aligner(path) if name != "entries" else load_shifted(path)
-
-
-TABLES = [
-    f"{direction}.{key}"
-    for direction in ("forward", "backward")
-    for key in ("counts", "null", "frequencies", "jumps")
-]
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_a_kept_aligner_with_numbers_that_training_does_not_write_is_one_line(
-    name: str, aligned: AlignedText, tmp_path: Path
-) -> None:
-    assert aligned.aligner is not None
-    path = tmp_path / "kept"
-    save_aligner(aligned.aligner, path)
-    tensors, facts = checkpoints.load(path)
-    table = tensors[name]
-    changed = [table.to(kind) for kind in (torch.float16, torch.float32, torch.int64, torch.bool)]
-    for value in (3e38, -1.0, 1e-30 if name.endswith("jumps") else 10.5):
-        changed.append(table.clone())
-        changed[-1][..., 0] = value
-    for other in changed:
-        checkpoints.save(path, tensors | {name: other}, facts)
-        with pytest.raises(ValueError, match=r"is not a complete word aligner: .* of it") as error:
-            load_aligner(path)
-        assert "\n" not in str(error.value)
-
-
-def test_an_aligner_without_finite_probabilities_aligns_nothing(aligned: AlignedText) -> None:
-    assert aligned.aligner is not None
-    forward = aligned.aligner.forward
+def test_an_aligner_without_finite_probabilities_aligns_nothing(aligner: WordAligner) -> None:
+    forward = aligner.forward
     broken = replace(forward, counts=torch.full_like(forward.counts, torch.inf))
     with pytest.raises(FloatingPointError, match="line 2 has no finite probability"):
-        align(["", "a"], ["", "b"], aligner=replace(aligned.aligner, forward=broken))
-
-
-def load_shifted(path: Path) -> None:
-    """Entries that are fewer than counts, and those that name no word."""
-    with pytest.raises(ValueError, match=r"forward.counts of it"):
-        load_aligner(path)
-    tensors, facts = checkpoints.load(path)
-    checkpoints.save(path, tensors | {"entries": tensors["entries"] + 99}, facts)
-    load_aligner(path)
+        align(["", "a"], ["", "b"], aligner=replace(aligner, forward=broken))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"kind": "other"}, "is not a word aligner of this version"),
-        ({"source": ["a", "a"]}, "words of it"),
-        ({"split": "letters"}, "split of it"),
-        ({"alike": [2.0, 0.1]}, "alike of it"),
-        ({"pseudocount": -1.0}, "pseudocount of it"),
+        ({"alike": [0.1]}, "is not a complete word aligner"),
         ({"options": {"iterations": 0}}, "iterations must be at least 1"),
         ({"options": {"steps": 3}}, "steps"),
     ],
 )
 def test_a_kept_aligner_with_other_facts_is_one_line(
-    change: dict[str, Any], message: str, aligned: AlignedText, tmp_path: Path
+    change: dict[str, Any], message: str, aligner: WordAligner, tmp_path: Path
 ) -> None:
-    assert aligned.aligner is not None
     path = tmp_path / "kept"
-    save_aligner(aligned.aligner, path)
+    save_aligner(aligner, path)
     tensors, facts = checkpoints.load(path)
     checkpoints.save(path, tensors, facts | change)
     with pytest.raises(ValueError, match=message) as error:
@@ -328,10 +282,8 @@ def test_last_words_are_not_linked_by_their_full_stops() -> None:
         (["a"], ["b"], {"guide": "best"}, "unknown guide 'best'"),
         (["a"], ["b"], {"max_words": 0}, "max_words must be at least 1"),
         (["a"], ["b"], {"split": "letters"}, "unknown split 'letters'"),
-        (["a"], ["b"], {"options": {}}, r"^options must be AlignerOptions, got \{\}$"),
         (["a"], ["b"], {"aligner": "m"}, r"^aligner must be a WordAligner, .* got 'm'$"),
-        (["a"], 5, {}, r"^target must be a list of lines, got int$"),
-        ({"a": "b"}, ["b"], {}, r"^source must be a list of lines, got dict$"),
+        (["a"], {"a": "b"}, {}, r"^target must be a list of lines, got dict$"),
         (pd.DataFrame({"en": ["a"]}), ["b"], {}, "^source must be a list of lines, got DataFrame$"),
         (iter(["a"]), ["b"], {}, r"^source must be a list of lines, got list_iterator$"),
     ],
@@ -361,12 +313,14 @@ def test_a_line_of_another_kind_is_named(line: Any) -> None:
         unchecked(align)(["a", "b"], ["c", line])
 
 
-def test_an_aligner_splits_lines_as_it_was_trained_to(aligned: AlignedText) -> None:
-    again = align(SOURCE, TARGET, aligner=aligned.aligner, split="spaces")
+def test_an_aligner_splits_lines_as_it_was_trained_to(
+    aligned: AlignedText, aligner: WordAligner
+) -> None:
+    again = align(SOURCE, TARGET, aligner=aligner, split="spaces")
     assert again.links == aligned.links
     message = r"^the aligner was trained with split 'spaces', got 'punctuation'$"
     with pytest.raises(ValueError, match=message):
-        align(SOURCE, TARGET, aligner=aligned.aligner, split="punctuation")
+        align(SOURCE, TARGET, aligner=aligner, split="punctuation")
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -374,29 +328,29 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_links_are_found_whatever_the_default_type_of_numbers(
-    dtype: torch.dtype, aligned: AlignedText
+    dtype: torch.dtype, aligned: AlignedText, aligner: WordAligner
 ) -> None:
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
         trained = align(SOURCE, TARGET)
-        again = align(SOURCE, TARGET, aligner=aligned.aligner)
+        again = align(SOURCE, TARGET, aligner=aligner)
     finally:
         torch.set_default_dtype(before)
     precision = "float64" if dtype == torch.float64 else "float32"
     assert trained.posteriors[0].forward.dtype == precision
     assert trained.links == aligned.links
     assert again.posteriors[0].forward.dtype == "float64"
-    in_doubles = align(SOURCE, TARGET, aligner=aligned.aligner).posteriors
+    in_doubles = align(SOURCE, TARGET, aligner=aligner).posteriors
     for old, same in zip(in_doubles, again.posteriors, strict=True):
         np.testing.assert_allclose(old.product, same.product, atol=1e-12)
     for old, new in zip(aligned.posteriors, trained.posteriors, strict=True):
         np.testing.assert_allclose(old.product, new.product, atol=1e-5)
 
 
-def test_options_of_training_are_not_for_a_trained_aligner(aligned: AlignedText) -> None:
+def test_options_of_training_are_not_for_a_trained_aligner(aligner: WordAligner) -> None:
     with pytest.raises(ValueError, match="options are of training"):
-        align(["a"], ["b"], aligner=aligned.aligner, options=lh.contrib.align.AlignerOptions())
+        align(["a"], ["b"], aligner=aligner, options=lh.contrib.align.AlignerOptions())
 
 
 def test_the_last_words_are_linked_after_a_long_jump() -> None:
@@ -430,18 +384,17 @@ def test_links_are_selected_by_a_probability(aligned: AlignedText, threshold: fl
         aligned.select(threshold=threshold)
 
 
-def test_training_on_counts_old_and_new_lines(aligned: AlignedText) -> None:
+def test_training_on_counts_old_and_new_lines(aligner: WordAligner) -> None:
     source, target = ["the car", "a car", "the red car"], ["das auto", "ein auto", "das rote auto"]
     alone = align(source, target)
-    more = align(source, target, start=aligned.aligner)
+    more = align(source, target, start=aligner)
     assert more.links[2] == [(0, 0), (1, 1), (2, 2)]
     assert more.aligner is not None
-    assert aligned.aligner is not None
     assert alone.aligner is not None
-    assert more.aligner.source.words[: len(aligned.aligner.source)] == aligned.aligner.source.words
+    assert more.aligner.source.words[: len(aligner.source)] == aligner.source.words
     for name in ("forward", "backward"):
         old, new, both = (
-            getattr(trained, name) for trained in (aligned.aligner, alone.aligner, more.aligner)
+            getattr(trained, name) for trained in (aligner, alone.aligner, more.aligner)
         )
         assert both.frequencies.sum() == old.frequencies.sum() + new.frequencies.sum()
         assert torch.equal(both.jumps.weights[0], old.jumps.weights[0])
@@ -475,7 +428,7 @@ def test_an_aligner_that_is_trained_on_keeps_the_options_of_its_jumps(tmp_path: 
 
 
 def test_words_of_one_line_alone_are_compared(
-    aligned: AlignedText, monkeypatch: pytest.MonkeyPatch
+    aligner: WordAligner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared = 0
 
@@ -484,13 +437,12 @@ def test_words_of_one_line_alone_are_compared(
         compared += len(first)
         return np.zeros(len(first), bool)
 
-    assert aligned.aligner is not None
-    align(["the"], ["das"], aligner=aligned.aligner)
+    align(["the"], ["das"], aligner=aligner)
     monkeypatch.setattr(spelling, "_compare", count)
-    align([f"w{n}" for n in range(97)], [f"w{n}" for n in range(97)], aligner=aligned.aligner)
+    align([f"w{n}" for n in range(97)], [f"w{n}" for n in range(97)], aligner=aligner)
     assert 97 < compared <= 4 * 97
 
 
-def test_an_aligner_is_either_trained_on_or_not(aligned: AlignedText) -> None:
+def test_an_aligner_is_either_trained_on_or_not(aligner: WordAligner) -> None:
     with pytest.raises(ValueError, match=r"^aligner aligns without training, start is trained on"):
-        align(SOURCE, TARGET, aligner=aligned.aligner, start=aligned.aligner)
+        align(SOURCE, TARGET, aligner=aligner, start=aligner)

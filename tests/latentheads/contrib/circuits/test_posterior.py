@@ -18,7 +18,6 @@ from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.names import Block
 from tests.latentheads.contrib.circuits.tiny import PROMPTS, network
 from tests.latentheads.contrib.hf.networks import gpt2
-from tests.typechecking import unchecked
 
 LABELS = ["L0H0", "L0H1", "L0H2"]
 CHOSEN = [("decoder.0.self", head) for head in range(3)]
@@ -104,10 +103,9 @@ def test_a_posterior_is_calibrated_by_halves_of_its_prompts() -> None:
     assert repr(calibration) == "Calibration(tau 2, within .01 nats 2 to 2)"
     assert calibration.to_frame().score.idxmax() == 1
     assert len(decide(posterior, None, 1.0, 5).needed) == 15
-    with pytest.raises(
-        ValueError, match=r"^posteriors must be what circuit_posterior\(.*, got Gen"
-    ):
-        unchecked(calibrate)(torch.Generator())
+    for too_few in ([], [2.0, 2.0]):
+        with pytest.raises(ValueError, match=r"^temperatures must be at least two to choose from"):
+            calibrate(posterior, None, too_few)
 
 
 def test_a_temperature_beyond_the_first_ones_is_found() -> None:

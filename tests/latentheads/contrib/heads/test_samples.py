@@ -99,8 +99,6 @@ def test_of_bernoulli_heads_statistics_are_over_the_samples_with_a_head() -> Non
     recorded = [heads[block] for _, heads in record_heads(model, [batch] * 16, guide, 3)]
     active = torch.stack([heads.active for heads in recorded])
     weights = torch.stack([heads.weights for heads in recorded])
-    has_gates = block == "decoder.0.cross"
-    assert bool((active.double().mean(0) % 1 != 0).any()) == has_gates
     torch.testing.assert_close(samples.active, active.double().mean(0))
     for sentence, head in ((s, h) for s in range(len(batch)) for h in range(HEADS)):
         rows = weights[active[:, sentence, head], sentence, head]
@@ -109,7 +107,7 @@ def test_of_bernoulli_heads_statistics_are_over_the_samples_with_a_head() -> Non
         low, high = torch.quantile(rows, torch.tensor(BAND, dtype=rows.dtype), 0)
         torch.testing.assert_close(samples.low[sentence, head], low)
         torch.testing.assert_close(samples.high[sentence, head], high)
-    assert (float(samples.deviation.max()) < 1e-7) == has_gates  # of the attention above it varies
+    assert float(samples.deviation.max()) > 1e-7  # heads below vary
 
 
 def test_gates_of_the_prior_are_sampled() -> None:

@@ -24,19 +24,16 @@ from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.text import split_punctuation
 from latentheads.corpora.vocabulary import Tagged
 from latentheads.data import Data, Grammar, Pairs, RunningText
-from latentheads.decoding.options import Decoding
 from latentheads.errors import UnfinishedError
 from latentheads.guides import GUIDES
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.copy.options import CopyOptions
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import LanguageModel, Translation
-from latentheads.runs.generation import translate_texts
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT
 from tests.tiny import jiggle, sizes
-from tests.typechecking import unchecked
 
 CORPUS = sample_pairs(sentences=40, held_out=5)
 LINES = list(CORPUS.test.references)
@@ -72,11 +69,6 @@ def words() -> Run:
 def english(number: int) -> list[str]:
     assert CORPUS.source is not None
     return [CORPUS.source.decode(row.tolist()) for row in CORPUS.test.sources or ()][:number]
-
-
-def test_a_number_is_no_text(words: Run) -> None:
-    with pytest.raises(ValueError, match=r"^sentences must be texts, got int$"):
-        unchecked(translate_texts)(words, ["a b", 3], Decoding())
 
 
 def test_every_word_of_a_translation_is_linked_to_one_of_its_line(words: Run) -> None:
@@ -119,13 +111,7 @@ def test_words_are_linked_without_their_punctuation() -> None:
     """Every token points at that of the question mark, which is part of "me?" or a word."""
     raw = Subwords.train(["kennt sie me? ."] * 3, 300)
     run = run_of(SHAPES["one head"], raw, raw)
-
-    def mark(model: Any, guide: Any, batch: Any) -> AlignmentDistributions:
-        weights = torch.zeros(1, 1, batch.target.shape[1], batch.source.shape[1])
-        weights[:, :, :, raw.encode("sie me?").index(raw.encode("me?")[-2])] = 1
-        return AlignmentDistributions(("a",), weights, weights, weights)
-
-    with mock.patch.object(word_alignment, "alignment_distributions", mark):
+    with pointing(raw.encode("sie me?").index(raw.encode("me?")[-2])):
         assert align(run, ["sie me?"], ["me, sie"]) == [[(1, 0), (1, 1)]]
         split = align(run, ["", "sie me?"], ["me", "me, sie"], split_punctuation=True)
     assert split == [[], [(2, 0), (2, 1), (2, 2)]]

@@ -17,46 +17,42 @@ IDS = torch.tensor([[3, 4, 5, 6, 7], [8, 9, 2, 2, 2], [10, 11, 3, 2, 2]])
 REAL = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0]])
 TARGETS = torch.tensor([[3, 5, 1], [4, 1, -100], [6, 7, 1]])
 
+ENDS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+SIZES = {"hidden_size": 6, "intermediate_size": 7, "num_hidden_layers": 2}
+HEADS = {"num_attention_heads": 3, "max_position_embeddings": 16}
+
 
 def gpt2(kind: str = "GPT2LMHeadModel", **options: Any) -> Any:
     sizes = {"n_embd": 6, "n_layer": 2, "n_head": 3, "n_positions": 16, "n_inner": 7}
-    ends = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-    config = transformers.GPT2Config(vocab_size=TYPES, **{**sizes, **ends, **options})
+    config = transformers.GPT2Config(vocab_size=TYPES, **{**sizes, **ENDS, **options})
     return getattr(transformers, kind)(config)
 
 
 def grouped(name: str = "Llama", **options: Any) -> Any:
     """A decoder whose four heads share the keys of two."""
-    sizes = {"hidden_size": 8, "intermediate_size": 7, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 16}
-    ends = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-    settings = {**sizes, **heads, **ends, **options}
+    settings = {**SIZES, "hidden_size": 8, **heads, **ENDS, **options}
     config = getattr(transformers, f"{name}Config")(vocab_size=TYPES, **settings)
     return getattr(transformers, f"{name}ForCausalLM")(config)
 
 
 def bert(kind: str = "BertForMaskedLM", **options: Any) -> Any:
-    sizes = {"hidden_size": 6, "intermediate_size": 7, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 3, "max_position_embeddings": 16}
-    config = transformers.BertConfig(vocab_size=TYPES, **{**sizes, **heads, **options})
+    config = transformers.BertConfig(vocab_size=TYPES, **{**SIZES, **HEADS, **options})
     return getattr(transformers, kind)(config)
 
 
 def roberta() -> Any:
     """A decoder that finds positions from its tokens, and counts from the padding's id on."""
-    sizes = {"hidden_size": 6, "intermediate_size": 7, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 3, "max_position_embeddings": 16, "is_decoder": True}
-    ends = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-    config = transformers.RobertaConfig(vocab_size=TYPES, **sizes, **heads, **ends)
+    config = transformers.RobertaConfig(vocab_size=TYPES, is_decoder=True, **SIZES, **HEADS, **ENDS)
     return transformers.RobertaForCausalLM(config)
 
 
 def modernbert() -> Any:
     """An encoder with one projection of queries, keys and values, and a window in some layers."""
-    sizes = {"hidden_size": 12, "intermediate_size": 7, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 3, "local_attention": 2, "max_position_embeddings": 16}
-    ends = {f"{name}_token_id": number for number, name in enumerate(("bos", "eos", "pad"))}
-    config = transformers.ModernBertConfig(vocab_size=TYPES, **sizes, **heads, **ends)
+    sizes = {**SIZES, "hidden_size": 12}
+    config = transformers.ModernBertConfig(
+        vocab_size=TYPES, local_attention=2, **sizes, **HEADS, **ENDS
+    )
     return transformers.ModernBertForMaskedLM(config)
 
 
@@ -64,18 +60,17 @@ def bart(name: str = "Bart", kind: str = "BartForConditionalGeneration") -> Any:
     sizes = {"d_model": 6, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 16}
     heads = {"encoder_attention_heads": 3, "decoder_attention_heads": 2}
     wide = {"encoder_ffn_dim": 7, "decoder_ffn_dim": 5}
-    ends = {"pad_token_id": 2, "bos_token_id": 0, "eos_token_id": 1, "forced_eos_token_id": None}
+    ends = {**ENDS, "decoder_start_token_id": 1, "forced_eos_token_id": None}
     config = getattr(transformers, f"{name}Config")(
-        vocab_size=TYPES, decoder_start_token_id=1, **sizes, **heads, **wide, **ends
+        vocab_size=TYPES, **sizes, **heads, **wide, **ends
     )
     return getattr(transformers, kind)(config)
 
 
 def image(name: str = "ViT", **options: Any) -> Any:
     """A classifier of images of one colour, two patches wide and high."""
-    sizes = {"hidden_size": 6, "intermediate_size": 7, "num_hidden_layers": 2}
     pixels = {"image_size": 4, "patch_size": 2, "num_channels": 1, "num_labels": 5}
-    settings = {"num_attention_heads": 3, **sizes, **pixels, **options}
+    settings = {"num_attention_heads": 3, **SIZES, **pixels, **options}
     config = getattr(transformers, f"{name}Config")(**settings)
     return getattr(transformers, f"{name}ForImageClassification")(config)
 
@@ -94,7 +89,7 @@ def whisper() -> Any:
     heads = {"encoder_attention_heads": 3, "decoder_attention_heads": 2}
     wide = {"encoder_ffn_dim": 7, "decoder_ffn_dim": 5}
     places = {"max_source_positions": 6, "max_target_positions": 16}
-    ends = {"pad_token_id": 2, "bos_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 1}
+    ends = {**ENDS, "decoder_start_token_id": 1}
     config = transformers.WhisperConfig(
         vocab_size=TYPES, begin_suppress_tokens=[], **sizes, **heads, **wide, **places, **ends
     )

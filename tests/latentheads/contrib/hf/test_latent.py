@@ -127,9 +127,8 @@ def test_without_noise_it_writes_the_same_token_for_token(name: str, beams: int)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("prior", ["cascaded"])
-def test_the_tied_guide_costs_exactly_nothing(name: str, prior: str) -> None:
-    model, batch = made_latent(name, prior)
+def test_the_tied_guide_costs_exactly_nothing(name: str) -> None:
+    model, batch = made_latent(name, "cascaded")
     bound = lh.terms(model, Tied(model), batch)
     assert set(bound.how.values()) == {"tied"}
     assert all(torch.equal(kl, torch.zeros(3)) for kl in bound.kl.values())
@@ -565,13 +564,10 @@ def test_a_network_without_a_likelihood_says_so_where_it_needs_one() -> None:
 @pytest.mark.parametrize(
     ("name", "labels", "message"),
     [
-        ("gpt2", IDS[:, :1], "(3, 0), and scores for (3, 4)"),
         ("gpt2", IDS[:, :2], "(3, 1), and scores for (3, 4)"),
         ("gpt2", IDS + 3, "between 0 and 12, or be -100 where nothing is predicted; got 14"),
-        ("bert", IDS[:, :1], "(3, 1), and scores for (3, 5)"),
         ("bert", IDS[:, :4], "(3, 4), and scores for (3, 5)"),
         ("bert", IDS - 3, "between 0 and 12, or be -100 where nothing is predicted; got -1"),
-        ("bart", IDS, "(3, 5), and scores for (3, 3)"),
         ("bart", TARGETS[:, :1], "(3, 1), and scores for (3, 3)"),
         ("classifier", torch.tensor([2, 0, 3]), "between 0 and 2"),
     ],

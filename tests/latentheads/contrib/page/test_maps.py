@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from latentheads.batch import Batch
 from latentheads.contrib.heads.alignments import DISTRIBUTIONS, alignment_distributions
 from latentheads.contrib.heads.samples import sample_weights
 from latentheads.contrib.page.maps import (
@@ -19,7 +20,17 @@ from latentheads.contrib.page.maps import (
 from latentheads.contrib.page.packing import quantise_weights
 from latentheads.corpora.batches import collate
 from latentheads.names import ALIGNMENT
+from latentheads.runs.run import Run
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
+
+
+def prepare(
+    folder: Path, prior: str = "independent", aligned: str = "", text: bool = False
+) -> tuple[Run, Batch, list[dict[str, MapTokens]]]:
+    """A run, its three sentences, and the names of their rows and columns."""
+    corpus = small_corpus(text=text)
+    run, batch = make_run(folder / "run", corpus, prior, aligned), collate(corpus.test, range(3))
+    return run, batch, [gather_map_tokens(run, batch, index) for index in range(3)]
 
 
 def test_rows_and_columns_are_named_and_links_stand_where_a_word_is_predicted(
@@ -48,9 +59,7 @@ def test_long_sides_are_told_pooled() -> None:
 
 
 def test_maps_are_those_of_the_draws_without_padding(tmp_path: Path) -> None:
-    corpus = small_corpus()
-    run, batch = make_run(tmp_path / "run", corpus), collate(corpus.test, range(3))
-    sides = [gather_map_tokens(run, batch, index) for index in range(3)]
+    run, batch, sides = prepare(tmp_path)
     computed_maps = gather_maps(run, batch, sides, num_samples=5, kept=3, seed=7)
     drawn = sample_weights(run.model, run.guide, batch, 5, 7)
     (maps,) = [item for item in computed_maps[1] if item.name == "decoder.1.cross"]
@@ -65,9 +74,7 @@ def test_maps_are_those_of_the_draws_without_padding(tmp_path: Path) -> None:
 
 
 def test_heads_without_noise_have_one_map(tmp_path: Path) -> None:
-    corpus = small_corpus(text=True)
-    run, batch = make_run(tmp_path / "run", corpus, "delta"), collate(corpus.test, range(3))
-    sides = [gather_map_tokens(run, batch, index) for index in range(3)]
+    run, batch, sides = prepare(tmp_path, "delta", text=True)
     for maps in gather_maps(run, batch, sides, 2, 8, 0)[0]:
         assert set(maps.parts) == {"mean"}
         assert len(maps.draws) == 0
@@ -75,10 +82,7 @@ def test_heads_without_noise_have_one_map(tmp_path: Path) -> None:
 
 
 def test_a_head_is_shown_on_the_samples_in_which_it_is_active(tmp_path: Path) -> None:
-    corpus = small_corpus()
-    run = make_run(tmp_path / "run", corpus, "delta", "bernoulli")
-    batch = collate(corpus.test, range(3))
-    sides = [gather_map_tokens(run, batch, index) for index in range(3)]
+    run, batch, sides = prepare(tmp_path, "delta", "bernoulli")
     maps_of_sentences = gather_maps(run, batch, sides, 9, 3, 1)
     samples = sample_weights(run.model, run.guide, batch, 9, 1)
     for index, (rows, columns) in enumerate([(4, 3), (3, 5), (2, 2)]):
@@ -96,10 +100,7 @@ def test_a_head_is_shown_on_the_samples_in_which_it_is_active(tmp_path: Path) ->
 
 @pytest.mark.parametrize("text", [False, True])
 def test_alignments_are_the_three_laws(tmp_path: Path, text: bool) -> None:
-    corpus = small_corpus(text=text)
-    run = make_run(tmp_path / "run", corpus, "delta", "one head")
-    batch = collate(corpus.test, range(3))
-    sides = [gather_map_tokens(run, batch, index) for index in range(3)]
+    run, batch, sides = prepare(tmp_path, "delta", "one head", text)
     assert sides[1][ALIGNMENT].rows == ["d", "</script><b>", "<eos>"]
     columns = ["null", "<bos>", "d"] if text else ["</script><b>", "e", "f", "g", "<eos>"]
     assert sides[1][ALIGNMENT].columns == columns
@@ -112,7 +113,4 @@ def test_alignments_are_the_three_laws(tmp_path: Path, text: bool) -> None:
 
 
 def test_a_run_without_alignments_has_none(tmp_path: Path) -> None:
-    corpus = small_corpus()
-    run, batch = make_run(tmp_path / "run", corpus), collate(corpus.test, range(3))
-    sides = [gather_map_tokens(run, batch, index) for index in range(3)]
-    assert gather_alignments(run, batch, sides) == [[], [], []]
+    assert gather_alignments(*prepare(tmp_path)) == [[], [], []]

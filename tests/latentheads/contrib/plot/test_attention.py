@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from latentheads.contrib.plot import draw_weights
-from tests.latentheads.contrib.plot.drawn import images, some_weights
+from tests.latentheads.contrib.plot.drawn import images, some_weights, ticks
 
 QUERIES, KEYS = ["a", "b", "c"], ["k", "l", "m", "n", "o"]
 
@@ -35,7 +35,7 @@ def test_the_row_has_bars_and_bands(row: int | None, index: int) -> None:
     ends = np.array([[path.vertices[0, 1], path.vertices[1, 1]] for path in _bands(bars)])
     np.testing.assert_allclose(ends[:, 0], drawn.low[0, 0, index, :5])
     np.testing.assert_allclose(ends[:, 1], drawn.high[0, 0, index, :5])
-    assert [label.get_text() for label in rows[-1].get_xticklabels()] == KEYS
+    assert ticks(rows[-1], "x") == KEYS
 
 
 def _bands(axis: Any) -> list[Any]:

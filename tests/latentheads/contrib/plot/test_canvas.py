@@ -24,6 +24,8 @@ from tests.latentheads.contrib.plot.drawn import (
     some_laws,
     some_weights,
     sound_weights,
+    stand_apart,
+    texts_of,
     with_roles,
 )
 
@@ -86,14 +88,12 @@ def test_no_edge_of_a_figure_cuts_a_text(draw: Callable[[], Any]) -> None:
 def test_titles_of_tasks_do_not_overlap() -> None:
     figure = LONG_NAMES["selection"]()
     figure.draw_without_rendering()
-    left, right = (axis.title.get_window_extent() for axis in figure.axes[:2])
-    assert left.x1 < right.x0
+    assert stand_apart(axis.title for axis in figure.axes[:2])
 
 
 @pytest.mark.parametrize("draw", PICTURES.values(), ids=PICTURES)
 def test_a_name_with_dollars_is_no_formula(draw: Callable[[], Any]) -> None:
-    texts = [text.get_text() for text in draw().findobj(Text)]
-    named = [text for text in texts if "$" in text]
+    named = [text for text in texts_of(draw().findobj(Text)) if "$" in text]
     assert named
     assert [text for text in named if re.search(r"(?<!\\)\$", text)] == []
 

@@ -16,7 +16,7 @@ import latentheads as lh
 from latentheads.contrib import plot
 from latentheads.contrib.uncertainty import Bins
 from tests.figures import FIGURES
-from tests.latentheads.contrib.plot.drawn import head_report
+from tests.latentheads.contrib.plot.drawn import head_report, stand_apart, texts_of, ticks
 
 SITE = "encoder.0.self.logits"
 SELECTION = "encoder.0.self"
@@ -59,7 +59,7 @@ def test_a_block_without_noise_has_no_bar() -> None:
     how = {"decoder.0.self.logits": "fixed", "decoder.0.alignment.choice": "enumerated"}
     (axis,) = plot.draw_kl(sites, how).axes
     assert [bar.get_width() for bar in axis.patches] == [0.5]
-    assert [text.get_text() for text in axis.texts] == ["0.5000 (enumerated)"]
+    assert texts_of(axis.texts) == ["0.5000 (enumerated)"]
 
 
 def test_the_kl_figure_is_as_high_as_its_bars_need() -> None:
@@ -82,10 +82,9 @@ def test_a_kl_figure_without_bars_says_why_in_a_line() -> None:
     zero = plot.draw_kl({SITE: 0.0}, {SITE: "tied"})
     none = plot.draw_kl({SITE: 0.0}, {SITE: "fixed"})
     history = plot.draw_kl_history([{"step": 1, "kl_by_site": {SITE: 0.0}}])
-    texts = [[text.get_text() for text in figure.axes[0].texts] for figure in (unknown, zero, none)]
-    assert texts[0] == ["unknown", "0"]
-    assert texts[1] == ["0 (tied)", "every KL is 0: the guide equals the prior"]
-    assert texts[2] == ["no latent block"]
+    assert texts_of(unknown.axes[0].texts) == ["unknown", "0"]
+    assert texts_of(zero.axes[0].texts) == ["0 (tied)", "every KL is 0: the guide equals the prior"]
+    assert texts_of(none.axes[0].texts) == ["no latent block"]
     assert none.get_figheight() == history.get_figheight() < 1.5
 
 
@@ -94,7 +93,7 @@ def test_what_a_block_draws_has_one_name_in_both_pictures() -> None:
     names = ["encoder.0.self", "encoder.0.self.selection", "decoder.0.alignment"]
     kl_by_site = dict.fromkeys(sites, 0.5)
     (axis,) = plot.draw_kl(kl_by_site).axes
-    assert [label.get_text() for label in axis.get_yticklabels()] == names
+    assert ticks(axis, "y") == names
     assert labels(plot.draw_kl_history([{"step": 1, "kl_by_site": kl_by_site}])) == names
 
 
@@ -108,8 +107,7 @@ def test_the_kl_of_every_block_is_drawn_over_training() -> None:
     assert np.isnan(zero).tolist() == [[False, True]] * 2
     assert labels(figure) == ["encoder.0.self", "decoder.0.cross"]
     tied = plot.draw_kl_history([{"step": 1, "kl_by_site": dict.fromkeys(sites, 0.0)}])
-    (text,) = tied.axes[0].texts
-    assert text.get_text() == "every KL is 0: the guide equals the prior"
+    assert texts_of(tied.axes[0].texts) == ["every KL is 0: the guide equals the prior"]
 
 
 def test_curves_are_means_over_seeds_with_their_range() -> None:
@@ -135,22 +133,21 @@ def test_gates_stand_in_their_places_a_panel_a_chain() -> None:
     figure: Any = plot.draw_gates({name: torch.tensor(gate) for name, gate in gates.items()})
     one, other = figure.axes
     assert one.images[0].get_array().tolist() == [[1.0, 0.5], [0.0, 0.25]]
-    assert [text.get_text() for text in one.texts] == ["1", "0.50", "0", "0.25"]
+    assert texts_of(one.texts) == ["1", "0.50", "0", "0.25"]
     assert (one.get_title(), other.get_title()) == ("encoder-self: 3 open", "decoder-cross: 1 open")
 
 
 def test_numbers_of_many_gates_do_not_touch() -> None:
     figure = plot.draw_gates({"encoder.0.self": torch.full((8,), 0.25)})
     figure.draw_without_rendering()
-    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
-    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+    assert stand_apart(figure.axes[0].texts)
 
 
 def test_inclusion_stands_above_the_width_of_its_interval() -> None:
     inclusion = {"encoder.0.self": torch.tensor([1.0, 0.5]), "decoder.0.cross": torch.tensor([0.0])}
     width = {"encoder.0.self": torch.tensor([0.0, 0.25]), "decoder.0.cross": torch.tensor([0.75])}
     figure: Any = plot.draw_head_posteriors(inclusion, width, "here")
-    assert [[t.get_text() for t in axis.texts] for axis in figure.axes] == [
+    assert [texts_of(axis.texts) for axis in figure.axes] == [
         ["1", "0.50"],
         ["0"],
         ["0", "0.25"],
@@ -172,9 +169,7 @@ def test_posteriors_of_blocks_are_drawn_as_they_are_returned() -> None:
     width = posterior.bootstrap().width
     torch.testing.assert_close(torch.tensor(other[-1]), width, check_dtype=False)
     joint: Any = plot.draw_head_posteriors(posterior)
-    assert [text.get_text() for text in joint.axes[0].texts] == [
-        text.get_text() for text in figure.axes[0].texts
-    ]
+    assert texts_of(joint.axes[0].texts) == texts_of(figure.axes[0].texts)
     with pytest.raises(ValueError, match=r"^width is missing: decoder\.1\.cross has inclusion"):
         plot.draw_head_posteriors({block.name: posterior.inclusion})
 
@@ -200,7 +195,7 @@ def test_the_covariance_of_heads_is_a_matrix_without_its_diagonal() -> None:
     assert cells[0, 1] == cells[1, 0] == pytest.approx(float(posterior.covariance[0, 1]))
     assert cells[0, 1] < 0
     assert bool(cells.mask[0, 0])
-    assert [text.get_text() for text in axis.get_xticklabels()] == [
+    assert ticks(axis, "x") == [
         "decoder.1.cross 0",
         "decoder.1.cross 1",
     ]
@@ -211,7 +206,7 @@ def test_the_covariance_of_heads_is_a_matrix_without_its_diagonal() -> None:
 def test_blocks_with_fewer_heads_than_others_leave_places_empty() -> None:
     gates = {"encoder.0.self": [1.0, 0.5, 0.25], "encoder.1.self": [0.0]}
     (axis,) = plot.draw_gates({name: torch.tensor(gate) for name, gate in gates.items()}).axes
-    assert [text.get_text() for text in axis.texts] == ["1", "0.50", "0.25", "0"]
+    assert texts_of(axis.texts) == ["1", "0.50", "0.25", "0"]
     side = {
         "tasks": [""],
         "probabilities": {name: [chances] for name, chances in gates.items()},
@@ -225,7 +220,7 @@ def test_blocks_with_fewer_heads_than_others_leave_places_empty() -> None:
     upper = {"encoder.3.self": [[0.5]]}
     side |= {"probabilities": upper, "chosen": upper}
     axis, *_ = plot.draw_selection({"encoder-self": side}).axes
-    assert [text.get_text() for text in axis.get_yticklabels()] == ["3"]
+    assert ticks(axis, "y") == ["3"]
 
 
 @pytest.mark.parametrize(
@@ -256,8 +251,7 @@ def test_what_many_tasks_share_has_room_for_its_numbers() -> None:
     figure = plot.draw_selection({"decoder-self": side})
     figure.draw_without_rendering()
     (shared,) = [axis for axis in figure.axes if "in common" in axis.get_title()]
-    boxes = [text.get_window_extent() for text in shared.texts[:11]]
-    assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
+    assert stand_apart(shared.texts[:11])
 
 
 def test_every_line_of_a_pruned_run_has_a_name_of_its_own() -> None:
@@ -355,7 +349,7 @@ def test_differences_that_are_paired_by_seed_stand_beside_the_values() -> None:
     assert np.isnan(marks.get_xdata()[0])  # the first row is not compared with itself
     assert marks.get_xdata()[1] == 0.5
     assert bars.get_segments()[-1][:, 0].tolist() == [0.25, 0.75]
-    assert [label.get_text() for label in values.get_yticklabels()] == ["plain", "coda"]
+    assert ticks(values, "y") == ["plain", "coda"]
     alone = [{"recipe": "plain", "elbo": -5.0}, {"recipe": "coda", "elbo": -4.0, "difference": 1.0}]
     one_seed = plot.draw_recipes(alone, one_model=True)
     assert len(one_seed.axes) == 1  # of one seed no interval is known
@@ -400,8 +394,8 @@ def test_gaps_of_several_models_have_one_scale() -> None:
     first, second = figure.axes
     assert first.get_xlim() == second.get_xlim()
     assert [bar.get_width() for bar in second.patches] == [0.5, 0.0625]
-    assert [text.get_text() for text in second.texts] == ["0.5000", "0.0625"]
-    assert [tick.get_text() for tick in second.get_yticklabels()] == ["tied", "told"]
+    assert texts_of(second.texts) == ["0.5000", "0.0625"]
+    assert ticks(second, "y") == ["tied", "told"]
 
 
 @pytest.mark.parametrize(
@@ -415,8 +409,7 @@ def test_the_tick_labels_of_a_sweep_do_not_collide(heads: list[int]) -> None:
     figure.draw_without_rendering()
     for axis in figure.axes:
         labels = [label for label in axis.get_xticklabels(which="both") if label.get_text()]
-        boxes = [label.get_window_extent() for label in labels]
-        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+        assert stand_apart(labels)
         assert labels[-1].get_text() == str(heads[-1])
         marks = {*axis.get_xticks(), *axis.get_xticks(minor=True)}
         assert marks == set(heads)
@@ -482,9 +475,7 @@ def test_a_young_run_fills_its_axes_and_a_note_says_where_the_truth_is(
 ) -> None:
     figure = draw(_history(-5.5, -5.25, -5.0))
     assert _share_of_height(figure, 5.5, 5.0) > 0.8
-    assert [text.get_text() for text in figure.axes[0].texts] == [
-        "\N{UPWARDS ARROW} true log p: \N{MINUS SIGN}1.00"
-    ]
+    assert texts_of(figure.axes[0].texts) == ["\N{UPWARDS ARROW} true log p: \N{MINUS SIGN}1.00"]
     assert "true log p" not in labels(figure)
 
 

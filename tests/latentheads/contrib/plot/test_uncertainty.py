@@ -7,6 +7,7 @@ import pytest
 
 from latentheads.contrib.plot import draw_metrics, draw_rejection, draw_reliability
 from latentheads.contrib.uncertainty import Bins, Figure
+from tests.latentheads.contrib.plot.drawn import ticks
 
 BINS = Bins(np.array([2.0, 0.0]), np.array([0.25, np.nan]), np.array([0.5, np.nan]))
 
@@ -58,7 +59,7 @@ def test_dots_have_their_intervals_and_what_is_missing_has_none() -> None:
     assert dots["error"].tolist() == [3]
     ends = axis.collections[0].get_segments()
     assert ends[0][:, 0].tolist() == pytest.approx([1.9, 2.2])
-    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["a", "b"]
+    assert ticks(axis, "y") == ["a", "b"]
 
 
 def test_an_interval_without_an_end_is_drawn_without_it() -> None:

@@ -12,6 +12,7 @@ from matplotlib.collections import PathCollection
 from latentheads.contrib.heads.alignment_heads import AlignmentHead
 from latentheads.contrib.heads.boundary_chain import BoundaryTimes
 from latentheads.contrib.plot import draw_word_times
+from tests.latentheads.contrib.plot.drawn import texts_of, ticks
 from tests.typechecking import unchecked
 
 
@@ -27,12 +28,12 @@ def test_words_intervals_and_lags_are_drawn() -> None:
     truth = [0.3, float("nan")]
     figure: Any = draw_word_times(np.eye(3, 5), ["a", "b"], starts, [head], 1.0, truth, [(2, 4)])
     sound, lags = figure.axes
-    assert [text.get_text() for text in sound.texts] == ["a", "b"]
+    assert texts_of(sound.texts) == ["a", "b"]
     spans = [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in sound.patches]
     assert spans == [(0.125, 0.3125), (0.375, 0.5625)]
     (points,) = (c for c in sound.collections if isinstance(c, PathCollection))
     assert points.get_offsets()[0][0] == 0.3
-    assert [tick.get_text() for tick in lags.get_yticklabels()] == ["L2H4"]
+    assert ticks(lags, "y") == ["L2H4"]
     half, middle = lags.lines[:2]
     np.testing.assert_allclose(half.get_xdata(), [30, 70])
     np.testing.assert_allclose(middle.get_xdata(), [50])
