@@ -38,6 +38,7 @@ from latentheads.options import (
     options_of,
 )
 from latentheads.recipes import RECIPES
+from latentheads.runs.folder import HEADS
 from latentheads.runs.settings import expand_recipe, read_latents, trusted_paths
 
 SHORT = {"loss": "train.loss"}
@@ -197,7 +198,14 @@ def _read_files(word_options: dict[str, Any]) -> Iterator[tuple[str, dict[str, A
         check_known("preset", name, sorted(table))
         yield f"preset {name}", _read_file(table[name])
     if (name := word_options.pop("config", None)) is not None:
-        yield str(name), _read_file(Path(name).expanduser())
+        path = Path(name).expanduser()
+        options = _read_file(path)
+        start = str(word_options.get("start", options.get("start", "")))
+        folders = [folder for folder in (start, str(word_options.get("out", ""))) if folder]
+        is_pruned = (path.parent / HEADS).exists()  # its heads are no options
+        if is_pruned and not any((Path(folder) / HEADS).exists() for folder in folders):
+            raise ValueError(f"--config {path} is of a pruned network: add --start {path.parent}")
+        yield str(name), options
 
 
 def _read_file(path: Path) -> dict[str, Any]:
