@@ -507,7 +507,7 @@ def _settings_of(
 
 
 def open_folder(
-    settings: Settings, out: str | Path | None, overwrite: bool, trusted: Trusted
+    settings: Settings, out: str | Path | None, overwrite: object, trusted: Trusted
 ) -> Folder:
     """Opens the folder of a run; it is written only when training begins.
 
