@@ -240,7 +240,7 @@ class Trainer:
             self._check_texts(folder)
         if is_resumed:
             self.checkpoint_manager.resume()
-        part = corpus.valid
+        part = corpus.valid  # guide and loss are checked on two sentences of it
         batch = collate(part, np.argsort(part.lengths)[len(part) // 2 :][:2])
         check_bound_exists(self.engine, batch)
 
@@ -507,7 +507,7 @@ def _settings_of(
 
 
 def open_folder(
-    settings: Settings, out: str | Path | None, overwrite: bool, trusted: Trusted
+    settings: Settings, out: str | Path | None, overwrite: object, trusted: Trusted
 ) -> Folder:
     """Opens the folder of a run; it is written only when training begins.
 
