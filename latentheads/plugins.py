@@ -9,6 +9,9 @@ from importlib.metadata import EntryPoint, entry_points
 
 from latentheads.errors import one_line_message
 
+PACKAGE = "latentheads"
+"""The package of this library, which adds its own figures as any other does."""
+
 REPORT_SECTIONS = "latentheads.report_sections"
 """Functions that are given the :class:`~latentheads.runs.reporter.Reporter` of a trained run, and
 return what ``results.json`` then holds besides, by name; they may draw into the run folder."""
