@@ -23,8 +23,9 @@ from latentheads.metrics.resampling import (
     Estimate,
     Metric,
     References,
+    Resamples,
     check_lines,
-    compare_lines,
+    estimate_systems,
 )
 from latentheads.metrics.translation import bleu, chrf, paper_bleu
 from latentheads.options import from_dict
@@ -140,7 +141,7 @@ class ScoreInfo:
         indented: Whether it is part of the row above.
         estimates: The score that it estimates, beside which it is redundant.
         shown: Whether it has a row in a table.
-        least: The least value of its scale.
+        least: The least value of its scale, where an interval ends.
         most: The greatest.
     """
 
@@ -370,8 +371,8 @@ def _measure(
 ) -> Iterator[Score]:
     """Yields the row of a metric, then those of its named counts."""
     if metric.has_interval:
-        (estimates,) = compare_lines([outputs], references.lines, {name: metric})
-        estimate = estimates[name]
+        indices = Resamples(len(outputs), RESAMPLES, SEED)
+        (estimate,) = _compare(name, metric, [outputs], indices)
         interval = None if math.isnan(estimate.low) else (estimate.low, estimate.high)
         yield Score.of(name, estimate.score, interval=interval, signature=estimate.signature)
     else:
@@ -398,8 +399,28 @@ def compare_systems(
 
     Returns:
         The estimates of every system, by the name of the metric.
+
+    Raises:
+        ValueError: All references are empty, or numbers of lines differ.
     """
-    return compare_lines(systems, references.lines, _make_metrics(references), resamples, seed)
+    for lines in systems:
+        check_lines(lines, references.lines)
+    indices = Resamples(len(references.lines), resamples, seed)
+    rows: list[dict[str, Estimate]] = [{} for _ in systems]
+    for name, metric in _make_metrics(references).items():
+        for row, estimate in zip(rows, _compare(name, metric, systems, indices), strict=True):
+            row[name] = estimate
+    return rows
+
+
+def _compare(
+    name: str, metric: Metric, systems: Sequence[Sequence[str]], indices: Resamples
+) -> list[Estimate]:
+    """Estimates a metric of all systems; its intervals end where the scale of the score does."""
+    scores = [metric.resample(lines, indices) for lines in systems]
+    signature = f"{metric.signature()}|bs:{len(indices)}|seed:{indices.seed}|p:two-sided"
+    info = describe(name)
+    return estimate_systems(scores, signature, info.least, info.most)
 
 
 def _make_metrics(references: References) -> dict[str, Metric]:

@@ -118,6 +118,23 @@ def test_a_metric_is_one_function_and_one_line(monkeypatch: pytest.MonkeyPatch) 
     assert other["longest"].p is not None
 
 
+def test_an_interval_ends_where_the_scale_of_its_score_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def negative(references: References) -> Metric:
+        def count(lines: Any) -> Any:
+            return np.array([[len(line), 1.0] for line in lines])
+
+        return Metric(count, lambda total: -float(total[0] / total[1]), lambda: "")
+
+    monkeypatch.setitem(registry.SCORES, "free", ScoreInfo("free", metric=negative))
+    cut = ScoreInfo("cut", metric=negative, least=-3.0, most=-2.0)
+    monkeypatch.setitem(registry.SCORES, "cut", cut)
+    (row,) = compare_systems([["a", "abcd"] * 5], References(["a"] * 10), resamples=50)
+    assert row["free"].low < -3 < row["free"].score == -2.5 < -2 < row["free"].high
+    assert (row["cut"].low, row["cut"].high) == (-3, -2)
+
+
 def test_transcripts_and_translations_have_metrics_of_their_own() -> None:
     translated = score_lines(["a b"], References(["a b"]))
     heard = score_lines(["a b"], References(["a b"], is_speech=True))
