@@ -93,7 +93,7 @@ class Metric:
     """A corpus metric of output lines, computed from counts that are summed over sentences.
 
     Attributes:
-        count: Returns the counts of each line.
+        count: Returns the counts of each line, a row for every one.
         combine: Computes the metric from the summed counts.
         signature: Returns the signature; call ``count`` before.
         has_interval: Whether a report gives its bootstrap interval.
@@ -106,18 +106,31 @@ class Metric:
     has_interval: bool = False
     counts: tuple[str, ...] = ()
 
+    def count_lines(self, lines: Sequence[str]) -> Counts:
+        """Counts of each line.
+
+        Raises:
+            ValueError: There is not one row for each.
+        """
+        counts = np.asarray(self.count(lines), np.float64)
+        if counts.ndim != 2 or len(counts) != len(lines):
+            raise ValueError(
+                f"its counts must be a row for each of {len(lines)} lines, got shape {counts.shape}"
+            )
+        return counts
+
     def measure(self, lines: Sequence[str]) -> float:
         """Computes the metric of all lines."""
-        return self.combine(self.count(lines).sum(0))
+        return float(self.combine(self.count_lines(lines).sum(0)))
 
     def resample(self, lines: Sequence[str], indices: Resamples) -> Resampled:
         """Computes the metric of all lines and of every resample; NaN for a single line."""
-        return resample_counts(self.count(lines), self.combine, indices)
+        return resample_counts(self.count_lines(lines), self.combine, indices)
 
 
 def resample_counts(counts: Counts, combine: Combine, indices: Resamples) -> Resampled:
     """Computes a metric of all sentences and of every resample; NaN for a single sentence."""
-    whole = combine(counts.sum(0))
+    whole = float(combine(counts.sum(0)))
     if len(counts) == 1:
         return whole, np.full(len(indices), np.nan)
     return whole, np.array([combine(counts[resample].sum(0)) for resample in indices])

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from latentheads.errors import one_line_message
 from latentheads.metrics.accuracy import accuracy, edit_distance
 from latentheads.metrics.recognition import cer, paper_wer, wer
 from latentheads.metrics.resampling import (
@@ -35,6 +37,8 @@ Kind = Literal["bound", "term", "exact", "plug-in", "metric", "count"]
 a metric of output, or a count."""
 
 NATS = "nats per token"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -344,6 +348,9 @@ SCORES: dict[str, ScoreInfo] = {
 }
 """The description of each score, in the order of rows; a metric of your own is one line more."""
 
+BUILT_IN = frozenset(SCORES)
+"""The scores of this library."""
+
 PRIMARY_SCORES = ("accuracy", "wer", "bleu")
 """The scores that may be the primary one; the first that a system has is."""
 
@@ -361,14 +368,11 @@ def primary_score(scores: Mapping[str, object]) -> str | None:
 def score_lines(outputs: Sequence[str], references: References) -> Scores:
     """Scores the output of one system."""
     check_lines(outputs, references.lines)
-    metrics = _make_metrics(references)
-    rows = (_measure(name, metric, outputs, references) for name, metric in metrics.items())
-    return Scores(chain.from_iterable(rows))
+    rows = _of_each_metric(references, lambda name, metric: [*_measure(name, metric, outputs)])
+    return Scores(chain.from_iterable(rows.values()))
 
 
-def _measure(
-    name: str, metric: Metric, outputs: Sequence[str], references: References
-) -> Iterator[Score]:
+def _measure(name: str, metric: Metric, outputs: Sequence[str]) -> Iterator[Score]:
     """Yields the row of a metric, then those of its named counts."""
     if metric.has_interval:
         indices = Resamples(len(outputs), RESAMPLES, SEED)
@@ -379,7 +383,7 @@ def _measure(
         value = metric.measure(outputs)
         yield Score.of(name, value, signature=metric.signature())
     if metric.counts:
-        for count, number in zip(metric.counts, metric.count(outputs).sum(0), strict=True):
+        for count, number in zip(metric.counts, metric.count_lines(outputs).sum(0), strict=True):
             yield Score.of(count, int(number))
 
 
@@ -406,11 +410,11 @@ def compare_systems(
     for lines in systems:
         check_lines(lines, references.lines)
     indices = Resamples(len(references.lines), resamples, seed)
-    rows: list[dict[str, Estimate]] = [{} for _ in systems]
-    for name, metric in _make_metrics(references).items():
-        for row, estimate in zip(rows, _compare(name, metric, systems, indices), strict=True):
-            row[name] = estimate
-    return rows
+    estimates = _of_each_metric(
+        references, lambda name, metric: _compare(name, metric, systems, indices)
+    )
+    columns = estimates.items()
+    return [{name: column[row] for name, column in columns} for row in range(len(systems))]
 
 
 def _compare(
@@ -423,10 +427,23 @@ def _compare(
     return estimate_systems(scores, signature, info.least, info.most)
 
 
-def _make_metrics(references: References) -> dict[str, Metric]:
-    """Makes the metrics that given references have, by name."""
-    metrics = {name: info.metric(references) for name, info in SCORES.items() if info.metric}
-    return {name: metric for name, metric in metrics.items() if metric is not None}
+def _of_each_metric(references: References, compute: Callable[[str, Metric], T]) -> dict[str, T]:
+    """Computes something of each metric that given references have, by its name.
+
+    One that a user has added is left out with a warning if it fails.
+    """
+    results: dict[str, T] = {}
+    for name, info in SCORES.items():
+        try:
+            metric = None if info.metric is None else info.metric(references)
+            if metric is not None:
+                results[name] = compute(name, metric)
+        except Exception as reason:
+            if name in BUILT_IN:
+                raise
+            message = f"the metric {name} is left out: {one_line_message(reason)}"
+            warnings.warn(message, stacklevel=3)
+    return results
 
 
 ROUNDING = 5e-5
