@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import tomllib
@@ -18,6 +19,7 @@ import pytest
 import latentheads as lh
 from latentheads import options, plugins
 from latentheads.experiments.cli.main import main
+from latentheads.guides import GUIDES
 from latentheads.latents.logits.priors import PRIORS
 from latentheads.metrics.scores import SCORES
 from latentheads.options import OptionError
@@ -109,6 +111,29 @@ def test_a_class_is_found_by_its_name_in_python(
     monkeypatch.setattr(options, "load_options", plugins.load_options.__wrapped__)
     with mock.patch.dict(PRIORS), mock.patch.dict(SCORES), mock.patch.dict(sys.modules):
         assert lh.latents.LogitsOptions(prior="sharp").prior.options == {"scale": 0.1}
+
+
+def test_a_name_of_a_table_keeps_its_meaning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "second"):
+        text = "from latentheads.guides import GUIDES, Tied\n"
+        text += f"class Mine(Tied): name = {name!r}\nGUIDES['exact'] = GUIDES['mine'] = Mine\n"
+        (tmp_path / f"{name}_guides.py").write_text(text)
+        points = {plugins.OPTIONS: {name: f"{name}_guides"}}
+        write_metadata(tmp_path, f"{name}-heads", points)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    exact = GUIDES["exact"]
+    with mock.patch.dict(GUIDES):
+        with pytest.warns(UserWarning, match="adds no GUIDES") as warned:
+            plugins.load_options.__wrapped__()
+        assert GUIDES["exact"] is exact
+        assert GUIDES["mine"].name == "first"
+    said = r"^latentheads\.options '{0}' of the package {0}-heads adds no GUIDES\['{1}'\]: "
+    actual = [str(warning.message) for warning in warned]
+    expected = (("first", "exact"), ("second", "exact"), ("second", "mine"))
+    for message, names in zip(actual, expected, strict=True):
+        assert re.match(said.format(*names), message)
 
 
 def test_a_name_that_is_taken_and_a_module_that_fails_cost_a_warning(
