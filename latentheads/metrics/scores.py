@@ -278,14 +278,14 @@ SCORES: dict[str, ScoreInfo] = {
         least=0.0,
     ),
     "prior_entropy": _nats(
-        "entropy of the prior", "of all heads of a token, before it is known", "exact"
+        "entropy of the prior", "of all latents of a token or sentence, before it is known", "exact"
     ),
     "posterior_entropy": _nats(
-        "entropy of the exact posterior", "the same, given the token", "exact"
+        "entropy of the exact posterior", "the same, given the token or sentence", "exact"
     ),
     "information": _nats(
         "KL(exact posterior, prior)",
-        "what a token reveals about its latents; near 0: nothing was learned from them",
+        "what a token or sentence reveals about its latents; near 0: nothing was learned from them",
         "exact",
     ),
     "truth": _nats(
