@@ -15,7 +15,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 from latentheads.contrib.page import report
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file
-from latentheads.experiments.cli.pages import warn_unread
+from latentheads.experiments.cli.pages import warn_incomplete
 from latentheads.experiments.cli.parser import Parser, add_run_options, make_reader, open_run
 
 DESCRIPTION = (
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             name: getattr(options, name) for name in ("part", "sentences", "shown", "num_samples")
         }
         page = report(runs, out, **page_options, seed=options.seed)
-    warn_unread("report.py", page)
+    warn_incomplete("report.py", page)
     print_result("report.py", f"written to {options.out}: {len(page.html.encode()):,} bytes")
     return 0
 

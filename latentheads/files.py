@@ -14,7 +14,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -226,8 +226,13 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def finite(value: Any) -> Any:
-    """Converts a value for JSON: NaN and infinity, which JSON lacks, become None."""
-    if isinstance(value, dict):
+    """Converts a value for JSON: NaN and infinity, which JSON lacks, become None.
+
+    Tensors and arrays, and numbers of NumPy, become lists and numbers.
+    """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
         return {name: finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]

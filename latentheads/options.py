@@ -548,6 +548,17 @@ def import_trusted(base: type, path: str, trusted: Collection[str]) -> type:
         where = f"; start in the folder of {root}.py, or name it in PYTHONPATH" if unseen else ""
         message = " ".join(str(reason).split())
         raise OptionError("", f" {shown(path)} cannot be imported: {message}{where}") from reason
+    return check_class(own_class, base, path)
+
+
+def check_class(own_class: Any, base: type, path: str) -> type:
+    """A class of the reader's own, if it can stand for its base class.
+
+    Args:
+        own_class: The class.
+        base: Its base class.
+        path: Its name in errors.
+    """
     if not (isinstance(own_class, type) and issubclass(own_class, base)):
         raise OptionError(
             "", f" {shown(path)} must be a subclass of {base.__module__}.{base.__name__}"

@@ -30,15 +30,17 @@ def write_page(plans: Sequence[tuple[Path, Settings]], options: ProgramOptions, 
         for folder, settings in plans
     ]
     page = report(runs, out / PAGE)
-    warn_unread("report", page)
+    warn_incomplete("report", page)
     return f"written to {out / PAGE}: {len(page.html.encode()):,} bytes"
 
 
-def warn_unread(program: str, page: ReportPage) -> None:
-    """Warns of runs for which a page shows no sentence."""
-    for name, reason in page.unread.items():
-        note = f"note: no sentence of {name} could be read: {reason}"
-        print_message(f"{name_program(program)}: {note}", sys.stderr)
+def warn_incomplete(program: str, page: ReportPage) -> None:
+    """Warns of runs for which a page lacks something."""
+    notes = [f"no sentence of {run} could be read: {why}" for run, why in page.unread.items()]
+    for run, left_out in page.left_out.items():
+        notes += [f"the page has no {name} of {run}: {why}" for name, why in left_out.items()]
+    for note in notes:
+        print_message(f"{name_program(program)}: note: {note}", sys.stderr)
 
 
 def print_and_write(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pkgutil
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field, replace
@@ -18,10 +19,11 @@ from latentheads.corpora.processor import Processor, TextOptions
 from latentheads.corpora.tasks import Mixture
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.data.tasks import Tasks
+from latentheads.errors import one_line_message
 from latentheads.metrics.protocol import Protocol
-from latentheads.options import Choice, OptionError, options_class
+from latentheads.options import Choice, OptionError, check_class, options_class
 
-DATA = {
+DATA: dict[str, str | type] = {
     "grammar": "latentheads.data.grammar:Grammar",
     "grammar-text": "latentheads.data.grammar:GrammarText",
     "pairs": "latentheads.data.pairs:Pairs",
@@ -32,7 +34,7 @@ DATA = {
     "python-docs": "latentheads.data.running_text:PythonDocs",
     "in-memory": "latentheads.data.in_memory:InMemory",
 }
-"""The data classes by name; a new corpus is a file beside these and a line here."""
+"""The data classes by name, or where they are; a new corpus is a file beside these and a line."""
 
 
 @options_class(kw_only=True)
@@ -48,7 +50,15 @@ class Data(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Data]]:
-        return {name: pkgutil.resolve_name(path) for name, path in DATA.items()}
+        classes: dict[str, type[Data]] = {}
+        for name, line in DATA.items():
+            try:
+                kind = pkgutil.resolve_name(line) if isinstance(line, str) else line
+                classes[name] = check_class(kind, Data, str(line))
+            except Exception as reason:  # a run that does not use it does not depend on it
+                problem = f"DATA[{name!r}] = {line!r} is left out: {one_line_message(reason)}"
+                warnings.warn(problem, stacklevel=1)
+        return classes
 
     def __post_init__(self) -> None:
         self._check()

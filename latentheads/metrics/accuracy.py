@@ -27,7 +27,6 @@ def accuracy(references: References) -> Metric | None:
         lambda lines: _count(lines, references, str.__eq__),
         lambda total: float(100 * total[0] / total[1]),
         lambda: f"{name_case(references)}|norm:nfc",
-        maximum=100.0,
     )
 
 

@@ -7,7 +7,7 @@ difficulty of a sentence cancels in a difference.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -93,10 +93,9 @@ class Metric:
     """A corpus metric of output lines, computed from counts that are summed over sentences.
 
     Attributes:
-        count: Returns the counts of each line.
+        count: Returns the counts of each line, a row for every one.
         combine: Computes the metric from the summed counts.
         signature: Returns the signature; call ``count`` before.
-        maximum: The maximum of the metric; the minimum is 0.
         has_interval: Whether a report gives its bootstrap interval.
         counts: The names of the counts, if a report gives their sums, too.
     """
@@ -104,22 +103,34 @@ class Metric:
     count: Callable[[Sequence[str]], Counts]
     combine: Combine
     signature: Callable[[], str]
-    maximum: float = math.inf
     has_interval: bool = False
     counts: tuple[str, ...] = ()
 
+    def count_lines(self, lines: Sequence[str]) -> Counts:
+        """Counts of each line.
+
+        Raises:
+            ValueError: There is not one row for each.
+        """
+        counts = np.asarray(self.count(lines), np.float64)
+        if counts.ndim != 2 or len(counts) != len(lines):
+            raise ValueError(
+                f"its counts must be a row for each of {len(lines)} lines, got shape {counts.shape}"
+            )
+        return counts
+
     def measure(self, lines: Sequence[str]) -> float:
         """Computes the metric of all lines."""
-        return self.combine(self.count(lines).sum(0))
+        return float(self.combine(self.count_lines(lines).sum(0)))
 
     def resample(self, lines: Sequence[str], indices: Resamples) -> Resampled:
         """Computes the metric of all lines and of every resample; NaN for a single line."""
-        return resample_counts(self.count(lines), self.combine, indices)
+        return resample_counts(self.count_lines(lines), self.combine, indices)
 
 
 def resample_counts(counts: Counts, combine: Combine, indices: Resamples) -> Resampled:
     """Computes a metric of all sentences and of every resample; NaN for a single sentence."""
-    whole = combine(counts.sum(0))
+    whole = float(combine(counts.sum(0)))
     if len(counts) == 1:
         return whole, np.full(len(indices), np.nan)
     return whole, np.array([combine(counts[resample].sum(0)) for resample in indices])
@@ -149,41 +160,6 @@ class Estimate:
     high: float
     p: float | None
     signature: str
-
-
-def compare_lines(
-    systems: Sequence[Sequence[str]],
-    references: Sequence[str],
-    metrics: Mapping[str, Metric],
-    resamples: int = RESAMPLES,
-    seed: int = SEED,
-) -> list[dict[str, Estimate]]:
-    """Compares systems with the first one by paired bootstrap over sentences.
-
-    Args:
-        systems: The output of each system, one line per sentence.
-        references: The references.
-        metrics: The metrics by name.
-        resamples: Number of resamples; the smallest p-value is 1 / (resamples + 1).
-        seed: Seed of the resampling.
-
-    Returns:
-        The estimates of every system, by the name of the metric.
-
-    Raises:
-        ValueError: All references are empty, or numbers of lines differ.
-    """
-    for lines in systems:
-        check_lines(lines, references)
-    indices = Resamples(len(references), resamples, seed)
-    rows: list[dict[str, Estimate]] = [{} for _ in systems]
-    for name, metric in metrics.items():
-        scores = [metric.resample(lines, indices) for lines in systems]
-        signature = f"{metric.signature()}|bs:{resamples}|seed:{seed}|p:two-sided"
-        estimates = estimate_systems(scores, signature, 0.0, metric.maximum)
-        for row, estimate in zip(rows, estimates, strict=True):
-            row[name] = estimate
-    return rows
 
 
 def check_lines(outputs: Sequence[str], references: Sequence[str]) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from latentheads.errors import one_line_message
 from latentheads.metrics.accuracy import accuracy, edit_distance
 from latentheads.metrics.recognition import cer, paper_wer, wer
 from latentheads.metrics.resampling import (
@@ -23,8 +25,9 @@ from latentheads.metrics.resampling import (
     Estimate,
     Metric,
     References,
+    Resamples,
     check_lines,
-    compare_lines,
+    estimate_systems,
 )
 from latentheads.metrics.translation import bleu, chrf, paper_bleu
 from latentheads.options import from_dict
@@ -34,6 +37,8 @@ Kind = Literal["bound", "term", "exact", "plug-in", "metric", "count"]
 a metric of output, or a count."""
 
 NATS = "nats per token"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -140,7 +145,7 @@ class ScoreInfo:
         indented: Whether it is part of the row above.
         estimates: The score that it estimates, beside which it is redundant.
         shown: Whether it has a row in a table.
-        least: The least value of its scale.
+        least: The least value of its scale, where an interval ends.
         most: The greatest.
     """
 
@@ -273,14 +278,14 @@ SCORES: dict[str, ScoreInfo] = {
         least=0.0,
     ),
     "prior_entropy": _nats(
-        "entropy of the prior", "of all heads of a token, before it is known", "exact"
+        "entropy of the prior", "of all latents of a token or sentence, before it is known", "exact"
     ),
     "posterior_entropy": _nats(
-        "entropy of the exact posterior", "the same, given the token", "exact"
+        "entropy of the exact posterior", "the same, given the token or sentence", "exact"
     ),
     "information": _nats(
         "KL(exact posterior, prior)",
-        "what a token reveals about its latents; near 0: nothing was learned from them",
+        "what a token or sentence reveals about its latents; near 0: nothing was learned from them",
         "exact",
     ),
     "truth": _nats(
@@ -343,6 +348,9 @@ SCORES: dict[str, ScoreInfo] = {
 }
 """The description of each score, in the order of rows; a metric of your own is one line more."""
 
+BUILT_IN = frozenset(SCORES)
+"""The scores of this library."""
+
 PRIMARY_SCORES = ("accuracy", "wer", "bleu")
 """The scores that may be the primary one; the first that a system has is."""
 
@@ -360,25 +368,22 @@ def primary_score(scores: Mapping[str, object]) -> str | None:
 def score_lines(outputs: Sequence[str], references: References) -> Scores:
     """Scores the output of one system."""
     check_lines(outputs, references.lines)
-    metrics = _make_metrics(references)
-    rows = (_measure(name, metric, outputs, references) for name, metric in metrics.items())
-    return Scores(chain.from_iterable(rows))
+    rows = _of_each_metric(references, lambda name, metric: [*_measure(name, metric, outputs)])
+    return Scores(chain.from_iterable(rows.values()))
 
 
-def _measure(
-    name: str, metric: Metric, outputs: Sequence[str], references: References
-) -> Iterator[Score]:
+def _measure(name: str, metric: Metric, outputs: Sequence[str]) -> Iterator[Score]:
     """Yields the row of a metric, then those of its named counts."""
     if metric.has_interval:
-        (estimates,) = compare_lines([outputs], references.lines, {name: metric})
-        estimate = estimates[name]
+        indices = Resamples(len(outputs), RESAMPLES, SEED)
+        (estimate,) = _compare(name, metric, [outputs], indices)
         interval = None if math.isnan(estimate.low) else (estimate.low, estimate.high)
         yield Score.of(name, estimate.score, interval=interval, signature=estimate.signature)
     else:
         value = metric.measure(outputs)
         yield Score.of(name, value, signature=metric.signature())
     if metric.counts:
-        for count, number in zip(metric.counts, metric.count(outputs).sum(0), strict=True):
+        for count, number in zip(metric.counts, metric.count_lines(outputs).sum(0), strict=True):
             yield Score.of(count, int(number))
 
 
@@ -398,14 +403,47 @@ def compare_systems(
 
     Returns:
         The estimates of every system, by the name of the metric.
+
+    Raises:
+        ValueError: All references are empty, or numbers of lines differ.
     """
-    return compare_lines(systems, references.lines, _make_metrics(references), resamples, seed)
+    for lines in systems:
+        check_lines(lines, references.lines)
+    indices = Resamples(len(references.lines), resamples, seed)
+    estimates = _of_each_metric(
+        references, lambda name, metric: _compare(name, metric, systems, indices)
+    )
+    columns = estimates.items()
+    return [{name: column[row] for name, column in columns} for row in range(len(systems))]
 
 
-def _make_metrics(references: References) -> dict[str, Metric]:
-    """Makes the metrics that given references have, by name."""
-    metrics = {name: info.metric(references) for name, info in SCORES.items() if info.metric}
-    return {name: metric for name, metric in metrics.items() if metric is not None}
+def _compare(
+    name: str, metric: Metric, systems: Sequence[Sequence[str]], indices: Resamples
+) -> list[Estimate]:
+    """Estimates a metric of all systems; its intervals end where the scale of the score does."""
+    scores = [metric.resample(lines, indices) for lines in systems]
+    signature = f"{metric.signature()}|bs:{len(indices)}|seed:{indices.seed}|p:two-sided"
+    info = describe(name)
+    return estimate_systems(scores, signature, info.least, info.most)
+
+
+def _of_each_metric(references: References, compute: Callable[[str, Metric], T]) -> dict[str, T]:
+    """Computes something of each metric that given references have, by its name.
+
+    One that a user has added is left out with a warning if it fails.
+    """
+    results: dict[str, T] = {}
+    for name, info in SCORES.items():
+        try:
+            metric = None if info.metric is None else info.metric(references)
+            if metric is not None:
+                results[name] = compute(name, metric)
+        except Exception as reason:
+            if name in BUILT_IN:
+                raise
+            message = f"the metric {name} is left out: {one_line_message(reason)}"
+            warnings.warn(message, stacklevel=3)
+    return results
 
 
 ROUNDING = 5e-5

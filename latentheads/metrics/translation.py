@@ -96,5 +96,4 @@ def _make_metric(metric: Any, references: References) -> Metric | None:
         count,
         lambda total: float(metric._compute_score_from_stats(total).score),
         lambda: str(metric.get_signature()),
-        maximum=100.0,
     )

@@ -21,7 +21,7 @@ from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Part
 from latentheads.corpora.vocabulary import Words
 from latentheads.decoding.translate import translate_part
-from latentheads.errors import UnfinishedError
+from latentheads.errors import UnfinishedError, one_line_message
 from latentheads.guide import ModelGuide
 from latentheads.inference.display import TRUE_BOUND
 from latentheads.inference.evaluation import Report, evaluate
@@ -36,9 +36,9 @@ from latentheads.metrics.scores import Scores
 from latentheads.model import Decoder
 from latentheads.names import ATTENTION_TYPES, side_of
 from latentheads.noise import fixed_noise
-from latentheads.plugins import REPORT_SECTIONS, find_entry_points
+from latentheads.plugins import PACKAGE, REPORT_SECTIONS, find_entry_points, package_of
 from latentheads.runs.folder import Folder
-from latentheads.runs.results import Section
+from latentheads.runs.results import NAMES, Section, to_values
 from latentheads.runs.scoring import score_ctc, score_outputs, score_summaries
 from latentheads.runs.settings import Settings
 
@@ -86,9 +86,22 @@ class Reporter:
         return {**own, **added, TRUE_BOUND: self._check_truth}
 
     def _add(self, point: EntryPoint) -> Mapping[str, Any]:
-        """Makes a section that a package adds; what cannot be loaded fails as a section does."""
-        section: Mapping[str, Any] = point.load()(self)
-        return section
+        """Makes a section that a package adds; what cannot be loaded fails as a section does.
+
+        Raises:
+            UnfinishedError: A package other than this library has no such section; it is named.
+        """
+        package = package_of(point)
+        if package == PACKAGE:
+            section: Mapping[str, Any] = point.load()(self)
+            return section
+        try:
+            values = to_values(point.load()(self))
+            for name in sorted(values.keys() & (NAMES | self.results.keys())):
+                raise ValueError(f"the report has {name} already: choose another name")
+        except Exception as reason:
+            raise UnfinishedError(f"package {package}: {one_line_message(reason)}") from reason
+        return values
 
     def translations(self) -> Scores:
         """Translates the test part, writes it beside its references, and returns its scores."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
-from latentheads.errors import one_line_message
+from latentheads.errors import one_line_message, shown
 from latentheads.files import finite
 from latentheads.inference.display import scores_to_html, scores_to_text
 from latentheads.metrics.scores import Scores
@@ -175,6 +176,9 @@ REQUIRED = (
 RENAMED = {"head_divergence_by_chain": "head_divergence_by_attention_type"}
 """Keys of earlier reports, with today's."""
 
+NAMES = {*(field.name for field in fields(Results)), *RENAMED}
+"""Keys whose meaning is that of this library."""
+
 
 def _read_scores(data: dict[str, Any]) -> dict[str, Any]:
     """The rows of each part and task."""
@@ -214,13 +218,30 @@ def complete(
     for name, section in sections.items():
         keep(results)
         try:
-            _add(results, finite(section()))
+            _add(results, to_values(section()))
             del results[MISSING][name]
         except Exception as reason:
             results[MISSING][name] = one_line_message(reason)
     if not results[MISSING]:
         del results[MISSING]
     keep(results)
+
+
+def to_values(section: Any) -> dict[str, Any]:
+    """The values of a section as ``results.json`` holds them.
+
+    Raises:
+        TypeError: They are not values by name, or JSON has no such value.
+    """
+    if not isinstance(section, Mapping) or not all(isinstance(name, str) for name in section):
+        raise TypeError(f"a section must return a mapping of values by name, got {shown(section)}")
+    values: dict[str, Any] = finite(section)
+    for name, value in values.items():
+        try:
+            json.dumps(value)
+        except TypeError as reason:
+            raise TypeError(f"{name}: {reason}") from reason
+    return values
 
 
 def _add(results: dict[str, Any], section: Mapping[str, Any]) -> None:

@@ -62,6 +62,15 @@ def test_training_writes_it_when_asked(tmp_path: Path) -> None:
         assert "<title>latentheads: coda-seed0</title>" in file.read_text(encoding="utf-8")
 
 
+def test_what_a_page_lacks_costs_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    of_run = {"calibration": "no form for decoding"}
+    pages.warn_incomplete("report.py", page.ReportPage("", {"a": "no file"}, {"b": of_run}))
+    assert capsys.readouterr().err.splitlines() == [
+        "report.py: note: no sentence of a could be read: no file",
+        "report.py: note: the page has no calibration of b: no form for decoding",
+    ]
+
+
 @pytest.mark.parametrize(
     ("word", "says"),
     [

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import tomllib
 from ast import literal_eval
 from importlib.metadata import entry_points
+from json import dumps
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,9 +19,13 @@ import pytest
 import latentheads as lh
 from latentheads import options, plugins
 from latentheads.experiments.cli.main import main
+from latentheads.guides import GUIDES
 from latentheads.latents.logits.priors import PRIORS
 from latentheads.metrics.scores import SCORES
 from latentheads.options import OptionError
+from latentheads.runs.reporter import Reporter
+from latentheads.runs.results import complete
+from latentheads.runs.settings import Settings
 from tests.attack.process import start
 from tests.experiments.programs import FORKS, ROOT, SHORT, TINY
 
@@ -107,6 +113,29 @@ def test_a_class_is_found_by_its_name_in_python(
         assert lh.latents.LogitsOptions(prior="sharp").prior.options == {"scale": 0.1}
 
 
+def test_a_name_of_a_table_keeps_its_meaning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "second"):
+        text = "from latentheads.guides import GUIDES, Tied\n"
+        text += f"class Mine(Tied): name = {name!r}\nGUIDES['exact'] = GUIDES['mine'] = Mine\n"
+        (tmp_path / f"{name}_guides.py").write_text(text)
+        points = {plugins.OPTIONS: {name: f"{name}_guides"}}
+        write_metadata(tmp_path, f"{name}-heads", points)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    exact = GUIDES["exact"]
+    with mock.patch.dict(GUIDES):
+        with pytest.warns(UserWarning, match="adds no GUIDES") as warned:
+            plugins.load_options.__wrapped__()
+        assert GUIDES["exact"] is exact
+        assert GUIDES["mine"].name == "first"
+    said = r"^latentheads\.options '{0}' of the package {0}-heads adds no GUIDES\['{1}'\]: "
+    actual = [str(warning.message) for warning in warned]
+    expected = (("first", "exact"), ("second", "exact"), ("second", "mine"))
+    for message, names in zip(actual, expected, strict=True):
+        assert re.match(said.format(*names), message)
+
+
 def test_a_name_that_is_taken_and_a_module_that_fails_cost_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +154,66 @@ def test_a_name_that_is_taken_and_a_module_that_fails_cost_a_warning(
         assert plugins.load_options.__wrapped__()
     with pytest.raises(OptionError, match="must be one of delta, "):
         lh.latents.LogitsOptions(prior="sharp")
+
+
+SECTIONS = """
+import numpy as np
+import torch
+
+
+def draw(reporter):
+    numbers = {"a": np.float32(0.5), "b": torch.ones(2), "c": np.arange(3), "d": float("nan")}
+    return {"drawn": numbers}
+
+
+def add_rows(reporter):
+    return [1, 2]
+
+
+def add_object(reporter):
+    return {"thing": object}
+
+
+def replace_test(reporter):
+    return {"test": 3}
+
+
+def draw_again(reporter):
+    return {"drawn": 5}
+
+
+def fail(reporter):
+    return 1 / 0
+"""
+
+
+def test_a_section_that_fails_costs_itself_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What JSON does not take, and a name of the report's own, are failures too."""
+    (tmp_path / "some_sections.py").write_text(SECTIONS)
+    names = ("draw", "add_rows", "add_object", "replace_test", "draw_again", "fail")
+    points = {f"{index} {name}": f"some_sections:{name}" for index, name in enumerate(names)}
+    write_metadata(tmp_path, "some-heads", {plugins.REPORT_SECTIONS: points})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    reporter = Reporter(Settings(), *(mock.Mock(tasks=(), source="") for _ in range(4)))
+    results: dict[str, Any] = {"test": []}
+    sections = reporter.sections(results)
+    written: list[str] = []
+    complete(results, {name: sections[name] for name in points}, lambda x: written.append(dumps(x)))
+    taken = "the report has {} already: choose another name"
+    missing = {
+        "1 add_rows": "a section must return a mapping of values by name, got [1, 2]",
+        "2 add_object": "thing: Object of type type is not JSON serializable",
+        "3 replace_test": taken.format("test"),
+        "4 draw_again": taken.format("drawn"),
+        "5 fail": "ZeroDivisionError: division by zero",
+    }
+    assert json.loads(written[-1]) == {
+        "test": [],
+        "drawn": {"a": 0.5, "b": [1, 1], "c": [0, 1, 2], "d": None},
+        "missing": {name: f"package some-heads: {why}" for name, why in missing.items()},
+    }
 
 
 def test_the_librarys_own_sections_are_those_that_are_installed() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from latentheads.checks import check_choice, check_least, check_seed
 from latentheads.contrib.page.calibration import gather_calibration
@@ -22,7 +23,7 @@ from latentheads.contrib.page.maps import (
     gather_maps,
 )
 from latentheads.contrib.page.packing import pack_maps
-from latentheads.contrib.page.sentences import choose_sentences, gather_texts
+from latentheads.contrib.page.sentences import choose_sentences, gather_texts, translate_shown
 from latentheads.contrib.page.template import fill_page
 from latentheads.corpora.batches import batches
 from latentheads.corpora.part import Part
@@ -45,6 +46,8 @@ BATCH_TOKENS = 512
 
 HEIGHT = 820
 """Height of the frame in a notebook, in pixels."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,25 @@ class _RunContent:
 
 
 @dataclass(frozen=True)
+class _Contents:
+    """Gathers what a page shows of a run, without what this run cannot have.
+
+    Attributes:
+        left_out: What is left out, and why.
+    """
+
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def gather(self, what: str, make: Callable[[], T]) -> T | None:
+        """What is made; None with a reason where it fails: a latent may be a user's."""
+        try:
+            return make()
+        except Exception as reason:
+            self.left_out[what] = one_line_message(reason)
+            return None
+
+
+@dataclass(frozen=True)
 class ReportPage:
     """A self-contained HTML page; a notebook displays it in a frame.
 
@@ -87,10 +109,12 @@ class ReportPage:
         html: The whole page.
         unread: Runs whose text could not be loaded, and why: for these the page shows only the
             content of their folders.
+        left_out: What the page lacks of a run whose text was loaded, and why.
     """
 
     html: str
     unread: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def save(self, path: str | Path) -> None:
         """Writes the page atomically."""
@@ -149,7 +173,8 @@ def report(
         contents.append(_gather_run(run, name, part, sentences, shown, num_samples, seed))
     facts = [content.facts for content in contents]
     unread = {fact["name"]: fact["unread"] for fact in facts if "unread" in fact}
-    page = ReportPage(_fit_page(contents, shown, num_samples), unread)
+    left_out = {fact["name"]: fact["left_out"] for fact in facts if fact.get("left_out")}
+    page = ReportPage(_fit_page(contents, shown, num_samples), unread, left_out)
     if path is not None:
         page.save(path)
     return page
@@ -172,22 +197,36 @@ def _gather_run(
         "measured": len(analysed),
         "draws": num_samples,
     }
-    if list_blocks(run):
-        divergences = measure_distances(run, analysed)
-        facts["grid"] = gather_grid(run, analysed, divergences)
-        facts["pairs"] = gather_pairs(divergences)
-    facts["calibration"] = gather_calibration(run, analysed)
-    shown_part = choose_sentences(text, shown)
-    return _RunContent(facts, _gather_sentences(run, shown_part, num_samples, seed))
+    contents = _Contents()
+    facts["left_out"] = contents.left_out
+    gather, shown_part = contents.gather, choose_sentences(text, shown)
+    facts |= gather("measures of heads", lambda: _gather_heads(run, analysed)) or {}
+    facts["calibration"] = gather("calibration", lambda: gather_calibration(run, analysed)) or {}
+    shown_sentences = gather(
+        "sentences", lambda: _gather_sentences(run, shown_part, num_samples, seed, contents)
+    )
+    return _RunContent(facts, shown_sentences or [])
 
 
-def _gather_sentences(run: Run, part: Part, num_samples: int, seed: int) -> list[_Sentence]:
+def _gather_heads(run: Run, part: Part) -> dict[str, Any]:
+    """Gathers the measures of all heads, and of every pair."""
+    if not list_blocks(run):
+        return {}
+    divergences = measure_distances(run, part)
+    return {"grid": gather_grid(run, part, divergences), "pairs": gather_pairs(divergences)}
+
+
+def _gather_sentences(
+    run: Run, part: Part, num_samples: int, seed: int, contents: _Contents
+) -> list[_Sentence]:
     """Gathers the sentences of a part with their bounds and maps, in order."""
     by_index: dict[int, _Sentence] = {}
     for batch in batches(part, BATCH_TOKENS, shuffle=False):
         indices = batch.sentences.tolist()
         bounds = sentence_bounds(run.model, run.guide, batch, num_samples, seed)
-        texts = gather_texts(run, part.take(indices), bounds)
+        sentences = part.take(indices)
+        translations = contents.gather("translations", partial(translate_shown, run, sentences))
+        texts = gather_texts(run, sentences, bounds, translations or [None] * len(sentences))
         links = [part.links[index] if part.links else frozenset() for index in indices]
         tokens = [gather_map_tokens(run, batch, row, gold) for row, gold in enumerate(links)]
         inclusion = gather_inclusion(run, batch)

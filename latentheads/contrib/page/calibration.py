@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from latentheads.contrib.uncertainty.ensembles import SingleModel
+from latentheads.contrib.uncertainty.ensembles import DeepEnsemble
 from latentheads.contrib.uncertainty.measures import bin_predictions
 from latentheads.contrib.uncertainty.token_scores import score_tokens
 from latentheads.corpora.part import Part
@@ -14,7 +14,7 @@ from latentheads.runs.run import Run
 def gather_calibration(run: Run, part: Part) -> dict[str, Any]:
     """Bins the most likely token of every position by its probability, EOS excluded.
 
-    Heads are set to their prior's location, and alignments are summed over.
+    Heads are set to their prior's location, and latents that can be are summed out.
 
     Returns:
         ``bins`` with ``tokens``, their number, ``said``, the mean probability, and ``right``, the
@@ -22,7 +22,8 @@ def gather_calibration(run: Run, part: Part) -> dict[str, Any]:
     """
     if run.source is None:
         return {}
-    figures = score_tokens(SingleModel(run.model, run.guide), part, len(run.target))
+    one = DeepEnsemble([run.model], [run.guide])  # of what a latent has it needs decoding alone
+    figures = score_tokens(one, part, len(run.target))
     bins = bin_predictions(figures, figures.by_temperature[1.0]).bins()
     if not bins.count.sum():
         return {}

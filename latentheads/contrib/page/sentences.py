@@ -28,9 +28,10 @@ def choose_sentences(part: Part, number: int) -> Part:
     return part.take(np.sort(nearest))
 
 
-def gather_texts(run: Run, part: Part, bounds: SentenceBounds) -> list[dict[str, Any]]:
+def gather_texts(
+    run: Run, part: Part, bounds: SentenceBounds, translations: Sequence[str | None]
+) -> list[dict[str, Any]]:
     """Gathers each sentence with the run's own translation and its bounds."""
-    translations = _translate(run, part)
     return [
         {
             **_read_text(run, part, index),
@@ -41,7 +42,7 @@ def gather_texts(run: Run, part: Part, bounds: SentenceBounds) -> list[dict[str,
     ]
 
 
-def _translate(run: Run, part: Part) -> Sequence[str | None]:
+def translate_shown(run: Run, part: Part) -> Sequence[str | None]:
     """The run's own translations; None for each sentence of a language model."""
     if run.source is None:
         return [None] * len(part)

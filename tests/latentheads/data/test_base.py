@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 import latentheads as lh
+from latentheads.corpora import Corpus
+from latentheads.corpora.part import Log
 from latentheads.data import Data, Grammar, GrammarText, Pairs, Tasks, WordUnit
-from latentheads.data.base import Cached
-from latentheads.options import OptionError, from_dict, to_dict
+from latentheads.data.base import DATA, Cached
+from latentheads.options import OptionError, from_dict, options_class, to_dict
 from tests.latentheads.corpora.folders import write_all
 from tests.latentheads.data.loading import load
 
@@ -29,6 +31,39 @@ CHANGED: dict[str, dict[str, Any]] = {
 
 def test_every_data_class_of_the_table_has_options_here() -> None:
     assert set(CHANGED) == set(Data.choices()), "write options of each data class into CHANGED"
+
+
+@options_class(kw_only=True)
+class Listed(Data):
+    name = "listed"
+
+    def _make(self, log: Log | None, keep: bool) -> Corpus:
+        return Corpus.from_pairs([("a", "b")], [("b", "a")], [("a", "a")], name=self.name)
+
+
+def test_a_line_of_the_table_may_be_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DATA, "mine", Listed)
+    assert from_dict(Data, {"class": "mine"}) == Listed()
+    assert to_dict(Listed()) == {"class": "mine"}
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("no_such_corpus:Mine", "No module named 'no_such_corpus'"),
+        ("latentheads.data.base:NoCorpus", "AttributeError: "),
+        ("latentheads.options:Choice", "must be a subclass of latentheads.data.base.Data"),
+        ("latentheads.data.base:Cached", "is abstract: it must define "),
+        (3, "must be a subclass of "),
+    ],
+)
+def test_a_line_without_a_corpus_is_left_out(
+    line: Any, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DATA, "mine", line)
+    named = rf"^DATA\['mine'\] = {line!r} is left out: .*{why}"
+    with pytest.warns(UserWarning, match=named):
+        assert set(Data.choices()) == set(CHANGED)
 
 
 @pytest.mark.parametrize("name", CHANGED)

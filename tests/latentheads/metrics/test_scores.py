@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from latentheads.inference.display import scores_to_text
 from latentheads.metrics import scores as registry
@@ -116,6 +118,71 @@ def test_a_metric_is_one_function_and_one_line(monkeypatch: pytest.MonkeyPatch) 
     base, other = compare_systems([["a"] * 3, ["abc"] * 3], References(["a"] * 3), resamples=50)
     assert (base["longest"].score, other["longest"].score) == (1.0, 3.0)
     assert other["longest"].p is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"count": lambda lines: np.ones((2 * len(lines), 2))}, "a row for each of 3 lines, got"),
+        ({"count": lambda lines: np.ones(len(lines))}, r"each of 3 lines, got shape \(3,\)"),
+        ({"count": lambda lines: [1 / 0]}, "ZeroDivisionError"),
+        ({"combine": lambda total: "half"}, "could not convert string to float: 'half'"),
+        ({"combine": lambda total: total}, "only "),
+        ({"counts": ("one", "two", "three")}, "zip"),
+    ],
+)
+def test_a_metric_of_a_users_that_fails_is_left_out(
+    change: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = ScoreInfo("mine", metric=lambda references: replace(longest(references), **change))
+    monkeypatch.setitem(registry.SCORES, "mine", own)
+    references = References(["a b", "c", "d"])
+    with pytest.warns(UserWarning, match=f"^the metric mine is left out: .*{why}"):
+        scores = score_lines(["a b", "c", "e"], references)
+    assert {*scores} == {"bleu", "chrf"}
+    if "counts" not in change:
+        with pytest.warns(UserWarning, match=f"^the metric mine is left out: .*{why}"):
+            rows = compare_systems([["a b", "c", "e"]] * 2, references, resamples=50)
+        assert [{*row} for row in rows] == [{"bleu", "chrf"}] * 2
+
+
+def test_a_metric_of_this_library_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = ScoreInfo("BLEU", metric=lambda references: replace(longest(references), count=len))
+    monkeypatch.setitem(registry.SCORES, "bleu", broken)
+    with pytest.raises(ValueError, match="its counts must be a row for each of 1 lines"):
+        score_lines(["a"], References(["a"]))
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, np.float32, np.float64])
+def test_a_metric_may_return_a_number_of_any_kind(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = ScoreInfo(
+        "mine",
+        metric=lambda references: Metric(
+            lambda lines: [[len(line)] for line in lines], lambda total: kind(total[0]), lambda: ""
+        ),
+    )
+    monkeypatch.setitem(registry.SCORES, "mine", own)
+    value = score_lines(["a", "bcd"], References(["a", "b"])).get("mine")
+    assert (type(value), value) == (float, 4)
+
+
+def test_an_interval_ends_where_the_scale_of_its_score_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def negative(references: References) -> Metric:
+        def count(lines: Any) -> Any:
+            return np.array([[len(line), 1.0] for line in lines])
+
+        return Metric(count, lambda total: -float(total[0] / total[1]), lambda: "")
+
+    monkeypatch.setitem(registry.SCORES, "free", ScoreInfo("free", metric=negative))
+    cut = ScoreInfo("cut", metric=negative, least=-3.0, most=-2.0)
+    monkeypatch.setitem(registry.SCORES, "cut", cut)
+    (row,) = compare_systems([["a", "abcd"] * 5], References(["a"] * 10), resamples=50)
+    assert row["free"].low < -3 < row["free"].score == -2.5 < -2 < row["free"].high
+    assert (row["cut"].low, row["cut"].high) == (-3, -2)
 
 
 def test_transcripts_and_translations_have_metrics_of_their_own() -> None:

@@ -128,6 +128,7 @@ function drawHeader(run) {
     make("button", { onclick: print }, "Print"),
   ];
   const problems = Object.entries(run.missing).map(([name, why]) => `The report has no ${name}: ${why}`);
+  Object.entries(run.left_out ?? {}).forEach(([name, why]) => problems.push(`This page has no ${name}: ${why}`));
   if (run.unread) problems.push(`The text could not be loaded: ${run.unread}`);
   byId("head").replaceChildren(
     make("p", { class: "soft brand" }, "latentheads: report of a run and its heads"),

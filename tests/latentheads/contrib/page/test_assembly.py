@@ -15,6 +15,8 @@ import latentheads as lh
 from latentheads.contrib.page import assembly
 from latentheads.contrib.page.facts import list_scores
 from latentheads.contrib.page.grid import gather_grid, measure_distances
+from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
+from latentheads.latents.latent import Latent
 from latentheads.runs.run import Run
 from tests.latentheads.contrib.page.runs import BREAKS_OUT, make_run, small_corpus
 from tests.second_device import second_device
@@ -133,6 +135,24 @@ def test_a_run_whose_text_is_gone_still_tells_what_it_reported(tmp_path: Path) -
     assert actual["sentences"] == []
     assert actual["figures"]["test"]
     assert "grid" not in actual
+
+
+def test_what_a_latent_cannot_do_is_left_out_of_its_run_alone(
+    runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A latent that runs the network may have no form for decoding."""
+    gated = make_run(tmp_path / "gated", small_corpus(), "delta", "bernoulli")
+    monkeypatch.setattr(BernoulliHeads, "decoding_mixture", Latent.decoding_mixture)
+    page = lh.contrib.page.report([gated, runs[0]], num_samples=2)
+    without, whole = told(page)["runs"]
+    reason = "latents bernoulli-heads run the network, so that decoding needs their"
+    assert page.left_out == {"gated": without["left_out"]}
+    assert {*without["left_out"]} == {"calibration", "translations"}
+    assert all(why.startswith(reason) for why in without["left_out"].values())
+    assert [sentence["hypothesis"] for sentence in without["sentences"]] == [None] * 3
+    assert all(sentence["maps"] and sentence["inclusion"] for sentence in without["sentences"])
+    assert whole["left_out"] == {}
+    assert all(sentence["hypothesis"] for sentence in whole["sentences"])
 
 
 def _refuse(run: Run) -> None:

@@ -20,7 +20,7 @@ def test_bounds_of_a_sentence_are_in_nats_a_token_beside_what_all_pay_together(
     part = run.corpus.test.first(1)
     alone = sentence_bounds(run.model, run.guide, next(iter(batches(part, 64, shuffle=False))), 2)
     shared = replace(alone, shared_kl=torch.tensor(2.5, dtype=torch.float64))
-    ((one,), (other,)) = (gather_texts(run, part, item) for item in (alone, shared))
+    ((one,), (other,)) = (gather_texts(run, part, item, [None]) for item in (alone, shared))
     assert (one["bounds"]["tokens"], one["bounds"]["shared_kl"]) == (4, 0)
     for name in ("elbo", "kl", "iwae", "plug_in"):
         assert one["bounds"][name] == float(getattr(alone, name)[0]) / 4
