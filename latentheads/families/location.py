@@ -2,7 +2,7 @@
 
 The cascade is that of Zheng, Wu and Kong 2021, https://aclanthology.org/2021.acl-long.45 (their
 code: https://github.com/LZhengisme/CODA), the running sum that of RealFormer (He, Ravula, Kanagal
-and Ainslie 2021, https://arxiv.org/abs/2012.11747).
+and Ainslie 2020, https://arxiv.org/abs/2012.11747).
 """
 
 from __future__ import annotations

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
 
 from latentheads.experiments.cli.main import PROGRAMS
 from latentheads.experiments.cli.options import read_settings
-from latentheads.runs.settings import Settings
 from tests.docs.commands import TRAINING, accept, commands, known_options
 from tests.docs.pages import CHANGES, PAGES, REPORTS, ROOT, Page
 from tests.experiments.programs import STUDIES
@@ -36,15 +35,20 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("my_guides", "first_guide"):
         monkeypatch.setitem(sys.modules, name, None)
         del sys.modules[name]  # neither another test's, nor left to another
-    pruned = tmp_path / "runs" / "transformer-seed0-pruned" / "heads-8"
-    pruned.mkdir(parents=True)
-    (pruned / "config.yaml").write_text(Settings().to_yaml(), encoding="utf-8")
     for _, *words in COMMANDS:
         for option, value in pairwise(words):
             if option == "--data" and (value.isupper() or "/" in value):
                 (tmp_path / value).mkdir(parents=True, exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    by_folder = {dict(pairwise(words)).get("--out"): words for _, *words in COMMANDS}
+    for _, *words in COMMANDS:
+        if "--config" in words:
+            file = Path(words[words.index("--config") + 1])
+            run = by_folder.get(str(file.parent), ["--recipe", "transformer"])
+            settings, *_ = read_settings(run, "run.py", "")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(settings.to_yaml(), encoding="utf-8")
 
 
 @pytest.mark.usefixtures("reader")
@@ -102,3 +106,22 @@ def test_different_runs_of_the_readme_are_in_different_folders() -> None:
             folders[settings.to_yaml()] = options.out or str(settings.out)
     assert len(folders) > 4
     assert len(set(folders.values())) == len(folders)
+
+
+def test_commands_of_the_papers_run_in_their_order() -> None:
+    """A run has a folder of its own, and what a command reads is written before it."""
+    folders: list[str] = []
+    for program, *words in commands(Page(ROOT / "docs" / "papers.md")):
+        values = dict(pairwise(words))
+        out = values.get("--out", "")
+        for word in words:
+            if word.startswith("runs/") and word != out:
+                assert word.removesuffix("/config.yaml") in folders, (program, word)
+        if program in TRAINING:
+            assert out, words
+            assert out not in folders, words
+            folders.append(out)
+        if program == "compare":
+            names = product(values["--recipes"].split(","), values.get("--seeds", "0").split(","))
+            folders += [f"{out}/{recipe}-seed{seed}" for recipe, seed in names]
+    assert len(folders) > 20
