@@ -151,9 +151,9 @@ def test_guides_of_logits_below_the_prior_of_their_model_are_named(
 def test_a_sampled_bound_within_its_interval_of_the_prior_is_not_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from latentheads.experiments import compare as program
+    from latentheads.experiments.cli import summary
 
-    monkeypatch.setattr(program, "_has_one_model", bool)
+    monkeypatch.setattr(summary, "has_one_model", bool)
     pair = SimpleNamespace(guide_class=Tied)
     plan: Any = SimpleNamespace(recipe="prior", settings=SimpleNamespace(pair=pair))
     bounds = {"prior": [-2.0, -1.0, -3.0], "near": [-2.2, -0.8, -3.3], "worse": [-2.2, -1.1, -3.2]}
@@ -165,8 +165,8 @@ def test_a_sampled_bound_within_its_interval_of_the_prior_is_not_named(
         ]
     )
     rows = [{"recipe": recipe, "elbo": sum(values) / 3} for recipe, values in bounds.items()]
-    named = program._name_below_prior([plan], rows, runs)
-    assert named == " Bounds below that of their model's own prior, guide tied: worse."
+    named = summary._name_below_prior([plan], rows, runs)
+    assert named == "Bounds below that of their model's own prior, guide tied: worse."
 
 
 def test_the_score_that_stands_for_all_has_its_p_behind_it() -> None:

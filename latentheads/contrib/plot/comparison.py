@@ -45,6 +45,12 @@ TERMS = (
 )
 """The values drawn for a recipe: key in a row, label, marker and colour."""
 
+BOUNDS = ("elbo", "iwae", "plug_in")
+"""Values beside which a network without noise has its exact log p."""
+
+BESIDE = 0.03
+"""Share of a logarithmic axis between the recipes at one number of heads."""
+
 DIGIT = 0.07
 """Width in inches of a digit of a tick label."""
 
@@ -217,6 +223,10 @@ def draw_pruning(points: list[dict[str, Any]], title: str = "") -> Figure:
 def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
     """Draws quality against the number of heads, one line per recipe, as figure 3 of the paper.
 
+    A network without noise has an exact log p, and no looser bound: it stands in the panels of the
+    others' bounds with hollow markers. At each number of heads recipes are drawn side by side, so
+    that no interval hides another.
+
     Args:
         rows: One dictionary per recipe and number of heads, with intervals, as a sweep writes them.
         title: Second line of the title.
@@ -230,6 +240,7 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
             ("perplexity_plug_in", "perplexity by word\nplug-in (test)"),
             ("exact", "exact log p\nnats per target token (test)"),
             ("plug_in", "plug-in (no bound)\nnats per target token (test)"),
+            ("iwae", "tighter bound (IWAE)\nnats per target token (test)"),
             ("elbo", "bound (ELBO)\nnats per target token (test)"),
             ("parameters", "parameters"),
         )
@@ -244,15 +255,20 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
     recipes = list(dict.fromkeys(row["recipe"] for row in rows))
     styles = dict(zip(recipes, zip(distinct_colours(len(recipes)), MARKERS * len(recipes))))
     ticks = sorted({row["heads"] for row in rows})
+    beside = max(ticks[-1] / ticks[0], 2.0) ** BESIDE
     labelled = _space_ticks(ticks, 0.85 * (WIDTH / columns - 1))
     for axis, (name, label) in zip(axes.flat, panels):
-        for recipe, (colour, marker) in styles.items():
+        exact = [recipe for recipe in recipes if name in BOUNDS and _has_exact(rows, recipe, name)]
+        if 0 < len(exact) < len(recipes):
+            label = label.replace("\n", "\n(hollow: exact log p)\n")
+        for index, (recipe, (colour, marker)) in enumerate(styles.items()):
             recipe_rows = [row for row in rows if row["recipe"] == recipe]
             values, intervals = values_with_intervals(recipe_rows, name)
-            heads = [row["heads"] for row in recipe_rows]
-            axis.errorbar(
-                heads, values, intervals, fmt=f"{marker}-", color=colour, label=legend_label(recipe)
-            )
+            shift = beside ** (index - (len(recipes) - 1) / 2)
+            heads = [row["heads"] * shift for row in recipe_rows]
+            style: dict[str, Any] = {"fmt": f"{marker}-", "color": colour}
+            style["markerfacecolor"] = "white" if recipe in exact else colour
+            axis.errorbar(heads, values, intervals, label=legend_label(recipe), **style)
         axis.set_xscale("log", base=2)
         axis.set_xticks(labelled, [str(tick) for tick in labelled])
         axis.set_xticks(ticks, [], minor=True)
@@ -264,6 +280,12 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
     add_legend(figure, columns=4)
     write_title(figure, f"Number of heads at constant width\n{title}")
     return figure
+
+
+def _has_exact(rows: Sequence[Mapping[str, Any]], recipe: str, name: str) -> bool:
+    """Whether what a recipe has in the place of a bound is its exact log p."""
+    pairs = [(row.get(name), row.get("exact")) for row in rows if row["recipe"] == recipe]
+    return all(value is not None and value == exact for value, exact in pairs)
 
 
 def _space_ticks(ticks: Sequence[int], inches: float) -> list[int]:

@@ -282,8 +282,19 @@ def test_a_sweep_of_networks_without_noise_has_exact_values_and_no_plug_in() -> 
     assert "exact log p" in titles({**still, "heads": 2})
     assert "no bound" not in titles({**still, "heads": 2})
     mixed = titles({**still, "plug_in": -1.0, "heads": 2}, {**noisy, "heads": 2})
-    assert "exact log p" not in mixed
-    assert "plug-in (no bound)" in mixed
+    assert "plug-in (no bound)\n(hollow: exact log p)" in mixed
+    assert "bound (ELBO)\n(hollow: exact log p)" in mixed
+
+
+def test_recipes_of_a_sweep_stand_side_by_side_and_hollow_where_no_bound_is() -> None:
+    ends = {"elbo_low": -2.0, "elbo_high": 0.0}
+    still = {"recipe": "transformer", "exact": -1.0, "elbo": -1.0, **ends}
+    noisy = {"recipe": "coda", "elbo": -1.0, **ends}
+    axis = plot.draw_sweep([{**row, "heads": n} for row in (still, noisy) for n in (2, 32)]).axes[0]
+    exact, bound = (container.lines[0] for container in axis.containers)
+    assert [line.get_markerfacecolor() == "white" for line in (exact, bound)] == [True, False]
+    assert (exact.get_xdata() < [2, 32]).all()
+    assert (bound.get_xdata() > [2, 32]).all()
 
 
 def _clipped_markers(figure: Any) -> list[Any]:
