@@ -32,7 +32,7 @@ from latentheads.experiments.cli.summary import (
     read_all,
     write_tables,
 )
-from latentheads.experiments.cli.systems import compare, read_run
+from latentheads.experiments.cli.systems import compare, describe_tests, read_run
 from latentheads.files import write_text
 from latentheads.metrics.scores import SCORES, primary_score
 from latentheads.metrics.seeds import DIFFERENCES, summarise
@@ -82,9 +82,7 @@ def _count_tests(rows: Sequence[dict[str, Any]], score: str | None) -> str:
     number = sum(len(row["p"]) for row in rows[1:] if "p" in row)
     if score is None or not number:
         return ""
-    title, tests = COLUMNS[score].removesuffix(", %"), "test" if number == 1 else "tests"
-    corrected = ", not corrected for their number" if number > 1 else ""
-    return f" p of {title} is over sentences, of one run each; {number} {tests}{corrected}."
+    return f" {describe_tests(number, COLUMNS[score].removesuffix(', %'))}."
 
 
 def table(
