@@ -129,9 +129,13 @@ def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
     several = len(plans) > len(rows)
     mean = ": mean and 95 % interval" if several else ""
     one_model = has_one_model(plans)
-    save(draw_recipes(rows, f"{what}{mean}", one_model=one_model), out / "elbos.png")
+    of_models = "one model; the seeds are of the guide" if one_model else ""
+    if not one_model and len(rows) > 1:
+        of_models = "each row is of a model of its own"
+    title = f"{what}{mean}\n{of_models}"
+    save(draw_recipes(rows, title, one_model=one_model), out / "elbos.png")
     if gap_rows := [row for row in rows if "gap" in row]:
-        save(draw_gaps({"": gap_rows}, f"{what}{mean}"), out / "gaps.png")
+        save(draw_gaps({"": gap_rows}, title), out / "gaps.png")
     histories = {
         row["recipe"]: [read_metrics(p.folder) for p in plans if p.recipe == row["recipe"]]
         for row in rows

@@ -74,8 +74,14 @@ BELOW_PRIOR = "Bounds below that of their model's own prior, guide tied"
 """What is said of rows whose guide has a larger gap than the prior."""
 
 OF_ONE_MODEL = (
-    "All rows bound one model. A guide that the run of --start has itself goes on from there, the "
-    "others begin: --start_with model lets each begin."
+    "All rows bound one model; the seeds are of the guide, and no interval has in it how models of "
+    "other seeds differ."
+)
+"""What is said of guides of one model."""
+
+GOES_ON = (
+    " A guide that the run of --start has itself goes on from there, the others begin: "
+    "--start_with model lets each begin."
 )
 
 OWN_PLUG_IN = (
@@ -161,7 +167,7 @@ def _describe_models(plans: Sequence[Plan]) -> str:
     """What the rows may be compared by."""
     if not has_one_model(plans):
         return OF_OWN_MODELS
-    return OF_ONE_MODEL if plans[0].settings.start_with == "all" else ""
+    return OF_ONE_MODEL + (GOES_ON if plans[0].settings.start_with == "all" else "")
 
 
 def _name_below_prior(
