@@ -16,6 +16,8 @@ from latentheads.contrib.plot.canvas import (
     add_legend,
     check_not_empty,
     escape,
+    fold,
+    format_nats,
     legend_label,
     show_whole_markers,
     values_with_intervals,
@@ -92,14 +94,14 @@ def draw_recipes(rows: list[dict[str, Any]], title: str = "", *, one_model: bool
     _draw_terms(values, rows, terms)
     if all(row.get("truth") == rows[0].get("truth") for row in rows):  # of one text
         _draw_true_log_prob(values, rows[0])
-    values.set_yticks(range(len(rows)), [escape(row["recipe"]) for row in rows])
+    values.set_yticks(range(len(rows)), [fold(row["recipe"]) for row in rows])
     values.set_ylim(len(rows) - 0.5, -0.5)
     values.set_xlabel("nats per target token (test):\nbounds and log p are better further right")
     for axis in differences:
         _draw_terms(axis, [{}, *rows[1:]], paired)
         axis.axvline(0, color=GREY, linewidth=1.0, zorder=0)
         what = "bounds on one log p" if one_model else "log p, or its bound IWAE"
-        axis.set_xlabel(f"difference to the first row,\npaired by seed: {what}")
+        axis.set_xlabel(f"difference to the first row,\npaired by seed:\n{what}")
     for axis in panels.flat:
         axis.tick_params(axis="y", length=0)
         axis.xaxis.set_major_locator(MaxNLocator(5 if differences else 8, steps=[1, 2, 5, 10]))
@@ -166,8 +168,8 @@ def draw_gaps(models: Mapping[str, Sequence[Mapping[str, Any]]], title: str = ""
         style: dict[str, Any] = {"height": 0.6, "color": BLUE}
         style["error_kw"] = {"elinewidth": 1.2, "capsize": 3}
         bars = axis.barh(range(len(rows)), gaps, xerr=intervals.tolist(), **style)
-        axis.bar_label(bars, labels=[f"{gap:.4f}" for gap in gaps], padding=6)
-        axis.set_yticks(range(len(rows)), [escape(row["recipe"]) for row in rows])
+        axis.bar_label(bars, labels=list(map(format_nats, gaps)), padding=6)
+        axis.set_yticks(range(len(rows)), [fold(row["recipe"]) for row in rows])
         axis.invert_yaxis()
         axis.tick_params(axis="y", length=0)
         axis.margins(x=0.12)
