@@ -329,9 +329,10 @@ class Trainer:
         A run that has its report already is not trained again, unless it is given more steps.
 
         Args:
-            steps: Steps of the whole training, where they are to be more than the settings say:
-                training goes on from the last checkpoint, with the schedule of the learning rate
-                over the new number.
+            steps: Steps of the whole training, in place of those of the settings, from now on: a
+                later ``fit()`` has them too. After a step they can only be more: training goes on
+                from the last checkpoint, with the schedule of the learning rate over the new
+                number.
 
         Returns:
             What was reported; None in the further processes of several.
