@@ -18,6 +18,7 @@ from latentheads.contrib.heads.head_report import HeadReport
 from latentheads.experiments.analysis.record import to_json
 from latentheads.experiments.analysis.tables import (
     caption,
+    describe_text,
     gaps,
     head_table,
     link_rows,
@@ -25,6 +26,7 @@ from latentheads.experiments.analysis.tables import (
     notes,
     summary,
     table,
+    warn_of_texts,
 )
 from latentheads.experiments.analysis.texts import Text, texts
 from latentheads.experiments.cli.errors import error_handling, print_result
@@ -99,7 +101,7 @@ def write(
             continue
         write_text(out / f"{name}.csv", frame.to_csv(index=False, float_format=DIGITS))
     draw(texts, head_reports, options, out)
-    draw_alignments(texts, head_reports, caption(texts, options), out)
+    draw_alignments(texts, head_reports, options, out)
     return tables
 
 
@@ -112,7 +114,7 @@ def remove_earlier(out: Path) -> None:
 
 
 def draw_alignments(
-    texts: Sequence[Text], head_reports: Sequence[HeadReport], title: str, out: Path
+    texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Options, out: Path
 ) -> None:
     """Draws the scores of links, and the alignments of a sentence."""
     from latentheads.contrib.plot import draw_links, save
@@ -122,6 +124,7 @@ def draw_alignments(
         head_report.name: head_report.links for head_report in head_reports if head_report.links
     }
     if links:
+        title = f"{describe_text(texts, options)}\n{warn_of_texts(texts)}"
         save(draw_links(links, title), out / "alignments.png")
     for text in texts:
         if text.run.source is None or not text.run.model.samples_alignments:
@@ -149,7 +152,7 @@ def draw(
         own_title = f"{head_report.name}: {caption([text], options)}"
         figure = draw_divergence(head_report.divergence, own_title, top)
         save(figure, out / f"divergence-{_file_name(head_report.name)}.png")
-    title = caption(texts, options)
+    title = f"{caption(texts, options)}\n{warn_of_texts(texts)}"
     save(draw_averages(head_reports, title), out / "divergence.png")
     save(draw_maps(head_reports, title), out / "heads.png")
     roles = draw_roles(head_reports, "\n".join([title, *gaps(head_reports)]))

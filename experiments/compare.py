@@ -25,30 +25,21 @@ from latentheads.experiments.cli.comparison import (
 from latentheads.experiments.cli.errors import error_handling, rerun_command
 from latentheads.experiments.cli.options import read_program
 from latentheads.experiments.cli.pages import print_and_write
-from latentheads.experiments.cli.summary import COLUMNS, read_all, write_tables
-from latentheads.experiments.cli.systems import compare, read_run
+from latentheads.experiments.cli.summary import (
+    COLUMNS,
+    footer,
+    has_one_model,
+    read_all,
+    write_tables,
+)
+from latentheads.experiments.cli.systems import compare, describe_tests, read_run
 from latentheads.files import write_text
-from latentheads.metrics.scores import SCORES, is_below_prior, primary_score
-from latentheads.metrics.seeds import DIFFERENCES, is_of_text, spread, summarise
+from latentheads.metrics.scores import SCORES, primary_score
+from latentheads.metrics.seeds import DIFFERENCES, summarise
 from latentheads.runs.folder import read_metrics
 
 if TYPE_CHECKING:
     import pandas as pd
-
-OF_OWN_MODELS = (
-    "Each row is of a model of its own. A difference of ELBOs is then no difference of tightness: "
-    "the models differ, too. Models are compared by exact log p; where two have none, by IWAE, a "
-    "tighter bound of equal K; guides on one model, with --train_only guide --start RUN."
-)
-"""What is said where bounds of several models stand in one table."""
-
-BELOW_PRIOR = "Bounds below that of their model's own prior, guide tied"
-"""What is said of rows whose guide has a larger gap than the prior."""
-
-OF_ONE_MODEL = (
-    "All rows bound one model. A guide that the run of --start has itself goes on from there, the "
-    "others begin: --start_with model lets each begin."
-)
 
 DESCRIPTION = (
     "Trains several recipes with several seeds, and compares their bounds.\n\n"
@@ -64,15 +55,6 @@ DESCRIPTION = (
     "is asked for, or WER and CER) with the first recipe's of the same seed. All other options are "
     "those of run.py. A finished run in the folder is used again if its configuration is the same."
 )
-
-
-OWN_PLUG_IN = (
-    "A network without noise is its own plug-in network: in that column it has its exact log p."
-)
-"""The note below a table whose column of what is no bound has exact values, too."""
-
-OTHER_TEXT = "Tested on another text than the first row, whose figures are not comparable with its"
-"""The note on rows of another corpus, or of other tokens of it."""
 
 
 def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
@@ -95,55 +77,12 @@ def significance(runs: pd.DataFrame, out: Path) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _has_one_model(plans: Sequence[Plan]) -> bool:
-    """Whether all rows bound the log p of one model with the same weights."""
-    frozen = all(plan.settings.train_only == "guide" for plan in plans)
-    return frozen and len({plan.settings.start for plan in plans}) == 1
-
-
-def _note(plans: Sequence[Plan]) -> str:
-    """What the rows may be compared by."""
-    if not _has_one_model(plans):
-        return OF_OWN_MODELS
-    return OF_ONE_MODEL if plans[0].settings.start_with == "all" else ""
-
-
-def _name_below_prior(
-    plans: Sequence[Plan], rows: Sequence[dict[str, Any]], runs: pd.DataFrame
-) -> str:
-    """Names the rows whose guide loses more than its model's prior would."""
-    tied = {plan.recipe for plan in plans if plan.settings.pair.guide_class.is_tied}
-    priors = [row for row in rows if row["recipe"] in tied and _has_one_model(plans)]
-    below = []
-    for row in rows:
-        prior = next((prior for prior in priors if is_of_text(row, prior)), None)
-        if not is_below_prior(row, None if prior is None else prior["elbo"]):
-            continue
-        if prior is not None and "gap" not in row:  # sampled bounds: by more than their spread
-            own, other = (
-                runs[runs.recipe == each["recipe"]].set_index("seed").elbo for each in (row, prior)
-            )
-            if spread((own - other).dropna()).high >= 0:
-                continue
-        below.append(row["recipe"])
-    names = ", ".join(below)
-    return f" {BELOW_PRIOR}: {names}." if names else ""
-
-
 def _count_tests(rows: Sequence[dict[str, Any]], score: str | None) -> str:
     """What the p values of a table are, and how many of them there are."""
     number = sum(len(row["p"]) for row in rows[1:] if "p" in row)
     if score is None or not number:
         return ""
-    title, tests = COLUMNS[score].removesuffix(", %"), "test" if number == 1 else "tests"
-    corrected = ", not corrected for their number" if number > 1 else ""
-    return f" p of {title} is over sentences, of one run each; {number} {tests}{corrected}."
-
-
-def _name_other_texts(rows: Sequence[dict[str, Any]]) -> str:
-    """Names the rows that are not comparable with the first."""
-    names = ", ".join(row["recipe"] for row in rows if not is_of_text(row, rows[0]))
-    return f" {OTHER_TEXT}: {names}." if names else ""
+    return f" {describe_tests(number, COLUMNS[score].removesuffix(', %'))}."
 
 
 def table(
@@ -189,10 +128,14 @@ def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
     what = describe_plans(plans)
     several = len(plans) > len(rows)
     mean = ": mean and 95 % interval" if several else ""
-    one_model = _has_one_model(plans)
-    save(draw_recipes(rows, f"{what}{mean}", one_model=one_model), out / "elbos.png")
+    one_model = has_one_model(plans)
+    of_models = "one model; the seeds are of the guide" if one_model else ""
+    if not one_model and len(rows) > 1:
+        of_models = "each row is of a model of its own"
+    title = f"{what}{mean}\n{of_models}"
+    save(draw_recipes(rows, title, one_model=one_model), out / "elbos.png")
     if gap_rows := [row for row in rows if "gap" in row]:
-        save(draw_gaps({"": gap_rows}, f"{what}{mean}"), out / "gaps.png")
+        save(draw_gaps({"": gap_rows}, title), out / "gaps.png")
     histories = {
         row["recipe"]: [read_metrics(p.folder) for p in plans if p.recipe == row["recipe"]]
         for row in rows
@@ -224,11 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 recipe_tests = tests[(tests.recipe == row["recipe"]) & (tests.metric == score)]
                 row["p"] = [float(p) for p in recipe_tests.p.dropna()]
         draw(plans, rows, out)
-        note = (_note(plans) if len(rows) > 1 else "") + _name_below_prior(plans, rows, runs)
-        note += _name_other_texts(rows)
-        has_both = any("plug_in" in row and "exact" in row for row in rows)
-        note += f" {OWN_PLUG_IN}" if has_both else ""
-        note += _count_tests(rows, score)
+        note = footer([(plans, rows, runs)]) + _count_tests(rows, score)
         text = write_tables(runs, rows, table, 2, out, note.strip())
         trained = [(plan.folder, plan.settings) for plan in plans]
         print_and_write("compare.py", text, trained, options, out)

@@ -14,6 +14,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.errors import print_message
 from latentheads.experiments.cli.errors import error_handling, exit_with_error, rerun_command
+from latentheads.experiments.cli.jobs import end_with_stdin
 from latentheads.experiments.cli.options import check_text, read_settings, trainer_of
 from latentheads.experiments.cli.pages import print_and_write
 from latentheads.experiments.cli.tables import (
@@ -56,6 +57,7 @@ def _is_first_process() -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
+    end_with_stdin()
     settings, options, _ = read_settings(arguments, "run.py", DESCRIPTION)
     again = rerun_command(options.overwrite)
     out = Path(options.out or settings.out)

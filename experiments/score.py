@@ -23,7 +23,12 @@ from latentheads.experiments.cli.parser import (
     add_run_options,
     writable,
 )
-from latentheads.experiments.cli.systems import System, compare, read_systems
+from latentheads.experiments.cli.systems import (
+    System,
+    compare,
+    describe_tests,
+    read_systems,
+)
 from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.cli.trust import check_trusted
 from latentheads.files import write_json
@@ -113,15 +118,17 @@ def make_parser() -> Parser:
     return parser
 
 
-def table(names: Sequence[str], rows: Sequence[Mapping[str, Estimate]]) -> str:
-    """Formats the scores of all systems, and the signatures."""
+def table(names: Sequence[str], rows: Sequence[Mapping[str, Estimate]], sentences: int) -> str:
+    """Formats the scores of all systems, the number of sentences and tests, and the signatures."""
     titles = {name: SCORES[name].heading for name in rows[0]}
     heads = [cell for title in titles.values() for cell in (f"{title} [95 %]", "p")]
     cells = [[cell for name in titles for cell in _cells(row[name])] for row in rows]
     lines = [("run", *heads), *((name, *line) for name, line in zip(names, cells, strict=True))]
     width = max(map(len, titles.values()))
     signatures = (f"{title:{width}}  {rows[0][name].signature}" for name, title in titles.items())
-    return "\n".join([aligned(lines), "", *signatures])
+    tests = describe_tests(sum(score.p is not None for row in rows for score in row.values()))
+    notes = [f"{sentences:,} sentences of test", *[tests] * bool(tests)]
+    return "\n".join([aligned(lines), "", *notes, *signatures])
 
 
 def _cells(estimate: Estimate) -> tuple[str, str]:
@@ -163,7 +170,8 @@ def _score_texts(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     )
     comparison_options = (options.paper, options.resamples, options.seed, options.accuracy)
     rows = compare(systems, *comparison_options)
-    return table([system.name for system in systems], rows), record(systems, rows)
+    sentences = len(systems[0].references.lines)
+    return table([system.name for system in systems], rows, sentences), record(systems, rows)
 
 
 def _score_likelihoods(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:

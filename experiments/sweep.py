@@ -26,9 +26,15 @@ from latentheads.experiments.cli.comparison import (
 from latentheads.experiments.cli.errors import error_handling, rerun_command
 from latentheads.experiments.cli.options import read_program
 from latentheads.experiments.cli.pages import print_and_write
-from latentheads.experiments.cli.summary import COLUMNS, check_texts, read_all, write_tables
+from latentheads.experiments.cli.summary import (
+    COLUMNS,
+    check_texts,
+    footer,
+    read_all,
+    write_tables,
+)
 from latentheads.metrics.scores import PRIMARY_SCORES
-from latentheads.metrics.seeds import summarise
+from latentheads.metrics.seeds import DIFFERENCES, summarise
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +44,8 @@ DESCRIPTION = (
     "    python experiments/sweep.py --recipes transformer,coda --head_numbers 4,8,16\n\n"
     "More heads are narrower, so the cost of attention is constant. Data order and noise seeds are "
     "the same. Writes table.csv, table.md and heads.png, as the paper's table 3 and figure 3: mean "
-    "over seeds and 95 % interval. Numbers of parameters are printed, since a fusion over H heads "
+    "over seeds, 95 % interval, and differences to the first recipe of as many heads, paired by "
+    "seed. Numbers of parameters are printed, since a fusion over H heads "
     "has O(H^2) parameters (24 H^2 per block for coda-released). All other options are those of "
     "run.py. A finished run in the folder is reused if its configuration is the same."
 )
@@ -65,38 +72,46 @@ class SweepOptions(ComparisonOptions):
 
 def read_sweep(
     plans: dict[int, list[Plan]], recipes: list[str]
-) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
-    """Reads all runs; summarises them by recipe and number of heads."""
+) -> tuple[pd.DataFrame, list[dict[str, Any]], str]:
+    """Reads all runs; summarises them by recipe and number of heads, with a note."""
     import pandas as pd  # slow to import
 
-    runs, rows = [], []
+    groups = []
     check_texts(plan for of_number in plans.values() for plan in of_number)
     for number, of_number in plans.items():
-        results = read_all(of_number)
-        runs.append(results.assign(heads=number))
-        rows += [{**row, "heads": number} for row in summarise(results, recipes)]
-    order = [(recipe, number) for recipe in recipes for number in plans]
-    rows.sort(key=lambda row: order.index((row["recipe"], row["heads"])))
-    return pd.concat(runs), rows
+        runs = read_all(of_number)
+        rows = [{**row, "heads": number} for row in summarise(runs, recipes)]
+        groups.append((of_number, rows, runs.assign(heads=number)))
+    by_recipe = zip(*(rows for _, rows, _ in groups), strict=True)
+    return (
+        pd.concat([runs for _, _, runs in groups]),
+        [row for rows in by_recipe for row in rows],
+        footer(groups),
+    )
 
 
 TABLE_FIGURES = (
-    *("elbo", "exact", "plug_in", *PRIMARY_SCORES),
+    *("elbo", "iwae", "exact", "plug_in", *PRIMARY_SCORES),
     *("perplexity_exact", "perplexity_plug_in", "perplexity_elbo"),
     "head_divergence",
 )
-"""The columns of the table, if available."""
+"""The columns of the table, if available; behind them the differences of these scores."""
 
 
 def table(
-    rows: Sequence[dict[str, Any]], format_cell: Callable[[dict[str, Any], str], str]
+    rows: Sequence[dict[str, Any]], format_cell: Callable[[dict[str, Any], str, int], str]
 ) -> list[list[str]]:
     """The rows of the table in nats per target token, titles first."""
+    differences = [name for name, score in DIFFERENCES.items() if score in TABLE_FIGURES]
+    others = [row for row in rows if row["recipe"] != rows[0]["recipe"]]
     shown = [name for name in TABLE_FIGURES if any(name in row for row in rows)]
-    lines = [["recipe", "heads", "parameters", *(COLUMNS[name] for name in shown)]]
+    shown += [name for name in differences if any(name in row for row in others)]
+    titles = (COLUMNS[name].replace("first row", "first recipe") for name in shown)
+    lines = [["recipe", "heads", "seeds", "parameters", *titles]]
     for row in rows:
-        sizes = [str(row["heads"]), f"{row['parameters']:,}"]
-        lines.append([row["recipe"], *sizes, *(format_cell(row, name) for name in shown)])
+        index = 0 if row["recipe"] == rows[0]["recipe"] else 1  # the first has no difference
+        sizes = [str(row["heads"]), str(row["seeds"]), f"{row['parameters']:,}"]
+        lines.append([row["recipe"], *sizes, *(format_cell(row, name, index) for name in shown)])
     return lines
 
 
@@ -120,14 +135,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
         all_plans = [plan for of_number in plans.values() for plan in of_number]
         train_all(all_plans, options, out)
-        runs, rows = read_sweep(plans, list(dict.fromkeys(plan.recipe for plan in all_plans)))
+        runs, rows, note = read_sweep(plans, list(dict.fromkeys(plan.recipe for plan in all_plans)))
     with error_handling("sweep.py", hint, hint, user_errors=()):
         from latentheads.contrib.plot import draw_sweep, save  # slow to import
 
         description = describe_plans(all_plans)
         mean = ": mean and 95 % interval" if len(all_plans) > len(rows) else ""
         save(draw_sweep(rows, f"{description}{mean}"), out / "heads.png")
-        tables = write_tables(runs, rows, table, 3, out)
+        tables = write_tables(runs, rows, table, 3, out, note)
         trained = [(plan.folder, plan.settings) for plan in all_plans]
         print_and_write("sweep.py", tables, trained, options, out)
     return 0

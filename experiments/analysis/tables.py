@@ -176,7 +176,9 @@ def link_rows(head_report: HeadReport) -> list[dict[str, Any]]:
             "links": score.distribution,
             "head": score.head,
             **{name: getattr(score.counts, name) for name in RATES},
+            **dict(zip(("aer_low", "aer_high"), score.interval(), strict=True)),
             **asdict(score.counts),
+            "sentences": len(score.by_sentence),
         }
         for score in head_report.links
     ]
@@ -188,10 +190,12 @@ RATES = {"aer": "AER", "precision": "precision", "recall": "recall", "f1": "F1"}
 def link_table(head_reports: Sequence[HeadReport], part: str) -> str:
     """The links of all runs against gold links, with notes; empty without gold links."""
     rows = [row for head_report in head_reports for row in link_rows(head_report)]
-    lines = [["run", "links of", "head", *RATES.values()]]
+    lines = [["run", "links of", "head", "AER [95 %]", *list(RATES.values())[1:]]]
     for row in rows:
-        rates = (f"{row[name]:.3f}" for name in RATES)
-        lines.append([f"`{row['run']}`", row["links"], row["head"], *rates])
+        aer, *rates = (f"{row[name]:.3f}" for name in RATES)
+        if not math.isnan(row["aer_low"]):
+            aer += f" [{row['aer_low']:.3f}, {row['aer_high']:.3f}]"
+        lines.append([f"`{row['run']}`", row["links"], row["head"], aer, *rates])
     parts = [markdown(lines, left=3), f"{_explain_links(head_reports, part)}\n"] if rows else []
     parts += [
         f"{_describe_fall(report)}\n" for report in head_reports if report.shuffled is not None
@@ -219,9 +223,10 @@ def _explain_links(head_reports: Sequence[HeadReport], part: str) -> str:
     chosen = " and scored there" if part == "valid" else ""
     return (
         "Links: each target word's likeliest source word, against those of the grammar, all of "
-        f"them sure, so that AER is 1 - F1.{union} Attention: the cross-attention head of the "
-        f"lowest AER on validation{chosen}; before: at the position that predicts the word, after: "
-        "one position later, where the word is the input. Other heads are at their location."
+        f"them sure, so that AER is 1 - F1; its interval is over sentences.{union} Attention: the "
+        f"cross-attention head of the lowest AER on validation{chosen}; before: at the position "
+        "that predicts the word, after: one position later, where the word is the input. Other "
+        "heads are at their location."
     )
 
 
@@ -233,12 +238,9 @@ def notes(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Op
         "Entropy (nats), confidence and cosine of outputs: averages over heads or head pairs. "
         f"Roles: heads with the role, of {' / '.join(str(n) for n in _active_heads(head_reports))}."
     ]
-    if not all(text.same(texts[0]) for text in texts):
+    if warning := warn_of_texts(texts):
         corpora = ", ".join(f"{text.name}: {text.run.corpus.name}" for text in texts)
-        lines.append(
-            f"**Warning: not all runs were analysed on the same tokens ({corpora}); rows of "
-            "different text are not comparable.**"
-        )
+        lines.append(f"**{warning} ({corpora}); rows of different text are not comparable.**")
     parsed = dict.fromkeys(
         f"Syntactic roles: sentences parsed by {text.parses.origin}: {len(text.parses.part):,}."
         for text, head_report in zip(texts, head_reports, strict=True)
@@ -267,9 +269,20 @@ def caption(texts: Sequence[Text], options: Options) -> str:
     if options.num_samples:
         times = f", {options.num_samples} samples of each" if options.num_samples > 1 else ""
         heads = f"Heads sampled from the guide{times} (relevance: plug-in)"
+    return f"{heads}, {describe_text(texts, options)}"
+
+
+def describe_text(texts: Sequence[Text], options: Options) -> str:
+    """Describes the text of the analysis."""
     corpora = " / ".join(dict.fromkeys(text.run.corpus.name for text in texts))
     number = " / ".join(dict.fromkeys(f"{len(text.part):,} {text.part.unit}" for text in texts))
-    return f"{heads}, first {number} of {options.part}, {corpora}"
+    return f"first {number} of {options.part}, {corpora}"
+
+
+def warn_of_texts(texts: Sequence[Text]) -> str:
+    """A warning of runs that are not of the same text; empty for runs of one text."""
+    same = all(text.same(texts[0]) for text in texts)
+    return "" if same else "Warning: not all runs were analysed on the same tokens"
 
 
 def gaps(head_reports: Sequence[HeadReport]) -> list[str]:

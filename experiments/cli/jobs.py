@@ -2,7 +2,7 @@
 
 A process runs the command that a user would type, ``run.py --config FILE --out FOLDER``. It locks
 its folder, writes its output to ``log.txt`` there, and resumes from its last checkpoint when it is
-started again.
+started again. Here it ends when the process that has started it is gone, however that has ended.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -32,6 +33,8 @@ GRACE_SECONDS = 2.0
 """Seconds that runs have to end by themselves, before SIGTERM and again before SIGKILL."""
 MAX_TIMEOUTS = 100
 """How often Slurm may requeue a run whose time is over."""
+ENDS_WITH_STDIN = "LATENTHEADS_ENDS_WITH_STDIN"
+"""Set for a process whose standard input is a pipe that is closed when it should end."""
 SLURM_SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 """What Slurm sends to all processes of a job when its time is over, or its node is needed."""
 
@@ -54,7 +57,10 @@ class RunJob:
         return [*self.program, *options, *self.words]
 
     def start(
-        self, environment: Mapping[str, str], prepare: Callable[[], None] | None = None
+        self,
+        environment: Mapping[str, str],
+        prepare: Callable[[], None] | None = None,
+        stdin: int = subprocess.DEVNULL,
     ) -> subprocess.Popen[bytes]:
         """Starts its process, whose output goes behind that of an earlier start."""
         command = self.command()
@@ -63,7 +69,7 @@ class RunJob:
             log.flush()
             return subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **environment},
@@ -92,6 +98,28 @@ class RunJob:
             return self.describe_failure(submitted.result())
         state, log = submitted.state, submitted.paths.stderr
         return f"{self.name} was not run to its end ({state}): see {log}"
+
+
+def end_with_stdin() -> None:
+    """Ends this process as SIGTERM does when its standard input is closed, if it should."""
+    if os.environ.pop(ENDS_WITH_STDIN, ""):
+        threading.Thread(target=_await_end, daemon=True).start()
+
+
+def _await_end() -> None:
+    os.read(0, 1)  # nothing is ever written: it returns when the pipe is closed
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextmanager
+def _lifeline() -> Iterator[int]:
+    """The end to read of a pipe that is closed when this process ends, killed too."""
+    read, write = os.pipe()  # which no process inherits, but as its standard input
+    try:
+        yield read
+    finally:
+        os.close(read)
+        os.close(write)
 
 
 def _ignore_slurm_signals() -> None:
@@ -127,12 +155,13 @@ def run_jobs(jobs: Sequence[RunJob], slots: Sequence[Mapping[str, str]]) -> None
     """
     waiting, running = [*jobs], dict[int, tuple[RunJob, subprocess.Popen[bytes]]]()
 
-    def ended() -> Iterator[tuple[RunJob, str]]:
+    def ended(lifeline: int) -> Iterator[tuple[RunJob, str]]:
         while waiting or running:
             for index in [index for index in range(len(slots)) if index not in running]:
                 if waiting:
                     job = waiting.pop(0)
-                    running[index] = job, job.start(slots[index])
+                    environment = {**slots[index], ENDS_WITH_STDIN: "1"}
+                    running[index] = job, job.start(environment, stdin=lifeline)
                     print_message(f"{job.name}: started", sys.stdout)
             time.sleep(POLL_SECONDS)
             for index, (job, process) in [*running.items()]:
@@ -140,10 +169,11 @@ def run_jobs(jobs: Sequence[RunJob], slots: Sequence[Mapping[str, str]]) -> None
                     del running[index]
                     yield job, job.describe_failure(process.returncode)
 
-    try:
-        _report(ended(), len(jobs))
-    finally:
-        _end([process for _, process in running.values()])
+    with _lifeline() as lifeline:
+        try:
+            _report(ended(lifeline), len(jobs))
+        finally:
+            _end([process for _, process in running.values()])
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from latentheads.corpora.batches import TOKENS, batches
 from latentheads.corpora.part import Part
 from latentheads.experiments.cli.parser import open_run
+from latentheads.experiments.cli.systems import describe_tests
 from latentheads.experiments.cli.tables import Row, aligned
 from latentheads.inference.sentences import part_bounds
 from latentheads.metrics.likelihood import Likelihood, compare_likelihoods
@@ -45,7 +46,7 @@ class SentenceLikelihoods:
         nats: Log p(y | x) of every sentence, or its lower bound.
         tokens: Number of target tokens of every sentence.
         kind: What ``nats`` are: ``exact``, or a bound, ``IWAE`` or ``ELBO``.
-        draws: Samples of the latents by which the bound is estimated; None: it is exact.
+        num_samples: Samples of the latents by which the bound is estimated; None: it is exact.
         pieces: The unit of text: sentences, utterances, or blocks of running text.
     """
 
@@ -53,19 +54,21 @@ class SentenceLikelihoods:
     nats: Float[np.ndarray, " sentence"]
     tokens: Float[np.ndarray, " sentence"]
     kind: Literal["exact", "IWAE", "ELBO"]
-    draws: int | None
+    num_samples: int | None
     pieces: str
 
     @property
     def label(self) -> str:
         """The kind, with the number of samples of IWAE."""
-        return f"IWAE_{self.draws}" if self.kind == "IWAE" else self.kind
+        return f"IWAE_{self.num_samples}" if self.kind == "IWAE" else self.kind
 
     @property
     def meaning(self) -> str:
         """What the bound is."""
         how = "mean over" if self.kind == "ELBO" else "importance-weighted by"
-        return f"{self.label}: a lower bound of log p, {how} {self.draws} samples of the latents"
+        return (
+            f"{self.label}: a lower bound of log p, {how} {self.num_samples} samples of the latents"
+        )
 
 
 def compute_likelihoods(options: argparse.Namespace) -> list[SentenceLikelihoods]:
@@ -172,9 +175,11 @@ def format_table(
         lines.append((run.name, run.label, _cell(comparison.nats), *cells))
     sentences = f"{len(likelihoods[0].nats):,} {likelihoods[0].pieces}"
     notes = [f"{sentences} of test, {comparisons[0].nats.signature}"]
+    tests = sum(row.difference is not None and row.difference.p is not None for row in comparisons)
+    notes += [describe_tests(tests)] * bool(tests)
     if unit == "sentence":
         notes.append("per sentence, not per token: the runs tokenise sentences differently")
-    notes += dict.fromkeys(run.meaning for run in likelihoods if run.draws is not None)
+    notes += dict.fromkeys(run.meaning for run in likelihoods if run.num_samples is not None)
     notes += [note for stands, note in RELATIONS.items() if stands in relations[1:]]
     return "\n".join([aligned(lines), "", *notes])
 
@@ -196,7 +201,7 @@ def to_record(
                 "run": run.name,
                 "tokens": int(run.tokens.sum()),
                 "log_p": run.kind,
-                "draws": run.draws,
+                "num_samples": run.num_samples,
                 "log_p_differs_by": relation(run, likelihoods[0]) or None,
                 "nats": asdict(comparison.nats),
                 "difference": comparison.difference and asdict(comparison.difference),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,8 @@ from latentheads.experiments.cli.comparison import Plan
 from latentheads.experiments.cli.tables import markdown, packed, quoted
 from latentheads.files import read_json, write_text
 from latentheads.metrics.compared import COMPARED, METRICS
-from latentheads.metrics.scores import SCORES, format_perplexity
-from latentheads.metrics.seeds import DIFFERENCES, tabulate
+from latentheads.metrics.scores import SCORES, format_perplexity, is_below_prior
+from latentheads.metrics.seeds import DIFFERENCES, is_of_text, spread, tabulate
 from latentheads.runs.folder import TEXTS
 from latentheads.runs.results import lacking
 
@@ -61,6 +61,36 @@ WIDEST = 100
 
 ROUNDING = 1e-12
 """Widest interval of values that are equal but for rounding."""
+
+OF_OWN_MODELS = (
+    "Each row is of a model of its own. A difference of ELBOs is then no difference of tightness: "
+    "the models differ, too. Models are compared by exact log p; where two have none, by IWAE, a "
+    "tighter bound of equal K; a bound below the exact log p of another model shows nothing. "
+    "Guides are compared on one model, with --train_only guide --start RUN."
+)
+"""What is said where bounds of several models stand in one table."""
+
+BELOW_PRIOR = "Bounds below that of their model's own prior, guide tied"
+"""What is said of rows whose guide has a larger gap than the prior."""
+
+OF_ONE_MODEL = (
+    "All rows bound one model; the seeds are of the guide, and no interval has in it how models of "
+    "other seeds differ."
+)
+"""What is said of guides of one model."""
+
+GOES_ON = (
+    " A guide that the run of --start has itself goes on from there, the others begin: "
+    "--start_with model lets each begin."
+)
+
+OWN_PLUG_IN = (
+    "A network without noise is its own plug-in network: in that column it has its exact log p."
+)
+"""The note below a table whose column of what is no bound has exact values, too."""
+
+OTHER_TEXT = "Tested on another text than the first row, whose figures are not comparable with its"
+"""The note on rows of another corpus, or of other tokens of it."""
 
 COLUMNS = {
     **{name: SCORES[name].heading for name in COMPARED},
@@ -109,6 +139,68 @@ def cell_of_terminal(row: dict[str, Any], name: str, index: int = 0) -> str:
     if name.startswith("perplexity"):
         return f"{mean} ±{format_perplexity(half)}"
     return f"{mean} ±{half:.{len(mean.partition('.')[2])}f}"
+
+
+Group = tuple[Sequence[Plan], Sequence[dict[str, Any]], "pd.DataFrame"]
+"""Runs that are compared with each other: their plans, the rows of their summary, a row a run."""
+
+
+def footer(groups: Sequence[Group]) -> str:
+    """What rows may be compared by, and which of them may not."""
+    plans = [plan for group, _, _ in groups for plan in group]
+    rows = [row for _, of_group, _ in groups for row in of_group]
+    notes = [_describe_models(plans)] if len(rows) > 1 else []
+    for group in groups:
+        notes += [_name_below_prior(*group), _name_other_texts(group[1])]
+    if any("plug_in" in row and "exact" in row for row in rows):
+        notes.append(OWN_PLUG_IN)
+    return " ".join(filter(None, notes))
+
+
+def has_one_model(plans: Sequence[Plan]) -> bool:
+    """Whether all rows bound the log p of one model with the same weights."""
+    frozen = all(plan.settings.train_only == "guide" for plan in plans)
+    return frozen and len({plan.settings.start for plan in plans}) == 1
+
+
+def _describe_models(plans: Sequence[Plan]) -> str:
+    """What the rows may be compared by."""
+    if not has_one_model(plans):
+        return OF_OWN_MODELS
+    return OF_ONE_MODEL + (GOES_ON if plans[0].settings.start_with == "all" else "")
+
+
+def _name_below_prior(
+    plans: Sequence[Plan], rows: Sequence[dict[str, Any]], runs: pd.DataFrame
+) -> str:
+    """Names the rows whose guide loses more than its model's prior would."""
+    tied = {plan.recipe for plan in plans if plan.settings.pair.guide_class.is_tied}
+    priors = [row for row in rows if row["recipe"] in tied and has_one_model(plans)]
+    below = []
+    for row in rows:
+        prior = next((prior for prior in priors if is_of_text(row, prior)), None)
+        if not is_below_prior(row, None if prior is None else prior["elbo"]):
+            continue
+        if prior is not None and "gap" not in row:  # sampled bounds: by more than their spread
+            own, other = (
+                runs[runs.recipe == each["recipe"]].set_index("seed").elbo for each in (row, prior)
+            )
+            if spread((own - other).dropna()).high >= 0:
+                continue
+        below.append(_name(row))
+    names = ", ".join(below)
+    return f"{BELOW_PRIOR}: {names}." if names else ""
+
+
+def _name_other_texts(rows: Sequence[dict[str, Any]]) -> str:
+    """Names the rows that are not comparable with the first."""
+    names = ", ".join(_name(row) for row in rows if not is_of_text(row, rows[0]))
+    return f"{OTHER_TEXT}: {names}." if names else ""
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    """The recipe of a row; in a sweep, with its number of heads."""
+    return f"{row['recipe']} ({row['heads']} heads)" if "heads" in row else row["recipe"]
 
 
 def write_tables(

@@ -155,3 +155,12 @@ def compare(
     accuracy = accuracy or first.references.accuracy
     references = replace(first.references, protocol=paper, accuracy=accuracy)
     return compare_systems([system.translations for system in systems], references, resamples, seed)
+
+
+def describe_tests(number: int, score: str = "") -> str:
+    """What the p values of a table are, and how many of them there are; empty without one."""
+    if not number:
+        return ""
+    what, tests = f"p of {score}" if score else "p", "test" if number == 1 else "tests"
+    corrected = ", not corrected for their number" if number > 1 else ""
+    return f"{what} is over sentences, of one run each; {number} {tests}{corrected}"

@@ -329,9 +329,10 @@ class Trainer:
         A run that has its report already is not trained again, unless it is given more steps.
 
         Args:
-            steps: Steps of the whole training, where they are to be more than the settings say:
-                training goes on from the last checkpoint, with the schedule of the learning rate
-                over the new number.
+            steps: Steps of the whole training, in place of those of the settings, from now on: a
+                later ``fit()`` has them too. After a step they can only be more: training goes on
+                from the last checkpoint, with the schedule of the learning rate over the new
+                number.
 
         Returns:
             What was reported; None in the further processes of several.
@@ -415,6 +416,9 @@ class Trainer:
             self.checkpoint_manager.begin()
         self._started = True
         manager, is_quiet = self.checkpoint_manager, quiet or not self.main
+        for latent in () if is_quiet else self.settings.latents:
+            if advice := latent.advice(self.model):
+                print_message(f"note: {advice}", sys.stderr)
         for callback in self.latent_callbacks:
             callback.quiet = is_quiet
         tracking = [Tracking(self.accelerator)] if self.trackers else []

@@ -204,6 +204,7 @@ def test_links_are_scored_beside_those_of_the_best_attention(
     for row, score in zip(aligned["links"], wanted, strict=True):
         assert (row["head"], row["aer"]) == (score.head, score.counts.aer)
         assert row["f1"] == pytest.approx(1 - row["aer"])
+        assert (row["aer_low"], row["aer_high"], row["sentences"]) == (*score.interval(), 5)
     assert len((out / "alignments.csv").read_text().splitlines()) == 1 + 9 + 2 + 2
     shuffled = aligned["shuffled_target"]
     assert shuffled["fall"] == shuffled["elbo"] - shuffled["shuffled"] > 0

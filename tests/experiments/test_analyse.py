@@ -7,12 +7,14 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pandas as pd
 import pytest
 import torch
 
 from latentheads.batch import EOS, UNK
+from latentheads.contrib import plot
 from latentheads.contrib.heads import (
     PositionalDetector,
     RareWordDetector,
@@ -215,7 +217,13 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
 ) -> None:
     file, out = conllu(tmp_path / "some.conllu", "the gap of", "of the gap"), tmp_path / "out"
     words = [runs[0], str(other), "--sentences=4", "--relevance=0", "--out", str(out)]
-    succeed("analyse.py", *words, "--conllu", str(file))
+    with mock.patch.object(plot, "save") as save:
+        succeed("analyse.py", *words, "--conllu", str(file))
+    titles = {call.args[1].name: call.args[0].get_suptitle() for call in save.call_args_list}
+    warned = {name for name, title in titles.items() if "not all runs were analysed" in title}
+    assert warned == {"alignments.png", "divergence.png", "heads.png", "roles.png"}
+    named = {name for name, title in titles.items() if "Plug-in heads" in title}
+    assert named == {*titles} - {name for name in titles if name.startswith("alignments")}
     table = (out / "table.md").read_text()
     assert "Warning: not all runs were analysed on the same tokens" in table
     assert f"sentences parsed by {file}: 2." in table

@@ -142,18 +142,36 @@ def test_guides_of_logits_below_the_prior_of_their_model_are_named(
     words += ["--train_only=guide", "--start_with=model", f"--start={compared}/coda-cs-seed0"]
     words += ["--config", str(compared / "coda-cs-seed0" / "config.yaml")]
     printed = succeed("compare.py", *words, "--out", str(tmp_path)).stdout
+    assert "All rows bound one model; the seeds are of the guide" in printed
     worse, prior = rows_of(tmp_path / "table.csv")
     assert float(worse["elbo"]) < float(prior["elbo"])
     below = "Bounds below that of their model's own prior, guide tied: independent+mean-field."
     assert below in " ".join(printed.split())
 
 
+@pytest.mark.parametrize("recipes", ["tied+alignments,exact+alignments", "tied+alignments"])
+def test_figures_say_whether_their_rows_are_of_one_model(recipes: str, tmp_path: Path) -> None:
+    from latentheads.contrib import plot
+    from latentheads.experiments.compare import draw
+
+    value = {"elbo": -1.0, "gap": 0.5}
+    rows = [{"recipe": name, **value} for name in recipes.split(",")]
+    for words in ([], ["--train_only=guide", "--start=RUN"]):
+        plans = plans_of(tmp_path, f"--recipes={recipes}", *words)
+        with mock.patch.object(plot, "save") as save:
+            draw(plans, rows, tmp_path)
+        titles = [call.args[0].get_suptitle() for call in save.call_args_list[:2]]
+        one, own = "one model; the seeds are of the guide", "each row is of a model of its own"
+        assert [one in title for title in titles] == [bool(words)] * 2
+        assert [own in title for title in titles] == [not words and len(rows) > 1] * 2
+
+
 def test_a_sampled_bound_within_its_interval_of_the_prior_is_not_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from latentheads.experiments import compare as program
+    from latentheads.experiments.cli import summary
 
-    monkeypatch.setattr(program, "_has_one_model", bool)
+    monkeypatch.setattr(summary, "has_one_model", bool)
     pair = SimpleNamespace(guide_class=Tied)
     plan: Any = SimpleNamespace(recipe="prior", settings=SimpleNamespace(pair=pair))
     bounds = {"prior": [-2.0, -1.0, -3.0], "near": [-2.2, -0.8, -3.3], "worse": [-2.2, -1.1, -3.2]}
@@ -165,8 +183,8 @@ def test_a_sampled_bound_within_its_interval_of_the_prior_is_not_named(
         ]
     )
     rows = [{"recipe": recipe, "elbo": sum(values) / 3} for recipe, values in bounds.items()]
-    named = program._name_below_prior([plan], rows, runs)
-    assert named == " Bounds below that of their model's own prior, guide tied: worse."
+    named = summary._name_below_prior([plan], rows, runs)
+    assert named == "Bounds below that of their model's own prior, guide tied: worse."
 
 
 def test_the_score_that_stands_for_all_has_its_p_behind_it() -> None:

@@ -52,12 +52,14 @@ def test_runs_are_scored_beside_the_first(tmp_path: Path) -> None:
     done = succeed("score.py", *words)
     assert done.stderr == ""
     good, poor = paired_bootstrap(GOOD, [POOR], RIGHT, True, "wmt14", resamples=100, seed=5)
-    head, first, second, empty, *signatures = done.stdout.splitlines()
+    head, first, second, empty, sentences, tests, *signatures = done.stdout.splitlines()
     assert head.split()[:4] == ["run", "BLEU", "[95", "%]"]
     assert first.split()[:2] == [runs[0], f"{good.bleu.score:.2f}"]
     assert second.split()[-1] == "0.0099"
     assert f"{poor.chrf.score:.2f} [{poor.chrf.low:.2f}, {poor.chrf.high:.2f}]" in second
-    assert empty == ""
+    assert (empty, sentences) == ("", "40 sentences of test")
+    said = "p is over sentences, of one run each; 3 tests, not corrected for their number"
+    assert tests == said
     assert [line.split("  ")[0].strip() for line in signatures] == ["BLEU", "chrF", "papers' BLEU"]
     assert signatures[0].endswith("|bs:100|seed:5|p:two-sided")
     assert "compound:split" in signatures[2]
@@ -73,6 +75,7 @@ def test_text_files_stand_for_runs_and_a_lone_one_has_its_interval(tmp_path: Pat
     right = ("--references", write(tmp_path / "right.txt", RIGHT))
     printed = succeed("score.py", file, *right, "--resamples", "50").stdout
     assert "tok:13a" in printed
+    assert "p is over" not in printed
     assert "paper" not in printed
     both = succeed("score.py", run, file, *right, "--tokenised", "--resamples", "50")
     assert both.stdout.count("1.0000") == 2
@@ -126,7 +129,7 @@ def test_log_p_is_compared_exact_where_it_is_known(
     words = ["--likelihood", "--resamples=50", "--json", str(out)]
     done = inside("score.py", *map(str, runs), *words)
     assert (done.returncode, done.stderr) == (0, "")
-    head, *lines, empty, signature, meaning, note = done.stdout.splitlines()
+    head, *lines, empty, signature, tested, meaning, note = done.stdout.splitlines()
     titles = "run log p nats per token [95 %] difference to the first [95 %] p"
     assert " ".join(head.split()) == titles
     assert [line.split()[:2] for line in lines] == [
@@ -134,6 +137,7 @@ def test_log_p_is_compared_exact_where_it_is_known(
     ]
     assert empty == ""
     assert signature == "12 sentences of test, nats per token|bs:50|seed:12345|p:two-sided"
+    assert tested.startswith("p is over sentences, of one run each; ")
     assert meaning.endswith("importance-weighted by 2 samples of the latents")
     assert note.startswith("≥: log p differs by at least this.")
     tests = [results_of(run)["test"] for run in runs]
@@ -145,7 +149,7 @@ def test_log_p_is_compared_exact_where_it_is_known(
         assert system["tokens"] == test["tokens"]
         if system["difference"] is not None:
             assert system["difference"]["score"] == pytest.approx(figure - expected[0], abs=1e-6)
-    assert [system["draws"] for system in record["systems"]] == [None, None, 2]
+    assert [system["num_samples"] for system in record["systems"]] == [None, None, 2]
     assert record["systems"][0]["difference"] is None
     assert [system["log_p"] for system in record["systems"]] == ["exact", "exact", "IWAE"]
 
@@ -172,7 +176,7 @@ def test_a_bound_below_an_exact_log_p_shows_nothing_and_one_above_it_does() -> N
     assert (above.split()[1], below.split()[1]) == ("ELBO", "IWAE_8")
     assert below.endswith("]")
     assert "≥ 0.8000" in above
-    assert [note.partition(":")[0] for note in notes[2:]] == ["ELBO", "IWAE_8", "≥"]
+    assert [note.partition(":")[0] for note in notes[3:]] == ["ELBO", "IWAE_8", "≥"]
 
 
 def test_log_p_of_another_text_or_of_a_direction_is_refused(beside: tuple[Path, ...]) -> None:

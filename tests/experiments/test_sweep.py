@@ -33,6 +33,18 @@ def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(tmp_path: Path) -> 
     assert fused - plain == blocks * (24 * 2**2 + 9 * 2)
     assert wide_fused - plain == blocks * (24 * 4**2 + 9 * 4)
     assert all(row["bleu"] and row["elbo"] and row["head_divergence"] for row in rows)
+    written = (tmp_path / "table.md").read_text()
+    titles, _, plain_cells, _, fused_cells, *_ = (
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in written.splitlines()[:6]
+    )
+    columns = dict(zip(titles, fused_cells, strict=True))
+    assert columns["seeds"] == "1"
+    assert columns["exact log p"] == "" != columns["IWAE"]
+    assert float(columns["ELBO less first recipe"]) == pytest.approx(
+        float(rows[2]["elbo"]) - float(rows[0]["elbo"]), abs=1e-4
+    )
+    assert dict(zip(titles, plain_cells, strict=True))["ELBO less first recipe"] == ""
+    assert "a bound below the exact log p of another model shows nothing" in written
     with painted():
         again = succeed("sweep.py", *words, "--head_numbers=4,2").stdout
     assert (tmp_path / "heads.png").stat().st_size > 5000

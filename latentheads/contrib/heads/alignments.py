@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -34,6 +35,13 @@ from latentheads.latents.alignments.enumeration import enumerate_alignments
 from latentheads.latents.alignments.marginals import head_marginals
 from latentheads.latents.handlers import WithSelection
 from latentheads.metrics.alignment import LinkCounts, Links, count_links
+from latentheads.metrics.resampling import (
+    RESAMPLES,
+    SEED,
+    Resamples,
+    estimate_systems,
+    resample_counts,
+)
 from latentheads.model import HeadModel
 from latentheads.names import Block
 
@@ -205,11 +213,26 @@ class LinkScore:
             ``ATTENTION``.
         head: The head, or ``UNION`` for the links of all heads together.
         counts: Counts of predicted and gold links, over all sentences.
+        by_sentence: The same of each sentence.
     """
 
     distribution: str
     head: str
     counts: LinkCounts
+    by_sentence: tuple[LinkCounts, ...] = ()
+
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the alignment error rate, by bootstrap over sentences.
+
+        NaN of less than two sentences, and where a resample has no links.
+        """
+        if len(self.by_sentence) < 2:
+            return math.nan, math.nan
+        counts = np.array([astuple(sentence) for sentence in self.by_sentence], dtype=float)
+        indices = Resamples(len(counts), RESAMPLES, SEED)
+        resampled = resample_counts(counts, lambda sums: LinkCounts(*sums).aer, indices)
+        (estimate,) = estimate_systems([resampled], "", 0.0, 1.0)
+        return estimate.low, estimate.high
 
 
 class _LinkCollector:
@@ -246,7 +269,13 @@ class _LinkCollector:
         """The scores, by distribution and then by head."""
         order = [*DISTRIBUTIONS, SOFT, *ATTENTION]
         keys = sorted(self._predicted, key=lambda key: order.index(key[0]))
-        return [LinkScore(*key, count_links(self._predicted[key], self._gold[key])) for key in keys]
+        return [self._score(*key) for key in keys]
+
+    def _score(self, distribution: str, head: str) -> LinkScore:
+        predicted, gold = (links[distribution, head] for links in (self._predicted, self._gold))
+        pairs = zip(predicted, gold, strict=True)
+        by_sentence = tuple(count_links([links], [right]) for links, right in pairs)
+        return LinkScore(distribution, head, count_links(predicted, gold), by_sentence)
 
 
 def score_alignments(model: HeadModel, guide: ModelGuide, part: Part) -> list[LinkScore]:

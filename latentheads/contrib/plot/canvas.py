@@ -140,6 +140,16 @@ def shorten(name: str, most: int) -> str:
     return escape(name if len(name) <= most else f"{name[: most - 1]}…")
 
 
+def fold(name: str, most: int = 26) -> str:
+    """A name on lines of so many characters, where a sign that joins its words allows it."""
+    lines = [""]
+    for piece in re.split(r"(?<=[ +,.:=])", name):
+        if lines[-1] and len(lines[-1]) + len(piece) > most:
+            lines.append("")
+        lines[-1] += piece
+    return escape("\n".join(lines))
+
+
 def escape(name: str) -> str:
     """Escapes dollar signs, between which matplotlib would typeset a formula."""
     return name.replace("$", r"\$")
@@ -238,6 +248,11 @@ def scale_negated_by_log(axis: Any) -> None:
     scale_by_log(axis)
     axis.yaxis.set_major_formatter("\N{MINUS SIGN}{x:g}")
     axis.invert_yaxis()
+
+
+def format_nats(value: float) -> str:
+    """Formats nats for a label: four decimals, or two digits if these would be too few."""
+    return f"{value:.4f}" if value == 0 or not abs(value) < 1e-3 else f"{value:.1e}"
 
 
 def format_number(value: float | None, digits: int = 2) -> str:

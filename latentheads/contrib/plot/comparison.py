@@ -16,6 +16,8 @@ from latentheads.contrib.plot.canvas import (
     add_legend,
     check_not_empty,
     escape,
+    fold,
+    format_nats,
     legend_label,
     show_whole_markers,
     values_with_intervals,
@@ -44,6 +46,12 @@ TERMS = (
     ("plug_in", "plug-in (no bound)", "x", GREY),
 )
 """The values drawn for a recipe: key in a row, label, marker and colour."""
+
+BOUNDS = ("elbo", "iwae", "plug_in")
+"""Values beside which a network without noise has its exact log p."""
+
+BESIDE = 0.03
+"""Share of a logarithmic axis between the recipes at one number of heads."""
 
 DIGIT = 0.07
 """Width in inches of a digit of a tick label."""
@@ -86,14 +94,14 @@ def draw_recipes(rows: list[dict[str, Any]], title: str = "", *, one_model: bool
     _draw_terms(values, rows, terms)
     if all(row.get("truth") == rows[0].get("truth") for row in rows):  # of one text
         _draw_true_log_prob(values, rows[0])
-    values.set_yticks(range(len(rows)), [escape(row["recipe"]) for row in rows])
+    values.set_yticks(range(len(rows)), [fold(row["recipe"]) for row in rows])
     values.set_ylim(len(rows) - 0.5, -0.5)
     values.set_xlabel("nats per target token (test):\nbounds and log p are better further right")
     for axis in differences:
         _draw_terms(axis, [{}, *rows[1:]], paired)
         axis.axvline(0, color=GREY, linewidth=1.0, zorder=0)
         what = "bounds on one log p" if one_model else "log p, or its bound IWAE"
-        axis.set_xlabel(f"difference to the first row,\npaired by seed: {what}")
+        axis.set_xlabel(f"difference to the first row,\npaired by seed:\n{what}")
     for axis in panels.flat:
         axis.tick_params(axis="y", length=0)
         axis.xaxis.set_major_locator(MaxNLocator(5 if differences else 8, steps=[1, 2, 5, 10]))
@@ -160,8 +168,8 @@ def draw_gaps(models: Mapping[str, Sequence[Mapping[str, Any]]], title: str = ""
         style: dict[str, Any] = {"height": 0.6, "color": BLUE}
         style["error_kw"] = {"elinewidth": 1.2, "capsize": 3}
         bars = axis.barh(range(len(rows)), gaps, xerr=intervals.tolist(), **style)
-        axis.bar_label(bars, labels=[f"{gap:.4f}" for gap in gaps], padding=6)
-        axis.set_yticks(range(len(rows)), [escape(row["recipe"]) for row in rows])
+        axis.bar_label(bars, labels=list(map(format_nats, gaps)), padding=6)
+        axis.set_yticks(range(len(rows)), [fold(row["recipe"]) for row in rows])
         axis.invert_yaxis()
         axis.tick_params(axis="y", length=0)
         axis.margins(x=0.12)
@@ -217,6 +225,10 @@ def draw_pruning(points: list[dict[str, Any]], title: str = "") -> Figure:
 def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
     """Draws quality against the number of heads, one line per recipe, as figure 3 of the paper.
 
+    A network without noise has an exact log p, and no looser bound: it stands in the panels of the
+    others' bounds with hollow markers. At each number of heads recipes are drawn side by side, so
+    that no interval hides another.
+
     Args:
         rows: One dictionary per recipe and number of heads, with intervals, as a sweep writes them.
         title: Second line of the title.
@@ -230,6 +242,7 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
             ("perplexity_plug_in", "perplexity by word\nplug-in (test)"),
             ("exact", "exact log p\nnats per target token (test)"),
             ("plug_in", "plug-in (no bound)\nnats per target token (test)"),
+            ("iwae", "tighter bound (IWAE)\nnats per target token (test)"),
             ("elbo", "bound (ELBO)\nnats per target token (test)"),
             ("parameters", "parameters"),
         )
@@ -244,15 +257,20 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
     recipes = list(dict.fromkeys(row["recipe"] for row in rows))
     styles = dict(zip(recipes, zip(distinct_colours(len(recipes)), MARKERS * len(recipes))))
     ticks = sorted({row["heads"] for row in rows})
+    beside = max(ticks[-1] / ticks[0], 2.0) ** BESIDE
     labelled = _space_ticks(ticks, 0.85 * (WIDTH / columns - 1))
     for axis, (name, label) in zip(axes.flat, panels):
-        for recipe, (colour, marker) in styles.items():
+        exact = [recipe for recipe in recipes if name in BOUNDS and _has_exact(rows, recipe, name)]
+        if 0 < len(exact) < len(recipes):
+            label = label.replace("\n", "\n(hollow: exact log p)\n")
+        for index, (recipe, (colour, marker)) in enumerate(styles.items()):
             recipe_rows = [row for row in rows if row["recipe"] == recipe]
             values, intervals = values_with_intervals(recipe_rows, name)
-            heads = [row["heads"] for row in recipe_rows]
-            axis.errorbar(
-                heads, values, intervals, fmt=f"{marker}-", color=colour, label=legend_label(recipe)
-            )
+            shift = beside ** (index - (len(recipes) - 1) / 2)
+            heads = [row["heads"] * shift for row in recipe_rows]
+            style: dict[str, Any] = {"fmt": f"{marker}-", "color": colour}
+            style["markerfacecolor"] = "white" if recipe in exact else colour
+            axis.errorbar(heads, values, intervals, label=legend_label(recipe), **style)
         axis.set_xscale("log", base=2)
         axis.set_xticks(labelled, [str(tick) for tick in labelled])
         axis.set_xticks(ticks, [], minor=True)
@@ -264,6 +282,12 @@ def draw_sweep(rows: list[dict[str, Any]], title: str = "") -> Figure:
     add_legend(figure, columns=4)
     write_title(figure, f"Number of heads at constant width\n{title}")
     return figure
+
+
+def _has_exact(rows: Sequence[Mapping[str, Any]], recipe: str, name: str) -> bool:
+    """Whether what a recipe has in the place of a bound is its exact log p."""
+    pairs = [(row.get(name), row.get("exact")) for row in rows if row["recipe"] == recipe]
+    return all(value is not None and value == exact for value, exact in pairs)
 
 
 def _space_ticks(ticks: Sequence[int], inches: float) -> list[int]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
+from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -42,10 +44,13 @@ def draw_links(links: Mapping[str, Sequence[LinkScore]], title: str = "") -> Fig
     figure = Picture(WIDTH, 1.8 + BAR * (len(rows) + len(links)))
     axis = figure.subplots()
     positions = _bar_positions([run for run, _ in rows])
-    rates = [score.counts.aer for _, score in rows]
+    rates = np.array([score.counts.aer for _, score in rows])
+    ends = np.array([score.interval() for _, score in rows]).T
+    errors = np.stack([rates - ends[0], ends[1] - rates]).clip(0)  # NaN is not drawn
     colours = [KINDS[score.distribution] for _, score in rows]
-    bars = axis.barh(positions, rates, color=colours, height=0.85)
-    axis.bar_label(bars, fmt="%.3f", fontsize=8, padding=2)
+    style: dict[str, Any] = {"error_kw": {"elinewidth": 1.0, "capsize": 2}}
+    bars = axis.barh(positions, rates, xerr=errors.tolist(), color=colours, height=0.85, **style)
+    axis.bar_label(bars, labels=[f"{rate:.3f}" for rate in rates], fontsize=8, padding=2)
     axis.set_yticks(positions, [escape(f"{run}: {score.head}") for run, score in rows])
     axis.invert_yaxis()
     axis.set_xlim(0, 1.08)
@@ -56,7 +61,8 @@ def draw_links(links: Mapping[str, Sequence[LinkScore]], title: str = "") -> Fig
         loc="outside lower center",
         ncols=2,
     )
-    write_title(figure, f"Word alignment against gold links\n{title}")
+    intervals = "; 95 % intervals over sentences" if np.isfinite(ends).any() else ""
+    write_title(figure, f"Word alignment against gold links{intervals}\n{title}")
     return figure
 
 

@@ -15,6 +15,7 @@ from latentheads.contrib.plot.canvas import (
     WIDTH,
     Picture,
     add_legend,
+    format_nats,
     group_by_attention_type,
     legend_label,
     marker_stride,
@@ -265,8 +266,8 @@ def _draw_kl_bars(
 
 
 def _describe_kl(value: float, computation: str | None) -> str:
-    """A value in plain digits, and how it was computed if that is known."""
-    number = "unknown" if math.isnan(value) else f"{value:.4f}" if value else "0"
+    """A value, and how it was computed if that is known."""
+    number = "unknown" if math.isnan(value) else format_nats(value) if value else "0"
     return f"{number} ({computation})" if computation else number
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.latents.selection.gradients import StraightThrough
@@ -27,6 +27,9 @@ from latentheads.options import (
     options_class,
 )
 
+if TYPE_CHECKING:
+    from latentheads.model import HeadModel
+
 
 @options_class()
 class SelectionOptions(LatentOptions):
@@ -37,7 +40,8 @@ class SelectionOptions(LatentOptions):
             candidate on its own (bernoulli), exactly as many (subset), one of each group (group);
             or a fixed set of heads for each task or family of tasks (static).
         blocks: Attention types whose blocks select: all that there are, or some of encoder-self,
-            decoder-self and decoder-cross, comma between.
+            decoder-self and decoder-cross, comma between. A side of a single task, as the encoder
+            of one source language, needs no selection.
     """
 
     strategy: Coerced[SelectionStrategy, Strategy | Mapping[str, Any]] = cast(
@@ -60,6 +64,19 @@ class SelectionOptions(LatentOptions):
     def make(self, shape: ModelShape) -> Selector:
         """Makes what selects heads."""
         return self.selector(shape.heads, shape.sources, shape.targets)
+
+    def advice(self, model: HeadModel) -> str:
+        """Names the blocks whose candidates no task needs, where others have several tasks."""
+        selector = model.selector
+        if selector is None or self.fixes_task_weights:
+            return ""
+        types = dict.fromkeys(module.block.attention_type for module in model.selecting_blocks)
+        several = [name for name in types if selector.num_tasks(name) > 1]
+        one = [name for name in types if name not in several]
+        if not (several and one):
+            return ""
+        acts = f"selection also acts on {' and '.join(one)}, where there is one task"
+        return f"{acts}: selection.blocks {','.join(several)} leaves it out"
 
     @property
     def named_types(self) -> Collection[str]:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
@@ -32,8 +32,9 @@ from latentheads.experiments.cli.jobs import (
     run_jobs,
     run_on_slurm,
 )
+from latentheads.files import lock_folder
 from tests.experiments.cli.stand_in import STAND_IN, make
-from tests.experiments.processes import heeded
+from tests.experiments.processes import ended, fork_off, heeded
 
 
 @pytest.fixture(autouse=True)
@@ -97,11 +98,11 @@ def test_ctrl_c_ends_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     runs = make(tmp_path, *[["--wait", "60"]] * 3)
     stop_when_begun(runs[:2], monkeypatch)
     monkeypatch.setattr(jobs, "GRACE_SECONDS", 1.0)
-    ended, end = list[int](), jobs._end
+    statuses, end = list[int](), jobs._end
 
     def end_and_record(processes: Sequence[subprocess.Popen[bytes]]) -> None:
         end(processes)
-        ended.extend(process.returncode for process in processes)
+        statuses.extend(process.returncode for process in processes)
 
     monkeypatch.setattr(jobs, "_end", end_and_record)
     with pytest.raises(KeyboardInterrupt):
@@ -110,8 +111,45 @@ def test_ctrl_c_ends_every_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         log = (job.folder / LOG_FILE).read_text()
         assert "first words" in log
         assert "last words" not in log
-    assert ended == [-signal.SIGTERM] * 2
+    assert statuses == [-signal.SIGTERM] * 2
     assert not runs[2].folder.exists()
+
+
+LOCKING = """
+import pathlib, sys, time
+from latentheads.experiments.cli.jobs import end_with_stdin
+from latentheads.files import lock_folder
+end_with_stdin()
+folder = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+lock_folder(folder)
+(folder / "locked").touch()
+time.sleep(120)
+"""
+
+
+def test_runs_end_when_who_has_started_them_is_killed(tmp_path: Path) -> None:
+    """Their folders are free, and the same command goes on."""
+    runs = make(tmp_path, [], [], program=[sys.executable, "-c", LOCKING])
+    process = fork_off(run_jobs, runs, [{"OMP_NUM_THREADS": "1"}] * 2, path=tmp_path / "said")
+    _wait_for(lambda: all((job.folder / "locked").exists() for job in runs))
+    process.kill()
+    assert ended(process) == -signal.SIGKILL
+    for job in runs:
+        _wait_for(lambda folder=job.folder: _is_free(folder))
+
+
+def _is_free(folder: Path) -> bool:
+    with suppress(OSError):
+        os.close(lock_folder(folder))
+        return True
+    return False
+
+
+def _wait_for(condition: Callable[[], bool], seconds: int = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_ctrl_c_pressed_again_ends_a_run_that_ignores_it(

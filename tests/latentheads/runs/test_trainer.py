@@ -205,6 +205,16 @@ def test_a_training_that_was_broken_off_is_fitted_again(
     assert timeless(broken_trainer.fit()) == timeless(lh.load_run(finished).results)
 
 
+def test_steps_of_a_call_stand_in_place_of_those_of_the_settings(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    """Fewer too, before the first step; a later call has them."""
+    made = trainer(corpus, tmp_path, steps=24)
+    results = made.fit(2)
+    assert results is made.fit()
+    assert (results.steps, made.settings.train.steps) == (2, 2)
+
+
 def test_a_finished_run_is_given_more_updates(
     corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

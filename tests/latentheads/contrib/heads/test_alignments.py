@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from latentheads.batch import Batch
 from latentheads.contrib.heads import (
+    LinkScore,
     Recording,
     alignment_distributions,
     likeliest_links,
@@ -22,7 +24,7 @@ from latentheads.corpora.from_grammar import sample_pairs, sample_tasks
 from latentheads.guides import GUIDES
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.logits.latent import Logits
-from latentheads.metrics.alignment import count_links
+from latentheads.metrics.alignment import LinkCounts, count_links
 from latentheads.models import LanguageModel, Translation
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT, aligned
 from tests.tiny import build, jiggle, padded, sizes
@@ -123,7 +125,9 @@ def test_padding_changes_no_link(batch: Batch) -> None:
 def test_scores_are_counted_over_all_sentences(corpus: Corpus, shape: str) -> None:
     model, part = model_of(corpus, shape), corpus.test
     guide = attach("mean-field", model)
-    actual = {(s.distribution, s.head): s.counts for s in score_alignments(model, guide, part)}
+    scores = score_alignments(model, guide, part)
+    assert {len(score.by_sentence) for score in scores} == {len(part)}
+    actual = {(s.distribution, s.head): s.counts for s in scores}
     whole = Batch.of([row.tolist() for row in part.targets], [row.tolist() for row in part.sources])
     laws = alignment_distributions(model, guide, whole)
     for name in ("prior", "guide", "posterior"):
@@ -136,6 +140,16 @@ def test_scores_are_counted_over_all_sentences(corpus: Corpus, shape: str) -> No
             union = [frozenset().union(*link) for link in links]
             assert actual.pop((name, "all heads")) == count_links(union, part.links)
     assert not actual
+
+
+def test_the_error_rate_has_an_interval_over_sentences() -> None:
+    none, right = LinkCounts(3, 3, 0, 0), LinkCounts(3, 3, 3, 3)
+    whole = LinkCounts(120, 120, 60, 60)
+    score = LinkScore("prior", "head 0", whole, (none, right) * 20)
+    low, high = score.interval()
+    assert (low + high) / 2 == pytest.approx(whole.aer, abs=0.03)
+    assert (high - low) / 2 == pytest.approx(1.96 * 0.5 / 40**0.5, rel=0.1)
+    assert np.isnan(replace(score, by_sentence=(right,)).interval()).all()
 
 
 def test_soft_heads_have_their_own_law(corpus: Corpus) -> None:

@@ -60,9 +60,18 @@ PICTURES: dict[str, Callable[[], Any]] = {
 }
 
 
+def differing(recipe: str) -> dict[str, Any]:
+    """A row with a difference."""
+    value = {"elbo": -2.0, "exact": -1.0, "difference_exact": 0.5}
+    return {"recipe": recipe, **value, "difference_exact_low": 0.25, "difference_exact_high": 0.75}
+
+
 LONG = "Donaudampfschifffahrt"
 RUN = "cascaded+alignments, of a long name, for some sentences, seed 12"
+PAIR = "independent+latentheads.guides.cascaded:Cascaded"
 LONG_NAMES: dict[str, Callable[[], Any]] = {
+    "recipes": lambda: plot.draw_recipes([differing("transformer"), differing(PAIR)]),
+    "varied": lambda: plot.draw_recipes([differing(PAIR), differing(f"{PAIR} train.loss=ELBO()")]),
     "weights": lambda: plot.draw_weights(some_weights(), [LONG] * 3, ["a"] * 5),
     "links": lambda: plot.draw_links({RUN: [replace(LINK, head="decoder.0.alignment head 0")]}),
     "selection": lambda: plot.draw_selection({"encoder-self": {**SIDE, "tasks": [LONG, LONG]}}),

@@ -26,3 +26,12 @@ def test_every_score_has_a_bar_and_runs_stand_apart() -> None:
     assert ticks(axis, "y") == ["one: head 0", "one: head 1", "one: head 2", "two: head 2"]
     assert len(figure.legends[0].get_texts()) == 3
     assert figure.get_suptitle().endswith("what was read")
+
+
+def test_a_bar_has_the_interval_of_its_rate() -> None:
+    counts = LinkCounts(3, 3, 0, 0), LinkCounts(3, 3, 3, 3)
+    score = LinkScore("prior", "head 0", LinkCounts(30, 30, 15, 15), counts * 5)
+    figure: Any = draw_links({"one": [score]})
+    (lines,) = figure.axes[0].collections
+    assert lines.get_segments()[0][:, 0] == pytest.approx(score.interval())
+    assert "95 % intervals over sentences" in figure.get_suptitle()

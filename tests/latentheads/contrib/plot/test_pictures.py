@@ -79,10 +79,12 @@ def test_the_kl_figure_names_the_guide_and_not_the_exact_posterior() -> None:
 
 def test_a_kl_figure_without_bars_says_why_in_a_line() -> None:
     unknown = plot.draw_kl({SITE: None, "encoder.1.self.logits": 0.0})
+    small = plot.draw_kl({SITE: 7.2e-5})
     zero = plot.draw_kl({SITE: 0.0}, {SITE: "tied"})
     none = plot.draw_kl({SITE: 0.0}, {SITE: "fixed"})
     history = plot.draw_kl_history([{"step": 1, "kl_by_site": {SITE: 0.0}}])
     assert texts_of(unknown.axes[0].texts) == ["unknown", "0"]
+    assert texts_of(small.axes[0].texts) == ["7.2e-05"]
     assert texts_of(zero.axes[0].texts) == ["0 (tied)", "every KL is 0: the guide equals the prior"]
     assert texts_of(none.axes[0].texts) == ["no latent block"]
     assert none.get_figheight() == history.get_figheight() < 1.5
@@ -282,8 +284,19 @@ def test_a_sweep_of_networks_without_noise_has_exact_values_and_no_plug_in() -> 
     assert "exact log p" in titles({**still, "heads": 2})
     assert "no bound" not in titles({**still, "heads": 2})
     mixed = titles({**still, "plug_in": -1.0, "heads": 2}, {**noisy, "heads": 2})
-    assert "exact log p" not in mixed
-    assert "plug-in (no bound)" in mixed
+    assert "plug-in (no bound)\n(hollow: exact log p)" in mixed
+    assert "bound (ELBO)\n(hollow: exact log p)" in mixed
+
+
+def test_recipes_of_a_sweep_stand_side_by_side_and_hollow_where_no_bound_is() -> None:
+    ends = {"elbo_low": -2.0, "elbo_high": 0.0}
+    still = {"recipe": "transformer", "exact": -1.0, "elbo": -1.0, **ends}
+    noisy = {"recipe": "coda", "elbo": -1.0, **ends}
+    axis = plot.draw_sweep([{**row, "heads": n} for row in (still, noisy) for n in (2, 32)]).axes[0]
+    exact, bound = (container.lines[0] for container in axis.containers)
+    assert [line.get_markerfacecolor() == "white" for line in (exact, bound)] == [True, False]
+    assert (exact.get_xdata() < [2, 32]).all()
+    assert (bound.get_xdata() > [2, 32]).all()
 
 
 def _clipped_markers(figure: Any) -> list[Any]:
@@ -343,7 +356,7 @@ def _with_difference(recipe: str, elbo: float, difference: float) -> dict[str, A
 def test_differences_that_are_paired_by_seed_stand_beside_the_values() -> None:
     rows = [_with_difference("plain", -5.0, 0.0), _with_difference("coda", -4.5, 0.5)]
     values, differences = plot.draw_recipes(rows, one_model=True).axes
-    assert "paired by seed: bounds on one log p" in differences.get_xlabel()
+    assert "paired by seed:\nbounds on one log p" in differences.get_xlabel()
     (drawn,) = differences.containers
     marks, _, (bars,) = drawn.lines
     assert np.isnan(marks.get_xdata()[0])  # the first row is not compared with itself

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -68,3 +69,26 @@ def test_an_option_without_effect_cannot_be_said(options: Mapping[str, Any], mes
     with pytest.raises(OptionError) as refused:
         unchecked(SelectionOptions)(**options)
     assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    ("given", "sources", "targets", "advice"),
+    [
+        ("group", ("en",), ("de", "nl"), "encoder-self, where there is one task: decoder-self"),
+        ("group", ("de", "nl"), ("en",), "decoder-self, where there is one task: encoder-self"),
+        ("group", ("de", "nl"), ("de", "nl"), ""),
+        ("group", ("en",), ("de",), ""),
+        ("static", ("en",), ("de", "nl"), ""),
+    ],
+)
+def test_candidates_that_no_task_needs_are_named(
+    given: Strategy, sources: tuple[str, ...], targets: tuple[str, ...], advice: str
+) -> None:
+    options = SelectionOptions(given)
+    selector = options.selector(2, sources, targets)
+    types = ("encoder-self", "decoder-self")
+    blocks = [SimpleNamespace(block=SimpleNamespace(attention_type=name)) for name in types]
+    model: Any = SimpleNamespace(selector=selector, selecting_blocks=blocks)
+    acts, _, others = advice.partition(": ")
+    said = f"selection also acts on {acts}: selection.blocks {others} leaves it out"
+    assert options.advice(model) == (said if advice else "")
