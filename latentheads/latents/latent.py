@@ -30,7 +30,8 @@ ConditionOn = Literal["source", "prefix", "target"]
 the whole target."""
 
 AutoConditionOn = Literal["auto", "source", "prefix", "target"]
-"""The guide's option: auto is the target for discrete latents, and the source for logits."""
+"""The guide's option: auto is the target for discrete latents and those of your own, and the source
+for logits."""
 
 
 class LatentPosterior(nn.Module, ABC):
@@ -141,6 +142,12 @@ class Latent(ABC):
     def is_summed_out(self) -> bool:
         """Whether the distribution of the target is a :class:`SummedOut` over the latent."""
         return False
+
+    @property
+    def has_posterior(self) -> bool:
+        """Whether guides have a posterior of it for each sentence, in one of several forms."""
+        makes_one = type(self).make_posterior is not Latent.make_posterior
+        return self.is_summed_out or (makes_one and not self.is_shared)
 
     @property
     def has_penalty(self) -> bool:
@@ -263,6 +270,11 @@ class LatentModel(LatentNetwork):
     def is_summed_out(self) -> bool:
         """Whether a latent is summed out: bounds are then sums over all its values."""
         return any(latent.is_summed_out for latent in self.latents.values())
+
+    @property
+    def has_latent_posteriors(self) -> bool:
+        """Whether guides have a posterior, for each sentence, of a latent beside the logits."""
+        return any(latent.has_posterior for latent in self.latents.values())
 
     def select_heads(
         self, batch: Batch, selections: Mapping[str, Tensor] | None = None

@@ -107,6 +107,11 @@ class OutputHeads(nn.Module, Latent):
         """Whether they are random: they are then summed out."""
         return self.is_latent
 
+    @property
+    def has_posterior(self) -> bool:
+        """Whether they are random."""
+        return self.is_latent
+
     def token_distribution(
         self, model: LatentNetwork, batch: Batch, choices: Mapping[str, Choice] | None
     ) -> Tokens:
