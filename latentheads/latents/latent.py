@@ -175,8 +175,8 @@ class Latent(ABC):
 
     @property
     def runs_network(self) -> bool:
-        """Whether :meth:`token_distribution` is its own: of all latents of a model at most one."""
-        return False
+        """Whether it has a :meth:`token_distribution`: of all latents of a model at most one."""
+        return type(self).token_distribution is not Latent.token_distribution
 
     def excludes(self, other: Latent) -> bool:
         """Whether no model has both: one alone selects heads, and one alone runs the network."""

@@ -98,11 +98,6 @@ class OutputHeads(nn.Module, Latent):
         return {self.name: self}
 
     @property
-    def runs_network(self) -> bool:
-        """They stand between its states and its output."""
-        return True
-
-    @property
     def is_summed_out(self) -> bool:
         """Whether they are random: they are then summed out."""
         return self.is_latent

@@ -23,7 +23,6 @@ class Temperature(Latent):
 
     name = NAME
     sites = (SITE,)
-    runs_network = True  # type: ignore[assignment]
 
     def token_distribution(self, model: Any, batch: Batch, choices: Any) -> Any:
         states = model.states(batch, choices)

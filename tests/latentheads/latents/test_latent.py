@@ -52,14 +52,15 @@ class Selecting(Plain):
 class Running(Plain):
     """A latent that runs the network."""
 
-    runs_network = True  # type: ignore[assignment]
+    def token_distribution(self, model: Any, batch: Any, choices: Any) -> Any:
+        return model.likelihood(model.states(batch, choices), batch)
 
 
 def test_a_latent_that_says_nothing_changes_nothing() -> None:
     latent, model, batch = Plain(), build(), small_batch()
     assert not any([latent.modules_to_save, latent.sites, latent.fixed_blocks])
     assert not any([latent.is_summed_out, latent.has_posterior, latent.has_penalty])
-    assert not latent.before_blocks
+    assert not any([latent.before_blocks, latent.runs_network])
     assert (latent.is_shared, latent.objective, latent.posterior_name) == (False, None, "plain")
     latent.check_loss(model, lh.Head_ELBO())
     assert latent.select_heads(model, batch) == {}
