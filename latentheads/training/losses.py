@@ -34,7 +34,9 @@ from latentheads.options import (
     Choice,
     Count,
     OptionError,
+    Text,
     UnusedOptionError,
+    flatten,
     is_plain,
     name_of_class,
     options_class,
@@ -330,9 +332,12 @@ class OwnLoss(Loss):
 
     def make(self, head_elbo: type[Head_ELBO] = Head_ELBO) -> ELBO:
         """Raises an error: an instance has to be given."""
-        raise ValueError(
-            f"loss {self.path} is of a class of your own: give an instance to lh.Trainer or lh.fit"
-        )
+        raise ValueError(f"loss{self.reason}")
+
+    @property
+    def reason(self) -> str:
+        """Why nothing makes it."""
+        return f" {self.path} is of a class of your own: give an instance to lh.Trainer or lh.fit"
 
 
 LossLike: TypeAlias = str | Mapping[str, Any] | Loss | ELBO
@@ -395,5 +400,8 @@ def _read_loss(value: Any, choose: Callable[[Any], Any]) -> Any:
     options = dict(value) if isinstance(value, Mapping) else {CLASS: value}
     name = options.pop(CLASS, None)
     if isinstance(name, str) and ":" in name:
-        return OwnLoss(str(name), options)
+        own = OwnLoss(str(name), options)
+        if any(isinstance(given, Text) for given in (name, *flatten(options).values())):
+            raise OptionError("", own.reason)  # a command line has no instance
+        return own
     return choose(value)

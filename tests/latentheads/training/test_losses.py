@@ -36,7 +36,7 @@ from latentheads.latents.selection.objectives import ScoreFunction_ELBO
 from latentheads.latents.selection.subset import SubsetSelector
 from latentheads.models import Translation
 from latentheads.noise import NoiseStream
-from latentheads.options import OptionError, from_dict, to_dict
+from latentheads.options import OptionError, Text, from_dict, to_dict
 from latentheads.runs.settings import Settings
 from latentheads.training.engine import check_compatible
 from latentheads.training.loss_modules import make_loss_module
@@ -277,6 +277,15 @@ def test_a_loss_is_made_by_its_name(name: str) -> None:
         assert made.objective == {"Head_ELBO": "bound"}.get(name, name)
     else:
         assert type(made).__name__ == name
+
+
+def test_a_command_line_names_no_loss_of_ones_own() -> None:
+    for loss in (Text("mine:ELBO"), {"class": "mine:ELBO", "weight": {"of": Text("3")}}):
+        with pytest.raises(ValueError, match=r"^loss mine:ELBO is of a class of your own: give an"):
+            from_dict(Training, {"loss": loss})
+    assert (
+        from_dict(Training, {"loss": {"class": "mine:ELBO", "weight": 3}}).loss.name == "mine:ELBO"
+    )
 
 
 ONE_OF = rf"loss must be one of {', '.join(Loss.choices())}; got"
