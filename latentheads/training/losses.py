@@ -355,11 +355,36 @@ def describe_elbo(elbo: ELBO) -> Loss:
         if issubclass(kind, TraceELBOLoss) and kind.elbo is type(elbo):
             return kind(**_read_arguments(elbo, options_of(kind)))
     if type(elbo) is not Head_ELBO:
+        check_is_called(elbo)
         return OwnLoss(f"{type(elbo).__module__}:{type(elbo).__qualname__}", _own_arguments(elbo))
     kinds = (kind for kind in Loss.choices().values() if issubclass(kind, HeadELBOLoss))
     head_kind = next(kind for kind in kinds if kind.objective == elbo.objective)
     kl = {"kl": "analytic" if elbo.analytic else "sampled"}
     return head_kind(**_read_arguments(elbo, options_of(head_kind)) | kl)
+
+
+def check_is_called(elbo: ELBO) -> None:
+    """Raises an error for a class that overrides only what training never calls.
+
+    Training differentiates a loss itself where it can; Pyro's ``SVI`` asks for its gradients.
+    """
+    kinds = type(elbo).__mro__
+    packages = [kind.__module__.partition(".")[0] for kind in kinds]
+    number = next(i for i, package in enumerate(packages) if package in ("pyro", "latentheads"))
+    base = kinds[number]
+    methods = {n for kind in kinds[:number] for n, value in vars(kind).items() if callable(value)}
+    own = {name for name in methods if hasattr(base, name) and not name.startswith("__")}
+    called = "differentiable_loss" if hasattr(elbo, "differentiable_loss") else "loss_and_grads"
+    if not hasattr(elbo, called):
+        raise OptionError(
+            "", f" {type(elbo).__name__} must define differentiable_loss, which training calls"
+        )
+    if own and own <= {"loss", "loss_and_grads"} - {called}:
+        raise OptionError(
+            "",
+            f" {type(elbo).__name__} overrides {' and '.join(sorted(own))} of {base.__name__}, "
+            f"which training does not call: override {called}",
+        )
 
 
 def _read_arguments(elbo: ELBO, options: Mapping[str, Any]) -> dict[str, Any]:

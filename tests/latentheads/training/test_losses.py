@@ -267,6 +267,51 @@ def test_an_instance_stands_for_its_class_and_its_arguments(loss: Any, name: str
     assert describe_elbo(again) == described
 
 
+def overriding(base: Any, *names: str) -> Any:
+    """An instance of a class of one's own that overrides methods."""
+    return type("Mine", (base,), {name: lambda *_: None for name in names})()
+
+
+@pytest.mark.parametrize(
+    ("base", "names", "wanted"),
+    [
+        (Trace_ELBO, ["loss_and_grads"], "differentiable_loss"),
+        (Trace_ELBO, ["loss"], "differentiable_loss"),
+        (TraceMeanField_ELBO, ["loss", "loss_and_grads"], "differentiable_loss"),
+        (lh.Head_ELBO, ["loss_and_grads"], "differentiable_loss"),
+        (RenyiELBO, ["loss"], "loss_and_grads"),
+    ],
+)
+def test_a_class_of_which_training_calls_nothing_is_refused(
+    base: Any, names: list[str], wanted: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"^loss Mine overrides loss.*: override {wanted}$"):
+        make_training({"loss": overriding(base, *names)})
+    assert make_training({"loss": overriding(base, *names, wanted)})
+
+
+def test_a_class_without_what_training_calls_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^loss Mine must define differentiable_loss, which"):
+        make_training({"loss": overriding(pyro.infer.ELBO, "_get_trace", "loss")})
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        TraceGraph_ELBO(),
+        TraceMeanField_ELBO(),
+        pyro.infer.TraceTMC_ELBO(),
+        pyro.infer.TraceTailAdaptive_ELBO(num_particles=2),
+        overriding(Trace_ELBO, "loss", "_differentiable_loss_particle"),
+        overriding(TraceGraph_ELBO, "loss_and_grads"),
+        overriding(pyro.infer.ELBO, "_get_trace", "loss_and_grads"),
+    ],
+    ids=lambda loss: type(loss).__name__,
+)
+def test_a_class_of_which_training_calls_something_is_accepted(loss: Any) -> None:
+    assert make_training({"loss": loss})
+
+
 @pytest.mark.parametrize("name", Loss.choices())
 def test_a_loss_is_made_by_its_name(name: str) -> None:
     options = make_training({"loss": name}).loss
