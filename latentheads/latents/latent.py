@@ -220,6 +220,12 @@ class Latent(ABC):
         """
         return None
 
+    @property
+    def decodes(self) -> bool:
+        """Whether a model that has it decodes: not if it runs the network in another way."""
+        has_mixture = type(self).decoding_mixture is not Latent.decoding_mixture
+        return has_mixture or not self.runs_network
+
     def make_posterior(
         self, model: LatentNetwork, structure: Structure, condition_on: ConditionOn
     ) -> LatentPosterior | BlockPosteriors | None:

@@ -98,6 +98,11 @@ class OutputHeads(nn.Module, Latent):
         return {self.name: self}
 
     @property
+    def decodes(self) -> bool:
+        """True: by the state that :meth:`begin` returns."""
+        return True
+
+    @property
     def is_summed_out(self) -> bool:
         """Whether they are random: they are then summed out."""
         return self.is_latent

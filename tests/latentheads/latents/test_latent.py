@@ -61,6 +61,8 @@ def test_a_latent_that_says_nothing_changes_nothing() -> None:
     assert not any([latent.modules_to_save, latent.sites, latent.fixed_blocks])
     assert not any([latent.is_summed_out, latent.has_posterior, latent.has_penalty])
     assert not any([latent.before_blocks, latent.runs_network])
+    assert latent.decodes
+    assert not Running().decodes
     assert (latent.is_shared, latent.objective, latent.posterior_name) == (False, None, "plain")
     latent.check_loss(model, lh.Head_ELBO())
     assert latent.select_heads(model, batch) == {}
