@@ -10,7 +10,7 @@ import pytest
 import latentheads as lh
 from latentheads.data import Data, Grammar, GrammarText, Pairs, Tasks, WordUnit
 from latentheads.data.base import Cached
-from latentheads.options import OptionError, from_dict, to_dict
+from latentheads.options import OptionError, from_dict, options_class, to_dict
 from tests.latentheads.corpora.folders import write_all
 from tests.latentheads.data.loading import load
 
@@ -112,3 +112,18 @@ def test_how_tasks_are_mixed_is_no_part_of_what_is_kept(tmp_path: Path) -> None:
     smaller = Pairs(folder, source="en", tasks=Tasks("de,fr", sizes=(3, 4)))
     assert key_of(several) == key_of(mixed)
     assert len({key_of(item) for item in (alone, several, smaller)}) == 3
+
+
+@options_class(kw_only=True)
+class OfPairs(Data):
+    """Data that makes no corpus of its pairs."""
+
+    name = "of-pairs"
+
+    def _make(self, log: Any, keep: bool) -> Any:
+        return [("a", "b")]
+
+
+def test_data_that_makes_no_corpus_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^OfPairs\._make must return a Corpus, .*, got list$"):
+        OfPairs().load()
