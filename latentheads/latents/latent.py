@@ -146,8 +146,7 @@ class Latent(ABC):
     @property
     def has_posterior(self) -> bool:
         """Whether guides have a posterior of it for each sentence, in one of several forms."""
-        makes_one = type(self).make_posterior is not Latent.make_posterior
-        return self.is_summed_out or (makes_one and not self.is_shared)
+        return self.is_summed_out or (self._has("make_posterior") and not self.is_shared)
 
     @property
     def has_penalty(self) -> bool:
@@ -176,7 +175,7 @@ class Latent(ABC):
     @property
     def runs_network(self) -> bool:
         """Whether it has a :meth:`token_distribution`: of all latents of a model at most one."""
-        return type(self).token_distribution is not Latent.token_distribution
+        return self._has("token_distribution")
 
     def excludes(self, other: Latent) -> bool:
         """Whether no model has both: one alone selects heads, and one alone runs the network."""
@@ -223,8 +222,11 @@ class Latent(ABC):
     @property
     def decodes(self) -> bool:
         """Whether a model that has it decodes: not if it runs the network in another way."""
-        has_mixture = type(self).decoding_mixture is not Latent.decoding_mixture
-        return has_mixture or not self.runs_network
+        return self._has("decoding_mixture") or not self._has("token_distribution")
+
+    def _has(self, method: str) -> bool:
+        """Whether its class has a method of its own, in place of the default."""
+        return getattr(type(self), method) is not getattr(Latent, method)
 
     def make_posterior(
         self, model: LatentNetwork, structure: Structure, condition_on: ConditionOn
