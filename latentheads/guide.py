@@ -98,13 +98,13 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
             in the posterior; None: the guide has no posterior of such latents.
         condition_on: The text that the posterior is conditioned on: source, prefix (also the target
             before the word) or target (also the whole target). auto is the target for discrete
-            latents and the source for logits; it is replaced by one of the three when the guide is
-            constructed.
+            latents and those of your own, and the source for logits; it is replaced by one of the
+            three when the guide is constructed.
         of_logits: Options for latent logits only. A subclass lists its own, since it may use an
             option in another way.
         of_text: Options of posteriors that are conditioned on a text: those of discrete latents,
             and of the logits of :func:`get_conditioned_block`.
-        latent_posteriors: The posteriors of discrete latents, by site.
+        latent_posteriors: The posteriors of discrete latents and those of your own, by site.
         shared_posteriors: The posteriors of latents that all sentences share, such as a selection
             of heads, by site. Every guide has them.
     """
@@ -132,7 +132,7 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
         idle: dict[str, str] = {}
         if not modules_with_noise(model):
             idle |= dict.fromkeys(own.get("of_logits", ()), "logits")
-        if not model.is_summed_out and get_conditioned_block(model) is None:
+        if not model.has_latent_posteriors and get_conditioned_block(model) is None:
             idle |= dict.fromkeys(own.get("of_text", ()), OF_TEXT)
         default = {name: plain[name].default for name in idle}
         return {n: what for n, what in idle.items() if options.get(n, default[n]) != default[n]}
@@ -146,9 +146,9 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
         check_choice("condition_on", self.condition_on, get_args(AutoConditionOn))
         for option, what in self.unused_options(self.model, self.config).items():
             raise ValueError(f"guide.{option} applies only to {what}, and this model has none")
-        discrete = self.structure is not None and self.model.is_summed_out
         if self.condition_on == "auto":
-            self.condition_on = "target" if discrete else "source"
+            infers = self.structure is not None and self.model.has_latent_posteriors
+            self.condition_on = "target" if infers else "source"
         self.latent_posteriors: dict[str, LatentPosterior] = {}
         self.shared_posteriors: dict[str, LatentPosterior] = {}
         structure = self.structure or "mean-field"

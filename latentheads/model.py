@@ -299,6 +299,13 @@ class Decoder(HeadModel, Configured):
         states = self.states(batch, choices)
         return self.output_heads.causal_states(states, batch.target_valid, batch.target)
 
+    @property
+    def undecodable(self) -> str:
+        """Why it cannot decode; empty: it can."""
+        name = next((name for name, latent in self.latents.items() if not latent.decodes), "")
+        what = "run the network, so that decoding needs their decoding_mixture"
+        return f"latents {name} {what}" if name else ""
+
     def begin_heads(self, batch: Batch) -> tuple[Batch, dict[str, Choice], PassMixture | None]:
         """The rows to decode, their active heads, and the mixture that they are components of.
 
@@ -308,15 +315,11 @@ class Decoder(HeadModel, Configured):
         Raises:
             ValueError: A latent runs the network, and has no form for decoding.
         """
+        if self.undecodable:
+            raise ValueError(self.undecodable)
         mixtures = (latent.decoding_mixture(self, batch) for latent in self.latents.values())
         mixture = next((mixture for mixture in mixtures if mixture is not None), None)
         if mixture is None:
-            for name, latent in self.latents.items():
-                if latent.runs_network and not isinstance(latent, OutputHeads):
-                    raise ValueError(
-                        f"latents {name} run the network, so that decoding needs their "
-                        "decoding_mixture"
-                    )
             return batch, self.select_heads(batch), None
         rows = mixture.expand_batch(batch)
         return rows, self.select_heads(rows) | mixture.choices(), mixture

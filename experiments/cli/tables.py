@@ -163,7 +163,8 @@ def _notes(results: Results) -> list[str]:
     shown = shown_names([*results.parts.values()])
     plug_in = "plug_in" in shown or "plug-in" in _name_search(results)
     note = PLUG_IN.format(how=_name_plug_in(results))
-    return [note] * plug_in + [BELOW_PRIOR] * is_below_prior(results.test)
+    untranslated = [f"no translations: {why}"] if (why := results.not_translated) else []
+    return [note] * plug_in + [BELOW_PRIOR] * is_below_prior(results.test) + untranslated
 
 
 def _name_plug_in(results: Results) -> str:

@@ -87,6 +87,11 @@ class Data(Choice, ABC):
             ValueError: Its text is missing or broken; one line that names file and place.
         """
         corpus = self._make(log, keep)
+        if not isinstance(corpus, Corpus):
+            raise ValueError(
+                f"{type(self).__name__}._make must return a Corpus, such as Corpus.from_pairs("
+                f"train, valid, test, name=self.name), got {type(corpus).__name__}"
+            )
         processor = self.processor(corpus.target, corpus.source)
         corpus = replace(corpus, data=self, processor=processor)
         if log is not None and any(corpus.overlap):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
@@ -56,12 +56,12 @@ class Family(nn.Module, ABC):
 
 def check_family(maker: str, family: Any) -> Family:
     """Checks that a value is a family."""
-    if not isinstance(family, nn.Module):
+    if not isinstance(family, Family):
         raise ValueError(
             f"{maker} a Family, such as Gaussian(Identity(), HeadScale(block.heads, 0.5, "
             f"learned=True)), got {shown(family)}"
         )
-    return cast(Family, family)
+    return family
 
 
 def check_head_distribution(site: str, distribution: Any, shape: Sequence[int]) -> None:

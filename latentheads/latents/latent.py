@@ -30,7 +30,8 @@ ConditionOn = Literal["source", "prefix", "target"]
 the whole target."""
 
 AutoConditionOn = Literal["auto", "source", "prefix", "target"]
-"""The guide's option: auto is the target for discrete latents, and the source for logits."""
+"""The guide's option: auto is the target for discrete latents and those of your own, and the source
+for logits."""
 
 
 class LatentPosterior(nn.Module, ABC):
@@ -143,6 +144,11 @@ class Latent(ABC):
         return False
 
     @property
+    def has_posterior(self) -> bool:
+        """Whether guides have a posterior of it for each sentence, in one of several forms."""
+        return self.is_summed_out or (self._has("make_posterior") and not self.is_shared)
+
+    @property
     def has_penalty(self) -> bool:
         """Whether its prior has a penalty in training: its KL then has weight 1, in closed form."""
         return False
@@ -168,8 +174,8 @@ class Latent(ABC):
 
     @property
     def runs_network(self) -> bool:
-        """Whether :meth:`token_distribution` is its own: of all latents of a model at most one."""
-        return False
+        """Whether it has a :meth:`token_distribution`: of all latents of a model at most one."""
+        return self._has("token_distribution")
 
     def excludes(self, other: Latent) -> bool:
         """Whether no model has both: one alone selects heads, and one alone runs the network."""
@@ -212,6 +218,15 @@ class Latent(ABC):
             batch: The sentences.
         """
         return None
+
+    @property
+    def decodes(self) -> bool:
+        """Whether a model that has it decodes: not if it runs the network in another way."""
+        return self._has("decoding_mixture") or not self._has("token_distribution")
+
+    def _has(self, method: str) -> bool:
+        """Whether its class has a method of its own, in place of the default."""
+        return getattr(type(self), method) is not getattr(Latent, method)
 
     def make_posterior(
         self, model: LatentNetwork, structure: Structure, condition_on: ConditionOn
@@ -263,6 +278,11 @@ class LatentModel(LatentNetwork):
     def is_summed_out(self) -> bool:
         """Whether a latent is summed out: bounds are then sums over all its values."""
         return any(latent.is_summed_out for latent in self.latents.values())
+
+    @property
+    def has_latent_posteriors(self) -> bool:
+        """Whether guides have a posterior, for each sentence, of a latent beside the logits."""
+        return any(latent.has_posterior for latent in self.latents.values())
 
     def select_heads(
         self, batch: Batch, selections: Mapping[str, Tensor] | None = None

@@ -59,6 +59,8 @@ class LatentOptions:
         is_foldable: Whether a pruned network has taken it over into its weights.
         depends_on_tasks: Whether each task has its own.
         may_be_summed_out: Whether its exact posterior is known, with some or all of its options.
+        has_posterior: Whether guides have a posterior of it for each sentence that is sampled: its
+            latent has ``make_posterior``. What is summed out has one without this.
         needs_blocks: Whether it is made of a network's blocks, and acts within the network.
         needs_closed_form: Whether training needs the closed form of its KL.
         plug_in: What the plug-in network does with it.
@@ -71,6 +73,7 @@ class LatentOptions:
     is_foldable: ClassVar[bool] = False
     depends_on_tasks: ClassVar[bool] = False
     may_be_summed_out: ClassVar[bool] = False
+    has_posterior: ClassVar[bool] = False
     needs_blocks: ClassVar[bool] = False
     needs_closed_form: ClassVar[bool] = False
     plug_in: ClassVar[str] = "heads set to the prior mean"
@@ -126,7 +129,7 @@ class LatentOptions:
     @property
     def has_guide_form(self) -> bool:
         """Whether a guide chooses the form of its posterior, in one of several ways."""
-        return self.is_summed_out
+        return self.is_summed_out or self.has_posterior
 
     @property
     def is_summed_out(self) -> bool:

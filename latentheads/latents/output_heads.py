@@ -98,13 +98,18 @@ class OutputHeads(nn.Module, Latent):
         return {self.name: self}
 
     @property
-    def runs_network(self) -> bool:
-        """They stand between its states and its output."""
+    def decodes(self) -> bool:
+        """True: by the state that :meth:`begin` returns."""
         return True
 
     @property
     def is_summed_out(self) -> bool:
         """Whether they are random: they are then summed out."""
+        return self.is_latent
+
+    @property
+    def has_posterior(self) -> bool:
+        """Whether they are random."""
         return self.is_latent
 
     def token_distribution(

@@ -13,46 +13,45 @@ from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import LATENTS
 from latentheads.recipes import RECIPES
 
-SUFFIXES: dict[str, tuple[str, Mapping[str, Any]]] = {
-    label: (name, options)
-    for name, kind in LATENTS.items()
-    for label, options in kind.labels(name).items()
-}
-"""What may stand behind a + in a recipe: a latent's name, and the options that it means."""
 
-
-def _kind_of(suffix: str) -> type[LatentOptions]:
-    return LATENTS[SUFFIXES[suffix][0]]
+def _find_suffixes() -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """What may stand behind a + in a recipe: a latent's name, and the options that it means."""
+    return {
+        label: (name, options)
+        for name, kind in LATENTS.items()
+        for label, options in kind.labels(name).items()
+    }
 
 
 def read_recipe(name: str) -> dict[str, Any]:
     """The options that a recipe stands for, as nested values.
 
     A recipe is one of ``RECIPES``, or ``PRIOR+GUIDE`` of logits, or ``GUIDE+LATENT`` of a latent
-    that is summed out, as ``cascaded+alignments``; behind a further ``+`` may stand what selects
-    heads, a selection strategy or gates, which alone is that of a plain network. ``module:Class``
-    stands for a prior or a guide of one's own.
+    that guides have a posterior of, as ``cascaded+alignments``; behind a further ``+`` may stand
+    what selects heads, a selection strategy or gates, which alone is that of a plain network.
+    ``module:Class`` stands for a prior or a guide of one's own.
 
     Raises:
         ValueError: There is no recipe of that name.
     """
+    known = _find_suffixes()
+    kinds = {suffix: LATENTS[latent] for suffix, (latent, _) in known.items()}
     first, *others = name.split("+")
-    if first in SUFFIXES and _kind_of(first).selects_heads and not others:
+    if first in known and kinds[first].selects_heads and not others:
         first, others = "transformer", [first]
-    suffixes = [suffix for suffix in others if suffix in SUFFIXES]
-    pair = [part for part in others if part not in SUFFIXES]
-    selecting = [suffix for suffix in suffixes if _kind_of(suffix).selects_heads]
+    suffixes = [suffix for suffix in others if suffix in known]
+    pair = [part for part in others if part not in known]
+    selecting = [suffix for suffix in suffixes if kinds[suffix].selects_heads]
     if len(selecting) > 1 or others != [*pair, *suffixes]:
         raise ValueError(
             f"recipe {shown(name)}: one selection strategy, or gates, stands behind a recipe"
         )
-    summed = [suffix for suffix in suffixes if _kind_of(suffix).may_be_summed_out]
-    if summed and not pair:
+    if not pair and any(_has_posterior(kinds[suffix]) for suffix in suffixes):
         options: dict[str, Any] = {"latents": "none", "guide": first}
     else:
         options = _read_pair(name, first, pair)
     for suffix in suffixes:
-        latent, meant = SUFFIXES[suffix]
+        latent, meant = known[suffix]
         latents = [] if options["latents"] == "none" else [options["latents"]]
         options["latents"] = "+".join([*latents, latent])
         options |= {latent: dict(meant)} if meant else {}
@@ -71,7 +70,7 @@ def _read_pair(name: str, first: str, others: list[str]) -> dict[str, Any]:
         prior, guide = RECIPES[first]
     elif len(others) == 1:
         if first in RECIPES and first not in PRIORS:
-            check_known("latent", others[0], SUFFIXES, f"recipe {name}")
+            check_known("latent", others[0], _find_suffixes(), f"recipe {name}")
         prior, guide = first, others[0]
     else:
         raise ValueError(
@@ -82,9 +81,14 @@ def _read_pair(name: str, first: str, others: list[str]) -> dict[str, Any]:
     return {"latents": "logits", "logits": {"prior": prior}, "guide": guide}
 
 
+def _has_posterior(kind: type[LatentOptions]) -> bool:
+    """Whether a recipe names a guide of a latent, which has no prior to be named."""
+    return kind.may_be_summed_out or kind.has_posterior
+
+
 def _list_of_latents() -> str:
-    """The recipes of latents that are summed out."""
-    return ", ".join(f"GUIDE+{name}" for name, kind in LATENTS.items() if kind.may_be_summed_out)
+    """The recipes of latents that a guide alone is named of."""
+    return ", ".join(f"GUIDE+{name}" for name, kind in LATENTS.items() if _has_posterior(kind))
 
 
 def recipe_name(prior: str, guide: str) -> str:

@@ -76,7 +76,7 @@ class Reporter:
             **(
                 {"perplexity": lambda: {"perplexity": self.perplexities()}}
                 if text
-                else {"translations": lambda: {"test": self.translations().to_json()}}
+                else {"translations": self._translations}
             ),
             **({"tasks": self._tasks} if self.corpus.tasks else {}),
             "selection": lambda: {"selection": self.selection()},
@@ -103,6 +103,12 @@ class Reporter:
             raise UnfinishedError(f"package {package}: {one_line_message(reason)}") from reason
         return values
 
+    def _translations(self) -> dict[str, Any]:
+        """The scores of translations, or why there are none."""
+        if self.model.undecodable:
+            return {"not_translated": self.model.undecodable}
+        return {"test": self.translations().to_json()}
+
     def translations(self) -> Scores:
         """Translates the test part, writes it beside its references, and returns its scores."""
         settings, part = self.settings, self.corpus.test
@@ -119,8 +125,8 @@ class Reporter:
         self._written = written
         return scores | self._rouge(written) | speed | ctc_scores
 
-    def by_task(self, written: Sequence[str]) -> dict[str, Scores]:
-        """Reports on and scores the test sentences of each task alone."""
+    def by_task(self, written: Sequence[str] | None) -> dict[str, Scores]:
+        """Reports on the test sentences of each task alone, and scores what was written."""
         part = self.corpus.test
         scores_by_task: dict[str, Scores] = {}
         names = [""] * len(part)
@@ -130,9 +136,11 @@ class Reporter:
                 continue
             task_part = part.take(indices)
             report = self._measure(task_part, batches(task_part, TOKENS, shuffle=False))
-            lines = [written[line] for line in indices]
-            scores = score_outputs(self.settings, lines, task_part.references)
-            scores_by_task[task.name] = report.scores() | scores
+            scores_by_task[task.name] = report.scores()
+            if written is not None:
+                lines = [written[line] for line in indices]
+                scores = score_outputs(self.settings, lines, task_part.references)
+                scores_by_task[task.name] |= scores
             for line in indices:
                 names[line] = task.name
         if scores_by_task:
@@ -244,7 +252,7 @@ class Reporter:
         return {}
 
     def _tasks(self) -> dict[str, Any]:
-        if self._written is None:
+        if self._written is None and not self.model.undecodable:
             raise UnfinishedError("the test part is not translated")
         tasks = self.by_task(self._written)
         rows = {name: scores.to_json() for name, scores in tasks.items()}

@@ -72,6 +72,7 @@ class Results:
         selection: The active heads of every task.
         latents: Further facts of each latent, such as how many gates are open.
         versions: Of torch, the device, and the precision of training.
+        not_translated: Why the test part is not translated, if the model cannot.
         missing: What the report lacks, and why.
         pruned: Where a pruned network comes from.
     """
@@ -103,6 +104,7 @@ class Results:
     selection: Mapping[str, Any] = field(default_factory=dict)
     latents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    not_translated: str = ""
     missing: Mapping[str, str] = field(default_factory=dict)
     pruned: Mapping[str, Any] | None = None
 
@@ -125,16 +127,22 @@ class Results:
         content |= {name: getattr(self, name).to_json() for name in OF_SCORES}
         content["tasks"] = {name: scores.to_json() for name, scores in self.tasks.items()}
         content["perplexity"] = [asdict(perplexity) for perplexity in self.perplexity]
-        for name in ("missing", "pruned"):
+        for name in ("not_translated", "missing", "pruned"):
             if not content[name]:
                 del content[name]
         return content
 
     def __str__(self) -> str:
-        return scores_to_text(self.parts, self._title, self.missing)
+        return scores_to_text(self.parts, self._title, self._faults)
 
     def _repr_html_(self) -> str:
-        return scores_to_html(self.parts, self._title, self.missing)
+        return scores_to_html(self.parts, self._title, self._faults)
+
+    @property
+    def _faults(self) -> dict[str, str]:
+        """What is not in the report, and why."""
+        untranslated = {"translations": self.not_translated} if self.not_translated else {}
+        return {**untranslated, **self.missing}
 
     @property
     def parts(self) -> dict[str, Scores]:

@@ -274,22 +274,23 @@ class Settings:
         """Validates that the guide has a form for what is latent."""
         guide, name = self.guide.find(), self.guide.name
         exact = [n for n, kind in LATENTS.items() if kind.may_be_summed_out]
-        discrete = [n for n, lat in self._named_latents if lat.is_summed_out]
-        if guide is GUIDES["exact"] and not discrete:
+        if guide is GUIDES["exact"] and not self._is_summed_out:
             raise OptionError(
                 "guide", f" exact needs latents {' or '.join(exact)}, whose posterior is known"
             )
-        noisy = self._is_noisy
-        if guide in GUIDES.values() and guide is not GUIDES["tied"] and not (noisy or discrete):
+        noisy, inferred = self._is_noisy, self._inferred
+        if guide in GUIDES.values() and guide is not GUIDES["tied"] and not (noisy or inferred):
+            sampled = [n for n, kind in LATENTS.items() if kind.has_posterior]
             raise OptionError(
                 "guide",
-                f" {name!r} is a posterior of {', '.join(exact)} or of noisy logits, and none "
-                "of them is latent: use guide tied",
+                f" {name!r} is a posterior of {', '.join([*exact, *sampled])}, of noisy logits or "
+                "of a latent of your own whose options say has_posterior, and none of them is "
+                "latent: use guide tied",
             )
-        if discrete and not noisy and issubclass(guide, Guide) and guide.structure is None:
+        if inferred and not noisy and issubclass(guide, Guide) and guide.structure is None:
             raise OptionError(
                 "guide",
-                f" {name!r} has no posterior of {' and '.join(discrete)}: use latents logits",
+                f" {name!r} has no posterior of {' and '.join(inferred)}: use latents logits",
             )
 
     def _check_noise(self) -> None:
@@ -306,10 +307,12 @@ class Settings:
         if not isinstance(loss, HeadELBOLoss):
             return
         is_learned = self.guide.find() is not GUIDES["tied"]
-        of_logits = is_learned and self._is_noisy
-        is_summed_out = any(latent.is_summed_out for latent in self.latents)
-        of_sentences = of_logits or (is_learned and is_summed_out and loss.has_kl_of_alignments)
-        sampled = of_logits or any(latent.has_sampled_kl for latent in self.latents)
+        of_samples = is_learned and (
+            self._is_noisy or any(latent.has_posterior for latent in self.latents)
+        )
+        summed = is_learned and self._is_summed_out and loss.has_kl_of_alignments
+        of_sentences = of_samples or summed
+        sampled = of_samples or any(latent.has_sampled_kl for latent in self.latents)
         shared = any(latent.has_shared_kl for latent in self.latents)
         with in_group("train.loss"):
             loss.check_kl(of_sentences=of_sentences, sampled=sampled, shared=shared)
@@ -374,7 +377,7 @@ class Settings:
         named_latents = self._named_latents
         labels = [latent.label or name for name, latent in named_latents if latent.labels(name)]
         prior, guide = self.pair.prior_name, self.pair.guide_name
-        if not any(latent.is_summed_out for latent in self.latents):
+        if not self._inferred:
             return "+".join([recipe_name(prior, guide), *labels])
         named = [] if prior == DEFAULT_PRIOR else [prior]
         return "+".join([*named, guide.rpartition(":")[2], *labels])
@@ -397,7 +400,7 @@ class Settings:
             if issubclass(kind, Guide) and kind.structure is not None
         }
         own = structures.pop(self.pair.guide_name, None)
-        if self._is_noisy or not summed:
+        if self._is_noisy or not summed or len(summed) < len(self._inferred):
             return []
         return [name for name, structure in structures.items() if structure == own]
 
@@ -405,6 +408,17 @@ class Settings:
     def _is_noisy(self) -> bool:
         """Whether logits or n-gram heads have noise."""
         return self.network.ngram_noise > 0 or bool(self.logits and self.logits.is_noisy)
+
+    @property
+    def _is_summed_out(self) -> bool:
+        """Whether a latent is summed out."""
+        return any(latent.is_summed_out for latent in self.latents)
+
+    @property
+    def _inferred(self) -> list[str]:
+        """The latents beside the logits that a guide has a posterior of, for each sentence."""
+        named = self._named_latents
+        return [name for name, lat in named if lat.is_summed_out or lat.has_posterior]
 
     @property
     def own_classes(self) -> list[str]:

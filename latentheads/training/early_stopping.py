@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.corpora.part import Part
@@ -55,10 +55,12 @@ def check_bound_exists(engine: Engine, batch: Batch) -> Terms:
         Its terms.
 
     Raises:
-        ValueError: The guide has no bound, or creates parameters in a forward pass, which no
-            optimizer would update, or the loss cannot train the pair.
+        ValueError: The guide has no bound, or there are parameters that no optimizer would update,
+            plain tensors or made in a forward pass, or the loss cannot train the pair.
     """
     model, guide = engine.model, engine.guide
+    for part, module in (("model", model), ("guide", guide)):
+        _check_parameters(part, module)
     modules, noise = nn.ModuleList([model, guide]), fixed_noise(engine.seed, model.device)
     before, stray = set(map(id, modules.parameters())), StrayParameters(modules)
     with eval_no_grad(model, guide), noise, isolated_param_store(), stray:
@@ -73,6 +75,18 @@ def check_bound_exists(engine: Engine, batch: Batch) -> Terms:
         )
     engine.check_loss(batch)
     return computed
+
+
+def _check_parameters(part: str, module: nn.Module) -> None:
+    """Raises an error for a tensor that needs a gradient, and is no parameter of its module."""
+    for path, child in module.named_modules(prefix=part):
+        for name, value in vars(child).items():
+            is_plain = isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
+            if is_plain and value.is_leaf and value.requires_grad:
+                raise ValueError(
+                    f"{path}.{name} is a tensor that needs a gradient, where no optimiser finds "
+                    "it: make it an nn.Parameter"
+                )
 
 
 def validate(

@@ -34,7 +34,9 @@ from latentheads.options import (
     Choice,
     Count,
     OptionError,
+    Text,
     UnusedOptionError,
+    flatten,
     is_plain,
     name_of_class,
     options_class,
@@ -330,9 +332,12 @@ class OwnLoss(Loss):
 
     def make(self, head_elbo: type[Head_ELBO] = Head_ELBO) -> ELBO:
         """Raises an error: an instance has to be given."""
-        raise ValueError(
-            f"loss {self.path} is of a class of your own: give an instance to lh.Trainer or lh.fit"
-        )
+        raise ValueError(f"loss{self.reason}")
+
+    @property
+    def reason(self) -> str:
+        """Why nothing makes it."""
+        return f" {self.path} is of a class of your own: give an instance to lh.Trainer or lh.fit"
 
 
 LossLike: TypeAlias = str | Mapping[str, Any] | Loss | ELBO
@@ -350,11 +355,36 @@ def describe_elbo(elbo: ELBO) -> Loss:
         if issubclass(kind, TraceELBOLoss) and kind.elbo is type(elbo):
             return kind(**_read_arguments(elbo, options_of(kind)))
     if type(elbo) is not Head_ELBO:
+        check_is_called(elbo)
         return OwnLoss(f"{type(elbo).__module__}:{type(elbo).__qualname__}", _own_arguments(elbo))
     kinds = (kind for kind in Loss.choices().values() if issubclass(kind, HeadELBOLoss))
     head_kind = next(kind for kind in kinds if kind.objective == elbo.objective)
     kl = {"kl": "analytic" if elbo.analytic else "sampled"}
     return head_kind(**_read_arguments(elbo, options_of(head_kind)) | kl)
+
+
+def check_is_called(elbo: ELBO) -> None:
+    """Raises an error for a class that overrides only what training never calls.
+
+    Training differentiates a loss itself where it can; Pyro's ``SVI`` asks for its gradients.
+    """
+    kinds = type(elbo).__mro__
+    packages = [kind.__module__.partition(".")[0] for kind in kinds]
+    number = next(i for i, package in enumerate(packages) if package in ("pyro", "latentheads"))
+    base = kinds[number]
+    methods = {n for kind in kinds[:number] for n, value in vars(kind).items() if callable(value)}
+    own = {name for name in methods if hasattr(base, name) and not name.startswith("__")}
+    called = "differentiable_loss" if hasattr(elbo, "differentiable_loss") else "loss_and_grads"
+    if not hasattr(elbo, called):
+        raise OptionError(
+            "", f" {type(elbo).__name__} must define differentiable_loss, which training calls"
+        )
+    if own and own <= {"loss", "loss_and_grads"} - {called}:
+        raise OptionError(
+            "",
+            f" {type(elbo).__name__} overrides {' and '.join(sorted(own))} of {base.__name__}, "
+            f"which training does not call: override {called}",
+        )
 
 
 def _read_arguments(elbo: ELBO, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -395,5 +425,8 @@ def _read_loss(value: Any, choose: Callable[[Any], Any]) -> Any:
     options = dict(value) if isinstance(value, Mapping) else {CLASS: value}
     name = options.pop(CLASS, None)
     if isinstance(name, str) and ":" in name:
-        return OwnLoss(str(name), options)
+        own = OwnLoss(str(name), options)
+        if any(isinstance(given, Text) for given in (name, *flatten(options).values())):
+            raise OptionError("", own.reason)  # a command line has no instance
+        return own
     return choose(value)

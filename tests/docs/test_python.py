@@ -97,7 +97,8 @@ def test_the_guide_of_twenty_lines_trains_in_the_notebooks_way(
     assert "analytic" in capsys.readouterr().out
     before = [parameter.clone() for parameter in names["guide"].parameters()]
     run(loss, names)
-    assert not all(map(torch.equal, before, names["guide"].parameters()))
+    # each is trained, as the conformance tests want it of a guide in the table
+    assert not any(map(torch.equal, before, names["guide"].parameters()))
     run(reading, names)
     assert "torch.Size([2, 2, 4, 4])" in capsys.readouterr().out
 

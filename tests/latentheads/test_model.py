@@ -75,7 +75,9 @@ class Running(Latent):
     """A latent that runs the network, and has no form for decoding."""
 
     name = "running"
-    runs_network = True  # type: ignore[assignment]
+
+    def token_distribution(self, model: Any, batch: Any, choices: Any) -> Any:
+        return model.likelihood(model.states(batch, choices), batch)
 
 
 @every_kind

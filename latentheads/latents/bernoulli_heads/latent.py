@@ -112,11 +112,6 @@ class BernoulliHeads(nn.Module, Latent):
         """The target's distribution is a sum over all subsets."""
         return True
 
-    @property
-    def runs_network(self) -> bool:
-        """It returns the distribution of the tokens."""
-        return True
-
     def excludes(self, other: Latent) -> bool:
         """Whether another latent decides which heads are active, or runs the network."""
         return other.selects_heads or other.runs_network

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import ClassVar
 
 from latentheads.errors import shown
-from latentheads.families.family import Family
+from latentheads.families.family import Family, check_family
 from latentheads.latents.latent import Latent
 from latentheads.latents.logits.priors import Delta, Prior
 from latentheads.names import Block, check_attention_types
@@ -42,12 +42,15 @@ class Logits(Latent):
 
     def prior_of(self, block: Block) -> Family | None:
         """The prior of a block's logits; None if they are deterministic."""
-        return self.prior(block) if self._includes(block) else None
+        return self._check(self.prior(block)) if self._includes(block) else None
 
     def output_prior_of(self, block: Block, noise: float) -> Family | None:
         """The prior of the outputs of n-gram heads; None if they are deterministic."""
         is_latent = noise > 0 and self._includes(block)
-        return self.prior.outputs(block, noise) if is_latent else None
+        return self._check(self.prior.outputs(block, noise)) if is_latent else None
+
+    def _check(self, family: object) -> Family:
+        return check_family(f"prior {type(self.prior).__name__} must return", family)
 
     def _includes(self, block: Block) -> bool:
         return self.attention_types is None or block.attention_type in self.attention_types

@@ -147,3 +147,18 @@ def test_how_tasks_are_mixed_is_no_part_of_what_is_kept(tmp_path: Path) -> None:
     smaller = Pairs(folder, source="en", tasks=Tasks("de,fr", sizes=(3, 4)))
     assert key_of(several) == key_of(mixed)
     assert len({key_of(item) for item in (alone, several, smaller)}) == 3
+
+
+@options_class(kw_only=True)
+class OfPairs(Data):
+    """Data that makes no corpus of its pairs."""
+
+    name = "of-pairs"
+
+    def _make(self, log: Any, keep: bool) -> Any:
+        return [("a", "b")]
+
+
+def test_data_that_makes_no_corpus_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^OfPairs\._make must return a Corpus, .*, got list$"):
+        OfPairs().load()

@@ -22,6 +22,7 @@ from latentheads.models import Translation
 from latentheads.names import block_of
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
+from tests.latentheads.latents.tempered import TemperatureOptions
 from tests.latentheads.training.engines import part
 from tests.tiny import HEADS, SOURCE_TYPES, TARGET_TYPES, build, sizes, small_batch
 
@@ -51,13 +52,17 @@ class Selecting(Plain):
 class Running(Plain):
     """A latent that runs the network."""
 
-    runs_network = True  # type: ignore[assignment]
+    def token_distribution(self, model: Any, batch: Any, choices: Any) -> Any:
+        return model.likelihood(model.states(batch, choices), batch)
 
 
 def test_a_latent_that_says_nothing_changes_nothing() -> None:
     latent, model, batch = Plain(), build(), small_batch()
     assert not any([latent.modules_to_save, latent.sites, latent.fixed_blocks])
-    assert not any([latent.is_summed_out, latent.has_penalty, latent.before_blocks])
+    assert not any([latent.is_summed_out, latent.has_posterior, latent.has_penalty])
+    assert not any([latent.before_blocks, latent.runs_network])
+    assert latent.decodes
+    assert not Running().decodes
     assert (latent.is_shared, latent.objective, latent.posterior_name) == (False, None, "plain")
     latent.check_loss(model, lh.Head_ELBO())
     assert latent.select_heads(model, batch) == {}
@@ -105,6 +110,14 @@ class MoodPosterior(LatentPosterior):
 
     def set_progress(self, step: int, steps: int, relaxes: bool) -> None:
         self.progress.append((step, steps, relaxes))
+
+
+def test_a_posterior_of_a_sampled_latent_is_conditioned_on_the_text_that_a_guide_names() -> None:
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=[TemperatureOptions()])
+    assert model.has_latent_posteriors
+    assert GUIDES["mean-field"](model).condition_on == "target"
+    assert GUIDES["mean-field"](model, condition_on="prefix").condition_on == "prefix"
+    assert not moody().latents["mood"].has_posterior
 
 
 class Mood(Latent):

@@ -122,7 +122,7 @@ class OneHeadOptions(LatentOptions):
 
 class OneHead(nn.Module, Latent):
     name: ClassVar[str] = "one-head"
-    sites, runs_network, is_summed_out = (SITE,), True, True  # type: ignore[assignment]
+    sites, is_summed_out = (SITE,), True  # type: ignore[assignment]
 
     def __init__(self) -> None:
         super().__init__()

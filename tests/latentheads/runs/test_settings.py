@@ -38,6 +38,7 @@ from latentheads.training.options import (
     make_training,
 )
 from tests.experiments.programs import ROOT
+from tests.latentheads.latents.tempered import NAME, TemperatureOptions
 from tests.tiny import jiggle
 
 PRESETS = sorted((ROOT / "experiments" / "presets").glob("*.yaml"))
@@ -297,6 +298,21 @@ def test_a_latent_without_label_and_phrase_has_its_name(monkeypatch: pytest.Monk
     assert settings.description.startswith("model: styles, deterministic attention")
 
 
+def test_a_sampled_latent_of_ones_own_has_the_guides_of_the_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(LATENTS, NAME, TemperatureOptions)
+    assert Settings.from_options({"latents": NAME}).recipe == f"cascaded+{NAME}"
+    for recipe in (f"mean-field+{NAME}", f"tied+{NAME}", f"independent+mean-field+{NAME}"):
+        settings = Settings.from_options({"recipe": recipe})
+        assert settings.recipe == recipe
+        assert settings.latent_names == ("logits", NAME)[-recipe.count("+") :]
+        assert settings.equal_guides == []
+    assert refused(latents=NAME, guide="exact").startswith("guide exact needs latents alignments")
+    monkeypatch.setattr(TemperatureOptions, "has_posterior", False)
+    assert "whose options say has_posterior" in refused(latents=NAME, guide="mean-field")
+
+
 NOISY_NGRAMS = {"latents": "none", "guide": "cascaded"} | {
     "network": {"mixers": "encoder=ngram decoder=ngram", "ngram_noise": 0.5}
 }
@@ -308,6 +324,8 @@ KLS: list[tuple[dict[str, Any], str, set[str]]] = [
     (NOISY_NGRAMS, "Head_ELBO", {*OF_KL}),
     ({"recipe": "cascaded+alignments"}, "Head_ELBO", {*OF_KL} - {"kl"}),
     ({"recipe": "cascaded+alignments"}, "marginal", set()),
+    ({"recipe": f"mean-field+{NAME}"}, "Head_ELBO", {*OF_KL}),
+    ({"recipe": f"tied+{NAME}"}, "Head_ELBO", set()),
     ({"latents": "logits+alignments", "guide": "cascaded"}, "marginal", {*OF_KL}),
     ({"recipe": "transformer+group"}, "Head_ELBO", {*OF_KL} - {"free_bits"}),
     (
@@ -320,8 +338,9 @@ KLS: list[tuple[dict[str, Any], str, set[str]]] = [
 
 @pytest.mark.parametrize(("options", "loss", "acting"), KLS)
 def test_an_option_of_a_kl_is_refused_where_no_gradient_changes_with_it(
-    options: dict[str, Any], loss: str, acting: set[str]
+    options: dict[str, Any], loss: str, acting: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(LATENTS, NAME, TemperatureOptions)
     corpus = Grammar(sentences=20, held_out=8).load()
     sizes = {"width": 8, "feed_forward": 8, "heads": 2, "layers": 1, "dropout": 0.0}
     options = {**options, "network": sizes | options.get("network", {})}

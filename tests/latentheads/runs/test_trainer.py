@@ -24,6 +24,7 @@ from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.logits.options import LogitsOptions
+from latentheads.latents.registry import LATENTS
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.network import Network
 from latentheads.pruning import remove_heads
@@ -41,6 +42,7 @@ from latentheads.training.options import Training
 from latentheads.training.progress import ProgressBar
 from tests.experiments.breaks import stopped_in
 from tests.experiments.programs import assert_refused, succeed
+from tests.latentheads.latents.tempered import NAME, TemperatureOptions
 from tests.typechecking import unchecked
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
@@ -479,6 +481,29 @@ def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) 
     assert isinstance(run.guide, Cascaded)
     assert run.guide.condition_on == "prefix"
     assert len(run.translate(["the cat sleeps"])) == 1
+
+
+@pytest.mark.parametrize("tasks", [None, "velu,tamir"])
+def test_the_report_of_a_latent_that_does_not_decode_is_whole(
+    tasks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LATENTS, NAME, TemperatureOptions)
+    corpus = Grammar(sentences=40, held_out=10, tasks=tasks).load()
+    model = Translation.of(corpus, latents=[TemperatureOptions()], width=8, heads=2, layers=1)
+    options: dict[str, Any] = {"steps": 2, "warmup_steps": 1, "num_samples": 2, "quiet": True}
+    results = lh.Trainer(model, MeanField(model), corpus, out=tmp_path, **options).fit()
+    assert results is not None
+    line = f"latents {NAME} run the network, so that decoding needs their decoding_mixture"
+    assert results.not_translated == line
+    assert not results.missing
+    assert f"not in the report: translations: {line}" in str(results)
+    assert results.test.elbo is not None
+    assert results.test.bleu is None
+    assert [scores.bleu for scores in results.tasks.values()] == [None] * (2 if tasks else 0)
+    assert lh.load_run(tmp_path).results == results
+    assert not (tmp_path / "test.translations.txt").exists()
+    again = succeed("run.py", "--config", str(tmp_path / "config.yaml"), "--out", str(tmp_path))
+    assert f"no translations: {line}" in again.stdout
 
 
 def test_the_penalty_of_gates_is_as_it_was_made(corpus: Corpus, tmp_path: Path) -> None:

@@ -329,6 +329,21 @@ def test_a_parameter_that_no_optimiser_finds_is_refused(kind: Any, name: str) ->
         lh.fit(model, kind(model), some(), quiet=True, **PLAN)
 
 
+class PlainTensor(Kept):
+    """A guide that keeps a tensor that needs a gradient, and is no parameter."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.trust.power = torch.ones((), requires_grad=True)
+
+
+def test_a_tensor_that_is_no_parameter_is_refused() -> None:
+    model = build()
+    line = r"^guide\.trust\.power is a tensor that needs a gradient, .*: make it an nn.Parameter$"
+    with pytest.raises(ValueError, match=line):
+        lh.fit(model, PlainTensor(model), some(), quiet=True, **PLAN)
+
+
 def test_parameters_of_a_module_of_pyro_are_trained_in_each_of_two_guides() -> None:
     """Pyro's store, where both have the same names, has no say."""
     guides = [Kept(build()) for _ in range(2)]

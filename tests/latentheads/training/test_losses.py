@@ -36,7 +36,7 @@ from latentheads.latents.selection.objectives import ScoreFunction_ELBO
 from latentheads.latents.selection.subset import SubsetSelector
 from latentheads.models import Translation
 from latentheads.noise import NoiseStream
-from latentheads.options import OptionError, from_dict, to_dict
+from latentheads.options import OptionError, Text, from_dict, to_dict
 from latentheads.runs.settings import Settings
 from latentheads.training.engine import check_compatible
 from latentheads.training.loss_modules import make_loss_module
@@ -267,6 +267,51 @@ def test_an_instance_stands_for_its_class_and_its_arguments(loss: Any, name: str
     assert describe_elbo(again) == described
 
 
+def overriding(base: Any, *names: str) -> Any:
+    """An instance of a class of one's own that overrides methods."""
+    return type("Mine", (base,), {name: lambda *_: None for name in names})()
+
+
+@pytest.mark.parametrize(
+    ("base", "names", "wanted"),
+    [
+        (Trace_ELBO, ["loss_and_grads"], "differentiable_loss"),
+        (Trace_ELBO, ["loss"], "differentiable_loss"),
+        (TraceMeanField_ELBO, ["loss", "loss_and_grads"], "differentiable_loss"),
+        (lh.Head_ELBO, ["loss_and_grads"], "differentiable_loss"),
+        (RenyiELBO, ["loss"], "loss_and_grads"),
+    ],
+)
+def test_a_class_of_which_training_calls_nothing_is_refused(
+    base: Any, names: list[str], wanted: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"^loss Mine overrides loss.*: override {wanted}$"):
+        make_training({"loss": overriding(base, *names)})
+    assert make_training({"loss": overriding(base, *names, wanted)})
+
+
+def test_a_class_without_what_training_calls_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^loss Mine must define differentiable_loss, which"):
+        make_training({"loss": overriding(pyro.infer.ELBO, "_get_trace", "loss")})
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        TraceGraph_ELBO(),
+        TraceMeanField_ELBO(),
+        pyro.infer.TraceTMC_ELBO(),
+        pyro.infer.TraceTailAdaptive_ELBO(num_particles=2),
+        overriding(Trace_ELBO, "loss", "_differentiable_loss_particle"),
+        overriding(TraceGraph_ELBO, "loss_and_grads"),
+        overriding(pyro.infer.ELBO, "_get_trace", "loss_and_grads"),
+    ],
+    ids=lambda loss: type(loss).__name__,
+)
+def test_a_class_of_which_training_calls_something_is_accepted(loss: Any) -> None:
+    assert make_training({"loss": loss})
+
+
 @pytest.mark.parametrize("name", Loss.choices())
 def test_a_loss_is_made_by_its_name(name: str) -> None:
     options = make_training({"loss": name}).loss
@@ -277,6 +322,15 @@ def test_a_loss_is_made_by_its_name(name: str) -> None:
         assert made.objective == {"Head_ELBO": "bound"}.get(name, name)
     else:
         assert type(made).__name__ == name
+
+
+def test_a_command_line_names_no_loss_of_ones_own() -> None:
+    for loss in (Text("mine:ELBO"), {"class": "mine:ELBO", "weight": {"of": Text("3")}}):
+        with pytest.raises(ValueError, match=r"^loss mine:ELBO is of a class of your own: give an"):
+            from_dict(Training, {"loss": loss})
+    assert (
+        from_dict(Training, {"loss": {"class": "mine:ELBO", "weight": 3}}).loss.name == "mine:ELBO"
+    )
 
 
 ONE_OF = rf"loss must be one of {', '.join(Loss.choices())}; got"

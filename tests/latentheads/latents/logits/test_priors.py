@@ -17,7 +17,7 @@ from latentheads.guides import GUIDES
 from latentheads.inference.bound import traces
 from latentheads.latents.logits.latent import Logits
 from latentheads.mask import AttentionMask
-from latentheads.models import PRIORS, LanguageModel, Network, Translation, make_prior
+from latentheads.models import PRIORS, LanguageModel, Network, Prior, Translation, make_prior
 from latentheads.names import Block
 from tests.tiny import NOISY, build, context
 from tests.typechecking import unchecked
@@ -181,3 +181,15 @@ def test_a_class_is_no_prior_yet() -> None:
             ValueError, match=r"^prior must be a Prior, such as make_prior\('independent'\)"
         ):
             unchecked(Logits.__init__)(object.__new__(Logits), given)
+
+
+@pytest.mark.parametrize("made", [None, 3, nn.Linear(2, 2)], ids=str)
+def test_a_prior_that_makes_no_family_is_named(made: Any) -> None:
+    """Without its ``return`` it would train the plain network, which has no latent logits."""
+
+    class Forgetful(Prior):
+        def __call__(self, block: Block) -> Any:
+            return made
+
+    with pytest.raises(ValueError, match=r"^prior Forgetful must return a Family, .*, got "):
+        Translation(5, 7, Network(width=8, heads=2), latents=[Logits(Forgetful())])
