@@ -200,12 +200,22 @@ def _read_files(word_options: dict[str, Any]) -> Iterator[tuple[str, dict[str, A
     if (name := word_options.pop("config", None)) is not None:
         path = Path(name).expanduser()
         options = _read_file(path)
-        start = str(word_options.get("start", options.get("start", "")))
-        folders = [folder for folder in (start, str(word_options.get("out", ""))) if folder]
-        is_pruned = (path.parent / HEADS).exists()  # its heads are no options
-        if is_pruned and not any((Path(folder) / HEADS).exists() for folder in folders):
-            raise ValueError(f"--config {path} is of a pruned network: add --start {path.parent}")
+        _check_heads(path, word_options.get("start", options.get("start")), word_options)
         yield str(name), options
+
+
+def _check_heads(path: Path, start: object, word_options: Mapping[str, Any]) -> None:
+    """Checks that a run has the heads of the network whose configuration it takes.
+
+    Which heads a pruned network has is no option: they come from the run that training starts with.
+    """
+    heads = path.parent / HEADS
+    folders = [start] if word_options.get("overwrite") else [start, word_options.get("out")]
+    named = [Path(str(folder)).expanduser() / HEADS for folder in folders if folder]
+    if heads.exists() and not any(
+        other.exists() and other.read_bytes() == heads.read_bytes() for other in named
+    ):
+        raise ValueError(f"--config {path} is of a pruned network: add --start {path.parent}")
 
 
 def _read_file(path: Path) -> dict[str, Any]:

@@ -100,7 +100,9 @@ class Part:
         selected = np.asarray(indices, dtype=np.int64)
 
         def pick(values: Any) -> Any:
-            return [values[index] for index in selected] if values else values
+            if values is None or not len(values):
+                return values
+            return [values[index] for index in selected]
 
         return replace(
             self,

@@ -149,6 +149,9 @@ class Run(TrainedModel):
         overrides the run's :class:`~latentheads.decoding.options.Decoding`, as with
         ``num_beams=5``.
         """
+        if isinstance(others, Run) or not all(isinstance(other, Run) for other in others):
+            one_or_other = "one" if isinstance(others, Run) else others
+            raise ValueError(f"others must be a list of runs, got {one_or_other}")
         return translate_texts(
             self,
             sentences,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -186,6 +186,8 @@ class Trainer:
             settings = replace(settings, data=data_of(corpus))
         elif settings.in_memory:
             raise ValueError("data in-memory is a corpus that no options make: give corpus")
+        if isinstance(loss, str | Mapping):
+            raise ValueError("loss stands in settings: give one of both")
         if loss is not None and (given := describe_elbo(loss)) != settings.train.loss:
             raise ValueError(f"loss must be {settings.train.loss}, got {given}")
         check_trackers(trackers)

@@ -110,9 +110,11 @@ class Comparison:
             else "nats per target token; each row has a model of its own: exact log p and IWAE "
             "compare models, and a difference of ELBOs is none of tightness"
         )
-        if self.differences:
-            sentences = next(iter(self.reports.values())).sentences
-            note += f"; differences with 95 % intervals, bootstrap over {sentences:,} sentences"
+        number = next(iter(self.reports.values())).sentences
+        if self.differences and number > 1:
+            note += f"; differences with 95 % intervals, bootstrap over {number:,} sentences"
+            if self._shares_latents:
+                note += ", without the noise of the latents that these share"
         below = ", ".join(self._below_prior())
         return f"{note}; below the bound of the prior: {below}" if below else note
 
@@ -120,12 +122,20 @@ class Comparison:
         """The guides of one model whose bound is below the prior's by more than sampling error."""
         tied = next((name for name, guide in self.guides.items() if guide.is_tied), None)
         differences = {}
-        if tied is not None and self.one_model:
+        if tied is not None and self.one_model and not self._shares_latents:
             differences = self._differences_to(tied, "elbo")
         for name, report in self.reports.items():
-            is_below = name in differences and differences[name].high < 0
-            if is_below or is_below_prior(report.scores()):
+            if report.exact is not None or name not in differences:
+                is_below = is_below_prior(report.scores())
+            else:
+                is_below = is_below_prior({"elbo": differences[name].high}, 0.0)
+            if is_below:
                 yield name
+
+    @property
+    def _shares_latents(self) -> bool:
+        """Whether sentences share a latent, whose noise no interval over sentences has."""
+        return any(report.shared_kl > 0 for report in self.reports.values())
 
     def _rounded(self) -> pd.DataFrame:
         return self.to_frame().round(4) + 0.0  # no negative zeros
@@ -217,6 +227,8 @@ def _name_guides(guides: Any, model: HeadModel) -> dict[str, ModelGuide]:
     """The guides by name; those of a list are named by class, and numbered if the class repeats."""
     if isinstance(guides, Mapping):
         guides_by_name = dict(guides)
+    elif not isinstance(guides, Sequence):
+        raise ValueError(f"guides must be a list or a mapping, got {type(guides).__name__}")
     else:
         class_names = [
             guide.__name__ if isinstance(guide, type) else type(guide).__name__ for guide in guides

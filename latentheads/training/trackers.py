@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from latentheads.checks import check_known
+from latentheads.errors import shown
 from latentheads.packages import MissingPackageError
 from latentheads.training.callbacks import Callback
 
@@ -18,6 +19,8 @@ PROJECT = "latentheads"
 
 def check_trackers(names: Sequence[str]) -> None:
     """Raises an error unless accelerate has all trackers and their packages are installed."""
+    if isinstance(names, str):
+        raise ValueError(f"trackers must be a list of names, got {shown(names)}")
     if not names:
         return
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers

@@ -216,6 +216,10 @@ def test_the_same_heads_are_trained_from_scratch(runs: Path, tmp_path: Path) -> 
     assert_refused("run.py", *words, says="start_with heads is for a pruned run, and")
     words = ["--config", str(start / "config.yaml"), f"--out={tmp_path / 'whole'}"]
     assert_refused("run.py", *words, says=f"is of a pruned network: add --start {start}")
+    other = f"--start={runs / 'pruned' / 'heads-3'}"
+    assert_refused("run.py", *words, other, says=f"pruned network: add --start {start}")
+    words = ["--config", str(start / "config.yaml"), f"--out={start}", "--overwrite"]
+    assert_refused("run.py", *words, says=f"is of a pruned network: add --start {start}")
 
 
 def test_a_pruned_network_in_training_is_stopped_and_goes_on_exactly(

@@ -207,7 +207,7 @@ def infer_posteriors(
     for done, aligned in enumerate(map_batches(align_batch, len(batches), workers), 1):
         for index, posterior, carried in aligned:
             waiting[index] = posterior
-            if projected is not None:
+            if spans and projected is not None:
                 projected[index] = carried
         while following < len(lines) and (following in waiting or _is_unaligned(lines[following])):
             is_aligned = following in waiting

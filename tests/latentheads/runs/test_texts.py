@@ -57,6 +57,8 @@ def test_what_cannot_be_translated_is_one_line(run: Run) -> None:
     for arguments, options, message in (
         ((model, corpus, ["b a", 3]), {}, r"sentences must be texts, got int"),
         ((model, corpus, LINES), {"num_beams": 0}, "num_beams must be at least 1, got 0"),
+        ((run, corpus, LINES), {}, r"model must be one that decodes, .* or run\.model, got"),
+        ((model, run, LINES), {}, "processor must be a Corpus, or the processor of one, got"),
         ((model, wrong, LINES), {}, "the target vocabulary of the processor has .* tokens"),
         ((other, corpus, LINES), {}, "guide is missing: this model selects its heads by its guide"),
         ((model, corpus, LINES), {"guide": lh.guides.Tied(other)}, "guide must be one of this mo"),

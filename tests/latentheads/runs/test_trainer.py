@@ -388,6 +388,17 @@ def test_the_path_of_settings_is_none() -> None:
         unchecked(lh.Trainer.of)(lh.Trainer, "config.yaml")
 
 
+def test_a_loss_by_name_stands_in_settings_and_trackers_are_a_list(tmp_path: Path) -> None:
+    settings = Settings()
+    for options, message in (
+        ({"loss": "iwae"}, "^loss stands in settings: give one of both$"),
+        ({"trackers": "tensorboard"}, "^trackers must be a list of names, got 'tensorboard'$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            unchecked(lh.Trainer.of)(lh.Trainer, settings, out=tmp_path, **options)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_network_in_float64_is_opened_as_it_was(corpus: Corpus, tmp_path: Path) -> None:
     model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES).double()
     mine = lh.Trainer(model, MeanField(model).double(), corpus, out=tmp_path / "run", **SHORT)

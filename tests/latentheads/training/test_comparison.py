@@ -133,6 +133,21 @@ def test_a_mistake_is_one_line(corpus: Any, guides: Any, options: Any, message: 
     assert "\n" not in str(caught.value)
 
 
+def test_a_guide_that_equals_the_prior_but_for_rounding_is_not_named(corpus: Any) -> None:
+    torch.manual_seed(0)
+    options = lh.latents.AlignmentOptions(blocks=1, width=4)
+    model = Translation.of(corpus, latents=[options], **SIZES)
+    comparison = lh.compare(model, [Tied(model), MeanField(model)], corpus, **BRIEF)
+    assert abs(comparison.differences["MeanField"].score) < 1e-4
+    assert "below the bound" not in comparison.note
+
+
+def test_intervals_say_that_they_lack_the_noise_of_shared_latents(corpus: Any) -> None:
+    model = Translation.of(corpus, latents=[lh.latents.GateOptions()], **SIZES)
+    comparison = lh.compare(model, [Tied(model), Tied(model)], corpus, **BRIEF)
+    assert comparison.note.endswith("without the noise of the latents that these share")
+
+
 def test_a_guide_below_the_prior_is_named(corpus: Any) -> None:
     model = aligned(corpus)
     guides = {"prior": Tied(model), "worse": MeanField(model)}
