@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from latentheads.corpora.cache import cached
 from latentheads.corpora.corpus import Corpus
-from latentheads.corpora.part import Log
+from latentheads.corpora.part import Log, Part
 from latentheads.corpora.processor import Processor, TextOptions
 from latentheads.corpora.tasks import Mixture
 from latentheads.corpora.vocabulary import Vocabulary
@@ -100,6 +100,11 @@ class Data(Choice, ABC):
                 f"{corpus.overlap.valid:,} of {len(corpus.valid):,} {unit} of valid and "
                 f"{corpus.overlap.test:,} of {len(corpus.test):,} of test stand in training too"
             )
+        if log is not None and not self.is_speech:
+            for name, part in (("valid", corpus.valid), ("test", corpus.test)):
+                if number := _count_empty(part):
+                    pairs = f"{number:,} of {len(part):,} pairs of {name}"
+                    log(f"{pairs} are empty on a side, and are scored like all others")
         return corpus
 
     def processor(self, target: Vocabulary, source: Vocabulary | None = None) -> Processor:
@@ -216,6 +221,13 @@ class Cached(Data):
         if self.tasks is not None:
             options["tasks"] = self.tasks.key(self.is_speech)
         return repr((options, hashlib.sha256(repr(stamps).encode()).hexdigest()))
+
+
+def _count_empty(part: Part) -> int:
+    """The number of pairs with a side that has no token before EOS."""
+    if part.sources is None:
+        return 0
+    return int(((part.sources.lengths < 2) | (part.targets.lengths < 2)).sum())
 
 
 def _stamp(path: Path) -> tuple[int, int]:

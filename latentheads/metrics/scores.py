@@ -285,7 +285,7 @@ SCORES: dict[str, ScoreInfo] = {
     ),
     "information": _nats(
         "KL(exact posterior, prior)",
-        "what a token or sentence reveals about its latents; near 0: nothing was learned from them",
+        "what a token or sentence reveals about its latents beyond their prior",
         "exact",
     ),
     "truth": _nats(

@@ -284,6 +284,14 @@ def load_hub(name: str, path: Path, **options: Any) -> Loaded:
     return load(Hub(name, path=str(path), **given))
 
 
+def test_held_out_pairs_with_an_empty_side_are_counted(hub: Path) -> None:
+    for split, rows in (("train", ROWS), ("validation", ROWS[:3]), ("test", ROWS[3:5])):
+        write_jsonl(hub / split, rows if split != "test" else [*rows, {"en": " ", "de": "acht"}])
+    corpus, logged = load_hub("mine", hub)
+    assert logged[-1] == "1 of 3 pairs of test are empty on a side, and are scored like all others"
+    assert len(corpus.test) == 3
+
+
 @pytest.mark.parametrize(("name", "write"), [("mine", write_jsonl), ("multi30k", write_parquet)])
 def test_local_files_of_the_hub_are_a_corpus_and_kept_until_they_change(
     hub: Path, name: str, write: Callable[[Path, list[dict[str, str]]], None], tmp_path: Path
