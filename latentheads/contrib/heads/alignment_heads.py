@@ -428,6 +428,8 @@ def alignment_heads(
 
 def _list_examples(examples: Any, step: float | None) -> list[ForcedExample]:
     """Examples, with the step that is given."""
+    if isinstance(examples, ForcedExample):
+        raise ValueError("examples must be a list of ForcedExample, got one: write [example]")
     listed = list(examples)
     for index, example in enumerate(listed):
         if not isinstance(example, ForcedExample):

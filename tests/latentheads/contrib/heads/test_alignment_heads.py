@@ -191,6 +191,8 @@ def test_times_of_sound_are_seconds_and_of_text_positions(network: Any) -> None:
 def test_examples_that_are_none_are_refused(network: Any) -> None:
     with pytest.raises(ValueError, match=r"^examples\[1\] must be a ForcedExample, got 'a'$"):
         unchecked(lh.alignment_heads)(network, [EXAMPLE, "a"])
+    with pytest.raises(ValueError, match=r"^examples must be a list of ForcedExample, got one"):
+        unchecked(lh.alignment_heads)(network, EXAMPLE)
     for steps, message in (
         ((0.02, 0.04), "^examples must have one step, got 0.02, 0.04$"),
         ((0.02, 0.0), "^step must be a positive number of seconds, got 0.0$"),
