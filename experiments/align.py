@@ -20,7 +20,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 from annotated_types import Ge, Le
 
 from latentheads.contrib.align.aligner import WordAligner
-from latentheads.contrib.align.api import MAX_WORDS, Alignment, start_alignment
+from latentheads.contrib.align.api import MAX_WORDS, Alignment, describe_unknown, start_alignment
 from latentheads.contrib.align.dictionary import format_dictionary, read_dictionary
 from latentheads.contrib.align.kept import load_aligner, save_aligner
 from latentheads.contrib.align.model import GUIDES
@@ -331,6 +331,8 @@ def _train(pairs: Iterable[tuple[str, str]], options: Options) -> Alignment:
         start = load_aligner(options.aligner)
     elif options.lexicon is not None:
         start = replace(read_dictionary(options.lexicon), split=options.split or SPLITS[0])
+    if start is not None:
+        _note_unknown(start, source, target)
     return start_alignment(
         source,
         target,
@@ -342,6 +344,12 @@ def _train(pairs: Iterable[tuple[str, str]], options: Options) -> Alignment:
         start=start,
         workers=options.workers,
     )
+
+
+def _note_unknown(aligner: WordAligner, source: Sequence[str], target: Sequence[str]) -> None:
+    """Says on standard error if an aligner does not know most words of a text."""
+    if message := describe_unknown(aligner, source, target):
+        print_message(f"align.py: note: {message}", sys.stderr)
 
 
 def _unzip(pairs: Iterable[tuple[str, str]]) -> tuple[list[str], list[str]]:
@@ -370,6 +378,8 @@ def _align_chunks(
     pairs = iterate_pairs(options.texts)
     while chunk := list(islice(pairs, CHUNK)):
         source, target = _unzip(chunk)
+        if options.aligner is not None and skipped.before == 0:
+            _note_unknown(aligner, source, target)
         progress = _Progress(options.quiet or skipped.before > 0, ["alignment step"])
         alignment = start_alignment(
             source,

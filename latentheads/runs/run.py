@@ -18,6 +18,7 @@ from latentheads.corpora.rows import Rows
 from latentheads.corpora.text import PARTS
 from latentheads.data.base import Data
 from latentheads.decoding.translate import translate_part
+from latentheads.errors import shown
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.model import Decoder
@@ -185,6 +186,9 @@ class Run(TrainedModel):
         """
         check_seed(seed)
         processor, device = self.processor, self.model.device
+        for name, text in (("sentence", sentence), ("target", "" if target is None else target)):
+            if not isinstance(text, str | Path):
+                raise ValueError(f"{name} must be one text, got {shown(text)}")
         if self.source is None:
             if target is not None or direction is not None:
                 raise ValueError(f"{self.name} is a language model: drop target and direction")

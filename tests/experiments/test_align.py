@@ -110,6 +110,21 @@ def test_what_is_not_trained_on_is_aligned_as_new_lines(
     assert again.stdout == done.stdout
 
 
+def test_swapped_texts_of_a_kept_aligner_are_noted_once(
+    texts: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "CHUNK", 4)
+    kept = str(tmp_path / "en-de.aligner")
+    right = inside("align.py", *texts, "--keep", kept, "--quiet")
+    assert right.stderr == ""
+    for more in ((), ("--continue",)):
+        done = inside("align.py", *texts[::-1], "--quiet", "--aligner", kept, *more)
+        assert done.stderr == (
+            "align.py: note: the aligner does not know 100% of the words of source and 100% of the "
+            "words of target: source and target seem to be swapped\n"
+        )
+
+
 def test_a_kept_aligner_is_trained_on(texts: tuple[str, str], tmp_path: Path) -> None:
     kept, more = str(tmp_path / "kept"), str(tmp_path / "more")
     inside("align.py", *texts, "--quiet", "--keep", kept)

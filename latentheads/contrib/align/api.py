@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from latentheads.contrib.align.projection import (
 )
 from latentheads.contrib.align.symmetrization import THRESHOLD, LinkPosterior, select_links
 from latentheads.contrib.align.tokenization import (
+    FIRST_LINES,
     SPLITS,
     Line,
     TokenizedLine,
@@ -37,6 +39,12 @@ if TYPE_CHECKING:
 
 MAX_WORDS = 200
 """Most words of a line that is aligned."""
+
+MOSTLY_UNKNOWN = 0.5
+"""Share of the words of a side above which they are not those of an aligner's language."""
+
+FEW_WORDS = 20
+"""Words of a side below which it may well have new words alone."""
 
 Report = Callable[[int, int], None]
 """Called with the number of batches that are done, and of all."""
@@ -229,6 +237,37 @@ def _list_spans(spans: Sequence[Sequence[SpanLike]], lines: TokenizedText) -> li
     return listed
 
 
+def describe_unknown(
+    aligner: WordAligner, source: Sequence[Line], target: Sequence[Line]
+) -> str | None:
+    """What may be wrong if an aligner does not know most words of a side, or None.
+
+    Args:
+        aligner: The aligner; of a dictionary alone nothing is said.
+        source: Lines in one language.
+        target: The translation of each.
+    """
+    if not aligner.forward.frequencies.any():
+        return None
+    unknown, is_swapped = [], False
+    vocabularies = aligner.source, aligner.target
+    sides = zip(("source", "target"), (source, target), vocabularies, vocabularies[::-1])
+    for name, lines, own, other in sides:
+        first = (tokenize_line(line, aligner.split) for line in islice(lines, FIRST_LINES))
+        words = [word for line in first for word in line.tokens]
+        new, new_to_other = (
+            sum(map(vocabulary.new_words([words]).__contains__, words))
+            for vocabulary in (own, other)
+        )
+        if new > MOSTLY_UNKNOWN * len(words) and (new_to_other < new or len(words) >= FEW_WORDS):
+            unknown.append(f"{new / len(words):.0%} of the words of {name}")
+            is_swapped = is_swapped or new_to_other < new
+    if not unknown:
+        return None
+    swapped = ": source and target seem to be swapped" if is_swapped else ""
+    return f"the aligner does not know {' and '.join(unknown)}{swapped}"
+
+
 def start_alignment(
     source: Sequence[Line],
     target: Sequence[Line],
@@ -321,7 +360,8 @@ def align(
             with options of training or another split; an option is out of range.
 
     Warns:
-        UserWarning: Words are so long that a text seems to have no spaces between them.
+        UserWarning: Words are so long that a text seems to have no spaces between them; or a
+            trained aligner does not know most of them.
     """
     alignment = start_alignment(
         source,
@@ -339,6 +379,9 @@ def align(
         for name, lines in (("source", source), ("target", target)):
             if message := describe_long_words(lines):
                 warnings.warn(f"{name}: {message}", stacklevel=2)
+    known = aligner or start
+    if known is not None and (message := describe_unknown(known, source, target)):
+        warnings.warn(message, stacklevel=2)
     return AlignedText(list(alignment.posteriors), alignment.aligner, alignment.skipped)
 
 

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.checks import check_number
+from latentheads.checks import check_least
 from latentheads.contrib.circuits.scorer import SubsetScorer
 from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
 from latentheads.latents.bernoulli_heads.options import MAX_SUBSETS
@@ -52,7 +52,7 @@ class CircuitPosterior(HeadPosterior):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("penalty", self.penalty)
+        check_least({"penalty": self.penalty}, penalty=0.0)
 
     def __repr__(self) -> str:
         prompts, subsets = self.log_likelihoods.shape
@@ -150,6 +150,7 @@ def circuit_posterior(
         >>> len(posterior.inclusion) == len(posterior.labels)
         True
     """
+    check_least({"penalty": penalty}, penalty=0.0)  # before subsets are scored
     names = list(dict.fromkeys(name for name, _ in scorer.heads))
     blocks = [
         replace(scorer.addresses[name].block, heads=sum(name == n for n, _ in scorer.heads))

@@ -41,6 +41,11 @@ class Prompts:
         for name, tokens in answers.items():
             if len(missing := (tokens < 0).all(-1).nonzero()):
                 raise ValueError(f"{name} has no token after prompt {int(missing[0])}")
+        if self.right is not None and self.wrong is not None:
+            is_both = (self.right[:, :, None] == self.wrong[:, None]) & (self.right >= 0)[..., None]
+            for row, column, _ in is_both.nonzero()[:1].tolist():
+                token = int(self.right[row, column])
+                raise ValueError(f"right and wrong both have token {token} after prompt {row}")
         check_padding(self.inputs)
         counts = self.scored.sum(-1)
         if len(counts) == 0 or not counts[0] or (counts != counts[0]).any():

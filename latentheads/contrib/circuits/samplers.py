@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.checks import check_least, check_number, check_seed
+from latentheads.checks import check_least, check_seed
 from latentheads.contrib.circuits.scorer import SubsetScorer
 from latentheads.errors import shown
 from latentheads.frames import make_frame
@@ -59,7 +59,7 @@ class SubsetDensity:
     rate: float = 0.5
 
     def __post_init__(self) -> None:
-        check_number("penalty", self.penalty)
+        check_least({"penalty": self.penalty}, penalty=0.0)
         check_temperature_and_rate(self.tau, self.rate)
 
     def __call__(self, gates: Float[Tensor, "subset head"]) -> Float[Tensor, " subset"]:

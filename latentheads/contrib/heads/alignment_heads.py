@@ -30,6 +30,7 @@ from latentheads.contrib.heads.boundary_fit import (
     left_out_information,
 )
 from latentheads.contrib.heads.boundary_model import BoundaryModel
+from latentheads.contrib.heads.head_exports import describe_unlikely
 from latentheads.contrib.heads.switch import label_head
 from latentheads.contrib.heads.word_attention import (
     ForcedExample,
@@ -53,9 +54,6 @@ LEAST_INFORMATION = 1.0
 
 TEXT = FitOptions(reach=4, width=0.3)
 """How profiles of text are learned, whose words are a few positions apart: narrower ones."""
-
-LIKELY = 0.5
-"""Probability above which a head is likely to be an alignment head."""
 
 RESAMPLES = 2000
 """Samples of the Bayesian bootstrap over examples."""
@@ -129,13 +127,22 @@ class AlignmentHeads:
     def __repr__(self) -> str:
         probabilities = self.probabilities
         listed = ", ".join(
-            f"{label_head(*head)} P = {probabilities[head]:.2f}" for head in self.chosen
+            f"{label_head(*head)} P = {probabilities[head]:.2f}" for head in self._chosen
         )
         return f"AlignmentHeads({listed}; {len(self.attentions)} examples)"
 
     @property
     def chosen(self) -> list[Head]:
-        """The heads that boundaries are computed from, best first, whatever their probability."""
+        """The heads that boundaries are computed from, best first, whatever their probability.
+
+        Warns:
+            UserWarning: No head has a probability above one half.
+        """
+        self._warn()
+        return self._chosen
+
+    @property
+    def _chosen(self) -> list[Head]:
         views = self.model.chosen.any(0).unflatten(0, (2, -1)).any(0)
         scores = self._by_head().mean(0)
         order = scores.argsort(descending=True).tolist()
@@ -219,9 +226,13 @@ class AlignmentHeads:
         Args:
             loss: Nats a boundary that it may lose: the KL from the posterior of the starts given
                 all chosen heads to that given these.
+
+        Warns:
+            UserWarning: No head has a probability above one half.
         """
+        self._warn()
         full = [self.model.posterior(example, False).marginals for example in self.attentions]
-        chosen = self.chosen
+        chosen = self._chosen
         for number in range(1, len(chosen)):
             some = self._restrict(chosen[:number])
             lost = [
@@ -244,7 +255,11 @@ class AlignmentHeads:
 
         Args:
             attention: Its attention; labels are not used.
+
+        Warns:
+            UserWarning: No head has a probability above one half.
         """
+        self._warn()
         return self._marginals(attention)[0]
 
     def _marginals(self, attention: WordAttention) -> Float[Tensor, "kind word position"]:
@@ -285,14 +300,13 @@ class AlignmentHeads:
 
     @cached_property
     def _warning(self) -> str:
-        """The warning about times if no head is likely to be an alignment head; else empty."""
-        best = max(self.probabilities.values())
-        if best > LIKELY:
-            return ""
-        return (
-            f"no head has P above {LIKELY} of being an alignment head, the likeliest {best:.2f}: "
-            "times are hardly more than the prior of words that follow each other"
-        )
+        """The warning if no head is likely to be an alignment head; else empty."""
+        return describe_unlikely(self.probabilities)
+
+    def _warn(self) -> None:
+        """Warns the caller of the caller if no head is likely to be an alignment head."""
+        if self._warning:
+            warnings.warn(self._warning, stacklevel=3)
 
     def times(
         self, attention: WordAttention, level: float = 0.9, *, bounded: bool = True
@@ -414,6 +428,8 @@ def alignment_heads(
 
 def _list_examples(examples: Any, step: float | None) -> list[ForcedExample]:
     """Examples, with the step that is given."""
+    if isinstance(examples, ForcedExample):
+        raise ValueError("examples must be a list of ForcedExample, got one: write [example]")
     listed = list(examples)
     for index, example in enumerate(listed):
         if not isinstance(example, ForcedExample):

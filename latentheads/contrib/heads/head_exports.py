@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import base64
 import gzip
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from latentheads.contrib.heads.word_attention import Head
+
+LIKELY = 0.5
+"""Probability above which a head is likely to be an alignment head."""
+
+
+def describe_unlikely(probabilities: Mapping[Head, float]) -> str:
+    """The warning if no head is likely to be an alignment head; else empty.
+
+    Args:
+        probabilities: The probability of each head.
+    """
+    best = max(probabilities.values(), default=0.0)
+    if best > LIKELY:
+        return ""
+    return (
+        f"no head has P above {LIKELY} of being an alignment head, the likeliest {best:.2f}: "
+        "heads hardly show where words are, so times and links are hardly more than the prior"
+    )
 
 
 def _sort_heads(heads: Sequence[Head]) -> list[Head]:
@@ -65,7 +84,12 @@ def to_nllw(
         shape: Layers, and heads of each.
         model: The name of the network.
         direction: Source and target, as ``en-de``.
+
+    Warns:
+        UserWarning: No head has a score above one half.
     """
+    if message := describe_unlikely(scores):
+        warnings.warn(message, stacklevel=2)
     scored = [(head, score) for head, score in scores.items() if score > 0]
     ranked = sorted(scored, key=lambda item: -item[1])
     return {

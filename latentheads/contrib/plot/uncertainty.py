@@ -35,6 +35,18 @@ DOT = 0.1
 COLUMNS = 3
 """Maximum number of panels side by side."""
 
+LINE = 0.2
+"""Height of a further line of an x label."""
+
+AREA = 70.0
+"""Square points of the marker of a bin that has all tokens."""
+
+LEAST_AREA = 1.5
+"""Square points of the smallest marker, which is still seen."""
+
+FEW_TOKENS = 10
+"""Tokens of a bin below which no line leads to it: its accuracy is mostly chance."""
+
 Figures = Mapping[str, Mapping[str, Figure]]
 """The metrics of every system by name, by name of the system."""
 
@@ -43,18 +55,28 @@ Figures = Mapping[str, Mapping[str, Figure]]
 def draw_reliability(systems: Mapping[str, Mapping[str, Bins]], title: str = "") -> Drawing:
     """Draws the accuracy of tokens against their predicted probability.
 
+    The area of a marker grows with its bin's share of tokens. A line joins the bins of at least
+    :data:`FEW_TOKENS` tokens; the accuracy of smaller ones is mostly chance.
+
     Args:
         systems: The bins of each system by label, such as before and after temperature scaling.
         title: Second line of the title.
     """
-    figure, panels = _make_panels(systems, "probability of the likeliest token")
+    marks = f"(area: share of tokens;\nline: bins of {FEW_TOKENS} or more)"
+    figure, panels = _make_panels(systems, f"probability of the likeliest token\n{marks}")
     for axis, bins_of_labels in zip(panels, systems.values(), strict=True):
         axis.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
         colours = distinct_colours(len(bins_of_labels))
         for colour, marker, (label, bins) in zip(colours, cycle(MARKERS), bins_of_labels.items()):
             legend = f"{label}: ECE {bins.error:.3f}"
-            axis.plot(bins.confidence, bins.accuracy, f"{marker}-", color=colour, label=legend)
-        axis.legend(loc="upper left", borderaxespad=0.1, handlelength=1.2)
+            points = bins.confidence, bins.accuracy
+            joined = (values[bins.count >= FEW_TOKENS] for values in points)
+            axis.plot(*joined, color=colour, linewidth=0.9, alpha=0.6, label=legend)
+            areas = np.maximum(AREA * bins.count / max(bins.count.sum(), 1), LEAST_AREA)
+            style = {"color": colour, "marker": marker, "linewidths": 0}
+            axis.scatter(*points, areas, **style, clip_on=False, zorder=2)
+            axis.scatter([], [], AREA / 4, **style, label=legend)  # that of the legend
+        _merge_handles(axis)
         axis.set_ylim(0, 1 + 0.14 * len(bins_of_labels))  # room above the curves
         axis.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
     show_whole_markers(figure)
@@ -91,6 +113,16 @@ def draw_rejection(
     return figure
 
 
+def _merge_handles(axis: Any) -> None:
+    """Adds a legend in which a line and a marker of one label are one entry."""
+    handles: dict[str, tuple[Any, ...]] = {}
+    for handle, label in zip(*axis.get_legend_handles_labels()):
+        handles[label] = (*handles.get(label, ()), handle)
+    axis.legend(
+        list(handles.values()), list(handles), loc="upper left", borderaxespad=0.1, handlelength=1.2
+    )
+
+
 def _draw_curve(axis: Any, curve: Float[ndarray, " replaced"], line: str, **shown: str) -> None:
     """Draws a rejection curve, normalised by the whole error."""
     axis.plot(np.linspace(0, 1, len(curve)), curve / (curve[0] or 1), line, linewidth=1.2, **shown)
@@ -101,7 +133,8 @@ def _make_panels(names: Collection[str], xlabel: str) -> tuple[Picture, list[Any
     check_not_empty("systems", names)
     columns = min(COLUMNS, len(names))
     rows = math.ceil(len(names) / columns)
-    figure = Picture(max(5.4, 2.5 * columns), 1.2 + 2.4 * rows)
+    height = 2.4 + LINE * xlabel.count("\n")
+    figure = Picture(max(5.4, 2.5 * columns), 1.2 + height * rows)
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat
     for axis in axes[len(names) :]:
         axis.set_visible(False)

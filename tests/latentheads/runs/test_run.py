@@ -31,6 +31,7 @@ from latentheads.runs.run import Run, share_corpora
 from latentheads.runs.trained_model import TrainedModel
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import jiggle
+from tests.typechecking import unchecked
 
 CUT = small_corpus()
 LINES = ["b a", "c e f"]
@@ -228,6 +229,10 @@ def test_a_translation_is_that_of_the_seed_and_moves_no_other_noise(run: Run) ->
 def test_what_cannot_be_read_is_refused(run: Run, text: Run) -> None:
     with pytest.raises(ValueError, match=r"^sentence must contain a word, got ' '$"):
         run.read_sentence(" ")
+    with pytest.raises(ValueError, match=r"^sentence must be one text, got \['a', 'b'\]$"):
+        unchecked(Run.read_sentence)(run, ["a", "b"])
+    with pytest.raises(ValueError, match=r"^target must be one text, got \['a'\]$"):
+        unchecked(Run.read_sentence)(run, SENTENCE, ["a"])
     with pytest.raises(UnfinishedError, match="8 tokens, more than max_line 7"):
         with_limits(run, max_line=7).read_sentence(SENTENCE)
     with pytest.raises(ValueError, match="has a single direction: drop direction"):

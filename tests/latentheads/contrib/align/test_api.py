@@ -111,6 +111,20 @@ def test_pairs_with_an_empty_side_move_no_other_line(split: str, aligner: WordAl
         ]
 
 
+def test_most_words_that_are_not_known_are_warned_of(aligner: WordAligner) -> None:
+    swapped = (
+        r"^the aligner does not know 100% of the words of source and 100% of the words of target: "
+        r"source and target seem to be swapped$"
+    )
+    for known in ({"aligner": aligner}, {"start": aligner}):
+        with pytest.warns(UserWarning, match=swapped):
+            align(TARGET[:2], SOURCE[:2], **known)
+    french = ["une maison"] * 10
+    with pytest.warns(UserWarning, match="^the aligner does not know 100% of the words of source$"):
+        align(french, ["das haus"] * 10, aligner=aligner)
+    align(french[:1], ["das haus"], aligner=aligner)  # a few new words are no other language
+
+
 def test_lines_of_a_column_are_in_their_order_whatever_its_labels(aligner: WordAligner) -> None:
     columns = (pd.Series(lines)[::-1] for lines in (SOURCE, TARGET))
     posteriors = align(*columns, aligner=aligner).posteriors
@@ -427,6 +441,7 @@ def test_an_aligner_that_is_trained_on_keeps_the_options_of_its_jumps(tmp_path: 
     assert kept.forward.jumps.null_probability == more.forward.jumps.null_probability == 0.07
 
 
+@pytest.mark.filterwarnings("ignore:the aligner does not know")
 def test_words_of_one_line_alone_are_compared(
     aligner: WordAligner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,8 @@ def test_more_heads_than_a_table_holds_are_for_samplers() -> None:
     )
     with pytest.raises(ValueError, match=r"^a table of subsets is of at most 12 heads, got 14: sa"):
         circuit_posterior(scorer, penalty=0.0, tau=1.0)
+    with pytest.raises(ValueError, match=r"^penalty must be at least 0, got -1.0$"):
+        circuit_posterior(scorer, penalty=-1.0, tau=1.0)
 
 
 def test_the_temperature_makes_probabilities_frequencies() -> None:

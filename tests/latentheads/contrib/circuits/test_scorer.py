@@ -223,6 +223,10 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
         (lambda: Prompts.of(["a b", "c"]), r"token_ids must be a list of tokens for each prompt"),
         (lambda: LogitDifference(0.0), r"spread must be positive, got 0\.0"),
         (lambda: Prompts.of([[3], [4]], [[1]], [[2], [2]]), r"right has 1 rows, scored has 2"),
+        (
+            lambda: Prompts.of([[3], [4]], [[1], [5, 2]], [[2], [2, 6]]),
+            r"^right and wrong both have token 2 after prompt 1$",
+        ),
         (lambda: Prompts.of([[3], [4]], [[1], [2]], [[2], []]), r"wrong has no token after prompt"),
         (
             lambda: SubsetScorer(plain, PROMPTS, [(0, 1)])(torch.zeros(2, 3)),

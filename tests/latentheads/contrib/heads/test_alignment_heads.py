@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 import latentheads as lh
 from latentheads.contrib.heads.boundary_chain import jump_chain
 from latentheads.contrib.heads.boundary_fit import FitOptions
+from latentheads.contrib.heads.head_exports import to_nllw
 from latentheads.contrib.heads.word_attention import (
     ForcedExample,
     WordAttention,
@@ -188,6 +191,8 @@ def test_times_of_sound_are_seconds_and_of_text_positions(network: Any) -> None:
 def test_examples_that_are_none_are_refused(network: Any) -> None:
     with pytest.raises(ValueError, match=r"^examples\[1\] must be a ForcedExample, got 'a'$"):
         unchecked(lh.alignment_heads)(network, [EXAMPLE, "a"])
+    with pytest.raises(ValueError, match=r"^examples must be a list of ForcedExample, got one"):
+        unchecked(lh.alignment_heads)(network, EXAMPLE)
     for steps, message in (
         ((0.02, 0.04), "^examples must have one step, got 0.02, 0.04$"),
         ((0.02, 0.0), "^step must be a positive number of seconds, got 0.0$"),
@@ -208,6 +213,21 @@ def test_times_lie_in_the_sound_and_heads_that_show_nothing_are_warned_of(networ
     assert free.low[0] < 0 == starts.low[0]
     assert free.high[1] > 6 == starts.high[1]
     torch.testing.assert_close(starts.median, free.median.clamp(0, 6))
+
+
+def test_lists_and_links_of_heads_that_show_nothing_are_warned_of(network: Any) -> None:
+    heads = lh.alignment_heads(network, [EXAMPLE])
+    assert repr(heads).startswith("AlignmentHeads(")  # without a warning
+    uses: list[Callable[[], object]] = [
+        lambda: heads.marginals(heads.attentions[0]),
+        lambda: heads.sufficient(),
+        lambda: heads.chosen,
+        lambda: to_nllw(heads.probabilities, (2, 2), "tiny", "en-de"),
+    ]
+    for use in uses:
+        with pytest.warns(UserWarning, match=r"^no head has P above 0.5 .* than the prior$") as got:
+            use()
+        assert [Path(warning.filename).name for warning in got] == [Path(__file__).name]
 
 
 def test_options_that_do_not_fit_are_refused(network: Any) -> None:

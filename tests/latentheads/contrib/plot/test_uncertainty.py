@@ -9,7 +9,7 @@ from latentheads.contrib.plot import draw_metrics, draw_rejection, draw_reliabil
 from latentheads.contrib.uncertainty import Bins, Figure
 from tests.latentheads.contrib.plot.drawn import ticks
 
-BINS = Bins(np.array([2.0, 0.0]), np.array([0.25, np.nan]), np.array([0.5, np.nan]))
+BINS = Bins(np.array([20.0, 0.0]), np.array([0.25, np.nan]), np.array([0.5, np.nan]))
 
 
 def some_figure(score: float) -> Figure:
@@ -25,8 +25,21 @@ def test_a_panel_a_system_with_a_line_for_each_of_its_laws() -> None:
     assert line.get_label() == "as it is: ECE 0.250"
 
 
+def test_small_bins_have_small_markers_and_no_line() -> None:
+    few = Bins(np.array([2.0, 60.0, 138.0]), np.array([0.2, 0.5, 0.9]), np.array([1.0, 0.4, 0.8]))
+    (axis,) = draw_reliability({"a": {"as it is": few}}).axes
+    assert axis.get_lines()[1].get_xydata().tolist() == [[0.5, 0.4], [0.9, 0.8]]
+    points = axis.collections[0]
+    assert points.get_offsets().tolist() == [[0.2, 1.0], [0.5, 0.4], [0.9, 0.8]]
+    small, middle, large = points.get_sizes()
+    assert 0 < small < middle
+    assert large / middle == pytest.approx(138 / 60)
+    assert axis.get_xlabel().endswith("\n(area: share of tokens;\nline: bins of 10 or more)")
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["as it is: ECE 0.107"]
+
+
 def test_the_legend_of_a_panel_stands_on_no_point_of_its_lines() -> None:
-    unsure = Bins(np.array([3.0, 5.0]), np.array([0.25, 0.5]), np.array([1.0, 1.0]))
+    unsure = Bins(np.array([30.0, 50.0]), np.array([0.25, 0.5]), np.array([1.0, 1.0]))
     (axis,) = draw_reliability({"a": {"as it is": unsure}}).axes
     axis.figure.draw_without_rendering()
     covered = axis.get_legend().get_window_extent()
