@@ -99,7 +99,7 @@ class Metric:
         has_interval: Whether a report gives its bootstrap interval.
         counts: The names of the counts, if a report gives their sums, too.
         untested: Says, of the summed counts of a system, why no difference to it is tested; empty
-            if one is.
+            if one is. None: all are.
     """
 
     count: Callable[[Sequence[str]], Counts]
@@ -107,7 +107,7 @@ class Metric:
     signature: Callable[[], str]
     has_interval: bool = False
     counts: tuple[str, ...] = ()
-    untested: Callable[[Float[np.ndarray, " count"]], str] = lambda total: ""
+    untested: Callable[[Float[np.ndarray, " count"]], str] | None = None
 
     def count_lines(self, lines: Sequence[str]) -> Counts:
         """Counts of each line.

@@ -427,6 +427,8 @@ def _compare(
     signature = f"{metric.signature()}|bs:{len(indices)}|seed:{indices.seed}|p:two-sided"
     info = describe(name)
     estimates = estimate_systems(scores, signature, info.least, info.most)
+    if metric.untested is None:
+        return estimates
     first, *others = [metric.untested(rows.sum(0)) for rows in counts]
     for number, reason in enumerate(others, 1):
         if untested := first or reason:

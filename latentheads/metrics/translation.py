@@ -95,7 +95,7 @@ def _tokenizer(references: References) -> str:
 def _make_metric(
     metric: Any,
     references: References,
-    untested: Callable[[np.ndarray], str] = lambda total: "",
+    untested: Callable[[np.ndarray], str] | None = None,
 ) -> Metric | None:
     """Wraps a metric of sacreBLEU, whose sufficient statistics are kept for each sentence."""
     if references.is_speech:
