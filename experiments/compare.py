@@ -85,6 +85,13 @@ def _count_tests(rows: Sequence[dict[str, Any]], score: str | None) -> str:
     return f" {describe_tests(number, COLUMNS[score].removesuffix(', %'))}."
 
 
+def _describe_untested(tests: pd.DataFrame, score: str | None) -> str:
+    """Why a test of the score that stands for all has no p; empty if each has one."""
+    reasons = tests.untested[(tests.metric == score) & (tests.untested != "")].unique()
+    title = COLUMNS[score].removesuffix(", %") if score else ""
+    return "".join(f" No p of {title} where {reason}." for reason in reasons)
+
+
 def table(
     rows: Sequence[dict[str, Any]], format_cell: Callable[[dict[str, Any], str, int], str]
 ) -> list[list[str]]:
@@ -168,6 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 row["p"] = [float(p) for p in recipe_tests.p.dropna()]
         draw(plans, rows, out)
         note = footer([(plans, rows, runs)]) + _count_tests(rows, score)
+        if tests is not None:
+            note += _describe_untested(tests, score)
         text = write_tables(runs, rows, table, 2, out, note.strip())
         trained = [(plan.folder, plan.settings) for plan in plans]
         print_and_write("compare.py", text, trained, options, out)

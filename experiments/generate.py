@@ -26,7 +26,7 @@ from latentheads.experiments.cli.parser import (
     Options,
     Parser,
     add_run_options,
-    open_run,
+    open_any_run,
 )
 from latentheads.options import Count, OptionError, options_of
 from latentheads.runs.generation import Sampling, continue_or_skip
@@ -70,7 +70,7 @@ def make_parser() -> Parser:
 def load(options: Options) -> tuple[Run, Sampling]:
     """Loads the run, and makes the options of sampling."""
     _check_unused(options)
-    run = open_run(options.run, options)
+    run = open_any_run(options.run, options, "generate.py")
     if options.sample_heads:
         check_is_stochastic([run], "sample_heads")
     sampling = Sampling(**{name: getattr(options, name) for name in options_of(Sampling)})

@@ -27,6 +27,7 @@ from latentheads.experiments.cli.systems import (
     System,
     compare,
     describe_tests,
+    describe_untested,
     read_systems,
 )
 from latentheads.experiments.cli.tables import aligned
@@ -127,7 +128,8 @@ def table(names: Sequence[str], rows: Sequence[Mapping[str, Estimate]], sentence
     width = max(map(len, titles.values()))
     signatures = (f"{title:{width}}  {rows[0][name].signature}" for name, title in titles.items())
     tests = describe_tests(sum(score.p is not None for row in rows for score in row.values()))
-    notes = [f"{sentences:,} sentences of test", *[tests] * bool(tests)]
+    untested = describe_untested({t: [row[name] for row in rows] for name, t in titles.items()})
+    notes = [f"{sentences:,} sentences of test", *[tests] * bool(tests), *untested]
     return "\n".join([aligned(lines), "", *notes, *signatures])
 
 

@@ -41,7 +41,7 @@ from latentheads.experiments.cli.parser import (
     Options,
     Parser,
     add_run_options,
-    open_run,
+    open_any_run,
 )
 from latentheads.options import Count
 from latentheads.runs.generation import sample_repeatedly, select_task
@@ -106,7 +106,7 @@ class _SkippedFiles(SkippedInputs):
 
 def load(options: Options) -> tuple[Run, Decoding, int | None]:
     """Loads the run; returns it with its decoding options and the task."""
-    run = open_run(options.run, options)
+    run = open_any_run(options.run, options, "transcribe.py")
     check_is_speech(run)
     return run, choose_decoding(run, options), select_task(run, options.direction)
 

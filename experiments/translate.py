@@ -41,7 +41,7 @@ from latentheads.experiments.cli.parser import (
     Options,
     Parser,
     add_run_options,
-    open_run,
+    open_any_run,
 )
 from latentheads.metrics.alignment import write_pharaoh
 from latentheads.options import Count
@@ -120,7 +120,7 @@ def make_parser() -> Parser:
 
 def load(options: Options) -> tuple[list[Run], Decoding, int | None]:
     """Loads the runs; returns them with the decoding options and the task of the first."""
-    runs = [open_run(folder, options) for folder in options.runs]
+    runs = [open_any_run(folder, options, "translate.py") for folder in options.runs]
     first, *others = runs
     decoding, task = choose_decoding(first, options), select_task(first, options.direction)
     check_ensemble(first, others, decoding)

@@ -6,6 +6,7 @@ import argparse
 import inspect
 import os
 import re
+import sys
 import textwrap
 from argparse import SUPPRESS
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from latentheads.experiments.cli.startup import name_program
 from pydantic import ValidationError
 
 import latentheads
+from latentheads.errors import print_message
 from latentheads.experiments.cli.command_line import find_own_classes
 from latentheads.experiments.cli.errors import exit_with_error, explain_word
 from latentheads.experiments.cli.outputs import check_output_file
@@ -179,4 +181,16 @@ def open_run(folder: str, options: argparse.Namespace, finished: bool = False) -
     trusted = ",".join(options.trust)
     run = load(folder, options.checkpoint, options.device, trusted)
     check_trusted(trusted_paths(trusted), runs=getattr(options, "runs", [folder]))
+    return run
+
+
+def open_any_run(folder: str, options: argparse.Namespace, program: str) -> Run:
+    """Loads a run as :func:`open_run`, with a note on standard error if it ended early."""
+    run = open_run(folder, options)
+    steps = run.settings.train.steps
+    trained = run.metrics[-1]["step"] if run.metrics else 0
+    if trained < steps and not (run.path / "results.json").is_file():
+        weights = f"its weights are of step {run.step:,} of {steps:,}"
+        note = f"note: {run.path} is not finished: {weights}"
+        print_message(f"{name_program(program)}: {note}", sys.stderr)
     return run

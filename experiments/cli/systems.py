@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -155,6 +155,17 @@ def compare(
     accuracy = accuracy or first.references.accuracy
     references = replace(first.references, protocol=paper, accuracy=accuracy)
     return compare_systems([system.translations for system in systems], references, resamples, seed)
+
+
+def describe_untested(estimates: Mapping[str, Sequence[Estimate]]) -> list[str]:
+    """Why scores, by their titles, have no p, a line for each of them that lacks one."""
+    reasons = {
+        f"no p of {title} where {estimate.untested}": None
+        for title, systems in estimates.items()
+        for estimate in systems
+        if estimate.untested
+    }
+    return [*reasons]
 
 
 def describe_tests(number: int, score: str = "") -> str:

@@ -98,6 +98,8 @@ class Metric:
         signature: Returns the signature; call ``count`` before.
         has_interval: Whether a report gives its bootstrap interval.
         counts: The names of the counts, if a report gives their sums, too.
+        untested: Says, of the summed counts of a system, why no difference to it is tested; empty
+            if one is. None: all are.
     """
 
     count: Callable[[Sequence[str]], Counts]
@@ -105,6 +107,7 @@ class Metric:
     signature: Callable[[], str]
     has_interval: bool = False
     counts: tuple[str, ...] = ()
+    untested: Callable[[Float[np.ndarray, " count"]], str] | None = None
 
     def count_lines(self, lines: Sequence[str]) -> Counts:
         """Counts of each line.
@@ -122,10 +125,6 @@ class Metric:
     def measure(self, lines: Sequence[str]) -> float:
         """Computes the metric of all lines."""
         return float(self.combine(self.count_lines(lines).sum(0)))
-
-    def resample(self, lines: Sequence[str], indices: Resamples) -> Resampled:
-        """Computes the metric of all lines and of every resample; NaN for a single line."""
-        return resample_counts(self.count_lines(lines), self.combine, indices)
 
 
 def resample_counts(counts: Counts, combine: Combine, indices: Resamples) -> Resampled:
@@ -149,8 +148,9 @@ class Estimate:
         low: Lower end of that interval, clipped to the range of the score.
         high: Upper end.
         p: Two-sided p-value of the difference to the baseline; None for the baseline itself, and
-            where a score is NaN in a resample.
+            where a score is NaN in a resample or a difference is not tested.
         signature: How the score was computed, with the number of resamples and their seed.
+        untested: Why a difference to the baseline is not tested; empty if it is, or there is none.
     """
 
     score: float
@@ -160,6 +160,7 @@ class Estimate:
     high: float
     p: float | None
     signature: str
+    untested: str = ""
 
 
 def check_lines(outputs: Sequence[str], references: Sequence[str]) -> None:

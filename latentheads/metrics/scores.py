@@ -11,7 +11,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any, Literal, TypeVar
@@ -28,6 +28,7 @@ from latentheads.metrics.resampling import (
     Resamples,
     check_lines,
     estimate_systems,
+    resample_counts,
 )
 from latentheads.metrics.translation import bleu, chrf, paper_bleu
 from latentheads.options import from_dict
@@ -421,10 +422,18 @@ def _compare(
     name: str, metric: Metric, systems: Sequence[Sequence[str]], indices: Resamples
 ) -> list[Estimate]:
     """Estimates a metric of all systems; its intervals end where the scale of the score does."""
-    scores = [metric.resample(lines, indices) for lines in systems]
+    counts = [metric.count_lines(lines) for lines in systems]
+    scores = [resample_counts(rows, metric.combine, indices) for rows in counts]
     signature = f"{metric.signature()}|bs:{len(indices)}|seed:{indices.seed}|p:two-sided"
     info = describe(name)
-    return estimate_systems(scores, signature, info.least, info.most)
+    estimates = estimate_systems(scores, signature, info.least, info.most)
+    if metric.untested is None:
+        return estimates
+    first, *others = [metric.untested(rows.sum(0)) for rows in counts]
+    for number, reason in enumerate(others, 1):
+        if untested := first or reason:
+            estimates[number] = replace(estimates[number], p=None, untested=untested)
+    return estimates
 
 
 def _of_each_metric(references: References, compute: Callable[[str, Metric], T]) -> dict[str, T]:

@@ -16,7 +16,7 @@ added on request: :mod:`latentheads.metrics.accuracy`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -25,6 +25,9 @@ from sacrebleu.metrics import BLEU, CHRF
 from latentheads.checks import check_known
 from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import Counts, Metric, References
+
+ORDER = 4
+"""The longest n-grams of BLEU."""
 
 COMPOUND = re.compile(rb"(\S)-(\S)")
 
@@ -62,7 +65,7 @@ class PaperBLEU(BLEU):
 def bleu(references: References) -> Metric | None:
     """Makes sacreBLEU; None for transcripts."""
     options = {"tokenize": _tokenizer(references), "lowercase": references.lowercase}
-    return _make_metric(BLEU(force=True, **options), references)
+    return _make_metric(BLEU(force=True, **options), references, _untested_bleu)
 
 
 def chrf(references: References) -> Metric | None:
@@ -76,14 +79,24 @@ def paper_bleu(references: References) -> Metric | None:
         return None
     check_known("protocol", references.protocol, get_args(Protocol), more=", or None")
     lowercase = references.lowercase or references.protocol == "iwslt14"
-    return _make_metric(PaperBLEU(_tokenizer(references), lowercase), references)
+    metric = PaperBLEU(_tokenizer(references), lowercase)
+    return _make_metric(metric, references, _untested_bleu)
+
+
+def _untested_bleu(total: np.ndarray) -> str:
+    """Why BLEU is not tested where no 4-gram matches; counts are two lengths, then the matches."""
+    return "" if total[1 + ORDER] else "a system has no 4-gram match: smoothing makes its score"
 
 
 def _tokenizer(references: References) -> str:
     return "none" if references.tokenised else "13a"
 
 
-def _make_metric(metric: Any, references: References) -> Metric | None:
+def _make_metric(
+    metric: Any,
+    references: References,
+    untested: Callable[[np.ndarray], str] | None = None,
+) -> Metric | None:
     """Wraps a metric of sacreBLEU, whose sufficient statistics are kept for each sentence."""
     if references.is_speech:
         return None
@@ -96,4 +109,5 @@ def _make_metric(metric: Any, references: References) -> Metric | None:
         count,
         lambda total: float(metric._compute_score_from_stats(total).score),
         lambda: str(metric.get_signature()),
+        untested=untested,
     )

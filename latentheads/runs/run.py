@@ -16,7 +16,7 @@ from latentheads.corpora.part import Part
 from latentheads.corpora.processor import Processor
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.text import PARTS
-from latentheads.data.base import Data
+from latentheads.data.base import Data, FolderData
 from latentheads.decoding.translate import translate_part
 from latentheads.errors import shown
 from latentheads.guide import ModelGuide
@@ -97,10 +97,7 @@ class Run(TrainedModel):
             try:
                 corpus = self.settings.data.load(keep=False)
             except ValueError as error:
-                raise ValueError(
-                    f"{self.path}: its corpus cannot be made again, and none is given as "
-                    f"load_run(..., corpus=corpus): {error}"
-                ) from error
+                raise ValueError(_explain_corpus(self, error)) from error
         check_own_corpus(self, corpus)
         return corpus
 
@@ -258,6 +255,18 @@ class Run(TrainedModel):
         number = self.settings.num_samples if num_samples is None else num_samples
         text = getattr(self.corpus, part)
         return evaluate(self.model, self.guide, text, number, self.settings.seed)
+
+
+def _explain_corpus(run: Run, error: ValueError) -> str:
+    """Why the corpus of a run cannot be made again, and what helps: its folder may have moved."""
+    data, option = run.settings.data, "the options of data"
+    reason = str(error)
+    if isinstance(data, FolderData) and not data.path.is_dir():
+        reason, option = f"there is no folder {data.path.absolute()}", "data.folder"
+    return (
+        f"{run.path}: its corpus cannot be made again: {reason}; "
+        f"correct {option} in {run.path / 'config.yaml'}, or give corpus= in Python"
+    )
 
 
 def share_corpora(runs: Iterable[Run]) -> None:

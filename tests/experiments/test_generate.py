@@ -53,7 +53,7 @@ def running(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     processor = data.processor(computed_run.target, computed_run.source)
     settings = replace(computed_run.settings, data=data)
     loaded = replace(computed_run, settings=settings, processor=processor)
-    monkeypatch.setattr(generate, "open_run", lambda *_: loaded)
+    monkeypatch.setattr(generate, "open_any_run", lambda *_: loaded)
     seen: dict[str, Any] = {"vocabulary": loaded.target}
     draw = generation.sample_text
 

@@ -25,7 +25,7 @@ from tests.latentheads.metrics.systems import paired_bootstrap
 
 RIGHT = [f"le chien {i} a vu un chat bien-aimé le jour {i * i}" for i in range(40)]
 GOOD = [line.replace("chat", "rat") if i % 4 == 0 else line for i, line in enumerate(RIGHT)]
-POOR = [" ".join(line.split()[::-1]) for line in RIGHT]
+POOR = [*RIGHT[:1], *(" ".join(line.split()[::-1]) for line in RIGHT[1:])]
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:none|smooth:exp|version:2.6.0"
 
 
@@ -81,6 +81,22 @@ def test_text_files_stand_for_runs_and_a_lone_one_has_its_interval(tmp_path: Pat
     assert both.stdout.count("1.0000") == 2
     says = f"{file} holds raw text, {run} tokens: one kind is needed"
     assert_refused("score.py", run, file, *right, says=says)
+
+
+def test_bleu_of_smoothing_alone_has_no_p(tmp_path: Path) -> None:
+    lines = (["le cheval"] * 40, ["le"] * 40, GOOD)
+    one, other, good = (write(tmp_path / f"{n}.txt", rows) for n, rows in enumerate(lines))
+    out = tmp_path / "scores.json"
+    words = ("--references", write(tmp_path / "right", RIGHT), "--resamples=50", "--json", str(out))
+    for systems in ((one, other), (good, one), (one, good)):
+        printed = succeed("score.py", *systems, *words).stdout
+        note = "no p of BLEU where a system has no 4-gram match: smoothing makes its score\n"
+        assert printed.count(note) == 1
+        assert "; 1 test\n" in printed
+        first, second = json.loads(out.read_text("utf-8"))["systems"]
+        assert (first["bleu"]["untested"], second["bleu"]["p"]) == ("", None)
+        assert second["chrf"]["p"] is not None
+    assert "no p of" not in succeed("score.py", good, good, *words).stdout
 
 
 def test_a_single_sentence_has_scores_and_neither_intervals_nor_tests(tmp_path: Path) -> None:

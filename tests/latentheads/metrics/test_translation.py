@@ -14,7 +14,7 @@ from tests.latentheads.metrics.systems import paired_bootstrap, score, signature
 
 RIGHT = [f"The well-known dog {i} saw, on day {i * i}, a state-of-the-art cat!" for i in range(60)]
 CLOSE = [line.replace("cat", "hat") if i % 5 == 0 else line for i, line in enumerate(RIGHT)]
-POOR = [" ".join(line.split()[::-1]) for line in RIGHT]
+POOR = [*RIGHT[:1], *(" ".join(line.split()[::-1]) for line in RIGHT[1:])]
 
 
 def test_a_perfect_translation_scores_a_hundred() -> None:

@@ -119,6 +119,24 @@ def test_a_corpus_whose_text_has_changed_is_refused_by_its_parts(tmp_path: Path)
     assert load(out).corpus.test.references
 
 
+def test_a_folder_of_data_that_was_renamed_is_corrected_in_the_configuration(
+    tmp_path: Path,
+) -> None:
+    data, out = write_corpus(tmp_path / "corpus"), tmp_path / "run"
+    train(out, "--data", str(data), *LANGUAGES, "--guide=tied")
+    renamed, configuration = data.rename(tmp_path / "renamed"), out / "config.yaml"
+    start = f"{out}: its corpus cannot be made again: "
+    with pytest.raises(ValueError) as gone:
+        _ = load(out).corpus
+    cure = f"correct data.folder in {configuration}, or give corpus= in Python"
+    assert str(gone.value) == f"{start}there is no folder {data}; {cure}"
+    configuration.write_text(configuration.read_text().replace(str(data), str(renamed)))
+    assert load(out).corpus.test.references
+    (renamed / "train.en").unlink()
+    with pytest.raises(ValueError, match=r"renamed has no train.en .*; correct the options of da"):
+        _ = load(out).corpus
+
+
 def test_a_run_may_be_moved_and_read_from_anywhere(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
