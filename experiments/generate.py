@@ -1,4 +1,4 @@
-"""Continues text with a finished language model.
+"""Continues text with a language model.
 
 python experiments/generate.py runs/cascaded-seed0 --prompt "The road" --num_return_sequences 3
 """
@@ -34,7 +34,7 @@ from latentheads.runs.run import Run
 from latentheads.runs.trained_model import check_is_stochastic
 
 DESCRIPTION = (
-    "Samples continuations of prompts from a finished language model.\n\n"
+    "Samples continuations of prompts from a language model.\n\n"
     "    python experiments/generate.py runs/coda-seed0 --prompt 'The road' "
     "--num_return_sequences 3\n\n"
     "Prompts come from --prompt, or from standard input, one per line; at a terminal without "

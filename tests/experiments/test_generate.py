@@ -1,4 +1,4 @@
-"""Text from a finished language model: prompts in, continuations out, mistakes in one line."""
+"""Text from a language model: prompts in, continuations out, mistakes in one line."""
 
 from __future__ import annotations
 
