@@ -1,4 +1,4 @@
-"""Continues text with a finished language model.
+"""Continues text with a language model.
 
 python experiments/generate.py runs/cascaded-seed0 --prompt "The road" --num_return_sequences 3
 """
@@ -34,7 +34,7 @@ from latentheads.runs.run import Run
 from latentheads.runs.trained_model import check_is_stochastic
 
 DESCRIPTION = (
-    "Samples continuations of prompts from a finished language model.\n\n"
+    "Samples continuations of prompts from a language model.\n\n"
     "    python experiments/generate.py runs/coda-seed0 --prompt 'The road' "
     "--num_return_sequences 3\n\n"
     "Prompts come from --prompt, or from standard input, one per line; at a terminal without "
@@ -120,6 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     skipped, warn = SkippedInputs("generate.py", "prompt"), partial(warn_unknown, "generate.py")
     with streaming("generate.py"):
         for prompt in prompts(options):
+            goes_on, skipped_before = False, skipped.number
             for text in continue_or_skip(
                 run,
                 sampling,
@@ -130,6 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ):
                 write_stdout(f"{text}{end}")
                 sys.stdout.buffer.flush()
+                goes_on = goes_on or text != prompt
+            if not goes_on and skipped.number == skipped_before:
+                skipped.remark(0, "is not continued: EOS comes first")
             skipped.before += 1
     return int(skipped.number > 0)
 

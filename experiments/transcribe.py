@@ -1,4 +1,4 @@
-"""Transcribes or translates audio files with a finished speech run.
+"""Transcribes or translates audio files with a speech run.
 
 python experiments/transcribe.py runs/digits a.wav b.flac
 """
@@ -49,7 +49,7 @@ from latentheads.runs.run import Run
 from latentheads.runs.trained_model import TrainedModel
 
 DESCRIPTION = (
-    "Transcribes audio files with a finished speech run.\n\n"
+    "Transcribes audio files with a speech run.\n\n"
     "    python experiments/transcribe.py runs/digits a.wav b.flac\n\n"
     "Prints one line for each file, a translation if the run was trained to translate. A file that "
     "cannot be read, or is silent, or too long for the run or for memory, is reported on standard "

@@ -1,4 +1,4 @@
-"""Translates text with a finished run, line by line.
+"""Translates text with a run, line by line.
 
 python experiments/translate.py runs/coda-seed0 < text.en > text.de
 """
@@ -49,7 +49,7 @@ from latentheads.runs.generation import check_ensemble, select_task, translate_l
 from latentheads.runs.run import Run
 
 DESCRIPTION = (
-    "Translates standard input with one finished run or several, line by line.\n\n"
+    "Translates standard input with one run or several, line by line.\n\n"
     "    python experiments/translate.py runs/coda-seed0 < text.en > text.de\n"
     "    python experiments/translate.py runs/coda-seed? < text.en > text.de\n\n"
     "One sentence per line; the translation of an empty line is empty. Several runs are an "

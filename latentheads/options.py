@@ -281,6 +281,9 @@ KINDS = {
 }
 """What is accepted, by the beginning of the type of pydantic's error."""
 
+RANGE = re.compile(r"\d+-\d+")
+"""What may be meant for a range, where numbers are expected; pydantic reads 0-2 as -2."""
+
 LIMITS = {"ge": "at least", "le": "at most", "gt": "above", "lt": "below"}
 
 
@@ -350,8 +353,14 @@ def _read_value(option: Option, value: Any) -> Any:
     if isinstance(value, Text) and origin in (dict, Mapping):
         return parse_yaml(value)
     if isinstance(value, Text) and origin in (tuple, list, Sequence):
-        items = value.strip().removeprefix("[").removesuffix("]").split(",")
-        return [item.strip() for item in items if item.strip()]
+        texts = value.strip().removeprefix("[").removesuffix("]").split(",")
+        items = [text.strip() for text in texts if text.strip()]
+        if int in get_args(kind) and any(map(RANGE.fullmatch, items)):
+            message = f" must be whole numbers with commas between, got {shown(str(value))}"
+            raise OptionError("", message)
+        return items
+    if isinstance(value, Text) and kind in (int, float) and RANGE.fullmatch(value.strip()):
+        raise OptionError("", f" must be {KINDS[kind.__name__]}, got {shown(str(value))}")
     return str(value) if isinstance(value, Text | Path) else value
 
 

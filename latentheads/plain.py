@@ -53,7 +53,7 @@ def parse_yaml(text: str) -> Any:
     try:
         return yaml.load(text, _PlainLoader)
     except yaml.YAMLError as error:
-        message = shorten(" ".join(str(error).split()), MAX_YAML_ERROR)
+        message = shorten(" ".join(_explain_yaml(error).split()), MAX_YAML_ERROR)
         raise ValueError(f"not YAML: {message}") from error
 
 
@@ -85,6 +85,19 @@ class _PlainLoader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self.depth -= is_collection
         return node
+
+
+def _explain_yaml(error: yaml.YAMLError) -> str:
+    """What is wrong with YAML, and where: the lines that PyYAML quotes are left out."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return str(error).replace('in "<unicode string>", ', "at ")
+    described = ((error.context, error.context_mark), (error.problem, error.problem_mark))
+    parts = []
+    for what, mark in described:
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        if what:
+            parts.append(f"{what}{where}")
+    return ", ".join(parts)
 
 
 def _nested(value: Any) -> Iterator[Any]:

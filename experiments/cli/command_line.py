@@ -72,7 +72,7 @@ class CommandLine:
         options: All options, nested.
         sources: Where they come from, the last one above the others; the words have no name.
         trusted: Classes of the reader's own that he has named.
-        left_out: Options of files that the program has not.
+        left_out: Options of files that the program has not, and the file of each.
         word_options: The options on the command line, before recipe and corpus names are expanded.
         replaced: Options that the program has not, and its own in their place.
     """
@@ -80,7 +80,7 @@ class CommandLine:
     options: dict[str, Any]
     sources: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     trusted: Collection[str] = ()
-    left_out: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
     word_options: Mapping[str, Any] = field(default_factory=dict)
     replaced: Mapping[str, str] = field(default_factory=dict)
 
@@ -117,7 +117,9 @@ def read_command_line(
     _check_texts(word_options, "--")
     trusted = _trusted_classes(word_options)
     sources = [*_read_files(word_options)]
-    left_out = [name for _, values in sources for name in replaced if values.pop(name, None)]
+    left_out = {
+        name: source for source, values in sources for name in replaced if values.pop(name, None)
+    }
     sources.append(("", word_options))
     options: dict[str, Any] = {}
     for number, (name, values) in enumerate(sources):
@@ -127,7 +129,7 @@ def read_command_line(
             raise ValueError(f"{name}: {reason}" if name else name_options(reason)) from reason
         sources[number] = name, expanded
     _check_direction(options.get("data"))
-    return CommandLine(options, sources, trusted, tuple(left_out), word_options, replaced)
+    return CommandLine(options, sources, trusted, left_out, word_options, replaced)
 
 
 def override(
@@ -224,6 +226,8 @@ def _read_file(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as reason:
         text = getattr(reason, "strerror", None) or one_line_message(reason)
         raise ValueError(f"--config {path} cannot be read: {text}") from reason
+    if options is None:
+        raise ValueError(f"--config {path} is empty: it must name options with their values")
     if not isinstance(options, dict) or not all(isinstance(name, str) for name in options):
         raise ValueError(f"{path} must name options with their values, got {shown(options)}")
     for name in options:

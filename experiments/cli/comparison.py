@@ -377,16 +377,17 @@ def take_common(
     options: Mapping[str, Any], line: CommandLine, prog: str, replaced: Mapping[str, str]
 ) -> dict[str, Any]:
     """The options that all runs share; those of one run are an error, or left out of a file."""
-    flat, words, left_out = flatten(options), flatten(line.word_options), [*line.left_out]
+    flat, words, left_out = flatten(options), flatten(line.word_options), {**line.left_out}
     for name, instead in replaced.items():
         if any(word == name or word.startswith(f"{name}.") for word in words):
             belongs = f"--{name} belongs to run.py"
             raise ValueError(belongs + (f": {prog} takes --{instead}" if instead else ""))
         if any(option == name or option.startswith(f"{name}.") for option in flat):
-            left_out.append(name)
-    for name in dict.fromkeys(left_out):
+            left_out[name] = line.source_of(name)
+    for name, source in left_out.items():
         note = f": {prog} takes --{replaced[name]}" if replaced[name] else ""
-        left_out_note = f"note: {name} of a file is left out{note}"
+        place = source if source.startswith("preset ") else "--config"
+        left_out_note = f"note: {name} of {place} is left out{note}"
         print_message(f"{name_program(prog)}: {left_out_note}", sys.stderr)
     return {
         name: {key: item for key, item in value.items() if f"{name}.{key}" not in replaced}

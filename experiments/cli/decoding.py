@@ -1,4 +1,4 @@
-"""Decoding options of the programs that translate or transcribe with a finished run."""
+"""Decoding options of the programs that translate or transcribe with a run."""
 
 from __future__ import annotations
 

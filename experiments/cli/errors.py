@@ -268,6 +268,11 @@ class SkippedInputs:
         name = self.name(self.before + index)
         print_message(f"{name_program(self.program)}: {name} stays empty: {reason}", sys.stderr)
 
+    def remark(self, index: int, text: str) -> None:
+        """Prints a note on an input that is not skipped, by its index in the chunk."""
+        name = self.name(self.before + index)
+        print_message(f"{name_program(self.program)}: note: {name} {text}", sys.stderr)
+
     def name(self, index: int) -> str:
         """The name of an input by its index among all."""
         return f"{self.unit} {index + 1} of the input"

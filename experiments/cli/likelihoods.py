@@ -82,8 +82,10 @@ def compute_likelihoods(options: argparse.Namespace) -> list[SentenceLikelihoods
     parts = [_select_part(run, options.direction) for run in runs]
     for run, part in zip(runs, parts, strict=True):
         if not _is_same_text(part, parts[0]):
+            blocks = [each.settings.data.block_size for each in (run, runs[0])]
+            differ = "" if len({*blocks}) == 1 else f"data.block_size {blocks[0]} and {blocks[1]}, "
             raise ValueError(
-                f"{run.path} and {runs[0].path} have different test parts: one is needed"
+                f"{run.path} and {runs[0].path} have different test parts: {differ}one is needed"
             )
     return [_compute_bounds(run, part) for run, part in zip(runs, parts, strict=True)]
 

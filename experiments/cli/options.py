@@ -40,6 +40,7 @@ from latentheads.options import (
     OptionError,
     flatten,
     from_dict,
+    in_group,
     options_below,
     options_class,
     options_of,
@@ -192,7 +193,8 @@ def trainer_of(
 
 def load_corpus(data: Data) -> Corpus:
     """The corpus that options make, with its notes on standard output."""
-    return data.load(partial(print_message, file=sys.stdout))
+    with in_group("data"):
+        return data.load(partial(print_message, file=sys.stdout))
 
 
 def check_text(folder: Path, data: Data, load: Callable[[Data], Corpus] = load_corpus) -> None:

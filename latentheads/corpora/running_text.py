@@ -14,6 +14,7 @@ from latentheads.corpora.rows import Rows
 from latentheads.corpora.text import PARTS
 from latentheads.corpora.units import Unit, WordUnit
 from latentheads.corpora.vocabulary import Vocabulary
+from latentheads.options import in_group
 
 Lines = Callable[[], Iterable[str]]
 """Returns an iterator over the lines of a text, from its beginning at every call."""
@@ -49,7 +50,8 @@ def text_corpus(
         ValueError: A part has no word, or an option is out of range.
     """
     texts = [_Text(lines) for lines in (train, valid, test)]
-    vocabulary, train_rows = (unit or WordUnit()).learn(texts[0], lowercase)
+    with in_group("unit"):
+        vocabulary, train_rows = (unit or WordUnit()).learn(texts[0], lowercase)
     rows = train_rows, *(vocabulary.encode_all(text) for text in texts[1:])
     for part, text in zip(PARTS, texts, strict=True):
         if text.words == text.lines:

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from latentheads.batch import EOS, SPECIALS
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.vocabulary import Vocabulary
+from latentheads.options import OptionError
 
 CHUNK = 10_000
 """Number of lines encoded at a time, on all cores."""
@@ -90,9 +91,10 @@ class Subwords(Vocabulary):
         tokenizer.train_from_iterator((_prepend_space(line, lowercase) for line in lines), trainer)
         if tokenizer.get_vocab_size() > vocab_size:
             minimum, unit = tokenizer.get_vocab_size(), "characters" if tokenised else "bytes"
-            raise ValueError(
-                f"vocab_size must be at least {minimum}, {len(SPECIALS)} special tokens and "
-                f"{minimum - len(SPECIALS)} {unit}; got {vocab_size}"
+            raise OptionError(
+                "vocab_size",
+                f" must be at least {minimum}, {len(SPECIALS)} special tokens and "
+                f"{minimum - len(SPECIALS)} {unit}; got {vocab_size}",
             )
         config = json.loads(tokenizer.to_str()) | {"added_tokens": []}
         return cls(Tokenizer.from_str(json.dumps(config)), lowercase, tokenised)

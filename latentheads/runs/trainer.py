@@ -29,7 +29,7 @@ from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store
 from latentheads.model import Decoder
 from latentheads.noise import fixed_noise
-from latentheads.options import UnusedOptionError, import_path
+from latentheads.options import UnusedOptionError, import_path, in_group
 from latentheads.runs.build import (
     apply_pruning,
     changed_parts,
@@ -194,7 +194,8 @@ class Trainer:
         # a mistake costs no time: it is found before the corpus is read
         folder = open_folder(settings, out, overwrite, trusted)
         start = None if folder.resumable else load_initial_run(settings, folder.trusted)
-        corpus = corpus or settings.data.load(partial(print_message, file=sys.stdout))
+        with in_group("data"):
+            corpus = corpus or settings.data.load(partial(print_message, file=sys.stdout))
         with fixed_noise(settings.seed, select_device(device)):
             model = make_model(settings, corpus.target, corpus.source)
             guide = settings.pair.make_guide(model)

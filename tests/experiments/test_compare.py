@@ -277,9 +277,9 @@ def test_a_recipe_and_a_seed_of_a_file_are_left_out_and_named(tmp_path: Path) ->
     words += ["--data", str(tmp_path)]  # which holds no corpus: nothing is trained
     lines = inside("compare.py", *words).stderr.splitlines()
     assert lines[:3] == [
-        "compare.py: note: recipe of a file is left out: compare.py takes --recipes",
-        "compare.py: note: seed of a file is left out: compare.py takes --seeds",
-        "compare.py: note: trackers of a file is left out",
+        "compare.py: note: recipe of --config is left out: compare.py takes --recipes",
+        "compare.py: note: seed of --config is left out: compare.py takes --seeds",
+        "compare.py: note: trackers of --config is left out",
     ]
 
 
@@ -357,6 +357,7 @@ def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
 
 ONE = "--seeds 0 --recipes coda"
 MISTAKES = [
+    ("--seeds 0-2", "--seeds must be whole numbers with commas between, got '0-2'"),
     ("--seeds 0,x", "--seeds must be a whole number, got 'x'"),
     (f"{ONE},codda", "unknown recipe 'codda'"),
     ("--seeds=0 --verbose", "--verbose belongs to run.py"),

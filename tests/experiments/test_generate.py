@@ -1,4 +1,4 @@
-"""Text from a finished language model: prompts in, continuations out, mistakes in one line."""
+"""Text from a language model: prompts in, continuations out, mistakes in one line."""
 
 from __future__ import annotations
 
@@ -187,6 +187,17 @@ def test_a_sentence_is_a_line_of_no_more_tokens_than_asked_for(say: Say) -> None
     assert max(lengths) == 4
     assert min(lengths) < 4
     assert not any("<eos>" in line for line in lines)
+
+
+def test_a_prompt_that_ends_at_once_is_told(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    note = "note: prompt 2 of the input is not continued: EOS comes first\n"
+
+    def end(_: Any, prompts: Any, **__: Any) -> list[list[int]]:
+        return [[EOS] if len(prompt) == 2 else [9, EOS] for prompt in prompts]
+
+    monkeypatch.setattr(generation, "sample_text", end)
+    status, lines, error = say("the\nthe the\nthe\n", "--num_return_sequences=2")
+    assert (status, lines[2:4], error) == (0, ["the the"] * 2, f"generate.py: {note}")
 
 
 def test_options_reach_the_draw(say: Say) -> None:

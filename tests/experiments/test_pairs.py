@@ -47,6 +47,12 @@ def test_a_folder_of_text_runs_from_end_to_end(folder: Path, tmp_path: Path) -> 
     check_text_of_finished_run(folder, [*words, "--out", str(out)])
 
 
+def test_a_vocabulary_that_is_too_small_is_named_as_the_option_is(folder: Path) -> None:
+    words = ["--data", str(folder), *LANGUAGES, "--data.vocab_size=3", "--out", str(folder / "run")]
+    says = "--data.vocab_size must be at least 260, 4 special tokens and 256 bytes; got 3"
+    assert_refused("run.py", *words, says=says, quiet=False)
+
+
 def check_text_of_finished_run(folder: Path, words: list[str]) -> None:
     """The figures of a finished run are not shown for other text without a word."""
     assert "is finished; --overwrite trains it anew" in succeed("run.py", *words).stdout

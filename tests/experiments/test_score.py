@@ -21,7 +21,9 @@ from tests.experiments.programs import (
     results_of,
     succeed,
 )
+from tests.latentheads.corpora.folders import write_text
 from tests.latentheads.metrics.systems import paired_bootstrap
+from tests.latentheads.runs.trained import SMALL
 
 RIGHT = [f"le chien {i} a vu un chat bien-aimé le jour {i * i}" for i in range(40)]
 GOOD = [line.replace("chat", "rat") if i % 4 == 0 else line for i, line in enumerate(RIGHT)]
@@ -201,6 +203,16 @@ def test_log_p_of_another_text_or_of_a_direction_is_refused(beside: tuple[Path, 
     assert_refused("score.py", plain, other, "--likelihood", says=differ)
     single = f"{plain} has a single direction: drop --direction"
     assert_refused("score.py", plain, "--direction=en-fr", "--likelihood", says=single)
+
+
+def test_log_p_of_sentences_and_of_blocks_is_refused_by_the_option(tmp_path: Path) -> None:
+    data = ["--data", str(write_text(tmp_path / "text"))]
+    runs = [str(tmp_path / name) for name in ("sentences", "blocks")]
+    for run, block in zip(runs, ("0", "4"), strict=True):
+        size = f"--data.block_size={block}"
+        succeed("run.py", *data, size, *SMALL, *SHORT, "--guide=tied", "--out", run)
+    differ = f"{runs[1]} and {runs[0]} have different test parts: data.block_size 4 and 0, one is"
+    assert_refused("score.py", *runs, "--likelihood", says=differ)
 
 
 MISTAKES = [

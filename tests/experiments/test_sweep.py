@@ -68,7 +68,7 @@ def test_a_file_may_say_the_numbers_of_heads(tmp_path: Path) -> None:
     config = tmp_path / "sweep.yaml"
     config.write_text("head_numbers: [2, 3]\nrecipes: [transformer]\nnetwork: {heads: 8}\n")
     done = inside("sweep.py", "--config", str(config), *FEW, f"--out={tmp_path}")
-    note = "note: network.heads of a file is left out: sweep.py takes --head_numbers"
+    note = "note: network.heads of --config is left out: sweep.py takes --head_numbers"
     message = f"{config}: head_numbers must divide the width 8, got 3"
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"sweep.py: {note}\nsweep.py: error: {message}\n"

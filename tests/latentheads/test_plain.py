@@ -28,6 +28,8 @@ DEEP = "lists and mappings may be nested at most 32 deep"
         ("a: " + "9" * 5000, "Exceeds the limit"),
         ("a: 2026-99-99", "month must be in 1..12"),
         ("a: [", "not YAML: while parsing"),
+        ("a: [1\nb: 2", "line 1, column 4, expected ',' or ']', but got ':' in line 2, column 2"),
+        ("a: b: c", "not YAML: mapping values are not allowed here in line 1, column 5"),
         ("? [a]\n: b", "not YAML: while constructing a mapping"),
         ("a: 1\n---\nb: 2", "not YAML: expected a single document"),
         ("a\0", "not YAML: unacceptable character"),
@@ -38,6 +40,7 @@ def test_yaml_beyond_its_limits_costs_one_line(text: str, message: str) -> None:
         parse_yaml(text)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert "<unicode string>" not in str(caught.value)
 
 
 def test_plain_yaml_is_what_it_says() -> None:

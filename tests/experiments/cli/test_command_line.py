@@ -120,7 +120,7 @@ def test_a_recipe_and_what_a_program_has_not_are_replaced(tmp_path: Path) -> Non
         ["--config", str(config)], {"recipe": "recipes", "latents": "recipes", "seed": ""}
     )
     assert line.options == {"selection": {"candidates": 5}}
-    assert line.left_out == ("recipe", "seed")
+    assert line.left_out == dict.fromkeys(("recipe", "seed"), str(config))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,8 @@ def test_classes_that_the_words_name_are_trusted_and_those_of_a_file_are_not(
     ("text", "message"),
     [
         (": : [", "not YAML"),
-        ("", "some.yaml must name options with their values, got"),
+        ("", "some.yaml is empty: it must name options with their values"),
+        ("# nothing", "some.yaml is empty"),
         ("- recipe: coda", "must name options with their values, got [{'recipe': 'coda'}]"),
         ("data: pears", "some.yaml: data must be one of grammar, "),
         ("a: &a [*a]", "cannot be read"),

@@ -188,6 +188,13 @@ def test_malformed_json_is_refused_in_one_line(value: object, message: str) -> N
     assert "\n" not in str(caught.value)
 
 
+def test_unicode_forms_are_different_tokens() -> None:
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    subwords = Subwords.train([composed] * 4, 300)
+    assert subwords.encode(composed) != subwords.encode(decomposed)
+    assert subwords.decode(subwords.encode(decomposed)[:-1]) == decomposed
+
+
 def test_a_size_below_the_characters_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 260, 4 special tokens and 256 bytes; got 259"):
         Subwords.train(["a"], 259)
