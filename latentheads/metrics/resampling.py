@@ -98,8 +98,8 @@ class Metric:
         signature: Returns the signature; call ``count`` before.
         has_interval: Whether a report gives its bootstrap interval.
         counts: The names of the counts, if a report gives their sums, too.
-        untested: Says, of the summed counts of a system, why no difference to it is tested; empty
-            if one is. None: all are.
+        untested: Says, of the summed counts of a system, why no difference is tested between two
+            that both have such a reason; empty: it has none. None: all are tested.
     """
 
     count: Callable[[Sequence[str]], Counts]

@@ -431,7 +431,7 @@ def _compare(
         return estimates
     first, *others = [metric.untested(rows.sum(0)) for rows in counts]
     for number, reason in enumerate(others, 1):
-        if untested := first or reason:
+        if untested := first and reason:
             estimates[number] = replace(estimates[number], p=None, untested=untested)
     return estimates
 

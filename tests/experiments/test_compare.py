@@ -61,7 +61,7 @@ def test_a_comparison_writes_its_table_and_figure_and_reuses_runs(compared: Path
     assert names <= {p.name for p in compared.iterdir()}
     assert not (compared / "gaps.png").exists()
     assert "| `cascaded` | 2 |" in (compared / "table.md").read_text()
-    note = "No p of BLEU where a system has no 4-gram match: smoothing makes its score."
+    note = "No p of BLEU where neither system has a 4-gram match: smoothing makes both scores."
     assert " ".join(text.split()).count(note) == 1
     assert note in (compared / "table.md").read_text()
     base, cascaded = rows_of(compared / "table.csv")

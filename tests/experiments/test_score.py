@@ -90,15 +90,15 @@ def test_bleu_of_smoothing_alone_has_no_p(tmp_path: Path) -> None:
     one, other, good = (write(tmp_path / f"{n}.txt", rows) for n, rows in enumerate(lines))
     out = tmp_path / "scores.json"
     words = ("--references", write(tmp_path / "right", RIGHT), "--resamples=50", "--json", str(out))
-    for systems in ((one, other), (good, one), (one, good)):
-        printed = succeed("score.py", *systems, *words).stdout
-        note = "no p of BLEU where a system has no 4-gram match: smoothing makes its score\n"
-        assert printed.count(note) == 1
-        assert "; 1 test\n" in printed
-        first, second = json.loads(out.read_text("utf-8"))["systems"]
-        assert (first["bleu"]["untested"], second["bleu"]["p"]) == ("", None)
-        assert second["chrf"]["p"] is not None
-    assert "no p of" not in succeed("score.py", good, good, *words).stdout
+    printed = succeed("score.py", one, other, *words).stdout
+    note = "no p of BLEU where neither system has a 4-gram match: smoothing makes both scores\n"
+    assert printed.count(note) == 1
+    assert "; 1 test\n" in printed
+    first, second = json.loads(out.read_text("utf-8"))["systems"]
+    assert (first["bleu"]["untested"], second["bleu"]["p"]) == ("", None)
+    assert second["chrf"]["p"] is not None
+    for systems in ((good, good), (good, one), (one, good)):
+        assert "no p of" not in succeed("score.py", *systems, *words).stdout
 
 
 def test_a_single_sentence_has_scores_and_neither_intervals_nor_tests(tmp_path: Path) -> None:
