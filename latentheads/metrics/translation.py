@@ -85,9 +85,9 @@ def paper_bleu(references: References) -> Metric | None:
 
 def _untested_bleu(total: np.ndarray) -> str:
     """Why BLEU is not tested where no 4-gram matches; counts are two lengths, then matches."""
-    return (
-        "" if total[1 + ORDER] else "neither system has a 4-gram match: smoothing makes both scores"
-    )
+    if total[1 + ORDER]:
+        return ""
+    return "neither system has a 4-gram match: smoothing makes both scores"
 
 
 def _tokenizer(references: References) -> str:
