@@ -103,7 +103,7 @@ class GatedPass:
     def log_probs_of_subsets(
         self,
         tokens: Int[Tensor, "batch target"],
-        expected_gradient: Float[Tensor, "*batch subset"] | None = None,
+        expected_gradient: Float[Tensor, "... subset"] | None = None,
     ) -> Float[Tensor, "*batch subset"]:
         """Log p(y | x, b) of every sentence for all subsets b of the heads; cached.
 
