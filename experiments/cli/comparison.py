@@ -386,8 +386,8 @@ def take_common(
             left_out[name] = line.source_of(name)
     for name, source in left_out.items():
         note = f": {prog} takes --{replaced[name]}" if replaced[name] else ""
-        place = source if source.startswith("preset ") else "--config"
-        left_out_note = f"note: {name} of {place} is left out{note}"
+        origin = source if source.startswith("preset ") else "--config"
+        left_out_note = f"note: {name} of {origin} is left out{note}"
         print_message(f"{name_program(prog)}: {left_out_note}", sys.stderr)
     return {
         name: {key: item for key, item in value.items() if f"{name}.{key}" not in replaced}

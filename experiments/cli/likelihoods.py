@@ -82,7 +82,7 @@ def compute_likelihoods(options: argparse.Namespace) -> list[SentenceLikelihoods
     parts = [_select_part(run, options.direction) for run in runs]
     for run, part in zip(runs, parts, strict=True):
         if not _is_same_text(part, parts[0]):
-            blocks = [each.settings.data.block_size for each in (run, runs[0])]
+            blocks = [run.settings.data.block_size, runs[0].settings.data.block_size]
             differ = "" if len({*blocks}) == 1 else f"data.block_size {blocks[0]} and {blocks[1]}, "
             raise ValueError(
                 f"{run.path} and {runs[0].path} have different test parts: {differ}one is needed"

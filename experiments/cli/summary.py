@@ -183,7 +183,8 @@ def _name_below_prior(
             continue
         if prior is not None and "gap" not in row:  # sampled bounds: by more than their spread
             own, other = (
-                runs[runs.recipe == each["recipe"]].set_index("seed").elbo for each in (row, prior)
+                runs[runs.recipe == recipe].set_index("seed").elbo
+                for recipe in (row["recipe"], prior["recipe"])
             )
             if spread((own - other).dropna()).high >= 0:
                 continue

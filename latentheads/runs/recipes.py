@@ -34,13 +34,13 @@ def read_recipe(name: str) -> dict[str, Any]:
     Raises:
         ValueError: There is no recipe of that name.
     """
-    known = _find_suffixes()
-    kinds = {suffix: LATENTS[latent] for suffix, (latent, _) in known.items()}
+    latent_suffixes = _find_suffixes()
+    kinds = {suffix: LATENTS[latent] for suffix, (latent, _) in latent_suffixes.items()}
     first, *others = name.split("+")
-    if first in known and kinds[first].selects_heads and not others:
+    if first in latent_suffixes and kinds[first].selects_heads and not others:
         first, others = "transformer", [first]
-    suffixes = [suffix for suffix in others if suffix in known]
-    pair = [part for part in others if part not in known]
+    suffixes = [suffix for suffix in others if suffix in latent_suffixes]
+    pair = [part for part in others if part not in latent_suffixes]
     selecting = [suffix for suffix in suffixes if kinds[suffix].selects_heads]
     if len(selecting) > 1 or others != [*pair, *suffixes]:
         raise ValueError(
@@ -51,7 +51,7 @@ def read_recipe(name: str) -> dict[str, Any]:
     else:
         options = _read_pair(name, first, pair)
     for suffix in suffixes:
-        latent, meant = known[suffix]
+        latent, meant = latent_suffixes[suffix]
         latents = [] if options["latents"] == "none" else [options["latents"]]
         options["latents"] = "+".join([*latents, latent])
         options |= {latent: dict(meant)} if meant else {}

@@ -16,7 +16,7 @@ from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.likelihood import compare_likelihoods
 from latentheads.metrics.resampling import Estimate
-from latentheads.metrics.scores import SCORES, is_below_prior
+from latentheads.metrics.scores import ROUNDING, SCORES, is_below_prior
 from latentheads.model import HeadModel
 from latentheads.passes import frozen_parameters
 from latentheads.training.fit import fit_pair, read_options
@@ -128,7 +128,7 @@ class Comparison:
             if report.exact is not None or name not in differences:
                 is_below = is_below_prior(report.scores())
             else:
-                is_below = is_below_prior({"elbo": differences[name].high}, 0.0)
+                is_below = differences[name].high < -ROUNDING
             if is_below:
                 yield name
 

@@ -496,8 +496,8 @@ def test_a_folder_of_something_else_is_told_before_anything_starts(tmp_path: Pat
 def test_the_tests_of_a_table_are_counted() -> None:
     from latentheads.experiments.compare import _count_tests
 
-    said = "p of BLEU is over sentences, of one run each; 2 tests, not corrected for their number."
-    assert _count_tests([{"p": []}, {"p": [0.1, 0.2]}], "bleu") == f" {said}"
+    note = "p of BLEU is over sentences, of one run each; 2 tests, not corrected for their number."
+    assert _count_tests([{"p": []}, {"p": [0.1, 0.2]}], "bleu") == f" {note}"
     assert _count_tests([{"p": []}, {"p": []}], "bleu") == ""
 
 

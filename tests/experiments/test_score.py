@@ -60,8 +60,8 @@ def test_runs_are_scored_beside_the_first(tmp_path: Path) -> None:
     assert second.split()[-1] == "0.0099"
     assert f"{poor.chrf.score:.2f} [{poor.chrf.low:.2f}, {poor.chrf.high:.2f}]" in second
     assert (empty, sentences) == ("", "40 sentences of test")
-    said = "p is over sentences, of one run each; 3 tests, not corrected for their number"
-    assert tests == said
+    expected = "p is over sentences, of one run each; 3 tests, not corrected for their number"
+    assert tests == expected
     assert [line.split("  ")[0].strip() for line in signatures] == ["BLEU", "chrF", "papers' BLEU"]
     assert signatures[0].endswith("|bs:100|seed:5|p:two-sided")
     assert "compound:split" in signatures[2]

@@ -297,6 +297,6 @@ def test_words_that_the_run_does_not_know_are_told_once(tmp_path: Path) -> None:
 def test_a_run_that_ended_early_is_told_in_one_line(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, early := tmp_path / "early")
     (early / "metrics.jsonl").write_text('{"step": 2}\n')
-    status, lines, said = ask("translate.py", str(early), "the gap\n")
+    status, lines, printed = ask("translate.py", str(early), "the gap\n")
     note = f"note: {early} is not finished: its weights are of step 3 of 3"
-    assert (status, len(lines), said) == (0, 1, f"translate.py: {note}\n")
+    assert (status, len(lines), printed) == (0, 1, f"translate.py: {note}\n")

@@ -292,9 +292,9 @@ def start_alignment(
     check_workers(workers)
     check_known("guide", guide, GUIDES)
     _check_aligners(aligner, start, options, split)
-    known = aligner or start
+    existing = aligner or start
     if split is None:
-        split = SPLITS[0] if known is None else known.split
+        split = SPLITS[0] if existing is None else existing.split
     lines = TokenizedText(source, target, split, max_words)
     listed = [] if spans is None else _list_spans(list(spans), lines)
     if aligner is not None:
@@ -379,8 +379,8 @@ def align(
         for name, lines in (("source", source), ("target", target)):
             if message := describe_long_words(lines):
                 warnings.warn(f"{name}: {message}", stacklevel=2)
-    known = aligner or start
-    if known is not None and (message := describe_unknown(known, source, target)):
+    existing = aligner or start
+    if existing is not None and (message := describe_unknown(existing, source, target)):
         warnings.warn(message, stacklevel=2)
     return AlignedText(list(alignment.posteriors), alignment.aligner, alignment.skipped)
 
