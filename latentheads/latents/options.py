@@ -191,10 +191,6 @@ class LatentOptions:
         """
         return None
 
-    def advice(self, model: HeadModel) -> str:
-        """A line of advice where options do more than a model needs; empty where they do not."""
-        return ""
-
     def facts(self, model: HeadModel, guide: HasPosteriors, tokens: int) -> dict[str, Any] | None:
         """Facts of the latent in a trained model, for the report; None where there are none."""
         return None

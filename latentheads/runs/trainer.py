@@ -419,9 +419,6 @@ class Trainer:
             self.checkpoint_manager.begin()
         self._started = True
         manager, is_quiet = self.checkpoint_manager, quiet or not self.main
-        for latent in () if is_quiet else self.settings.latents:
-            if advice := latent.advice(self.model):
-                print_message(f"note: {advice}", sys.stderr)
         for callback in self.latent_callbacks:
             callback.quiet = is_quiet
         tracking = [Tracking(self.accelerator)] if self.trackers else []

@@ -67,14 +67,6 @@ def test_a_small_network_learns_from_all_choices(tmp_path: Path) -> None:
     assert_refused("run.py", *words, *many, says=says, quiet=False)
 
 
-@pytest.mark.parametrize("blocks", ["", "--selection.blocks=decoder-self"])
-def test_a_side_of_one_task_that_selects_is_named(blocks: str, tmp_path: Path) -> None:
-    words = ["--recipe=transformer+group", "--data.tasks.names=velu,tamir", *TINY, *SHORT]
-    done = succeed("run.py", *words, "--network.layers=1", *blocks.split(), f"--out={tmp_path}")
-    note = "note: selection also acts on encoder-self, where there is one task: "
-    assert (f"{note}selection.blocks decoder-self leaves it out\n" in done.stderr) == (not blocks)
-
-
 def test_a_file_may_name_the_law(tmp_path: Path) -> None:
     for text in ("latents: selection\nselection: {strategy: group}\n", "recipe: group\n"):
         (tmp_path / "some.yaml").write_text(text)

@@ -16,6 +16,7 @@ from latentheads.contrib.hf.addresses import parse_blocks
 from latentheads.data import Grammar, Tasks
 from latentheads.experiments.cli.jobs import make_slots
 from latentheads.experiments.studies.gpu import parts
+from latentheads.latents.options import ModelShape
 from latentheads.latents.selection.options import SelectionOptions
 from latentheads.latents.selection.strategies import StaticStrategy
 from latentheads.models.mixing import parse_mixers
@@ -42,7 +43,8 @@ LANGUAGES = ("de", "en", "fr")
 
 
 def families(text: str) -> object:
-    return SelectionOptions(StaticStrategy(text)).selector(2, LANGUAGES, LANGUAGES)
+    shape = ModelShape(2, ("decoder-self",), sources=LANGUAGES, targets=LANGUAGES)
+    return SelectionOptions(StaticStrategy(text)).make(shape)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, ClassVar, cast
+
+from pydantic import AfterValidator
 
 from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.latents.selection.gradients import StraightThrough
@@ -15,20 +17,18 @@ from latentheads.latents.selection.strategies import (
     Strategy,
 )
 from latentheads.latents.selector import Selector
-from latentheads.names import (
-    ATTENTION_TYPES,
-    AttentionTypes,
-    parse_attention_types,
-)
-from latentheads.options import (
-    Coerced,
-    OptionError,
-    name_of_class,
-    options_class,
-)
+from latentheads.names import ATTENTION_TYPES, parse_attention_types
+from latentheads.options import Coerced, OptionError, name_of_class, options_class
 
-if TYPE_CHECKING:
-    from latentheads.model import HeadModel
+AUTO = "auto"
+"""Self-attention of the sides that have several tasks; of both where none has."""
+
+
+def _check_blocks(text: str) -> str:
+    if text != AUTO and parse_attention_types(text) == ():
+        choices = ",".join(ATTENTION_TYPES)
+        raise OptionError("", f" must name an attention type: auto, all, or some of {choices}")
+    return text
 
 
 @options_class()
@@ -40,21 +40,14 @@ class SelectionOptions(LatentOptions):
             candidate on its own (bernoulli), exactly as many (subset), one of each group (group);
             or a fixed set of heads for each task or family of tasks (static).
         blocks: Attention types whose blocks select: all that there are, or some of encoder-self,
-            decoder-self and decoder-cross, comma between. A side of a single task, as the encoder
-            of one source language, needs no selection.
+            decoder-self and decoder-cross, comma between; auto: self-attention of the sides that
+            have several tasks, so not of the encoder of one source language.
     """
 
     strategy: Coerced[SelectionStrategy, Strategy | Mapping[str, Any]] = cast(
         Any, BernoulliStrategy()
     )
-    blocks: AttentionTypes = "encoder-self,decoder-self"
-
-    def __post_init__(self) -> None:
-        if parse_attention_types(self.blocks) == ():
-            raise OptionError(
-                "blocks",
-                f" must name an attention type: all, or some of {','.join(ATTENTION_TYPES)}",
-            )
+    blocks: Annotated[str, AfterValidator(_check_blocks)] = AUTO
 
     selects_heads: ClassVar[bool] = True
     depends_on_tasks: ClassVar[bool] = True
@@ -63,25 +56,22 @@ class SelectionOptions(LatentOptions):
 
     def make(self, shape: ModelShape) -> Selector:
         """Makes what selects heads."""
-        return self.selector(shape.heads, shape.sources, shape.targets)
-
-    def advice(self, model: HeadModel) -> str:
-        """Names the blocks whose candidates no task needs, where others have several tasks."""
-        selector = model.selector
-        if selector is None or self.fixes_task_weights:
-            return ""
-        types = dict.fromkeys(module.block.attention_type for module in model.selecting_blocks)
-        several = [name for name in types if selector.num_tasks(name) > 1]
-        one = [name for name in types if name not in several]
-        if not (several and one):
-            return ""
-        acts = f"selection also acts on {' and '.join(one)}, where there is one task"
-        return f"{acts}: selection.blocks {','.join(several)} leaves it out"
+        types = self.named_types or ATTENTION_TYPES
+        if self.blocks == AUTO:
+            tasks = {"encoder-self": shape.sources, "decoder-self": shape.targets}
+            own = [name for name in tasks if name in shape.attention_types]
+            types = [name for name in own if len(tasks[name]) > 1] or own
+        return self.strategy.make(shape.heads, tuple(types), shape.sources, shape.targets)
 
     @property
     def named_types(self) -> Collection[str]:
         """Those of ``blocks``."""
-        return parse_attention_types(self.blocks) or ()
+        return () if self.blocks == AUTO else parse_attention_types(self.blocks) or ()
+
+    @property
+    def acts_on_encoder(self) -> bool:
+        """Whether encoder self-attention selects, or may."""
+        return not self.named_types or "encoder-self" in self.named_types
 
     @property
     def fixes_task_weights(self) -> bool:
@@ -115,14 +105,3 @@ class SelectionOptions(LatentOptions):
     def phrase(self) -> str:
         """The strategy."""
         return f"selection of heads for each task ({self.label})"
-
-    def selector(self, heads: int, sources: Sequence[str], targets: Sequence[str]) -> Selector:
-        """Makes the selector of a model.
-
-        Args:
-            heads: Of every block.
-            sources: Names of the tasks that the encoder tells apart.
-            targets: The same for the decoder.
-        """
-        types = parse_attention_types(self.blocks) or ATTENTION_TYPES
-        return self.strategy.make(heads, types, sources, targets)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
 
+from latentheads.latents.options import ModelShape
 from latentheads.latents.selection.options import SelectionOptions
 from latentheads.latents.selection.strategies import (
     STRATEGIES,
@@ -17,6 +17,7 @@ from latentheads.latents.selection.strategies import (
     Strategy,
     make_selector,
 )
+from latentheads.names import ATTENTION_TYPES
 from latentheads.options import OptionError, from_dict, to_dict
 from tests.typechecking import unchecked
 
@@ -43,7 +44,8 @@ def test_a_strategy_is_a_name_or_a_class_with_options(
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_strategy_makes_its_selector(name: Strategy) -> None:
-    selector = SelectionOptions(name, "decoder-self").selector(3, ("de", "nl"), ("en",))
+    shape = ModelShape(3, ATTENTION_TYPES, sources=("de", "nl"), targets=("en",))
+    selector = SelectionOptions(name, "decoder-self").make(shape)
     candidates = 0 if name == "static" else 6
     assert selector == make_selector(name, 3, candidates, ("decoder-self",), 2, 1)
     options = SelectionOptions(name, "decoder-self")
@@ -71,24 +73,28 @@ def test_an_option_without_effect_cannot_be_said(options: Mapping[str, Any], mes
     assert str(refused.value) == message
 
 
+BOTH = ("encoder-self", "decoder-self")
+
+
 @pytest.mark.parametrize(
-    ("given", "sources", "targets", "advice"),
+    ("blocks", "sources", "targets", "selecting"),
     [
-        ("group", ("en",), ("de", "nl"), "encoder-self, where there is one task: decoder-self"),
-        ("group", ("de", "nl"), ("en",), "decoder-self, where there is one task: encoder-self"),
-        ("group", ("de", "nl"), ("de", "nl"), ""),
-        ("group", ("en",), ("de",), ""),
-        ("static", ("en",), ("de", "nl"), ""),
+        ("auto", ("en",), ("de", "nl"), BOTH[1:]),
+        ("auto", ("de", "nl"), ("en",), BOTH[:1]),
+        ("auto", ("de", "nl"), ("de", "nl"), BOTH),
+        ("auto", ("en",), ("de",), BOTH),
+        ("encoder-self", ("en",), ("de", "nl"), BOTH[:1]),
+        ("all", ("en",), ("de", "nl"), ATTENTION_TYPES),
     ],
 )
-def test_candidates_that_no_task_needs_are_named(
-    given: Strategy, sources: tuple[str, ...], targets: tuple[str, ...], advice: str
+def test_the_sides_with_several_tasks_select(
+    blocks: str, sources: tuple[str, ...], targets: tuple[str, ...], selecting: tuple[str, ...]
 ) -> None:
-    options = SelectionOptions(given)
-    selector = options.selector(2, sources, targets)
-    types = ("encoder-self", "decoder-self")
-    blocks = [SimpleNamespace(block=SimpleNamespace(attention_type=name)) for name in types]
-    model: Any = SimpleNamespace(selector=selector, selecting_blocks=blocks)
-    acts, _, others = advice.partition(": ")
-    said = f"selection also acts on {acts}: selection.blocks {others} leaves it out"
-    assert options.advice(model) == (said if advice else "")
+    shape = ModelShape(2, ATTENTION_TYPES, sources=sources, targets=targets)
+    assert SelectionOptions("group", blocks).make(shape).attention_types == selecting
+
+
+def test_a_language_model_selects_in_its_decoder() -> None:
+    for tasks in (("news",), ("news", "talk")):
+        shape = ModelShape(2, BOTH[1:], sources=tasks, targets=tasks)
+        assert SelectionOptions("group").make(shape).attention_types == BOTH[1:]
