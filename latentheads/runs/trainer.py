@@ -57,11 +57,11 @@ from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings, Trusted, trusted_paths
 from latentheads.runs.warm_start import describe_initialisation, initialise_from, load_initial_run
 from latentheads.training.callbacks import Callback
-from latentheads.training.early_stopping import check_bound_exists
 from latentheads.training.engine import Engine
 from latentheads.training.loop import Loop
 from latentheads.training.losses import HeadELBOLoss, LossLike, describe_elbo, instance_of
 from latentheads.training.options import make_training
+from latentheads.training.sanity_check import check_bound_exists
 from latentheads.training.trackers import Tracking, check_trackers
 
 DEFAULT_LOSS = "Head_ELBO"

@@ -26,11 +26,11 @@ from latentheads.model import HeadModel
 from latentheads.options import in_group
 from latentheads.training.callbacks import Callback
 from latentheads.training.checkpoints import weights
-from latentheads.training.early_stopping import check_bound_exists
 from latentheads.training.engine import Engine
 from latentheads.training.loop import Loop
 from latentheads.training.losses import HeadELBOLoss, LossLike, instance_of
 from latentheads.training.options import Training, make_training
+from latentheads.training.sanity_check import check_bound_exists
 
 OF_FOLDERS = ("checkpoint_every", "keep", "average")
 """Options of training that act on a run folder alone."""
