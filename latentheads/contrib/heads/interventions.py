@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from latentheads.checks import check_least
-from latentheads.contrib.hf.addresses import Address, find_heads
+from latentheads.contrib.hf.addresses import Address, find_heads, get_cache
 from latentheads.passes import evaluation_mode
 
 Gates = Shaped[Tensor, "*rows head"]
@@ -203,7 +203,7 @@ class Window(Intervention):
             _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
         ) -> tuple[tuple[Any, ...], dict[str, Any]]:
             states = args[0] if args else kwargs["hidden_states"]
-            cache, queries = kwargs.get("past_key_values"), states.shape[1]
+            cache, queries = get_cache(kwargs), states.shape[1]
             past, (keys, offset) = 0, (queries, 0)
             if cache is not None:
                 past = cache.get_seq_length(address.block.layer)

@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from latentheads.contrib.hf.addresses import get_cache
 from latentheads.contrib.hf.likelihoods import Likelihood, NextToken, TargetToken
 from latentheads.latents.latent import Latent
 from latentheads.latents.network import EncoderDecoderStates
@@ -94,7 +95,7 @@ class _Call:
 
     @classmethod
     def of(cls, arguments: dict[str, Any]) -> _Call:
-        cache = arguments.get("past_key_values")
+        cache = get_cache(arguments)
         return cls(
             arguments.get("input_ids"),
             arguments.get("attention_mask"),
@@ -196,7 +197,7 @@ class AlignedDecoder:
         return (args, kwargs | {"logits_to_keep": 0}) if "logits_to_keep" in kwargs else None
 
     def _record_call(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._call = _Call.of(self._takes.bind_partial(*args, **kwargs).arguments)
+        self._call = _Call.of(self._takes.bind_partial(*args).arguments | kwargs)
 
     def _record_states(self, _: nn.Module, args: tuple[Tensor]) -> tuple[Tensor] | None:
         if not self._recording:

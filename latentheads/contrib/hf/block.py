@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
-from latentheads.contrib.hf.addresses import Address
+from latentheads.contrib.hf.addresses import Address, get_cache
 from latentheads.contrib.hf.removal import check_prunable, prune_weights, record_kept_heads
 from latentheads.distributions.heads import BlockStates, HeadContext
 from latentheads.families.family import Family
@@ -123,7 +123,7 @@ class PretrainedBlock(HeadBlock):
         query = args[0] if args else kwargs.get("hidden_states")
         memory = kwargs.get("key_value_states", kwargs.get("encoder_hidden_states"))
         if memory is None and self.block.attention_type.endswith("self"):
-            memory = query if kwargs.get("past_key_values") is None else None
+            memory = query if get_cache(kwargs) is None else None
         self._states = BlockStates(query, memory)
 
     def score(
