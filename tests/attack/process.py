@@ -36,7 +36,7 @@ class Limits:
     """What a process may use; the system, not the program, sees to it.
 
     Attributes:
-        memory: Address space in bytes.
+        memory: Address space in bytes, above that of the process that starts it.
         file: Largest file that it may write, in bytes.
         work: Seconds of a processor; more is a hang.
         sleep: Seconds by the clock without any work; more is a hang too, however busy the machine.
@@ -194,6 +194,12 @@ def _leaving() -> Iterator[None]:
     os._exit(70)
 
 
+def _address_space() -> int:
+    """Bytes of address space of this process: the libraries of a GPU alone take gigabytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * resource.getpagesize()
+
+
 def _enter(folder: Path, files: Sequence[IO[bytes]], limits: Limits) -> None:
     """Makes the child a process of its own: its files, its folder, its limits, its signals."""
     os.setsid()
@@ -201,7 +207,7 @@ def _enter(folder: Path, files: Sequence[IO[bytes]], limits: Limits) -> None:
         os.dup2(file.fileno(), index)
     os.chdir(folder)
     for kind, most in (
-        (resource.RLIMIT_AS, limits.memory),
+        (resource.RLIMIT_AS, limits.memory + _address_space()),
         (resource.RLIMIT_FSIZE, limits.file),
         (resource.RLIMIT_CORE, 0),
     ):

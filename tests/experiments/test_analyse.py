@@ -92,7 +92,7 @@ def test_everything_is_written(analysed: Path) -> None:
     written = json.loads((analysed / "analysis.json").read_text())
     assert written["options"]["sentences"] == SENTENCES
     assert written["options"]["part"] == "valid"
-    assert written["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(written["versions"]["torch"])  # without +cu130
     assert written["same_text"]
     assert [run["summary"]["run"] for run in written["runs"]] == list(NAMES)
 
