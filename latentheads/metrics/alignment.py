@@ -68,7 +68,7 @@ class LinkCounts:
         return 1 - _ratio(self.found_sure + self.found_possible, self.found + self.sure)
 
 
-def _ratio(part: int, whole: int) -> float:
+def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
 
 

@@ -18,7 +18,7 @@ from latentheads.model import HeadModel
 
 def head_posterior(
     model: Any,
-    part: Part | Iterable[Batch | Mapping[str, Tensor]],
+    part: Part | Mapping[str, Tensor] | Iterable[Batch | Mapping[str, Tensor]],
     blocks: str | Sequence[str] = "",
     tau: float = 1.0,
     rate: float = 0.5,

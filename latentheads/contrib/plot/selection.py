@@ -161,7 +161,7 @@ def draw_head_posteriors(
 
 def _by_block(
     heads: Sequence[tuple[str, int]], values: Float[Tensor, " head"]
-) -> dict[str, Float[Tensor, " head"]]:
+) -> dict[str, Tensor]:
     """Values of heads by their block; not a number where a block's head has none."""
     numbers: dict[str, int] = {}
     for block, head in heads:
