@@ -46,7 +46,7 @@ import transformers
 
 import latentheads as lh
 from latentheads.contrib.heads import record_word_attention, to_generation_config
-from latentheads.contrib.heads.dtw import dtw_starts
+from latentheads.contrib.heads.boundaries.dtw import dtw_starts
 from latentheads.contrib.heads.word_attention import WHISPER_STEP, record_cross_attention
 from latentheads.contrib.speech.forced import make_forced_example
 

@@ -30,8 +30,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
-from latentheads.contrib.heads.boundary_chain import jump_chain
-from latentheads.contrib.heads.boundary_fit import FitOptions
+from latentheads.contrib.heads.boundaries.chain import jump_chain
+from latentheads.contrib.heads.boundaries.fit import FitOptions
 from latentheads.contrib.heads.record import record_heads
 from latentheads.contrib.heads.switch import label_head
 from latentheads.contrib.heads.word_attention import Head, WordAttention

@@ -29,7 +29,7 @@ from typing import Any
 import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
-from latentheads.contrib.heads.boundary_fit import FitOptions
+from latentheads.contrib.heads.boundaries.fit import FitOptions
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.word_times.cache import (

@@ -14,7 +14,7 @@ import transformers
 from scipy.io import wavfile
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from latentheads.contrib.heads.boundary_chain import BoundaryTimes
+from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.speech.forced import make_forced_example, transcribe_words
 from latentheads.contrib.speech.word_times import to_word_times
 from tests.experiments.programs import assert_one_line, inside

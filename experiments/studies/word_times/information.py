@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
-from latentheads.contrib.heads.boundary_fit import view_information
+from latentheads.contrib.heads.boundaries.fit import view_information
 from latentheads.contrib.heads.word_attention import WordAttention
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 from latentheads.experiments.studies.word_times.rivals import HEADS

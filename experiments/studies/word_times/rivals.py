@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentheads.contrib.heads.dtw import average_heads, dtw_starts, warp
+from latentheads.contrib.heads.boundaries.dtw import average_heads, dtw_starts, warp
 from latentheads.contrib.heads.word_attention import WHISPER_STEP, Head
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 

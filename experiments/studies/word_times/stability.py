@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads
-from latentheads.contrib.heads.boundary_fit import (
+from latentheads.contrib.heads.boundaries.fit import (
     FitOptions,
     learn,
     left_out_information,

@@ -15,10 +15,10 @@ from latentheads.contrib.heads.alignments import (
     score_best_attention,
 )
 from latentheads.contrib.heads.analysis import AnalysisOptions, analyse
-from latentheads.contrib.heads.boundary_chain import BoundaryTimes
-from latentheads.contrib.heads.boundary_fit import FitOptions
-from latentheads.contrib.heads.boundary_model import BoundaryModel
-from latentheads.contrib.heads.boundary_pyro import attention_model
+from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
+from latentheads.contrib.heads.boundaries.fit import FitOptions
+from latentheads.contrib.heads.boundaries.model import BoundaryModel
+from latentheads.contrib.heads.boundaries.pyro_model import attention_model
 from latentheads.contrib.heads.conllu import ParsedSentence, encode_parsed, read_conllu
 from latentheads.contrib.heads.datatree import to_datatree
 from latentheads.contrib.heads.divergence import Divergence

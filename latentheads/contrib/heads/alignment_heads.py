@@ -17,19 +17,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.contrib.heads.boundary_chain import (
+from latentheads.contrib.heads.boundaries.chain import (
     BoundaryChain,
     BoundaryTimes,
     jump_chain,
     noisy_quantiles,
 )
-from latentheads.contrib.heads.boundary_fit import (
+from latentheads.contrib.heads.boundaries.fit import (
     FOLDS,
     FitOptions,
     fit_boundary_model,
     left_out_information,
 )
-from latentheads.contrib.heads.boundary_model import BoundaryModel
+from latentheads.contrib.heads.boundaries.model import BoundaryModel
 from latentheads.contrib.heads.head_exports import describe_unlikely
 from latentheads.contrib.heads.switch import label_head
 from latentheads.contrib.heads.word_attention import (
@@ -398,7 +398,7 @@ def alignment_heads(
             ``FitOptions(reach=4, width=0.3)``.
         chain: The prior of boundaries; None: words that follow each other; in text of which starts
             alone are learned, words that may go back,
-            :func:`~latentheads.contrib.heads.boundary_chain.jump_chain`.
+            :func:`~latentheads.contrib.heads.boundaries.chain.jump_chain`.
 
     ::
 

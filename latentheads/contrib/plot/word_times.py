@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from latentheads.contrib.heads.alignment_heads import AlignmentHead, AlignmentHeads
-from latentheads.contrib.heads.boundary_chain import BoundaryTimes
+from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.heads.switch import label_head
 from latentheads.contrib.plot.canvas import WIDTH, Picture
 from latentheads.contrib.plot.style import GOLD, GREEN, GREY, in_style

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from latentheads.contrib.heads.boundary_chain import BoundaryTimes
+from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import torch
 from transformers.generation.utils import GenerateEncoderDecoderOutput
 from transformers.models.whisper import generation_whisper
 
-from latentheads.contrib.heads.dtw import dtw_starts
+from latentheads.contrib.heads.boundaries.dtw import dtw_starts
 from latentheads.contrib.heads.word_attention import WHISPER_STEP
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 from latentheads.experiments.studies.word_times.measures import Errors, measure_rivals

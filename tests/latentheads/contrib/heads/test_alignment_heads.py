@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import latentheads as lh
-from latentheads.contrib.heads.boundary_chain import jump_chain
-from latentheads.contrib.heads.boundary_fit import FitOptions
+from latentheads.contrib.heads.boundaries.chain import jump_chain
+from latentheads.contrib.heads.boundaries.fit import FitOptions
 from latentheads.contrib.heads.head_exports import to_nllw
 from latentheads.contrib.heads.word_attention import (
     ForcedExample,

@@ -10,7 +10,7 @@ import torch
 from matplotlib.collections import PathCollection
 
 from latentheads.contrib.heads.alignment_heads import AlignmentHead
-from latentheads.contrib.heads.boundary_chain import BoundaryTimes
+from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.plot import draw_word_times
 from tests.latentheads.contrib.plot.drawn import texts_of, ticks
 from tests.typechecking import unchecked

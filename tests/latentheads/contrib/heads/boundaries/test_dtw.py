@@ -10,7 +10,7 @@ import torch
 from transformers.generation.utils import GenerateEncoderDecoderOutput
 from transformers.models.whisper import generation_whisper
 
-from latentheads.contrib.heads.dtw import dtw_starts, median_filter
+from latentheads.contrib.heads.boundaries.dtw import dtw_starts, median_filter
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import torch
 
-from latentheads.contrib.heads.boundary_chain import BoundaryChain
-from latentheads.contrib.heads.boundary_model import BoundaryModel
-from latentheads.contrib.heads.profiles import make_profiles
+from latentheads.contrib.heads.boundaries.chain import BoundaryChain
+from latentheads.contrib.heads.boundaries.model import BoundaryModel
+from latentheads.contrib.heads.boundaries.profiles import make_profiles
 from latentheads.contrib.heads.word_attention import WordAttention
 
 HEADS, WORDS, POSITIONS, REACH = 3, 2, 5, 2

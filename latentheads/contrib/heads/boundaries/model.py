@@ -1,9 +1,10 @@
 r"""The joint model of attention, boundaries and labels, and its expectation-maximisation.
 
 Boundaries :math:`b` are a Markov chain; the attention of every head that is in the model is given
-by its profile around them (:mod:`~latentheads.contrib.heads.profiles`). What a labeller calls the
-start of a word is :math:`y_w = b_w + s + \epsilon_w`: a shift that all words share, and a Laplace
-error, which no number of heads can make smaller since they all look at one network's boundary.
+by its profile around them (:mod:`~latentheads.contrib.heads.boundaries.profiles`). What a labeller
+calls the start of a word is :math:`y_w = b_w + s + \epsilon_w`: a shift that all words share, and a
+Laplace error, which no number of heads can make smaller since they all look at one network's
+boundary.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from latentheads.contrib.heads.boundary_chain import BoundaryChain, ChainPosterior, chain_posterior
-from latentheads.contrib.heads.boundary_energy import energy_scores
-from latentheads.contrib.heads.profiles import Profiles, empty_counts, fit_profiles
+from latentheads.contrib.heads.boundaries.chain import (
+    BoundaryChain,
+    ChainPosterior,
+    chain_posterior,
+)
+from latentheads.contrib.heads.boundaries.energy import energy_scores
+from latentheads.contrib.heads.boundaries.profiles import Profiles, empty_counts, fit_profiles
 from latentheads.contrib.heads.word_attention import WordAttention
 
 LEAST_ERROR = 0.5

@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from latentheads.contrib.heads.boundary_chain import chain_posterior, monotone_chain
-from latentheads.contrib.heads.boundary_energy import (
+from latentheads.contrib.heads.boundaries.chain import chain_posterior, monotone_chain
+from latentheads.contrib.heads.boundaries.energy import (
     energy_offsets,
     energy_scores,
     speech_log_ratio,

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from latentheads.contrib.heads.boundary_chain import medians
+from latentheads.contrib.heads.boundaries.chain import medians
 from latentheads.contrib.heads.word_attention import WordAttention
 
 WINDOW = 4

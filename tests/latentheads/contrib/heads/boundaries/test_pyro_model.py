@@ -10,8 +10,8 @@ import torch
 from pyro import poutine
 from pyro.infer import TraceEnum_ELBO, config_enumerate
 
-from latentheads.contrib.heads.boundary_pyro import attention_model
-from tests.latentheads.contrib.heads.boundaries import make_attention, make_model
+from latentheads.contrib.heads.boundaries.pyro_model import attention_model
+from tests.latentheads.contrib.heads.boundaries.tiny import make_attention, make_model
 
 
 @pytest.mark.parametrize("kinds", [1, 2])

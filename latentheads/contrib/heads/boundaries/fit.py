@@ -12,18 +12,18 @@ from jaxtyping import Bool, Float
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from latentheads.contrib.heads.boundary_anchor import anchor_shift
-from latentheads.contrib.heads.boundary_chain import BoundaryChain, monotone_chain
-from latentheads.contrib.heads.boundary_energy import energy_offsets
-from latentheads.contrib.heads.boundary_model import (
+from latentheads.contrib.heads.boundaries.anchor import anchor_shift
+from latentheads.contrib.heads.boundaries.chain import BoundaryChain, monotone_chain
+from latentheads.contrib.heads.boundaries.dtw import dtw_starts
+from latentheads.contrib.heads.boundaries.energy import energy_offsets
+from latentheads.contrib.heads.boundaries.model import (
     LEAST_ERROR,
     BoundaryModel,
     em_step,
     label_distances,
     maximise,
 )
-from latentheads.contrib.heads.dtw import dtw_starts
-from latentheads.contrib.heads.profiles import make_profiles
+from latentheads.contrib.heads.boundaries.profiles import make_profiles
 from latentheads.contrib.heads.word_attention import WordAttention
 from latentheads.options import Count, options_class
 

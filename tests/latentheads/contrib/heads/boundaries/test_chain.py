@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from latentheads.contrib.heads.boundary_chain import (
+from latentheads.contrib.heads.boundaries.chain import (
     BoundaryChain,
     chain_posterior,
     jump_chain,

@@ -1,6 +1,6 @@
 """The same joint model as a Pyro model: boundaries and which heads follow are sample sites.
 
-:class:`~latentheads.contrib.heads.boundary_model.BoundaryModel` sums them out exactly. Here they
+:class:`~latentheads.contrib.heads.boundaries.model.BoundaryModel` sums them out exactly. Here they
 may be conditioned on, sampled, or given a guide of one's own.
 """
 
@@ -15,8 +15,8 @@ from pyro import distributions as dist
 from pyro.distributions import TorchDistribution, constraints
 from torch import Tensor
 
-from latentheads.contrib.heads.boundary_energy import energy_scores
-from latentheads.contrib.heads.boundary_model import BoundaryModel
+from latentheads.contrib.heads.boundaries.energy import energy_scores
+from latentheads.contrib.heads.boundaries.model import BoundaryModel
 from latentheads.contrib.heads.word_attention import WordAttention
 
 KINDS = ("start", "end")

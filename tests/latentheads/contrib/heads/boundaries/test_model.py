@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Laplace
 
-from latentheads.contrib.heads.boundary_model import em_step
-from latentheads.contrib.heads.profiles import Profiles
-from tests.latentheads.contrib.heads.boundaries import make_attention, make_model
+from latentheads.contrib.heads.boundaries.model import em_step
+from latentheads.contrib.heads.boundaries.profiles import Profiles
+from tests.latentheads.contrib.heads.boundaries.tiny import make_attention, make_model
 
 
 def _draw_probs(profiles: Profiles, head: int, kind: int, boundary: int, positions: int) -> Tensor:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
-from latentheads.contrib.heads.boundary_anchor import anchor_shift, sound_onset
-from latentheads.contrib.heads.boundary_chain import monotone_chain, noisy_quantiles, quantiles
-from latentheads.contrib.heads.boundary_fit import (
+from latentheads.contrib.heads.boundaries.anchor import anchor_shift, sound_onset
+from latentheads.contrib.heads.boundaries.chain import monotone_chain, noisy_quantiles, quantiles
+from latentheads.contrib.heads.boundaries.fit import (
     ERRORS,
     FitOptions,
     make_model,
