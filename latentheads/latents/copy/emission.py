@@ -142,7 +142,9 @@ class CopyPass(AlignmentPass):
     ) -> Float[Tensor, "*out target dim"]:
         """The states plus the vectors of the positions that a lexicon head points at."""
         is_aligned = alignments % self.heads == 0  # choice 0 too, whose vector is 0
-        return super().aligned_states(torch.where(is_aligned, alignments // self.heads, 0))
+        states = super().aligned_states(torch.where(is_aligned, alignments // self.heads, 0))
+        # without a lexicon head they are the same for all samples, each of which counts
+        return states.expand(torch.broadcast_shapes(states.shape, (*alignments.shape[:-1], 1)))
 
     def matches(self, tokens: Int[Tensor, "*words target"]) -> Bool[Tensor, "*out target position"]:
         """Whether each token equals that at each position."""
@@ -250,8 +252,7 @@ class CopiedTokens(AlignedTokens):
     @property
     def choices(self) -> Int[Tensor, "*batch token"]:
         """The choice at every token; enumerated ones have a sentence dimension of size 1."""
-        choices = self.alignments[..., 0]
-        return choices.expand(torch.broadcast_shapes(choices.shape, self.states.shape[:-1]))
+        return self.alignments[..., 0].expand(self.states.shape[:-1])
 
     @property
     def logits(self) -> Float[Tensor, "*batch token vocab"]:

@@ -21,6 +21,7 @@ from typing import Any, cast
 
 import torch
 from jaxtyping import Float
+from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
 from latentheads.batch import Batch
@@ -31,7 +32,7 @@ from latentheads.inference.objective import Head_ELBO, scored
 from latentheads.latents.active_heads import EnumerableSelection, Selection
 from latentheads.latents.selection.gradients import SelectionGradient
 from latentheads.latents.selector import SelectionFamily
-from latentheads.names import SELECTION, SENTENCES
+from latentheads.names import SENTENCES
 from latentheads.options import options_class
 
 MOST = 64
@@ -102,39 +103,45 @@ class Alternatives(Head_ELBO):
         families = guide.find_posteriors(SelectionFamily)
         distributions = {site: family() for site, family in families.items()}
         self.check(list(distributions.values()))
-        kl = torch.zeros((), device=batch.target.device)
-        for module in model.selecting_blocks:
-            distribution = distributions.get(module.block.site(SELECTION))
-            if distribution is not None:  # others are fixed
-                prior = module.selector.prior(module.block.attention_type, distribution.logits)
-                kl = kl + cast(Tensor, closed_form(distribution, prior)).sum()
         alternatives = self._alternatives(distributions)
         with _same_noise(batch.target.device) as again:
             objective = torch.stack(
                 [self._sentences(model, guide, batch, chosen) for chosen in again(alternatives)]
             )
         log_q = torch.stack([_log_q(distributions, chosen, batch) for chosen in alternatives])
-        return self.kl_weight * kl - self._mean(objective, log_q)
+        return -self._mean(objective, log_q)
 
     def _sentences(
         self, model: Any, guide: Any, batch: Batch, chosen: Mapping[str, Tensor]
     ) -> Float[Tensor, " sentence"]:
-        """Scaled log-likelihood of every sentence less the weighted KL of all but the selection.
+        """Scaled log-likelihood of every sentence less the weighted KL of all latents.
 
-        KL terms of other latents shared by all sentences are divided equally among the sentences.
+        Terms of latents shared by all sentences are divided equally among the sentences.
         """
         with SharedSamples(chosen):
             model_trace, guide_trace = self._get_trace(model, guide, (batch,), {})
-        sites = model_trace.nodes.values()
-        observed = [scored(s) for s in sites if s["type"] == "sample" and s["is_observed"]]
-        objective = torch.stack([o.expand(len(batch)) for o in observed]).sum(0)
-        for name, site in guide_trace.nodes.items():
-            if site["type"] != "sample" or name in chosen or self.tied(model_trace, site):
-                continue
-            kl = self.kl_weight * self.kl(model_trace, site)
+        sites, posteriors = (
+            [site for site in trace.nodes.values() if site["type"] == "sample"]
+            for trace in (model_trace, guide_trace)
+        )
+        terms = [(site, scored(site)) for site in sites if site["is_observed"]]
+        terms += [
+            (site, -self.kl_weight * self.kl(model_trace, site))
+            for site in posteriors
+            if not self.tied(model_trace, site)
+        ]
+        objective = torch.zeros(len(batch), device=batch.target.device)
+        for site, term in terms:
             is_per_sentence = SENTENCES in {frame.name for frame in site["cond_indep_stack"]}
-            objective = objective - (kl if is_per_sentence else kl.sum() / len(batch))
+            objective = objective + (term if is_per_sentence else term.sum() / len(batch))
         return objective
+
+    def _kl(self, prior: Any, site: dict[str, Any]) -> Tensor:
+        """The scaled KL of a site; that of a selection needs no sample."""
+        if not isinstance(site["fn"], EnumerableSelection):
+            return super()._kl(prior, site)
+        kl: Tensor = scale_and_mask(closed_form(site["fn"], prior), site["scale"], site["mask"])
+        return kl
 
 
 def _log_q(

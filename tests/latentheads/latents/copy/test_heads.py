@@ -331,6 +331,17 @@ def test_particles_of_latent_logits_may_be_vectorised(
     assert model.latents["copy"].query.weight.grad.isfinite().all()
 
 
+@pairwise(form=FORMS, prior=PRIORS, kind=KINDS, loss=["bound", "marginal"])
+def test_vectorised_particles_of_choices_are_a_mean(
+    loss: str, kind: str, prior: str, form: str
+) -> None:
+    model, batch = build(kind, prior, **FORMS[form]), batch_of(kind)
+    guide = jiggle(GUIDES["mean-field"](model).double(), 0.2).eval()
+    particles = {"num_particles": 3, "vectorize_particles": True, "max_plate_nesting": 1}
+    together = lh.Head_ELBO(objective=loss, **particles).loss(model, guide, batch)  # type: ignore[arg-type]
+    assert together == pytest.approx(lh.Head_ELBO(objective=loss).loss(model, guide, batch))
+
+
 @every_kind
 @pytest.mark.parametrize("name", ["exact", "mean-field"])
 def test_a_step_on_the_marginal_likelihood_computes_logits_once(

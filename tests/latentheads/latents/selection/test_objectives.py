@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -12,6 +13,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro import poutine
 from torch import Tensor
 
 from latentheads.batch import Batch
@@ -92,6 +94,24 @@ def test_going_through_all_choices_is_the_exact_mean(strategy: Strategy) -> None
     ):
         assert mine.abs().max() > 1e-3
         torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("objective", [Enumerated_ELBO, ScoreFunction_ELBO])
+def test_handlers_act_on_all_terms(objective: Any) -> None:
+    model, guide = pair("subset")
+    batch = two_tasks(30)
+
+    def loss(handler: Any) -> Tensor:
+        torch.manual_seed(5)
+        with handler:
+            return objective(analytic=True).differentiable_loss(model, guide, batch)
+
+    torch.testing.assert_close(loss(poutine.scale(scale=0.5)), 0.5 * loss(nullcontext()))
+    chosen = guide.selections["encoder_0_self"]().enumerate_support()[1]
+    with SharedSamples({SITE: chosen}):
+        trace = poutine.trace(model).get_trace(batch)
+    observed = loss(poutine.condition(data={SITE: chosen}))
+    torch.testing.assert_close(observed, -trace.log_prob_sum())
 
 
 @every_law
