@@ -26,6 +26,8 @@ class LowerLayers:
 
     def __init__(self, model: nn.Module, called: Collection[nn.Module], reuse: bool = True) -> None:
         self._called = list(called)
+        # layers of Gemma 4 pass keys and values on beside their outputs
+        reuse &= not any(getattr(module, "is_kv_shared_layer", False) for module in model.modules())
         self._candidates = list(_layers_of(model)) if reuse else []
         self._outputs: dict[nn.Module, Any] = {}
         self._is_below = True
