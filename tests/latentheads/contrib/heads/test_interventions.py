@@ -17,6 +17,7 @@ from latentheads.contrib.heads.interventions import (
     Window,
     Zero,
     intervene,
+    record_outputs,
 )
 from latentheads.contrib.hf.addresses import find_heads
 from tests.latentheads.contrib.hf.networks import IDS, REAL, bart, gpt2, grouped
@@ -181,6 +182,18 @@ def test_recorded_outputs_are_those_without_dropout() -> None:
     means = Mean(network, INPUTS).means["decoder.0.self"]
     assert network.training
     assert torch.equal(means, Mean(network.eval(), INPUTS).means["decoder.0.self"])
+
+
+def test_a_mean_of_each_side_is_over_what_is_no_padding_there() -> None:
+    """Source and target are equally wide, and their padding differs."""
+    network, masks = build(bart), (REAL, REAL.flip(0))
+    inputs = {**INPUTS, "decoder_input_ids": IDS, "decoder_attention_mask": masks[1]}
+    outputs, means = record_outputs(network, inputs), Mean(network, inputs).means
+    for name, mask in zip(("encoder.1.self", "decoder.1.cross"), masks, strict=True):
+        torch.testing.assert_close(means[name], outputs[name][mask.bool()].mean(0))
+    no_padding = {name: value for name, value in inputs.items() if name != "decoder_attention_mask"}
+    everywhere = record_outputs(network, no_padding)["decoder.0.self"].mean((0, 1))
+    torch.testing.assert_close(Mean(network, no_padding).means["decoder.0.self"], everywhere)
 
 
 def test_copies_of_a_batch_have_the_pair_of_each_row() -> None:
