@@ -250,6 +250,10 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
             r"likelihood must be an instance of SubsetLikelihood, got <function",
         ),
         (lambda: Prompts.of([[3], [4]], [1, 2]), r"right must be a list of tokens for each prompt"),
+        (
+            lambda: Prompts.of([[3], [4]], [["a"], ["b"]]),
+            r"right must be a list of tokens for each",
+        ),
         (lambda: Prompts.of(["a b", "c"]), r"token_ids must be a list of tokens for each prompt"),
         (lambda: LogitDifference(0.0), r"spread must be positive, got 0\.0"),
         (lambda: Prompts.of([[3], [4]], [[1]], [[2], [2]]), r"right has 1 rows, scored has 2"),
