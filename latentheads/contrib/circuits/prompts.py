@@ -118,7 +118,7 @@ def check_padding(inputs: Mapping[str, Tensor]) -> None:
 
 def _list_rows(name: str, rows: Rows | Tensor) -> list[Sequence[int]]:
     listed = [row.tolist() if isinstance(row, Tensor) else row for row in rows]
-    if any(isinstance(row, int | str) for row in listed):
+    if any(isinstance(row, int | str) or any(isinstance(x, str) for x in row) for row in listed):
         raise ValueError(f"{name} must be a list of tokens for each prompt, got {shown(rows)}")
     return listed
 

@@ -167,9 +167,11 @@ class SubsetScorer:
             for name, value in self.prompts.inputs.items()
         }
         scored = self.prompts.scored.repeat(copies, 1).to(device)
-        replayed = self._lower.replay(copies) if replay else nullcontext()
+        replayed = self._lower.replay(copies, len(self.prompts)) if replay else nullcontext()
         with evaluation_mode(self.network), only_at(self.network, scored), replayed:
             logits = self.network(**inputs, use_cache=False).logits
+        if logits.shape[1] == scored.shape[1]:  # MobileBERT multiplies by its tables by itself
+            logits = logits[scored].view(len(scored), -1, logits.shape[-1])
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
         return wide.log_softmax(-1).unflatten(0, (copies, len(self.prompts)))
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from latentheads.checks import check_least
 from latentheads.contrib.hf.addresses import Address, find_heads, get_cache
+from latentheads.errors import shown
 from latentheads.passes import evaluation_mode
 
 Gates = Shaped[Tensor, "*rows head"]
@@ -110,11 +111,12 @@ class Mean(Replaced):
         self, network: Any, inputs: Mapping[str, Tensor], by_position: bool = False
     ) -> None:
         self.by_position = by_position
-        outputs = record_outputs(network, inputs)
-        self.means = {
-            name: _mean(heads, _valid_rows(heads, inputs), by_position)
-            for name, heads in outputs.items()
-        }
+        is_twofold = network.config.is_encoder_decoder
+        self.means = {}
+        for name, heads in record_outputs(network, inputs).items():
+            of_decoder = is_twofold and name.startswith("decoder")
+            mask = inputs.get("decoder_attention_mask" if of_decoder else "attention_mask")
+            self.means[name] = _mean(heads, _valid_rows(heads, mask), by_position)
 
     def replacement(self, address: Address, outputs: Tensor) -> Tensor:
         means, positions = self.means[address.block.name], outputs.shape[-3]
@@ -235,6 +237,10 @@ def intervene(
         addresses: The attention modules by the name of their block.
         gates: The heads that are kept, by block, as :data:`Gates`; other blocks keep all.
     """
+    if not isinstance(intervention, Intervention):
+        raise ValueError(
+            f"intervention must be an instance of Intervention, got {shown(intervention)}"
+        )
     with ExitStack() as hooks:
         for name, block_gates in gates.items():
             hooks.callback(intervention.attach(addresses[name], block_gates))
@@ -251,6 +257,8 @@ def record_outputs(
         network: The network.
         inputs: Its arguments.
     """
+    if not isinstance(inputs, Mapping):
+        raise ValueError(f"inputs must be tensors by name, as prompts.inputs, got {shown(inputs)}")
     outputs: dict[str, Tensor] = {}
     with ExitStack() as hooks:
         for address in find_heads(network):
@@ -278,12 +286,10 @@ def _count_tokens(inputs: Mapping[str, Tensor]) -> list[int] | None:
     return None if mask is None else mask.flatten(1).count_nonzero(-1).tolist()
 
 
-def _valid_rows(heads: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
+def _valid_rows(heads: Tensor, mask: Tensor | None) -> Tensor:
     """True at the queries of examples that are no padding."""
-    for name in ("decoder_attention_mask", "attention_mask"):
-        mask = inputs.get(name)
-        if mask is not None and mask.shape == heads.shape[:2]:
-            return mask.bool()
+    if mask is not None and mask.shape == heads.shape[:2]:
+        return mask.bool()
     return torch.ones(heads.shape[:2], dtype=torch.bool, device=heads.device)
 
 

@@ -80,6 +80,8 @@ def find_heads(network: Any) -> list[Address]:
             f"{network_name} does not let its attention be chosen by name (AttentionInterface of "
             "transformers): its heads cannot be made latent"
         )
+    if network.config.model_type == "diffllama":
+        raise ValueError(f"{network_name} joins heads in pairs: no part of their output is a head")
     has_encoder = network.config.is_encoder_decoder
     encoder = set(network.get_encoder().modules()) if has_encoder else set()
     addresses: dict[str, Address] = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from latentheads.contrib.hf.addresses import NAME
@@ -41,12 +41,14 @@ def register() -> None:
     AttentionMaskInterface.register(NAME, make_mask)
 
 
-def make_mask(*sizes: Any, **options: Any) -> Bool[Tensor, "batch 1 query key"]:
-    """Makes the explicit mask of pairs, also where a kernel would imply it."""
-    from transformers.masking_utils import sdpa_mask
+def make_mask(*sizes: Any, **options: Any) -> Float[Tensor, "batch 1 query key"]:
+    """Makes the explicit mask of pairs, also where a kernel would imply it.
 
-    options |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
-    return sdpa_mask(*sizes, **options)
+    It is added to scores, as some networks have other attention modules that add it.
+    """
+    from transformers.masking_utils import eager_mask
+
+    return eager_mask(*sizes, **options | {"allow_is_bidirectional_skip": False})
 
 
 def attend(

@@ -26,6 +26,8 @@ class LowerLayers:
 
     def __init__(self, model: nn.Module, called: Collection[nn.Module], reuse: bool = True) -> None:
         self._called = list(called)
+        # layers of Gemma 4 pass keys and values on beside their outputs
+        reuse &= not any(getattr(module, "is_kv_shared_layer", False) for module in model.modules())
         self._candidates = list(_layers_of(model)) if reuse else []
         self._outputs: dict[nn.Module, Any] = {}
         self._is_below = True
@@ -46,15 +48,16 @@ class LowerLayers:
         self.is_recorded = True
 
     @contextmanager
-    def replay(self, copies: int = 1) -> Iterator[None]:
+    def replay(self, copies: int = 1, rows: int = 1) -> Iterator[None]:
         """Context of passes in which the recorded layers return what was recorded.
 
         Args:
             copies: The batch of these passes is that of the recorded one, so often over.
+            rows: Rows of the recorded batch.
         """
         with ExitStack() as patches:
             for layer, output in self._outputs.items():
-                output = output if copies == 1 else _repeat_rows(output, copies)
+                output = output if copies == 1 else _repeat_rows(output, copies, rows)
                 patches.enter_context(_returning(layer, output))
             yield
 
@@ -95,13 +98,12 @@ def _layers_of(model: nn.Module) -> Iterator[nn.Module]:
                     yield layer
 
 
-def _repeat_rows(output: Any, copies: int) -> Any:
-    """The output of a layer for a batch that is repeated; its states, the first tensor, have it."""
-    rows = next((leaf.shape[:1] for leaf in tree_leaves(output) if isinstance(leaf, Tensor)), None)
+def _repeat_rows(output: Any, copies: int, rows: int) -> Any:
+    """The output of a layer for a batch that is repeated."""
 
     def repeat(leaf: Any) -> Any:
         # what has no row for each sentence is shared by all: a bias of positions, a number
-        if not isinstance(leaf, Tensor) or not leaf.ndim or leaf.shape[:1] != rows:
+        if not isinstance(leaf, Tensor) or not leaf.ndim or len(leaf) != rows:
             return leaf
         return leaf.repeat(copies, *(1,) * (leaf.ndim - 1))
 

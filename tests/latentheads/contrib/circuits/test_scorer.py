@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
 from torch.distributions import Categorical, Normal, kl_divergence
 
@@ -22,7 +23,7 @@ from latentheads.contrib.circuits import (
 from latentheads.contrib.heads.interventions import Counterfactual, Intervention, Mean, Window, Zero
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from tests.latentheads.contrib.circuits.tiny import PROMPTS, TOKENS, network
-from tests.latentheads.contrib.hf.networks import IDS, REAL, bart, t5
+from tests.latentheads.contrib.hf.networks import HEADS, IDS, REAL, SIZES, TYPES, bart, t5
 from tests.tiny import jiggle
 from tests.typechecking import unchecked
 
@@ -80,8 +81,16 @@ def difference(logits: Tensor, row: int) -> Tensor:
     return logits[right].logsumexp(0) - logits[wrong].logsumexp(0)
 
 
-def test_several_scored_positions_are_summed() -> None:
-    plain, ids = network(), torch.tensor([[3, 4, 5, 6], [7, 8, 9, 10]])
+def mobilebert() -> Any:
+    """Its output layer is two tables, and no module that is called."""
+    sizes = {"embedding_size": 5, "true_hidden_size": 6, "intra_bottleneck_size": 6}
+    config = transformers.MobileBertConfig(vocab_size=TYPES, **SIZES, **HEADS, **sizes)
+    return jiggle(transformers.MobileBertForMaskedLM(config), 0.5).double().eval()
+
+
+@pytest.mark.parametrize("make", [network, mobilebert])
+def test_several_scored_positions_are_summed(make: Callable[[], Any]) -> None:
+    plain, ids = make(), torch.tensor([[3, 4, 5, 6], [7, 8, 9, 10]])
     scored = torch.tensor([[False, True, False, True], [True, False, False, True]])
     scores = SubsetScorer(plain, Prompts({"input_ids": ids}, scored), [(0, 0)])(torch.zeros(1, 1))
     with torch.no_grad():
@@ -134,6 +143,27 @@ def test_layers_below_run_once() -> None:
     scorer = SubsetScorer(plain, PROMPTS, ["decoder.1.self"])
     scorer(all_subsets(3, torch.empty(())))
     assert len(calls) == 1
+
+
+def test_layers_above_may_use_the_keys_of_lower_ones() -> None:
+    types = ["sliding_attention", "full_attention"] * 2
+    gates = {"activation_sparsity_pattern": [0.0] * 4, "laurel_rank": 2}
+    per_layer = {"vocab_size_per_layer_input": TYPES, "hidden_size_per_layer_input": 3}
+    sizes = {**SIZES, "hidden_size": 12, "num_hidden_layers": 4, "head_dim": 4, **gates}
+    config = transformers.Gemma3nTextConfig(
+        vocab_size=TYPES,
+        num_key_value_heads=3,
+        num_kv_shared_layers=2,
+        layer_types=types,
+        **sizes,
+        **HEADS,
+        **per_layer,
+    )
+    plain = jiggle(transformers.Gemma3nForCausalLM(config), 0.3).double().eval()
+    log_probs = SubsetScorer(plain, PROMPTS, ["L3H1"]).log_probs(torch.zeros(2, 1))
+    with torch.no_grad(), lh.heads(plain).off("L3H1"):
+        expected = plain(**PROMPTS.inputs).logits[PROMPTS.scored].log_softmax(-1)
+    torch.testing.assert_close(log_probs[1, :, 0], expected)
 
 
 def test_prompts_and_a_scorer_print_a_line() -> None:
@@ -220,6 +250,10 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
             r"likelihood must be an instance of SubsetLikelihood, got <function",
         ),
         (lambda: Prompts.of([[3], [4]], [1, 2]), r"right must be a list of tokens for each prompt"),
+        (
+            lambda: Prompts.of([[3], [4]], [["a"], ["b"]]),
+            r"right must be a list of tokens for each",
+        ),
         (lambda: Prompts.of(["a b", "c"]), r"token_ids must be a list of tokens for each prompt"),
         (lambda: LogitDifference(0.0), r"spread must be positive, got 0\.0"),
         (lambda: Prompts.of([[3], [4]], [[1]], [[2], [2]]), r"right has 1 rows, scored has 2"),

@@ -17,10 +17,13 @@ from latentheads.contrib.heads.interventions import (
     Window,
     Zero,
     intervene,
+    record_outputs,
 )
 from latentheads.contrib.hf.addresses import find_heads
+from tests.latentheads.contrib.circuits.tiny import PROMPTS
 from tests.latentheads.contrib.hf.networks import IDS, REAL, bart, gpt2, grouped
 from tests.tiny import jiggle
+from tests.typechecking import unchecked
 
 INPUTS = {"input_ids": IDS, "attention_mask": REAL}
 PAIRED = {"input_ids": IDS.flip(0), "attention_mask": REAL}
@@ -183,6 +186,18 @@ def test_recorded_outputs_are_those_without_dropout() -> None:
     assert torch.equal(means, Mean(network.eval(), INPUTS).means["decoder.0.self"])
 
 
+def test_a_mean_of_each_side_is_over_what_is_no_padding_there() -> None:
+    """Source and target are equally wide, and their padding differs."""
+    network, masks = build(bart), (REAL, REAL.flip(0))
+    inputs = {**INPUTS, "decoder_input_ids": IDS, "decoder_attention_mask": masks[1]}
+    outputs, means = record_outputs(network, inputs), Mean(network, inputs).means
+    for name, mask in zip(("encoder.1.self", "decoder.1.cross"), masks, strict=True):
+        torch.testing.assert_close(means[name], outputs[name][mask.bool()].mean(0))
+    no_padding = {name: value for name, value in inputs.items() if name != "decoder_attention_mask"}
+    everywhere = record_outputs(network, no_padding)["decoder.0.self"].mean((0, 1))
+    torch.testing.assert_close(Mean(network, no_padding).means["decoder.0.self"], everywhere)
+
+
 def test_copies_of_a_batch_have_the_pair_of_each_row() -> None:
     network = build(gpt2)
     paired = Counterfactual(network, PAIRED)
@@ -221,5 +236,12 @@ def test_what_an_intervention_cannot_do_is_said_in_one_line() -> None:
         intervene(Window(2), lh.heads(network).addresses, {"decoder.0.self": torch.ones(3)}),
     ):
         pass
+    with (
+        pytest.raises(ValueError, match=r"^intervention must be an instance of Inter.*got 'mean'$"),
+        unchecked(intervene)("mean", {}, {}),
+    ):
+        pass
+    with pytest.raises(ValueError, match=r"^inputs must be tensors by name, .* got Prompts\("):
+        unchecked(record_outputs)(network, PROMPTS)
     with pytest.raises(ValueError, match=r"^size must be at least 1, got 0"):
         Window(0)

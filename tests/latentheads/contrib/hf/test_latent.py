@@ -548,6 +548,16 @@ def test_networks_whose_attention_is_not_chosen_by_name_are_refused() -> None:
     refuse(lambda: lh.latent(transformers.AlbertModel(albert)), "AlbertModel", "shares")
     xlnet = transformers.XLNetConfig(vocab_size=13, d_model=6, n_layer=1, n_head=3, d_inner=7)
     refuse(lambda: lh.latent(transformers.XLNetModel(xlnet)), "XLNetModel", "AttentionInterface")
+    refuse(lambda: lh.heads(grouped("DiffLlama")), "DiffLlamaForCausalLM", "in pairs")
+
+
+@torch.no_grad()
+def test_attention_that_is_not_chosen_by_name_has_the_masks_that_it_had() -> None:
+    made = bart("BigBirdPegasus", "BigBirdPegasusForConditionalGeneration")
+    made = jiggle(made, 0.3).eval()  # its encoder adds masks to scores
+    before = made(**inputs_of(made)).logits
+    lh.latent(made, "delta")
+    torch.testing.assert_close(made(**inputs_of(made)).logits, before, rtol=0, atol=1e-12)
 
 
 def test_a_network_without_a_likelihood_says_so_where_it_needs_one() -> None:

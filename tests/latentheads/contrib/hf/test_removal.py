@@ -181,9 +181,8 @@ def test_a_removal_that_would_change_the_network_is_refused_and_changes_nothing(
     refuse(lh.latent(network("t5"), "delta"), {"encoder.1.self": [0]}, "T5Attention", "a bias")
     seen = lh.latent(image("Beit", use_relative_position_bias=True), "delta")
     refuse(seen, {"encoder.0.self": [0]}, "BeitAttention", "a bias for each head")
-    for name, options in {"StableLm": {"qk_layernorm": True}, "DiffLlama": {}}.items():
-        apart = lh.latent(grouped(name, **options), "delta")
-        refuse(apart, {"decoder.0.self": [0, 2]}, f"{name}Attention", "the use of")
+    apart = lh.latent(grouped("StableLm", qk_layernorm=True), "delta")
+    refuse(apart, {"decoder.0.self": [0, 2]}, "StableLmAttention", "the use of")
 
 
 def test_a_folder_within_a_folder_is_opened_and_what_a_folder_says_is_not_given(
