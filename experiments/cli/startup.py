@@ -42,8 +42,8 @@ def _end_in_one_line(
 
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
-    for parameter in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
-        libc.mallopt(parameter, 2**30)
+    # M_MMAP_THRESHOLD and, unless an older C library refuses that much, M_TRIM_THRESHOLD
+    libc.mallopt(-3, 2**30) and libc.mallopt(-1, 2**30)
 sys.excepthook = _end_in_one_line
 if sys.stdin is None:  # closed, as by a system of jobs: there is nothing to read
     sys.stdin = open(os.devnull)  # noqa: SIM115
