@@ -6,11 +6,14 @@ notes go nowhere: ``print`` would write them among what the program writes.
 PyTorch is asked for large pages under large tensors. A step on a CPU makes and forgets many
 matrices of a few megabytes, and every page of fresh memory costs an interrupt: with large pages a
 step of preset ``multi30k`` takes a tenth less time. It has no effect where the system does not know
-``madvise``; a value set outside stays.
+``madvise``; a value set outside stays. The C library is asked to keep the memory of matrices that
+are freed: decoding makes one of the vocabulary's scores for each token, and takes a seventh less
+time.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from contextvars import ContextVar
@@ -38,6 +41,9 @@ def _end_in_one_line(
 
 
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+    # M_MMAP_THRESHOLD and, unless an older C library refuses that much, M_TRIM_THRESHOLD
+    libc.mallopt(-3, 2**30) and libc.mallopt(-1, 2**30)
 sys.excepthook = _end_in_one_line
 if sys.stdin is None:  # closed, as by a system of jobs: there is nothing to read
     sys.stdin = open(os.devnull)  # noqa: SIM115

@@ -270,12 +270,10 @@ class _BeamSearch:
 
     def _forbid_early_eos(self, log_probs: Tensor, at_limit: Tensor) -> None:
         """Excludes EOS before the fewest tokens, unless every other token is excluded."""
-        end = log_probs[..., EOS].clone()
-        log_probs[..., EOS] = -torch.inf
-        no_other = (
-            (log_probs == -torch.inf).all(-1) if self.no_repeat_ngram_size else at_limit[:, None]
-        )
-        log_probs[..., EOS] = end.masked_fill(~(no_other | at_limit[:, None]), -torch.inf)
+        forbidden = ~at_limit[:, None]
+        if self.no_repeat_ngram_size:
+            forbidden = forbidden & (log_probs[..., EOS + 1 :] != -torch.inf).any(-1)
+        log_probs[..., EOS].masked_fill_(forbidden, -torch.inf)
 
     def _log_softmax(self, logits: Tensor) -> Tensor:
         """Log-softmax into a reused buffer: allocating one for every token costs more time."""
