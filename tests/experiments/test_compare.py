@@ -88,14 +88,6 @@ def check_difference(runs: list[dict[str, str]], row: dict[str, str]) -> None:
     assert float(row["difference_high"]) == pytest.approx(mean + half)
 
 
-def test_a_comparison_grows_and_takes_pairs(copied: Path) -> None:
-    pair = "independent+latentheads.guides.cascaded:Cascaded"
-    words = ["--recipes", f"coda-cs,{pair}", "--seeds", "0", *BRIEF]
-    printed = succeed("compare.py", *words, "--out", str(copied)).stdout
-    assert printed.count("parameters; corpus") == 1
-    assert re.search(rf"^{re.escape(pair)} +1 ", printed, re.MULTILINE)
-
-
 def test_references_that_cannot_be_read_cost_one_line(copied: Path) -> None:
     path = next(copied.glob("*/test.references.txt"))
     path.write_bytes(b"\xff\n")
@@ -330,29 +322,6 @@ def test_a_guide_of_ones_own_is_of_alignments_where_it_says_so(
     with pytest.raises(SystemExit):
         plans_of(tmp_path, f"--recipes={mine}+alignments", "--trust", mine, "--seeds=0")
     assert "has no posterior of alignments: use latents logits" in capsys.readouterr().err
-
-
-def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its configuration leaves an option at its default."""
-    lines = ["from latentheads.guides import MeanField", "class Mine(MeanField): pass"]
-    (tmp_path / "my_old.py").write_text("\n".join(lines))
-    monkeypatch.syspath_prepend(tmp_path)
-    words = ["--recipes=independent+my_old:Mine", "--seeds=0", "--trust=my_old:Mine"]
-    (plan,) = plans_of(tmp_path, *words)
-    plan.folder.mkdir()
-    shorter = re.sub("^samples: .*\n", "", plan.settings.to_yaml(), flags=re.MULTILINE)
-    (plan.folder / "config.yaml").write_text(shorter)
-    assert plan.load_results() is None
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("latentheads.experiments.run.trainer_of", stop)
-    pair = ["--latents=logits", "--logits.prior=independent", "--guide=my_old:Mine"]
-    done = inside("run.py", *pair, "--out", str(plan.folder))
-    assert (done.returncode, done.stderr) == (130, "run.py: stopped\n")
 
 
 ONE = "--seeds 0 --recipes coda"

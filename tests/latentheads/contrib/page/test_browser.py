@@ -195,36 +195,6 @@ def test_no_two_of_twenty_runs_have_the_same_line(tmp_path: Path) -> None:
     assert "a cell is a slot, which each task may fill" not in body["dom"].split("<script")[0]
 
 
-MEASURED = """<script>addEventListener("load", () => setTimeout(() => {
-  const table = document.querySelector(".wide");
-  document.body.dataset.hidden = table.scrollWidth - table.clientWidth;
-}, 1000));</script></body>"""
-
-
-def test_the_table_of_bounds_fits_the_page(tmp_path: Path) -> None:
-    scores = {
-        **FIGURES,
-        "exact": -1.3,
-        "gap": 0.1,
-        "bleu": 30.0,
-        "chrf": 50.0,
-        "truth_sentences": 9,
-    }
-    run = make_run(tmp_path / "run", small_corpus(), test=rows_of({**scores, "exact": None}))
-    facts = gather_facts(run, "") | {"curves": gather_curves(run.metrics), "sentences": []}
-    aligned = {**facts, "figures": {"test": scores}}
-    names = ("transformer-seed0", "coda-seed0", "exact+alignments-seed0", "cascaded-seed0")
-    runs = [{**(aligned if "+" in name else facts), "name": name} for name in names]
-    page = fill_page({"made": "", "scores": list_scores(), "asked": 1, "kept": 0, "runs": runs})
-    (tmp_path / "page.html").write_text(page.replace("</body>", MEASURED))
-    for width in (800, 1280):
-        body = body_of(tmp_path / "page.html", width=width)
-        assert "errors" not in body, body["errors"]
-        assert int(body["hidden"]) == 0
-        assert ('class="wide turned"' in body["dom"]) == (width == 800)
-        assert body["dom"].count(">no bound<") == 1
-
-
 FRAMED = """<!doctype html><body>{frame}<script>
 const frame = document.querySelector("iframe");
 const copy = () => Object.assign(document.body.dataset, frame.contentDocument.body.dataset,
