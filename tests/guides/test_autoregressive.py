@@ -110,6 +110,13 @@ def test_a_head_is_moved_by_the_heads_before_it_alone(form: str, batch: Batch) -
         assert moved.tolist() == [other >= head for other in range(HEADS)]
 
 
+def test_heads_are_read_in_full_under_autocast() -> None:
+    network, heads = MaskedMLP(HEADS, 2, 1.0).float(), torch.ones(1, HEADS, 3, 3).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        shift, log_scale = network(heads, heads)
+    assert shift.dtype == log_scale.dtype == torch.float32
+
+
 def test_masks_are_not_saved() -> None:
     state = MaskedMLP(HEADS, 2, 1.0).state_dict()
     assert not {"before", "upto"} & set(state)

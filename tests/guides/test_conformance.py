@@ -75,7 +75,7 @@ def test_a_guide_starts_at_the_scale_and_with_the_hidden_units_it_is_told(
 ) -> None:
     model = build("language-model").eval()
     needs_options(form, model, "hidden", "scale")
-    guide, wider = (FORMS[form](model, hidden=number, scale=0.7).double() for number in (2, 3))
+    guide, wider = (FORMS[form](model, hidden=number, scale=0.7).double() for number in (1, 2))
     distribution = traces(model, guide, batch)[1].nodes["decoder.0.self.logits"]["fn"]
     peak = -math.log(0.7) - 0.5 * math.log(2 * math.pi)
     log_probability = distribution.log_prob(distribution.context.scores.clone())

@@ -357,6 +357,11 @@ def test_what_is_no_batch_is_refused_in_one_line(name: str) -> None:
             terms(model, guide, given)
 
 
+def test_a_truth_of_too_few_sentences_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^truth must have a number for every sentence, here 3, "):
+        evaluate(*pair(), [small_batch()], truth=[-9.0, -4.0])
+
+
 def test_nothing_to_predict_is_refused_in_one_line() -> None:
     model, guide = pair()
     nothing = Batch(torch.zeros(1, 2, dtype=torch.long), torch.ones(1, 2, dtype=torch.long))
