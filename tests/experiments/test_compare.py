@@ -462,14 +462,6 @@ def test_a_folder_of_something_else_is_told_before_anything_starts(tmp_path: Pat
     assert not (tmp_path / "transformer-seed3").exists()
 
 
-def test_the_tests_of_a_table_are_counted() -> None:
-    from latentheads.experiments.compare import _count_tests
-
-    note = "p of BLEU is over sentences, of one run each; 2 tests, not corrected for their number."
-    assert _count_tests([{"p": []}, {"p": [0.1, 0.2]}], "bleu") == f" {note}"
-    assert _count_tests([{"p": []}, {"p": []}], "bleu") == ""
-
-
 def test_every_value_of_an_option_has_a_run_crossed_with_those_of_another(tmp_path: Path) -> None:
     words = ["--recipes=cascaded+alignments,exact+alignments", "--seeds=3"]
     losses = "--vary=loss=marginal,RenyiELBO"

@@ -59,11 +59,6 @@ def test_a_block_without_noise_has_no_bar() -> None:
     assert texts_of(axis.texts) == ["0.5000 (enumerated)"]
 
 
-def test_the_kl_figure_names_the_guide_and_not_the_exact_posterior() -> None:
-    title = plot.draw_kl({SITE: 0.5}, title="run").get_suptitle()
-    assert title == "KL(guide ‖ prior) of each block\nrun"
-
-
 def test_a_kl_figure_without_bars_says_why_in_a_line() -> None:
     unknown = plot.draw_kl({SITE: None, "encoder.1.self.logits": 0.0})
     small = plot.draw_kl({SITE: 7.2e-5})
@@ -75,15 +70,6 @@ def test_a_kl_figure_without_bars_says_why_in_a_line() -> None:
     assert texts_of(zero.axes[0].texts) == ["0 (tied)", "every KL is 0: the guide equals the prior"]
     assert texts_of(none.axes[0].texts) == ["no latent block"]
     assert none.get_figheight() == history.get_figheight() < 1.5
-
-
-def test_what_a_block_draws_has_one_name_in_both_pictures() -> None:
-    sites = ("encoder.0.self.logits", "encoder.0.self.selection", "decoder.0.alignment.choice")
-    names = ["encoder.0.self", "encoder.0.self.selection", "decoder.0.alignment"]
-    kl_by_site = dict.fromkeys(sites, 0.5)
-    (axis,) = plot.draw_kl(kl_by_site).axes
-    assert ticks(axis, "y") == names
-    assert labels(plot.draw_kl_history([{"step": 1, "kl_by_site": kl_by_site}])) == names
 
 
 def test_the_kl_of_every_block_is_drawn_over_training() -> None:
@@ -243,17 +229,6 @@ def test_a_sweep_of_networks_without_noise_has_exact_values_and_no_plug_in() -> 
     assert "bound (ELBO)\n(hollow: exact log p)" in mixed
 
 
-def test_recipes_of_a_sweep_stand_side_by_side_and_hollow_where_no_bound_is() -> None:
-    ends = {"elbo_low": -2.0, "elbo_high": 0.0}
-    still = {"recipe": "transformer", "exact": -1.0, "elbo": -1.0, **ends}
-    noisy = {"recipe": "coda", "elbo": -1.0, **ends}
-    axis = plot.draw_sweep([{**row, "heads": n} for row in (still, noisy) for n in (2, 32)]).axes[0]
-    exact, bound = (container.lines[0] for container in axis.containers)
-    assert [line.get_markerfacecolor() == "white" for line in (exact, bound)] == [True, False]
-    assert (exact.get_xdata() < [2, 32]).all()
-    assert (bound.get_xdata() > [2, 32]).all()
-
-
 def _with_difference(recipe: str, elbo: float, difference: float) -> dict[str, Any]:
     value = {"elbo": elbo, "elbo_low": elbo - 1.0, "elbo_high": elbo + 1.0}
     ends = {"difference_low": difference - 0.25, "difference_high": difference + 0.25}
@@ -308,16 +283,6 @@ def test_a_true_log_p_that_is_far_off_leaves_the_axis_to_the_bounds() -> None:
     assert "true log p" in labels(near.figure)
 
 
-def test_gaps_of_several_models_have_one_scale() -> None:
-    tied, messages = {"recipe": "tied", "gap": 0.5}, {"recipe": "told", "gap": 0.0625}
-    figure = plot.draw_gaps({"one head": [tied], "two heads": [tied, messages]})
-    first, second = figure.axes
-    assert first.get_xlim() == second.get_xlim()
-    assert [bar.get_width() for bar in second.patches] == [0.5, 0.0625]
-    assert texts_of(second.texts) == ["0.5000", "0.0625"]
-    assert ticks(second, "y") == ["tied", "told"]
-
-
 def test_pictures_survive_missing_figures() -> None:
     nothing = {"elbo": None, "plug_in": None, "truth": None}
     records = [{"step": 1, "objective": -2.0, "valid": valid} for valid in (FIGURES, nothing, {})]
@@ -365,14 +330,6 @@ def test_a_young_run_fills_its_axes_and_a_note_says_where_the_truth_is(
     assert "true log p" not in labels(figure)
 
 
-def test_a_truth_that_is_near_is_a_line_within_the_axes() -> None:
-    figure: Any = plot.draw_bound(_history(-6.0, -2.0, -1.25))
-    (axis,) = figure.axes
-    assert not axis.texts
-    assert "true log p" in labels(figure)
-    assert min(axis.get_ylim()) < 1.0 < 6.0 < max(axis.get_ylim())
-
-
 def test_first_evaluations_that_are_far_off_are_cut_off_and_named() -> None:
     bounds = (-1234.5, -6.0, -5.5, -5.0, -4.5, -4.0)
     figure: Any = plot.draw_bound(_history(*bounds))
@@ -382,13 +339,6 @@ def test_first_evaluations_that_are_far_off_are_cut_off_and_named() -> None:
     )
     late: Any = plot.draw_bound(_history(*bounds[1:], bounds[0]))  # a run that broke is shown whole
     assert max(late.axes[0].get_ylim()) > 1234.5
-
-
-def test_lines_of_many_recipes_look_different() -> None:
-    records = [{"step": step, "valid": {"elbo": -2.0, "exact": -1.5}} for step in (1, 2)]
-    (axis,) = plot.draw_curves({f"recipe {index}": [records] for index in range(20)}).axes
-    styles = [(line.get_color(), line.get_linestyle()) for line in axis.get_lines()]
-    assert len(styles) == 40 == len(set(styles))
 
 
 def test_the_exact_log_p_that_is_the_bound_has_no_line_of_its_own() -> None:
