@@ -359,6 +359,7 @@ def test_closed_gates_are_removed_with_equal_outputs(
     remove_heads(small, kept, cut)
     assert not small.selecting_blocks
     assert "l0_penalty.value" not in small.state_dict()
+    assert len([*cut.parameters()]) < len([*guide.parameters()])
     assert all_heads(small).keys() == all_heads(model).keys() == laws.keys()
     assert all(len(h) == len(all_heads(model)[n]) - 1 for n, h in all_heads(small).items())
     whole = plug_in_log_likelihood(model, batch, guide)

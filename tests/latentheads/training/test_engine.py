@@ -308,9 +308,10 @@ def test_a_pair_that_has_nothing_to_learn_is_reported_and_saved_once() -> None:
     assert (progress.step, progress.kl_weight, saved, engine.step) == (3, 1.0, ["saved"], 3)
 
 
-def test_the_weight_of_the_kl_is_that_of_the_last_step() -> None:
-    seen, _ = run(loss={"kl_warmup": 4})
+def test_the_weight_of_the_kl_and_the_rate_are_those_of_the_last_step() -> None:
+    seen, _ = run(loss={"kl_warmup": 4}, warmup_steps=4, learning_rate=0.12)
     assert [progress.kl_weight for progress in seen] == pytest.approx([0.5, 1.0, 1.0])
+    assert [progress.learning_rate for progress in seen] == pytest.approx([0.09, 0.08, 0.04])
 
 
 def test_relaxed_gates_have_the_temperature_of_the_step() -> None:
@@ -416,6 +417,14 @@ def test_no_process_of_a_seed_has_the_noise_of_another_seed() -> None:
             actual.append(engine.noise.states["cpu"].numpy().tobytes())
     assert len(set(actual)) == 6
     assert stands_at(Engine(own.model, own.guide, part(), own.training, 5), 5)
+
+
+def test_a_process_stops_where_the_first_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = make()
+    engine = Engine(own.model, own.guide, part(), own.training, 5, Second())
+    monkeypatch.setattr(Second, "reduce", lambda self, value, how: value + 1)
+    engine.run(lambda progress: None)
+    assert (engine.step, engine.stopped) == (3, True)
 
 
 def stands_at(engine: Engine, seed: int) -> bool:

@@ -52,6 +52,19 @@ def test_steps_of_jumps_raise_the_likelihood() -> None:
     assert log_probs[-1] > log_probs[0] + 0.01
 
 
+def test_words_that_were_not_seen_have_the_jumps_of_all() -> None:
+    """The last row is of the start of a sentence."""
+    model, batch = tiny_model(), tiny_batch()
+    posterior, counts = model.posterior(batch), model.jumps.new_counts()
+    model.jumps.add_counts(counts, batch, posterior.weights.moves, posterior.expected_moves)
+    counts.taken[1], counts.offered[1] = 0, 0
+    jumps = model.jumps.update(counts)
+    more = jumps.with_words(len(jumps.weights) - 1)
+    torch.testing.assert_close(jumps.weights[1], jumps.weights[0])
+    assert torch.equal(more.weights[:-2], jumps.weights[:-1])
+    assert torch.equal(more.weights[-2:], jumps.weights[[0, -1]])
+
+
 def test_moves_are_distributions_over_the_words_of_each_sentence() -> None:
     batch = tiny_batch()
     jumps = initial_jumps(2, 0.25, 1.0)

@@ -168,19 +168,3 @@ def test_a_role_of_a_kind_of_your_own_is_drawn_and_named() -> None:
     texts = [text.get_text() for axis in figure.axes for text in axis.texts]
     assert "closes" in texts
     assert texts_of(figure.legends[0].get_texts())[len(KINDS)] == "bracket"
-
-
-def test_a_head_without_a_role_shows_its_most_frequent_offset() -> None:
-    own = head_report(chains=ATTENTION_TYPES[:1], layers=1)
-    site = "encoder.0.self"
-    positional = replace(
-        own.positional,
-        offset={site: torch.tensor([-1, 2, 0])},
-        share={site: torch.tensor([0.544, 0.25, torch.nan])},
-    )
-    figure = draw_roles(replace(own, positional=positional), "")
-    (axis,) = figure.axes
-    assert texts_of(axis.texts) == ["-1, 54%", "+2, 25%", ""]
-    (entry,) = figure.legends[0].get_texts()
-    assert entry.get_text() == "no role: most frequent offset, share of queries"
-    assert axis.get_title(loc="left") == "run\nencoder-self: no role"

@@ -42,15 +42,6 @@ def test_what_is_known_exactly_stands_in_the_place_of_the_plug_in_network() -> N
     assert "plug-in network (no bound)" not in labels(plot.draw_bound([exact]))
 
 
-def test_the_objective_is_told_apart_from_what_is_of_validation() -> None:
-    figure: Any = plot.draw_bound([{"step": 1, "objective": -2.0, "valid": FIGURES}])
-    (axis,) = figure.axes
-    assert "validation" not in axis.get_ylabel()
-    assert "on validation" in figure.get_suptitle()
-    (grey,) = (line for line in axis.get_lines() if list(line.get_ydata()) == [2.0])
-    assert grey.get_label() == "objective on training batches"
-
-
 def test_a_block_without_noise_has_no_bar() -> None:
     sites = {"decoder.0.self.logits": 0.0, "decoder.0.alignment.choice": 0.5}
     how = {"decoder.0.self.logits": "fixed", "decoder.0.alignment.choice": "enumerated"}
