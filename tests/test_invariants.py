@@ -270,7 +270,7 @@ def test_8_incremental_decoding_is_the_full_sequence(
 
 
 def test_9_published_networks_have_their_published_sizes() -> None:
-    """More of it in tests/latentheads/latents/logits/test_priors.py."""
+    """More of it in tests/experiments/test_presets.py."""
     network = Network(width=512, feed_forward=1024, heads=4, layers=6)
     with torch.device("meta"):
         plain = Translation(8848, 6632, network, latents=())

@@ -168,19 +168,6 @@ def test_a_text_without_spaces_is_noted_in_one_line(tmp_path: Path) -> None:
         align(*lines)
 
 
-def test_a_kept_aligner_aligns_lines_it_has_not_seen(
-    texts: tuple[str, str], tmp_path: Path
-) -> None:
-    kept = str(tmp_path / "kept")
-    first = inside("align.py", *texts, "--quiet", "--keep", kept)
-    again = inside("align.py", *texts, "--quiet", "--aligner", kept)
-    assert (again.returncode, again.stdout) == (0, first.stdout)
-    new = write_lines(tmp_path / "new.en", ["the red book"])
-    other = write_lines(tmp_path / "new.de", ["das rotes Buch"])
-    done = inside("align.py", new, other, "--quiet", "--aligner", kept)
-    assert (done.returncode, done.stdout) == (0, "0-0 1-1 2-2\n")
-
-
 @pytest.mark.parametrize("symmetrize", ["intersection", "grow-diag-final-and", "forward"])
 def test_links_are_joined_as_they_are_asked_for(symmetrize: str, texts: tuple[str, str]) -> None:
     done = inside("align.py", *texts, "--quiet", "--symmetrize", symmetrize)
@@ -192,18 +179,6 @@ def test_a_threshold_of_one_leaves_no_link(texts: tuple[str, str]) -> None:
     assert done.stdout == "\n" * len(LINKS)
     all_links = inside("align.py", *texts, "--quiet", "--threshold", "0").stdout.split("\n")
     assert all_links[0] == "0-0 0-1 1-0 1-1"
-
-
-def test_a_long_line_stays_empty_and_is_named(tmp_path: Path) -> None:
-    english = write_lines(tmp_path / "en", [*ENGLISH, "a b c d"])
-    german = write_lines(tmp_path / "de", [*GERMAN, "a"])
-    out = tmp_path / "links"
-    done = inside("align.py", english, german, "--max_words", "3", "--out", str(out), "--quiet")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == (
-        "align.py: line 16 of the input stays empty: 4 words, and at most 3 are aligned\n"
-    )
-    assert out.read_text().split("\n") == [*LINKS, "", ""]
 
 
 def test_lines_that_are_not_aligned_have_no_probabilities(tmp_path: Path) -> None:
@@ -367,20 +342,6 @@ def wait_for_training(given_path: Path) -> None:
     while not given_path.exists() or "training step" not in given_path.read_text():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def test_a_stopped_training_leaves_no_file(tmp_path: Path) -> None:
-    english = write_lines(tmp_path / "en", ENGLISH * 300)
-    german = write_lines(tmp_path / "de", GERMAN * 300)
-    out, given_path = tmp_path / "links", tmp_path / "said"
-    options = ("--iterations", "100000", "--out", str(out), "--keep", str(tmp_path / "kept"))
-    process = fork_off(align_and_report_soon, [english, german, *options], path=given_path)
-    wait_for_training(given_path)
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGINT)
-    assert ended(process) == 130
-    assert given_path.read_text().splitlines()[-1] == "align.py: stopped"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["de", "en", "said"]
 
 
 @pytest.mark.parametrize(

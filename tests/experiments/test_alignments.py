@@ -129,14 +129,6 @@ def test_bands_of_rare_words_are_summed_out_too(heads: tuple[str, ...], tmp_path
     assert drawn.stdout.startswith("the ")
 
 
-def test_text_is_drawn_from_the_exact_sum(text: Path) -> None:
-    """More of it than a block holds, so that some of it is read anew."""
-    done = succeed(
-        "generate.py", str(text), "--prompt=the", "--max_new_tokens=20", "--num_return_sequences=2"
-    )
-    assert done.stdout.startswith("the ")
-
-
 def test_a_language_model_is_gone_on_with_to_the_last_digit(
     text: Path, heads: tuple[str, ...], tmp_path: Path
 ) -> None:

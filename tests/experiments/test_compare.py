@@ -88,14 +88,6 @@ def check_difference(runs: list[dict[str, str]], row: dict[str, str]) -> None:
     assert float(row["difference_high"]) == pytest.approx(mean + half)
 
 
-def test_a_comparison_grows_and_takes_pairs(copied: Path) -> None:
-    pair = "independent+latentheads.guides.cascaded:Cascaded"
-    words = ["--recipes", f"coda-cs,{pair}", "--seeds", "0", *BRIEF]
-    printed = succeed("compare.py", *words, "--out", str(copied)).stdout
-    assert printed.count("parameters; corpus") == 1
-    assert re.search(rf"^{re.escape(pair)} +1 ", printed, re.MULTILINE)
-
-
 def test_references_that_cannot_be_read_cost_one_line(copied: Path) -> None:
     path = next(copied.glob("*/test.references.txt"))
     path.write_bytes(b"\xff\n")
@@ -332,29 +324,6 @@ def test_a_guide_of_ones_own_is_of_alignments_where_it_says_so(
     assert "has no posterior of alignments: use latents logits" in capsys.readouterr().err
 
 
-def test_a_folder_that_says_less_may_hold_a_guide_of_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its configuration leaves an option at its default."""
-    lines = ["from latentheads.guides import MeanField", "class Mine(MeanField): pass"]
-    (tmp_path / "my_old.py").write_text("\n".join(lines))
-    monkeypatch.syspath_prepend(tmp_path)
-    words = ["--recipes=independent+my_old:Mine", "--seeds=0", "--trust=my_old:Mine"]
-    (plan,) = plans_of(tmp_path, *words)
-    plan.folder.mkdir()
-    shorter = re.sub("^samples: .*\n", "", plan.settings.to_yaml(), flags=re.MULTILINE)
-    (plan.folder / "config.yaml").write_text(shorter)
-    assert plan.load_results() is None
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("latentheads.experiments.run.trainer_of", stop)
-    pair = ["--latents=logits", "--logits.prior=independent", "--guide=my_old:Mine"]
-    done = inside("run.py", *pair, "--out", str(plan.folder))
-    assert (done.returncode, done.stderr) == (130, "run.py: stopped\n")
-
-
 ONE = "--seeds 0 --recipes coda"
 MISTAKES = [
     ("--seeds 0-2", "--seeds must be whole numbers with commas between, got '0-2'"),
@@ -491,14 +460,6 @@ def test_a_folder_of_something_else_is_told_before_anything_starts(tmp_path: Pat
     says = "is not a run folder, but contains checkpoints"
     assert_refused("compare.py", *words, "--out", str(tmp_path), says=says, quiet=False)
     assert not (tmp_path / "transformer-seed3").exists()
-
-
-def test_the_tests_of_a_table_are_counted() -> None:
-    from latentheads.experiments.compare import _count_tests
-
-    note = "p of BLEU is over sentences, of one run each; 2 tests, not corrected for their number."
-    assert _count_tests([{"p": []}, {"p": [0.1, 0.2]}], "bleu") == f" {note}"
-    assert _count_tests([{"p": []}, {"p": []}], "bleu") == ""
 
 
 def test_every_value_of_an_option_has_a_run_crossed_with_those_of_another(tmp_path: Path) -> None:

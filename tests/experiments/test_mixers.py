@@ -53,29 +53,6 @@ def test_a_hybrid_comes_back_from_its_folder(tmp_path: Path) -> None:
 FEW = ["--data.sentences=40", "--data.held_out=5"]
 
 
-NOISY = ["--network.mixers=ngram", "--network.windows=2", "--network.ngram_noise=0.3"]
-NOISY += ["--network.ngram_heads=3"]
-
-
-def test_heads_of_ngrams_are_drawn_gated_and_removed(tmp_path: Path) -> None:
-    out, small = tmp_path / "run", tmp_path / "small"
-    words = ["--data=grammar-text", *FEW, *NOISY, "--recipe=cascaded+gates", "--network.layers=2"]
-    train(out, *words).finish()
-    results = results_of(out)
-    kinds = ("selection", "outputs")
-    sites = {f"decoder.{layer}.self.{kind}" for layer in (0, 1) for kind in kinds}
-    assert set(results["kl_by_site"]) == sites
-    assert set(results["kl_how"].values()) == {"analytic"}
-    given = [str(out), "--keep_heads=4,0", "--timed=2", "--rounds=1", "--out", str(small)]
-    succeed("prune.py", *given)
-    whole, less, none = json.loads((small / "curve.json").read_text())["curve"]
-    assert (whole["heads"], less["heads"], none["heads"]) == (6, 4, 0)
-    assert whole["parameters"] > less["parameters"] > none["parameters"]
-    assert none["valid"]["kl"] == 0 < less["valid"]["kl"]
-    drawn = [str(small / "heads-4"), "--prompt", "the", "--max_new_tokens=3", "--sample_heads"]
-    assert succeed("generate.py", *drawn).stdout.startswith("the")
-
-
 def test_ngram_heads_are_read_beside_those_that_attend(tmp_path: Path) -> None:
     out, path = tmp_path / "run", tmp_path / "told"
     words = [*FEW, "--network.layers=1", "--network.windows=2", "--network.mixers=encoder=ngram"]

@@ -100,19 +100,6 @@ def test_a_mistake_costs_one_line(words: str, message: str, tmp_path: Path) -> N
     assert_refused("run.py", *given, says=message, quiet=False)
 
 
-def test_gates_are_one_for_all_tasks(tmp_path: Path) -> None:
-    words = ["--recipe=transformer+gates", "--data.tasks.names=velu,tamir", *TINY, *SHORT]
-    words += ["--network.layers=1", "--data.tasks.one_task=true", "--gates.start=-4"]
-    printed = succeed("run.py", *words, "--out", str(tmp_path)).stdout
-    results = results_of(tmp_path)
-    assert set(results["tasks"]) == {"en-velu", "en-tamir"}
-    assert (results["latents"]["gates"]["open"], results["head_divergence"]) == (0, None), (
-        "nobody speaks"
-    )
-    assert "KL(guide, prior)" in printed
-    assert "encoder-self gates" in printed
-
-
 def test_adapters_learn_in_a_network_that_stays_as_it_was(tmp_path: Path) -> None:
     tasks = ["--recipe=transformer", "--data.tasks=velu,tamir", *TINY, *SHORT, "--network.layers=1"]
     base, out = tmp_path / "base", tmp_path / "adapted"

@@ -18,8 +18,8 @@ from torch import Tensor
 from latentheads.batch import Batch
 from latentheads.guide import ModelGuide
 from latentheads.guides import GUIDES
-from latentheads.inference.bound import terms, traces
-from latentheads.inference.evaluation import eval_no_grad, evaluate, plug_in_log_likelihood
+from latentheads.inference.bound import terms
+from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.alignments import emission
 from latentheads.latents.alignments.chain import ChainParameters
@@ -27,7 +27,6 @@ from latentheads.latents.alignments.distribution import (
     NOWHERE,
     Alignments,
     CategoricalParameters,
-    check_parameters,
 )
 from latentheads.latents.alignments.enumeration import AlignmentEnumeration
 from latentheads.latents.alignments.posterior import with_parameters
@@ -43,7 +42,6 @@ from tests.latentheads.latents.alignments.models import (
     aligned,
 )
 from tests.tiny import KINDS, TARGET_TYPES, padded, rows
-from tests.typechecking import unchecked
 
 READS = ("source", "prefix", "target")
 OBJECTIVES = [name for name in get_args(Objective) if name != "relaxed"]
@@ -203,11 +201,13 @@ def test_every_parameter_is_trained(shape: str, marginal: bool, kind: str, batch
     assert loss.item() == pytest.approx(-wanted.sum().item(), rel=1e-12)
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, "mixture"])
-def test_the_marginal_has_the_gradient_of_the_exact_guide(shape: str, batch: Batch) -> None:
-    model = aligned({**SHAPES, **MIXTURE}[shape])
+@in_turn(shape=[*SHAPES, "mixture"], kind=ALIGNED_KINDS)
+def test_the_marginal_has_the_gradient_of_the_exact_guide_whatever_the_guide(
+    shape: str, kind: str, batch: Batch
+) -> None:
+    model = aligned({**SHAPES, **MIXTURE}[shape], kind=kind)
     computed_gradients = []
-    for name, marginal in (("exact", False), ("exact", True), ("tied", True)):
+    for name, marginal in (("exact", False), ("exact", True), ("tied", True), ("cascaded", True)):
         model.zero_grad()
         guide = attach(name, model)
         objective = Head_ELBO(analytic=True, objective="marginal" if marginal else "bound")
@@ -224,17 +224,6 @@ def gradients(model: Any, guide: Any, objective: str, batch: Batch) -> list[Tens
     elbo = Head_ELBO(analytic=True, objective=objective)
     elbo.differentiable_loss(model, guide, batch).backward()
     return [p.grad.clone() for p in model.parameters()]
-
-
-@in_turn(shape=SHAPES, kind=ALIGNED_KINDS)
-def test_the_marginal_has_the_same_gradient_whatever_the_guide(
-    shape: str, kind: str, batch: Batch
-) -> None:
-    model = aligned(SHAPES[shape], kind=kind)
-    one, other = (
-        gradients(model, attach(name, model), "marginal", batch) for name in ("exact", "cascaded")
-    )
-    torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
 
 @pairwise(shape=SHAPES, name=LEARNED, kind=ALIGNED_KINDS)
@@ -296,15 +285,6 @@ def test_parameters_of_no_law_of_the_block_are_refused(
     guide.get_posterior = lambda name, prior: with_parameters(prior, wrong(prior.parameters))
     with pytest.raises(ValueError, match=message):
         terms(model, guide, batch)
-
-
-def test_scores_alone_are_no_parameters(batch: Batch) -> None:
-    prior = traces(aligned(SHAPES["one head"]), lambda batch: None, batch)[0]
-    pointing = prior.nodes["decoder.0.alignment.choice"]["fn"].parameters
-    with pytest.raises(
-        ValueError, match=r"^site 'z': parameters must be CategoricalParameters, .*got Tensor$"
-    ):
-        unchecked(check_parameters)("z", pointing.scores, pointing)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -426,18 +406,6 @@ def test_pyro_enumerates_a_model_and_trains_it_by_the_exact_log_p(shape: str, ba
     for _ in range(7):
         svi.step(batch)
     assert plug_in_log_likelihood(model, batch).sum().item() > before + 0.6
-
-
-def test_stock_svi_trains_model_and_guide(batch: Batch) -> None:
-    torch.manual_seed(3)
-    model, guide = aligned(SHAPES["one head"]), None
-    guide = attach("cascaded", model)
-    svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.05}), Trace_ELBO())
-    with eval_no_grad(model, guide):
-        before = terms(model, guide, batch).elbo.sum()
-    for _ in range(15):
-        svi.step(batch)
-    assert terms(model, guide, batch).elbo.sum() > before + 0.5
 
 
 @in_turn(shape=SHAPES, objective=["bound", "marginal", "iwae"])
@@ -581,15 +549,6 @@ def test_a_posterior_points_where_its_prior_may_whatever_its_scores(
     assert torch.equal(actual[0][0], actual[1][0])
     assert torch.equal(actual[0][1], actual[1][1])
     assert actual[0][1].isfinite().all()
-
-
-def test_a_posterior_of_half_precision_is_widened(batch: Batch) -> None:
-    model = aligned(SHAPES["one head"])
-    guide = attach("tied", model)
-    guide.get_posterior = lambda name, prior: with_parameters(
-        prior, CategoricalParameters(torch.zeros_like(prior.parameters.scores).half())
-    )
-    assert terms(model, guide, batch).elbo.isfinite().all()
 
 
 def test_a_posterior_may_leave_out_by_minus_infinity_what_its_prior_does_not(batch: Batch) -> None:

@@ -10,19 +10,17 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-import pyro
 import pytest
 import torch
-from pyro.infer import SVI, Trace_ELBO, TraceMeanField_ELBO
+from pyro.infer import Trace_ELBO, TraceMeanField_ELBO
 from safetensors.torch import load_model, save_model
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads.batch import PAD, Batch
 from latentheads.guides import GUIDES, Guide, Tied
-from latentheads.inference.bound import importance, terms, traces
+from latentheads.inference.bound import terms, traces
 from latentheads.inference.objective import Head_ELBO
-from latentheads.noise import fixed_noise
 from tests.crossing import in_turn, pairwise
 from tests.tiny import FORMS, KINDS, NoiseTape, attach, build, padded, rows
 
@@ -77,7 +75,7 @@ def test_a_guide_starts_at_the_scale_and_with_the_hidden_units_it_is_told(
 ) -> None:
     model = build("language-model").eval()
     needs_options(form, model, "hidden", "scale")
-    guide, wider = (FORMS[form](model, hidden=number, scale=0.7).double() for number in (2, 3))
+    guide, wider = (FORMS[form](model, hidden=number, scale=0.7).double() for number in (1, 2))
     distribution = traces(model, guide, batch)[1].nodes["decoder.0.self.logits"]["fn"]
     peak = -math.log(0.7) - 0.5 * math.log(2 * math.pi)
     log_probability = distribution.log_prob(distribution.context.scores.clone())
@@ -110,24 +108,6 @@ def test_every_parameter_gets_a_finite_gradient_through_the_module(
                 unmoved.discard(name)
         optimiser.step()
     assert not unmoved
-
-
-@in_turn(form=FORMS, kind=KINDS, objective=OBJECTIVES)
-def test_every_parameter_is_trained_by_svi(
-    form: str, kind: str, objective: str, batch: Batch
-) -> None:
-    model = build(kind)
-    guide = FORMS[form](model).double()
-    needs_posterior_of_logits(model, guide, batch)
-    svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.01}), OBJECTIVES[objective]())
-    both = nn.ModuleList([model, guide])
-    before = {name: p.clone() for name, p in both.named_parameters()}
-    for _ in range(3):
-        assert torch.tensor(svi.step(batch)).isfinite()
-    for name, parameter in both.named_parameters():
-        assert parameter.isfinite().all(), name
-        assert not torch.equal(parameter, before[name]), name
-    assert torch.tensor(svi.evaluate_loss(batch)).isfinite()
 
 
 @in_turn(form=FORMS, kind=KINDS)
@@ -233,32 +213,6 @@ def test_a_guide_may_be_of_another_type_than_its_model(
         assert torch.allclose(elbo, expected, rtol=near)
 
 
-@in_turn(form=FORMS, kind=KINDS)
-def test_bfloat16_is_within_a_thousandth_of_a_nat_a_token(form: str, kind: str) -> None:
-    """A favourable case: weights halved, the guide near its prior, 611 tokens a side.
-
-    It is no property of every network: random ones with large logits move by up to 0.03, trained
-    models of the grammar by 0.0004. Mean-field, whose KL compares two passes, stays in float32.
-    """
-    torch.set_default_dtype(torch.float32)
-    model = build(kind, width=30, feed_forward=61, heads=3).float().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(0.5)
-    guide = attach(form, model, 0.02).float().eval()
-    tokens = torch.randint(4, 11, (2, 47, 13))
-    batch = Batch(tokens[0], tokens[1])
-
-    def per_token() -> float:
-        with fixed_noise(1, torch.device("cpu")):
-            bound_terms = terms(model, guide, batch)
-        return float(bound_terms.elbo.sum() / bound_terms.tokens.sum())
-
-    expected = per_token()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert per_token() == pytest.approx(expected, abs=1e-3)
-
-
 @every_form
 def test_autocast_loses_nothing_in_the_densities(form: str, batch: Batch) -> None:
     """Own noise and foreign value agree to float32, inside autocast and outside."""
@@ -278,31 +232,6 @@ def test_autocast_loses_nothing_in_the_densities(form: str, batch: Batch) -> Non
 
 
 @every_form
-def test_densities_are_float32_under_autocast(form: str, batch: Batch) -> None:
-    model = build().float()
-    guide = attach(form, model).float()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        model_trace, guide_trace = traces(model, guide, batch)
-        for trace in (model_trace, guide_trace):
-            for name, site in trace.nodes.items():
-                if site["type"] == "sample":
-                    assert site["fn"].log_prob(site["value"]).dtype == torch.float32, name
-                    assert site["value"].dtype in (torch.float32, torch.int64), name
-
-
-@every_form
-def test_same_seed_same_weights_and_bounds(form: str, batch: Batch) -> None:
-    model = build().eval()
-    guide = attach(form, model)
-    log_weights = []
-    for _ in range(2):
-        torch.manual_seed(9)
-        log_weights.append(importance(model, guide, batch, num_samples=2).log_weights)
-    assert torch.equal(*log_weights)
-    assert not torch.equal(log_weights[0][0], log_weights[0][1])
-
-
-@every_form
 def test_a_guide_leaves_the_mode_of_every_module_alone(form: str, batch: Batch) -> None:
     model = build()
     model.decoder.eval()
@@ -319,14 +248,6 @@ def test_an_error_in_the_model_leaves_the_guide_usable(form: str, batch: Batch) 
         guide(Batch(batch.target))
     assert model.training
     assert terms(model.eval(), guide, batch).elbo.isfinite().all()
-
-
-@every_form
-def test_calling_a_guide_returns_every_drawn_value(form: str, batch: Batch) -> None:
-    model = build()
-    values = attach(form, model)(batch)
-    for block in model.blocks:
-        assert values[block.site()].isfinite().all()
 
 
 @in_turn(form=FORMS, kind=KINDS)
@@ -476,11 +397,3 @@ def test_a_batch_may_be_given_by_name(form: str, kind: str, batch: Batch, tape: 
         expected = terms(model, guide, one).elbo
         tape.rewind()
         assert torch.equal(terms(model, guide, batch=one).elbo, expected)
-
-
-@in_turn(form=FORMS, heads=[1, 2])
-def test_any_number_of_heads_will_do(form: str, heads: int, batch: Batch) -> None:
-    model = build(heads=heads)
-    loss = Head_ELBO()(model, attach(form, model))(batch)
-    loss.backward()
-    assert loss.isfinite()

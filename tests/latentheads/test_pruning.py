@@ -11,6 +11,7 @@ import pytest
 import torch
 from pyro import poutine
 
+from latentheads.attention.block import HeadBlock
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import Batch
 from latentheads.contrib.heads import Recording, gradient_importance
@@ -25,6 +26,7 @@ from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import all_heads, most_important, remove_heads
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
+from tests.crossing import pairwise
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import FORMS, KINDS, attach, attentions_of, build, jiggle, kept_of
 from tests.typechecking import unchecked
@@ -43,10 +45,9 @@ LEARNED = {"learned_scale": True}
 def silenced(model: Any, kept: Mapping[str, Sequence[int]]) -> Any:
     """A copy of the full network in which the output of all other heads is multiplied by zero."""
     model = copy.deepcopy(model)
-    for module in attentions_of(model):
+    for module in (module for module in model.modules() if isinstance(module, HeadBlock)):
         for head in set(range(3)) - set(kept.get(module.block.name, range(3))):
-            size = module.attention.size
-            module.attention.out.weight[:, head * size : (head + 1) * size] = 0
+            module.output_weight[:, head * module.size : (head + 1) * module.size] = 0
     return model
 
 
@@ -60,10 +61,24 @@ def options(prior: str) -> dict[str, Any]:
     return {} if prior in ("delta", "residual") else LEARNED
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("prior", PRIORS)
-def test_removal_equals_silence(kind: str, prior: str, batch: Batch) -> None:
-    model = build(kind, prior, options=options(prior), layers=3).eval()
+NGRAMS = {"mixers": "ngram", "windows": "2,3", "ngram_width": "5"}
+MIXED = {"mixers": "ngram,local,attention", "windows": "3,2,5", "layers": 3}
+NETWORKS: dict[str, dict[str, Any]] = {
+    "attention": {"layers": 3},
+    "n-grams": NGRAMS,
+    "n-grams of a context": {**NGRAMS, "ngram_context": True},
+    "slices": {**NGRAMS, "ngram_slices": True},
+    "n-grams between": {**MIXED, "mixers": "attention,ngram,attention", "windows": "2"},
+    "a chain that begins late": MIXED,
+}
+
+
+@pairwise(kind=KINDS, prior=PRIORS, network=NETWORKS)
+def test_removal_equals_silence(kind: str, prior: str, network: str, batch: Batch) -> None:
+    sizes = dict(NETWORKS[network])
+    if kind != "translation":
+        sizes.pop("ngram_context", None)
+    model = build(kind, prior, options=options(prior), **sizes).eval()
     kept = kept_of(model, KEPT)
     small, reference = removed(model, kept), silenced(model, kept)
     log_likelihoods = plug_in_log_likelihood(small, batch)
@@ -71,54 +86,30 @@ def test_removal_equals_silence(kind: str, prior: str, batch: Batch) -> None:
         log_likelihoods, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12
     )
     assert not torch.allclose(log_likelihoods, plug_in_log_likelihood(model, batch), atol=1e-6)
+    numbers = [sum(p.numel() for p in m.parameters()) for m in (small, model)]
+    assert numbers[0] < numbers[1]
     one, other = (beam_search(m, batch, num_beams=3, max_new_tokens=6) for m in (small, reference))
     for mine, theirs in zip(one, other, strict=True):
         assert [h.tokens for h in mine] == [h.tokens for h in theirs]
         assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in theirs], abs=1e-10)
 
 
-MIXED = {"mixers": "ngram,local,attention", "windows": "3,2,5", "layers": 3}
-
-
-@pytest.mark.parametrize("prior", ["delta", "residual", "cascaded"])
-def test_a_chain_that_begins_late_and_changes_its_layout_loses_heads_too(
-    prior: str, batch: Batch
-) -> None:
-    model = build(prior=prior, **MIXED).eval()
-    kept = {"encoder.1.self": [1], "encoder.2.self": [0, 2], "decoder.1.self": []}
-    small, reference = removed(model, kept), silenced(model, kept)
-    log_likelihoods = plug_in_log_likelihood(small, batch)
-    assert torch.allclose(
-        log_likelihoods, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12
-    )
-    one, other = (
-        [
-            [h.tokens for h in hypothesis]
-            for hypothesis in beam_search(m, batch, num_beams=2, max_new_tokens=6)
-        ]
-        for m in (small, reference)
-    )
-    assert one == other
-
-
 @pytest.mark.parametrize(
-    ("prior", "drawn"),
+    ("prior", "form", "drawn"),
     [
-        ("independent", {"encoder": [1, 0, 3], "cross": [0, 3, 2]}),
-        ("residual", {"encoder": [3, 3, 3], "cross": [3, 3, 3]}),
-        ("cascaded", {"encoder": [3, 3, 3], "cross": [3, 3, 3]}),
+        ("independent", "tied", {"encoder": [1, 0, 3], "cross": [0, 3, 2]}),
+        ("independent", "inverse", {"encoder": [3, 0, 3], "cross": [0, 3, 3]}),
+        ("residual", "tied", {"encoder": [3, 3, 3], "cross": [3, 3, 3]}),
+        ("cascaded", "tied", {"encoder": [3, 3, 3], "cross": [3, 3, 3]}),
     ],
 )
-def test_what_is_drawn_is_what_something_reads(prior: str, drawn: dict[str, list[int]]) -> None:
+def test_what_is_drawn_is_what_something_reads(
+    prior: str, form: str, drawn: dict[str, list[int]]
+) -> None:
     model = build(prior=prior, layers=3)
-    remove_heads(model, {**KEPT, "decoder.2.cross": [0, 1]})
-    actual = {kind: [] for kind in drawn}
-    for module in attentions_of(model):
-        for kind, heads in actual.items():
-            if kind in module.block.name:
-                heads.append(module.block.heads)
-    assert actual["encoder"] == drawn["encoder"]
-    assert actual["cross"] == [3 if prior != "independent" else h for h in drawn["cross"]]
+    remove_heads(model, {**KEPT, "decoder.2.cross": [0, 1]}, attach(form, model))
+    blocks = [module.block for module in attentions_of(model)]
+    assert {kind: [b.heads for b in blocks if kind in b.name] for kind in drawn} == drawn
 
 
 def test_a_running_sum_keeps_a_head_along_its_chain_and_no_further() -> None:

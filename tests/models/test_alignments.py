@@ -10,15 +10,13 @@ import torch
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.corpora import batches
-from latentheads.data import GrammarText
 from latentheads.decoding.beam_search import beam_search
 from latentheads.handlers import PlugIn
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.alignments.passes import AlignedTokens
-from latentheads.models import PRIORS, LanguageModel
+from latentheads.models import PRIORS
 from tests.crossing import in_turn, pairwise
 from tests.guides.attached import attach
 from tests.latentheads.latents.alignments.models import (
@@ -142,17 +140,6 @@ def test_no_word_reads_a_later_one(shape: str, batch: Batch) -> None:
     assert not torch.allclose(words(batch)[:, 1], words(other)[:, 1])
 
 
-@in_turn(kind=ALIGNED_KINDS, shape=["two heads", "two blocks", "chain"])
-def test_a_beam_scores_what_it_finds_by_the_exact_sum(kind: str, shape: str, batch: Batch) -> None:
-    model = aligned(SHAPES[shape], size=0.8, kind=kind)
-    for index, hypothesis in enumerate(beam_search(model, batch, num_beams=3, max_new_tokens=6)):
-        for one_hypothesis in hypothesis:
-            own = rows(batch, [index])
-            one_batch = Batch(torch.tensor([one_hypothesis.tokens]), own.source)
-            exact = plug_in_log_likelihood(model, one_batch)
-            assert exact.item() == pytest.approx(one_hypothesis.log_prob, rel=1e-10)
-
-
 @every_shape
 def test_keys_of_a_source_are_computed_once(shape: str, batch: Batch) -> None:
     model = aligned(ALL[shape])
@@ -161,16 +148,6 @@ def test_keys_of_a_source_are_computed_once(shape: str, batch: Batch) -> None:
         block.key.register_forward_hook(lambda module, inputs, keys: calls.append(keys))
     beam_search(model, batch, num_beams=2, max_new_tokens=5)
     assert len(calls) == len(model.alignments.blocks)
-
-
-def test_a_language_model_of_a_corpus_takes_them_too() -> None:
-    corpus = GrammarText(sentences=9, held_out=3).load()
-    options = AlignmentOptions(blocks=1, width=3, window=5)
-    model = LanguageModel.of(corpus, latents=[options], width=6, heads=3)
-    assert model.alignments is not None
-    assert model.config["latents"] == [options]
-    (batch,) = batches(corpus.valid, 999, shuffle=False)
-    assert isinstance(model.token_distribution(batch), AlignedTokens)
 
 
 def test_what_cannot_be_summed_or_smoothed_is_refused() -> None:

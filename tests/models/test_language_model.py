@@ -14,10 +14,9 @@ from latentheads.handlers import PlugIn
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.gates.options import GateOptions
-from latentheads.latents.logits.latent import Logits
 from latentheads.latents.selection.options import SelectionOptions
-from latentheads.models import LanguageModel, Network, make_prior
-from latentheads.models.network import AdaptiveOptions, PreNorm
+from latentheads.models import LanguageModel, Network
+from latentheads.models.network import AdaptiveOptions
 from tests.tiny import attach, build, latents, sizes
 
 
@@ -61,22 +60,6 @@ def test_probabilities_of_all_short_sentences_sum_to_one() -> None:
     first = [int((every[:, 0] == token).nonzero()[0]) for token in range(1, 13)]
     lost_second = sum(probabilities[r, 0, every[r, 0]] * probabilities[r, 1, 0] for r in first)
     assert torch.allclose(total + lost_first + lost_second, torch.ones(()))
-
-
-def test_the_published_language_model_has_its_published_size() -> None:
-    """WikiText-103: 246.93M, and 246.96M with the released cascade (one of its fusions unused)."""
-    sizes = Network(
-        *(1024, 4096, 8, 16),
-        norm=PreNorm(final_norm=False),
-        adaptive=AdaptiveOptions((20_000, 60_000)),
-    )
-    counts = {}
-    for prior in ("delta", "released"):
-        with torch.device("meta"):
-            model = LanguageModel(267_744, sizes, latents=[Logits(make_prior(prior))])
-        counts[prior] = sum(parameter.numel() for parameter in model.parameters())
-    assert f"{counts['delta'] / 1e6:.2f}" == "246.93"
-    assert f"{(counts['released'] + 24 * 64 + 9 * 8) / 1e6:.2f}" == "246.96"
 
 
 def test_an_adaptive_softmax_changes_no_seam(batch: Batch) -> None:

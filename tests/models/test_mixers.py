@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from pyro import poutine
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads.attention.band import Band, BandMask
@@ -17,7 +17,6 @@ from latentheads.attention.ngram import NGram
 from latentheads.batch import Batch
 from latentheads.contrib.heads import Recording
 from latentheads.contrib.heads.divergence import divergence
-from latentheads.decoding.beam_search import beam_search
 from latentheads.handlers import PlugIn
 from latentheads.inference.bound import terms
 from latentheads.latents.logits.latent import Logits
@@ -29,7 +28,6 @@ from latentheads.names import Block
 from tests.crossing import in_turn, pairwise
 from tests.models.hypotheses import assert_each_continues
 from tests.tiny import (
-    FORMS,
     HEADS,
     KINDS,
     NOISY,
@@ -128,20 +126,11 @@ def test_padding_changes_no_sentence(kind: str, choice: str, context: bool) -> N
 
 
 @both_ways
-def test_an_ngram_of_one_is_a_position_wise_layer(causal: bool) -> None:
-    module, x = made("ngram", 1, causal), torch.randn(2, LENGTH, WIDTH)
-    plain = nn.Sequential(nn.Linear(WIDTH, HEADS * 5), nn.ReLU(), module.out)
-    with torch.no_grad():
-        plain[0].weight.copy_(module.weight.flatten(0, 1))
-        plain[0].bias.copy_(module.bias.flatten())
-    assert torch.allclose(module(x, reach_of(causal, (LENGTH,) * 2)), plain(x), atol=1e-12)
-
-
-@both_ways
 @pytest.mark.parametrize("slices", [True, False])
 @pytest.mark.parametrize("context", [True, False])
-def test_an_ngram_follows_its_equation(causal: bool, slices: bool, context: bool) -> None:
-    n, x = 3, torch.randn(LENGTH, WIDTH)
+@pytest.mark.parametrize("n", [1, 3])
+def test_an_ngram_follows_its_equation(n: int, causal: bool, slices: bool, context: bool) -> None:
+    x = torch.randn(LENGTH, WIDTH)
     module = ngram(n, causal, slices=slices, context=context)
     read = WIDTH // HEADS if slices else WIDTH
     zero, after = torch.zeros(WIDTH), 0 if causal else n - 1
@@ -157,17 +146,6 @@ def test_an_ngram_follows_its_equation(causal: bool, slices: bool, context: bool
                 hidden = hidden + module.context[k] @ x.amax(0)[mine]
             heads.append(F.relu(hidden))
         assert torch.allclose(actual[t], module.out(torch.cat(heads)), atol=1e-12)
-
-
-@both_ways
-def test_heads_of_whole_inputs_are_one_wide_head(causal: bool) -> None:
-    several, one = ngram(3, causal), ngram(3, causal, heads=1, head_width=5 * HEADS)
-    with torch.no_grad():
-        one.weight.copy_(several.weight.flatten(0, 1)[None])
-        one.bias.copy_(several.bias.flatten()[None])
-    one.out.load_state_dict(several.out.state_dict())
-    x = torch.randn(1, LENGTH, WIDTH)
-    assert torch.allclose(one(x, reach_of(causal)), several(x, reach_of(causal)), atol=1e-12)
 
 
 @every_kind
@@ -230,14 +208,6 @@ def test_without_a_width_a_layer_is_as_large_as_attention(
     module = NGram(Block("encoder-self", 0, heads), d, 0, band, slices, context)
     total, attends = sum(p.numel() for p in module.parameters()), 4 * d**2 + 4 * d
     assert total == pytest.approx(attends, rel=0.05)
-
-
-def test_local_attention_has_the_parameters_of_attention() -> None:
-    counts = [
-        sum(p.numel() for p in build(mixers=mixers).parameters())
-        for mixers in ("attention", "local")
-    ]
-    assert counts[0] == counts[1]
 
 
 def test_a_network_says_heads_and_width_of_its_ngrams() -> None:
@@ -305,22 +275,6 @@ def test_a_cache_holds_no_more_than_the_window(choice: str, batch: Batch) -> Non
         assert held.shape[-2] == min(last, batch.decoder_input.shape[1])
 
 
-@every_kind
-def test_a_beam_of_mixed_layers_scores_as_the_whole(kind: str, batch: Batch) -> None:
-    model = build(kind, **CHOICES["mixed"]).eval()
-    for index, computed_hypothesis in enumerate(
-        beam_search(model, batch, num_beams=2, max_new_tokens=5)
-    ):
-        for hypothesis in computed_hypothesis:
-            source = None if batch.source is None else batch.source[index : index + 1]
-            one = Batch(torch.tensor([hypothesis.tokens]), source)
-            with PlugIn():
-                likelihood = model.likelihood(model.states(one), one)
-            assert hypothesis.log_prob == pytest.approx(
-                likelihood.log_prob(one.target).item(), abs=1e-10
-            )
-
-
 # Latents.
 
 
@@ -373,25 +327,12 @@ def test_a_chain_changes_its_layout(batch: Batch) -> None:
     assert torch.equal(chained.context[1].below, expected)
 
 
-@in_turn(form=FORMS, choice=CHOICES, kind=KINDS)
-def test_every_guide_bounds_every_mixture(kind: str, form: str, choice: str, batch: Batch) -> None:
-    model = build(kind, **CHOICES[choice])
-    guide = attach(form, model)
-    bound_terms = terms(model.eval(), guide.eval(), batch)
-    assert torch.isfinite(bound_terms.elbo).all()
-    assert set(bound_terms.kl) == {block.site() for block in model.blocks}
-    assert all(
-        (kl > -1e-9).all()
-        for name, kl in bound_terms.kl.items()
-        if bound_terms.how[name] != "sampled"
-    )
-
-
 @in_turn(choice=CHOICES, form=["tied", "mean-field", "cascaded"], kind=KINDS)
 def test_padding_changes_no_bound(
     kind: str, form: str, choice: str, batch: Batch, tape: NoiseTape
 ) -> None:
-    model = build(kind, prior="cascaded", **CHOICES[choice]).eval()
+    noise = {"ngram_noise": 0.3} if "ngram" in CHOICES[choice]["mixers"] else {}
+    model = build(kind, prior="cascaded", **noise, **CHOICES[choice]).eval()
     guide = attach(form, model).eval()
     elbos = []
     for one in (batch, padded(batch, 2, 3)):
@@ -426,19 +367,6 @@ def test_recordings_show_a_band_among_all_keys(batch: Batch) -> None:
         seen, right = recording[name].weights, expected[name].weights
         real = valid[:, None, :, None].expand_as(right)
         assert torch.allclose(seen[real], right[real], atol=1e-12)
-
-
-@pytest.mark.parametrize("choice", ["local", "mixed"])
-def test_heads_of_a_band_can_be_compared(choice: str, batch: Batch) -> None:
-    model = build(**CHOICES[choice])
-    average = divergence(model, [batch]).average("encoder-self")
-    assert average is not None
-    assert average > 0
-    term = Disagreement(tuple(KINDS_OF_DISAGREEMENT), 1.0, None, True)
-    with term.record_agreement(model) as recorded:
-        model.states(batch)
-    assert "encoder.1.self" in recorded
-    assert all(torch.isfinite(value).all() for value in recorded.values())
 
 
 def test_disagreement_of_a_full_band_is_that_of_attention(batch: Batch) -> None:

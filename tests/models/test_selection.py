@@ -472,20 +472,10 @@ def test_vectorised_particles_share_a_static_choice(
     torch.testing.assert_close(together, torch.stack(losses).mean())
 
 
-def test_vectorised_particles_draw_selections_of_their_own() -> None:
-    model = make("group")
-    guide = attach("mean-field", make("group", "independent"))
-    torch.manual_seed(0)
-    elbo = Head_ELBO(num_particles=5, vectorize_particles=True, max_plate_nesting=1)
-    with pyro.validation_enabled(False):
-        loss = elbo(guide.model, guide)(two_tasks())
-    assert loss.isfinite()
-    assert len(model.selecting_blocks) == 4
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (("best", 3, 6), "unknown strategy 'best': choose from bernoulli, subset, group, static"),
         (("group", 3, 7), "candidates must be a multiple of the 3 heads for group, got 7"),
         (("subset", 3, 3), "candidates must be more than the 3 heads, got 3"),
         (("group", 3, 6, ("self",)), "unknown attention type 'self': choose from encoder-self"),

@@ -34,9 +34,6 @@ RESULTS: dict[str, Any] = {
 }
 
 
-GATES = {"gated": 8, "open": 5, "expected": 5.5, "lambda": 0.0, "wanted": None}
-
-
 def test_a_wide_table_is_cut_into_tables_that_fit_a_terminal() -> None:
     rows = [["recipe", "seeds", *(f"figure {n}" for n in range(9))], ["a", "2", *("x" * 30,) * 9]]
     parts = packed(rows, names=2).split("\n\n")
@@ -250,28 +247,6 @@ def test_what_plug_in_means_is_said_once() -> None:
     assert drawn.splitlines()[-1].startswith(prior_mean)
     exact = {name: Scores.of(FIGURES | {"exact": -1.0, "gap": 0.5}) for name in ("valid", "test")}
     assert "plug-in:" not in result_table(Results(**{**RESULTS, **exact}))
-
-
-@pytest.mark.parametrize(
-    ("sites", "latents", "how"),
-    [
-        (["selection"], {}, "each task uses its likeliest heads under the guide"),
-        (["selection"], {"gates": GATES}, "each gate has its value at test time under the guide"),
-        (
-            ["logits", "selection"],
-            {},
-            "heads set to the prior mean and each task uses its likeliest heads under the guide",
-        ),
-    ],
-)
-def test_the_note_on_the_plug_in_network_is_true_of_the_latents_of_the_run(
-    sites: list[str], latents: dict[str, Any], how: str
-) -> None:
-    kl_how = {f"encoder.0.self.{site}": "analytic" for site in sites}
-    kl_how |= {"encoder.1.self.logits": "fixed"}
-    content = {**RESULTS, "kl_by_site": dict.fromkeys(kl_how, 0.25), "kl_how": kl_how}
-    last = result_table(Results(**content, latents=latents)).splitlines()[-1]
-    assert last == f"plug-in: {how}, which is another model; its log p is not a bound"
 
 
 def test_a_network_without_sites_is_decoded_without_latents() -> None:

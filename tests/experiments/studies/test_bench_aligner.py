@@ -28,7 +28,6 @@ from latentheads.experiments.studies.word_aligners.measures import (
     read_gold,
 )
 from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_rival
-from latentheads.experiments.studies.word_aligners.speed import measure_speed
 from tests.experiments.programs import FORKS, assert_one_line, inside
 
 ENGLISH = ["the house", "the book", "a book", "a red house"]
@@ -157,26 +156,6 @@ def test_the_difference_of_two_error_rates_by_hand() -> None:
     assert row["difference"][1:] == [pytest.approx(x, abs=1) for x in (0.8, 48.3)]
 
 
-def test_ablations_are_written(folder: Path) -> None:
-    out = folder / "ablations.json"
-    done = inside(
-        "bench_aligner.py",
-        str(folder),
-        "--pairs",
-        "3",
-        "--measure",
-        "ablations",
-        "--changes",
-        ",".join([*ABLATIONS][1:3]),
-        "--json",
-        str(out),
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    rows = json.loads(out.read_text())["ablations"]
-    assert list(rows) == [*ABLATIONS][:3]
-    assert {tuple(row["difference"]) for row in rows["the aligner"].values()} == {(0.0, 0.0, 0.0)}
-
-
 def test_words_that_stand_once_on_both_sides_are_identical() -> None:
     assert identical_words("a 12 b b .", "12 a c b .") == {(0, 1), (1, 0), (4, 4)}
 
@@ -188,22 +167,6 @@ def test_agreement_by_hand() -> None:
     assert results["one"] == {"links_per_target_word": 1.0, "identical_linked": 1.0}
     assert results["two"] == {"links_per_target_word": 0.5, "identical_linked": 0.0}
     assert results["f1"] == {"one / two": pytest.approx(2 / 3, abs=1e-4)}
-
-
-def test_speed_is_that_of_each_round(tmp_path: Path) -> None:
-    program = tmp_path / "eflomal-align"
-    program.write_text('#!/bin/sh\nfor file in "$6" "$8"; do : > "$file"; done\n')
-    program.chmod(0o755)
-    lines: list[str] = []
-    text, new = (ENGLISH, FRENCH), (ENGLISH[:2], FRENCH[:2])
-    speed = measure_speed(text, new, tmp_path / "python", lines.append)
-    assert len(lines) == 3
-    assert {name: speed[name]["pairs"] for name in speed if name != "ratio_to_eflomal"} == {
-        **{"training": 4, "aligning": 4},
-        **{"aligning new lines": 2, "eflomal": 4},
-    }
-    median, least, most = speed["training"]["cpu_seconds"]
-    assert 0 < least <= median <= most
 
 
 @FORKS

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import math
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyro
@@ -33,20 +31,17 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.families import Family, Gaussian, HeadScale, OwnMLP
 from latentheads.guides import MeanField
 from latentheads.handlers import PlugIn
-from latentheads.inference.bound import importance, terms
+from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.inference.objective import Head_ELBO
-from latentheads.latents.gates.hard_gates import GateController, Gating
+from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.latent import Logits
-from latentheads.latents.network import Choice
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.mask import AttentionMask
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import all_heads, fold_selection, remove_heads
-from latentheads.training import checkpoints
-from latentheads.training.checkpoints import weights
 from tests.crossing import in_turn, pairwise
 from tests.tiny import (
     FORMS,
@@ -57,7 +52,6 @@ from tests.tiny import (
     build,
     jiggle,
     kept_of,
-    padded,
     sizes,
 )
 
@@ -72,7 +66,6 @@ CHOICES: dict[str, dict[str, Any]] = {
 CHAIN = {"translation": ATTENTION_TYPES, "language-model": ATTENTION_TYPES[1:2]}
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_choice = pytest.mark.parametrize("choice", CHOICES)
-every_form = pytest.mark.parametrize("form", FORMS)
 
 
 def noisy(kind: str = "translation", choice: str = "ngram", **options: Any) -> Any:
@@ -170,21 +163,6 @@ def test_tied_costs_nothing_and_a_guide_starts_at_the_prior(
         assert all((started.kl[site].abs() < 1e-12).all() for site in sites)
 
 
-@pairwise(kind=KINDS, form=FORMS, choice=["ngram", "mixed"])
-def test_padding_carries_no_latent(
-    kind: str, form: str, choice: str, batch: Batch, tape: Any
-) -> None:
-    model = noisy(kind, choice)
-    guide = attach(form, model)
-    bound_terms = []
-    for one in (batch, padded(batch, 2, 3)):
-        tape.rewind()
-        bound_terms.append(terms(model, guide, one))
-    for name, kl in bound_terms[0].kl.items():
-        assert torch.allclose(kl, bound_terms[1].kl[name], atol=1e-10)
-    assert torch.allclose(bound_terms[0].log_weight, bound_terms[1].log_weight, atol=1e-10)
-
-
 @pairwise(kind=KINDS, form=[form for form in FORMS if form != "tied"], choice=["ngram", "mixed"])
 def test_a_context_is_drawn_from_the_prior_and_costs_nothing(
     kind: str, form: str, choice: str, batch: Batch, tape: NoiseTape
@@ -207,37 +185,6 @@ def test_a_context_is_drawn_from_the_prior_and_costs_nothing(
         counted = Normal(q.location, q.scale), Normal(p.location, NOISE)
         tensor = torch.distributions.kl_divergence(*counted).sum((-3, -1)) * behind.target_latent
         assert torch.allclose(bound_terms.kl[module.site], tensor.sum(-1), atol=1e-10)
-
-
-@pytest.mark.parametrize("form", ["mean-field", "cascaded"])
-def test_more_draws_make_a_tighter_bound(form: str, batch: Batch) -> None:
-    model = noisy("language-model", mixers="ngram", layers=1, windows="2", ngram_noise=0.8)
-    guide = attach(form, model)
-    with torch.no_grad():
-        weighed = importance(model, guide, batch, num_samples=8 * 8).log_weights.unflatten(
-            0, (8, 8)
-        )
-    bounds = [(weighed[:, :k].logsumexp(1) - math.log(k)).sum(-1).mean().item() for k in (1, 2, 8)]
-    assert bounds[0] < bounds[1] < bounds[2]
-    elbo = torch.stack([terms(model, guide, batch).elbo.sum() for _ in range(8)]).mean()
-    assert elbo < bounds[2]
-
-
-def test_importance_weights_are_those_of_the_joint(batch: Batch) -> None:
-    model = noisy("language-model", "mixed")
-    guide = attach("cascaded", model)
-    bound_terms = terms(model, guide, batch)
-    nodes = guide.trace.nodes
-    sites = [name for name in nodes if name.endswith((".outputs", ".logits"))]
-    ratios = [
-        nodes[s]["infer"]["prior"].log_prob(nodes[s]["value"])
-        - nodes[s]["fn"].log_prob(nodes[s]["value"])
-        for s in sites
-    ]
-    assert len(sites) == 3
-    assert torch.allclose(
-        bound_terms.log_weight, bound_terms.log_likelihood + sum(ratios), atol=1e-10
-    )
 
 
 def test_locations_of_a_strict_product_depend_on_no_draw(batch: Batch) -> None:
@@ -368,44 +315,6 @@ def spread(model: Any, form: str = "tied") -> Any:
     return guide
 
 
-@every_kind
-@every_choice
-def test_every_head_has_one_gate_that_is_counted_once(kind: str, choice: str, batch: Batch) -> None:
-    model = gated(kind, choice)
-    guide = spread(model, "cascaded")
-    bound_terms = terms(model, guide, batch)
-    sites = {f"{name}.selection": len(heads) for name, heads in all_heads(model).items()}
-    assert set(bound_terms.shared_kl) == set(sites)
-    for site, heads in sites.items():
-        family = guide.selections[site.removesuffix(".selection").replace(".", "_")]
-        assert family.logits.shape == (1, heads)
-        q = family().open
-        expected = (q * (2 * q).log() + (1 - q) * (2 - 2 * q).log()).sum()
-        assert float(bound_terms.shared_kl[site]) == pytest.approx(float(expected.detach()))
-    total = bound_terms.elbo.sum() - sum(kl.sum() for kl in bound_terms.shared_kl.values())
-    assert torch.allclose(bound_terms.bound, total)
-
-
-def test_the_penalty_is_one_for_all_blocks(batch: Batch) -> None:
-    model = gated(choice="mixed").train()
-    guide = FORMS["tied"](model).double()
-    assert len({id(module.selector.l0_penalty) for module in model.selecting_blocks}) == 1
-    slopes = []
-    for penalty in (0.0, 40.0):
-        model.l0_penalty.value.fill_(penalty)
-        guide.zero_grad()
-        torch.manual_seed(0)
-        with pyro.validation_enabled(False):
-            Head_ELBO(analytic=True).loss_and_grads(model, guide, batch)
-        slopes.append({key: f.weight.grad for key, f in guide.selections.items()})
-    for key, family in guide.selections.items():
-        opened = family().open
-        expected = Gating.gain * 40.0 * opened * (1 - opened)
-        assert torch.allclose(slopes[1][key] - slopes[0][key], expected, atol=1e-9)
-    closing = GateController(model, guide, 3, 10, 0.1, 10)
-    assert closing.gated == sum(map(len, all_heads(model).values()))
-
-
 def test_a_gate_multiplies_what_its_head_says(batch: Batch) -> None:
     model = gated("language-model")
     guide = spread(model)
@@ -448,7 +357,10 @@ def test_closed_gates_are_removed_with_equal_outputs(
         for name, distribution in laws.items()
     }
     remove_heads(small, kept, cut)
-    assert all_heads(small).keys() == all_heads(model).keys()
+    assert not small.selecting_blocks
+    assert "l0_penalty.value" not in small.state_dict()
+    assert len([*cut.parameters()]) < len([*guide.parameters()])
+    assert all_heads(small).keys() == all_heads(model).keys() == laws.keys()
     assert all(len(h) == len(all_heads(model)[n]) - 1 for n, h in all_heads(small).items())
     whole = plug_in_log_likelihood(model, batch, guide)
     assert torch.allclose(plug_in_log_likelihood(small, batch, cut), whole, rtol=0, atol=1e-12)
@@ -459,16 +371,6 @@ def test_closed_gates_are_removed_with_equal_outputs(
         assert [h.tokens for h in mine] == [h.tokens for h in theirs]
         assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in theirs], abs=1e-10)
     assert terms(small, cut, batch).elbo.isfinite().all()
-
-
-@every_kind
-def test_behind_closed_gates_it_says_the_bias(kind: str, batch: Batch) -> None:
-    model = build(kind, **NGRAMS).eval()
-    module = model.decoder.layers[0].inner
-    x, reach = torch.randn(3, 4, 6), model.attention_mask(batch.target_latent)
-    output = module(x, reach, choice=Choice(torch.zeros(HEADS)))
-    assert torch.allclose(output, module.out.bias)
-    assert not torch.allclose(module(x, reach), module.out.bias)
 
 
 # Chosen.
@@ -495,19 +397,6 @@ def test_candidates_fill_the_places_of_every_task(
     assert {module.block.name for module in ngrams(model)} <= selecting
     expected = set() if strategy == "static" else {f"{name}.selection" for name in selecting}
     assert set(bound_terms.shared_kl) == expected
-
-
-@pytest.mark.parametrize("form", ["mean-field", "cascaded"])
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_what_chosen_candidates_say_is_drawn(form: str, strategy: Strategy, batch: Batch) -> None:
-    selector = make_selector(strategy, HEADS, 2 * HEADS, ATTENTION_TYPES[:2])
-    model = made_with("translation", selector, sizes(**CHOICES["slices"], ngram_noise=NOISE))
-    bound_terms = terms(model, attach(form, model), batch)
-    places = 2 * HEADS if strategy == "bernoulli" else HEADS
-    for module in ngrams(model):
-        assert module.block.heads == places
-        assert (bound_terms.kl[module.site] > 0).all()
-    assert bound_terms.elbo.isfinite().all()
 
 
 def test_a_chosen_candidate_reads_the_slice_of_its_place(batch: Batch) -> None:
@@ -539,39 +428,6 @@ def test_a_selection_of_other_numbers_of_heads_is_refused() -> None:
 # Removed.
 
 KEPT = {"encoder.0.self": [2], "encoder.1.self": [], "decoder.0.self": [0, 2]}
-
-
-@torch.no_grad()
-def silenced(model: Any) -> Any:
-    model = copy.deepcopy(model)
-    for module in (m for m in model.modules() if hasattr(m, "projection")):
-        for head in set(range(HEADS)) - set(KEPT.get(module.block.name, range(HEADS))):
-            columns = slice(head * module.size, (head + 1) * module.size)
-            module.projection.weight[:, columns] = 0
-    return model
-
-
-@pairwise(
-    kind=KINDS, choice=CHOICES, prior=["delta", "residual", "cascaded"], context=[True, False]
-)
-def test_removal_equals_silence(
-    kind: str, choice: str, prior: str, context: bool, batch: Batch
-) -> None:
-    context = context and kind == "translation"
-    model = build(kind, prior, ngram_context=context, **CHOICES[choice]).eval()
-    small, reference = copy.deepcopy(model), silenced(model)
-    remove_heads(small, kept_of(model, KEPT))
-    log_likelihoods = plug_in_log_likelihood(small, batch)
-    assert torch.allclose(
-        log_likelihoods, plug_in_log_likelihood(reference, batch), rtol=0, atol=1e-12
-    )
-    assert not torch.allclose(log_likelihoods, plug_in_log_likelihood(model, batch), atol=1e-6)
-    sizes_of = [sum(p.numel() for p in network.parameters()) for network in (small, model)]
-    assert sizes_of[0] < sizes_of[1]
-    one, other = (beam_search(m, batch, num_beams=2, max_new_tokens=6) for m in (small, reference))
-    for mine, theirs in zip(one, other, strict=True):
-        assert [h.tokens for h in mine] == [h.tokens for h in theirs]
-        assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in theirs], abs=1e-10)
 
 
 def test_a_head_takes_its_weights_and_no_others(batch: Batch) -> None:
@@ -635,28 +491,6 @@ def test_heads_that_are_drawn_together_are_removed_together(batch: Batch) -> Non
     remove_heads(model, {"decoder.0.self": []}, guide)
     after = terms(model, guide, batch)
     assert set(before.kl) - set(after.kl) == {"decoder.0.self.outputs"}
-
-
-@pytest.mark.parametrize("choice", ["slices", "mixed"])
-def test_the_smaller_network_is_saved_and_rebuilt(
-    choice: str, batch: Batch, tmp_path: Path
-) -> None:
-    pairs = []
-    for _ in range(2):
-        model = noisy(choice=choice)
-        guide = attach("mean-field", model)
-        remove_heads(model, kept_of(model, KEPT), guide)
-        pairs.append((model, guide))
-    (first, guide), (second, other) = pairs
-    path = tmp_path / "weights.safetensors"
-    checkpoints.save(path, weights(model=first, guide=guide), {"step": 1})
-    checkpoints.restore(path, checkpoints.load(path)[0], model=second, guide=other)
-    assert torch.equal(*(plug_in_log_likelihood(model, batch) for model in (first, second)))
-    bounds = []
-    for pair in pairs:
-        torch.manual_seed(1)
-        bounds.append(terms(*pair, batch).elbo)
-    assert torch.equal(*bounds)
 
 
 # Read and compared.

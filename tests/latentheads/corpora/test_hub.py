@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -76,12 +75,6 @@ def test_the_languages_give_the_direction(nested: Path) -> None:
     assert load(nested, languages=("en", "de")) == [(right, left) for left, right in PAIRS]
 
 
-def test_a_csv_file_is_read(tmp_path: Path) -> None:
-    with (tmp_path / "a.csv").open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([("de", "en"), ("ja, ja", "yes")])
-    assert load(tmp_path / "a.csv", path="csv", column="") == [("ja, ja", "yes")]
-
-
 @pytest.mark.parametrize("name", ["iwslt14", "iwslt17"])
 @STREAMING
 def test_the_hubs_own_parquet_copy_is_read_by_its_layout(
@@ -113,13 +106,6 @@ def test_sentences_are_joined_and_references_stand_between_tabs(tmp_path: Path) 
     options = {"languages": ("source", "target"), "column": ""}
     assert load(file, **options, several=True) == [("One. Two.", "a b\tc"), ("d", "e")]
     assert "source and target must be text" in refused(file, **options)
-
-
-def test_another_place_has_no_known_configuration() -> None:
-    assert hub._get_entry(HUB, "iwslt17", "mine/copy", None) == HubCorpus("mine/copy")
-    assert hub._get_entry(HUB, "iwslt17", None, "another") == replace(
-        HUB["iwslt17"], config="another"
-    )
 
 
 @pytest.mark.parametrize(

@@ -285,8 +285,9 @@ def load_hub(name: str, path: Path, **options: Any) -> Loaded:
 
 
 def test_held_out_pairs_with_an_empty_side_are_counted(hub: Path) -> None:
-    for split, rows in (("train", ROWS), ("validation", ROWS[:3]), ("test", ROWS[3:5])):
-        write_jsonl(hub / split, rows if split != "test" else [*rows, {"en": " ", "de": "acht"}])
+    test = [ROWS[3], {"en": "a", "de": "acht"}, {"en": " ", "de": "acht"}]
+    for split, rows in (("train", ROWS), ("validation", ROWS[:3]), ("test", test)):
+        write_jsonl(hub / split, rows)
     corpus, logged = load_hub("mine", hub)
     assert logged[-1] == "1 of 3 pairs of test are empty on a side, and are scored like all others"
     assert len(corpus.test) == 3
@@ -345,6 +346,7 @@ def test_of_a_list_of_targets_training_has_the_first(hub: Path) -> None:
     ("options", "message"),
     [
         ({"corpus": "grammar"}, "^corpus must be one of multi30k, .*, or another one with a path;"),
+        ({"source": "en", "target": "en"}, "^target must differ from source, got 'en' twice$"),
         ({"corpus": "wikitext-2"}, "^corpus must be one of multi30k, .*; got 'wikitext-2'$"),
         ({"tasks": Tasks("a:fr")}, "^a domain of a task is a folder: a corpus of the hub has none"),
         (

@@ -152,21 +152,6 @@ def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
         agree(hypotheses[index], naive(plugged(model, batch, index), beam, 0.6, 7))
 
 
-@in_turn(kind=KINDS, prior=sorted(PRIORS))
-def test_a_beam_of_one_takes_the_likeliest_token(kind: str, prior: str) -> None:
-    model, batch = small(kind, prior), small_batch()
-    computed_tokens = [
-        only.tokens for (only,) in beam_search(model, batch, num_beams=1, max_new_tokens=5)
-    ]
-    words = [token for token in range(TYPES) if token not in (PAD, BOS)]
-    for index, tokens in enumerate(computed_tokens):
-        for length in range(min(5, len(tokens))):
-            grown = [[*tokens[:length], word] for word in words]
-            likeliest = int(plugged(model, batch, index)(grown).argmax())
-            assert tokens[length] == words[likeliest]
-        assert tokens.index(EOS) == len(tokens) - 1 <= 5
-
-
 @every_kind
 def test_the_batch_does_not_matter(kind: str) -> None:
     model, batch = small(kind), small_batch()

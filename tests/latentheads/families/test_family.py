@@ -23,6 +23,7 @@ from latentheads.families import (
     ReleasedCascade,
     RunningSum,
 )
+from latentheads.families.normal import make_posterior
 from latentheads.names import Block
 from tests.tiny import HEADS, context, jiggle, small_batch
 
@@ -113,6 +114,13 @@ def test_families_wrap_location_and_scale() -> None:
         distribution.location is c.scores and distribution.context is c
         for distribution in (gaussian, point, linear)
     )
+
+
+def test_a_posterior_starts_at_the_scale_of_a_gaussian_prior() -> None:
+    gaussian = Gaussian(Identity(), HeadScale(HEADS, 0.7))
+    for prior, start in ((gaussian, 0.7), (Point(Identity()), 1.0), (None, 1.0)):
+        scale = make_posterior(Identity(), prior, HEADS)(context()).scale
+        torch.testing.assert_close(scale, torch.full_like(scale, start))
 
 
 @pytest.mark.parametrize(

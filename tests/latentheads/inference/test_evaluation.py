@@ -24,7 +24,6 @@ from latentheads.inference.evaluation import Report, eval_no_grad, evaluate, plu
 from latentheads.inference.sentences import part_bounds, sentence_bounds
 from latentheads.latents.alignments.distribution import Alignments
 from latentheads.model import HeadModel
-from latentheads.models import LanguageModel
 from latentheads.models.network import PreNorm
 from latentheads.noise import fixed_noise
 from latentheads.passes import evaluation_mode
@@ -41,7 +40,6 @@ from tests.tiny import (
     counting,
     jiggle,
     rows,
-    sizes,
     small_batch,
 )
 from tests.typechecking import unchecked
@@ -431,16 +429,6 @@ def test_the_bound_of_a_point_prior_is_its_plug_in_figure_in_windows_too() -> No
     assert report.kl == 0
 
 
-@pytest.mark.parametrize("name", ["tied", "mean-field", "cholesky", "cascaded"])
-def test_windows_of_a_random_network_have_every_figure(name: str) -> None:
-    model, guide = pair(name, kind="language-model", prior="cascaded", gate=bernoulli_gate())
-    report = evaluate(model, guide, windows(running(17, 5), 2, 11), num_samples=5)
-    assert report.tokens == 17
-    assert (report.kl == 0) == (name == "tied")
-    assert 1 <= report.effective_sample_size <= 5
-    assert all(math.isfinite(value) for value in report.perplexities().values())
-
-
 def passes(model: Any, name: str, samples: int, parts: int = 2) -> tuple[Any, int]:
     guide = attach(name, model)
     batch = Batch(small_batch().target)
@@ -495,21 +483,6 @@ def test_where_alignments_alone_are_drawn_the_network_is_run_once(shape: str) ->
 )
 def test_a_network_that_draws_anything_is_run_for_each_draw(options: Any) -> None:
     report, number = passes(build("language-model", **options), "tied", 5)
-    assert number == 6
-    assert 1 <= report.effective_sample_size < 5
-
-
-class Mixture(LanguageModel):
-    """Point heads under a latent of its own, one a sentence."""
-
-    def states(self, batch: Batch, choices: Any = None) -> Any:
-        noise = pyro.sample("noise", dist.Normal(torch.zeros(len(batch)), 1.0))
-        return super().states(batch, choices) * (1 + noise)[:, None, None]
-
-
-def test_a_latent_of_ones_own_is_drawn_each_time() -> None:
-    model = Mixture(13, sizes(), latents=()).double()
-    report, number = passes(model, "tied", 5)
     assert number == 6
     assert 1 <= report.effective_sample_size < 5
 

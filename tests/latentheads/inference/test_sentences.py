@@ -78,6 +78,11 @@ def test_those_of_a_part_are_its_figures_in_its_order(kind: str) -> None:
             assert beside.nats.tolist() == pytest.approx(bounds.nats.tolist(), abs=1e-12)
 
 
+def test_a_guide_of_another_model_is_refused() -> None:
+    with pytest.raises(ValueError, match="it belongs to another"):
+        part_bounds(pairs("still")[0], pairs("still")[1], [small_batch()])
+
+
 def test_batches_that_tell_no_places_stay_in_their_order() -> None:
     model, guide = pairs("still")
     given_batches = list(batches(PART, 1, shuffle=False))

@@ -138,18 +138,10 @@ def test_the_importance_weighted_gradient_is_that_of_its_bound(
     assert mean.item() == pytest.approx(exact.item(), rel=1e-10)
     check_same(own, mean, exact)
     assert exact < log_evidence(single)
-
-
-@chained_or_not
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_wake_trains_a_model_apart_from_the_guide_by_the_importance_weighted_bound(
-    chained: bool, number: int
-) -> None:
-    own = tables(chained)
-    single = own.samples()
-    mean, exact = expectation(wake_objective, single, number), log_mean_weight(single, number)
-    assert mean.item() == pytest.approx(exact.item(), rel=1e-10)
-    check_same(own, mean, exact, "model")
+    if not tied:  # wake trains the guide by another objective
+        mean = expectation(wake_objective, single, number)
+        assert mean.item() == pytest.approx(exact.item(), rel=1e-10)
+        check_same(own, mean, exact, "model")
 
 
 @chained_or_not

@@ -54,6 +54,7 @@ def test_rows_are_a_mapping_that_is_read_and_written_the_same() -> None:
         **{"name": "wer", "value": 12.5, "interval": (10.0, 15.0)},
         **{"unit": "%", "kind": "metric", "signature": "jiwer"},
     }
+    assert [*Score.of("tokens", None).to_json()] == ["name", "value", "unit", "kind"]
     again = Scores.read(scores.to_json())
     assert again.rows == scores.rows
     assert isinstance(again["tokens"], int)

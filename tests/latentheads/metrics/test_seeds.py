@@ -10,7 +10,7 @@ from scipy import stats
 
 from latentheads.metrics.scores import Scores
 from latentheads.metrics.seeds import is_of_text, spread, spread_columns, summarise, tabulate
-from latentheads.runs.results import Results
+from latentheads.runs.results import Perplexity, Results
 
 SEEDS = (0, 1, 2)
 PLAIN = {"elbo": [-1.7, -1.5, -1.6], "bleu": [20.0, 24.0, 21.0], "wer": [9.0, 8.0, 7.0]}
@@ -62,8 +62,10 @@ def test_every_figure_that_both_recipes_have_is_paired_by_seed() -> None:
         ("task korin: accuracy", [85.0, 96.0], (None, 100)),
         ("wer", [4.0, 115.0], (0, None)),  # insertions are errors beyond the words
         ("kl", [0.25, 0.75], (0, None)),
+        ("prior_gap", [0.25, 0.75], (0, None)),
         ("gap", [-1e-6, -1e-6 + 1e-9], (None, None)),  # estimated, and never left out
         ("elbo", [-1.0, -0.25], (None, 0)),
+        ("exact", [-1.0, -0.25], (None, 0)),
         ("head_divergence self", [0.25, 0.75], (0, None)),
         ("perplexity_exact", [1.5, 4.0], (1, None)),
         ("perplexity of test by blocks: plug_in", [1.5, 4.0], (1, None)),
@@ -84,13 +86,21 @@ def test_the_interval_of_a_mean_ends_with_its_scale(
 
 
 def one(recipe: str, seed: int, elbo: float) -> tuple[str, Results]:
-    return recipe, Results(seed=seed, test=Scores.of({"elbo": elbo}))
+    ways = [
+        Perplexity(mode, "test", 9, 5, {"exact": 2.0}, {"exact": 2.0 - elbo})
+        for mode in ("lines", "blocks")
+    ]
+    test = Scores.of({"elbo": elbo, "prior_gap": 1 + elbo, "iwae": elbo})
+    return recipe, Results(seed=seed, test=test, perplexity=ways)
 
 
 def test_results_are_a_row_each() -> None:
     table = tabulate([one("plain", 3, -1.5), one("other", 3, -1.25)])
-    assert list(table.elbo) == [-1.5, -1.25]
+    assert list(table.elbo) == list(table.iwae) == [-1.5, -1.25]
+    assert list(table.prior_gap) == [-0.5, -0.25]
     assert list(table.seed) == [3, 3]
+    for name in ("perplexity_exact", "perplexity of test by lines: exact"):
+        assert list(table[name]) == [3.5, 3.25]
 
 
 def test_a_difference_is_of_the_seeds_that_both_have() -> None:

@@ -231,35 +231,6 @@ def test_a_recipe_names_what_is_latent() -> None:
     assert tied.blocks == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        (
-            {},
-            "model: 2 latent alignment heads (prior: cascaded), deterministic attention "
-            "· guide: cascaded",
-        ),
-        (
-            {"alignments": {"blocks": 1, "heads": 2}, "guide": "mean-field"},
-            "model: 2 latent alignment heads (prior: cascaded), deterministic attention "
-            "· guide: mean-field (here the same as cascaded)",
-        ),
-        (
-            {"latents": "copy"},
-            "model: 1 latent copy head (prior: independent), deterministic attention "
-            "· guide: cascaded (here the same as mean-field, autoregressive)",
-        ),
-        (
-            {"recipe": "transformer+group"},
-            "model: selection of heads for each task (group), deterministic attention "
-            "· guide: tied",
-        ),
-    ],
-)
-def test_what_is_random_is_told_in_a_line(options: dict[str, Any], line: str) -> None:
-    assert Settings.from_options(options).description == line
-
-
 def test_the_title_of_a_picture_names_recipe_corpus_and_seed() -> None:
     settings = Settings.from_options({"data": {"language": "tamir"}, "seed": 3})
     assert settings.title == "cascaded+alignments, grammar-tamir, seed 3"

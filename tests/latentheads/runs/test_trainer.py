@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -28,16 +28,12 @@ from latentheads.latents.registry import LATENTS
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.network import Network
 from latentheads.pruning import remove_heads
-from latentheads.runs.checkpoint_manager import CheckpointManager
-from latentheads.runs.folder import Folder
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.results import Results
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
-from latentheads.training.callbacks import Callback
 from latentheads.training.checkpoints import weights
-from latentheads.training.engine import Engine
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressBar
 from tests.experiments.breaks import stopped_in
@@ -242,23 +238,6 @@ def test_a_finished_run_is_given_more_updates(
         one.fit(steps=5)
 
 
-@pytest.mark.parametrize(
-    ("warmup", "course"),
-    [
-        (3, "falls linearly to 0 over all 6, from 0.1 now to 0.0333"),
-        (5, "grows until step 5 and then falls linearly to 0 over all 6, from 0.08 now to 0.1"),
-        (6, "grows until step 6, from 0.0667 now to 0.1"),
-        (20, "grows until step 6, from 0.02 now to 0.03"),
-    ],
-)
-def test_more_updates_are_told_with_the_course_of_the_learning_rate(
-    warmup: int, course: str
-) -> None:
-    engine = Mock(spec=Engine, training=Training(steps=6, learning_rate=0.1, warmup_steps=warmup))
-    schedule = CheckpointManager(Mock(spec=Folder), engine, "", {})._describe_schedule(3, 6)
-    assert schedule == f"3 steps are done, and 3 follow; the learning rate {course}"
-
-
 def test_more_updates_of_a_run_that_patience_stopped_outlast_a_break(
     corpus: Corpus, tmp_path: Path
 ) -> None:
@@ -285,27 +264,6 @@ def test_more_updates_that_are_refused_change_nothing(
     with pytest.raises(ValueError, match="has done 2 of its 3 steps"):
         broken_trainer.fit(steps=6)
     assert timeless(broken_trainer.fit()) == timeless(lh.load_run(finished).results)
-
-
-def test_more_updates_that_are_refused_leave_the_penalty_of_gates(
-    corpus: Corpus, tmp_path: Path
-) -> None:
-    options = {"latents": "logits+gates", "gates": {"heads": 3}, "guide": "mean-field"}
-    options |= {"train": {"steps": 3, "report_every": 2, "tokens": 128}, "num_samples": 2}
-    settings = Settings.from_options({**options, "network": SIZES})
-    made = lh.Trainer.of(settings, corpus, out=tmp_path / "run", quiet=True)
-    made.train(quiet=True)
-    assert made.model.l0_penalty is not None
-    facts = checkpoints.load(made.folder.last)
-    checkpoints.save(made.folder.last, facts[0], {**facts[1], "step": 2})
-    made.folder.release()
-    again = lh.Trainer.of(made.settings, corpus, out=tmp_path / "run", quiet=True)
-    penalty = again.model.l0_penalty
-    assert penalty is not None
-    penalty.value.fill_(7.0)
-    with pytest.raises(ValueError, match="has done 2 of its 3 steps"):
-        again.fit(steps=6)
-    assert float(penalty.value) == 7
 
 
 def test_weights_whose_checkpoint_is_lost_do_not_begin_at_step_0(
@@ -482,18 +440,6 @@ def test_a_guide_that_looks_at_numbers_while_it_is_made_trains(
     assert same(mine, lh.load_run(tmp_path / "run", trusted=f"{__name__}:{counting.__name__}"))
 
 
-def test_alignments_of_objects_are_written_down(corpus: Corpus, tmp_path: Path) -> None:
-    options = AlignmentOptions(blocks=2, prior="independent", width=4)
-    model = Translation.of(corpus, latents=[options], **SIZES)
-    guide = Cascaded(model, condition_on="prefix")
-    lh.Trainer(model, guide, corpus, out=tmp_path / "aligned", **SHORT).fit()
-    run = lh.load_run(tmp_path / "aligned")
-    assert run.settings.latent("alignments") == options
-    assert isinstance(run.guide, Cascaded)
-    assert run.guide.condition_on == "prefix"
-    assert len(run.translate(["the cat sleeps"])) == 1
-
-
 @pytest.mark.parametrize("tasks", [None, "velu,tamir"])
 def test_the_report_of_a_latent_that_does_not_decode_is_whole(
     tasks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -552,25 +498,3 @@ def test_no_does_not_say_yes_to_training_anew(corpus: Corpus, finished: Path) ->
     begin = partial(unchecked(lh.Trainer.__init__), object.__new__(lh.Trainer))
     with pytest.raises(ValueError, match=r"^overwrite must be true or false, got 'no'$"):
         begin(model, Cascaded(model), corpus, out=finished, overwrite="no")
-
-
-class _Remove(Callback):
-    """Removes files of its run after every step.
-
-    Args:
-        folder: The run folder.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def on_step_end(self, step: int) -> None:
-        for name in ("config.yaml", "vocabulary.json"):
-            (self.folder / name).unlink(missing_ok=True)
-
-
-def test_files_that_are_removed_during_training_are_there_at_its_end(
-    corpus: Corpus, tmp_path: Path
-) -> None:
-    trainer(corpus, tmp_path, callbacks=[_Remove(tmp_path)]).fit()
-    assert lh.load_run(tmp_path, corpus=corpus).results is not None

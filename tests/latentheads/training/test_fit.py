@@ -124,8 +124,8 @@ def test_batches_of_a_function_say_their_corpus_where_gates_are_drawn() -> None:
     model = LanguageModel(13, sizes(), latents=[gating]).double()
     guide, message = Tied(model).double(), "batches of a function must say corpus_size"
     one = Batch.of([[5, 6, 2], [7, 2]])
-    refuse(message, model, guide, lambda epoch: [one], [one])
     changed = replace(one, corpus_size=5)
+    refuse(message, model, guide, lambda epoch: [changed, one], [one], accumulate=2)
     lh.fit(model, guide, lambda epoch: [changed], [one], quiet=True, **PLAN)
 
 

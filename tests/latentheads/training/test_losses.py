@@ -295,23 +295,6 @@ def test_a_class_without_what_training_calls_is_refused() -> None:
         make_training({"loss": overriding(pyro.infer.ELBO, "_get_trace", "loss")})
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        TraceGraph_ELBO(),
-        TraceMeanField_ELBO(),
-        pyro.infer.TraceTMC_ELBO(),
-        pyro.infer.TraceTailAdaptive_ELBO(num_particles=2),
-        overriding(Trace_ELBO, "loss", "_differentiable_loss_particle"),
-        overriding(TraceGraph_ELBO, "loss_and_grads"),
-        overriding(pyro.infer.ELBO, "_get_trace", "loss_and_grads"),
-    ],
-    ids=lambda loss: type(loss).__name__,
-)
-def test_a_class_of_which_training_calls_something_is_accepted(loss: Any) -> None:
-    assert make_training({"loss": loss})
-
-
 @pytest.mark.parametrize("name", Loss.choices())
 def test_a_loss_is_made_by_its_name(name: str) -> None:
     options = make_training({"loss": name}).loss

@@ -18,7 +18,7 @@ from latentheads.experiments.studies.benchmarks.command_line import (
     check_size,
     write,
 )
-from tests.experiments.programs import ROOT, assert_one_line, inside
+from tests.experiments.programs import ROOT
 
 NUMBERS = ("rounds", "heads")
 SMALL = Size(width=8, heads=2)
@@ -93,29 +93,3 @@ def test_rows_that_are_kept_are_what_programs_write(file: str, row: str) -> None
     given_fields = fields(getattr(import_module(f"latentheads.experiments.studies.{module}"), name))
     every = chain(kept.get("rows", kept.get("points")), *kept.get("growth", {}).values())
     assert {tuple(item) for item in every} == {tuple(field.name for field in given_fields)}
-
-
-MISTAKES = {
-    "bench": [
-        "--recipe unheard-of",
-        "--rounds none",
-        "--heads 3",
-        "--json no/such/folder/rows.json",
-    ],
-    "bench_alignments": [
-        "--length 4096",
-        "--heads 3",
-        "--figure a.png",
-        "--task language-model --cutoffs 9,5",
-        "--task language-model --cutoffs many",
-        "--rows plain,none",
-    ],
-    "bench_pretrained": ["--length 4096", "--heads 5"],
-}
-"""Of each program, words that it does not take."""
-
-
-@pytest.mark.parametrize("program", MISTAKES)
-def test_a_wrong_argument_is_one_line(program: str) -> None:
-    for words in MISTAKES[program]:
-        assert_one_line(inside(f"{program}.py", *words.split()), f"{program}.py")

@@ -9,6 +9,7 @@ from pyro import poutine
 from pyro.infer import Trace_ELBO
 from torch.distributions import kl_divergence
 
+from latentheads.contrib.align.bitext import make_bitext
 from latentheads.contrib.align.lexicon import TranslationTable
 from latentheads.contrib.align.model import GUIDES, LinkGuide, LinkModel
 from tests.latentheads.contrib.align.tiny_chains import tiny_batch, tiny_bitext, tiny_model
@@ -52,6 +53,14 @@ def test_the_gradient_of_log_p_is_the_expected_counts() -> None:
     counts.index_add_(0, batch.entries.flatten(), posterior.marginals.detach().flatten())
     assert logits.grad is not None
     torch.testing.assert_close(logits.grad, counts[:-1])
+
+
+@pytest.mark.parametrize(("name", "looks_ahead"), [("exact", True), ("filtered", False)])
+def test_a_filtered_link_is_told_of_no_later_word(name: str, looks_ahead: bool) -> None:
+    bitext = make_bitext([(["a", "b"], ["x", "y"]), (["a", "b"], ["x", "z"])])
+    (batch,) = bitext.batches
+    first, other = GUIDES[name](tiny_model(bitext), batch).marginals[:, 0]
+    assert torch.allclose(first, other) is not looks_ahead
 
 
 def test_a_guide_of_no_name_is_named_in_the_error() -> None:

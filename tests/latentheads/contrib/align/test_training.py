@@ -52,6 +52,19 @@ def test_steps_of_jumps_raise_the_likelihood() -> None:
     assert log_probs[-1] > log_probs[0] + 0.01
 
 
+def test_words_that_were_not_seen_have_the_jumps_of_all() -> None:
+    """The last row is of the start of a sentence."""
+    model, batch = tiny_model(), tiny_batch()
+    posterior, counts = model.posterior(batch), model.jumps.new_counts()
+    model.jumps.add_counts(counts, batch, posterior.weights.moves, posterior.expected_moves)
+    counts.taken[1], counts.offered[1] = 0, 0
+    jumps = model.jumps.update(counts)
+    more = jumps.with_words(len(jumps.weights) - 1)
+    torch.testing.assert_close(jumps.weights[1], jumps.weights[0])
+    assert torch.equal(more.weights[:-2], jumps.weights[:-1])
+    assert torch.equal(more.weights[-2:], jumps.weights[[0, -1]])
+
+
 def test_moves_are_distributions_over_the_words_of_each_sentence() -> None:
     batch = tiny_batch()
     jumps = initial_jumps(2, 0.25, 1.0)
@@ -97,12 +110,19 @@ def test_training_finds_the_words_of_a_text(agreement: float, leave_one_out: int
         assert pairs.target.words[best] in ("haus", "house")
 
 
-def test_expected_counts_are_those_of_the_posterior_of_the_last_step() -> None:
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_expected_counts_are_those_of_the_posterior_of_the_last_step(iterations: int) -> None:
     text = make_bitext(TEXT)
-    options = AlignerOptions(iterations=1, agreement=0.0, leave_one_out=0)
-    forward = train_directions(text, options).directions[0]
+    first, forward = (
+        train_directions(
+            text, AlignerOptions(iterations=number, agreement=0.0, leave_one_out=0)
+        ).directions[0]
+        for number in (1, iterations)
+    )
     jumps = initial_jumps(len(text.pairs.source), 0.2, 20.0)
     model = LinkModel(forward.lexicon.associations(text), jumps)
+    if iterations == 2:
+        model = LinkModel(first.lexicon.variational(first.counts, first.null), first.jumps)
     links, null = torch.zeros_like(forward.counts.links), torch.zeros_like(forward.null)
     for batch in text.batches:
         posterior = model.posterior(batch)
@@ -114,7 +134,10 @@ def test_expected_counts_are_those_of_the_posterior_of_the_last_step() -> None:
     assert float(links.sum() + null.sum()) == pytest.approx(9.0)
 
 
-SEVERAL = [*TEXT, (["a", "houseboat", "the", "house"], ["ein", "hausboot", "das", "haus", "das"])]
+SEVERAL = [
+    *TEXT,
+    (["hose", "houseboat", "the", "house"], ["ein", "hausboot", "das", "haus", "das"]),
+]
 
 
 class Without:

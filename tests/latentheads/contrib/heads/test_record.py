@@ -55,6 +55,8 @@ def test_what_is_recorded_is_what_was_drawn(kind: str, training: bool) -> None:
 @pytest.mark.parametrize("prior", [None, Point(Identity())])
 def test_weights_and_outputs_of_a_block_with_and_without_a_latent(prior: Any) -> None:
     block = LatentAttention(Block("decoder-self", 0, HEADS), 6, prior)
+    with torch.no_grad():
+        block.attention.out.weight[:, 0] = 0
     x, readable = torch.randn(2, 5, 6), causal(5).expand(2, -1, -1)
     mask = PairMask.build(readable, torch.ones(2, 5).bool(), torch.float64)
     with PlugIn(), Recording(block) as closed:
@@ -68,6 +70,7 @@ def test_weights_and_outputs_of_a_block_with_and_without_a_latent(prior: Any) ->
     assert decoder_0_self.readable.equal(readable)
     assert torch.allclose(decoder_0_self.outputs, expected @ v, atol=1e-12)
     assert torch.allclose(block.attention.out(decoder_0_self.joined), written)
+    assert decoder_0_self.active.all()
     assert not closed["decoder.0.self"].outputs.any()
 
 

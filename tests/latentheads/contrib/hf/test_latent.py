@@ -30,7 +30,7 @@ from latentheads.contrib.heads import (
     relevance,
 )
 from latentheads.contrib.heads.tokens import attention_tokens
-from latentheads.guides import Cascaded, Guide, MeanField, Tied
+from latentheads.guides import Cascaded, Guide, Tied
 from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.gates.options import GateOptions
@@ -54,7 +54,7 @@ from tests.latentheads.contrib.hf.networks import (
     refuse,
     source_of,
 )
-from tests.tiny import FORMS, NoiseTape, attach, jiggle
+from tests.tiny import NoiseTape, attach, jiggle
 from tests.typechecking import unchecked
 
 
@@ -144,28 +144,6 @@ def test_sites_are_named_as_the_librarys_own() -> None:
     assert [block.heads for block in model.blocks] == [3, 3, 2, 2, 2, 2]
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_guide_has_a_bound_below_many_draws(form: str) -> None:
-    model, batch = made_latent("llama" if form == "cholesky" else "bart")
-    guide = attach(form, model).eval()
-    weights = lh.inference.importance(model, guide, batch, num_samples=3)
-    assert (weights.bound >= weights.log_weights.mean(0)).all()
-    bound = lh.terms(model, guide, batch)
-    tied = {site for site, how in bound.how.items() if how == "tied"}
-    assert bool(tied) == (form == "tied")
-    exact = [kl for site, kl in bound.kl.items() if bound.how[site] in ("analytic", "tied")]
-    assert all((kl >= 0).all() for kl in exact)
-
-
-@pytest.mark.parametrize(("guide", "passes"), [(Cascaded, 1), (MeanField, 2)])
-def test_a_bound_costs_the_passes_that_its_guide_says(guide: type[Guide], passes: int) -> None:
-    model, batch = made_latent("gpt2")
-    calls: list[Any] = []
-    model.network.register_forward_hook(lambda *message: calls.append(message))
-    lh.terms(model, guide(model), batch)
-    assert len(calls) == passes
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_padding_changes_no_bound(name: str, tape: NoiseTape) -> None:
     model, batch = made_latent(name)
@@ -246,15 +224,6 @@ def test_a_function_of_ones_own_is_a_likelihood() -> None:
     bound = lh.terms(model.eval(), Tied(model), batch)
     assert bound.tokens.tolist() == [1, 1, 1]
     assert (bound.log_likelihood < 0).all()
-
-
-def test_a_part_of_a_corpus_is_evaluated() -> None:
-    model, batch = made_latent("bert")
-    guide = attach("cascaded", model)
-    report = lh.evaluate(model, guide, [batch, batch.to("cpu")], num_samples=2)
-    assert report.elbo == pytest.approx(report.log_likelihood - report.kl)
-    assert (report.sentences, report.tokens) == (6, 2 * int(batch.scored_valid.sum()))
-    assert report.plug_in < 0 < report.kl
 
 
 def test_only_what_a_prediction_reads_carries_a_latent() -> None:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
-import pytest
-
-from latentheads.contrib.page import facts as room
-from latentheads.contrib.page.facts import gather_facts, get_revision, list_scores
+from latentheads.contrib.page.facts import gather_facts, list_scores
 from latentheads.contrib.speech.data import Speech
 from latentheads.metrics.compared import METRICS
 from latentheads.metrics.scores import SCORES
@@ -85,17 +80,3 @@ def test_a_run_that_is_not_finished_has_nothing_reported(tmp_path: Path) -> None
     assert not facts["finished"]
     assert facts["figures"] == {}
     assert facts["steps"] == "weights of step 7"
-
-
-def test_all_pages_of_a_process_are_of_one_revision(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / ".git").mkdir()
-    monkeypatch.setattr(room.files, "__file__", str(tmp_path / "latentheads" / "files.py"))
-    answers = [subprocess.CompletedProcess([], 0, f"{commit}\n") for commit in ("old", "new")]
-    get_revision.cache_clear()
-    with mock.patch.object(subprocess, "run", side_effect=answers):
-        first = get_revision()
-        assert first.endswith("(old)")
-        assert get_revision() == first
-    get_revision.cache_clear()

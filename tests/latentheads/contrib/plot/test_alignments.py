@@ -21,7 +21,7 @@ from latentheads.models import LanguageModel, Translation
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
-from tests.latentheads.contrib.plot.drawn import images, some_laws, stand_apart, ticks
+from tests.latentheads.contrib.plot.drawn import images, some_laws, ticks
 from tests.latentheads.latents.alignments.models import SHAPES
 from tests.tiny import jiggle, sizes
 
@@ -74,25 +74,6 @@ def test_sound_is_drawn_above_every_law_in_its_time() -> None:
         assert below.get_xlabel() == "audio"
     assert figure.axes[1].get_title() == "guide:\nmine"
     assert ticks(figure.axes[3], "y") == TARGETS
-
-
-def test_titles_of_the_maps_do_not_overlap() -> None:
-    guide = "autoregressive, conditioned on target"
-    figure: Any = draw_alignments(some_laws(1), SOURCES, TARGETS, guide=guide)
-    figure.draw_without_rendering()
-    assert stand_apart(axis.title for axis in figure.axes[:3])
-
-
-def test_of_many_positions_of_sound_some_are_named() -> None:
-    table = torch.full((1, 1, 3, 25), 0.04)
-    laws = AlignmentDistributions(("head 0",), table, table, table)
-    names = [f"{index} s" for index in range(25)]
-    figure: Any = draw_alignments(laws, names, TARGETS, frames=np.zeros((100, 5)))
-    assert ticks(figure.axes[5], "x") == names[::3]
-    table = torch.full((1, 1, 3, 300), 0.01)  # twelve seconds
-    laws = AlignmentDistributions(("head 0",), table, table, table)
-    figure = draw_alignments(laws, names * 12, TARGETS, frames=np.zeros((1200, 5)))
-    assert figure.get_figwidth() < 50
 
 
 def finished(corpus: Corpus, shape: str | None) -> Run:

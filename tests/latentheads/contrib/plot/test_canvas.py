@@ -24,7 +24,6 @@ from tests.latentheads.contrib.plot.drawn import (
     some_laws,
     some_weights,
     sound_weights,
-    stand_apart,
     texts_of,
     with_roles,
 )
@@ -92,12 +91,6 @@ def test_no_edge_of_a_figure_cuts_a_text(draw: Callable[[], Any]) -> None:
         box = text.get_window_extent()
         assert edges.contains(box.x0, box.y0), text
         assert edges.contains(box.x1, box.y1), text
-
-
-def test_titles_of_tasks_do_not_overlap() -> None:
-    figure = LONG_NAMES["selection"]()
-    figure.draw_without_rendering()
-    assert stand_apart(axis.title for axis in figure.axes[:2])
 
 
 @pytest.mark.parametrize("draw", PICTURES.values(), ids=PICTURES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 from latentheads.contrib.heads import Role
-from latentheads.contrib.heads.divergence import Divergence, pair_mean
+from latentheads.contrib.heads.divergence import pair_mean
 from latentheads.contrib.heads.head_report import off_diagonal_mean
 from latentheads.contrib.plot import draw_averages, draw_divergence, draw_maps, draw_roles
 from latentheads.contrib.plot.canvas import largest_value
@@ -20,7 +19,6 @@ from latentheads.contrib.plot.style import GREY
 from latentheads.names import ATTENTION_TYPES, Block
 from tests.latentheads.contrib.plot.drawn import (
     head_report,
-    stand_apart,
     texts_of,
     ticks,
     with_roles,
@@ -45,27 +43,6 @@ def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for() -> None:
     title = figure.get_suptitle()
     assert f"average JSD: {own.divergence.average():.2f} nats per sentence" in title
     assert "some text" in title
-
-
-@pytest.mark.parametrize(
-    ("layers", "grid"),
-    [
-        ((1, 0, 0), (1, 1)),
-        ((6, 1, 1), (2, 4)),
-    ],
-)
-def test_panels_of_blocks_fill_the_figure(layers: Sequence[int], grid: tuple[int, int]) -> None:
-    reports = [head_report("", [name], number) for name, number in zip(ATTENTION_TYPES, layers)]
-    summed = {site: m for report in reports for site, m in report.divergence.summed.items()}
-    figure = draw_divergence(Divergence(summed, summed))
-    (spec,) = {axis.get_gridspec() for axis in shown(figure)}
-    assert spec.get_geometry() == grid
-    assert len(shown(figure)) == sum(layers)
-    figure.draw_without_rendering()
-    boxes = [axis.get_window_extent() for axis in shown(figure)]
-    across = max(box.x1 for box in boxes) - min(box.x0 for box in boxes)
-    down = max(box.y1 for box in boxes) - min(box.y0 for box in boxes)
-    assert across * down > 0.25 * figure.bbox.width * figure.bbox.height
 
 
 def test_averages_have_no_panel_of_a_chain_without_pairs_of_heads() -> None:
@@ -127,21 +104,6 @@ def test_maps_share_a_scale_a_quantity() -> None:
     assert names == ["encoder-self, a", "decoder-self, a", "decoder-self, b", "decoder-cross, a"]
 
 
-@pytest.mark.parametrize("size", [0.0014, 12.0])
-def test_labels_of_the_scales_do_not_overlap(size: float) -> None:
-    plain = head_report(chains=ATTENTION_TYPES[:1], layers=1, heads=4)
-    cosine = {name: size * v.sign() for name, v in plain.measures.cosine.items()}
-    sizes = {name: size * v.sign() for name, v in plain.importance.items()}
-    measures = replace(plain.measures, cosine=cosine, entropy=sizes)
-    figure: Any = draw_maps(replace(plain, importance=sizes, measures=measures), "")
-    figure.draw_without_rendering()
-    bars = [axis for axis in figure.axes if not axis.images]
-    assert len(bars) == len(QUANTITIES)
-    for bar in bars:
-        assert len(bar.get_xticklabels()) > 1
-        assert stand_apart(bar.get_xticklabels())
-
-
 def test_silent_heads_are_blank_and_in_no_mean() -> None:
     own = head_report(chains=ATTENTION_TYPES[:1], layers=1)
     matrix = own.divergence.summed["encoder.0.self.logits"]
@@ -181,18 +143,6 @@ def test_a_layer_whose_heads_do_not_attend_has_no_row_and_no_other_its_name() ->
         assert ["0"] not in named
 
 
-@pytest.mark.parametrize("runs", [1, 2])
-def test_averages_name_the_layers_of_all_runs_on_a_grid(runs: int) -> None:
-    own = head_report("_a")
-    upper = replace(own, name="b", blocks=tuple(b for b in own.blocks if b.layer > 0))
-    figure = draw_averages([own, upper][:runs], "")
-    for axis in figure.axes[3:]:
-        assert list(axis.get_xticks()) == [0, 1]
-    assert all(line.get_visible() for axis in figure.axes for line in axis.get_xgridlines())
-    names = [name.strip() for name in texts_of(figure.legends[0].get_texts())]
-    assert names == ["_a", "b"][:runs]
-
-
 def test_roles_stand_in_their_cells_and_all_others_have_their_offset() -> None:
     figure = draw_roles([head_report("a"), with_roles("b")], "")
     cells = {
@@ -218,44 +168,3 @@ def test_a_role_of_a_kind_of_your_own_is_drawn_and_named() -> None:
     texts = [text.get_text() for axis in figure.axes for text in axis.texts]
     assert "closes" in texts
     assert texts_of(figure.legends[0].get_texts())[len(KINDS)] == "bracket"
-
-
-def test_a_head_without_a_role_shows_its_most_frequent_offset() -> None:
-    own = head_report(chains=ATTENTION_TYPES[:1], layers=1)
-    site = "encoder.0.self"
-    positional = replace(
-        own.positional,
-        offset={site: torch.tensor([-1, 2, 0])},
-        share={site: torch.tensor([0.544, 0.25, torch.nan])},
-    )
-    figure = draw_roles(replace(own, positional=positional), "")
-    (axis,) = figure.axes
-    assert texts_of(axis.texts) == ["-1, 54%", "+2, 25%", ""]
-    (entry,) = figure.legends[0].get_texts()
-    assert entry.get_text() == "no role: most frequent offset, share of queries"
-    assert axis.get_title(loc="left") == "run\nencoder-self: no role"
-
-
-LONG = "of a very long name, " * 9
-
-
-@pytest.mark.parametrize(
-    ("chains", "layers", "heads"),
-    [(ATTENTION_TYPES[1:2], 13, 2), (ATTENTION_TYPES[:1], 1, 1)],
-)
-def test_any_size_is_drawn_with_room_for_a_long_name(
-    chains: Sequence[str], layers: int, heads: int
-) -> None:
-    """Layout warns where something has none, and warnings are errors."""
-    own, title = head_report(LONG, chains, layers, heads), "which heads\nwhat is missing\nand why"
-    figures: list[Any] = [draw_divergence(own.divergence, own.name, 1.0)]
-    figures += [draw(own, title) for draw in (draw_averages, draw_maps, draw_roles)]
-    assert max(figure.get_figwidth() for figure in figures) <= 7.5
-    assert len(shown(figures[0])) == len(own.blocks)
-    assert max(map(len, figures[0].get_suptitle().splitlines())) <= 14 * 7.5
-    for figure in figures if heads == 1 else ():
-        figure.draw_without_rendering()
-    for figure in figures[2:]:
-        name = figure.axes[0].get_title(loc="left")
-        assert LONG[:20] in name
-        assert "…" in name

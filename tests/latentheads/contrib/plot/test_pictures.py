@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,10 @@ import torch
 
 import latentheads as lh
 from latentheads.contrib import plot
-from latentheads.contrib.uncertainty import Bins
 from tests.figures import FIGURES
-from tests.latentheads.contrib.plot.drawn import head_report, stand_apart, texts_of, ticks
+from tests.latentheads.contrib.plot.drawn import texts_of, ticks
 
 SITE = "encoder.0.self.logits"
-SELECTION = "encoder.0.self"
 RECORDS = [{"step": 1, "objective": -2.0, "valid": FIGURES}]
 
 
@@ -45,36 +42,12 @@ def test_what_is_known_exactly_stands_in_the_place_of_the_plug_in_network() -> N
     assert "plug-in network (no bound)" not in labels(plot.draw_bound([exact]))
 
 
-def test_the_objective_is_told_apart_from_what_is_of_validation() -> None:
-    figure: Any = plot.draw_bound([{"step": 1, "objective": -2.0, "valid": FIGURES}])
-    (axis,) = figure.axes
-    assert "validation" not in axis.get_ylabel()
-    assert "on validation" in figure.get_suptitle()
-    (grey,) = (line for line in axis.get_lines() if list(line.get_ydata()) == [2.0])
-    assert grey.get_label() == "objective on training batches"
-
-
 def test_a_block_without_noise_has_no_bar() -> None:
     sites = {"decoder.0.self.logits": 0.0, "decoder.0.alignment.choice": 0.5}
     how = {"decoder.0.self.logits": "fixed", "decoder.0.alignment.choice": "enumerated"}
     (axis,) = plot.draw_kl(sites, how).axes
     assert [bar.get_width() for bar in axis.patches] == [0.5]
     assert texts_of(axis.texts) == ["0.5000 (enumerated)"]
-
-
-def test_the_kl_figure_is_as_high_as_its_bars_need() -> None:
-    sites = [f"encoder.{layer}.self.logits" for layer in range(6)]
-    heights = [
-        plot.draw_kl(dict.fromkeys(sites[:number], 0.5)).get_figheight() for number in range(7)
-    ]
-    assert heights[0] == heights[1] < 1.5
-    steps = [right - left for left, right in pairwise(heights[1:])]
-    assert steps == pytest.approx([0.24] * 5)
-
-
-def test_the_kl_figure_names_the_guide_and_not_the_exact_posterior() -> None:
-    title = plot.draw_kl({SITE: 0.5}, title="run").get_suptitle()
-    assert title == "KL(guide ‖ prior) of each block\nrun"
 
 
 def test_a_kl_figure_without_bars_says_why_in_a_line() -> None:
@@ -88,15 +61,6 @@ def test_a_kl_figure_without_bars_says_why_in_a_line() -> None:
     assert texts_of(zero.axes[0].texts) == ["0 (tied)", "every KL is 0: the guide equals the prior"]
     assert texts_of(none.axes[0].texts) == ["no latent block"]
     assert none.get_figheight() == history.get_figheight() < 1.5
-
-
-def test_what_a_block_draws_has_one_name_in_both_pictures() -> None:
-    sites = ("encoder.0.self.logits", "encoder.0.self.selection", "decoder.0.alignment.choice")
-    names = ["encoder.0.self", "encoder.0.self.selection", "decoder.0.alignment"]
-    kl_by_site = dict.fromkeys(sites, 0.5)
-    (axis,) = plot.draw_kl(kl_by_site).axes
-    assert ticks(axis, "y") == names
-    assert labels(plot.draw_kl_history([{"step": 1, "kl_by_site": kl_by_site}])) == names
 
 
 def test_the_kl_of_every_block_is_drawn_over_training() -> None:
@@ -137,12 +101,6 @@ def test_gates_stand_in_their_places_a_panel_a_chain() -> None:
     assert one.images[0].get_array().tolist() == [[1.0, 0.5], [0.0, 0.25]]
     assert texts_of(one.texts) == ["1", "0.50", "0", "0.25"]
     assert (one.get_title(), other.get_title()) == ("encoder-self: 3 open", "decoder-cross: 1 open")
-
-
-def test_numbers_of_many_gates_do_not_touch() -> None:
-    figure = plot.draw_gates({"encoder.0.self": torch.full((8,), 0.25)})
-    figure.draw_without_rendering()
-    assert stand_apart(figure.axes[0].texts)
 
 
 def test_inclusion_stands_above_the_width_of_its_interval() -> None:
@@ -240,32 +198,6 @@ def test_there_is_no_picture_of_nothing(draw: Callable[..., Any], nothing: tuple
         draw(*nothing)
 
 
-def test_what_many_tasks_share_has_room_for_its_numbers() -> None:
-    tasks = [f"t{index}" for index in range(11)]
-    block = {"decoder.0.self": [[0.5, 0.5]] * 11}
-    side = {
-        "tasks": tasks,
-        "probabilities": block,
-        "chosen": {"decoder.0.self": [[1.0, 0.0]] * 11},
-        "sharing": [[0.25] * 11] * 11,
-        "by_chance": 0.5,
-    }
-    figure = plot.draw_selection({"decoder-self": side})
-    figure.draw_without_rendering()
-    (shared,) = [axis for axis in figure.axes if "in common" in axis.get_title()]
-    assert stand_apart(shared.texts[:11])
-
-
-def test_every_line_of_a_pruned_run_has_a_name_of_its_own() -> None:
-    test, valid = {"bleu": 30.0}, {"elbo": -2.0, "plug_in": -1.9}
-    whole = {"heads": 4, "parameters": 10, "speed": 1.0, "valid": valid, "test": test}
-    figure: Any = plot.draw_pruning([whole, {**whole, "heads": 2, "speed": 1.5}], "here")
-    lines = [line for axis in figure.axes for line in axis.get_lines()]
-    assert labels(figure) == [line.get_label() for line in lines]
-    assert "BLEU" in labels(figure)
-    assert len({(line.get_color(), line.get_marker()) for line in lines}) == len(lines)
-
-
 def test_the_log_p_of_a_pruned_network_without_noise_is_called_exact() -> None:
     valid = {"elbo": -2.0, "plug_in": -2.0, "exact": -2.0}
     point = {"heads": 4, "parameters": 10, "speed": 1.0, "valid": valid, "test": {"bleu": 30.0}}
@@ -286,65 +218,6 @@ def test_a_sweep_of_networks_without_noise_has_exact_values_and_no_plug_in() -> 
     mixed = titles({**still, "plug_in": -1.0, "heads": 2}, {**noisy, "heads": 2})
     assert "plug-in (no bound)\n(hollow: exact log p)" in mixed
     assert "bound (ELBO)\n(hollow: exact log p)" in mixed
-
-
-def test_recipes_of_a_sweep_stand_side_by_side_and_hollow_where_no_bound_is() -> None:
-    ends = {"elbo_low": -2.0, "elbo_high": 0.0}
-    still = {"recipe": "transformer", "exact": -1.0, "elbo": -1.0, **ends}
-    noisy = {"recipe": "coda", "elbo": -1.0, **ends}
-    axis = plot.draw_sweep([{**row, "heads": n} for row in (still, noisy) for n in (2, 32)]).axes[0]
-    exact, bound = (container.lines[0] for container in axis.containers)
-    assert [line.get_markerfacecolor() == "white" for line in (exact, bound)] == [True, False]
-    assert (exact.get_xdata() < [2, 32]).all()
-    assert (bound.get_xdata() > [2, 32]).all()
-
-
-def _clipped_markers(figure: Any) -> list[Any]:
-    """The points whose markers an edge of their axes cuts."""
-    figure.draw_without_rendering()
-    points = []
-    for axis in figure.axes:
-        box = axis.bbox
-        for line in axis.get_lines():
-            if line.get_marker() in ("", "None", None) or not line.get_clip_on():
-                continue
-            radius = line.get_markersize() / 2 * figure.dpi / 72
-            for x, y in axis.transData.transform(line.get_xydata()):
-                if min(x - box.x0, box.x1 - x, y - box.y0, box.y1 - y) < radius:
-                    points.append((line.get_label(), x, y))
-    return points
-
-
-def _draw_pruning_to_nothing() -> Any:
-    valid = {"elbo": -2.0, "plug_in": -1.5}
-    whole = {"heads": 4, "parameters": 10, "speed": 1.0, "valid": valid, "test": {"bleu": 30.0}}
-    return plot.draw_pruning([whole, {**whole, "heads": 0, "parameters": 0, "test": {"bleu": 0.0}}])
-
-
-def _draw_sharp_selection() -> Any:
-    records = [{"step": step, "selection": {SELECTION: [[0.0, 1.0]]}} for step in (1, 2)]
-    entry = {"tasks": [""], "probabilities": {}, "chosen": {}, "sharing": [[1]], "by_chance": 0.5}
-    return plot.draw_selection_history(records, {"encoder-self": entry})
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [
-        _draw_pruning_to_nothing,
-        _draw_sharp_selection,
-        lambda: plot.draw_bound(_history(-6.0, -2.0, -1.25)),
-        lambda: _draw_one_curve(_history(-6.0, -2.0, -1.25)),
-        lambda: plot.draw_averages(head_report(heads=2, layers=1), ""),
-        lambda: plot.draw_reliability(
-            {"a": {"b": Bins(*np.array([[2.0, 2.0], [0.0, 1.0], [0.0, 1.0]]))}}
-        ),
-        lambda: plot.draw_recipes([{"recipe": name, "elbo": -1.0} for name in "ab"]),
-        lambda: plot.draw_sweep([{"recipe": "a", "heads": n, "elbo": -n} for n in (1, 2)]),
-        lambda: plot.draw_kl_history([{"step": n, "kl_by_site": {SITE: n}} for n in (1, 2)]),
-    ],
-)
-def test_no_edge_of_axes_cuts_a_marker(draw: Callable[[], Any]) -> None:
-    assert not _clipped_markers(draw())
 
 
 def _with_difference(recipe: str, elbo: float, difference: float) -> dict[str, Any]:
@@ -401,33 +274,6 @@ def test_a_true_log_p_that_is_far_off_leaves_the_axis_to_the_bounds() -> None:
     assert "true log p" in labels(near.figure)
 
 
-def test_gaps_of_several_models_have_one_scale() -> None:
-    tied, messages = {"recipe": "tied", "gap": 0.5}, {"recipe": "told", "gap": 0.0625}
-    figure = plot.draw_gaps({"one head": [tied], "two heads": [tied, messages]})
-    first, second = figure.axes
-    assert first.get_xlim() == second.get_xlim()
-    assert [bar.get_width() for bar in second.patches] == [0.5, 0.0625]
-    assert texts_of(second.texts) == ["0.5000", "0.0625"]
-    assert ticks(second, "y") == ["tied", "told"]
-
-
-@pytest.mark.parametrize(
-    "heads",
-    [[4], [1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60], [100, 120, 125]],
-)
-def test_the_tick_labels_of_a_sweep_do_not_collide(heads: list[int]) -> None:
-    values = {"parameters": 12_345_678, "elbo": -1.0}
-    rows = [{"recipe": "coda", "heads": number, **values} for number in heads]
-    figure = plot.draw_sweep(rows)
-    figure.draw_without_rendering()
-    for axis in figure.axes:
-        labels = [label for label in axis.get_xticklabels(which="both") if label.get_text()]
-        assert stand_apart(labels)
-        assert labels[-1].get_text() == str(heads[-1])
-        marks = {*axis.get_xticks(), *axis.get_xticks(minor=True)}
-        assert marks == set(heads)
-
-
 def test_pictures_survive_missing_figures() -> None:
     nothing = {"elbo": None, "plug_in": None, "truth": None}
     records = [{"step": 1, "objective": -2.0, "valid": valid} for valid in (FIGURES, nothing, {})]
@@ -442,23 +288,6 @@ def test_pictures_survive_missing_figures() -> None:
         plot.draw_sweep(rows),
     ):
         figure.draw_without_rendering()
-
-
-@pytest.mark.parametrize(("lowest", "ticks"), [(-1.5, 3), (-0.01, 6)])
-def test_the_scale_of_the_bound_is_in_plain_numbers(lowest: float, ticks: int) -> None:
-    records = [
-        {"step": step, "objective": -2.0, "valid": FIGURES | {"elbo": value}}
-        for step, value in enumerate((-3.0, lowest))
-    ]
-    figure = plot.draw_bound(records)
-    figure.draw_without_rendering()
-    (axis,) = figure.axes
-    assert axis.get_ylabel() == "nats per target token (log scale)"
-    high, low = axis.get_ylim()  # drawn negated and upside down: what is better stands higher
-    assert high > low
-    inside = [label for label in axis.get_yticklabels() if low <= label.get_position()[1] <= high]
-    assert len(inside) >= ticks
-    assert all(float(label.get_text().replace("\N{MINUS SIGN}", "-")) < 0 for label in inside)
 
 
 def _history(*bounds: float, truth: float = -1.0) -> list[dict[str, Any]]:
@@ -492,14 +321,6 @@ def test_a_young_run_fills_its_axes_and_a_note_says_where_the_truth_is(
     assert "true log p" not in labels(figure)
 
 
-def test_a_truth_that_is_near_is_a_line_within_the_axes() -> None:
-    figure: Any = plot.draw_bound(_history(-6.0, -2.0, -1.25))
-    (axis,) = figure.axes
-    assert not axis.texts
-    assert "true log p" in labels(figure)
-    assert min(axis.get_ylim()) < 1.0 < 6.0 < max(axis.get_ylim())
-
-
 def test_first_evaluations_that_are_far_off_are_cut_off_and_named() -> None:
     bounds = (-1234.5, -6.0, -5.5, -5.0, -4.5, -4.0)
     figure: Any = plot.draw_bound(_history(*bounds))
@@ -511,34 +332,9 @@ def test_first_evaluations_that_are_far_off_are_cut_off_and_named() -> None:
     assert max(late.axes[0].get_ylim()) > 1234.5
 
 
-def test_lines_of_many_recipes_look_different() -> None:
-    records = [{"step": step, "valid": {"elbo": -2.0, "exact": -1.5}} for step in (1, 2)]
-    (axis,) = plot.draw_curves({f"recipe {index}": [records] for index in range(20)}).axes
-    styles = [(line.get_color(), line.get_linestyle()) for line in axis.get_lines()]
-    assert len(styles) == 40 == len(set(styles))
-
-
 def test_the_exact_log_p_that_is_the_bound_has_no_line_of_its_own() -> None:
     records = [{"step": step, "valid": {"elbo": -2.0, "exact": -2.0}} for step in (1, 2)]
     assert labels(plot.draw_curves({"transformer": [records]})) == ["transformer"]
-
-
-def test_a_long_curve_has_few_markers() -> None:
-    records = [{"step": step, "valid": {"elbo": -2.0}} for step in range(1, 1001)]
-    kl = [{"step": step, "kl_by_site": {SITE: 0.5}} for step in range(1, 1001)]
-    for figure in (plot.draw_curves({"coda": [records]}), plot.draw_kl_history(kl)):
-        (line,) = figure.axes[0].get_lines()
-        assert len(line.get_xdata()) == 1000
-        assert 10 <= 1000 / line.get_markevery() <= 20
-
-
-def test_a_single_report_is_seen_whole() -> None:
-    figure = plot.draw_bound([{"step": 385, "objective": -2.0, "valid": FIGURES}])
-    figure.draw_without_rendering()
-    (axis,) = figure.axes
-    lines = [line for line in axis.get_lines() if len(line.get_xdata()) == 1]
-    assert all(line.get_marker() not in ("", "None") for line in lines)
-    assert all(float(label.get_text()).is_integer() for label in axis.get_xticklabels())
 
 
 def test_a_picture_is_written_whole_and_shown_in_a_notebook(tmp_path: Path) -> None:

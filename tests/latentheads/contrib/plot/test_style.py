@@ -11,7 +11,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from latentheads.contrib import plot
-from latentheads.contrib.plot.canvas import WIDTH, Picture, save
+from latentheads.contrib.plot.canvas import save
 from latentheads.contrib.plot.style import PALETTE, distinct_colours, styled
 
 BLINDNESS = {
@@ -47,17 +47,3 @@ def test_a_figure_is_in_the_style_and_the_readers_own_stays_as_it_was(tmp_path: 
     assert axis.patches[0].get_facecolor()[:3] == to_rgb(PALETTE[0])
     with styled():
         assert matplotlib.rcParams["savefig.dpi"] == 144
-
-
-def test_letters_that_the_style_lacks_are_of_the_readers_font() -> None:
-    with matplotlib.rc_context({"font.family": ["DejaVu Serif"]}), styled(), styled():
-        assert matplotlib.rcParams["font.family"] == ["DejaVu Sans", "DejaVu Serif"]
-
-
-def test_a_figure_is_an_opaque_white_card() -> None:
-    assert Picture(WIDTH, 3).get_facecolor() == (1, 1, 1, 1)
-
-
-def test_the_file_of_the_style_is_one_of_matplotlib() -> None:
-    with matplotlib.style.context(plot.STYLE):
-        assert matplotlib.rcParams["axes.prop_cycle"].by_key()["color"] == list(PALETTE)

@@ -38,15 +38,6 @@ def test_small_bins_have_small_markers_and_no_line() -> None:
     assert [text.get_text() for text in axis.get_legend().get_texts()] == ["as it is: ECE 0.107"]
 
 
-def test_the_legend_of_a_panel_stands_on_no_point_of_its_lines() -> None:
-    unsure = Bins(np.array([30.0, 50.0]), np.array([0.25, 0.5]), np.array([1.0, 1.0]))
-    (axis,) = draw_reliability({"a": {"as it is": unsure}}).axes
-    axis.figure.draw_without_rendering()
-    covered = axis.get_legend().get_window_extent()
-    points = axis.transData.transform(axis.get_lines()[1].get_xydata())
-    assert not any(covered.contains(*point) for point in points)
-
-
 def test_a_panel_a_system_with_a_curve_for_each_score_of_all_its_error() -> None:
     curve, oracle, none = np.array([0.4, 0.1, 0.0]), np.array([0.4, 0.0, 0.0]), np.zeros(2)
     systems = {"a": {"log p": curve}, "b": {"log p": curve, "knowledge": curve}, "c": {}}
@@ -83,15 +74,3 @@ def test_an_interval_without_an_end_is_drawn_without_it() -> None:
     drawn.draw_without_rendering()
     low, high = drawn.axes[0].get_xlim()
     assert low < 0.5 < high < 1
-
-
-def test_more_series_than_the_palette_has_colours_are_all_drawn() -> None:
-    names = [f"score {index}" for index in range(10)]
-    curve = np.array([0.4, 0.1])
-    rejection = draw_rejection({"a": dict.fromkeys(names, curve)}, {"a": curve})
-    reliability = draw_reliability({"a": dict.fromkeys(names, BINS)})
-    figures = {"a": {name: some_figure(1.0) for name in names}}
-    metrics = draw_metrics(figures, {"nats": {name: name for name in names}})
-    for drawn in (rejection, reliability, metrics):
-        lines = [line for line in drawn.axes[0].get_lines() if "score" in str(line.get_label())]
-        assert len({line.get_color() for line in lines}) == 10

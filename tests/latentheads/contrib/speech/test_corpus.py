@@ -92,6 +92,10 @@ def test_a_cache_is_made_anew_where_a_sound_has_changed_or_it_is_broken(
     folder: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "cache"
+    data = Speech(str(folder), **OPTIONS, cache=str(path))
+    data.load(keep=False)
+    assert not path.exists()
+    assert not data.is_tokenised
     before = read(folder, cache=str(path)).train.frames
     (kept,) = path.iterdir()
     np.save(kept / "test.frames.npy", np.zeros((3, 7), np.float16))

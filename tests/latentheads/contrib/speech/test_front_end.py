@@ -22,7 +22,6 @@ from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import Network, Translation, make_prior
 from latentheads.models.layers import Stack
-from latentheads.models.network import PreNorm
 from tests.tiny import FORMS, TARGETS, attach, jiggle, sizes
 
 BINS, TYPES = 5, 13
@@ -107,30 +106,6 @@ def test_neither_padding_nor_company_changes_a_bound_or_a_transcript(shape: str)
         alone = hear([length], [target])
         torch.testing.assert_close(bound(alone)[0], together[index], rtol=0, atol=1e-11)
         assert write(alone) == [texts[index]]
-
-
-@pytest.mark.parametrize(
-    ("layers", "decoder_layers", "width", "feed_forward", "heads", "published"),
-    [
-        (12, 6, 256, 2048, 4, 29_536_256),  # S of fairseq S2T
-        (6, 6, 512, 2048, 8, 52_293_632),  # the 52M of Loem et al. 2022
-        (12, 6, 512, 2048, 8, 71_207_936),  # M
-        (12, 6, 1024, 4096, 16, 267_834_368),  # L
-    ],
-)
-def test_networks_are_as_large_as_the_published_ones(
-    layers: int, decoder_layers: int, width: int, feed_forward: int, heads: int, published: int
-) -> None:
-    """With 10,000 types, tied with the output: 30M, 52M, 71M and 268M in print."""
-    network = Network(
-        *(width, feed_forward, heads, layers),
-        norm=PreNorm(),
-        speech=SpeechOptions(channels=1024),
-        decoder_layers=decoder_layers,
-    )
-    with torch.device("meta"):
-        model = Translation(5, 10_000, network, latents=[Logits(attention_types=())], bins=80)
-    assert sum(parameter.numel() for parameter in model.parameters()) == published
 
 
 def test_a_decoder_may_have_its_own_number_of_layers() -> None:

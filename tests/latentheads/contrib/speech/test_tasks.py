@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from latentheads.contrib.speech.data import Speech
 from latentheads.corpora import Corpus
@@ -17,12 +16,8 @@ from latentheads.corpora.vocabulary import Tagged
 from latentheads.data import Tasks
 from latentheads.data.in_memory import data_of
 from latentheads.decoding.beam_search import beam_search
-from latentheads.inference.bound import terms
-from latentheads.latents.handlers import WithSelection
 from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import Translation
-from latentheads.runs.build import make_model
-from latentheads.runs.settings import Settings
 from tests.latentheads.contrib.speech.sounds import make_noise, write_sound, write_table
 
 ROWS = [("de", "ann", "eins"), ("fr", "ann", "un"), ("de", "bob", "zwei"), ("de", "ann", "drei")]
@@ -143,23 +138,6 @@ def test_names_of_tasks_are_read_again() -> None:
     assert Task.parse("de-en", "").name == "de-en"
     with pytest.raises(ValueError, match="task 'de-en' translates, and speech is written in its"):
         Task.parse("de-en", None)
-
-
-@pytest.mark.parametrize("strategy", ["group", "subset", "static"])
-def test_heads_are_selected_for_each_speaker(folder: Path, strategy: str) -> None:
-    tasks = {"names": "ann:de,bob:de", "distinguish_by": "speaker"}
-    corpus = read(folder, by("speaker", "ann:de,bob:de"))
-    network = {"width": 8, "heads": 2, "layers": 1, "speech": {"channels": 4}}
-    options = {"latents": "logits+selection", "logits": {"prior": "cascaded"}, "guide": "tied"}
-    options |= {"network": network, "adapters": 3, "selection": {"strategy": strategy}}
-    data = {"class": "speech", "folder": str(folder), "tasks": tasks}
-    settings = Settings.from_options({**options, "data": data})
-    model = make_model(settings, corpus.target, corpus.source).double().eval()
-    guide = settings.pair.make_guide(model).double().eval()
-    batch = collate(corpus.test, [0, 1, 2])
-    assert torch.isfinite(terms(model, guide, batch).elbo).all()
-    with WithSelection(guide):
-        assert set(model.select_heads(batch)) == {"encoder.0.self", "decoder.0.self"}
 
 
 @pytest.mark.parametrize("part", ["train", "valid", "test"])

@@ -262,39 +262,6 @@ def test_wake_is_biased_but_with_the_exact_posterior(shape: str, name: str) -> N
         assert bias < 1e-9 if name == "exact" else bias > 0.01
 
 
-@pytest.mark.parametrize("objective", ["sampled", "iwae", "rws"])
-@pytest.mark.parametrize("shape", [*SHAPES, "language model"])
-def test_what_is_trained_by_draws_has_a_bound_as_its_value(
-    shape: str, objective: Any, batch: Batch
-) -> None:
-    messages = shape in SHAPES
-    model = telling(shape) if messages else aligned(SHAPES["two heads"], 0.1, "language-model")
-    model.requires_grad_(True)
-    guide = attach("cascaded", model, size=0.05)
-    losses = []
-    for analytic in (True, False):
-        torch.manual_seed(3)
-        elbo = Head_ELBO(analytic=analytic, objective=objective, num_samples=3)
-        loss = elbo.differentiable_loss(model, guide, batch)
-        loss.backward()
-        losses.append(loss.item())
-    assert losses[0] == losses[1]
-    assert all(p.grad is not None for p in (*model.parameters(), *guide.parameters()))
-    bound_terms = terms(model, guide, batch)
-    exact = bound_terms.enumeration.log_evidence.sum().item()
-    assert bound_terms.elbo.sum().item() - 15 < -losses[0] < exact + 8
-
-
-def test_many_draws_come_near_the_exact_log_p(batch: Batch) -> None:
-    model = telling("two blocks")
-    guide = attach("cascaded", model, size=0.05)
-    with torch.no_grad():
-        elbo = Head_ELBO(objective="iwae", num_samples=400)
-        actual = -elbo.differentiable_loss(model, guide, batch).item()
-    exact = terms(model, guide, batch).enumeration.log_evidence.sum().item()
-    assert actual == pytest.approx(exact, abs=0.3)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

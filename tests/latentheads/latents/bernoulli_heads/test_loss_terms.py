@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyro
@@ -15,6 +16,7 @@ from latentheads.guides import GUIDES
 from latentheads.latents.bernoulli_heads import passes
 from latentheads.latents.bernoulli_heads.loss_terms import _samples, subset_loss_terms
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
+from latentheads.latents.sampled import importance_bound, wake_objective
 from latentheads.layers import linear_log_prob
 from tests.latentheads.latents.bernoulli_heads.models import (
     attach,
@@ -160,6 +162,23 @@ def test_samples_carry_their_log_probabilities() -> None:
     for sample in weights[..., 0].detach():
         distance = (possible - sample[:, None]).abs().amin(-1)
         assert (distance < 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    ("objective", "bound"), [("iwae", importance_bound), ("rws", wake_objective)]
+)
+def test_weighted_samples_have_the_bound_of_their_objective(objective: str, bound: Any) -> None:
+    model = build()
+    guide = attach(model)
+
+    def gradient(make: Callable[..., Tensor]) -> dict[str, Tensor]:
+        guide(small_batch())
+        torch.manual_seed(1)
+        return gradients((model, guide), make(*guide.get_traces()).sum())
+
+    expected = gradient(lambda *traces: bound(_samples(*traces, 5)))
+    actual = gradient(lambda *traces: subset_loss_terms(*traces, objective, 5)[0])
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

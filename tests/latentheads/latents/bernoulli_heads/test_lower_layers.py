@@ -63,6 +63,6 @@ def test_layers_that_are_compiled_run_again() -> None:
 
 def test_rows_of_sentences_are_repeated_and_what_they_share_is_not() -> None:
     states, shared, number = torch.ones(2, 3, 5), torch.ones(1, 7), torch.tensor(1.0)
-    repeated = _repeat_rows((shared, states, number, None), 4, 2)
-    assert repeated[1].shape == (8, 3, 5)
-    assert (repeated[0], *repeated[2:]) == (shared, number, None)
+    word, repeated, *others = _repeat_rows(("word", states, shared, number, None), 4, 2)
+    assert (word, repeated.shape) == ("word", (8, 3, 5))
+    assert others == [shared, number, None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.distributions import RelaxedBernoulli, kl_divergence
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import logsigmoid, softplus
 
 from latentheads.handlers import plug_in_value
 from latentheads.latents.bernoulli_heads.subsets import (
@@ -16,6 +16,7 @@ from latentheads.latents.bernoulli_heads.subsets import (
     joint_conditionals,
     joint_table,
     logistic_chain,
+    nearest_product,
     sample_relaxed,
     subset_index,
 )
@@ -134,6 +135,15 @@ def test_relaxed_gates_of_a_chain_are_binary_concrete_given_those_before() -> No
         gate = RelaxedBernoulli(torch.tensor(0.7), logits=logits).rsample()
         gates = torch.cat([gates, gate[:, None]], -1)
     torch.testing.assert_close(relaxed, gates)
+
+
+def test_no_product_that_is_near_is_nearer_than_the_nearest() -> None:
+    log_joint, subsets = torch.randn(16).log_softmax(-1), all_subsets(4, LIKE)
+    logits = nearest_product(log_joint, 4, rounds=99).requires_grad_()
+    log_product = (subsets * logits - softplus(logits)).sum(-1)
+    kl = (log_product.exp() * (log_product - log_joint)).sum()
+    (slope,) = torch.autograd.grad(kl, logits)
+    torch.testing.assert_close(slope, torch.zeros(4), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("offset", [0.0, -1e3])

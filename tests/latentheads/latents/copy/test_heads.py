@@ -23,10 +23,9 @@ from latentheads.latents.alignments.posterior import with_parameters
 from latentheads.latents.copy.emission import Slip, copy_emissions
 from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.copy.options import CopyOptions
-from latentheads.latents.logits.latent import Logits
 from latentheads.latents.network import EncoderDecoderStates
 from latentheads.layers import linear_log_prob
-from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.models import LanguageModel, Translation
 from tests.crossing import in_turn, pairwise
 from tests.tiny import TARGET_TYPES, jiggle, sizes, small_batch
 
@@ -312,23 +311,6 @@ def test_every_objective_trains_it(kind: str, loss: str) -> None:
     for module in (heads.query, heads.key, posterior.query, posterior.key):
         assert module.weight.grad is not None
         assert (module.weight.grad != 0).any()
-
-
-@pairwise(form=FORMS, prior=PRIORS, vectorized=[False, True])
-def test_particles_of_latent_logits_may_be_vectorised(
-    vectorized: bool, prior: str, form: str
-) -> None:
-    latents = [CopyOptions(prior=prior, width=5, **FORMS[form])]  # type: ignore[arg-type]
-    noisy = Translation(
-        TARGET_TYPES, TARGET_TYPES, sizes(), latents=[Logits(make_prior("independent")), *latents]
-    )
-    model, batch = jiggle(noisy, 0.3).double().train(), batch_of("translation")
-    guide = GUIDES["mean-field"](model, condition_on="target").double().train()
-    elbo = lh.Head_ELBO(
-        analytic=True, objective="iwae", num_particles=2, vectorize_particles=vectorized
-    )
-    elbo.differentiable_loss(model, guide, batch).backward()
-    assert model.latents["copy"].query.weight.grad.isfinite().all()
 
 
 @pairwise(form=FORMS, prior=PRIORS, kind=KINDS, loss=["bound", "marginal"])

@@ -24,8 +24,8 @@ from latentheads.latents.logits.priors import Prior
 from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.names import ATTENTION_TYPES, Block
 from latentheads.noise import fixed_noise
-from latentheads.pruning import all_heads, fold_selection, remove_heads
-from tests.tiny import FORMS, HEADS, KINDS, attach, attentions_of, jiggle, sizes
+from latentheads.pruning import all_heads, fold_selection
+from tests.tiny import FORMS, HEADS, attach, attentions_of, jiggle, sizes
 
 CHAIN = {"translation": ATTENTION_TYPES, "language-model": ("decoder-self",)}
 
@@ -114,34 +114,6 @@ def test_draws_of_gates_serve_all_tasks(draws: int, batch: Batch) -> None:
                 beam_search(model, given, num_beams=2, max_new_tokens=5, num_samples=draws)
             )
     assert hypotheses[0] == hypotheses[1]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("prior", ["delta", "cascaded"])
-def test_closed_gates_are_removed_with_equal_outputs(kind: str, prior: str, batch: Batch) -> None:
-    model = gated(kind, prior)
-    guide = spread(model)
-    small, cut = copy.deepcopy((model, guide))
-    kept = {name: mode.nonzero().flatten().tolist() for name, mode in modes(guide).items()}
-    opened = fold_selection(small, cut)
-    assert opened.keys() == all_heads(model).keys()
-    remove_heads(small, kept, cut)
-    assert sum(map(len, all_heads(small).values())) < sum(map(len, all_heads(model).values()))
-    assert not small.selecting_blocks
-    assert "l0_penalty.value" not in small.state_dict()
-    whole = plug_in_log_likelihood(model, batch, guide)
-    assert torch.allclose(plug_in_log_likelihood(small, batch, cut), whole, rtol=0, atol=1e-12)
-    with WithSelection(guide):
-        one = beam_search(model, batch, num_beams=2, max_new_tokens=5)
-    other = beam_search(small, batch, num_beams=2, max_new_tokens=5)
-    for mine, theirs in zip(one, other, strict=True):
-        assert [h.tokens for h in mine] == [h.tokens for h in theirs]
-        assert [h.log_prob for h in mine] == pytest.approx([h.log_prob for h in theirs], abs=1e-10)
-
-
-def modes(guide: Any) -> dict[str, torch.Tensor]:
-    selections = guide.selections.items()
-    return {key.replace("_", "."): family().mode[0] for key, family in selections}
 
 
 class OnlyAbove(Prior):

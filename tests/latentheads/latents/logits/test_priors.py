@@ -130,39 +130,6 @@ def test_wrong_priors_are_refused_by_name() -> None:
         make_prior("cascaded", hidden=0)
 
 
-IWSLT = Network(width=512, feed_forward=1024, heads=4, layers=6)
-WMT = Network(width=512, feed_forward=2048, heads=8, layers=6, share="all")
-CHAINS_OF_SIX = 3 * 5
-"""Blocks of an encoder-decoder of six layers that have a block below in their chain."""
-
-
-@pytest.mark.parametrize(
-    ("network", "vocabularies", "published", "published_released"),
-    [
-        (IWSLT, (8848, 6632), 39_469_056, 39_476_616),
-        (WMT, (32768, 32768), 60_915_712, 60_944_656),
-    ],
-)
-def test_published_parameter_counts(
-    network: Network,
-    vocabularies: tuple[int, int],
-    published: int,
-    published_released: int,
-) -> None:
-    def count(prior: str) -> int:
-        with torch.device("meta"):
-            return parameters(
-                Translation(*vocabularies, network, latents=[Logits(make_prior(prior))])
-            )
-
-    h = network.heads
-    fusion3, fusion2 = 24 * h**2 + 9 * h, 8 * h**2 + 5 * h
-    assert count("delta") == count("residual") == count("independent") == published
-    assert count("released") == published + CHAINS_OF_SIX * fusion3
-    assert count("released") == published_released - 3 * fusion3
-    assert count("cascaded") == published + CHAINS_OF_SIX * fusion2
-
-
 @pytest.mark.parametrize("heads", [4, 8, 16, 32])
 def test_released_prior_adds_24_h_squared_plus_9_h_a_block(heads: int) -> None:
     def count(prior: str, layers: int) -> int:

@@ -73,6 +73,11 @@ def test_an_option_without_effect_cannot_be_said(options: Mapping[str, Any], mes
     assert str(refused.value) == message
 
 
+def test_tasks_of_a_family_share_a_set_and_others_have_one_of_their_own() -> None:
+    sets = StaticStrategy("nl,de").arguments(3, ("en", "de"), ("de", "fr", "nl", "cs"))
+    assert sets == {"source_sets": (0, 1), "target_sets": (0, 1, 0, 2)}
+
+
 BOTH = ("encoder-self", "decoder-self")
 
 

@@ -41,11 +41,6 @@ def probabilities(selection: Selection) -> Tensor:
 
 
 @KINDS
-def test_all_choices_together_have_probability_one(kind: str) -> None:
-    torch.testing.assert_close(probabilities(make(kind, logits(0))).sum(0), torch.ones(TASKS))
-
-
-@KINDS
 def test_the_mean_is_that_of_all_choices(kind: str) -> None:
     made_distribution = make(kind, logits(1))
     expected = (probabilities(made_distribution)[..., None] * ALL[:, None]).sum(0)
@@ -55,7 +50,8 @@ def test_the_mean_is_that_of_all_choices(kind: str) -> None:
 @KINDS
 def test_the_mode_is_the_most_probable_choice(kind: str) -> None:
     made_distribution = make(kind, logits(2))
-    assert torch.equal(made_distribution.mode, ALL[probabilities(made_distribution).argmax(0)])
+    expected = ALL[probabilities(made_distribution).argmax(0)]
+    torch.testing.assert_close(made_distribution.mode, expected, rtol=0, atol=0)
 
 
 @KINDS
@@ -112,16 +108,6 @@ def test_draws_have_the_law_whatever_the_temperature(kind: str, temperature: flo
         expected = probabilities(made_distribution)[:, task]
         error = (expected * (1 - expected) / number).sqrt()
         assert ((actual - expected).abs() <= 4.5 * error + 1e-12).all()
-
-
-@KINDS
-def test_a_draw_hands_a_gradient_to_every_candidate(kind: str) -> None:
-    start = logits(6).requires_grad_()
-    value = make(kind, start).rsample()
-    (value * torch.arange(1.0, CANDIDATES + 1)).sum().backward()
-    assert start.grad is not None
-    assert start.grad.isfinite().all()
-    assert (start.grad != 0).all()
 
 
 def relaxed(kind: str, x: Tensor, temperature: float) -> Tensor:

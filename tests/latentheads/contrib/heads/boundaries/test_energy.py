@@ -34,6 +34,7 @@ def test_loud_positions_are_within_words() -> None:
     assert ratio[~loud].max() < -1
     moved = speech_log_ratio(0.1 * energy - 7)  # on any scale
     torch.testing.assert_close(moved, ratio)
+    torch.testing.assert_close(speech_log_ratio(-energy), -ratio)
     assert speech_log_ratio(torch.zeros(9).double()).isfinite().all()
 
 

@@ -213,8 +213,9 @@ def _uniform(positions: int) -> Tensor:
 
 
 def test_quantiles_lie_within_positions() -> None:
-    levels = torch.tensor([0.05, 0.5, 0.95]).double()
+    levels = torch.tensor([0.0, 0.05, 0.5, 0.95, 1.0]).double()
     torch.testing.assert_close(quantiles(_uniform(7), levels)[:, 0], 7 * levels)
+    levels = levels[1:-1]
     point = torch.tensor([[0.0, 1.0, 0.0]]).double()
     torch.testing.assert_close(quantiles(point, levels)[:, 0], 1 + levels)
 
