@@ -81,9 +81,12 @@ def check_sites(model_trace: Trace, guide_trace: Trace) -> None:
         if site["type"] != "sample":
             continue
         if name == TARGET:
+            is_observed = model_trace.nodes[TARGET]["is_observed"]
             raise ValueError(
                 "a function around a guide leaves the likelihood out: around the guide in it put "
                 "poutine.block(guide, hide=['target'])"
+                if is_observed
+                else "the target is not observed, so that there is no bound: leave observe=False out"
             )
         if name not in model_trace.nodes:
             raise ValueError(

@@ -133,10 +133,12 @@ def test_a_function_around_a_guide_leaves_no_likelihood_out(batch: Batch) -> Non
     model = build("language-model").eval()
     guide = attach("cascaded", model)
     hidden = poutine.block(guide, hide=["target"])
-    for ask in (lambda *given: terms(*given).elbo, Head_ELBO().differentiable_loss):
+    for ask in (lambda *args, **kw: terms(*args, **kw).elbo, Head_ELBO().differentiable_loss):
         message = r"^a function around a guide leaves the likelihood out: "
         with pyro.validation_enabled(False), pytest.raises(ValueError, match=message):
             ask(model, lambda item: guide(item), batch)
+        with pytest.raises(ValueError, match=r"^the target is not observed"):
+            ask(model, guide, batch, observe=False)
         torch.manual_seed(3)
         expected = ask(model, guide, batch)
         torch.manual_seed(3)
