@@ -86,7 +86,7 @@ def check_sites(model_trace: Trace, guide_trace: Trace) -> None:
                 "a function around a guide leaves the likelihood out: around the guide in it put "
                 "poutine.block(guide, hide=['target'])"
                 if is_observed
-                else "the target is not observed, so that there is no bound: leave observe=False out"
+                else "the target is not observed, so there is no bound: leave observe=False out"
             )
         if name not in model_trace.nodes:
             raise ValueError(
