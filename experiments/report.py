@@ -58,7 +58,7 @@ def make_parser() -> Parser:
         "--num_samples",
         type=int,
         default=32,
-        help="samples of the heads of each shown sentence, at least 2; k-hat needs 25",
+        help="samples of the heads of each shown sentence, at least 2; k-hat needs 30",
     )
     add_run_options(parser, "of sampling")
     return parser

@@ -292,7 +292,7 @@ lh.plot.alignments(runs["aligned"], texts[0], target=translations[0])
 # cell it is also shown in a frame. (GitHub shows no frames; Jupyter and the documentation site do.)
 
 # %%
-more = {"shown": 1, "num_samples": 2, "sentences": 2} if SMOKE else {"shown": 3, "num_samples": 25}
+more = {"shown": 1, "num_samples": 2, "sentences": 2} if SMOKE else {"shown": 3, "num_samples": 30}
 page = lh.contrib.page.report(list(runs.values()), "report.html", **more)
 print(page)
 page

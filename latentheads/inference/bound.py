@@ -41,8 +41,8 @@ from latentheads.passes import passes
 
 ZERO = torch.zeros((), dtype=torch.float64)
 
-MIN_TAIL_SAMPLES = 25
-"""Fewest samples for which the tail of the importance weights is fitted."""
+MIN_TAIL_SAMPLES = 30
+"""Fewest samples for which the tail of the importance weights, a fifth of them, is fitted."""
 
 
 class FromPrior(Messenger):
@@ -339,7 +339,7 @@ class Importance:
     def pareto_k(self) -> Float[Tensor, batch]:
         """Shape of the weights' tail (Pareto k-hat); above 0.7 the estimate is unreliable.
 
-        NaN if it is unknown: for fewer than 25 samples, or if weights tie at the cut-off of the
+        NaN if it is unknown: for fewer than 30 samples, or if weights tie at the cut-off of the
         tail, as with few discrete values. -inf if the largest weights are equal: there is no tail.
         """
         if self.log_weights.shape[0] < MIN_TAIL_SAMPLES:
@@ -351,13 +351,15 @@ class Importance:
 def _tail_shape(log_weights: np.ndarray) -> float:
     """Pareto k-hat of one sentence's weights; ArviZ expects negative log-weights.
 
-    If weights tie at the cut-off, ArviZ divides by zero and returns a meaningless number.
+    If weights tie at the cut-off, ArviZ divides by zero and returns a meaningless number, or
+    infinity.
     """
     from arviz_stats.base import array_stats  # takes long to load
 
     try:
         with np.errstate(divide="raise", invalid="raise"):
-            return float(array_stats.psislw(-log_weights)[1])
+            shape = float(array_stats.psislw(-log_weights)[1])
+            return shape if shape < math.inf else math.nan
     except FloatingPointError:
         return math.nan
     except ValueError as error:

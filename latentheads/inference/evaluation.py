@@ -55,7 +55,7 @@ class Report:
         tokens: Number of target tokens.
         effective_sample_size: Of the K importance weights, a mean over sentences.
         pareto_k: Share of sentences whose weights have a heavy tail (k > 0.7); None for fewer than
-            25 samples.
+            30 samples.
         pareto_unknown: Share of sentences whose weights tie, so that the tail is unknown.
         kl_by_site: The KL of every site.
         how: How each site's KL was computed: tied or fixed (exactly 0), analytic, enumerated (of

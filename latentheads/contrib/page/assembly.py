@@ -152,7 +152,7 @@ def report(
         part: Part of the corpus: train, valid or test.
         sentences: Number of sentences, or blocks of running text, for the measures of heads.
         shown: Number of sentences whose maps are shown.
-        num_samples: Number of samples of the heads of each shown sentence; from 25 on the page has
+        num_samples: Number of samples of the heads of each shown sentence; from 30 on the page has
             the Pareto k-hat of its importance weights.
         seed: Seed of the samples.
 
