@@ -40,7 +40,7 @@ def summary(text: Text, head_report: HeadReport) -> dict[str, Any]:
         "silent": head_report.inactive_heads,
         "positional": _heads(head_report, "positional"),
         "syntactic": None if head_report.syntactic is None else _heads(head_report, "syntactic"),
-        "rare_word": _heads(head_report, "rare-word") if _has_rare_words(head_report) else None,
+        "rare_word": _heads(head_report, "rare-word") if _rare_queries(head_report) else None,
     }
 
 
@@ -251,7 +251,9 @@ def notes(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Op
         for report in head_reports
         if report.inactive_heads
     ]
-    return [*lines, *inactive, *parsed, *(f"{note}." for note in gaps(head_reports))]
+    queries = " / ".join(str(number) for number in map(_rare_queries, head_reports) if number)
+    rare = [f"Rare-word roles: of at most {queries} queries of a head."] if queries else []
+    return [*lines, *inactive, *parsed, *rare, *(f"{note}." for note in gaps(head_reports))]
 
 
 def _active_heads(head_reports: Sequence[HeadReport]) -> list[int]:
@@ -298,7 +300,7 @@ def gaps(head_reports: Sequence[HeadReport]) -> list[str]:
                 f"Syntactic roles were not detected{_in_runs(names, head_reports)}: {reason}"
             )
     without_rare_words = [
-        head_report.name for head_report in head_reports if not _has_rare_words(head_report)
+        head_report.name for head_report in head_reports if not _rare_queries(head_report)
     ]
     if without_rare_words:
         reason = "every word is too frequent"
@@ -315,11 +317,10 @@ def _within(head_report: HeadReport) -> bool:
     return types == ["decoder-self"] or "encoder-self" in types
 
 
-def _has_rare_words(head_report: HeadReport) -> bool:
-    """Whether there is a rare word to attend to."""
-    return any(
-        bool(count.any()) for rarity in head_report.rare.values() for count in rarity.count.values()
-    )
+def _rare_queries(head_report: HeadReport) -> int:
+    """The most queries of a head that have a rare word to attend to."""
+    counts = (count for rarity in head_report.rare.values() for count in rarity.count.values())
+    return max((number for count in counts for number in count.tolist()), default=0)
 
 
 def _in_runs(names: Sequence[str], head_reports: Sequence[HeadReport]) -> str:

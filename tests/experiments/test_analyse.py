@@ -178,6 +178,13 @@ def test_there_is_a_row_a_run_and_a_row_a_head(analysed: Path) -> None:
     assert f" {table.jsd[0]:.2f} |" in first
 
 
+def test_the_table_says_of_how_many_queries_roles_of_rare_words_are(analysed: Path) -> None:
+    runs = json.loads((analysed / "analysis.json").read_text())["runs"]
+    most = [max(n for block in run["blocks"] for n in block["rare_queries"]) for run in runs]
+    note = f"Rare-word roles: of at most {' / '.join(map(str, most))} queries of a head."
+    assert note in (analysed / "table.md").read_text()
+
+
 def test_every_pair_of_heads_counts_alike_whatever_its_block() -> None:
     head_report = make_head_report(chains=ATTENTION_TYPES[:1])
     small, large = symmetric(2), symmetric(5)

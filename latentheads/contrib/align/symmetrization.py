@@ -111,7 +111,7 @@ def grow_diag_final_and(forward: Links, backward: Links) -> Links:
     union, grown = forward | backward, True
     while grown:
         grown = False
-        for source, target in sorted(links):
+        for source, target in (link for link in sorted(union) if link in links):  # as it grows
             for right, down in NEIGHBOURS:
                 link = source + right, target + down
                 is_free = link[0] not in sources or link[1] not in targets

@@ -55,6 +55,13 @@ def test_growing_adds_neighbours_while_a_word_is_free_and_then_free_pairs() -> N
     }
 
 
+def test_a_link_that_was_just_added_grows_in_the_same_pass() -> None:
+    forward, backward = frozenset({(1, 0), (2, 2), (0, 1)}), frozenset({(1, 0), (0, 2), (2, 1)})
+    # (1, 0) adds (0, 1) and (2, 1); (2, 1) comes later in the pass and adds (2, 2), before the next
+    # pass, in which (0, 1) would add (0, 2), comes to 0 and 2
+    assert grow_diag_final_and(forward, backward) == {(1, 0), (0, 1), (2, 1), (2, 2)}
+
+
 def test_the_last_step_joins_free_words_that_one_direction_links() -> None:
     forward, backward = frozenset({(0, 0), (4, 2)}), frozenset({(0, 0), (4, 3), (2, 4)})
     assert grow_diag_final_and(forward, backward) == {(0, 0), (4, 2), (2, 4)}
