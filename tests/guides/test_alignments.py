@@ -41,7 +41,7 @@ from tests.latentheads.latents.alignments.models import (
     SOFT,
     aligned,
 )
-from tests.tiny import KINDS, TARGET_TYPES, padded, rows
+from tests.tiny import KINDS, TARGET_TYPES, NoiseTape, padded, rows
 
 READS = ("source", "prefix", "target")
 OBJECTIVES = [name for name in get_args(Objective) if name != "relaxed"]
@@ -79,6 +79,24 @@ def test_vectorised_particles_share_what_is_summed(
     together = Head_ELBO(objective=objective, **options).differentiable_loss(model, guide, batch)
     alone = Head_ELBO(objective=objective).differentiable_loss(model, guide, batch)
     torch.testing.assert_close(together, alone)
+
+
+@pairwise(shape=SHAPES, name=["tied", *LEARNED], objective=["bound", "marginal"])
+def test_vectorised_particles_of_the_decoder_alone_are_a_mean(
+    shape: str, name: str, objective: str, batch: Batch, tape: NoiseTape
+) -> None:
+    """What the heads point at is shared by all particles."""
+    model = aligned(SHAPES[shape], prior="independent", blocks="decoder-self")
+    guide = attach(name, model)
+    options = {"num_particles": 2, "vectorize_particles": True, "max_plate_nesting": 1}
+    # as many sentences as particles, and as many words as both together
+    pair = Batch(torch.tensor([[5, 6, 7, 2], [8, 9, 10, 2]]), rows(batch, [0, 2]).source)
+    together = Head_ELBO(objective=objective, **options).loss(model, guide, pair)
+    each = []
+    for particle in range(2):
+        tape.rewind(particle=particle)
+        each.append(Head_ELBO(objective=objective).loss(model, guide, pair))
+    assert together == pytest.approx(sum(each) / 2)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ class CategoricalParameters:
 
     chained: ClassVar[bool] = False
     scores: Float[Tensor, "*batch target head key"]
-    pairs: Mapping[Pair, Float[Tensor, "*batch #target lower key"]] = field(default_factory=dict)
+    pairs: Mapping[Pair, Float[Tensor, "*pairs #target lower key"]] = field(default_factory=dict)
     first_head: int = 0
 
     @property

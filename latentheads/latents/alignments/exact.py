@@ -215,7 +215,9 @@ def terms_of_words(
 ) -> Float[Tensor, term * words]:
     """Terms of each word from parameters and tables, computed for a few words at a time."""
     blocks = [block for part in parameters for block in part]
-    tensors = [t for block in blocks for t in (block.scores, *block.pairs.values())]
+    by_block = [t for block in blocks for t in (block.scores, *block.pairs.values())]
+    # what vectorised particles share has fewer dimensions
+    tensors = [t[(None,) * (len(shape) + 2 - t.ndim)] for t in by_block]
 
     def compute_rows(rows: Sequence[Tensor]) -> Tensor:
         remaining = iter(rows)

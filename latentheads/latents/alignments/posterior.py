@@ -64,8 +64,8 @@ class _PairScores(nn.Module):
     def forward(
         self,
         word: Float[Tensor, "*batch target size"],
-        memory: Float[Tensor, "*batch key size"],
-        evidence: Sequence[Float[Tensor, "*batch target key"]],
+        memory: Float[Tensor, "*keys key size"],
+        evidence: Sequence[Float[Tensor, "*words target key"]],
     ) -> Float[Tensor, "*batch target before key"]:
         """Score every pair of positions, for every word.
 
