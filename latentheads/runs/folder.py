@@ -18,6 +18,7 @@ from latentheads.data.base import Data
 from latentheads.errors import describe_change
 from latentheads.files import (
     LOCK,
+    TEMPORARY_PREFIX,
     lock_folder,
     naming_file,
     read_json,
@@ -123,6 +124,8 @@ class Folder:
             self.metrics()
         if self.results is None:
             self._check_writable()
+        else:
+            self._remove_last_temporary()
         self._last_stamps = self._stamps()
 
     @property
@@ -257,12 +260,23 @@ class Folder:
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock()
         self._check_unchanged()
-        for folder in (self.path, self.path / "checkpoints"):
-            remove_temporary(folder)
+        self._remove_temporary()
         try:
             self._write_initial_files(last_step)
         finally:
             self._last_stamps = self._stamps()  # after an interruption it can be called again
+
+    def _remove_temporary(self) -> None:
+        for folder in (self.path, self.path / "checkpoints"):
+            remove_temporary(folder)
+
+    def _remove_last_temporary(self) -> None:
+        """Removes what a process left that was killed when its last file was in its place."""
+        if any(self.path.glob(f"{TEMPORARY_PREFIX}*")):
+            with suppress(OSError):  # it is locked, or cannot be written
+                self._lock()
+                self._remove_temporary()
+                self.release()
 
     def _write_initial_files(self, last_step: int) -> None:
         """Writes the files that a folder has before its first checkpoint."""

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from latentheads.files import TEMPORARY_PREFIX
+from latentheads.files import TEMPORARY_PREFIX, lock_folder
 from latentheads.runs.folder import REPORT_FILES, TENSORBOARD, Folder, distinct_names
 from latentheads.runs.results import Results
 from tests.figures import rows_of
@@ -346,6 +346,19 @@ def test_what_a_kill_left_of_a_file_is_removed_and_nothing_else(run: Path) -> No
     folder(run).begin(4)
     assert not any(path.exists() for path in left)
     assert all(path.exists() for path in stay)
+
+
+def test_what_a_kill_left_behind_its_last_file_is_removed_unless_it_is_written(run: Path) -> None:
+    folder(run).write("results.json", json.dumps(RESULTS))
+    left = run / f"{TEMPORARY_PREFIX}a1b2c3d4"
+    left.mkdir()
+    lock = lock_folder(run)
+    assert folder(run).results
+    assert left.exists()
+    os.close(lock)
+    assert folder(run).results
+    assert not left.exists()
+    os.close(lock_folder(run))
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
