@@ -7,8 +7,8 @@ PyTorch is asked for large pages under large tensors. A step on a CPU makes and 
 matrices of a few megabytes, and every page of fresh memory costs an interrupt: with large pages a
 step of preset ``multi30k`` takes a tenth less time. It has no effect where the system does not know
 ``madvise``; a value set outside stays. The C library is asked to keep the memory of matrices that
-are freed: decoding makes one of the vocabulary's scores for each token, and takes a seventh less
-time.
+are freed: decoding makes one of the vocabulary's scores for each token, and a greedy search takes
+10 to 16 % less time.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ import sys
 from contextvars import ContextVar
 from io import TextIOWrapper
 from types import TracebackType
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Options of the C library's ``mallopt``."""
 
 COMMAND: ContextVar[str] = ContextVar("COMMAND", default="")
 """The command that runs a program by its name; empty: the file of the program is run."""
@@ -42,8 +45,8 @@ def _end_in_one_line(
 
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
-    # M_MMAP_THRESHOLD and, unless an older C library refuses that much, M_TRIM_THRESHOLD
-    libc.mallopt(-3, 2**30) and libc.mallopt(-1, 2**30)
+    # the second keeps nothing without the first, which an older C library refuses
+    libc.mallopt(M_MMAP_THRESHOLD, 2**30) and libc.mallopt(M_TRIM_THRESHOLD, 2**30)
 sys.excepthook = _end_in_one_line
 if sys.stdin is None:  # closed, as by a system of jobs: there is nothing to read
     sys.stdin = open(os.devnull)  # noqa: SIM115

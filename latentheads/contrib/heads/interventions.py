@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from latentheads.checks import check_least
 from latentheads.contrib.hf.addresses import Address, find_heads, get_cache
 from latentheads.errors import shown
+from latentheads.names import side_of
 from latentheads.passes import evaluation_mode
 
 Gates = Shaped[Tensor, "*rows head"]
@@ -111,10 +112,9 @@ class Mean(Replaced):
         self, network: Any, inputs: Mapping[str, Tensor], by_position: bool = False
     ) -> None:
         self.by_position = by_position
-        is_twofold = network.config.is_encoder_decoder
         self.means = {}
         for name, heads in record_outputs(network, inputs).items():
-            of_decoder = is_twofold and name.startswith("decoder")
+            of_decoder = network.config.is_encoder_decoder and side_of(name) == "decoder"
             mask = inputs.get("decoder_attention_mask" if of_decoder else "attention_mask")
             self.means[name] = _mean(heads, _valid_rows(heads, mask), by_position)
 
