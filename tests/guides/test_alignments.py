@@ -92,11 +92,11 @@ def test_vectorised_particles_of_the_decoder_alone_are_a_mean(
     # as many sentences as particles, and as many words as both together
     pair = Batch(torch.tensor([[5, 6, 7, 2], [8, 9, 10, 2]]), rows(batch, [0, 2]).source)
     together = Head_ELBO(objective=objective, **options).loss(model, guide, pair)
-    each = []
+    losses = []
     for particle in range(2):
         tape.rewind(particle=particle)
-        each.append(Head_ELBO(objective=objective).loss(model, guide, pair))
-    assert together == pytest.approx(sum(each) / 2)
+        losses.append(Head_ELBO(objective=objective).loss(model, guide, pair))
+    assert together == pytest.approx(sum(losses) / 2)
 
 
 @pytest.mark.parametrize(

@@ -351,16 +351,16 @@ def test_closed_gates_are_removed_with_equal_outputs(
     model = gated(kind, choice, prior=prior, ngram_noise=noise)
     guide = spread(model, "cascaded")
     small, cut = copy.deepcopy((model, guide))
-    laws = fold_selection(small, cut)
+    distributions = fold_selection(small, cut)
     kept = {
         name: distribution.mode[0].nonzero().flatten().tolist()
-        for name, distribution in laws.items()
+        for name, distribution in distributions.items()
     }
     remove_heads(small, kept, cut)
     assert not small.selecting_blocks
     assert "l0_penalty.value" not in small.state_dict()
     assert len([*cut.parameters()]) < len([*guide.parameters()])
-    assert all_heads(small).keys() == all_heads(model).keys() == laws.keys()
+    assert all_heads(small).keys() == all_heads(model).keys() == distributions.keys()
     assert all(len(h) == len(all_heads(model)[n]) - 1 for n, h in all_heads(small).items())
     whole = plug_in_log_likelihood(model, batch, guide)
     assert torch.allclose(plug_in_log_likelihood(small, batch, cut), whole, rtol=0, atol=1e-12)

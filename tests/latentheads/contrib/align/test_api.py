@@ -116,9 +116,9 @@ def test_most_words_that_are_not_known_are_warned_of(aligner: WordAligner) -> No
         r"^the aligner does not know 100% of the words of source and 100% of the words of target: "
         r"source and target seem to be swapped$"
     )
-    for known in ({"aligner": aligner}, {"start": aligner}):
+    for options in ({"aligner": aligner}, {"start": aligner}):
         with pytest.warns(UserWarning, match=swapped):
-            align(TARGET[:2], SOURCE[:2], **known)
+            align(TARGET[:2], SOURCE[:2], **options)
     french = ["une maison"] * 10
     with pytest.warns(UserWarning, match="^the aligner does not know 100% of the words of source$"):
         align(french, ["das haus"] * 10, aligner=aligner)
