@@ -129,11 +129,11 @@ def test_a_name_of_a_table_keeps_its_meaning(
             plugins.load_options.__wrapped__()
         assert GUIDES["exact"] is exact
         assert GUIDES["mine"].name == "first"
-    expected = r"^latentheads\.options '{0}' of the package {0}-heads adds no GUIDES\['{1}'\]: "
+    pattern = r"^latentheads\.options '{0}' of the package {0}-heads adds no GUIDES\['{1}'\]: "
     actual = [str(warning.message) for warning in warned]
     expected = (("first", "exact"), ("second", "exact"), ("second", "mine"))
     for message, names in zip(actual, expected, strict=True):
-        assert re.match(expected.format(*names), message)
+        assert re.match(pattern.format(*names), message)
 
 
 def test_a_name_that_is_taken_and_a_module_that_fails_cost_a_warning(
