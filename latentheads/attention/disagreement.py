@@ -8,7 +8,8 @@ For the vectors :math:`x_t^i` of heads :math:`i = 1 \dots H` at a token t, the a
 
 with x the normalised values of the head (``subspace``), its normalised output (``output``), or its
 attention weights (``position``); n-gram heads have only outputs. The sum is over the heads that are
-active in a sentence: selected, and with an open gate.
+active in a sentence: selected, and with an open gate. A block has the mean over tokens; the paper
+sums ``position`` over them, and does not say whether a cosine is of a token or of all.
 
 The model is multiplied by :math:`\exp(-\lambda \cdot \text{agreement})` for each target token and
 block. The factor is absent in evaluation, so that every reported bound is one on the tokens alone.

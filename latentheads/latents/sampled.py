@@ -5,7 +5,7 @@ A sample costs one softmax for each word. The first two gradients are unbiased, 
 - :func:`score_bound`: one sample z of the guide, :math:`\log p(y \mid z, x)`. Its gradient in the
   guide is the score-function estimator :math:`(\log p(y \mid z, x) - b) \nabla \log q(z)`. The
   baseline b is the log-likelihood under soft attention, by each head's prior scores: Deng et al.
-  2018, section 4, https://arxiv.org/abs/1807.03756.
+  2018, section 3, https://arxiv.org/abs/1807.03756.
 - :func:`importance_bound`: :math:`\log \frac1K \sum_k w_k` with :math:`w_k = p(y, z_k \mid x) /
   q(z_k)` (Burda, Grosse and Salakhutdinov 2016, https://arxiv.org/abs/1509.00519), with the other
   samples as baseline (Mnih and Rezende 2016, https://arxiv.org/abs/1602.06725).

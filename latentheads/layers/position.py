@@ -1,4 +1,8 @@
-"""Sinusoidal positions, Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.5."""
+"""Sinusoidal positions, Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, section 3.5.
+
+As in the released code of tensor2tensor and fairseq, wavelengths end at 2 pi 10000 exactly, and all
+sines come before all cosines; in the paper they alternate, with exponents 2i / d.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@ r"""The links of a sentence pair as one Markov chain, with exact sums.
 
 Each target word :math:`t` is linked to a source position :math:`s_t`, or to none: it is then null,
 and keeps the position of the word before it, so that the next jump starts there (Och and Ney 2003,
-https://aclanthology.org/J03-1002, section 2.1.2). Position 0 is before the first word. With a
+https://aclanthology.org/J03-1002). Position 0 is before the first word. With a
 transition matrix :math:`A`, a null probability :math:`p_0` and weights :math:`u`, the chain is
 
 .. math:: q(z) = \frac1Z \prod_t a(z_{t-1}, z_t)\, u_t(z_t), \qquad

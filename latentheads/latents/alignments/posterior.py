@@ -3,7 +3,7 @@ r"""Posteriors of alignments: inference networks that may condition on the targe
 A guide conditioned on the source only, or on the prefix of a word, cannot improve on the prior that
 it is trained with: used as the prior it gives the same likelihood with a KL of 0. A guide
 conditioned on the word itself can. As in Deng et al. 2018, https://arxiv.org/abs/1807.03756,
-section 3, this one encodes the whole target in both directions. It is initialised to the prior, or
+section 4, this one encodes the whole target in both directions. It is initialised to the prior, or
 to the prior times the likelihood ratios of a head that has them. Where its structure leaves out a
 coupling of the prior, it starts at the prior's scores without it.
 Its inputs from the model are detached, so that the likelihood has a gradient in the guide through

@@ -27,7 +27,7 @@ from latentheads.latents.active_heads import Selection
 from latentheads.layers.numeric import as_tensor_like
 
 LOW, HIGH = -0.1, 1.1
-"""The interval, as in both papers."""
+"""The interval of Louizos et al., and of the code of Voita et al."""
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
 

@@ -85,7 +85,9 @@ class Independent(Prior):
 
 
 class Autoregressive(Independent):
-    """Scores plus noise, each head linear in the heads before it (footnote 7 of the paper).
+    """Scores plus noise, each head linear in the heads before it.
+
+    The paper tried heads given the heads before them, in a form that its footnote 7 does not state.
 
     Args:
         scale: Standard deviation of a head given the heads before it.
