@@ -1,6 +1,7 @@
 """Adapters: a small residual layer for each task, in a network that all tasks share.
 
-Bapna and Firat 2019, https://arxiv.org/abs/1909.08478.
+Bapna and Firat 2019, https://arxiv.org/abs/1909.08478, who have one on top of each layer. Here a
+layer has two, after self-attention and after feed-forward.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from latentheads.errors import shown
 MIXERS = ("attention", "local", "ngram")
 STACKS = ("encoder", "decoder")
 WINDOW = 5
-"""The default window n, as in the papers."""
+"""The default window n, as in Loem et al. 2022."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Latent attention logits: Gaussian noise with a prior, as in the papers."""
+"""Latent attention logits: Gaussian noise with a prior, as Zheng et al. 2021."""

@@ -40,7 +40,7 @@ class PriorSpec(ClassSpec):
 
 @options_class()
 class LogitsOptions(LatentOptions):
-    """Latent attention logits: Gaussian noise with a prior, as in the papers.
+    """Latent attention logits: Gaussian noise with a prior, as Zheng et al. 2021.
 
     Attributes:
         prior: The prior of a block's logits.

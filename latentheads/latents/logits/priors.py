@@ -62,7 +62,7 @@ class Independent(Prior):
     """Scores plus noise: heads independent given what the network computed so far.
 
     Args:
-        scale: Standard deviation of the noise; the papers fix it at 1.
+        scale: Standard deviation of the noise; the paper fixes it at 1.
         learned_scale: Learn the scale, one parameter per head.
     """
 
@@ -104,7 +104,7 @@ class Cascaded(Independent):
     """Scores plus fused logits below, plus noise: eq. 4 and App. A of the paper.
 
     Args:
-        scale: Standard deviation of the noise; the papers fix it at 1.
+        scale: Standard deviation of the noise; the paper fixes it at 1.
         learned_scale: Learn the scale, one parameter per head.
         hidden: Hidden units of the fusion for each head, the paper's alpha (2, 4 or 8).
         link: The residual link of App. A, which passes all noise below on; without it only the
@@ -134,7 +134,7 @@ class Released(Independent):
     """Scores plus below plus fusion of their sum, plus noise: what the authors' code computes.
 
     Args:
-        scale: Standard deviation of the noise; the papers fix it at 1.
+        scale: Standard deviation of the noise; the paper fixes it at 1.
         learned_scale: Learn the scale, one parameter per head.
     """
 
