@@ -117,9 +117,13 @@ def test_the_longest_utterance_of_librispeech_is_heard(
 
 def test_published_settings_of_speech(settings: Any) -> None:
     group = settings("--preset", "mtedx", "--recipe", "transformer+group")
-    words = ["--preset", "librispeech", "--recipe", "transformer", "--network.mixers", "ngram"]
-    for plan in (group, settings(*words)):
-        assert 4 * plan.train.tokens * plan.train.accumulate == 320_000  # frames
+    ngrams = ["--network.mixers", "ngram", "--network.ngram_context", "true"]
+    plan = settings("--preset", "librispeech", "--recipe", "transformer", *ngrams)
+    with torch.device("meta"):
+        model = make_model(plan, words(10_000), Positions(plan.data.audio_options.filterbank))
+    assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6) == 52
+    for setting in (group, plan):
+        assert 4 * setting.train.tokens * setting.train.accumulate == 320_000  # frames
     assert {mixing.window for mixing in plan.network.stack("encoder")} == {5}
     assert group.data.mixture.tags == ("ar", "de", "el", "es", "fr", "it", "pt", "ru")
     assert group.latent("selection").strategy.candidates == 2 * group.network.heads
