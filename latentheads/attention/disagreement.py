@@ -73,7 +73,7 @@ class Disagreement:
     """
 
     kinds: tuple[str, ...]
-    weight: float = 1.0
+    weight: float = 0.01
     attention_types: tuple[str, ...] | None = None
     diagonal: bool = True
 

@@ -69,13 +69,13 @@ class DisagreementOptions:
 
     Attributes:
         kinds: Some of subspace, position, output, comma between; n-gram heads have output alone.
-        weight: lambda of it, in nats per target token and block.
+        weight: lambda of it, in nats per target token and block; larger ones cost BLEU.
         blocks: Attention types that it acts on: all, or some with commas between.
         diagonal: Compare each head with itself too, as the paper does.
     """
 
     kinds: str
-    weight: float = 1.0
+    weight: float = 0.01
     blocks: AttentionTypes = "all"
     diagonal: bool = True
 
