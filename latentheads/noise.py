@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from latentheads.passes import one_at_a_time
+
 
 class NoiseStream:
     """A random number stream of its own, which continues where it stopped."""
@@ -37,9 +39,12 @@ class NoiseStream:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Context in which all random numbers come from this stream; the outer ones go on after."""
+        """Context in which all random numbers come from this stream; the outer ones go on after.
+
+        PyTorch has one generator for all threads, so that only one enters at a time.
+        """
         cuda = self._devices.get("cuda")
-        with torch.random.fork_rng([] if cuda is None else [cuda]):
+        with one_at_a_time(), torch.random.fork_rng([] if cuda is None else [cuda]):
             torch.set_rng_state(self._states["cpu"])
             if cuda is not None:
                 torch.cuda.set_rng_state(self._states["cuda"], cuda)

@@ -15,6 +15,7 @@ from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 
 from latentheads.batch import Batch
+from latentheads.layers.numeric import version_of
 from latentheads.mask import PairMask
 from latentheads.names import Block
 
@@ -173,8 +174,8 @@ class HeadVariable(TorchDistribution):
     ) -> None:
         self.location = location
         self.context = context
-        self._cached_sample: tuple[Tensor, Tensor] | None = None
-        self._cached_log_prob: tuple[Tensor, bool, Tensor] | None = None
+        self._cached_sample: tuple[Tensor, int, Tensor] | None = None
+        self._cached_log_prob: tuple[Tensor, int, bool, Tensor] | None = None
         self._cached_expansions: dict[torch.Size, HeadVariable] = {}
         self._prior_elsewhere: HeadVariable | None = None
         super().__init__(location.shape[:-3], location.shape[-3:], validate_args=False)
@@ -195,7 +196,7 @@ class HeadVariable(TorchDistribution):
             value = self._prior_elsewhere._where_latent(
                 value, self._prior_elsewhere._from_noise(noise)
             )
-        self._cached_sample = (value, noise)
+        self._cached_sample = (value, version_of(value), noise)
         return value
 
     def restrict(self, prior: HeadVariable) -> None:
@@ -219,18 +220,15 @@ class HeadVariable(TorchDistribution):
 
     def log_prob(self, value: Tensor) -> Float[Tensor, "*batch"]:
         """Sums the log-density over heads and over the pairs that carry a latent."""
-        graph = torch.is_grad_enabled()
-        if (
-            self._cached_log_prob is not None
-            and self._cached_log_prob[0] is value
-            and self._cached_log_prob[1] == graph
-        ):
-            return self._cached_log_prob[2]
+        graph, version = torch.is_grad_enabled(), version_of(value)
+        cached, sampled = self._cached_log_prob, self._cached_sample
+        if cached is not None and cached[0] is value and cached[1:3] == (version, graph):
+            return cached[3]
         noise = None
-        if self._cached_sample is not None and self._cached_sample[0] is value:
-            noise = self._cached_sample[1] if value.requires_grad or not graph else None
+        if sampled is not None and sampled[0] is value and sampled[1] == version:
+            noise = sampled[2] if value.requires_grad or not graph else None
         result = self._log_density(value, noise)
-        self._cached_log_prob = (value, graph, result)
+        self._cached_log_prob = (value, version, graph, result)
         return result
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> HeadVariable:

@@ -32,7 +32,8 @@ class PassMixture:
         log_prior: Log-probability of every component, the same for all sentences or of each.
         gates: The gates of heads in every component, by block.
         sentences: Number of sentences.
-        log_weights: Log-joint of component and tokens so far, of every sentence and hypothesis.
+        log_weights: Log-posterior of every component given the tokens so far, of every sentence and
+            hypothesis.
         log_probs: Log-probabilities of the next token under every component, in the order of the
             last step; None before the first.
         rows: The row of ``log_probs`` of every sentence and hypothesis. Only one token of each row
@@ -105,7 +106,8 @@ class PassMixture:
         by_component = by_component.movedim(1, -3)  # sentence, hypotheses, component, new, vocab
         mixed: list[Any] = []
         for position, token in enumerate(tokens.unbind(-1)):
-            log_weights = self._weigh(token).log_softmax(-1)
+            # normalised at each token: a sum over a long text would lose its digits
+            self.log_weights = log_weights = self._weigh(token).log_softmax(-1)
             rows = by_component[..., position, :].flatten(0, -3)
             few = max(1, CHUNK.get(scores.device.type, CHUNK["cuda"]) // rows[0].numel())
             parts = zip(log_weights.flatten(0, -2).split(few), rows.split(few), strict=True)
@@ -122,11 +124,9 @@ class PassMixture:
         if self.log_weights is None or self.log_probs is None or self.rows is None:
             sentences = self.log_prior.shape[:-1]
             prior = self.log_prior.view(*sentences, *(1,) * (token.ndim - 1), self.size)
-            self.log_weights = prior.expand(*token.shape, self.size)
-            return self.log_weights
+            return prior.expand(*token.shape, self.size)
         of_token = self.log_probs[self.rows.expand(token.shape), :, token]
-        self.log_weights = self.log_weights + of_token
-        return self.log_weights
+        return self.log_weights + of_token
 
 
 def _mix(

@@ -23,6 +23,7 @@ from latentheads.latents.latent import (
     Structure,
 )
 from latentheads.latents.network import Choice, LatentNetwork, NetworkBlock
+from latentheads.layers.numeric import full_precision
 from latentheads.names import ATTENTION_TYPES, SELECTION, check_attention_types, side_of
 
 START = 0.01
@@ -254,7 +255,7 @@ class LatentSelector(Selector):
 
     def posterior(self, attention_type: str, like: Tensor) -> SelectionFamily:
         """Makes a new posterior with its own parameters."""
-        return SelectionFamily(self, self.initial_logits(attention_type, like.detach()))
+        return SelectionFamily(self, self.initial_logits(attention_type, _widened(like.detach())))
 
     def temperature_at(self, step: int, steps: int) -> float | None:
         """The temperature of the relaxation at a step of training; None: nothing is relaxed."""
@@ -263,8 +264,13 @@ class LatentSelector(Selector):
     def sample(
         self, site: str, attention_type: str, like: Tensor
     ) -> Float[Tensor, "*sample task candidate"]:
-        value: Tensor = pyro.sample(site, self.prior(attention_type, like))
+        value: Tensor = pyro.sample(site, self.prior(attention_type, _widened(like)))
         return value
+
+
+def _widened(like: Tensor) -> Tensor:
+    """An empty tensor on the same device, in float32 or wider."""
+    return full_precision(like[:0])
 
 
 class SelectionFamily(LatentPosterior):
@@ -290,7 +296,7 @@ class SelectionFamily(LatentPosterior):
     @property
     def logits(self) -> Float[Tensor, "task candidate"]:
         """The logit of every candidate, for every task."""
-        return self.gain * self.weight
+        return self.gain * full_precision(self.weight)
 
     def forward(self) -> Selection:
         """Makes the distribution of every task's selection."""

@@ -34,6 +34,11 @@ def full_precision(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
+def version_of(x: Tensor) -> int:
+    """How often a tensor was changed in place; 0 in inference mode, where that is not counted."""
+    return 0 if x.is_inference() else x._version
+
+
 def forbid_second_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a hand-written ``backward`` raise an error when it is itself differentiated.
 

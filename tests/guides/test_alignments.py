@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -725,4 +726,6 @@ def test_a_report_is_made_in_inference_mode(batch: Batch) -> None:
     guide = attach("cascaded", model)
     with torch.inference_mode():
         report = evaluate(model, guide, [batch])
+        made_within = deepcopy((model, guide))
+        assert evaluate(*made_within, [batch]).elbo == report.elbo
     assert report.exact == pytest.approx(evaluate(model, guide, [batch]).exact, rel=1e-12)

@@ -25,6 +25,7 @@ from latentheads.decoding.sampling import sample_text
 from latentheads.decoding.translate import search
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.latents.alignments.emission import EmissionRequest
+from latentheads.noise import fixed_noise
 from latentheads.passes import flush_denormals, one_at_a_time
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
@@ -52,10 +53,16 @@ def step(model: Any, guide: Any) -> Any:
         return lh.Head_ELBO()(model, guide)(small_batch()).isfinite()
 
 
+def sum_of_noise() -> Tensor:
+    with fixed_noise(3, torch.device("cpu")):
+        return torch.stack([torch.randn(7) for _ in range(300)]).sum()
+
+
 WORK: dict[str, Callable[[Any, Any], Any]] = {
     "training": train,
     "evaluation": lambda *pair: lh.evaluate(*pair, [small_batch()], num_samples=3).scores(),
     "loss": step,
+    "noise": lambda *_: sum_of_noise(),
     "search": lambda model, _: search(
         model, small_batch(), Decoding(num_beams=2, max_new_tokens=4), 0
     ),

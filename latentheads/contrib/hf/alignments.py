@@ -123,6 +123,11 @@ class AlignedDecoder:
         self._last_scores: Tensor | None = None
         self._cached_state: tuple[Tensor, OutputState] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything except the tensors of the last call, which have a graph."""
+        of_call = "_call", "_states", "_last_scores", "_cached_state"
+        return self.__dict__ | dict.fromkeys(of_call)
+
     @property
     def past(self) -> bool:
         """Whether heads point at the decoder's own earlier states."""

@@ -37,12 +37,14 @@ class ForwardPass:
         below: By attention type, the logits of the last latent block.
         masks: By attention type, the last attention mask, the shape of its scores, and the
             :class:`PairMask` that was made of it.
+        states: By block, the input states of its module, until its heads are sampled.
     """
 
     queries: dict[str, Tensor | None] = field(default_factory=dict)
     choices: Mapping[str, Choice] = field(default_factory=dict)
     below: dict[str, Tensor] = field(default_factory=dict)
     masks: dict[str, tuple[Tensor | None, torch.Size, PairMask]] = field(default_factory=dict)
+    states: dict[str, BlockStates] = field(default_factory=dict)
 
 
 class ForwardPassHolder:
@@ -50,6 +52,10 @@ class ForwardPassHolder:
 
     def __init__(self) -> None:
         self.forward_pass = ForwardPass()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """No pass: a copy has none of its tensors, which have a graph."""
+        return {"forward_pass": ForwardPass()}
 
 
 class PretrainedBlock(HeadBlock):
@@ -83,7 +89,6 @@ class PretrainedBlock(HeadBlock):
         self.last = last
         self._address, self._config = address, config  # its modules are not submodules
         self._holder = holder
-        self._states: BlockStates | None = None
 
     @property
     def attention(self) -> nn.Module:
@@ -124,7 +129,7 @@ class PretrainedBlock(HeadBlock):
         memory = kwargs.get("key_value_states", kwargs.get("encoder_hidden_states"))
         if memory is None and self.block.attention_type.endswith("self"):
             memory = query if get_cache(kwargs) is None else None
-        self._states = BlockStates(query, memory)
+        self._holder.forward_pass.states[self.block.name] = BlockStates(query, memory)
 
     def score(
         self,
@@ -231,7 +236,7 @@ class PretrainedBlock(HeadBlock):
         """Samples the logits, and passes them to the block above."""
         forward_pass, attention_type = self._holder.forward_pass, self.block.attention_type
         below = None if self.block.is_lowest else forward_pass.below.get(attention_type)
-        states, self._states = self._states, None
+        states = forward_pass.states.pop(self.block.name, None)
         logits = self._sample_heads(HeadContext(scores, below, mask, self.block, None, states))
         if logits.shape != scores.shape:
             raise ValueError(

@@ -27,7 +27,7 @@ from latentheads.latents.alignments.exact import (
 from latentheads.latents.alignments.loss_terms import alignment_loss_terms
 from latentheads.latents.network import EncoderDecoderStates
 from latentheads.latents.summed_out import Enumeration, SummedOut
-from latentheads.layers.numeric import full_precision, softmax
+from latentheads.layers.numeric import full_precision, softmax, version_of
 from latentheads.layers.output import RowOutput
 from latentheads.names import ALIGNED_POSITION, Block
 
@@ -113,8 +113,7 @@ class AlignmentPass:
                 if it is the marginal likelihood. It only selects which gradient is precomputed.
         """
         # the key holds the tokens' address; the cache keeps them alive, so that it stays theirs
-        version = 0 if tokens.is_inference() else tokens._version
-        key = tokens.data_ptr(), tokens.shape, version, torch.is_grad_enabled()
+        key = tokens.data_ptr(), tokens.shape, version_of(tokens), torch.is_grad_enabled()
         if key not in self.cache:
             enabled, dtype = self.autocast
             with torch.autocast(tokens.device.type, dtype, enabled):

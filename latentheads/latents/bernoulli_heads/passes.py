@@ -21,6 +21,7 @@ from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.latents.network import Choice, LatentNetwork
 from latentheads.latents.summed_out import SummedOut
+from latentheads.layers.numeric import version_of
 from latentheads.layers.output import ExpectedGradient
 
 NUMBERS = 24
@@ -112,8 +113,7 @@ class GatedPass:
             expected_gradient: What the gradient is expected to be, up to a factor.
         """
         # the key holds the tokens' address; the cache keeps them alive, so that it stays theirs
-        version = 0 if tokens.is_inference() else tokens._version
-        key = tokens.data_ptr(), tokens.shape, version, torch.is_grad_enabled()
+        key = tokens.data_ptr(), tokens.shape, version_of(tokens), torch.is_grad_enabled()
         if key not in self.cache:
             dtype = torch.promote_types(self.model.dtype, torch.float32)
             like = torch.empty((), device=self.model.device, dtype=dtype)

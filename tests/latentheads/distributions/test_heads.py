@@ -58,6 +58,18 @@ def test_one_value_is_scored_once(form: str) -> None:
 
 
 @every_form
+@torch.no_grad()
+def test_a_value_changed_in_place_is_scored_anew(form: str) -> None:
+    distribution = FORMS[form](context())
+    value = distribution.sample()
+    for _ in range(2):
+        value[..., 0] += 3
+        assert torch.equal(distribution.log_prob(value), distribution.log_prob(value.clone()))
+        value = distribution.sample()
+        distribution.log_prob(value)
+
+
+@every_form
 def test_a_score_made_without_a_graph_is_not_reused_in_one(form: str) -> None:
     c = context()
     c.scores.requires_grad_()

@@ -78,7 +78,17 @@ def test_hypotheses_have_their_own_weights() -> None:
     assert torch.equal(state.log_weights, before[:, [1, 1, 0]])
     state.mix(torch.randn(3, 3, 1, 5).double(), torch.tensor([[[2], [4], [0]]]))
     of_tokens = torch.stack([log_probs[1, :, 2], log_probs[1, :, 4], log_probs[0, :, 0]])
-    assert torch.equal(state.log_weights, before[:, [1, 1, 0]] + of_tokens)
+    expected = (before[:, [1, 1, 0]] + of_tokens).log_softmax(-1)
+    assert torch.equal(state.log_weights, expected)
+
+
+def test_weights_keep_their_digits_after_many_tokens() -> None:
+    states = [PassMixture(LOG_PRIOR.to(dtype), {}, 1) for dtype in (torch.float64, torch.float32)]
+    for _ in range(500):
+        scores, token = 5 * torch.randn(3, 1, 7).double(), torch.randint(7, (1, 1))
+        exact, rounded = (state.mix(scores.to(state.log_prior), token) for state in states)
+        scores = scores.mean(0).expand_as(scores)  # the components agree from here on
+    torch.testing.assert_close(rounded.double(), exact, rtol=0, atol=2e-5)
 
 
 def test_a_prior_of_each_sentence_is_selected_with_it_before_the_first_token_and_after() -> None:
@@ -103,7 +113,7 @@ def test_a_prior_of_each_sentence_is_selected_with_it_before_the_first_token_and
         weights = log_prior + scores[:, :, 0].log_softmax(-1).gather(
             -1, tokens[:, None, 1:].expand(-1, 5, -1)
         ).squeeze(-1)
-        torch.testing.assert_close(state.log_weights, weights[order])
+        torch.testing.assert_close(state.log_weights, weights[order].log_softmax(-1))
 
 
 BLOCK, SITE = "decoder.0.self", "decoder.0.self.head"

@@ -238,6 +238,7 @@ def test_logits_may_have_noise_beside_alignments() -> None:
     batch = model.batch(inputs_of(model.network), TARGETS)
     bound = lh.terms(model, Cascaded(model).eval(), batch)
     assert list(bound.how.values()) == ["analytic"] * 3 + ["enumerated"]
+    model.network(**batch.inputs)  # holds states with a graph, for a cache
     copy = deepcopy(model)
     lh.contrib.hf.plain(model)
     with torch.no_grad(), lh.inference.PlugIn():

@@ -372,6 +372,21 @@ def test_a_copy_is_latent_by_itself() -> None:
     assert lh.contrib.hf.plain(copy.network) is copy.network
 
 
+def test_a_model_is_copied_after_a_call_that_was_broken_off() -> None:
+    model, batch = made_latent("gpt2")
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    for call in (lambda: model.network(**batch.inputs), lambda: model(batch)):
+        for module in (model.heads[1].attention, model.heads[1].attention.c_attn):
+            hook = module.register_forward_pre_hook(interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                call()
+            hook.remove()
+            deepcopy(model)
+
+
 def test_attention_weights_are_given_on_request() -> None:
     model, batch = made_latent("gpt2", "delta")
     given_network = model.network(**batch.inputs, output_attentions=True)

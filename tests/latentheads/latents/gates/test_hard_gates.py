@@ -65,6 +65,17 @@ def test_gates_have_a_temperature_of_their_own() -> None:
     assert [distribution.temperature for distribution in laws] == [0.7, 0.7]
 
 
+def test_a_network_in_half_precision_has_gates_in_float32(batch: Batch) -> None:
+    model = gated().bfloat16()
+    guide = FORMS["tied"](model).eval()
+    assert {parameter.dtype for parameter in guide.parameters()} == {torch.float32}
+    rounded = guide.bfloat16().double()
+    expected = terms(model.double(), rounded, batch).shared_kl
+    kls = terms(model.bfloat16(), guide.bfloat16(), batch).shared_kl
+    for name, kl in kls.items():
+        torch.testing.assert_close(kl, expected[name], rtol=1e-5, atol=0)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_one_draw_serves_all_sentences_and_its_divergence_is_exact(form: str, batch: Batch) -> None:
     model = gated()
