@@ -23,7 +23,8 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from latentheads.checks import check_least
-from latentheads.contrib.hf.addresses import Address, find_heads, get_cache
+from latentheads.contrib.hf.addresses import Address, find_heads
+from latentheads.contrib.hf.arguments import get_cache, is_readable, mask_name
 from latentheads.errors import shown
 from latentheads.names import side_of
 from latentheads.passes import evaluation_mode
@@ -212,16 +213,16 @@ class Window(Intervention):
                 keys, offset = cache.get_mask_sizes(queries, address.block.layer)
             query = (torch.arange(queries, device=states.device) + past)[:, None]
             key = torch.arange(keys, device=states.device) + offset
-            mask = kwargs.get("attention_mask")
+            name = mask_name(kwargs)
+            mask = kwargs.get(name)
             if mask is None:  # attention functions are causal by themselves where it is
                 mask = (key <= query)[None, None]
             if not isinstance(mask, Tensor) or mask.ndim != 4:
                 raise ValueError("window needs a mask of queries and keys: attention eager or sdpa")
-            readable = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min
             # not the first keys: padding may be on the left, and a sliding cache has lost some
-            is_sink = readable.any(-2, keepdim=True).cumsum(-1) + offset <= self.sinks
+            is_sink = is_readable(mask).any(-2, keepdim=True).cumsum(-1) + offset <= self.sinks
             attended = (query - key < self.size) | is_sink | gates[..., None, None]
-            return args, {**kwargs, "attention_mask": _hide(mask, attended)}
+            return args, {**kwargs, name: _hide(mask, attended)}
 
         return address.attention.register_forward_pre_hook(narrow, with_kwargs=True).remove
 

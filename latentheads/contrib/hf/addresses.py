@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,15 +44,6 @@ class Address:
     attention: nn.Module
     projection: nn.Module
     path: str
-
-
-def get_cache(arguments: Mapping[str, Any]) -> Any:
-    """The cache of keys and values that a module is called with; None: there is none.
-
-    It is ``past_key_values`` in versions of ``transformers`` before 5.24, and ``cache`` since.
-    """
-    cache = arguments.get("cache")
-    return arguments.get("past_key_values") if cache is None else cache
 
 
 def find_heads(network: Any) -> list[Address]:

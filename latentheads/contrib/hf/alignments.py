@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.contrib.hf.addresses import get_cache
+from latentheads.contrib.hf.arguments import get_cache
 from latentheads.contrib.hf.likelihoods import Likelihood, NextToken, TargetToken
 from latentheads.latents.latent import Latent
 from latentheads.latents.network import EncoderDecoderStates

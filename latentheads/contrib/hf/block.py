@@ -11,7 +11,8 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
-from latentheads.contrib.hf.addresses import Address, get_cache
+from latentheads.contrib.hf.addresses import Address
+from latentheads.contrib.hf.arguments import get_cache, is_readable
 from latentheads.contrib.hf.removal import check_prunable, prune_weights, record_kept_heads
 from latentheads.distributions.heads import BlockStates, HeadContext
 from latentheads.families.family import Family
@@ -165,7 +166,7 @@ class PretrainedBlock(HeadBlock):
                 attention_mask = attention_mask[..., : scores.shape[-1]]
             if attention_mask.dtype != torch.bool:
                 # a finite bias of unmasked pairs belongs to the scores
-                unmasked = _readable(attention_mask)
+                unmasked = is_readable(attention_mask)
                 scores = scores + full_precision(attention_mask).masked_fill(~unmasked, 0.0)
         mask = self._get_mask(attention_mask, scores)
         logits = self._sample_logits(scores, mask)
@@ -222,7 +223,7 @@ class PretrainedBlock(HeadBlock):
             return (causal(keys, scores.device, keys - queries) if is_causal else all_readable)[
                 None
             ]
-        readable = _readable(attention_mask)
+        readable = is_readable(attention_mask)
         if attention_mask.shape[1] != 1 and (readable != readable[:, :1]).any():
             raise ValueError(f"block {self.block.name!r}: all heads must have one attention mask")
         return readable[:, 0]
@@ -269,11 +270,6 @@ class PretrainedBlock(HeadBlock):
         if len(active) < self.block.heads:
             prune_weights(self.address, active)
             record_kept_heads(self._config, self.block.name, self.block.heads, active)
-
-
-def _readable(mask: Tensor) -> Bool[Tensor, "*pairs"]:
-    """True at unmasked keys, of a boolean mask or of one that is added to the scores."""
-    return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 
 def _apply_grouped(
