@@ -13,13 +13,7 @@ from torch import Tensor, nn
 from latentheads.contrib.circuits.likelihoods import Divergence, SubsetLikelihood
 from latentheads.contrib.circuits.prompts import Prompts
 from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
-from latentheads.contrib.heads.switch import (
-    LABEL,
-    Head,
-    NetworkHeads,
-    label_head,
-    list_heads,
-)
+from latentheads.contrib.heads.switch import Head, NetworkHeads, label_head
 from latentheads.contrib.hf.addresses import inner_network
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.errors import shown
@@ -81,7 +75,9 @@ class SubsetScorer:
         check_tokens(prompts.inputs, network)
         own = NetworkHeads(network, attention_type)
         self.network, self.prompts, self.addresses = network, prompts, own.addresses
-        self.heads = _find_heads(own, heads)
+        self.heads = own.find_all(heads)
+        if not self.heads:
+            raise ValueError("heads must name a head, got none")
         self.intervention = Zero() if intervention is None else intervention
         self.intervention.check_inputs(prompts.inputs, len(prompts))
         self.likelihood = Divergence() if likelihood is None else likelihood
@@ -199,23 +195,3 @@ def only_at(network: Any, scored: Bool[Tensor, "row position"]) -> Iterator[None
         yield
     finally:
         handle.remove()
-
-
-def _find_heads(own: NetworkHeads, heads: Sequence[Head] | Head) -> list[tuple[str, int]]:
-    """The block and the index of every head, those of a lower layer first."""
-    chosen: list[tuple[str, int]] = []
-    for head in list_heads(heads):
-        if isinstance(head, str) and head in own.addresses:
-            chosen += [(head, index) for index in range(own.addresses[head].block.heads)]
-        elif isinstance(head, str) and not LABEL.fullmatch(head):
-            blocks = ", ".join(own.addresses)
-            raise ValueError(f"{shown(head)} is no head such as 'L9H6', and no block of {blocks}")
-        else:
-            chosen.append(own.find(head))
-    if not chosen:
-        raise ValueError("heads must name a head, got none")
-    for name, index in chosen:
-        if chosen.count((name, index)) > 1:
-            raise ValueError(f"head {(name, index)} is named twice")
-    order = {name: number for number, name in enumerate(own.addresses)}
-    return sorted(chosen, key=lambda head: (order[head[0]], head[1]))
