@@ -78,6 +78,8 @@ def find_heads(network: Any) -> list[Address]:
     addresses: dict[str, Address] = {}
     for path, module in attention_modules:
         address = _address_of(path, module, network, encoder)
+        if address.block.attention_type == "decoder-cross" and _has_no_source(network.config):
+            continue
         first = addresses.setdefault(address.block.name, address)
         if first is not address:
             raise ValueError(
@@ -144,7 +146,7 @@ def _address_of(path: str, module: nn.Module, network: Any, encoder: set[nn.Modu
     if network.config.is_encoder_decoder:
         side = "encoder" if module in encoder else "decoder"
     else:
-        side = "decoder" if is_cross or getattr(module, "is_causal", False) else "encoder"
+        side = "decoder" if is_cross or _is_of_decoder(module) else "encoder"
     layer = re.search(r"(?:^|\.)(\d+)(?:\.|$)", path)
     attention_type = f"{side}-{'cross' if is_cross else 'self'}"
     block = Block(attention_type, int(layer.group(1)) if layer else 0, _count_heads(module))
@@ -155,6 +157,21 @@ def _address_of(path: str, module: nn.Module, network: Any, encoder: set[nn.Modu
             f"({type(module).__name__})"
         )
     return Address(block, module, projection, path)
+
+
+def _is_of_decoder(module: nn.Module) -> bool:
+    """Whether self-attention outside of an encoder-decoder is to earlier positions alone."""
+    if getattr(module, "is_decoder", False):  # is_causal of BigBird-Pegasus is False
+        return True
+    if hasattr(module, "is_causal"):
+        return bool(module.is_causal)
+    return not {"cache", "past_key_values"}.isdisjoint(inspect.signature(module.forward).parameters)
+
+
+def _has_no_source(config: Any) -> bool:
+    """Whether a network is a decoder that was taken out of an encoder-decoder, such as BART's."""
+    is_alone = getattr(config, "is_decoder", False) and not config.is_encoder_decoder
+    return is_alone and not getattr(config, "add_cross_attention", False)
 
 
 def _count_heads(module: Any) -> int:

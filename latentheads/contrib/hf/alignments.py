@@ -116,6 +116,8 @@ class AlignedDecoder:
     def __init__(self, network: Any, heads: OutputHeads, output: NetworkOutput) -> None:
         self.network, self.heads, self.output = network, heads, output
         self._decoder = network.get_decoder()
+        if self._decoder is network.get_output_embeddings():  # ModernBERT's output layer is decoder
+            self._decoder = network.base_model
         self._takes = inspect.signature(self._decoder.forward)
         self._recording = self._checked = False
         self._call: _Call | None = None

@@ -78,6 +78,11 @@ class Pretrained(HeadModel):
         addresses = find_heads(network)
         chosen = {b.name: b for b in parse_blocks(blocks, [a.block for a in addresses])}
         attention_types = {address.block.attention_type for address in addresses}
+        if isinstance(likelihood, NextToken) and _is_bidirectional(network, attention_types):
+            raise ValueError(
+                f"{type(network).__name__} attends to later tokens, and has no likelihood of the "
+                "next one: make it with is_decoder=True, or give another likelihood"
+            )
         latent_types = {block.attention_type for block in chosen.values()}
         super().__init__(sorted(attention_types))
         shape = ModelShape(max(a.block.heads for a in addresses), sorted(attention_types))
@@ -551,6 +556,12 @@ def _check_types(name: str, named_types: Collection[str], attention_types: Seque
                 f"{name} name {attention_type!r}, of which this network has no block: it has "
                 f"{', '.join(attention_types)}"
             )
+
+
+def _is_bidirectional(network: Any, attention_types: Collection[str]) -> bool:
+    """Whether a network that could be a decoder is an encoder, as BertLMHeadModel may be."""
+    is_encoder = getattr(network.config, "is_decoder", None) is False
+    return is_encoder and "decoder-self" not in attention_types
 
 
 def _selector_of_block(block: Block, selector: Selector | None) -> Selector | None:

@@ -85,7 +85,8 @@ def attend(
     (block,) = getattr(module, OWNER, (None,))
     if not isinstance(block, PretrainedBlock):
         raise ValueError(
-            f"{type(module).__name__} has no latent heads: call latentheads.latent(model)"
+            f"{type(module).__name__} has no latent heads: call latentheads.latent(model), for "
+            "cross-attention of a decoder alone with config.add_cross_attention = True"
         )
     for name, what in UNSUPPORTED.items():
         if options.get(name) is not None:

@@ -520,6 +520,44 @@ def test_networks_whose_attention_is_not_chosen_by_name_are_refused() -> None:
     refuse(lambda: lh.heads(grouped("DiffLlama")), "DiffLlamaForCausalLM", "in pairs")
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: grouped("Doge"),
+        lambda: bart("BigBirdPegasus", "BigBirdPegasusForCausalLM"),
+        lambda: bart(kind="BartForCausalLM"),
+    ],
+)
+@torch.no_grad()
+def test_heads_of_a_decoder_alone_are_of_decoder_self_attention(make: Callable[[], Any]) -> None:
+    made = jiggle(make(), 0.3).double().eval()
+    log_probs = made(input_ids=IDS).logits[:, :-1].log_softmax(-1).gather(-1, IDS[:, 1:, None])
+    model = lh.latent(made, "delta")
+    assert [block.name for block in model.blocks] == ["decoder.0.self", "decoder.1.self"]
+    batch = model.batch({"input_ids": IDS})
+    expected = log_probs.sum((1, 2))
+    torch.testing.assert_close(model.token_distribution(batch).log_prob(batch.scored), expected)
+
+
+def test_cross_attention_of_a_decoder_alone_is_named_in_its_configuration() -> None:
+    made, states = bart(kind="BartForCausalLM").eval(), torch.zeros(3, 2, 6)
+    model = lh.latent(made, "delta")
+    refuse(lambda: made(IDS, encoder_hidden_states=states), "config.add_cross_attention = True")
+    lh.contrib.hf.plain(model)
+    made.config.add_cross_attention = True
+    assert "decoder.1.cross" in lh.heads(made).addresses
+    lh.latent(made, "delta")
+    assert made(IDS, encoder_hidden_states=states).logits.isfinite().all()
+
+
+def test_an_encoder_has_no_likelihood_of_the_next_token() -> None:
+    made = bert("BertLMHeadModel")
+    for likelihood in (None, "language-model"):
+        refuse(lambda name=likelihood: lh.latent(made, likelihood=name), "attends to later tokens")
+    lh.latent(bert("BertLMHeadModel", is_decoder=True))
+    lh.latent(made, likelihood="masked-language-model")
+
+
 @torch.no_grad()
 def test_attention_that_is_not_chosen_by_name_has_the_masks_that_it_had() -> None:
     made = bart("BigBirdPegasus", "BigBirdPegasusForConditionalGeneration")
