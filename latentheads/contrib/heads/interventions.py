@@ -80,7 +80,7 @@ class Replaced(Intervention):
                 return (torch.where(kept, outputs, other).flatten(-2), *others)
             return ((other + kept * (outputs - other)).flatten(-2), *others)
 
-        return address.projection.register_forward_pre_hook(replace).remove
+        return address.joined.register_forward_pre_hook(replace).remove
 
 
 class Zero(Replaced):
@@ -267,7 +267,7 @@ def record_outputs(
             def keep(_: nn.Module, args: tuple[Any, ...], address: Address = address) -> None:
                 outputs[address.block.name] = args[0].unflatten(-1, (address.block.heads, -1))
 
-            hooks.callback(address.projection.register_forward_pre_hook(keep).remove)
+            hooks.callback(address.joined.register_forward_pre_hook(keep).remove)
         hooks.enter_context(evaluation_mode(network))
         network(**inputs)
     return outputs

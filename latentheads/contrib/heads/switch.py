@@ -1,8 +1,8 @@
 """Heads of a network of ``transformers`` that are switched off, or scaled, for some calls.
 
 ``head_mask`` is gone from ``transformers`` 5, and zeros in a slice of ``o_proj.output`` are no
-head: heads are joined in the *input* of the output projection. There a hook multiplies the slice
-of each head; :func:`heads` puts it there and takes it away again.
+head: heads are joined in the *input* of the output projection, or of a norm before it. There a hook
+multiplies the slice of each head; :func:`heads` puts it there and takes it away again.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class NetworkHeads:
             for name, block_factors in by_block.items():
                 address = self.addresses[name]
                 hook = partial(_scale_heads, address.block.heads, block_factors)
-                hooks.callback(address.projection.register_forward_pre_hook(hook).remove)
+                hooks.callback(address.joined.register_forward_pre_hook(hook).remove)
             yield
 
     def find_all(self, heads: Iterable[Head] | Head) -> list[tuple[str, int]]:

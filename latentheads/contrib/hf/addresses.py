@@ -26,6 +26,9 @@ OUTPUTS = (
 )
 """Names of the output projection in attention modules."""
 
+NORMS = ("attn_sub_norm", "inner_attn_ln")
+"""Names of a norm of all heads together before that, in BitNet and Kosmos-2."""
+
 CROSS = re.compile("cross|encoder_attn|encdec", re.IGNORECASE)
 
 
@@ -37,12 +40,15 @@ class Address:
         block: Its attention type, its layer and the number of its heads.
         attention: The module that calls the attention function.
         projection: The output projection.
+        joined: What is called with the outputs of all heads side by side: the output projection, or
+            a norm before it.
         path: The name of the attention module in the network.
     """
 
     block: Block
     attention: nn.Module
     projection: nn.Module
+    joined: nn.Module
     path: str
 
 
@@ -156,7 +162,9 @@ def _address_of(path: str, module: nn.Module, network: Any, encoder: set[nn.Modu
             f"{type(network).__name__}: no output projection is known of {path} "
             f"({type(module).__name__})"
         )
-    return Address(block, module, projection, path)
+    children = dict(module.named_children())
+    joined = next((children[name] for name in NORMS if name in children), projection)
+    return Address(block, module, projection, joined, path)
 
 
 def _is_of_decoder(module: nn.Module) -> bool:

@@ -101,14 +101,15 @@ class PretrainedBlock(HeadBlock):
 
     @property
     def projection(self) -> nn.Module:
-        """The network's output projection; not a submodule."""
-        return self._address.projection
+        """What the network calls with the joined heads; not a submodule."""
+        return self._address.joined
 
     @property
     def output_weight(self) -> Float[Tensor, "width joined"]:
         """The weight of the output projection; GPT-2's ``Conv1D`` stores it transposed."""
-        weight = cast(Tensor, self.projection.weight)
-        return weight if isinstance(self.projection, nn.Linear) else weight.T
+        projection = self._address.projection
+        weight = cast(Tensor, projection.weight)
+        return weight if isinstance(projection, nn.Linear) else weight.T
 
     @property
     def size(self) -> int:

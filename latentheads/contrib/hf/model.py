@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.contrib.hf.addresses import NAME, find_heads, parse_blocks
+from latentheads.contrib.hf.addresses import NAME, Address, find_heads, parse_blocks
 from latentheads.contrib.hf.alignments import AlignedDecoder, make_output_heads
 from latentheads.contrib.hf.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
 from latentheads.contrib.hf.block import ForwardPass, ForwardPassHolder, PretrainedBlock
@@ -112,7 +112,7 @@ class Pretrained(HeadModel):
             PretrainedBlock(
                 address if block is None else replace(address, block=block),
                 None if block is None else check_family("prior must make", prior(block)),
-                _selector_of_block(address.block, self.selector),
+                _selector_of_block(address, self.selector),
                 self._holder,
                 block is not None and block.layer == highest[block.attention_type],
                 network.config,
@@ -564,10 +564,15 @@ def _is_bidirectional(network: Any, attention_types: Collection[str]) -> bool:
     return is_encoder and "decoder-self" not in attention_types
 
 
-def _selector_of_block(block: Block, selector: Selector | None) -> Selector | None:
-    if selector is None or block.attention_type not in selector.attention_types:
+def _selector_of_block(address: Address, selector: Selector | None) -> Selector | None:
+    if selector is None or address.block.attention_type not in selector.attention_types:
         return None
-    return selector.for_heads(block.heads)
+    if address.joined is not address.projection:
+        raise ValueError(
+            f"block {address.block.name!r} normalises its heads together before they are projected:"
+            " gates cannot be folded into its weights"
+        )
+    return selector.for_heads(address.block.heads)
 
 
 def _attention_implementation(part: Any) -> str:

@@ -452,6 +452,8 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     refuse(lambda: lh.latent(made, latents=[encoder]), "'encoder-self'", "it has decoder-self")
     options = GateOptions("encoder-self,decoder-self")
     refuse(lambda: lh.latent(made, latents=[options]), "'encoder-self'", "it has decoder-self")
+    gates = [GateOptions("decoder-self")]
+    refuse(lambda: lh.latent(grouped("BitNet"), latents=gates), "normalises its heads together")
     refuse(lambda: lh.contrib.hf.plain(made), "not latent")
     assert made.config._attn_implementation == "sdpa"
     model = lh.latent(made)
