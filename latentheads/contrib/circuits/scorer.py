@@ -79,12 +79,12 @@ class SubsetScorer:
         if not self.heads:
             raise ValueError("heads must name a head, got none")
         self.intervention = Zero() if intervention is None else intervention
-        self.intervention.check_inputs(prompts.inputs, len(prompts))
         self.likelihood = Divergence() if likelihood is None else likelihood
         self.evaluations = 0
         self._copies = max(1, tokens // prompts.scored.numel())
         self._rows: dict[tuple[bool, ...], Float[Tensor, " prompt"]] = {}
         self._blocks = list(dict.fromkeys(name for name, _ in self.heads))
+        self.intervention.check_inputs(prompts.inputs, len(prompts), self._blocks)
         called = [self.addresses[name].attention for name in self._blocks]
         self._lower = LowerLayers(network, called)
         with self._lower.record():
