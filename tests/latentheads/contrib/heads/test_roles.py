@@ -121,13 +121,9 @@ def test_pairs_are_counted_by_offset() -> None:
 
 def test_the_first_word_is_not_asked_for_the_word_before_it() -> None:
     batch = Batch.of([[2]], [[4, 5, 6, 7, EOS]])
-    strict, fair = PositionalDetector(edges=True), PositionalDetector()
-    for detector in (strict, fair):
-        detector.update(view_of(batch, [at(-1)]))
-    assert fair.result().share["encoder.0.self"].tolist() == [1.0]
-    share = strict.result().share["encoder.0.self"]
-    assert share.tolist() == [0.75]
-    assert strict.result().roles == []
+    detector = PositionalDetector()
+    detector.update(view_of(batch, [at(-1)]))
+    assert detector.result().share["encoder.0.self"].tolist() == [1.0]
 
 
 def test_positions_in_a_decoder_leave_out_its_first_token_and_forced_words() -> None:
