@@ -90,10 +90,6 @@ class BoundaryModel:
         profiles = self.profiles.select(slice(None), views)
         return replace(self, profiles=profiles, chosen=self.chosen[:, views])
 
-    def marginals(self, posterior: ChainPosterior) -> Float[Tensor, "kind word position"]:
-        """The posterior of boundaries by kind and word."""
-        return posterior.marginals.unflatten(0, (-1, self.chain.kinds)).transpose(0, 1)
-
 
 def label_distances(
     model: BoundaryModel, attention: WordAttention
@@ -128,7 +124,7 @@ def em_step(model: BoundaryModel, examples: Sequence[WordAttention], prior: floa
         prior: Observations that the prior of each parameter counts as.
     """
     posteriors = [model.posterior(example) for example in examples]
-    marginals = [model.marginals(posterior) for posterior in posteriors]
+    marginals = [posterior.marginals for posterior in posteriors]
     evidence = torch.stack([posterior.log_evidence for posterior in posteriors]).sum()
     jumps = torch.stack([posterior.jumps for posterior in posteriors]).sum(0)
     updated = maximise(model, examples, marginals, jumps, prior)
