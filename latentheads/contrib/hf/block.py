@@ -86,18 +86,13 @@ class PretrainedBlock(HeadBlock):
         self._holder = holder
         self._states: BlockStates | None = None
 
-    @property
-    def attention(self) -> nn.Module:
-        """The attention module of the network; not a submodule."""
-        return self._address.attention
-
     def make_posterior(self) -> Family:
         return make_posterior(Identity(), self.prior, self.block.heads)
 
     @property
     def called_module(self) -> nn.Module:
-        """The attention module of the network."""
-        return self.attention
+        """The attention module of the network; not a submodule."""
+        return self._address.attention
 
     @property
     def projection(self) -> nn.Module:
@@ -217,13 +212,10 @@ class PretrainedBlock(HeadBlock):
         """True at the keys that each query may attend to, the same for all heads."""
         queries, keys = scores.shape[-2:]
         if attention_mask is None:
-            is_causal = getattr(
-                self.attention, "is_causal", False
-            ) and self.block.attention_type.endswith("self")
-            all_readable = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
-            return (causal(keys, scores.device, keys - queries) if is_causal else all_readable)[
-                None
-            ]
+            is_self = self.block.attention_type.endswith("self")
+            if is_self and getattr(self.called_module, "is_causal", False):
+                return causal(keys, scores.device, keys - queries)[None]
+            return torch.ones(1, queries, keys, dtype=torch.bool, device=scores.device)
         readable = is_readable(attention_mask)
         if attention_mask.shape[1] != 1 and (readable != readable[:, :1]).any():
             raise ValueError(f"block {self.block.name!r}: all heads must have one attention mask")

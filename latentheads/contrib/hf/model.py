@@ -135,8 +135,9 @@ class Pretrained(HeadModel):
     def _attach(self) -> None:
         """Makes every attention module call its block."""
         for block in self._pretrained_blocks():
-            setattr(block.attention, OWNER, (block,))
-            hook = block.attention.register_forward_pre_hook(block.record_states, with_kwargs=True)
+            attention = block.called_module
+            setattr(attention, OWNER, (block,))
+            hook = attention.register_forward_pre_hook(block.record_states, with_kwargs=True)
             self._hooks.append(hook)
         if self._aligned_decoder is not None:
             self._hooks += self._aligned_decoder.attach()
@@ -166,7 +167,7 @@ class Pretrained(HeadModel):
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
-        for module in (self.network, *(block.attention for block in self._pretrained_blocks())):
+        for module in (self.network, *(block.called_module for block in self._pretrained_blocks())):
             delattr(module, OWNER)
         for part, name in self._original_attention.items():
             part.set_attn_implementation(name)
