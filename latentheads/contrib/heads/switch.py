@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from latentheads.checks import split_items
 from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
-from latentheads.contrib.hf.addresses import find_heads, inner_network
+from latentheads.contrib.hf.addresses import find_heads, inner_network, matches_block
 from latentheads.errors import shown
-from latentheads.names import ATTENTION_TYPES
+from latentheads.names import ATTENTION_TYPES, Block
 
 Head = tuple[int | str, int] | str
-"""A head: ``(9, 6)``, ``"L9H6"`` or ``("decoder.9.self", 6)``; or a block, all of its heads."""
+"""A head: ``(9, 6)``, ``"L9H6"`` or ``("decoder.9.self", 6)``; or blocks, all of their heads."""
 
 LABEL = re.compile(r"L(\d+)H(\d+)", re.IGNORECASE)
 
@@ -62,8 +62,9 @@ class NetworkHeads:
 
         Args:
             heads: The heads, or one: ``(9, 6)`` and ``"L9H6"`` are head 6 of layer 9, both from 0;
-                ``("decoder.9.cross", 6)`` names its block, ``"decoder.9.cross"`` all heads of it. A
-                text has commas between them.
+                ``("decoder.9.cross", 6)`` names its block. A choice of blocks, such as
+                ``"decoder.9.cross"``, ``"decoder-cross"`` or ``"3-5"``, is all of their heads. A
+                text has commas between its items.
             intervention: What stands in for them; None: :class:`.Zero`.
 
         Example:
@@ -110,15 +111,24 @@ class NetworkHeads:
         """
         found: list[tuple[str, int]] = []
         for head in _list_heads(heads):
-            if isinstance(head, str) and head in self.addresses:
-                found += [(head, index) for index in range(self.addresses[head].block.heads)]
-            else:
-                found.append(self.find(head))
+            every = [
+                (name, index)
+                for name, address in self.addresses.items()
+                if isinstance(head, str) and self._is_meant(head, address.block)
+                for index in range(address.block.heads)
+            ]
+            found += every or [self.find(head)]
         for each in found:
             if found.count(each) > 1:
                 raise ValueError(f"head {each} is named twice")
         order = [*self.addresses]
         return sorted(found, key=lambda head: (order.index(head[0]), head[1]))
+
+    def _is_meant(self, choice: str, block: Block) -> bool:
+        """Whether a choice of blocks means a block; a layer's number is that of one type."""
+        is_of_type = self.attention_type in (None, block.attention_type)
+        is_named = choice in (block.name, block.attention_type)
+        return matches_block(choice, block) and (is_of_type or is_named)
 
     def find(self, head: Head) -> tuple[str, int]:
         """The name of a head's block, and its index.
@@ -196,8 +206,8 @@ def _parse(head: Any) -> tuple[int | str, int]:
         if type(index) is int and (type(place) is int or isinstance(place, str)):
             return place, index
     raise ValueError(
-        f"a head is (9, 6), 'L9H6' or ('decoder.9.self', 6), or the name of a block, got "
-        f"{shown(head)}"
+        "a head is (9, 6), 'L9H6' or ('decoder.9.self', 6), or a choice of blocks such as "
+        f"'decoder.9.self' or '3-5', got {shown(head)}"
     )
 
 

@@ -113,7 +113,7 @@ def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
     """
     chosen: set[str] = set()
     for item in split_items(blocks):
-        named = {block.name for block in addresses if _matches_block(item, block)}
+        named = {block.name for block in addresses if matches_block(item, block)}
         if not named:
             available = ", ".join(block.name for block in addresses)
             raise ValueError(
@@ -133,7 +133,8 @@ def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
     ]
 
 
-def _matches_block(item: str, block: Block) -> bool:
+def matches_block(item: str, block: Block) -> bool:
+    """Whether an item of a choice of blocks, such as 3-5 or decoder-cross, means a block."""
     layers = re.fullmatch(r"(\d+)(?:-(\d+))?", item)
     if layers is None:
         return item in ("all", block.attention_type, block.name)

@@ -105,7 +105,7 @@ def test_a_layer_and_a_head_have_three_spellings() -> None:
     assert repr(heads) == "NetworkHeads(decoder.0.self: 3, decoder.1.self: 3)"
 
 
-def test_a_block_is_all_of_its_heads() -> None:
+def test_a_choice_of_blocks_is_all_of_their_heads() -> None:
     network, run = build("gpt2")
     heads = lh.heads(network)
     assert heads.find_all("L1H2,decoder.0.self") == [
@@ -114,8 +114,12 @@ def test_a_block_is_all_of_its_heads() -> None:
     ]
     with heads.off([(0, 0), (0, 1), (0, 2)]):
         expected = run(network)
-    with heads.off("decoder.0.self"):
-        assert torch.equal(run(network), expected)
+    for choice in ("decoder.0.self", "0"):
+        with heads.off(choice):
+            assert torch.equal(run(network), expected)
+    crossed = [(f"decoder.{layer}.cross", head) for layer in range(2) for head in range(2)]
+    assert lh.heads(bart()).find_all("decoder-cross") == crossed
+    assert lh.heads(bart(), "decoder-cross").find_all("0-1") == crossed
     with heads.scale({"decoder.0.self": 0.0}):
         torch.testing.assert_close(run(network), expected)
 
@@ -182,8 +186,8 @@ def test_what_is_no_head_is_refused_in_one_line() -> None:
         ((1, 3), r"head \(1, 3\): decoder.1.self has heads 0 to 2"),
         ((1, -1), r"head \(1, -1\): decoder.1.self has heads 0 to 2"),
         (("encoder.0.self", 0), r"head .*: there is no such block in decoder.0.self"),
-        ("H1", r"a head is \(9, 6\), 'L9H6' or \('decoder.9.self', 6\), or .* a block, got 'H1'"),
-        (3, r"a head is \(9, 6\), 'L9H6' or \('decoder.9.self', 6\), or .* a block, got 3"),
+        ("H1", r"a head is \(9, 6\), 'L9H6' or \('decoder.9.self', 6\), or a choice.*, got 'H1'"),
+        (3, r"a head is \(9, 6\), 'L9H6' or \('decoder.9.self', 6\), or a choice of .*, got 3"),
     ):
         with pytest.raises(ValueError, match=f"^{message}$|^{message}"):
             unchecked(NetworkHeads.find)(heads, head)
