@@ -33,8 +33,8 @@ class SubsetScorer:
     Args:
         network: A ``PreTrainedModel`` with an output layer of tokens.
         prompts: The prompts.
-        heads: The heads, as :meth:`.NetworkHeads.off` takes them: a list, one, or a text with commas
-            between them; of a block all heads.
+        heads: The heads, as :meth:`.NetworkHeads.off` takes them: a list, one, or a text with
+            commas between them; of a block all heads.
         intervention: What stands in for a head that is off; None: zeros.
         likelihood: What a subset is compared by with the whole network; None: the divergence.
         attention_type: The attention type that a layer's number stands for.

@@ -173,8 +173,7 @@ def learn(
         views = model.chosen.any(0)  # only these are worth a step each time
         climbed, some = model.restrict(views), [example.restrict(views) for example in examples]
         for _ in range(options.steps):
-            step = em_step(climbed, some, options.prior)
-            climbed, marginals = step.model, step.marginals
+            climbed, marginals = em_step(climbed, some, options.prior)
         first = examples
         model = replace(model, chain=climbed.chain, error=climbed.error)
     return _settle(model, first, marginals, options)
@@ -287,7 +286,7 @@ def _refit(
     marginals = [flat.posterior(example).marginals for example in kept]
     flat = replace(_settle(flat, kept, marginals, options), chosen=model.chosen)
     for _ in range(2 * options.steps):
-        flat = em_step(flat, examples, options.prior).model
+        flat, _ = em_step(flat, examples, options.prior)
     return flat
 
 
