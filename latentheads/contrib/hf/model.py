@@ -26,7 +26,7 @@ from latentheads.contrib.hf.likelihoods import (
     check_labels,
     make_likelihood,
 )
-from latentheads.contrib.hf.registry import OWNER, register
+from latentheads.contrib.hf.registry import OWNER, owner_of, register
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.distributions.tokens import Tokens
 from latentheads.errors import shown
@@ -160,7 +160,7 @@ class Pretrained(HeadModel):
     @property
     def _attached(self) -> bool:
         """Whether the network's attention modules call this model."""
-        return getattr(self.network, OWNER, (None,))[0] is self
+        return owner_of(self.network) is self
 
     def detach(self) -> None:
         """Restores the attention function of every module; see :func:`plain`."""
@@ -461,8 +461,9 @@ def latent(
     check_latents(latents)
     if any(latent.before_blocks and not latent.selects_heads for latent in latents):
         raise ValueError("the logits of a pre-trained network are latent by prior, not by latents")
+    label_likelihood = make_likelihood(model, likelihood)
     copies = any(latent.copies for latent in latents)
-    if copies and not isinstance(make_likelihood(model, likelihood), NextToken):
+    if copies and not isinstance(label_likelihood, NextToken):
         raise ValueError(
             "copy heads of a pre-trained network point at earlier tokens of a text: "
             f"{type(model).__name__} is no language model with a decoder alone"
@@ -478,7 +479,6 @@ def latent(
         raise ValueError(f"prior must be a name, or make a Family of a block, got {shown(prior)}")
     register()
     _copy_configurations(model, transformers.PretrainedConfig)
-    label_likelihood = make_likelihood(model, likelihood)
     pretrained = Pretrained(model, family, blocks, label_likelihood, latents)
     return pretrained if model.training else pretrained.eval()
 
@@ -495,7 +495,7 @@ def plain(model: Any) -> Any:
     Raises:
         ValueError: Its heads are not latent.
     """
-    (owner,) = (model,) if isinstance(model, Pretrained) else getattr(model, OWNER, (None,))
+    owner = model if isinstance(model, Pretrained) else owner_of(model)
     if owner is None or not owner._attached:
         raise ValueError("the heads of this model are not latent")
     owner.detach()
