@@ -63,14 +63,12 @@ class PositionalDetector(Detector):
         self.threshold = threshold
         self._hits: dict[str, OffsetCounts] = defaultdict(dict)
         self._possible: dict[str, OffsetCounts] = defaultdict(dict)
-        self._counted: dict[str, Tensor] = {}
 
     def update(self, view: AttentionView) -> None:
         """Counts the offsets that the heads of a block attend to."""
-        pairs, counted = view.active_pairs, view.active_pairs.any(-1).sum((0, -1)).cpu()
+        pairs = view.active_pairs
         add_counts(self._hits[view.block], count_by_offset(argmax_pairs(view.weights, pairs)))
         add_counts(self._possible[view.block], count_by_offset(pairs))
-        self._counted[view.block] = self._counted.get(view.block, 0) + counted
 
     def result(self) -> PositionalHeads:
         """The most frequent offset of every head, and its share."""
@@ -80,6 +78,6 @@ class PositionalDetector(Detector):
             count, best = torch.stack(list(hits.values())).max(0)
             possible = torch.stack([self._possible[block][o] for o in hits])
             possible = possible.gather(0, best[None])[0]
-            offset[block] = offsets[best].where(self._counted[block] > 0, 0)
+            offset[block] = offsets[best].where(possible > 0, 0)
             shares[block] = fraction(count, possible)
         return PositionalHeads(offset, shares, self.threshold)

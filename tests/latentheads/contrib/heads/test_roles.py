@@ -132,7 +132,7 @@ def test_positions_in_a_decoder_leave_out_its_first_token_and_forced_words() -> 
     detector.update(view_of(batch, [at(-1), at(0)], "decoder-self"))
     result = detector.result()
     assert result.offset["decoder.0.self"].tolist() == [-1, 0]
-    assert detector._counted["decoder.0.self"].tolist() == [3, 3]
+    assert detector._possible["decoder.0.self"][-1].tolist() == [3, 3]
 
 
 def test_accuracy_and_the_best_offset_by_hand() -> None:
