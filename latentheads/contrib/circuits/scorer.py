@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from latentheads.contrib.circuits.likelihoods import Divergence, SubsetLikelihood
 from latentheads.contrib.circuits.prompts import Prompts
 from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
-from latentheads.contrib.heads.switch import Head, NetworkHeads, label_head
+from latentheads.contrib.heads.switch import HeadName, NetworkHeads, label_head
 from latentheads.contrib.hf.addresses import inner_network
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.errors import shown
@@ -49,7 +49,7 @@ class SubsetScorer:
         self,
         network: Any,
         prompts: Prompts,
-        heads: Sequence[Head] | Head,
+        heads: Sequence[HeadName] | HeadName,
         intervention: Intervention | None = None,
         likelihood: SubsetLikelihood | None = None,
         attention_type: str | None = None,

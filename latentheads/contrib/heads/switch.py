@@ -23,8 +23,8 @@ from latentheads.contrib.hf.addresses import find_heads, inner_network, matches_
 from latentheads.errors import shown
 from latentheads.names import ATTENTION_TYPES, Block
 
-Head = tuple[int | str, int] | str
-"""A head: ``(9, 6)``, ``"L9H6"`` or ``("decoder.9.self", 6)``; or blocks, all of their heads."""
+HeadName = tuple[int | str, int] | str
+"""A head by name: ``(9, 6)``, ``"L9H6"``, ``("decoder.9.self", 6)``; or blocks, for all heads."""
 
 LABEL = re.compile(r"L(\d+)H(\d+)", re.IGNORECASE)
 
@@ -57,7 +57,9 @@ class NetworkHeads:
         blocks = (address.block for address in self.addresses.values())
         return f"NetworkHeads({', '.join(f'{block.name}: {block.heads}' for block in blocks)})"
 
-    def off(self, heads: Iterable[Head] | Head, intervention: Intervention | None = None) -> Any:
+    def off(
+        self, heads: Iterable[HeadName] | HeadName, intervention: Intervention | None = None
+    ) -> Any:
         """Switches heads off within a ``with`` statement: by default their output is 0.
 
         Args:
@@ -81,7 +83,7 @@ class NetworkHeads:
         return intervene(Zero() if intervention is None else intervention, self.addresses, gates)
 
     @contextmanager
-    def scale(self, factors: Mapping[Head, float | Tensor]) -> Iterator[None]:
+    def scale(self, factors: Mapping[HeadName, float | Tensor]) -> Iterator[None]:
         """Multiplies the outputs of heads within a ``with`` statement; contexts multiply.
 
         Args:
@@ -103,7 +105,7 @@ class NetworkHeads:
                 hooks.callback(address.joined.register_forward_pre_hook(hook).remove)
             yield
 
-    def find_all(self, heads: Iterable[Head] | Head) -> list[tuple[str, int]]:
+    def find_all(self, heads: Iterable[HeadName] | HeadName) -> list[tuple[str, int]]:
         """The blocks and indices of heads, as :meth:`off` takes them; those of lower layers first.
 
         Raises:
@@ -130,7 +132,7 @@ class NetworkHeads:
         is_named = choice in (block.name, block.attention_type)
         return matches_block(choice, block) and (is_of_type or is_named)
 
-    def find(self, head: Head) -> tuple[str, int]:
+    def find(self, head: HeadName) -> tuple[str, int]:
         """The name of a head's block, and its index.
 
         Raises:
@@ -147,7 +149,7 @@ class NetworkHeads:
             raise ValueError(f"head {shown(head)}: {name} has heads 0 to {number - 1}")
         return name, index
 
-    def _name_block(self, layer: int, head: Head) -> str:
+    def _name_block(self, layer: int, head: HeadName) -> str:
         types = [self.attention_type] if self.attention_type else self.attention_types
         blocks = (address.block for address in self.addresses.values())
         layers = sorted({block.layer for block in blocks if block.attention_type in types})
@@ -189,7 +191,7 @@ def label_head(layer: int, head: int) -> str:
     return f"L{layer}H{head}"
 
 
-def _list_heads(heads: Any) -> list[Head]:
+def _list_heads(heads: Any) -> list[HeadName]:
     """The heads of a list, of a text with commas between them, or one alone."""
     if isinstance(heads, str):
         return [*split_items(heads)]
