@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -75,10 +75,10 @@ class NetworkHeads:
         """
         gates: dict[str, Tensor] = {}
         for name, index in self.find_all(heads):
-            address = self.addresses[name]
             if name not in gates:
-                device = next(address.projection.parameters()).device
-                gates[name] = torch.ones(address.block.heads, dtype=torch.bool, device=device)
+                address = self.addresses[name]
+                weight = cast(Tensor, address.projection.weight)
+                gates[name] = weight.new_ones(address.block.heads, dtype=torch.bool)
             gates[name][index] = False
         return intervene(Zero() if intervention is None else intervention, self.addresses, gates)
 
