@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from latentheads.contrib.hf.addresses import Address, find_heads
+from latentheads.contrib.hf.addresses import HEAD_COUNTS, Address, find_heads
 from latentheads.packages import import_optional
 
 KEPT = "kept_heads"
@@ -34,9 +34,8 @@ SEPARATE = (
 WHOLE_WIDTH = ("embed_dim", "hidden_size", "d_model")
 """Attributes that the code of a module may use as the width of all heads; they are not changed."""
 
-COUNTS = ("num_attention_heads", "n_heads")
 WIDTHS = ("all_head_size", "inner_dim", "split_size")
-"""Attributes of a module that depend on the number of its heads, or on their joint width."""
+"""Attributes of a module that depend on the joint width of its heads."""
 
 BIASES = ("use_relative_position_bias", "use_shared_relative_position_bias")
 """Names, in configurations, of a position bias for each head that lies outside the module."""
@@ -92,7 +91,7 @@ def prune_weights(address: Address, kept: Sequence[int]) -> None:
     if not kept:
         _weight_of(address.projection).zero_()
     module.num_heads = len(kept_heads)  # type: ignore[assignment]  # Llama's leaves it to the configuration
-    for name in COUNTS:
+    for name in HEAD_COUNTS:
         if hasattr(module, name):
             setattr(module, name, len(kept_heads))
     for name in WIDTHS:
