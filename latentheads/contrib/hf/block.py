@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -13,7 +13,12 @@ from torch import Tensor, nn
 from latentheads.attention.block import HeadBlock
 from latentheads.contrib.hf.addresses import Address
 from latentheads.contrib.hf.arguments import get_cache, is_readable
-from latentheads.contrib.hf.removal import check_prunable, prune_weights, record_kept_heads
+from latentheads.contrib.hf.removal import (
+    check_prunable,
+    prune_weights,
+    record_kept_heads,
+    weight_of,
+)
 from latentheads.distributions.heads import BlockStates, HeadContext
 from latentheads.families.family import Family
 from latentheads.families.location import Identity
@@ -101,10 +106,8 @@ class PretrainedBlock(HeadBlock):
 
     @property
     def output_weight(self) -> Float[Tensor, "width joined"]:
-        """The weight of the output projection; GPT-2's ``Conv1D`` stores it transposed."""
-        projection = self._address.projection
-        weight = cast(Tensor, projection.weight)
-        return weight if isinstance(projection, nn.Linear) else weight.T
+        """The weight of the output projection."""
+        return weight_of(self._address.projection)
 
     @property
     def size(self) -> int:

@@ -89,7 +89,7 @@ def prune_weights(address: Address, kept: Sequence[int]) -> None:
         _prune_fused(projections, rows)
     _keep_inputs(address.projection, rows)
     if not kept:
-        _weight_of(address.projection).zero_()
+        weight_of(address.projection).zero_()
     module.num_heads = len(kept_heads)  # type: ignore[assignment]  # Llama's leaves it to the configuration
     for name in HEAD_COUNTS:
         if hasattr(module, name):
@@ -190,7 +190,7 @@ def _rows_of_heads(heads: Sequence[int], size: int) -> Tensor:
     return (torch.tensor(list(heads))[:, None] * size + torch.arange(size)).flatten()
 
 
-def _weight_of(part: nn.Module) -> Tensor:
+def weight_of(part: nn.Module) -> Tensor:
     """The weight, outputs by inputs; GPT-2's ``Conv1D`` stores the transpose."""
     weight = part.weight
     assert isinstance(weight, Tensor)
@@ -198,21 +198,21 @@ def _weight_of(part: nn.Module) -> Tensor:
 
 
 def _outputs_of(part: nn.Module) -> int:
-    return _weight_of(part).shape[0]
+    return weight_of(part).shape[0]
 
 
 def _width_of(part: nn.Module) -> int:
-    return _weight_of(part).shape[1]
+    return weight_of(part).shape[1]
 
 
 def _keep_outputs(part: nn.Module, rows: Tensor) -> None:
-    _set_weight(part, _weight_of(part).index_select(0, rows.to(_weight_of(part).device)))
+    _set_weight(part, weight_of(part).index_select(0, rows.to(weight_of(part).device)))
     if isinstance(bias := getattr(part, "bias", None), Tensor):
         part.bias = nn.Parameter(bias[rows.to(bias.device)], bias.requires_grad)
 
 
 def _keep_inputs(part: nn.Module, columns: Tensor) -> None:
-    _set_weight(part, _weight_of(part).index_select(1, columns.to(_weight_of(part).device)))
+    _set_weight(part, weight_of(part).index_select(1, columns.to(weight_of(part).device)))
 
 
 def _set_weight(part: nn.Module, weight: Tensor) -> None:
