@@ -81,7 +81,7 @@ class HeadBlock(nn.Module, ABC):
     @property
     @abstractmethod
     def projection(self) -> nn.Module:
-        """The output projection."""
+        """The output projection; in a network that is not ours it may be a norm before it."""
 
     @property
     def output_weight(self) -> Float[Tensor, "width joined"]:

@@ -65,7 +65,7 @@ def _gradients(network: Any, prompts: Prompts, embedded: Tensor) -> tuple[Output
                 joined[block.name] = leaf, block.heads
                 return (leaf,)
 
-            hooks.callback(address.projection.register_forward_pre_hook(keep).remove)
+            hooks.callback(address.joined.register_forward_pre_hook(keep).remove)
         hooks.enter_context(only_at(network, prompts.scored))
         hooks.enter_context(torch.enable_grad())
         mask = prompts.inputs["attention_mask"]

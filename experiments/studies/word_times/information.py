@@ -73,7 +73,7 @@ def _information(
     heads: AlignmentHeads, attentions: Sequence[WordAttention]
 ) -> Float[Tensor, "sentence head"]:
     """Of each sentence, with the profiles that were learned and in the better view."""
-    marginals = [heads.model.marginals(heads.model.posterior(a)) for a in attentions]
+    marginals = [heads.model.posterior(a).marginals for a in attentions]
     views = view_information(heads.model, attentions, marginals)[:, 0].unflatten(-1, (2, -1))
     best = views.mean(0).argmax(0)
     return views.gather(1, best.expand(len(views), 1, -1))[:, 0]

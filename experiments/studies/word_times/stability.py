@@ -48,7 +48,7 @@ def select_heads(utterances: Sequence[CachedUtterance]) -> dict[str, set[Head]]:
     attentions = [utterance.attention(labelled=True) for utterance in utterances]
     options = FitOptions(rounds=2)
     model = make_model(attentions, options)
-    marginals = [model.marginals(model.posterior(attention)) for attention in attentions]
+    marginals = [model.posterior(attention).marginals for attention in attentions]
     model = learn(model, attentions, attentions, marginals, options)
     information = left_out_information(model, attentions, options)
     heads = AlignmentHeads(model, HEADS, information, attentions, WHISPER_STEP)

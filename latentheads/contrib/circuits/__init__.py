@@ -1,7 +1,6 @@
 """Circuits: which heads of a network a task needs, as a posterior over subsets of heads."""
 
 from latentheads.contrib.circuits.calibration import (
-    Bin,
     Calibration,
     Decisions,
     calibrate,
@@ -36,7 +35,6 @@ from latentheads.contrib.circuits.samplers import (
 from latentheads.contrib.circuits.scorer import SubsetScorer, only_at
 
 __all__ = [
-    "Bin",
     "Calibration",
     "CircuitGuide",
     "CircuitModel",

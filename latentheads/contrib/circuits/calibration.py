@@ -12,7 +12,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -69,41 +68,6 @@ class Decisions:
         """A row for each decision: log-odds, probability, and 1 if the head is needed."""
         columns = {"log_odds": self.log_odds, "probability": self.probability}
         return make_frame({**columns, "needed": self.needed})
-
-    def bins(self, edges: Sequence[float] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)) -> list[Bin]:
-        """Decisions by their probability.
-
-        Args:
-            edges: The edges of the bins.
-        """
-        bins = []
-        for low, high in pairwise(edges):
-            inside = (self.probability >= low) & (
-                self.probability < high if high < edges[-1] else self.probability <= high
-            )
-            if number := int(inside.sum()):
-                mean, share = (x[inside].mean() for x in (self.probability, self.needed))
-                bins.append(Bin(low, high, number, float(mean), float(share)))
-        return bins
-
-
-@dataclass(frozen=True)
-class Bin:
-    """Decisions with about one probability.
-
-    Attributes:
-        low: The least probability.
-        high: The largest.
-        number: Number of decisions.
-        probability: Their mean probability.
-        share: The share of heads that the other prompts need.
-    """
-
-    low: float
-    high: float
-    number: int
-    probability: float
-    share: float
 
 
 def decide(

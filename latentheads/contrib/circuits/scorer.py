@@ -13,13 +13,7 @@ from torch import Tensor, nn
 from latentheads.contrib.circuits.likelihoods import Divergence, SubsetLikelihood
 from latentheads.contrib.circuits.prompts import Prompts
 from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
-from latentheads.contrib.heads.switch import (
-    LABEL,
-    Head,
-    NetworkHeads,
-    label_head,
-    list_heads,
-)
+from latentheads.contrib.heads.switch import HeadName, NetworkHeads, label_head
 from latentheads.contrib.hf.addresses import inner_network
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.errors import shown
@@ -39,8 +33,8 @@ class SubsetScorer:
     Args:
         network: A ``PreTrainedModel`` with an output layer of tokens.
         prompts: The prompts.
-        heads: The heads, or names of blocks whose heads are all meant: a list, one, or a text with
-            commas between them.
+        heads: The heads, as :meth:`.NetworkHeads.off` takes them: a list, one, or a text with
+            commas between them; of a block all heads.
         intervention: What stands in for a head that is off; None: zeros.
         likelihood: What a subset is compared by with the whole network; None: the divergence.
         attention_type: The attention type that a layer's number stands for.
@@ -55,7 +49,7 @@ class SubsetScorer:
         self,
         network: Any,
         prompts: Prompts,
-        heads: Sequence[Head] | Head,
+        heads: Sequence[HeadName] | HeadName,
         intervention: Intervention | None = None,
         likelihood: SubsetLikelihood | None = None,
         attention_type: str | None = None,
@@ -81,14 +75,16 @@ class SubsetScorer:
         check_tokens(prompts.inputs, network)
         own = NetworkHeads(network, attention_type)
         self.network, self.prompts, self.addresses = network, prompts, own.addresses
-        self.heads = _find_heads(own, heads)
+        self.heads = own.find_all(heads)
+        if not self.heads:
+            raise ValueError("heads must name a head, got none")
         self.intervention = Zero() if intervention is None else intervention
-        self.intervention.check_inputs(prompts.inputs, len(prompts))
         self.likelihood = Divergence() if likelihood is None else likelihood
         self.evaluations = 0
         self._copies = max(1, tokens // prompts.scored.numel())
         self._rows: dict[tuple[bool, ...], Float[Tensor, " prompt"]] = {}
         self._blocks = list(dict.fromkeys(name for name, _ in self.heads))
+        self.intervention.check_inputs(prompts.inputs, len(prompts), self._blocks)
         called = [self.addresses[name].attention for name in self._blocks]
         self._lower = LowerLayers(network, called)
         with self._lower.record():
@@ -199,23 +195,3 @@ def only_at(network: Any, scored: Bool[Tensor, "row position"]) -> Iterator[None
         yield
     finally:
         handle.remove()
-
-
-def _find_heads(own: NetworkHeads, heads: Sequence[Head] | Head) -> list[tuple[str, int]]:
-    """The block and the index of every head, those of a lower layer first."""
-    chosen: list[tuple[str, int]] = []
-    for head in list_heads(heads):
-        if isinstance(head, str) and head in own.addresses:
-            chosen += [(head, index) for index in range(own.addresses[head].block.heads)]
-        elif isinstance(head, str) and not LABEL.fullmatch(head):
-            blocks = ", ".join(own.addresses)
-            raise ValueError(f"{shown(head)} is no head such as 'L9H6', and no block of {blocks}")
-        else:
-            chosen.append(own.find(head))
-    if not chosen:
-        raise ValueError("heads must name a head, got none")
-    for name, index in chosen:
-        if chosen.count((name, index)) > 1:
-            raise ValueError(f"head {(name, index)} is named twice")
-    order = {name: number for number, name in enumerate(own.addresses)}
-    return sorted(chosen, key=lambda head: (order[head[0]], head[1]))

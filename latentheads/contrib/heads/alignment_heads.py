@@ -239,7 +239,7 @@ class AlignmentHeads:
                 (p * ((p + 1e-12).log() - (some.posterior(e, False).marginals + 1e-12).log()))
                 for p, e in zip(full, self.attentions, strict=True)
             ]
-            if float(torch.cat([kl.sum(-1) for kl in lost]).mean()) <= loss:
+            if float(torch.cat([kl.sum(-1).flatten() for kl in lost]).mean()) <= loss:
                 return chosen[:number]
         return chosen
 
@@ -260,10 +260,7 @@ class AlignmentHeads:
             UserWarning: No head has a probability above one half.
         """
         self._warn()
-        return self._marginals(attention)[0]
-
-    def _marginals(self, attention: WordAttention) -> Float[Tensor, "kind word position"]:
-        return self.model.marginals(self.model.posterior(attention, with_labels=False))
+        return self.model.posterior(attention, with_labels=False).marginals[0]
 
     def evidence(self, attention: WordAttention) -> float:
         """Log evidence of attention less that of background alone, in nats per word.
@@ -327,7 +324,7 @@ class AlignmentHeads:
             raise ValueError(f"level must be between 0 and 1, got {level}")
         if message := self._describe_misfit(attention):
             warnings.warn(message, stacklevel=2)
-        marginals = self._marginals(attention)
+        marginals = self.model.posterior(attention, with_labels=False).marginals
         levels = torch.tensor([(1 - level) / 2, 0.5, (1 + level) / 2], dtype=torch.float64)
         times = {}
         for kind, marginal in enumerate(marginals):

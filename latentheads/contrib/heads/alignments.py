@@ -22,6 +22,7 @@ from torch import Tensor
 
 from latentheads.batch import Batch, check_batch
 from latentheads.contrib.heads.record import record_heads
+from latentheads.contrib.heads.tokens import is_boundary
 from latentheads.corpora.batches import batches
 from latentheads.corpora.part import Part
 from latentheads.frames import make_frame
@@ -149,21 +150,16 @@ def _soft_weights(
 
 def target_words(batch: Batch) -> Bool[Tensor, "batch target"]:
     """True at the target's words, which get links."""
-    return _are_words(batch.scored, batch.scored_mask, batch)
+    return batch.scored_mask & ~is_boundary(batch.scored, batch.boundary_ids)
 
 
 def _source_words(batch: Batch, tagged: bool) -> Bool[Tensor, "batch key"]:
     """True at the source's words; the first token may be a tag."""
     if batch.source is None:
         raise ValueError("links are between a source and a target, and this batch has no source")
-    is_word = _are_words(batch.source, batch.source_valid, batch)
+    is_word = batch.source_valid & ~is_boundary(batch.source, batch.boundary_ids)
     is_word[:, 0] &= not tagged
     return is_word
-
-
-def _are_words(tokens: Tensor, valid: Tensor, batch: Batch) -> Tensor:
-    """True at valid tokens, except those that only begin or end a sentence."""
-    return valid & ~torch.isin(tokens, tokens.new_tensor(batch.boundary_ids))
 
 
 def likeliest_links(

@@ -20,7 +20,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.contrib.heads.means import Means, active_pairs
 from latentheads.contrib.heads.record import record_heads
@@ -128,8 +127,7 @@ def divergence(
         seed: Seed of the guide's noise.
         latent: Use only blocks with latent logits, where there are any; else all attention blocks.
     """
-    modules = [module for module in model.modules() if isinstance(module, HeadBlock)]
-    modules = [module for module in modules if module.has_attention_weights]
+    modules = [module for module in model.head_blocks if module.has_attention_weights]
     with_prior = [module for module in modules if module.prior is not None]
     selected = {module.block.name for module in (latent and with_prior) or modules}
     summed, normalised = Means(), Means()

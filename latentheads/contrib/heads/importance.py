@@ -33,7 +33,6 @@ from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
-from latentheads.checks import check_choice
 from latentheads.contrib.heads.means import Means
 from latentheads.contrib.heads.record import Recording
 from latentheads.corpora.batches import iterate_batches
@@ -44,11 +43,9 @@ from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.latent import check_model
 from latentheads.model import HeadModel
-from latentheads.names import TARGET, Block, side_of
+from latentheads.names import TARGET, Block
 from latentheads.noise import fixed_noise
 from latentheads.passes import evaluation_mode
-
-UNITS = ("sentence", "token")
 
 
 def gradient_importance(
@@ -56,7 +53,6 @@ def gradient_importance(
     parts: Part | Iterable[Batch],
     guide: ModelGuide | None = None,
     seed: int = 0,
-    unit: str = "sentence",
     normalise: bool = True,
 ) -> dict[str, Float[Tensor, " head"]]:
     r"""Computes :math:`I_h` for the heads of every block, by block.
@@ -67,23 +63,15 @@ def gradient_importance(
         guide: Sample the heads from this guide; latents shared by all sentences are sampled once.
             Without a guide heads are set to their plug-in value.
         seed: Seed of the guide's noise; the index of the batch is added to it.
-        unit: Average the absolute value over sentences, as in the paper, or over the queries of the
-            block (``token``), as in its released code.
         normalise: Divide by the l2 norm over the heads of a block, as the paper does.
     """
     check_model(model)
-    check_choice("unit", unit, UNITS)
     means, shared_samples = Means(), SharedSamples()
     for index, batch in enumerate(iterate_batches(parts, "parts")):
         device_batch = batch.to(model.device)
         gradients = _gradients(model, guide, device_batch, seed + index, shared_samples)
         for block, active, gradient in gradients:
-            values, counts = gradient.sum(1).abs(), None
-            if unit == "token":
-                encoder = side_of(block.attention_type) == "encoder"
-                valid = device_batch.source_valid if encoder else device_batch.target_valid
-                values, counts = gradient.abs().sum(1), valid.sum(-1)
-            means.add(block.name, values, active, counts)
+            means.add(block.name, gradient.sum(1).abs(), active)
     importance = means.result()
     if normalise:
         for value in importance.values():

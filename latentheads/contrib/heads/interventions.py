@@ -14,7 +14,7 @@ joined in the *input* of the output projection: there a hook replaces them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -23,7 +23,8 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from latentheads.checks import check_least
-from latentheads.contrib.hf.addresses import Address, find_heads, get_cache
+from latentheads.contrib.hf.addresses import Address, find_heads
+from latentheads.contrib.hf.arguments import get_cache, is_readable, mask_name
 from latentheads.errors import shown
 from latentheads.names import side_of
 from latentheads.passes import evaluation_mode
@@ -37,12 +38,15 @@ class Intervention(ABC):
 
     name: str
 
-    def check_inputs(self, inputs: Mapping[str, Tensor], rows: int) -> None:  # noqa: B027
+    def check_inputs(  # noqa: B027
+        self, inputs: Mapping[str, Tensor], rows: int, blocks: Collection[str]
+    ) -> None:
         """Raises a ValueError if it does not fit these arguments of the network.
 
         Args:
             inputs: The arguments.
             rows: Number of prompts.
+            blocks: Names of the blocks whose heads are switched off.
         """
 
     @abstractmethod
@@ -79,7 +83,7 @@ class Replaced(Intervention):
                 return (torch.where(kept, outputs, other).flatten(-2), *others)
             return ((other + kept * (outputs - other)).flatten(-2), *others)
 
-        return address.projection.register_forward_pre_hook(replace).remove
+        return address.joined.register_forward_pre_hook(replace).remove
 
 
 class Zero(Replaced):
@@ -144,24 +148,30 @@ class Counterfactual(Replaced):
 
     def __init__(self, network: Any, inputs: Mapping[str, Tensor]) -> None:
         self.outputs = record_outputs(network, inputs)
-        self.lengths = _count_tokens(inputs)
+        self.lengths = {side: _count_tokens(inputs, side) for side in ("encoder", "decoder")}
 
-    def check_inputs(self, inputs: Mapping[str, Tensor], rows: int) -> None:
-        """Raises a ValueError unless each prompt has a paired one of as many tokens."""
+    def check_inputs(
+        self, inputs: Mapping[str, Tensor], rows: int, blocks: Collection[str]
+    ) -> None:
+        """Raises a ValueError unless each prompt has a paired one of as many tokens.
+
+        Of an encoder-decoder they are those of the side on which heads are switched off.
+        """
         paired = len(next(iter(self.outputs.values())))
         if paired != rows:
             raise ValueError(
                 f"a counterfactual must have a row for each of {rows} prompts, got {paired}"
             )
-        lengths = _count_tokens(inputs)
-        if lengths is None or self.lengths is None:
-            return
-        for row, (own, other) in enumerate(zip(lengths, self.lengths, strict=True)):
-            if own != other:
-                raise ValueError(
-                    f"prompt {row} has {own} tokens and its paired prompt {other}: a "
-                    "counterfactual replaces outputs position by position"
-                )
+        for side in sorted({side_of(block) for block in blocks}):
+            lengths, paired_lengths = _count_tokens(inputs, side), self.lengths[side]
+            if lengths is None or paired_lengths is None:
+                continue
+            for row, (own, other) in enumerate(zip(lengths, paired_lengths, strict=True)):
+                if own != other:
+                    raise ValueError(
+                        f"prompt {row} has {own} tokens and its paired prompt {other}: a "
+                        "counterfactual replaces outputs position by position"
+                    )
 
     def replacement(self, address: Address, outputs: Tensor) -> Tensor:
         """The outputs of the paired inputs."""
@@ -212,16 +222,16 @@ class Window(Intervention):
                 keys, offset = cache.get_mask_sizes(queries, address.block.layer)
             query = (torch.arange(queries, device=states.device) + past)[:, None]
             key = torch.arange(keys, device=states.device) + offset
-            mask = kwargs.get("attention_mask")
+            name = mask_name(kwargs)
+            mask = kwargs.get(name)
             if mask is None:  # attention functions are causal by themselves where it is
                 mask = (key <= query)[None, None]
             if not isinstance(mask, Tensor) or mask.ndim != 4:
                 raise ValueError("window needs a mask of queries and keys: attention eager or sdpa")
-            readable = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min
             # not the first keys: padding may be on the left, and a sliding cache has lost some
-            is_sink = readable.any(-2, keepdim=True).cumsum(-1) + offset <= self.sinks
+            is_sink = is_readable(mask).any(-2, keepdim=True).cumsum(-1) + offset <= self.sinks
             attended = (query - key < self.size) | is_sink | gates[..., None, None]
-            return args, {**kwargs, "attention_mask": _hide(mask, attended)}
+            return args, {**kwargs, name: _hide(mask, attended)}
 
         return address.attention.register_forward_pre_hook(narrow, with_kwargs=True).remove
 
@@ -266,7 +276,7 @@ def record_outputs(
             def keep(_: nn.Module, args: tuple[Any, ...], address: Address = address) -> None:
                 outputs[address.block.name] = args[0].unflatten(-1, (address.block.heads, -1))
 
-            hooks.callback(address.projection.register_forward_pre_hook(keep).remove)
+            hooks.callback(address.joined.register_forward_pre_hook(keep).remove)
         hooks.enter_context(evaluation_mode(network))
         network(**inputs)
     return outputs
@@ -279,10 +289,10 @@ def _hide(mask: Tensor, attended: Bool[Tensor, "*rows head query key"]) -> Tenso
     return torch.where(attended, mask, torch.finfo(mask.dtype).min)
 
 
-def _count_tokens(inputs: Mapping[str, Tensor]) -> list[int] | None:
-    """Tokens of each row that are no padding; None: no mask has them."""
-    name = "decoder_attention_mask" if "decoder_input_ids" in inputs else "attention_mask"
-    mask = inputs.get(name)
+def _count_tokens(inputs: Mapping[str, Tensor], side: str) -> list[int] | None:
+    """Tokens of each row that are no padding, on a side of a network; None: no mask has them."""
+    has_target = side == "decoder" and "decoder_input_ids" in inputs
+    mask = inputs.get("decoder_attention_mask" if has_target else "attention_mask")
     return None if mask is None else mask.flatten(1).count_nonzero(-1).tolist()
 
 

@@ -18,17 +18,15 @@ input times gradient. It is conserved wherever a step is homogeneous in its inpu
   queries and keys get no relevance. The latent of an n-gram is its output, which passes it on.
 - Layer norm is :math:`\frac\gamma\sigma (x - \bar x) + \beta` with a constant :math:`\sigma`.
 - The logit of a token in an adaptive softmax is that of its cluster, if any, plus its own there.
-- A bias gets no relevance. The rule does not cover biases; with :math:`v = z_v + b_v` there are two
-  ways:
-
-  *absolute*, the default, distributes the bias by the absolute contributions of the inputs,
+- A bias gets no relevance, and the rule does not cover biases. With :math:`v = z_v + b_v` the bias
+  is distributed by the absolute contributions of the inputs,
   :math:`b_v = \sum_u b_v |W_{vu} u| / D_v` with a constant :math:`D_v = \sum_u |W_{vu} u|`:
 
   .. math:: R_u = \sum_v \frac{W_{vu} u + b_v |W_{vu} u| / D_v}{v} R_v
 
-  *ratio* follows the rule literally and multiplies the gradient by :math:`v / z_v`. Where positive
-  and negative inputs cancel and the bias does not, this factor is huge: four layers in float32 can
-  lose all digits.
+  To multiply the gradient by :math:`v / z_v` would be the rule taken literally. Where positive and
+  negative inputs cancel and the bias does not, this factor is huge: four layers in float32 can lose
+  all digits.
 
   A bias is any summand that does not depend on the inputs. If no input contributes to a neuron, as
   after a feed-forward layer with all units off or after a block without active heads, the neuron
@@ -37,7 +35,7 @@ input times gradient. It is conserved wherever a step is homogeneous in its inpu
 Relevance starts as the top-1 logit and ends at the inputs of the first layers: embeddings with
 their positions. For a model with alignment heads above the decoder, the logit is the one without
 them, and they get no relevance. Relevance is conserved, except for the effect of the stabiliser in
-:math:`D_v + \epsilon` or :math:`z_v + \epsilon\, \mathrm{sign}(z_v)`.
+:math:`D_v + \epsilon`.
 
 The relevance of a head is the sum over its neurons, :math:`\sum_t o_{ht} \cdot g_{ht}`, divided by
 that of all heads of its block, and averaged over the predictions of sentences in which the head is
@@ -60,7 +58,6 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from latentheads.batch import Batch
-from latentheads.checks import check_choice
 from latentheads.contrib.heads.means import Means
 from latentheads.contrib.heads.record import Recording
 from latentheads.corpora.batches import iterate_batches
@@ -74,9 +71,6 @@ from latentheads.passes import evaluation_mode, frozen_parameters
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SHARES = ("absolute", "sum")
-BIASES = ("absolute", "ratio")
 
 
 @dataclass(frozen=True)
@@ -124,8 +118,6 @@ class Relevance:
 def relevance(
     model: HeadModel,
     parts: Part | Iterable[Batch],
-    shares: str = "absolute",
-    biases: str = "absolute",
     stabiliser: float = 1e-9,
 ) -> Relevance:
     """Propagates relevance for each target token and averages over predictions.
@@ -136,24 +128,21 @@ def relevance(
     Args:
         model: A translation or language model.
         parts: A part of a corpus, or batches, each sentence once.
-        shares: Divide a head's relevance by the sum of absolute relevances of its block
-            (``absolute``) or by their plain sum, which may be near 0 (``sum``).
-        biases: Rule for biases, one of ``BIASES``; see the module's docstring.
         stabiliser: Keeps denominators away from 0.
     """
     check_model(model)
-    check_choice("shares", shares, SHARES)
     means, raw = Means(), Means()
     logit = inputs = 0.0
     predictions = 0
     for batch in iterate_batches(parts, "parts"):
-        propagated = propagate(model, batch.to(model.device), biases, stabiliser)
+        propagated = propagate(model, batch.to(model.device), stabiliser)
         for block, head_relevance in propagated.heads.items():
             rows = head_relevance[propagated.valid].double()
             active = (
                 propagated.active[block].unsqueeze(1).expand(head_relevance.shape)[propagated.valid]
             )
-            means.add(block, _divide(rows, shares), active)
+            total = rows.abs().sum(-1, keepdim=True)
+            means.add(block, torch.where(total == 0, 0.0, rows / total), active)
             raw.add(block, rows, active)
         logit += float(propagated.logit[propagated.valid].double().sum())
         inputs += float(propagated.inputs[propagated.valid].double().sum())
@@ -169,27 +158,18 @@ def relevance(
     )
 
 
-def _divide(rows: Float[Tensor, "prediction head"], shares: str) -> Tensor:
-    total = rows.abs().sum(-1, keepdim=True) if shares == "absolute" else rows.sum(-1, keepdim=True)
-    return torch.where(total == 0, 0.0, rows / total)
-
-
-def propagate(
-    model: HeadModel, batch: Batch, biases: str = "absolute", stabiliser: float = 1e-9
-) -> Propagated:
+def propagate(model: HeadModel, batch: Batch, stabiliser: float = 1e-9) -> Propagated:
     """Propagates relevance from the top-1 logit of every target token to all heads and inputs.
 
     Args:
         model: A translation or language model; its embeddings are its children whose names end in
             ``embedding``.
         batch: Sentences, on the model's device.
-        biases: Rule for biases, one of ``BIASES``; see the module's docstring.
         stabiliser: Keeps denominators away from 0.
     """
-    check_choice("biases", biases, BIASES)
     if stabiliser <= 0:  # a denominator that is 0 would give no number, or a wrong one
         raise ValueError(f"stabiliser must be positive, got {stabiliser}")
-    logits, heads, inputs = _run(model, batch, biases, stabiliser)
+    logits, heads, inputs = _run(model, batch, stabiliser)
     blocks = {block: heads[block.name].joined for block in heads.blocks}
     tensors = [*blocks.values(), *inputs]
     head_relevance: dict[str, list[Tensor]] = {block.name: [] for block in blocks}
@@ -216,7 +196,7 @@ def propagate(
 
 
 def _run(
-    model: HeadModel, batch: Batch, biases: str, stabiliser: float
+    model: HeadModel, batch: Batch, stabiliser: float
 ) -> tuple[Tensor, Recording, list[Tensor]]:
     """Returns the top-1 logit of every target token, the heads and the inputs, in one graph."""
     heads = Recording(model, keep_gradients=True)
@@ -226,7 +206,7 @@ def _run(
         contexts.enter_context(torch.enable_grad())
         inputs = contexts.enter_context(_inputs(model))
         contexts.enter_context(heads)
-        rules = _RelevanceRules(biases, stabiliser)
+        rules = _RelevanceRules(stabiliser)
         with blocked_from_tracers(), PlugIn(), _Constants(), rules:
             states = model.states(batch)
         with torch.no_grad():
@@ -270,9 +250,9 @@ class _Constants(Messenger):
 class _RelevanceRules(TorchFunctionMode):
     """Leaves the values of a network unchanged and replaces its gradients by the rules above."""
 
-    def __init__(self, biases: str, stabiliser: float) -> None:
+    def __init__(self, stabiliser: float) -> None:
         super().__init__()
-        self.biases, self.stabiliser = biases, stabiliser
+        self.stabiliser = stabiliser
         # by identity, as tensors are hashed; they are kept, so that no other one has their hash
         self.absolute_sums: dict[Tensor, Callable[[], Tensor]] = {}
         self.without_inputs: dict[Tensor, Tensor] = {}
@@ -350,14 +330,9 @@ class _RelevanceRules(TorchFunctionMode):
 
     def _biased(self, z: Tensor, bias: Tensor, absolute: Callable[[], Tensor]) -> Tensor:
         """``z + bias``, with the gradient of a function that is homogeneous in the inputs."""
-        constant, total = z.detach(), absolute()
-        if self.biases == "ratio":
-            stabiliser = torch.full_like(constant, self.stabiliser)
-            denominator = constant + torch.copysign(stabiliser, constant)
-            result = constant + bias + (z - constant) * ((constant + bias) / denominator)
-        else:
-            share = bias / (total.detach() + self.stabiliser)
-            result = z + bias + (total - total.detach()) * share
+        total = absolute()
+        share = bias / (total.detach() + self.stabiliser)
+        result = z + bias + (total - total.detach()) * share
         if (total == 0).any():
             self.without_inputs[result] = total == 0
         return result

@@ -1,29 +1,30 @@
 """Heads of a network of ``transformers`` that are switched off, or scaled, for some calls.
 
 ``head_mask`` is gone from ``transformers`` 5, and zeros in a slice of ``o_proj.output`` are no
-head: heads are joined in the *input* of the output projection. There a hook multiplies the slice
-of each head; :func:`heads` puts it there and takes it away again.
+head: heads are joined in the *input* of the output projection, or of a norm before it. There a hook
+multiplies the slice of each head; :func:`heads` puts it there and takes it away again.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from latentheads.checks import split_items
-from latentheads.contrib.heads.interventions import Intervention, intervene
-from latentheads.contrib.hf.addresses import find_heads, inner_network
+from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
+from latentheads.contrib.hf.addresses import find_heads, inner_network, matches_block
 from latentheads.errors import shown
-from latentheads.names import ATTENTION_TYPES
+from latentheads.names import ATTENTION_TYPES, Block
 
-Head = tuple[int | str, int] | str
-"""A head: ``(9, 6)``, ``"L9H6"`` or ``("decoder.9.self", 6)``."""
+HeadName = tuple[int | str, int] | str
+"""A head by name: ``(9, 6)``, ``"L9H6"``, ``("decoder.9.self", 6)``; or blocks, for all heads."""
 
 LABEL = re.compile(r"L(\d+)H(\d+)", re.IGNORECASE)
 
@@ -56,56 +57,82 @@ class NetworkHeads:
         blocks = (address.block for address in self.addresses.values())
         return f"NetworkHeads({', '.join(f'{block.name}: {block.heads}' for block in blocks)})"
 
-    def off(self, heads: Iterable[Head] | Head, intervention: Intervention | None = None) -> Any:
+    def off(
+        self, heads: Iterable[HeadName] | HeadName, intervention: Intervention | None = None
+    ) -> Any:
         """Switches heads off within a ``with`` statement: by default their output is 0.
 
         Args:
             heads: The heads, or one: ``(9, 6)`` and ``"L9H6"`` are head 6 of layer 9, both from 0;
-                ``("decoder.9.cross", 6)`` names its block. A text has commas between them.
+                ``("decoder.9.cross", 6)`` names its block. A choice of blocks, such as
+                ``"decoder.9.cross"``, ``"decoder-cross"`` or ``"3-5"``, is all of their heads. A
+                text has commas between its items.
             intervention: What stands in for them; None: :class:`.Zero`.
 
         Example:
             >>> with lh.heads(gpt2).off([(0, 1), "L1H0"]):
             ...     logits = gpt2(input_ids=tokens).logits
         """
-        listed = list_heads(heads)
-        by_block = self._group(listed)
-        if intervention is None:
-            return self.scale(dict.fromkeys(listed, 0.0))
         gates: dict[str, Tensor] = {}
-        for name, indices in by_block.items():
-            projection: Any = self.addresses[name].projection
-            kept = torch.ones(self.addresses[name].block.heads, dtype=torch.bool)
-            kept[list(indices)] = False
-            gates[name] = kept.to(projection.weight.device)
-        return intervene(intervention, self.addresses, gates)
+        for name, index in self.find_all(heads):
+            if name not in gates:
+                address = self.addresses[name]
+                weight = cast(Tensor, address.projection.weight)
+                gates[name] = weight.new_ones(address.block.heads, dtype=torch.bool)
+            gates[name][index] = False
+        return intervene(Zero() if intervention is None else intervention, self.addresses, gates)
 
     @contextmanager
-    def scale(self, factors: Mapping[Head, float | Tensor]) -> Iterator[None]:
+    def scale(self, factors: Mapping[HeadName, float | Tensor]) -> Iterator[None]:
         """Multiplies the outputs of heads within a ``with`` statement; contexts multiply.
 
         Args:
             factors: The factor of each head that is named; a tensor may need a gradient.
         """
+        if not isinstance(factors, Mapping):
+            raise ValueError(
+                f"factors must be a factor of each head, as {{(9, 6): 0.5}}, got {shown(factors)}"
+            )
+        self.find_all(list(factors))  # none is named twice
+        by_block: dict[str, dict[int, float | Tensor]] = defaultdict(dict)
+        for head, factor in factors.items():
+            for name, index in self.find_all([head]):
+                by_block[name][index] = factor
         with ExitStack() as hooks:
-            for name, heads in self._group(factors).items():
-                projection = self.addresses[name].projection
-                block_factors = {index: factors[head] for index, head in heads.items()}
-                hook = partial(_scale_heads, self.addresses[name].block.heads, block_factors)
-                hooks.callback(projection.register_forward_pre_hook(hook).remove)
+            for name, block_factors in by_block.items():
+                address = self.addresses[name]
+                hook = partial(_scale_heads, address.block.heads, block_factors)
+                hooks.callback(address.joined.register_forward_pre_hook(hook).remove)
             yield
 
-    def _group(self, heads: Iterable[Head]) -> dict[str, dict[int, Head]]:
-        """Heads by the name of their block and their index."""
-        by_block: dict[str, dict[int, Head]] = {}
-        for head in heads:
-            name, index = self.find(head)
-            if index in by_block.setdefault(name, {}):
-                raise ValueError(f"head {shown(head)} is named twice")
-            by_block[name][index] = head
-        return by_block
+    def find_all(self, heads: Iterable[HeadName] | HeadName) -> list[tuple[str, int]]:
+        """The blocks and indices of heads, as :meth:`off` takes them; those of lower layers first.
 
-    def find(self, head: Head) -> tuple[str, int]:
+        Raises:
+            ValueError: There is no such head, or one is named twice.
+        """
+        found: list[tuple[str, int]] = []
+        for head in _list_heads(heads):
+            every = [
+                (name, index)
+                for name, address in self.addresses.items()
+                if isinstance(head, str) and self._is_meant(head, address.block)
+                for index in range(address.block.heads)
+            ]
+            found += every or [self.find(head)]
+        for each in found:
+            if found.count(each) > 1:
+                raise ValueError(f"head {each} is named twice")
+        order = [*self.addresses]
+        return sorted(found, key=lambda head: (order.index(head[0]), head[1]))
+
+    def _is_meant(self, choice: str, block: Block) -> bool:
+        """Whether a choice of blocks means a block; a layer's number is that of one type."""
+        is_of_type = self.attention_type in (None, block.attention_type)
+        is_named = choice in (block.name, block.attention_type)
+        return matches_block(choice, block) and (is_of_type or is_named)
+
+    def find(self, head: HeadName) -> tuple[str, int]:
         """The name of a head's block, and its index.
 
         Raises:
@@ -122,7 +149,7 @@ class NetworkHeads:
             raise ValueError(f"head {shown(head)}: {name} has heads 0 to {number - 1}")
         return name, index
 
-    def _name_block(self, layer: int, head: Head) -> str:
+    def _name_block(self, layer: int, head: HeadName) -> str:
         types = [self.attention_type] if self.attention_type else self.attention_types
         blocks = (address.block for address in self.addresses.values())
         layers = sorted({block.layer for block in blocks if block.attention_type in types})
@@ -164,7 +191,7 @@ def label_head(layer: int, head: int) -> str:
     return f"L{layer}H{head}"
 
 
-def list_heads(heads: Any) -> list[Head]:
+def _list_heads(heads: Any) -> list[HeadName]:
     """The heads of a list, of a text with commas between them, or one alone."""
     if isinstance(heads, str):
         return [*split_items(heads)]
@@ -180,7 +207,10 @@ def _parse(head: Any) -> tuple[int | str, int]:
         place, index = head
         if type(index) is int and (type(place) is int or isinstance(place, str)):
             return place, index
-    raise ValueError(f"a head is (9, 6), 'L9H6' or ('decoder.9.self', 6), got {shown(head)}")
+    raise ValueError(
+        "a head is (9, 6), 'L9H6' or ('decoder.9.self', 6), or a choice of blocks such as "
+        f"'decoder.9.self' or '3-5', got {shown(head)}"
+    )
 
 
 def _scale_heads(
@@ -190,7 +220,5 @@ def _scale_heads(
     joined, *others = args
     outputs = list(joined.split(joined.shape[-1] // heads, -1))
     for head, factor in factors.items():
-        # 0 times infinity is no number: what is off is 0, whatever it was
-        is_off = isinstance(factor, int | float) and factor == 0
-        outputs[head] = torch.zeros_like(outputs[head]) if is_off else outputs[head] * factor
+        outputs[head] = outputs[head] * factor
     return (torch.cat(outputs, -1), *others)

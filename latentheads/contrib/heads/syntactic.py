@@ -63,18 +63,16 @@ class SyntacticHeads:
         baseline: By block: accuracy of the best fixed offset in the sentences in which a head is
             active; for a head that is always active, the baseline of the case.
         margin: Minimum difference to the baseline of a syntactic head.
-        relative: Whether the margin is a share of the baseline; else it is added to it.
     """
 
     cases: tuple[DirectedRelation, ...]
     accuracy: dict[str, Float[Tensor, "case head"]]
     baseline: dict[str, Float[Tensor, "case head"]]
     margin: float
-    relative: bool
 
     def needed(self, baseline: float) -> float:
         """The minimum accuracy of a syntactic head."""
-        return baseline * (1 + self.margin) if self.relative else baseline + self.margin
+        return baseline + self.margin
 
     @property
     def roles(self) -> list[Role]:
@@ -101,8 +99,7 @@ class SyntacticDetector(Detector):
             indices of its sentences in ``sentences``.
         words: The word index of each token of each sentence; None if every token is a word.
         relations: Names of the relations.
-        margin: Minimum difference to the baseline.
-        relative: Whether the margin is relative to the baseline, as in "10 % higher".
+        margin: Minimum difference to the baseline, in points, not relative to it.
     """
 
     def __init__(
@@ -111,11 +108,10 @@ class SyntacticDetector(Detector):
         words: Sequence[Sequence[int]] | None = None,
         relations: Sequence[str] = RELATIONS,
         margin: float = 0.1,
-        relative: bool = False,
     ) -> None:
         self.arcs, self.words = list(arcs), None if words is None else list(words)
         self.directed = [(relation, down) for relation in relations for down in (True, False)]
-        self.margin, self.relative = margin, relative
+        self.margin = margin
         self._hits: dict[str, Tensor] = {}
         self._counted: dict[str, Tensor] = {}
         self._offsets: dict[str, OffsetCounts] = defaultdict(dict)
@@ -203,7 +199,7 @@ class SyntacticDetector(Detector):
         counted = self._counted.items()
         accuracy = {name: fraction(self._hits[name], total) for name, total in counted}
         best = {name: fraction(_best(self._offsets[name])[1], total) for name, total in counted}
-        return SyntacticHeads(cases, accuracy, best, self.margin, self.relative)
+        return SyntacticHeads(cases, accuracy, best, self.margin)
 
 
 def _best(counts: OffsetCounts) -> tuple[Int[Tensor, "*case"], Int[Tensor, "*case"]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -49,10 +50,16 @@ class AttentionTokens:
 
     def _is_counted(self, tokens: Tensor, side: str, exclude: str) -> Tensor:
         check_choice("exclude", exclude, EXCLUDE)
-        is_special = torch.zeros_like(tokens, dtype=torch.bool)
-        for special_id in self.boundary_ids:  # a tensor of ids would need a copy to the device
-            is_special = is_special | (tokens == special_id)
+        is_special = is_boundary(tokens, self.boundary_ids)
         return ~is_special if exclude in ("both", side) else torch.ones_like(is_special)
+
+
+def is_boundary(tokens: Int[Tensor, "*token"], ids: Iterable[int]) -> Bool[Tensor, "*token"]:
+    """True at tokens that only begin or end a sentence."""
+    is_special = torch.zeros_like(tokens, dtype=torch.bool)
+    for special_id in ids:  # a tensor of ids would need a copy to the device
+        is_special = is_special | (tokens == special_id)
+    return is_special
 
 
 def attention_tokens(batch: Batch, attention_type: str) -> AttentionTokens:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,9 @@ OUTPUTS = (
 )
 """Names of the output projection in attention modules."""
 
+NORMS = ("attn_sub_norm", "inner_attn_ln")
+"""Names of a norm of all heads together before that, in BitNet and Kosmos-2."""
+
 CROSS = re.compile("cross|encoder_attn|encdec", re.IGNORECASE)
 
 
@@ -37,22 +40,16 @@ class Address:
         block: Its attention type, its layer and the number of its heads.
         attention: The module that calls the attention function.
         projection: The output projection.
+        joined: What is called with the outputs of all heads side by side: the output projection, or
+            a norm before it.
         path: The name of the attention module in the network.
     """
 
     block: Block
     attention: nn.Module
     projection: nn.Module
+    joined: nn.Module
     path: str
-
-
-def get_cache(arguments: Mapping[str, Any]) -> Any:
-    """The cache of keys and values that a module is called with; None: there is none.
-
-    It is ``past_key_values`` in versions of ``transformers`` before 5.24, and ``cache`` since.
-    """
-    cache = arguments.get("cache")
-    return arguments.get("past_key_values") if cache is None else cache
 
 
 def find_heads(network: Any) -> list[Address]:
@@ -87,6 +84,8 @@ def find_heads(network: Any) -> list[Address]:
     addresses: dict[str, Address] = {}
     for path, module in attention_modules:
         address = _address_of(path, module, network, encoder)
+        if address.block.attention_type == "decoder-cross" and _has_no_source(network.config):
+            continue
         first = addresses.setdefault(address.block.name, address)
         if first is not address:
             raise ValueError(
@@ -114,7 +113,7 @@ def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
     """
     chosen: set[str] = set()
     for item in split_items(blocks):
-        named = {block.name for block in addresses if _matches_block(item, block)}
+        named = {block.name for block in addresses if matches_block(item, block)}
         if not named:
             available = ", ".join(block.name for block in addresses)
             raise ValueError(
@@ -134,7 +133,8 @@ def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
     ]
 
 
-def _matches_block(item: str, block: Block) -> bool:
+def matches_block(item: str, block: Block) -> bool:
+    """Whether an item of a choice of blocks, such as 3-5 or decoder-cross, means a block."""
     layers = re.fullmatch(r"(\d+)(?:-(\d+))?", item)
     if layers is None:
         return item in ("all", block.attention_type, block.name)
@@ -153,7 +153,7 @@ def _address_of(path: str, module: nn.Module, network: Any, encoder: set[nn.Modu
     if network.config.is_encoder_decoder:
         side = "encoder" if module in encoder else "decoder"
     else:
-        side = "decoder" if is_cross or getattr(module, "is_causal", False) else "encoder"
+        side = "decoder" if is_cross or _is_of_decoder(module) else "encoder"
     layer = re.search(r"(?:^|\.)(\d+)(?:\.|$)", path)
     attention_type = f"{side}-{'cross' if is_cross else 'self'}"
     block = Block(attention_type, int(layer.group(1)) if layer else 0, _count_heads(module))
@@ -163,7 +163,24 @@ def _address_of(path: str, module: nn.Module, network: Any, encoder: set[nn.Modu
             f"{type(network).__name__}: no output projection is known of {path} "
             f"({type(module).__name__})"
         )
-    return Address(block, module, projection, path)
+    children = dict(module.named_children())
+    joined = next((children[name] for name in NORMS if name in children), projection)
+    return Address(block, module, projection, joined, path)
+
+
+def _is_of_decoder(module: nn.Module) -> bool:
+    """Whether self-attention outside of an encoder-decoder is to earlier positions alone."""
+    if getattr(module, "is_decoder", False):  # is_causal of BigBird-Pegasus is False
+        return True
+    if hasattr(module, "is_causal"):
+        return bool(module.is_causal)
+    return not {"cache", "past_key_values"}.isdisjoint(inspect.signature(module.forward).parameters)
+
+
+def _has_no_source(config: Any) -> bool:
+    """Whether a network is a decoder that was taken out of an encoder-decoder, such as BART's."""
+    is_alone = getattr(config, "is_decoder", False) and not config.is_encoder_decoder
+    return is_alone and not getattr(config, "add_cross_attention", False)
 
 
 def _count_heads(module: Any) -> int:

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.contrib.hf.addresses import get_cache
+from latentheads.contrib.hf.arguments import get_cache
 from latentheads.contrib.hf.likelihoods import Likelihood, NextToken, TargetToken
 from latentheads.latents.latent import Latent
 from latentheads.latents.network import EncoderDecoderStates
@@ -116,6 +116,8 @@ class AlignedDecoder:
     def __init__(self, network: Any, heads: OutputHeads, output: NetworkOutput) -> None:
         self.network, self.heads, self.output = network, heads, output
         self._decoder = network.get_decoder()
+        if self._decoder is network.get_output_embeddings():  # ModernBERT's output layer is decoder
+            self._decoder = network.base_model
         self._takes = inspect.signature(self._decoder.forward)
         self._recording = self._checked = False
         self._call: _Call | None = None

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
-from latentheads.contrib.hf.addresses import Address, get_cache
-from latentheads.contrib.hf.removal import check_prunable, prune_weights, record_kept_heads
+from latentheads.contrib.hf.addresses import Address
+from latentheads.contrib.hf.arguments import get_cache, is_readable
+from latentheads.contrib.hf.removal import (
+    check_prunable,
+    prune_weights,
+    record_kept_heads,
+    weight_of,
+)
 from latentheads.distributions.heads import BlockStates, HeadContext
 from latentheads.families.family import Family
 from latentheads.families.location import Identity
@@ -90,29 +96,23 @@ class PretrainedBlock(HeadBlock):
         self._address, self._config = address, config  # its modules are not submodules
         self._holder = holder
 
-    @property
-    def attention(self) -> nn.Module:
-        """The attention module of the network; not a submodule."""
-        return self._address.attention
-
     def make_posterior(self) -> Family:
         return make_posterior(Identity(), self.prior, self.block.heads)
 
     @property
     def called_module(self) -> nn.Module:
-        """The attention module of the network."""
-        return self.attention
+        """The attention module of the network; not a submodule."""
+        return self._address.attention
 
     @property
     def projection(self) -> nn.Module:
-        """The network's output projection; not a submodule."""
-        return self._address.projection
+        """What the network calls with the joined heads; not a submodule."""
+        return self._address.joined
 
     @property
     def output_weight(self) -> Float[Tensor, "width joined"]:
-        """The weight of the output projection; GPT-2's ``Conv1D`` stores it transposed."""
-        weight = cast(Tensor, self.projection.weight)
-        return weight if isinstance(self.projection, nn.Linear) else weight.T
+        """The weight of the output projection."""
+        return weight_of(self._address.projection)
 
     @property
     def size(self) -> int:
@@ -170,7 +170,7 @@ class PretrainedBlock(HeadBlock):
                 attention_mask = attention_mask[..., : scores.shape[-1]]
             if attention_mask.dtype != torch.bool:
                 # a finite bias of unmasked pairs belongs to the scores
-                unmasked = _readable(attention_mask)
+                unmasked = is_readable(attention_mask)
                 scores = scores + full_precision(attention_mask).masked_fill(~unmasked, 0.0)
         mask = self._get_mask(attention_mask, scores)
         logits = self._sample_logits(scores, mask)
@@ -220,14 +220,11 @@ class PretrainedBlock(HeadBlock):
         """True at the keys that each query may attend to, the same for all heads."""
         queries, keys = scores.shape[-2:]
         if attention_mask is None:
-            is_causal = getattr(
-                self.attention, "is_causal", False
-            ) and self.block.attention_type.endswith("self")
-            all_readable = torch.ones(queries, keys, dtype=torch.bool, device=scores.device)
-            return (causal(keys, scores.device, keys - queries) if is_causal else all_readable)[
-                None
-            ]
-        readable = _readable(attention_mask)
+            is_self = self.block.attention_type.endswith("self")
+            if is_self and getattr(self.called_module, "is_causal", False):
+                return causal(keys, scores.device, keys - queries)[None]
+            return torch.ones(1, queries, keys, dtype=torch.bool, device=scores.device)
+        readable = is_readable(attention_mask)
         if attention_mask.shape[1] != 1 and (readable != readable[:, :1]).any():
             raise ValueError(f"block {self.block.name!r}: all heads must have one attention mask")
         return readable[:, 0]
@@ -274,11 +271,6 @@ class PretrainedBlock(HeadBlock):
         if len(active) < self.block.heads:
             prune_weights(self.address, active)
             record_kept_heads(self._config, self.block.name, self.block.heads, active)
-
-
-def _readable(mask: Tensor) -> Bool[Tensor, "*pairs"]:
-    """True at unmasked keys, of a boolean mask or of one that is added to the scores."""
-    return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 
 def _apply_grouped(

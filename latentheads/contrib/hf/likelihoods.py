@@ -40,14 +40,14 @@ class Likelihood(ABC):
             labels: The labels of the user; None: not given.
         """
 
-    @abstractmethod
     def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch scored label"]:
-        """The scores of all labels at every position.
+        """The scores of all labels at every position; by default the network's logits.
 
         Args:
             outputs: The outputs of the network.
             batch: The batch.
         """
+        return self.scored_positions(outputs.logits)
 
     def scored_positions(
         self, read: Shaped[Tensor, "batch input *rest"]
@@ -89,10 +89,6 @@ class NextToken(Likelihood):
             )
         return targets[:, 1:]
 
-    def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch scored label"]:
-        """The scores of the next token, at every position but the last."""
-        return self.scored_positions(outputs.logits)
-
     def scored_positions(
         self, read: Shaped[Tensor, "batch input *rest"]
     ) -> Shaped[Tensor, "batch scored *rest"]:
@@ -121,10 +117,6 @@ class EveryToken(Likelihood):
         self, inputs: Mapping[str, Tensor], labels: Tensor | None
     ) -> Int[Tensor, "batch scored"]:
         return _require_labels(labels)
-
-    def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch scored label"]:
-        """The network's logits."""
-        return outputs.logits
 
 
 class TargetToken(EveryToken):

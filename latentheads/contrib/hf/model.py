@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.contrib.hf.addresses import NAME, find_heads, parse_blocks
+from latentheads.contrib.hf.addresses import NAME, Address, find_heads, parse_blocks
 from latentheads.contrib.hf.alignments import AlignedDecoder, make_output_heads
 from latentheads.contrib.hf.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
 from latentheads.contrib.hf.block import ForwardPass, ForwardPassHolder, PretrainedBlock
@@ -26,7 +26,7 @@ from latentheads.contrib.hf.likelihoods import (
     check_labels,
     make_likelihood,
 )
-from latentheads.contrib.hf.registry import OWNER, register
+from latentheads.contrib.hf.registry import OWNER, owner_of, register
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.distributions.tokens import Tokens
 from latentheads.errors import shown
@@ -78,6 +78,11 @@ class Pretrained(HeadModel):
         addresses = find_heads(network)
         chosen = {b.name: b for b in parse_blocks(blocks, [a.block for a in addresses])}
         attention_types = {address.block.attention_type for address in addresses}
+        if isinstance(likelihood, NextToken) and _is_bidirectional(network, attention_types):
+            raise ValueError(
+                f"{type(network).__name__} attends to later tokens, and has no likelihood of the "
+                "next one: make it with is_decoder=True, or give another likelihood"
+            )
         latent_types = {block.attention_type for block in chosen.values()}
         super().__init__(sorted(attention_types))
         shape = ModelShape(max(a.block.heads for a in addresses), sorted(attention_types))
@@ -107,7 +112,7 @@ class Pretrained(HeadModel):
             PretrainedBlock(
                 address if block is None else replace(address, block=block),
                 None if block is None else check_family("prior must make", prior(block)),
-                _selector_of_block(address.block, self.selector),
+                _selector_of_block(address, self.selector),
                 self._holder,
                 block is not None and block.layer == highest[block.attention_type],
                 network.config,
@@ -130,8 +135,9 @@ class Pretrained(HeadModel):
     def _attach(self) -> None:
         """Makes every attention module call its block."""
         for block in self._pretrained_blocks():
-            setattr(block.attention, OWNER, (block,))
-            hook = block.attention.register_forward_pre_hook(block.record_states, with_kwargs=True)
+            attention = block.called_module
+            setattr(attention, OWNER, (block,))
+            hook = attention.register_forward_pre_hook(block.record_states, with_kwargs=True)
             self._hooks.append(hook)
         if self._aligned_decoder is not None:
             self._hooks += self._aligned_decoder.attach()
@@ -154,14 +160,14 @@ class Pretrained(HeadModel):
     @property
     def _attached(self) -> bool:
         """Whether the network's attention modules call this model."""
-        return getattr(self.network, OWNER, (None,))[0] is self
+        return owner_of(self.network) is self
 
     def detach(self) -> None:
         """Restores the attention function of every module; see :func:`plain`."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
-        for module in (self.network, *(block.attention for block in self._pretrained_blocks())):
+        for module in (self.network, *(block.called_module for block in self._pretrained_blocks())):
             delattr(module, OWNER)
         for part, name in self._original_attention.items():
             part.set_attn_implementation(name)
@@ -455,8 +461,9 @@ def latent(
     check_latents(latents)
     if any(latent.before_blocks and not latent.selects_heads for latent in latents):
         raise ValueError("the logits of a pre-trained network are latent by prior, not by latents")
+    label_likelihood = make_likelihood(model, likelihood)
     copies = any(latent.copies for latent in latents)
-    if copies and not isinstance(make_likelihood(model, likelihood), NextToken):
+    if copies and not isinstance(label_likelihood, NextToken):
         raise ValueError(
             "copy heads of a pre-trained network point at earlier tokens of a text: "
             f"{type(model).__name__} is no language model with a decoder alone"
@@ -472,7 +479,6 @@ def latent(
         raise ValueError(f"prior must be a name, or make a Family of a block, got {shown(prior)}")
     register()
     _copy_configurations(model, transformers.PretrainedConfig)
-    label_likelihood = make_likelihood(model, likelihood)
     pretrained = Pretrained(model, family, blocks, label_likelihood, latents)
     return pretrained if model.training else pretrained.eval()
 
@@ -489,7 +495,7 @@ def plain(model: Any) -> Any:
     Raises:
         ValueError: Its heads are not latent.
     """
-    (owner,) = (model,) if isinstance(model, Pretrained) else getattr(model, OWNER, (None,))
+    owner = model if isinstance(model, Pretrained) else owner_of(model)
     if owner is None or not owner._attached:
         raise ValueError("the heads of this model are not latent")
     owner.detach()
@@ -553,10 +559,21 @@ def _check_types(name: str, named_types: Collection[str], attention_types: Seque
             )
 
 
-def _selector_of_block(block: Block, selector: Selector | None) -> Selector | None:
-    if selector is None or block.attention_type not in selector.attention_types:
+def _is_bidirectional(network: Any, attention_types: Collection[str]) -> bool:
+    """Whether a network that could be a decoder is an encoder, as BertLMHeadModel may be."""
+    is_encoder = getattr(network.config, "is_decoder", None) is False
+    return is_encoder and "decoder-self" not in attention_types
+
+
+def _selector_of_block(address: Address, selector: Selector | None) -> Selector | None:
+    if selector is None or address.block.attention_type not in selector.attention_types:
         return None
-    return selector.for_heads(block.heads)
+    if address.joined is not address.projection:
+        raise ValueError(
+            f"block {address.block.name!r} normalises its heads together before they are projected:"
+            " gates cannot be folded into its weights"
+        )
+    return selector.for_heads(address.block.heads)
 
 
 def _attention_implementation(part: Any) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from latentheads.batch import Batch
 from latentheads.contrib.hf.model import Pretrained, latent, plain
-from latentheads.contrib.hf.registry import OWNER
+from latentheads.contrib.hf.registry import owner_of
 from latentheads.corpora.part import Part
 from latentheads.latents.bernoulli_heads.corpus import HeadPosterior, posterior_of_blocks
 from latentheads.model import HeadModel
@@ -59,9 +59,7 @@ def head_posterior(
 @contextmanager
 def _latent_heads(model: Any) -> Iterator[HeadModel]:
     """A model of heads; a network is made one within the ``with`` statement, without noise."""
-    (owner,) = getattr(model, OWNER, (None,))
-    if owner is not None:  # the network of a latent one
-        model = owner
+    model = owner_of(model) or model  # the network of a latent one
     if not hasattr(model, "set_attn_implementation"):
         yield model
         return

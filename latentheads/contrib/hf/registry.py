@@ -15,7 +15,7 @@ from latentheads.contrib.hf.block import PretrainedBlock
 from latentheads.packages import import_optional
 
 OWNER = "latentheads_block"
-"""The attribute of an attention module with its block."""
+"""The attribute of an attention module with its block, and of a network with its model."""
 
 UNSUPPORTED = {
     "s_aux": "attention sinks",
@@ -39,6 +39,12 @@ def register() -> None:
 
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, make_mask)
+
+
+def owner_of(module: Any) -> Any:
+    """The block of an attention module, or the model of a network; None: it is not latent."""
+    (owner,) = getattr(module, OWNER, (None,))  # a tuple, so that it is no submodule
+    return owner
 
 
 def make_mask(*sizes: Any, **options: Any) -> Float[Tensor, "batch 1 query key"]:
@@ -82,10 +88,11 @@ def attend(
         ValueError: The module is not in a latent network, or the network uses an unsupported
             feature.
     """
-    (block,) = getattr(module, OWNER, (None,))
+    block = owner_of(module)
     if not isinstance(block, PretrainedBlock):
         raise ValueError(
-            f"{type(module).__name__} has no latent heads: call latentheads.latent(model)"
+            f"{type(module).__name__} has no latent heads: call latentheads.latent(model), for "
+            "cross-attention of a decoder alone with config.add_cross_attention = True"
         )
     for name, what in UNSUPPORTED.items():
         if options.get(name) is not None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from latentheads.contrib.hf.addresses import Address, find_heads
+from latentheads.contrib.hf.addresses import HEAD_COUNTS, Address, find_heads
 from latentheads.packages import import_optional
 
 KEPT = "kept_heads"
@@ -34,9 +34,8 @@ SEPARATE = (
 WHOLE_WIDTH = ("embed_dim", "hidden_size", "d_model")
 """Attributes that the code of a module may use as the width of all heads; they are not changed."""
 
-COUNTS = ("num_attention_heads", "n_heads")
 WIDTHS = ("all_head_size", "inner_dim", "split_size")
-"""Attributes of a module that depend on the number of its heads, or on their joint width."""
+"""Attributes of a module that depend on the joint width of its heads."""
 
 BIASES = ("use_relative_position_bias", "use_shared_relative_position_bias")
 """Names, in configurations, of a position bias for each head that lies outside the module."""
@@ -90,9 +89,9 @@ def prune_weights(address: Address, kept: Sequence[int]) -> None:
         _prune_fused(projections, rows)
     _keep_inputs(address.projection, rows)
     if not kept:
-        _weight_of(address.projection).zero_()
+        weight_of(address.projection).zero_()
     module.num_heads = len(kept_heads)  # type: ignore[assignment]  # Llama's leaves it to the configuration
-    for name in COUNTS:
+    for name in HEAD_COUNTS:
         if hasattr(module, name):
             setattr(module, name, len(kept_heads))
     for name in WIDTHS:
@@ -191,7 +190,7 @@ def _rows_of_heads(heads: Sequence[int], size: int) -> Tensor:
     return (torch.tensor(list(heads))[:, None] * size + torch.arange(size)).flatten()
 
 
-def _weight_of(part: nn.Module) -> Tensor:
+def weight_of(part: nn.Module) -> Tensor:
     """The weight, outputs by inputs; GPT-2's ``Conv1D`` stores the transpose."""
     weight = part.weight
     assert isinstance(weight, Tensor)
@@ -199,21 +198,21 @@ def _weight_of(part: nn.Module) -> Tensor:
 
 
 def _outputs_of(part: nn.Module) -> int:
-    return _weight_of(part).shape[0]
+    return weight_of(part).shape[0]
 
 
 def _width_of(part: nn.Module) -> int:
-    return _weight_of(part).shape[1]
+    return weight_of(part).shape[1]
 
 
 def _keep_outputs(part: nn.Module, rows: Tensor) -> None:
-    _set_weight(part, _weight_of(part).index_select(0, rows.to(_weight_of(part).device)))
+    _set_weight(part, weight_of(part).index_select(0, rows.to(weight_of(part).device)))
     if isinstance(bias := getattr(part, "bias", None), Tensor):
         part.bias = nn.Parameter(bias[rows.to(bias.device)], bias.requires_grad)
 
 
 def _keep_inputs(part: nn.Module, columns: Tensor) -> None:
-    _set_weight(part, _weight_of(part).index_select(1, columns.to(_weight_of(part).device)))
+    _set_weight(part, weight_of(part).index_select(1, columns.to(weight_of(part).device)))
 
 
 def _set_weight(part: nn.Module, weight: Tensor) -> None:

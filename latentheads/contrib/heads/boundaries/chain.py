@@ -88,12 +88,12 @@ class ChainPosterior:
 
     Attributes:
         log_evidence: Log of the sum over all paths.
-        marginals: Probability of each position, for every boundary.
+        marginals: Probability of each position, for every boundary by kind and word.
         jumps: Expected number of each jump, a row for each kind of boundary.
     """
 
     log_evidence: Float[Tensor, ""]
-    marginals: Float[Tensor, "boundary position"]
+    marginals: Float[Tensor, "kind word position"]
     jumps: Float[Tensor, "kind jump"]
 
 
@@ -104,7 +104,7 @@ def chain_posterior(
 
     Args:
         chain: The prior.
-        emissions: Log-likelihood of each boundary at each position.
+        emissions: Log-likelihood of each boundary at each position; kinds take turns.
 
     Raises:
         ValueError: No path has a probability above 0.
@@ -123,7 +123,8 @@ def chain_posterior(
         marginals, jumps = torch.autograd.grad(
             evidence, (scores, log_probs), allow_unused=True, materialize_grads=True
         )
-    return ChainPosterior(evidence.detach(), marginals, jumps)
+    by_kind = marginals.unflatten(0, (-1, chain.kinds)).transpose(0, 1)
+    return ChainPosterior(evidence.detach(), by_kind, jumps)
 
 
 def monotone_chain(

@@ -18,7 +18,6 @@ ALL = slice(None)
 def dtw_starts(
     weights: Float[Tensor, "head row position"],
     rows: slice = ALL,
-    median_width: int = MEDIAN_WIDTH,
 ) -> Float[np.ndarray, " row"]:
     """The position at which the path enters each of the rows that are warped.
 
@@ -31,18 +30,17 @@ def dtw_starts(
     Args:
         weights: Attention of the heads that are averaged; a row is a token, or a word.
         rows: The rows that are warped.
-        median_width: Width of the median filter, odd.
     """
     inside = F.normalize(weights.float(), p=1, dim=-1)
-    return warp(-average_heads(inside, median_width)[rows].double().numpy())
+    return warp(-average_heads(inside)[rows].double().numpy())
 
 
 def average_heads(
-    weights: Float[Tensor, "head row position"], median_width: int = MEDIAN_WIDTH
+    weights: Float[Tensor, "head row position"],
 ) -> Float[Tensor, "row position"]:
     """The mean of heads that are standardised over rows, and smoothed over positions."""
     deviation, mean = torch.std_mean(weights, -2, keepdim=True, unbiased=False)
-    return median_filter((weights - mean) / deviation, median_width).mean(0)
+    return median_filter((weights - mean) / deviation, MEDIAN_WIDTH).mean(0)
 
 
 def median_filter(

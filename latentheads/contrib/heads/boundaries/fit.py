@@ -98,7 +98,7 @@ def fit_boundary_model(
     labelled = [example for example in examples if example.is_labelled]
     model = make_model(examples, options, chain)
     if labelled:
-        marginals = [model.marginals(model.posterior(example)) for example in labelled]
+        marginals = [model.posterior(example).marginals for example in labelled]
     else:
         marginals = [warp_boundaries(example, options.kinds) for example in examples]
     model = learn(model, examples, labelled or examples, marginals, options)
@@ -113,7 +113,7 @@ def _anchor_shifts(
 ) -> Float[Tensor, " kind"]:
     """The shift of each kind of boundary that no label anchors; 0 of the others."""
     shifts = torch.zeros(kinds, dtype=torch.float64)
-    marginals = [model.marginals(model.posterior(example)) for example in examples]
+    marginals = [model.posterior(example).marginals for example in examples]
     for kind in range(kinds):
         labels = [(example.starts, example.ends)[kind] for example in examples]
         if torch.cat(labels).isnan().all():
@@ -173,8 +173,7 @@ def learn(
         views = model.chosen.any(0)  # only these are worth a step each time
         climbed, some = model.restrict(views), [example.restrict(views) for example in examples]
         for _ in range(options.steps):
-            step = em_step(climbed, some, options.prior)
-            climbed, marginals = step.model, step.marginals
+            climbed, marginals = em_step(climbed, some, options.prior)
         first = examples
         model = replace(model, chain=climbed.chain, error=climbed.error)
     return _settle(model, first, marginals, options)
@@ -223,7 +222,7 @@ def left_out_information(
         examples: The examples.
         options: How profiles are learned.
     """
-    marginals = [model.marginals(model.posterior(example)) for example in examples]
+    marginals = [model.posterior(example).marginals for example in examples]
     if len(examples) < 2:
         return view_information(model, examples, marginals)
     rows: dict[int, Tensor] = {}
@@ -233,7 +232,7 @@ def left_out_information(
         fitted = _settle(model, [examples[i] for i in kept], [marginals[i] for i in kept], options)
         for index in left_out:  # its boundaries too are those of profiles without it
             example = examples[index]
-            boundaries = fitted.marginals(fitted.posterior(example))
+            boundaries = fitted.posterior(example).marginals
             rows[index] = view_information(fitted, [example], [boundaries])[0]
     return torch.stack([rows[index] for index in range(len(examples))])
 
@@ -269,7 +268,7 @@ def left_out_error(
         kept = [example for i, example in enumerate(labelled) if i % FOLDS != fold]
         fitted = _refit(model, kept, [*kept, *unlabelled], options)
         for example in left_out:
-            marginals = fitted.marginals(fitted.posterior(example, with_labels=False))
+            marginals = fitted.posterior(example, with_labels=False).marginals
             scores += _label_scores(fitted, example, marginals)
     best = ERRORS[scores.argmax(0)].clamp(min=LEAST_ERROR)
     has_labels = (scores != 0).any(0)  # of starts, but not of ends, or the other way round
@@ -284,10 +283,10 @@ def _refit(
 ) -> BoundaryModel:
     """The model from fewer examples: the same views, profiles learned anew."""
     flat = make_model(examples, options, replace(model.chain, jumps=model.chain.base))
-    marginals = [flat.marginals(flat.posterior(example)) for example in kept]
+    marginals = [flat.posterior(example).marginals for example in kept]
     flat = replace(_settle(flat, kept, marginals, options), chosen=model.chosen)
     for _ in range(2 * options.steps):
-        flat = em_step(flat, examples, options.prior).model
+        flat, _ = em_step(flat, examples, options.prior)
     return flat
 
 

@@ -90,10 +90,6 @@ class BoundaryModel:
         profiles = self.profiles.select(slice(None), views)
         return replace(self, profiles=profiles, chosen=self.chosen[:, views])
 
-    def marginals(self, posterior: ChainPosterior) -> Float[Tensor, "kind word position"]:
-        """The posterior of boundaries by kind and word."""
-        return posterior.marginals.unflatten(0, (-1, self.chain.kinds)).transpose(0, 1)
-
 
 def label_distances(
     model: BoundaryModel, attention: WordAttention
@@ -104,35 +100,23 @@ def label_distances(
     return labels[..., None] - positions - model.shift[:, None, None]
 
 
-@dataclass(frozen=True)
-class EmStep:
-    """A step of expectation-maximisation.
-
-    Attributes:
-        model: The model after it.
-        log_joint: Log evidence of all examples plus log prior of the parameters, before it.
-        marginals: The posterior of the boundaries of each example before it.
-    """
-
-    model: BoundaryModel
-    log_joint: Tensor
-    marginals: Sequence[Float[Tensor, "kind word position"]]
-
-
-def em_step(model: BoundaryModel, examples: Sequence[WordAttention], prior: float = 1.0) -> EmStep:
-    """One step of expectation-maximisation; ``log_joint`` never falls.
+def em_step(
+    model: BoundaryModel, examples: Sequence[WordAttention], prior: float = 1.0
+) -> tuple[BoundaryModel, list[Float[Tensor, "kind word position"]]]:
+    """One step of expectation-maximisation; log evidence plus log prior never falls.
 
     Args:
         model: The model before.
         examples: Examples, with or without labels.
         prior: Observations that the prior of each parameter counts as.
+
+    Returns:
+        The model after it, and the posterior of the boundaries of each example before it.
     """
     posteriors = [model.posterior(example) for example in examples]
-    marginals = [model.marginals(posterior) for posterior in posteriors]
-    evidence = torch.stack([posterior.log_evidence for posterior in posteriors]).sum()
+    marginals = [posterior.marginals for posterior in posteriors]
     jumps = torch.stack([posterior.jumps for posterior in posteriors]).sum(0)
-    updated = maximise(model, examples, marginals, jumps, prior)
-    return EmStep(updated, evidence + log_prior(model, prior), marginals)
+    return maximise(model, examples, marginals, jumps, prior), marginals
 
 
 def maximise(
@@ -178,20 +162,3 @@ def _fit_error(
         total = total + (marginal * distance).nansum((1, 2))
         number = number + distance[..., 0].isfinite().sum(1)
     return (total / number).clamp(min=LEAST_ERROR)
-
-
-def log_prior(model: BoundaryModel, prior: float = 1.0) -> Float[Tensor, ""]:
-    """Log prior of the parameters, up to a constant; expectation-maximisation climbs with it.
-
-    Args:
-        model: The model.
-        prior: Observations that the prior of each parameter counts as.
-    """
-    profiles = model.profiles
-    shares = (profiles.background, profiles.follows)
-    return prior * (
-        profiles.weights.log().mean(-1).sum()
-        + JUMPS * (model.chain.base.exp() * model.chain.jumps).sum()
-        + sum((share.log() + (-share).log1p()).sum() for share in shares)
-        - (model.error.log() + 1 / model.error).sum()
-    )

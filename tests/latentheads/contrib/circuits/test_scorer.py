@@ -166,6 +166,19 @@ def test_layers_above_may_use_the_keys_of_lower_ones() -> None:
     torch.testing.assert_close(log_probs[1, :, 0], expected)
 
 
+def test_paired_sources_have_as_many_tokens_where_heads_of_the_encoder_are_off() -> None:
+    plain = jiggle(bart(), 0.3).double().eval()
+    tokens = {"decoder_input_ids": IDS[:, :3], "decoder_attention_mask": REAL[:, :3]}
+    inputs = {"input_ids": IDS, "attention_mask": REAL, **tokens}
+    shorter = {**inputs, "attention_mask": REAL.minimum(REAL[2])}
+    prompts = Prompts(inputs, torch.tensor([[True, False, False]] * 3))
+    paired = Counterfactual(plain, shorter)
+    for block in ("decoder.1.self", "decoder.1.cross"):
+        assert SubsetScorer(plain, prompts, block, paired)(torch.zeros(1, 2)).isfinite().all()
+    with pytest.raises(ValueError, match=r"^prompt 0 has 5 tokens and its paired prompt 3: a coun"):
+        SubsetScorer(plain, prompts, "encoder.1.self", paired)
+
+
 def test_prompts_and_a_scorer_print_a_line() -> None:
     scorer = SubsetScorer(network(), PROMPTS[:2], ["decoder.1.self"])
     scorer(torch.ones(1, 3))
@@ -196,7 +209,7 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
         (lambda: SubsetScorer(plain, PROMPTS, []), r"heads must name a head, got none"),
         (
             lambda: SubsetScorer(plain, PROMPTS, ["decoder.7.self"]),
-            r"'decoder.7.self' is no head such as 'L9H6', and no block of decoder.0.self, ",
+            r"a head is .*, or a choice of blocks such as .*, got 'decoder.7.self'",
         ),
         (
             lambda: SubsetScorer(lh.latent(network()), PROMPTS, [(0, 1)]),

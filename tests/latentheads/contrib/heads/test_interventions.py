@@ -21,7 +21,7 @@ from latentheads.contrib.heads.interventions import (
 )
 from latentheads.contrib.hf.addresses import find_heads
 from tests.latentheads.contrib.circuits.tiny import PROMPTS
-from tests.latentheads.contrib.hf.networks import IDS, REAL, bart, gpt2, grouped
+from tests.latentheads.contrib.hf.networks import IDS, REAL, bart, gpt2, grouped, t5
 from tests.tiny import jiggle
 from tests.typechecking import unchecked
 
@@ -135,7 +135,7 @@ def test_a_wide_window_changes_nothing_and_a_padded_batch_is_its_rows() -> None:
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("make", [gpt2, grouped, sliding, bart])
+@pytest.mark.parametrize("make", [gpt2, grouped, sliding, bart, t5])
 def test_a_window_with_a_cache_is_that_of_the_whole_text(
     make: Callable[..., Any], attention: str
 ) -> None:
@@ -147,7 +147,7 @@ def test_a_window_with_a_cache_is_that_of_the_whole_text(
     caches: tuple[dict[str, Any], ...] = ({}, {"cache_implementation": "static"})
     with lh.heads(network).off([("decoder.0.self", 0), ("decoder.1.self", HEAD)], window):
         whole = network.generate(prompt, use_cache=False, **options)
-        for cache in caches[: 1 if make in (bart, sliding) else 2]:
+        for cache in caches[: 1 if make in (bart, sliding, t5) else 2]:
             steps = network.generate(prompt, **cache, **options)
             torch.testing.assert_close(steps.logits, whole.logits)
     assert not torch.allclose(network.generate(prompt, **options).logits[-1], whole.logits[-1])

@@ -108,7 +108,6 @@ def measures(model: Any, guide: Any, parts: Sequence[Batch]) -> Iterator[tuple[s
             "divergence": distance.summed,
             "divergence a query": distance.normalised,
             "importance": gradient_importance(model, parts, normalise=False),
-            "importance a token": gradient_importance(model, parts, None, 0, "token", False),
         }
         propagated = relevance(model, parts)
         assert propagated.inputs == pytest.approx(propagated.logit, rel=1e-5)

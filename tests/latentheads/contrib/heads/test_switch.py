@@ -105,6 +105,25 @@ def test_a_layer_and_a_head_have_three_spellings() -> None:
     assert repr(heads) == "NetworkHeads(decoder.0.self: 3, decoder.1.self: 3)"
 
 
+def test_a_choice_of_blocks_is_all_of_their_heads() -> None:
+    network, run = build("gpt2")
+    heads = lh.heads(network)
+    assert heads.find_all("L1H2,decoder.0.self") == [
+        *(("decoder.0.self", head) for head in range(3)),
+        ("decoder.1.self", 2),
+    ]
+    with heads.off([(0, 0), (0, 1), (0, 2)]):
+        expected = run(network)
+    for choice in ("decoder.0.self", "0"):
+        with heads.off(choice):
+            assert torch.equal(run(network), expected)
+    crossed = [(f"decoder.{layer}.cross", head) for layer in range(2) for head in range(2)]
+    assert lh.heads(bart()).find_all("decoder-cross") == crossed
+    assert lh.heads(bart(), "decoder-cross").find_all("0-1") == crossed
+    with heads.scale({"decoder.0.self": 0.0}):
+        torch.testing.assert_close(run(network), expected)
+
+
 def test_contexts_multiply_and_end_with_an_error_too() -> None:
     network, run = build("gpt2")
     heads, whole = lh.heads(network), run(network)
@@ -167,19 +186,24 @@ def test_what_is_no_head_is_refused_in_one_line() -> None:
         ((1, 3), r"head \(1, 3\): decoder.1.self has heads 0 to 2"),
         ((1, -1), r"head \(1, -1\): decoder.1.self has heads 0 to 2"),
         (("encoder.0.self", 0), r"head .*: there is no such block in decoder.0.self"),
-        ("H1", r"a head is \(9, 6\), 'L9H6' or \('decoder.9.self', 6\), got 'H1'"),
-        (3, r"a head is \(9, 6\), 'L9H6' or \('decoder.9.self', 6\), got 3"),
+        ("H1", r"a head is \(9, 6\), 'L9H6' or \('decoder.9.self', 6\), or a choice.*, got 'H1'"),
+        (3, r"a head is \(9, 6\), 'L9H6' or \('decoder.9.self', 6\), or a choice of .*, got 3"),
     ):
         with pytest.raises(ValueError, match=f"^{message}$|^{message}"):
             unchecked(NetworkHeads.find)(heads, head)
     with pytest.raises(ValueError, match=r"^head \(0, 1\): a layer has heads of encoder-self, dec"):
         cross.find((0, 1))
+    with (
+        pytest.raises(ValueError, match=r"^factors must be a factor of each head, as .*, got \["),
+        unchecked(NetworkHeads.scale)(heads, ["L0H1"]),
+    ):
+        pass
     for network, layers in ((heads, "decoder-self"), (cross, "encoder-self, decoder-self, deco")):
         message = rf"^head \(7, 1\): there is no layer 7 of {layers}.*, which has layers 0 to 1$"
         with pytest.raises(ValueError, match=message):
             network.off([(7, 1)])
     with (
-        pytest.raises(ValueError, match=r"^head 'L0H1' is named twice"),
+        pytest.raises(ValueError, match=r"^head \('decoder.0.self', 1\) is named twice"),
         heads.off([(0, 1), "L0H1"]),
     ):
         pass

@@ -47,13 +47,13 @@ def roberta() -> Any:
     return transformers.RobertaForCausalLM(config)
 
 
-def modernbert() -> Any:
+def modernbert(name: str = "ModernBert", kind: str = "ForMaskedLM") -> Any:
     """An encoder with one projection of queries, keys and values, and a window in some layers."""
-    sizes = {**SIZES, "hidden_size": 12}
-    config = transformers.ModernBertConfig(
+    sizes = {**SIZES, "hidden_size": 12, "cls_token_id": 0, "sep_token_id": 1}
+    config = getattr(transformers, f"{name}Config")(
         vocab_size=TYPES, local_attention=2, **sizes, **HEADS, **ENDS
     )
-    return transformers.ModernBertForMaskedLM(config)
+    return getattr(transformers, name + kind)(config)
 
 
 def bart(name: str = "Bart", kind: str = "BartForConditionalGeneration") -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor
 import latentheads as lh
 from latentheads.contrib.heads import alignment_distributions
 from latentheads.guides import Exact, MeanField
-from tests.latentheads.contrib.hf.networks import IDS, REAL, network, refuse
+from tests.latentheads.contrib.hf.networks import IDS, REAL, modernbert, network, refuse
 from tests.tiny import jiggle
 
 
@@ -62,6 +62,16 @@ def test_the_network_itself_speaks_with_copies(options: dict[str, Any]) -> None:
     refuse(lambda: model.network.generate(IDS[:1], max_new_tokens=2), "use_cache=False")
     embedded = model.network.get_input_embeddings()(IDS[:1])
     refuse(lambda: model.network(inputs_embeds=embedded, use_cache=False), "give the network input")
+
+
+@torch.no_grad()
+def test_copies_are_of_a_network_that_names_its_output_layer_a_decoder() -> None:
+    made = jiggle(modernbert("ModernBertDecoder", "ForCausalLM"), 0.3).double().eval()
+    model = lh.latent(made, latents=[lh.latents.CopyOptions()]).eval()
+    jiggle(model.latents["copy"], 0.5)
+    log_probs = made(input_ids=IDS[:1], use_cache=False).logits
+    words = log_probs[:, :-1].gather(-1, IDS[:1, 1:, None]).sum()
+    torch.testing.assert_close(evidence(model, model.batch({"input_ids": IDS[:1]}))[0], words)
 
 
 def test_guides_have_exact_gaps_and_positions_a_posterior() -> None:

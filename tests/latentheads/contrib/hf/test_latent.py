@@ -333,15 +333,14 @@ def test_heads_are_read_as_those_of_the_librarys_models() -> None:
 
 
 @pytest.mark.parametrize("name", ["bart", "llama"])
-def test_padding_changes_no_importance_of_a_query(name: str) -> None:
+def test_padding_changes_no_importance(name: str) -> None:
     model, batch = made_latent(name, "delta")
-    options: dict[str, Any] = {"unit": "token", "normalise": False}
-    whole = gradient_importance(model, [batch], **options)
+    whole = gradient_importance(model, [batch], normalise=False)
     labels, alone = labels_of(name), []
     for row, length in enumerate(REAL.sum(1)):
         own = None if labels is None else labels[row : row + 1][labels[row : row + 1] > 0][None]
         alone.append(model.batch({"input_ids": IDS[row : row + 1, :length]}, own))
-    for block, importance in gradient_importance(model, alone, **options).items():
+    for block, importance in gradient_importance(model, alone, normalise=False).items():
         torch.testing.assert_close(importance, whole[block])
 
 
@@ -467,6 +466,8 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     refuse(lambda: lh.latent(made, latents=[encoder]), "'encoder-self'", "it has decoder-self")
     options = GateOptions("encoder-self,decoder-self")
     refuse(lambda: lh.latent(made, latents=[options]), "'encoder-self'", "it has decoder-self")
+    gates = [GateOptions("decoder-self")]
+    refuse(lambda: lh.latent(grouped("BitNet"), latents=gates), "normalises its heads together")
     refuse(lambda: lh.contrib.hf.plain(made), "not latent")
     assert made.config._attn_implementation == "sdpa"
     model = lh.latent(made)
@@ -533,6 +534,44 @@ def test_networks_whose_attention_is_not_chosen_by_name_are_refused() -> None:
     xlnet = transformers.XLNetConfig(vocab_size=13, d_model=6, n_layer=1, n_head=3, d_inner=7)
     refuse(lambda: lh.latent(transformers.XLNetModel(xlnet)), "XLNetModel", "AttentionInterface")
     refuse(lambda: lh.heads(grouped("DiffLlama")), "DiffLlamaForCausalLM", "in pairs")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: grouped("Doge"),
+        lambda: bart("BigBirdPegasus", "BigBirdPegasusForCausalLM"),
+        lambda: bart(kind="BartForCausalLM"),
+    ],
+)
+@torch.no_grad()
+def test_heads_of_a_decoder_alone_are_of_decoder_self_attention(make: Callable[[], Any]) -> None:
+    made = jiggle(make(), 0.3).double().eval()
+    log_probs = made(input_ids=IDS).logits[:, :-1].log_softmax(-1).gather(-1, IDS[:, 1:, None])
+    model = lh.latent(made, "delta")
+    assert [block.name for block in model.blocks] == ["decoder.0.self", "decoder.1.self"]
+    batch = model.batch({"input_ids": IDS})
+    expected = log_probs.sum((1, 2))
+    torch.testing.assert_close(model.token_distribution(batch).log_prob(batch.scored), expected)
+
+
+def test_cross_attention_of_a_decoder_alone_is_named_in_its_configuration() -> None:
+    made, states = bart(kind="BartForCausalLM").eval(), torch.zeros(3, 2, 6)
+    model = lh.latent(made, "delta")
+    refuse(lambda: made(IDS, encoder_hidden_states=states), "config.add_cross_attention = True")
+    lh.contrib.hf.plain(model)
+    made.config.add_cross_attention = True
+    assert "decoder.1.cross" in lh.heads(made).addresses
+    lh.latent(made, "delta")
+    assert made(IDS, encoder_hidden_states=states).logits.isfinite().all()
+
+
+def test_an_encoder_has_no_likelihood_of_the_next_token() -> None:
+    made = bert("BertLMHeadModel")
+    for likelihood in (None, "language-model"):
+        refuse(lambda name=likelihood: lh.latent(made, likelihood=name), "attends to later tokens")
+    lh.latent(bert("BertLMHeadModel", is_decoder=True))
+    lh.latent(made, likelihood="masked-language-model")
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import latentheads as lh
-from tests.latentheads.contrib.hf.networks import bart, bert
+from tests.latentheads.contrib.hf.networks import IDS, bart, bert, grouped
 from tests.tiny import jiggle
 from tests.typechecking import unchecked
 
@@ -38,6 +38,19 @@ def test_a_network_has_the_posterior_of_a_latent_one_without_noise(
         torch.testing.assert_close(posterior.log_likelihoods, expected.log_likelihoods)
     assert posterior.heads == [("decoder.1.cross", 0), ("decoder.1.cross", 1)]
     assert network.config._attn_implementation == implementation
+
+
+@pytest.mark.parametrize("name", ["Llama", "BitNet"])
+@torch.no_grad()
+def test_a_head_that_is_off_is_one_that_a_subset_does_not_have(name: str) -> None:
+    """BitNet normalises all heads together before they are projected."""
+    made = jiggle(grouped(name), 0.3).double().eval()
+    posterior = lh.head_posterior(made, {"input_ids": IDS}, "decoder.1.self", quiet=True)
+    for row, gates in enumerate(posterior.subsets.tolist()):
+        with lh.heads(made).off([(1, head) for head, gate in enumerate(gates) if not gate]):
+            log_probs = made(input_ids=IDS).logits[:, :-1].log_softmax(-1)
+        expected = log_probs.gather(-1, IDS[:, 1:, None]).sum((1, 2))
+        torch.testing.assert_close(posterior.log_likelihoods[:, row], expected)
 
 
 def test_a_network_is_plain_again_after_an_error(network: Any) -> None:

@@ -91,9 +91,7 @@ def with_roles(name: str = "run") -> Any:
     return replace(
         plain,
         positional=replace(plain.positional, share=share, offset=offset),
-        syntactic=SyntacticHeads(
-            CASES, {block: accuracy}, {block: torch.full((4, 3), 0.5)}, 0.1, False
-        ),
+        syntactic=SyntacticHeads(CASES, {block: accuracy}, {block: torch.full((4, 3), 0.5)}, 0.1),
         rare={
             "encoder-self": RareWordHeads(two, two, chance, {block: torch.full((3,), 9)}, 0.5, 0.1)
         },

@@ -99,7 +99,7 @@ def _blur(attention: WordAttention, seed: int) -> WordAttention:
 
 def _planted_information(heads: AlignmentHeads, examples: Sequence[WordAttention]) -> Tensor:
     """The mean over examples, with profiles as they were learned."""
-    marginals = [heads.model.marginals(heads.model.posterior(example)) for example in examples]
+    marginals = [heads.model.posterior(example).marginals for example in examples]
     return view_information(heads.model, examples, marginals)[:, 0].mean(0)[list(LAGS)]
 
 

@@ -29,7 +29,7 @@ def test_the_evidence_is_that_of_the_chain(kinds: int, labelled: bool) -> None:
     assert evidence == pytest.approx(posterior.log_evidence.item(), rel=1e-9)
     marginals = elbo.compute_marginals(enumerated, lambda *_: None, model, attention, labelled)
     first = marginals["start_0"].probs[:-1]
-    torch.testing.assert_close(first, posterior.marginals[0])
+    torch.testing.assert_close(first, posterior.marginals[0, 0])
 
 
 def test_a_shift_moves_the_label() -> None:

@@ -1,0 +1,29 @@
+"""The arguments that ``transformers`` calls its decoders and attention modules with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+
+def get_cache(arguments: Mapping[str, Any]) -> Any:
+    """The cache of keys and values that a module is called with; None: there is none.
+
+    It is ``past_key_values`` in versions of ``transformers`` before 5.24, and ``cache`` since.
+    """
+    cache = arguments.get("cache")
+    return arguments.get("past_key_values") if cache is None else cache
+
+
+def mask_name(arguments: Mapping[str, Any]) -> str:
+    """The name of the mask of an attention module; T5 has another one."""
+    return "mask" if "mask" in arguments else "attention_mask"
+
+
+def is_readable(mask: Tensor) -> Bool[Tensor, "*pairs"]:
+    """True at unmasked keys, of a boolean mask or of one that is added to the scores."""
+    return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
