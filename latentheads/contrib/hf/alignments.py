@@ -36,6 +36,8 @@ NEAR = 1e-3
 class NetworkOutput(LinearOutput):
     """The output layer of a network, including its bias; it has no weights of its own."""
 
+    zero: Tensor
+
     def __init__(self, network: Any) -> None:
         super().__init__()
         layer = network.get_output_embeddings()
@@ -44,7 +46,9 @@ class NetworkOutput(LinearOutput):
                 f"{type(network).__name__} has no linear output layer: alignments need one"
             )
         logits_bias = getattr(network, "final_logits_bias", None)
-        self._layer_and_bias = layer, logits_bias  # a tuple, so that they are not submodules
+        self._layer_and_network = layer, network  # a tuple, so that they are not submodules
+        zero = torch.zeros((), dtype=torch.promote_types(network.dtype, torch.float32))
+        self.register_buffer("zero", zero, persistent=False)  # converted as the heads are
         self.biased = layer.bias is not None or (
             logits_bias is not None and bool(logits_bias.any())
         )
@@ -52,26 +56,33 @@ class NetworkOutput(LinearOutput):
     @property
     def layer(self) -> nn.Linear:
         """The network's own output layer."""
-        return self._layer_and_bias[0]
+        return self._layer_and_network[0]
 
     @property
     def added_bias(self) -> Float[Tensor, "1 vocab"] | float:
         """The bias that the network adds to the scores of its output layer."""
-        bias = self._layer_and_bias[1]
+        bias = getattr(self._layer_and_network[1], "final_logits_bias", None)
         return bias if self.biased and bias is not None else 0.0
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the heads: not half as the network's may be, since small steps are lost."""
+        return self.zero.dtype
 
     @property
     def weight(self) -> Float[Tensor, "vocab dim"]:
         """The matrix, with the bias as its last column."""
+        weight = self.layer.weight.to(self.dtype)
         if not self.biased:
-            return self.layer.weight
-        bias = torch.zeros_like(self.layer.weight[:, 0]) + self.added_bias
+            return weight
+        bias = torch.zeros_like(weight[:, 0]) + self.added_bias
         if self.layer.bias is not None:
             bias = bias + self.layer.bias
-        return torch.cat([self.layer.weight, bias.view(-1, 1)], 1)
+        return torch.cat([weight, bias.view(-1, 1)], 1)
 
     def widen(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch wide"]:
-        """Appends a 1 to states if there is a bias."""
+        """Appends a 1 to states if there is a bias; in the dtype of the heads."""
+        states = states.to(self.dtype)
         return F.pad(states, (0, 1), value=1.0) if self.biased else states
 
 
@@ -330,4 +341,4 @@ def make_output_heads(
             f"a pre-trained network has no latents {heads.name}: give it alignments, copy heads, "
             "gates or bernoulli-heads"
         )
-    return heads.to(network.device, network.dtype), output
+    return heads.to(network.device, output.dtype), output

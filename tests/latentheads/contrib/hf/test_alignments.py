@@ -186,6 +186,20 @@ def test_every_guide_has_its_gap(name: str) -> None:
 def test_a_guide_stands_above_a_network_in_half_precision(condition_on: str) -> None:
     model, batch = build("gpt2", "two", 0.5)
     model.bfloat16()
+    assert_bounds_add_up(model, batch, condition_on)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "marian"])
+def test_heads_above_a_network_in_half_precision_are_not(name: str) -> None:
+    model, batch = build(name, "two", 0.5)
+    model.network.bfloat16()
+    assert_bounds_add_up(model, batch, "target")
+    halved = lh.latent(network(name).bfloat16(), latents=[lh.latents.AlignmentOptions()])
+    assert {parameter.dtype for parameter in halved.alignments.parameters()} == {torch.float32}
+    assert_bounds_add_up(halved.eval(), batch, "target")
+
+
+def assert_bounds_add_up(model: Any, batch: Any, condition_on: str) -> None:
     bound = lh.terms(model, jiggle(Cascaded(model, condition_on=condition_on), 0.1).eval(), batch)
     gap = sum(bound.enumeration.gap().values())
     torch.testing.assert_close(bound.elbo + gap, bound.enumeration.log_evidence, check_dtype=False)

@@ -378,7 +378,7 @@ def test_a_model_is_copied_after_a_call_that_was_broken_off() -> None:
         raise KeyboardInterrupt
 
     for call in (lambda: model.network(**batch.inputs), lambda: model(batch)):
-        for module in (model.heads[1].attention, model.heads[1].attention.c_attn):
+        for module in (model.heads[1].called_module, model.heads[1].called_module.c_attn):
             hook = module.register_forward_pre_hook(interrupt)
             with pytest.raises(KeyboardInterrupt):
                 call()
