@@ -30,6 +30,7 @@ from typing import (
     cast,
     dataclass_transform,
     get_args,
+    get_origin,
     get_type_hints,
 )
 
@@ -229,11 +230,6 @@ def classes_of(kind: Any) -> Mapping[str, Any]:
     return choices_of(kind) or ({"": group} if is_dataclass(group) else {})
 
 
-def is_group(kind: Any) -> bool:
-    """Whether an annotation is a group of options, or a choice of classes that have some."""
-    return bool(classes_of(kind))
-
-
 def options_below(classes: Iterable[type], group: str = "") -> dict[str, Any]:
     """The annotations of all options of classes and of the groups in them, by path."""
     options: dict[str, Any] = {}
@@ -343,25 +339,29 @@ def _read_value(option: Option, value: Any) -> Any:
         return merge(to_dict(option.default), value)  # the class of the default
     if isinstance(value, str) and value in NOTHING and NoneType in get_args(option.kind):
         return None
-    if isinstance(value, Text) and not isinstance(value, Flag) and is_group(kind):
-        return value  # which of its options it is meant for says how it is read
-    if isinstance(value, Flag) and kind is not bool:
-        raise OptionError("", " needs a value")
     if isinstance(value, bool) and kind in (int, float):
         raise OptionError("", f" must be {KINDS[kind.__name__]}, got {value}")
-    origin = getattr(kind, "__origin__", None)
-    if isinstance(value, Text) and origin in (dict, Mapping):
-        return parse_yaml(value)
-    if isinstance(value, Text) and origin in (tuple, list, Sequence):
-        texts = value.strip().removeprefix("[").removesuffix("]").split(",")
-        items = [text.strip() for text in texts if text.strip()]
-        if int in get_args(kind) and any(map(RANGE.fullmatch, items)):
-            message = f" must be whole numbers with commas between, got {shown(str(value))}"
-            raise OptionError("", message)
-        return items
-    if isinstance(value, Text) and kind in (int, float) and RANGE.fullmatch(value.strip()):
-        raise OptionError("", f" must be {KINDS[kind.__name__]}, got {shown(str(value))}")
-    return str(value) if isinstance(value, Text | Path) else value
+    if isinstance(value, Text):
+        return read_text(kind, value)
+    return str(value) if isinstance(value, Path) else value
+
+
+def read_text(kind: Any, text: Text) -> Any:
+    """What a text of the command line says, as Python or YAML would have it."""
+    if isinstance(text, Flag) and kind is not bool:
+        raise OptionError("", " needs a value")
+    if classes_of(kind):
+        return text  # which of its options it is meant for says how it is read
+    origin = get_origin(kind)
+    if origin in (dict, Mapping):
+        return parse_yaml(text)
+    is_list = origin in (tuple, list, Sequence)
+    parts = text.strip().removeprefix("[").removesuffix("]").split(",") if is_list else [text]
+    items = [part.strip() for part in parts if part.strip()]
+    if int in (kind, *get_args(kind)) and any(map(RANGE.fullmatch, items)):
+        numbers = "whole numbers with commas between" if is_list else KINDS["int"]
+        raise OptionError("", f" must be {numbers}, got {shown(str(text))}")
+    return items if is_list else str(text)
 
 
 def _as_mapping(value: Any) -> dict[str, Any]:

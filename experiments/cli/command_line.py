@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from latentheads.checks import check_known
+from latentheads.checks import check_choice
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.data.base import Data
 from latentheads.errors import one_line_message, shown
@@ -197,7 +197,7 @@ def _read_files(word_options: dict[str, Any]) -> Iterator[tuple[str, dict[str, A
     """The options of the preset and of the file that a command line names."""
     if (name := word_options.pop("preset", None)) is not None:
         table = presets()
-        check_known("preset", name, sorted(table))
+        check_choice("preset", name, sorted(table))
         yield f"preset {name}", _read_file(table[name])
     if (name := word_options.pop("config", None)) is not None:
         path = Path(name).expanduser()

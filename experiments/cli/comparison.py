@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 
 from latentheads.experiments.cli.startup import name_program
 
-from latentheads.checks import check_distinct, check_items
+from latentheads.checks import check_items
 from latentheads.corpora.corpus import Corpus
 from latentheads.data.base import Data
 from latentheads.errors import print_message
@@ -190,7 +190,7 @@ def read_varied(text: str) -> dict[str, list[str]]:
             raise ValueError(
                 f"vary must be OPTION=VALUE,VALUE, as train.loss=marginal,sampled; got {item!r}"
             )
-        check_distinct(f"values of {name}", varied[name])
+        check_items(f"values of {name}", varied[name])
     return varied
 
 

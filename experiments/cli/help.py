@@ -26,7 +26,6 @@ from latentheads.options import (
     flatten,
     in_group,
     inner_kind,
-    is_group,
     options_below,
     options_of,
     to_dict,
@@ -89,7 +88,7 @@ def help_page(
         if name not in replaced:
             _add(run, f"--{name}", text)
     options = options_of(program) | options_of(Settings)
-    kinds = {name: option.kind for name, option in options.items() if is_group(option.kind)}
+    kinds = {name: option.kind for name, option in options.items() if classes_of(option.kind)}
     for name, option in options.items():
         if name not in (*kinds, *FIRST, *replaced):
             _add(run, f"--{name}", texts.get(name, ""), option)

@@ -13,7 +13,7 @@ from annotated_types import Ge, Le, Lt
 from pydantic import NonNegativeFloat
 
 from latentheads.attention.disagreement import KINDS, Disagreement
-from latentheads.checks import MAX_SAMPLES, MAX_WIDTH, check_known, split_items
+from latentheads.checks import MAX_SAMPLES, MAX_WIDTH, check_choice, split_items
 from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.data.base import Data
 from latentheads.data.grammar import Grammar
@@ -81,7 +81,7 @@ class DisagreementOptions:
 
     def __post_init__(self) -> None:
         for kind in split_items(self.kinds):
-            check_known("disagreement", kind, KINDS)
+            check_choice("disagreement", kind, KINDS)
 
     @classmethod
     def of(cls, term: Disagreement) -> DisagreementOptions:
@@ -590,7 +590,7 @@ def read_latents(names: Any) -> list[str]:
     parts = list(names) if isinstance(names, list | tuple) else str(names).split("+")
     latents = [] if parts in (["none"], ["None"]) else [str(name) for name in parts]
     for name in latents:
-        check_known(
+        check_choice(
             "latent",
             name,
             LATENTS,

@@ -136,7 +136,7 @@ def test_the_printed_options_are_read_as_they_are(
             "--latents logits --bernoulli-heads.blocks decoder.1.self",
             "--bernoulli-heads is not latent: say latents bernoulli-heads, which ",
         ),
-        ("--latents alignment", "unknown latent 'alignment': choose from alignments, copy, "),
+        ("--latents alignment", "latent must be one of alignments, copy, "),
         (
             "--recipe multi30k",
             "--recipe 'multi30k' is a preset: did you mean --preset multi30k?",
