@@ -25,6 +25,7 @@ from latentheads.options import (
     Text,
     arguments_class,
     choices_of,
+    classes_of,
     flatten,
     from_dict,
     import_trusted,
