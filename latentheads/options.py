@@ -130,7 +130,7 @@ def in_group(group: str) -> Iterator[None]:
 
 
 class UnusedOptionError(OptionError):
-    """An option that acts on nothing beside the others, such as on noise where there is none."""
+    """An option that nothing has, or that acts on nothing beside the others, as on absent noise."""
 
 
 class Text(str):
@@ -327,7 +327,7 @@ def _read_values(cls: Any, value: Any) -> Any:
         values[name] = values.pop(CLASS)
     for name, given in values.items():
         if name not in options:
-            raise _explain_unknown(cls, str(name))
+            raise explain_unknown([cls], str(name))
         with in_group(name):
             values[name] = _read_value(options[name], given)
     return values
@@ -369,26 +369,35 @@ def _as_mapping(value: Any) -> dict[str, Any]:
     return {} if value is None else dict(value) if isinstance(value, Mapping) else {CLASS: value}
 
 
-def _explain_unknown(kind: Any, name: str) -> OptionError:
-    """What an unknown option may have meant: of this class, or of which classes it is."""
-    last = {path: path.rpartition(".")[2] for path in options_below([kind])}
-    alias = OPTION_ALIASES.get(name, "").rpartition(".")[2]
+def explain_unknown(
+    classes: Sequence[Any], name: str, more: Iterable[str] = ()
+) -> UnusedOptionError:
+    """What an option that there is not may have meant: of these classes, or of which it is.
+
+    Args:
+        classes: Whose options there are.
+        name: The name that was given.
+        more: Further names that there are.
+    """
+    last = {path: path.rpartition(".")[2] for path in options_below(classes)}
+    last |= {path: path for path in more}
     group, _, rest = name.partition("_")
     moved = [path for path in last if rest and path.startswith(f"{group}.")]
     close = get_close_matches(name, last.values(), 1, 0.75)
     similar = [path for path in last if last[path] in close]
     similar = [path for path in similar if path == last[path]] or similar
     similar = [path for path in moved if path == f"{group}.{rest}"] or moved or similar
-    similar = [alias] if alias in last else similar
-    table = choices_of(kind) or {}
-    others = [choice for choice, other in table.items() if name in options_of(other)]
-    if others and not similar:
-        what = f" is not an option of {name_of(kind, table)}, but of {', '.join(others)}"
-        return OptionError(name, what)
+    alias = OPTION_ALIASES.get(name, "")
+    similar = [path for path in (alias, alias.rpartition(".")[2]) if path in last] or similar
+    if similar:
+        return UnusedOptionError(name, " is not an option", similar[:3])
+    for kind in classes:
+        table = choices_of(kind) or {}
+        if others := [choice for choice, other in table.items() if name in options_of(other)]:
+            what = f" is not an option of {name_of(kind, table)}, but of {', '.join(others)}"
+            return UnusedOptionError(name, what)
     names = ", ".join(path for path in last if path == last[path]) or "none"
-    return OptionError(
-        name, " is not an option" + ("" if similar else f": choose from {names}"), similar[:3]
-    )
+    return UnusedOptionError(name, f" is not an option: choose from {names}")
 
 
 def to_dict(value: Any) -> Any:

@@ -7,10 +7,9 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from threading import current_thread, main_thread
 from typing import NoReturn
 
@@ -23,7 +22,7 @@ from latentheads.errors import (
     print_message,
     shorten,
 )
-from latentheads.options import OPTION_ALIASES, OptionError
+from latentheads.options import OptionError
 from latentheads.passes import flush_denormals
 
 MAX_UNKNOWN_WORDS = 10
@@ -47,17 +46,6 @@ def exit_with_error(program: str, message: object, status: int = 2) -> NoReturn:
     """Prints one line and exits."""
     print_message(f"{name_program(program)}: {message}", sys.stderr)
     sys.exit(status)
-
-
-def explain_word(word: str, options: Collection[str]) -> str:
-    """Why a word is no option, and which one may have been meant."""
-    name, *_ = word.partition("=")
-    if not name.startswith("-"):
-        return f"unexpected argument {word!r}"
-    option = name.lstrip("-").replace("-", "_")
-    alias = f"--{OPTION_ALIASES.get(option, '').rpartition('.')[2]}"
-    close = [alias] if alias in options else get_close_matches(name, options, 1, 0.75)
-    return f"{name} is not an option: {f'did you mean {close[0]}?' if close else 'see --help'}"
 
 
 def name_options(error: BaseException) -> str:
@@ -86,8 +74,11 @@ def error_handling(
     on_failure: str = "",
     on_interrupt: str = "",
     user_errors: tuple[type[Exception], ...] = (ValueError, TypeError),
+    status: int = 2,
 ) -> Iterator[None]:
     """Exits if the work fails: with status 2 after a mistake of the user, otherwise with 1.
+
+    After a broken pipe it exits silently, as shell tools do.
 
     Args:
         program: The name of the program.
@@ -95,17 +86,20 @@ def error_handling(
         on_interrupt: The same after Ctrl-C, SIGTERM or SIGHUP, with the status that a shell gives
             them, such as 130.
         user_errors: The errors that mean a mistake of the user.
+        status: The status after such a mistake.
     """
     try:
         with interrupted_by_signals(), flush_denormals(in_workers=True):
             yield
     except user_errors as mistake:
-        exit_with_error(program, f"error: {name_options(mistake)}")
+        exit_with_error(program, f"error: {name_options(mistake)}", status)
     except OTHER_ERRORS as reason:
         if _is_bug(reason):
             raise
+        if isinstance(reason, OSError):
+            _drop_unwritten()
         if isinstance(reason, BrokenPipeError):
-            _discard_stdout()
+            sys.exit(141)
         message = "; ".join(filter(None, [one_line_message(reason), on_failure]))
         exit_with_error(program, f"error: {message}", 1)
     except KeyboardInterrupt as reason:
@@ -218,33 +212,17 @@ def rerun_command(overwrite: bool) -> str:
     return "without --overwrite the same command" if overwrite else "the same command"
 
 
-@contextmanager
-def streaming(program: str) -> Iterator[None]:
-    """As :func:`error_handling` of a program that may have written something: the status is 1.
+def streaming(program: str) -> AbstractContextManager[None]:
+    """As :func:`error_handling` of a program that may have written something: the status is 1."""
+    return error_handling(program, user_errors=(ValueError,), status=1)
 
-    After a broken pipe it exits silently, as shell tools do.
-    """
+
+def _drop_unwritten() -> None:
+    """Drops what standard output does not take, which would fail again at exit."""
     try:
-        with interrupted_by_signals():
-            yield
-    except ValueError as error:
-        exit_with_error(program, f"error: {error}", 1)
-    except (MemoryError, RuntimeError) as reason:
-        if not is_out_of_memory(reason):
-            raise
-        exit_with_error(program, f"error: {one_line_message(reason)}", 1)
-    except OSError as trouble:
-        _discard_stdout()
-        if isinstance(trouble, BrokenPipeError):
-            sys.exit(141)
-        exit_with_error(program, f"error: {trouble.strerror}", 1)
-    except KeyboardInterrupt as reason:
-        sys.exit(_interrupt_status(reason))
-
-
-def _discard_stdout() -> None:
-    """Discards the buffer of standard output, which would fail again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_result(program: str, text: str) -> None:

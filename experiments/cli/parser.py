@@ -18,7 +18,7 @@ from latentheads.experiments.cli.startup import name_program
 import latentheads
 from latentheads.errors import print_message
 from latentheads.experiments.cli.command_line import find_own_classes
-from latentheads.experiments.cli.errors import exit_with_error, explain_word
+from latentheads.experiments.cli.errors import exit_with_error, name_options
 from latentheads.experiments.cli.outputs import check_output_file
 from latentheads.experiments.cli.trust import check_trusted
 from latentheads.options import (
@@ -26,6 +26,7 @@ from latentheads.options import (
     OptionError,
     Size,
     Text,
+    explain_unknown,
     from_dict,
     inner_kind,
     options_of,
@@ -115,8 +116,12 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses words; one that is no option is an error that names the option it is like."""
         options, unknown = self.parse_known_args(args)
-        if unknown:
-            self.error(explain_word(unknown[0], self._option_string_actions))
+        for word in unknown:
+            if not word.startswith("-"):
+                self.error(f"unexpected argument {word!r}")
+            name = word.partition("=")[0].lstrip("-").replace("-", "_")
+            names = [option[2:] for option in self._option_string_actions if option != "-h"]
+            self.error(name_options(explain_unknown([], name, names)))
         return options
 
     def error(self, message: str) -> NoReturn:

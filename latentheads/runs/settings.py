@@ -13,7 +13,7 @@ from annotated_types import Ge, Le, Lt
 from pydantic import NonNegativeFloat
 
 from latentheads.attention.disagreement import KINDS, Disagreement
-from latentheads.checks import MAX_SAMPLES, MAX_WIDTH, check_choice, split_items
+from latentheads.checks import MAX_WIDTH, check_choice, split_items
 from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.data.base import Data
 from latentheads.data.grammar import Grammar
@@ -42,7 +42,7 @@ from latentheads.names import (
 from latentheads.options import (
     CLASS,
     CLASS_PATH,
-    Flag,
+    Count,
     OptionError,
     UnusedOptionError,
     changed_options,
@@ -139,7 +139,7 @@ class Settings:
     train: Training = field(default_factory=Training)
     decode: Decoding = field(default_factory=Decoding)
     seed: Annotated[int, Ge(0), Lt(2**63)] = 0
-    num_samples: Annotated[int, Ge(1), Le(MAX_SAMPLES)] = 32
+    num_samples: Count = 32
     label_smoothing: float = 0.0
     disagreement: DisagreementOptions | None = None
     ctc: NonNegativeFloat = 0.0
@@ -483,9 +483,7 @@ class Settings:
         """Makes the settings of nested options, as in a file; see :meth:`read`."""
         if not isinstance(options, Mapping):
             raise ValueError(f"a configuration must name options, got {shown(options)}")
-        paths = trusted_paths(trusted)
-        check_all_trusted(options, paths)
-        return cls.from_nested(options, paths)
+        return cls.from_nested(options, trusted_paths(trusted))
 
     @classmethod
     def from_nested(cls, options: Mapping[str, Any], trusted: Collection[str] = ()) -> Settings:
@@ -497,7 +495,8 @@ class Settings:
             if name in names:
                 latents.append(from_dict(kind, values.pop(name, {}) or {}, trusted, name))
             elif values.get(name):
-                raise OptionError(name, f" is not latent: say latents {_suggest(name, names)}")
+                now = "+".join(names) or "none"
+                raise UnusedOptionError(name, f" is not latent: name it in latents, now {now}")
             values.pop(name, None)
         if not any(latent.has_guide_form for latent in latents):
             values.setdefault("guide", "tied")
@@ -551,22 +550,6 @@ def _latents_of(model: Decoder) -> tuple[LatentOptions, ...]:
     return tuple(sorted(latents, key=lambda latent: kinds.index(type(latent))))
 
 
-def _suggest(name: str, others: Sequence[str]) -> str:
-    """The latents to name for one of them to be latent."""
-    excluded = [other for other in others if _are_exclusive(LATENTS[name], LATENTS[other])]
-    both = "+".join([*(other for other in others if other not in excluded), name])
-    if excluded:
-        return f"{both}, which excludes {' and '.join(excluded)}"
-    return f"{both}, or {name} alone" if others else name
-
-
-def _are_exclusive(*kinds: type[LatentOptions]) -> bool:
-    """Whether no run has both latents; see ``Latent.excludes``, which compares those of a model."""
-    both_select = all(kind.selects_heads for kind in kinds)
-    both_summed = all(kind.may_be_summed_out for kind in kinds)
-    return both_select or both_summed or any(kind.needs_blocks for kind in kinds)
-
-
 def expand_recipe(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options with what a recipe stands for in its place; others may change what goes with it.
 
@@ -585,8 +568,6 @@ def expand_recipe(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_latents(names: Any) -> list[str]:
     """The names of latents, ``+`` between, or none."""
-    if isinstance(names, Flag):
-        raise OptionError("latents", " must be a name, got no value")
     parts = list(names) if isinstance(names, list | tuple) else str(names).split("+")
     latents = [] if parts in (["none"], ["None"]) else [str(name) for name in parts]
     for name in latents:
@@ -618,22 +599,6 @@ def trusted_paths(trusted: Trusted) -> Collection[str]:
         if not CLASS_PATH.fullmatch(path):
             raise ValueError(f"trusted must be module:Class, an import path, got {path!r}")
     return paths
-
-
-def check_all_trusted(options: Mapping[str, Any], trusted: Collection[str]) -> None:
-    """Raises an error that names all classes of a file that are not trusted, if it is several."""
-    own = {
-        value
-        for path, value in flatten(options).items()
-        if path.rpartition(".")[2] == CLASS and CLASS_PATH.fullmatch(str(value))
-    }
-    if len(untrusted := sorted(own - {*trusted})) > 1:
-        names = ",".join(untrusted)
-        raise OptionError(
-            "",
-            f"{' and '.join(untrusted)} are none of this library's, and a file may import nothing; "
-            f"if the classes are yours, say so: --trust {names}, or trusted={names!r} in Python",
-        )
 
 
 def complete_options(options: Any, trusted: Trusted = None) -> Any:

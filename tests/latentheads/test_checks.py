@@ -12,7 +12,6 @@ from latentheads.checks import (
 )
 from latentheads.contrib.hf.addresses import parse_blocks
 from latentheads.data import Grammar, Tasks
-from latentheads.experiments.cli.jobs import make_slots
 from latentheads.experiments.cli.parser import typed
 from latentheads.experiments.studies.gpu import parts
 from latentheads.latents.options import ModelShape
@@ -54,7 +53,6 @@ def families(text: str) -> object:
             lambda text: parse_mixers(text, "", "", "decoder", 2),
             "encoder=local decoder=ngram,local",
         ),
-        (lambda text: make_slots(1, text), "0,1"),
         (parts, "suite,bench"),
     ],
 )

@@ -152,7 +152,6 @@ def test_a_preset_is_read_as_the_command_line_reads_it(path: Path) -> None:
         ({"data": 3}, "data must be one of grammar, grammar-text, pairs"),
         ({"data": {"class": "pairs"}}, "data.folder must name a folder"),
         ({"train_only": "adapters"}, "train_only adapters needs the options adapters and start"),
-        ({"num_samples": 10**8}, "num_samples must be at most 100,000, got 100,000,000"),
         ({"adapters": 10**8}, "adapters must be at most 65,536, got 100,000,000"),
         ({"latents": "noise"}, "latent must be one of alignments, copy"),
         (
