@@ -10,15 +10,8 @@ from latentheads.errors import shown
 
 MAX_INTEGER = 2**63
 
-MAX_SAMPLES = 100_000
-"""Most samples of one quantity: more would take days, or all memory."""
-
-
 MAX_WIDTH = 2**16
 """Most units of a layer: more do not fit into memory."""
-
-MAX_PARTICLES = 10_000
-"""Most samples of a training objective: each keeps its graph until the backward pass."""
 
 
 def check_number(name: str, value: Any, whole: bool = False) -> None:
@@ -37,19 +30,6 @@ def check_least(values: Mapping[str, Any], **least: float) -> None:
             upper = " and less than 2^63" if value >= MAX_INTEGER else ""
             raise ValueError(f"{name} must be at least {minimum:g}{upper}, got {value}")
         check_number(name, value, whole=isinstance(minimum, int))
-
-
-def check_most(values: Mapping[str, Any], **most: float) -> None:
-    """Checks that values are None, or at most a maximum."""
-    for name, maximum in most.items():
-        if (value := values[name]) is not None and value > maximum:
-            raise ValueError(f"{name} must be at most {maximum:,}, got {value:,}")
-
-
-def check_samples(num_samples: int) -> None:
-    """Checks a number of samples."""
-    check_least({"num_samples": num_samples}, num_samples=1)
-    check_most({"num_samples": num_samples}, num_samples=MAX_SAMPLES)
 
 
 def check_seed(seed: int) -> None:

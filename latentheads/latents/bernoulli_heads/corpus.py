@@ -26,10 +26,8 @@ from torch import Tensor
 
 from latentheads.batch import Batch, with_indices
 from latentheads.checks import (
-    MAX_SAMPLES,
     check_choice,
     check_least,
-    check_most,
     check_number,
     check_seed,
     split_items,
@@ -269,7 +267,6 @@ class HeadPosterior:
             seed: Their seed.
         """
         check_least({"resamples": resamples}, resamples=2)
-        check_most({"resamples": resamples}, resamples=MAX_SAMPLES)
         check_seed(seed)
         generator = torch.Generator().manual_seed(seed)
         chunk = max(1, CHUNK // max(self.log_likelihoods.shape))
