@@ -36,9 +36,6 @@ MAX_WORD_LENGTH = 40
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
-REPEAT_SECONDS = 0.5
-"""Seconds after which an interrupt that has not arrived is raised again."""
-
 OTHER_ERRORS = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
 
 
@@ -127,9 +124,7 @@ def interrupted_by_signals() -> Iterator[None]:
     """Turns SIGTERM and SIGHUP into a KeyboardInterrupt, so that temporary files are removed.
 
     A signal that is ignored, as by ``nohup``, stays ignored. Further signals are ignored while
-    something cleans up. Python drops what is raised in ``__del__`` or in the callback of a weak
-    reference: the interrupt is then raised again, until the program ends or cleans up. So it is for
-    code that catches it and goes on.
+    something cleans up.
     """
     if current_thread() is not main_thread():  # only the main thread can handle signals
         yield
@@ -142,39 +137,16 @@ def interrupted_by_signals() -> Iterator[None]:
             signal.signal(number, _interrupt)
         yield
     finally:
-        if replaced and isinstance(signal.getsignal(signal.SIGALRM), _InterruptAgain):
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
         for number, handler in replaced.items():
             signal.signal(number, handler)
 
 
 def _interrupt(number: int, _: object) -> None:
-    if _is_handling(KeyboardInterrupt):
-        return
-    if signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:  # else the timer is of someone else
-        signal.signal(signal.SIGALRM, _InterruptAgain(number))
-        signal.setitimer(signal.ITIMER_REAL, REPEAT_SECONDS, REPEAT_SECONDS)
-    raise SignalInterrupt(number)
-
-
-@dataclass(frozen=True)
-class _InterruptAgain:
-    """Handles the timer after a signal: a scheduler may send no second one but SIGKILL."""
-
-    number: int
-
-    def __call__(self, _: int, frame: object) -> None:
-        if not _is_handling(GeneratorExit):  # a generator that the interrupt ends cleans up
-            _interrupt(self.number, frame)
-
-
-def _is_handling(kind: type[BaseException]) -> bool:
-    """Whether code runs that handles an exception of a kind, such as a ``finally``."""
     reason = sys.exception()
-    while reason is not None and not isinstance(reason, kind):
+    while reason is not None and not isinstance(reason, KeyboardInterrupt):
         reason = reason.__context__
-    return reason is not None
+    if reason is None:  # else a ``finally`` cleans up behind an interrupt
+        raise SignalInterrupt(number)
 
 
 def _interrupt_status(reason: KeyboardInterrupt) -> int:

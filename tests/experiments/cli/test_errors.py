@@ -254,73 +254,17 @@ def test_a_signal_while_a_file_is_written_leaves_nothing(
     assert [(path.name, path.read_text()) for path in folder.iterdir()] == [("file", "older")]
 
 
-class Referent:
-    """Something that a weak reference can be to."""
-
-
-def lose_a_signal(number: signal.Signals) -> None:
-    """A signal whose interrupt Python drops, as of all that is raised in a weakref's callback."""
-    with error_handling("some.py", on_interrupt="what is done is kept"):
-        referent = Referent()
-        reference = weakref.ref(referent, lambda _: signal.raise_signal(number))
-        del referent
-        assert reference() is None
-        while True:
-            time.sleep(0.01)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_whose_interrupt_is_dropped_ends_the_program_all_the_same(
-    number: signal.Signals, tmp_path: Path
-) -> None:
-    process = fork_off(lose_a_signal, number, path=tmp_path / "said")
-    process.join(20)
-    process.kill()  # where it still runs
-    assert ended(process) == 128 + number
-    *_, last = (tmp_path / "said").read_text().splitlines()
-    assert last == "some.py: stopped; what is done is kept"
-
-
 def stop_while_cleaning_up() -> None:
     with error_handling("some.py"):
         try:
             signal.raise_signal(signal.SIGTERM)
         finally:
-            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+            for number in (signal.SIGTERM, signal.SIGHUP):
                 signal.raise_signal(number)
             print("cleaned up", flush=True)
-
-
-def stop_in_a_generator() -> None:
-    def generate() -> Iterator[int]:
-        try:
-            yield 0
-        finally:  # it is closed while the interrupt passes, of which it knows nothing
-            signal.raise_signal(signal.SIGALRM)
-            print("cleaned up", flush=True)
-
-    with error_handling("some.py"):
-        for _ in generate():
-            signal.raise_signal(signal.SIGTERM)
-
-
-def test_a_repeated_interrupt_does_not_break_off_the_cleanup_of_a_generator(
-    tmp_path: Path,
-) -> None:
-    process = fork_off(stop_in_a_generator, path=tmp_path / "said")
-    assert ended(process) == 128 + signal.SIGTERM
-    assert (tmp_path / "said").read_text() == "cleaned up\nsome.py: stopped\n"
 
 
 def test_further_signals_do_not_break_off_the_cleanup(tmp_path: Path) -> None:
     process = fork_off(stop_while_cleaning_up, path=tmp_path / "said")
     assert ended(process) == 128 + signal.SIGTERM
     assert (tmp_path / "said").read_text() == "cleaned up\nsome.py: stopped\n"
-
-
-def test_the_timer_that_repeats_an_interrupt_ends_with_the_program() -> None:
-    with heeded(signal.SIGTERM), heeded(signal.SIGALRM):
-        with pytest.raises(KeyboardInterrupt), interrupted_by_signals():
-            signal.raise_signal(signal.SIGTERM)
-        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-        assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
