@@ -20,9 +20,9 @@ from typing import Any
 from latentheads.checks import check_choice
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.data.base import Data
-from latentheads.errors import one_line_message, shown
+from latentheads.errors import shown
 from latentheads.experiments.cli.errors import name_options
-from latentheads.files import read_yaml
+from latentheads.files import read_yaml, reading_file
 from latentheads.latents.registry import LATENTS
 from latentheads.options import (
     CLASS,
@@ -234,13 +234,8 @@ def _check_heads(path: Path, start: object, word_options: Mapping[str, Any]) -> 
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    try:
+    with reading_file(path):
         options = read_yaml(path)
-    except (OSError, ValueError) as reason:
-        text = getattr(reason, "strerror", None) or one_line_message(reason)
-        raise ValueError(f"--config {path} cannot be read: {text}") from reason
-    if options is None:
-        raise ValueError(f"--config {path} is empty: it must name options with their values")
     if not isinstance(options, dict) or not all(isinstance(name, str) for name in options):
         raise ValueError(f"{path} must name options with their values, got {shown(options)}")
     for name in options:

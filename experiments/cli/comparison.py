@@ -232,7 +232,8 @@ def _unused_options(values: Mapping[str, Any], trusted: Collection[str]) -> froz
 def train_all(plans: Sequence[Plan], options: ComparisonOptions, out: Path) -> None:
     """Trains what is not finished, beside each other or one after the other."""
     slots = make_slots(options.jobs, options.devices)
-    _validate_job_options(options)
+    if options.slurm and options.devices:
+        raise ValueError("devices are of this machine, and slurm chooses its own: drop one of them")
     open_plans = [plan for plan in plans if plan.load_results(options.overwrite) is None]
     load = cache(load_corpus)
     for plan in plans:
@@ -273,16 +274,6 @@ def _train_in_turn(plans: Sequence[Plan], load: Callable[[Data], Corpus], out: P
 def _name(plan: Plan, out: Path) -> str:
     """What a run is called: its folder below that of all."""
     return str(plan.folder.relative_to(out))
-
-
-def _validate_job_options(options: ComparisonOptions) -> None:
-    """Validates the options of where runs are trained."""
-    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
-        raise ValueError(
-            "torchrun belongs to run.py, whose processes share a run: here use --devices or --jobs"
-        )
-    if options.slurm and options.devices:
-        raise ValueError("devices are of this machine, and slurm chooses its own: drop one of them")
 
 
 def _job_of(plan: Plan, out: Path) -> RunJob:

@@ -14,6 +14,7 @@ from dataclasses import MISSING
 from functools import partial
 from typing import Any, Literal, get_args, get_origin
 
+from latentheads.checks import check_choice
 from latentheads.experiments.cli.command_line import find_own_classes, presets
 from latentheads.experiments.cli.parser import Formatter, texts_of
 from latentheads.latents.registry import LATENTS
@@ -69,8 +70,7 @@ def select_help_page(
         find_own_classes()
         with in_group(path):
             classes = {name: inner_kind(kind).find_class(name, [name])}
-    if name not in classes:
-        raise OptionError(f"{path}.help", f" must be one of {', '.join(classes)}; got {name}")
+    check_choice(f"--{path}.help", name, classes)
     return class_page(classes[name], path, name)
 
 

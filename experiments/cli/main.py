@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint
 from latentheads.experiments.cli.startup import COMMAND
 
 import latentheads
+from latentheads.checks import check_choice
 from latentheads.errors import one_line_message
 from latentheads.plugins import PROGRAMS as ADDED
 from latentheads.plugins import describe, find_entry_points, package_of
@@ -108,8 +109,7 @@ def load_program(name: str) -> Callable[[Sequence[str]], int]:
         program = import_module(f"latentheads.experiments.{name}").main
         return program
     added = find_added()
-    if name not in added:
-        raise ValueError(f"unknown program {name!r}: choose from {', '.join([*PROGRAMS, *added])}")
+    check_choice("program", name, [*PROGRAMS, *added])
     try:
         program = added[name].load()
     except Exception as error:

@@ -30,7 +30,7 @@ def check_output_file(out: Path, option: str = "--out") -> Path:
     if out.exists() and not out.is_file():
         return out
     try:
-        with naming_file(path), tempfile.TemporaryFile(dir=path.parent) as temporary:
+        with naming_file(out), tempfile.TemporaryFile(dir=path.parent) as temporary:
             temporary.write(b"\n")
             temporary.flush()
     except OSError as error:

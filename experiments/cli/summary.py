@@ -26,14 +26,13 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
     """A row a run.
 
     Raises:
-        UnfinishedError: A run has no results, or its report is not complete.
+        UnfinishedError: The report of a run is not complete.
         ValueError: The text of the corpus has changed from one run to another.
     """
     results_by_recipe = []
     for plan in plans:
         results = plan.load_results()
-        if results is None:
-            raise UnfinishedError(f"{plan.folder} is not finished")
+        assert results is not None, "what is not finished has been named before"
         if missing := lacking(results.to_json()):
             raise UnfinishedError(f"the report of {plan.folder} has no {missing}")
         results_by_recipe.append((plan.recipe, results))

@@ -21,7 +21,7 @@ from latentheads.data.in_memory import InMemory, data_of
 from latentheads.decoding.options import Decoding
 from latentheads.errors import shown
 from latentheads.families.guide import Guide
-from latentheads.files import read_yaml
+from latentheads.files import read_yaml, reading_file
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.guides import GUIDES
 from latentheads.latents.default import DEFAULT_LATENTS
@@ -41,7 +41,6 @@ from latentheads.names import (
 )
 from latentheads.options import (
     CLASS,
-    CLASS_PATH,
     Count,
     OptionError,
     UnusedOptionError,
@@ -236,18 +235,15 @@ class Settings:
 
     def _check_start(self) -> None:
         """Validates the model that training starts from, and the part that is trained."""
-        if self.start_with != "all" and not self.start:
-            raise OptionError("start_with", f" {self.start_with} needs the option start")
-        if self.train_only == "adapters" and not (self.adapters and self.start):
-            raise OptionError("train_only", " adapters needs the options adapters and start")
+        for name in ("start_with", "train_only"):
+            if getattr(self, name) != "all" and not self.start:
+                raise OptionError(name, f" {getattr(self, name)} needs the option start")
+        if self.train_only == "adapters" and not self.adapters:
+            raise OptionError("train_only", " adapters needs the option adapters")
         if self.start_with in ("encoder", "heads") and self.train_only != "all":
             raise OptionError(
                 "train_only",
                 f" {self.train_only} needs the whole model of start, not its {self.start_with}",
-            )
-        if self.train_only == "guide" and not self.start:
-            raise OptionError(
-                "train_only", " guide needs the option start, whose model stays as it is"
             )
         if self.train_only == "guide" and isinstance(self.train.loss, MarginalLoss):
             raise OptionError(
@@ -469,13 +465,11 @@ class Settings:
                 several.
 
         Raises:
-            OSError: It cannot be read.
-            ValueError: It names an option that there is not, or another kind of value.
+            ValueError: It cannot be read, or names an option that there is not, or another kind of
+                value.
         """
-        try:
+        with reading_file(Path(path)):
             options = read_yaml(Path(path))
-        except ValueError as reason:
-            raise ValueError(f"{path} cannot be read: {reason}") from reason
         return cls.from_options(options, trusted)
 
     @classmethod
@@ -590,15 +584,11 @@ def trusted_paths(trusted: Trusted) -> Collection[str]:
     if trusted is None or trusted == "":
         return frozenset()
     items = [trusted] if isinstance(trusted, str | type) else trusted
-    paths = frozenset(
+    return frozenset(
         path
         for item in items
         for path in ([import_path(item)] if isinstance(item, type) else split_items(item))
     )
-    for path in paths:
-        if not CLASS_PATH.fullmatch(path):
-            raise ValueError(f"trusted must be module:Class, an import path, got {path!r}")
-    return paths
 
 
 def complete_options(options: Any, trusted: Trusted = None) -> Any:

@@ -365,15 +365,6 @@ def test_a_mistake_costs_one_line_and_status_two(words: str, message: str) -> No
     assert_refused("compare.py", *words.split(), says=message)
 
 
-def test_processes_that_share_a_run_are_of_a_single_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    says = "torchrun belongs to run.py, whose processes share a run: here use --devices or --jobs"
-    assert_refused("compare.py", "--seeds=0", "--out", str(tmp_path / "out"), says=says)
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(("overwrite", "again"), [("", "the"), ("--overwrite", "without")])
 def test_who_stops_it_is_told_what_goes_on(
     overwrite: str, again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

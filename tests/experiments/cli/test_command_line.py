@@ -179,8 +179,8 @@ def test_classes_that_the_words_name_are_trusted_and_those_of_a_file_are_not(
     ("text", "message"),
     [
         (": : [", "not YAML"),
-        ("", "some.yaml is empty: it must name options with their values"),
-        ("# nothing", "some.yaml is empty"),
+        ("", "some.yaml must name options with their values, got None"),
+        ("# nothing", "some.yaml must name options"),
         ("- recipe: coda", "must name options with their values, got [{'recipe': 'coda'}]"),
         ("data: pears", "some.yaml: data must be one of grammar, "),
         ("a: &a [*a]", "cannot be read"),

@@ -151,7 +151,7 @@ def test_a_preset_is_read_as_the_command_line_reads_it(path: Path) -> None:
         ),
         ({"data": 3}, "data must be one of grammar, grammar-text, pairs"),
         ({"data": {"class": "pairs"}}, "data.folder must name a folder"),
-        ({"train_only": "adapters"}, "train_only adapters needs the options adapters and start"),
+        ({"train_only": "adapters"}, "train_only adapters needs the option start"),
         ({"adapters": 10**8}, "adapters must be at most 65,536, got 100,000,000"),
         ({"latents": "noise"}, "latent must be one of alignments, copy"),
         (
