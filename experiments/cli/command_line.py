@@ -31,8 +31,10 @@ from latentheads.options import (
     OptionError,
     Text,
     flatten,
+    from_dict,
     join_path,
     merge,
+    options_class,
     options_of,
 )
 from latentheads.recipes import RECIPES
@@ -93,6 +95,19 @@ class CommandLine:
                     return name
             path = path.rpartition(".")[0]
         return ""
+
+
+@options_class()
+class FileOptions:
+    """The options that name files, which are read before all others.
+
+    Attributes:
+        preset: A file of ours, by its name.
+        config: A file of the user's.
+    """
+
+    preset: str | None = None
+    config: str | None = None
 
 
 def names_option(values: Mapping[str, Any], path: str) -> bool:
@@ -208,15 +223,17 @@ def find_own_classes() -> None:
 
 def _read_files(word_options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The options of the preset and of the file that a command line names."""
-    if (name := word_options.pop("preset", None)) is not None:
+    given = {name: word_options.pop(name) for name in ("preset", "config") if name in word_options}
+    named = from_dict(FileOptions, given)
+    if named.preset is not None:
         table = presets()
-        check_choice("preset", name, sorted(table))
-        yield f"preset {name}", _read_file(table[name])
-    if (name := word_options.pop("config", None)) is not None:
-        path = Path(name).expanduser()
+        check_choice("preset", named.preset, sorted(table))
+        yield f"preset {named.preset}", _read_file(table[named.preset])
+    if named.config is not None:
+        path = Path(named.config).expanduser()
         options = _read_file(path)
         _check_heads(path, word_options.get("start", options.get("start")), word_options)
-        yield str(name), options
+        yield named.config, options
 
 
 def _check_heads(path: Path, start: object, word_options: Mapping[str, Any]) -> None:

@@ -53,11 +53,19 @@ def test_a_word_that_is_no_option_is_named(word: str) -> None:
         split_words([word])
 
 
-@pytest.mark.parametrize("name", ["preset", "config", "trust", "recipe"])
-def test_what_must_be_a_text_is_no_group(name: str) -> None:
-    for words in ([f"--{name}.x", "3"], [f"--{name}"]):
-        with pytest.raises((ValueError, TypeError)):
-            read_command_line(words)
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--preset", "preset needs a value"),
+        ("--config", "config needs a value"),
+        ("--config.x=3", "config must be a text, got {'x': '3'}"),
+        ("--recipe", "recipe must be one of .*; got 'true'"),
+        ("--recipe.x=3", "recipe must be one of .*"),
+    ],
+)
+def test_what_must_be_a_text_is_no_group(words: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        read_command_line(words.split())
 
 
 def read_file(folder: Path, text: str, *words: str) -> CommandLine:

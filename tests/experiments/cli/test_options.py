@@ -130,7 +130,7 @@ def test_the_printed_options_are_read_as_they_are(
         ("--overwirte", "--overwirte is not an option: did you mean --overwrite?"),
         ("--trian.steps 3", "--trian is not an option: did you mean --train?"),
         ("--qqq 1", "--qqq is not an option: choose from guide, "),
-        ("--preset", "preset must be one of "),
+        ("--config", "--config needs a value"),
         ("--train.learning-rate x", "--train.learning_rate must be a number, got 'x'"),
         ("--a-b 3", "--a_b is not an option: choose from guide, "),
         (
