@@ -436,22 +436,19 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
     return flat
 
 
-if TYPE_CHECKING:
+class Coerced(Generic[Read, Given]):
+    """A field that is given as one type, such as a name, and read as another, its class.
 
-    class Coerced(Generic[Read, Given]):
-        """A field that is given as one type, such as a name, and read as another, its class."""
+    ``prior: Coerced[Prior, Literal["chain"]]`` is ``prior: Prior`` to pydantic, which reads the
+    name. A type checker and an editor take the name for an argument too.
+    """
+
+    if TYPE_CHECKING:
 
         def __get__(self, instance: object, owner: type) -> Read: ...
         def __set__(self, instance: object, value: Read | Given) -> None: ...
 
-else:
-
-    class Coerced:
-        """A field that is given as one type, such as a name, and read as another, its class.
-
-        ``prior: Coerced[Prior, Literal["chain"]]`` is ``prior: Prior`` to pydantic, which reads the
-        name. A type checker and an editor take the name for an argument too.
-        """
+    else:
 
         def __class_getitem__(cls, kinds: tuple[Any, Any]) -> Any:
             """What the field is read as."""

@@ -41,7 +41,7 @@ from latentheads.experiments.cli.options import (
     trainer_of,
 )
 from latentheads.experiments.cli.trust import select_trusted
-from latentheads.latents.registry import DEFAULT_LATENT
+from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.options import (
     CLASS,
     Count,
@@ -152,7 +152,8 @@ def plan_all(
 ) -> list[Plan]:
     """Every recipe with every seed, and every value of the options that vary.
 
-    An option that acts on nothing in a recipe is left out there, if it acts on something in others.
+    An option that acts on nothing in a recipe is left out there, if it acts on something in others,
+    and so is a latent of a file that the recipe has not.
     """
     varied = read_varied(program.vary)
     _check_varied(varied, line, program)
@@ -164,7 +165,10 @@ def plan_all(
         unused = {recipe: _unused_options(named[recipe], line.trusted) for recipe in named}
         for seed, recipe in product(program.seeds, program.recipes):
             left_out = {
-                path for path in unused[recipe] if any(_has(path, unused[r]) for r in unused)
+                path
+                for path in unused[recipe]
+                if any(_has(path, unused[other]) for other in unused)
+                or (path in LATENTS and path not in line.words)
             }
             for path in left_out:
                 if any(f"{name}.".startswith(f"{path}.") for name in varied):

@@ -148,7 +148,7 @@ def typed(kind: Any) -> Callable[[str], Any]:
         try:
             return from_dict(kind, read_text(kind, Text(text)))
         except OptionError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
+            raise argparse.ArgumentTypeError(error.message.lstrip(": ")) from None
 
     return read
 

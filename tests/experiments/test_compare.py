@@ -256,6 +256,13 @@ def test_a_recipe_without_a_selection_takes_none_of_its_options_from_a_file(tmp_
     assert "recipe must be one of " in done.stderr
 
 
+def test_a_latent_of_a_file_is_left_out_where_no_recipe_has_it(tmp_path: Path) -> None:
+    (tmp_path / "some.yaml").write_text("latents: alignments\nalignments: {blocks: 1}\n")
+    words = ["--config", str(tmp_path / "some.yaml"), "--seeds=0", "--recipes=transformer"]
+    (plan,) = plans_of(tmp_path, *words)
+    assert plan.settings.latents == ()
+
+
 def test_the_options_of_a_strategy_are_those_of_recipes_that_have_it(tmp_path: Path) -> None:
     words = ["--selection.strategy.candidates=5", "--selection.strategy.families=de,nl"]
     words += ["--seeds=0", "--recipes=transformer+static,transformer+group"]
@@ -355,7 +362,7 @@ MISTAKES = [
     (f"{ONE} --vary jobs=1,2", "--jobs is not an option"),
     (f"{ONE} --vary logits.prior=tied,delta", "--logits.prior stands in a recipe's name: write"),
     (f"{ONE} --loss iwae --vary loss=rws,iwae", "--train.loss is given beside --vary train.loss"),
-    (f"{ONE} --vary alignments.blocks=1,2", "--alignments is not latent: name it in latents"),
+    (f"{ONE} --vary alignments.blocks=1,2", "acts on nothing in recipe coda"),
     (f"{ONE},exact+alignments --vary alignments.blocks=1,2", "acts on nothing in recipe coda"),
 ]
 
