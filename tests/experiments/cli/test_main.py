@@ -99,7 +99,7 @@ def test_a_shell_completes_programs_and_their_options(capsys: pytest.CaptureFixt
     assert " --seed " not in options
     assert main(["--print_completion", "fish"]) == 2
     assert capsys.readouterr().err == (
-        "latentheads: error: --print_completion needs one of bash, zsh, tcsh\n"
+        "latentheads: error: --print_completion must be one of bash, zsh, tcsh; got 'fish'\n"
     )
 
 
