@@ -49,6 +49,7 @@ from latentheads.options import (
     from_dict,
     import_path,
     in_group,
+    join_path,
     merge,
     options_class,
     to_dict,
@@ -153,10 +154,9 @@ class Settings:
                 kinds = ", ".join(kind.__name__ for kind in LATENTS.values())
                 raise OptionError("latents", f" must be {kinds}; got {shown(latent)}")
         object.__setattr__(self, "latents", tuple(self._resolve_latents()))
-        self._check_source()
+        self._check_data()
         if self.data.is_speech and self.network.speech is None:
             object.__setattr__(self, "network", replace(self.network, speech=FrontEnd.default()))
-        self._check_decoding()
         self._check_start()
         self._check_latents()
         self._check_noise()
@@ -200,38 +200,31 @@ class Settings:
                 resolved.check_block(self.data.block_size)
             yield resolved
 
-    def _check_source(self) -> None:
-        """Validates options that act on one kind of source alone, or without any."""
-        network = self.network
-        for name, is_given in (
-            ("network.speech", network.speech is not None),
-            ("ctc", self.ctc > 0),
-        ):
-            if is_given and not self.data.is_speech:
-                raise OptionError(name, f" is for speech, and {self.data.name} is text")
-        for name, is_given in (
-            ("network.decoder_layers", network.decoder_layers > 0),
-            ("adapters", self.adapters > 0),
-        ):
-            if is_given and self.data.is_language_model:
-                raise OptionError(name, f" is for translation: {self.data.name} has no source")
-        if network.adaptive is not None and not self.data.is_language_model:
-            raise OptionError(
-                "network.adaptive", f" is for a language model, and {self.data.name} has a source"
-            )
-
-    def _check_decoding(self) -> None:
-        """Validates that what is decoded can be, and is scored so."""
-        data, changed = self.data, changed_options(self.decode)
+    def _check_data(self) -> None:
+        """Validates that options act on the kind of data that there is."""
+        data = self.data
+        groups = {"": self, "network": self.network, "decode": self.decode}
+        given = [
+            join_path(group, name)
+            for group, options in groups.items()
+            for name in changed_options(options)
+        ]
+        of_decoding = [name for name in given if name.startswith("decode.")]
         for names, acts, where in (
-            (tuple(changed), not data.is_language_model, "translation or speech"),
-            (("paper_wer",), data.is_recognition, "the recognition of speech"),
-            (("paper_bleu", "accuracy"), not data.is_recognition, "translation"),
-            (("rouge",), not data.is_speech, "a source that is text"),
+            (["network.speech", "ctc"], data.is_speech, "speech"),
+            (["network.adaptive"], data.is_language_model, "a language model"),
+            (
+                ["network.decoder_layers", "adapters", *of_decoding],
+                not data.is_language_model,
+                "translation or speech",
+            ),
+            (["decode.paper_wer"], data.is_recognition, "the recognition of speech"),
+            (["decode.paper_bleu", "decode.accuracy"], not data.is_recognition, "translation"),
+            (["decode.rouge"], not data.is_speech, "a source that is text"),
         ):
             for name in names:
-                if name in changed and not acts:
-                    raise OptionError(f"decode.{name}", f" is for {where}, and {data.name} is not")
+                if name in given and not acts:
+                    raise OptionError(name, f" is for {where}, and {data.name} is not")
 
     def _check_start(self) -> None:
         """Validates the model that training starts from, and the part that is trained."""

@@ -357,12 +357,12 @@ def test_noise_is_warmed_up_where_there_is_some(options: dict[str, Any]) -> None
     ("options", "message"),
     [
         ({"network": {"speech": {"channels": 4}}}, "network.speech is for speech, and grammar-mi"),
-        ({"ctc": 0.3}, "ctc is for speech, and grammar-mirel is text"),
-        ({"data": "grammar-text", "ctc": 0.3}, "ctc is for speech, and grammar-sources is text"),
+        ({"ctc": 0.3}, "ctc is for speech, and grammar-mirel is not"),
+        ({"data": "grammar-text", "ctc": 0.3}, "ctc is for speech, and grammar-sources is not"),
         ({"network": {"adaptive": [3]}}, "network.adaptive is for a language model, and grammar-m"),
         (
             {"data": "grammar-text", "network": {"decoder_layers": 2}},
-            "network.decoder_layers is for translation: grammar-sources has no source",
+            "network.decoder_layers is for translation or speech, and grammar-sources ",
         ),
         (
             {"data": "grammar-text", "decode": {"num_beams": 2}},
