@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             run, decoding, task = load(options)
             if options.alignments is not None:
                 check_alignments(run)
-            times = stack.enter_context(open_output(options.alignments))
+            times = stack.enter_context(open_output("alignments", options.alignments))
         torch.manual_seed(options.seed)
         skipped, number = _SkippedFiles(options.files), options.num_return_sequences or 1
         with streaming("transcribe.py"):

@@ -168,8 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             runs, decoding, task = load(options)
             run, *others = runs
             _check_files(run, options)
-            alignment_file = stack.enter_context(open_output(options.alignments))
-            confidence_file = stack.enter_context(open_output(options.confidence))
+            alignment_file = stack.enter_context(open_output("alignments", options.alignments))
+            confidence_file = stack.enter_context(open_output("confidence", options.confidence))
             estimator = (
                 None
                 if confidence_file is None

@@ -25,11 +25,11 @@ def check_output_file(out: Path, option: str = "--out") -> Path:
         The real path of a file, with links resolved; a pipe or a device stays as it is.
     """
     path = Path(os.path.realpath(out))
-    if out.is_dir():
-        raise ValueError(f"{option}: cannot write {out}: it is a folder")
-    if out.exists() and not out.is_file():
-        return out
     try:
+        if out.is_dir():
+            raise ValueError(f"{option}: cannot write {out}: it is a folder")
+        if out.exists() and not out.is_file():
+            return out
         with naming_file(out), tempfile.TemporaryFile(dir=path.parent) as temporary:
             temporary.write(b"\n")
             temporary.flush()
@@ -115,22 +115,25 @@ def _is_stdin(descriptor: int) -> bool:
 
 
 @contextmanager
-def open_output(name: str | None) -> Iterator[TextIO | None]:
+def open_output(option: str, name: str | None) -> Iterator[TextIO | None]:
     """Opens an optional output file besides standard output.
 
     If the work fails before anything is written, the file is unchanged.
 
     Raises:
-        OSError: It cannot be written; also if writing or flushing fails later.
-        ValueError: It is standard input too.
+        ValueError: It cannot be opened, or is standard input too.
+        OSError: Writing or flushing fails later.
     """
     if name is None:
         yield None
         return
-    output = _Output(name)
+    try:
+        output = _Output(name)
+    except OSError as reason:
+        raise ValueError(f"--{option}: {reason}") from reason
     if _is_stdin(output.fileno()):
         output.close()
-        raise ValueError(f"cannot write {name}: it is standard input too")
+        raise ValueError(f"--{option}: cannot write {name}: it is standard input too")
     file = io.TextIOWrapper(io.BufferedWriter(output), encoding="utf-8")
     try:
         yield file

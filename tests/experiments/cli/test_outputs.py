@@ -30,14 +30,14 @@ def test_a_folder_is_tried_and_what_is_there_stays(tmp_path: Path) -> None:
 
 
 def test_an_output_is_opened_where_one_is_asked_for(tmp_path: Path) -> None:
-    with open_output(None) as none:
+    with open_output("alignments", None) as none:
         assert none is None
-    with open_output(str(tmp_path / "links")) as file:
+    with open_output("alignments", str(tmp_path / "links")) as file:
         assert file is not None
         file.write("0-0\n")
     assert (tmp_path / "links").read_text() == "0-0\n"
-    with pytest.raises(OSError, match=r"^cannot write .*: No such file"):  # noqa: SIM117
-        with open_output(str(tmp_path / "nowhere" / "links")):
+    with pytest.raises(ValueError, match=r"^--alignments: cannot write .*: No such"):  # noqa: SIM117
+        with open_output("alignments", str(tmp_path / "nowhere" / "links")):
             pass
 
 
@@ -49,7 +49,7 @@ def test_an_output_is_no_file_that_is_read_already(
     refused = pytest.raises(ValueError, match=r"text.en: it is standard input too$")
     with text.open() as already:
         monkeypatch.setattr(sys, "stdin", already)
-        with refused, open_output(str(text)):
+        with refused, open_output("alignments", str(text)):
             pass
     assert text.read_text() == "a line\n"
 
@@ -60,7 +60,7 @@ FULL = Path("/dev/full")
 @pytest.mark.skipif(not FULL.exists(), reason="it is Linux that has a disk always full")
 def test_a_full_disk_is_told_once_and_with_the_file() -> None:
     def write(flush: bool) -> None:
-        with open_output(str(FULL)) as file:
+        with open_output("alignments", str(FULL)) as file:
             assert file is not None
             file.write("0-0\n")
             if flush:
@@ -120,14 +120,14 @@ def test_what_a_file_holds_is_lost_to_what_is_written_alone(tmp_path: Path) -> N
     kept.write_text("of yesterday\n")
 
     def fail() -> None:
-        with open_output(str(kept)):
+        with open_output("alignments", str(kept)):
             raise ValueError("before the work")
 
     with pytest.raises(ValueError, match="before the work"):
         fail()
     assert kept.read_text() == "of yesterday\n"
     for text in ("0-0\n", ""):
-        with open_output(str(kept)) as file:
+        with open_output("alignments", str(kept)) as file:
             assert file is not None
             file.write(text)
         assert kept.read_text() == text
