@@ -31,9 +31,6 @@ MAX_UNKNOWN_WORDS = 10
 ITEM = r"\.\d+(?=\.|$)"
 """The number of a list's item in the path of an option: a command line has no word for it."""
 
-MAX_WORD_LENGTH = 40
-"""Most letters of a word that are shown."""
-
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 OTHER_ERRORS = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
@@ -56,7 +53,7 @@ def warn_unknown(program: str, unknown: Sequence[str]) -> None:
     """Warns on standard error, in one line, of words that are not in a run's vocabulary."""
     hidden = len(unknown) - MAX_UNKNOWN_WORDS
     more = f" and {hidden} more" if hidden > 0 else ""
-    named = ", ".join(shorten(word, MAX_WORD_LENGTH) for word in unknown[:MAX_UNKNOWN_WORDS])
+    named = ", ".join(shorten(word) for word in unknown[:MAX_UNKNOWN_WORDS])
     print_message(f"{name_program(program)}: not in the vocabulary: {named}{more}", sys.stderr)
 
 

@@ -228,7 +228,7 @@ def test_some_unknown_words_are_named(
 ) -> None:
     warn_unknown("some.py", ["ab", "x" * 99, *map(str, range(9))])
     stderr = capsys.readouterr().err
-    cut = "x" * 40 + " ..."
+    cut = "x" * 80 + " ..."
     named = ", ".join(map(str, range(8)))
     assert stderr == f"some.py: not in the vocabulary: ab, {cut}, {named} and 1 more\n"
 
