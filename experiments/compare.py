@@ -19,7 +19,6 @@ from latentheads.experiments.cli.comparison import (
     describe_plans,
     plan_all,
     run_folder,
-    take_common,
     train_all,
 )
 from latentheads.experiments.cli.errors import error_handling, rerun_command
@@ -153,13 +152,10 @@ def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
-    run_options, line, options = read_program(
-        arguments, "compare.py", DESCRIPTION, ComparisonOptions
-    )
+    common, line, options = read_program(arguments, "compare.py", DESCRIPTION, ComparisonOptions)
     out = Path(options.out)
     kept = f"{rerun_command(options.overwrite)} goes on; what is finished is in {out}"
     with error_handling("compare.py", kept, kept, user_errors=(ValueError,)):
-        common = take_common(run_options, line, "compare.py", options.replaced)
         plans = plan_all(common, line, options, out, "compare.py")
         train_all(plans, options, out)
         runs = read_all(plans)

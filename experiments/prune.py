@@ -16,7 +16,6 @@ from typing import Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.checks import parse_integers
 from latentheads.corpora.corpus import Corpus
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.outputs import make_output_folder
@@ -91,7 +90,8 @@ def make_parser() -> Parser:
     )
     parser.add_argument(
         "--keep_heads",
-        default="",
+        type=tuple[int, ...],
+        default=(),
         help="numbers of heads that remain in the whole model, separated by commas (default: from "
         "90 %% to 0 of the heads that may be removed; with gates, those whose gate is open)",
     )
@@ -159,7 +159,7 @@ def _make_curve(
 def _select_stops(run: Run, options: Options, gate_distributions: GateDistributions) -> list[int]:
     """The numbers of remaining heads; with gates, by default those whose gate is open."""
     attention_types = _attention_types(options, gate_distributions)
-    keep_heads = parse_integers("keep_heads", options.keep_heads) if options.keep_heads else []
+    keep_heads = [*options.keep_heads]
     if options.by == "gates" and not keep_heads:
         keep_heads = [
             sum(map(len, all_heads(run.model).values()))

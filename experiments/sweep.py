@@ -20,7 +20,6 @@ from latentheads.experiments.cli.comparison import (
     Plan,
     describe_plans,
     plan_all,
-    take_common,
     train_all,
 )
 from latentheads.experiments.cli.errors import error_handling, rerun_command
@@ -117,11 +116,10 @@ def table(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
-    run_options, line, options = read_program(arguments, "sweep.py", DESCRIPTION, SweepOptions)
+    common, line, options = read_program(arguments, "sweep.py", DESCRIPTION, SweepOptions)
     out = Path(options.out)
     hint = f"{rerun_command(options.overwrite)} goes on; what is finished is in {out}"
     with error_handling("sweep.py", hint, hint, user_errors=(ValueError,)):
-        common = take_common(run_options, line, "sweep.py", options.replaced)
         network = common.get("network", {})
         plans = {
             number: plan_all(

@@ -15,7 +15,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 from annotated_types import Ge, Lt
 from pydantic import FiniteFloat
 
-from latentheads.checks import check_known, split_items
+from latentheads.checks import check_choice, split_items
 from latentheads.contrib.uncertainty.evaluation import EnsembleEvaluation, Texts, evaluate_ensemble
 from latentheads.contrib.uncertainty.measures import compare_systems
 from latentheads.decoding.options import Decoding
@@ -137,7 +137,7 @@ def _check_options(options: Options) -> list[str]:
         raise ValueError("varied must be 0, for none, or at least 2, got 1")
     kinds: list[str] = split_items(options.systems)
     for kind in kinds:
-        check_known("system", kind, KINDS)
+        check_choice("system", kind, KINDS)
     if options.noise and "noise" not in kinds:
         raise ValueError("noise is for the system noise, which --systems does not name")
     if options.members != MEMBERS and not {*PASSES} & {*kinds}:

@@ -10,15 +10,8 @@ from latentheads.errors import shown
 
 MAX_INTEGER = 2**63
 
-MAX_SAMPLES = 100_000
-"""Most samples of one quantity: more would take days, or all memory."""
-
-
 MAX_WIDTH = 2**16
 """Most units of a layer: more do not fit into memory."""
-
-MAX_PARTICLES = 10_000
-"""Most samples of a training objective: each keeps its graph until the backward pass."""
 
 
 def check_number(name: str, value: Any, whole: bool = False) -> None:
@@ -39,39 +32,17 @@ def check_least(values: Mapping[str, Any], **least: float) -> None:
         check_number(name, value, whole=isinstance(minimum, int))
 
 
-def check_most(values: Mapping[str, Any], **most: float) -> None:
-    """Checks that values are None, or at most a maximum."""
-    for name, maximum in most.items():
-        if (value := values[name]) is not None and value > maximum:
-            raise ValueError(f"{name} must be at most {maximum:,}, got {value:,}")
-
-
-def check_samples(num_samples: int) -> None:
-    """Checks a number of samples."""
-    check_least({"num_samples": num_samples}, num_samples=1)
-    check_most({"num_samples": num_samples}, num_samples=MAX_SAMPLES)
-
-
 def check_seed(seed: int) -> None:
     """Checks that a value can seed a generator."""
     check_number("seed", seed, whole=True)
     check_least({"seed": seed}, seed=0)
 
 
-def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
-    """Checks that the value of an option is one of its choices."""
+def check_choice(name: str, value: Any, choices: Collection[str], more: str = "") -> None:
+    """Checks that a value is one of some choices; ``more`` says what else is accepted."""
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {shown(value)}")
-
-
-def check_known(
-    kind: str, name: Any, choices: Collection[str], whose: str = "", more: str = ""
-) -> None:
-    """Checks that something of a kind has this name; ``more`` says what else is accepted."""
-    if name not in choices:
-        of_whom = f" of {whose}" if whose else ""
-        choices_and_more = f"{', '.join(choices)}{more}"
-        raise ValueError(f"unknown {kind} {shown(name)}{of_whom}: choose from {choices_and_more}")
+        accepted = f"{', '.join(choices)}{more}"
+        raise ValueError(f"{name} must be one of {accepted}; got {shown(value)}")
 
 
 def split_items(text: str) -> list[str]:
@@ -79,23 +50,8 @@ def split_items(text: str) -> list[str]:
     return [item.strip() for item in text.split(",")]
 
 
-def parse_integers(name: str, text: str) -> list[int]:
-    """Parses comma-separated whole numbers."""
-    try:
-        return [*map(int, split_items(text))]
-    except ValueError:
-        message = f"{name} must be whole numbers with commas between, got {shown(text)}"
-        raise ValueError(message) from None
-
-
-def check_distinct(name: str, items: Sequence[Any]) -> None:
-    """Checks that the items of a list are distinct."""
-    if len(set(items)) < len(items):
-        raise ValueError(f"{name} must differ from each other, got {','.join(map(str, items))}")
-
-
 def check_items(name: str, items: Sequence[Any]) -> None:
     """Checks that a list has items, and that they are distinct."""
-    if not items:
-        raise ValueError(f"{name} must be at least one, got none")
-    check_distinct(name, items)
+    if not items or len(set(items)) < len(items):
+        given = ",".join(map(str, items)) or "none"
+        raise ValueError(f"{name} must be at least one, each once, got {given}")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from latentheads.checks import check_known, split_items
+from latentheads.checks import check_choice, split_items
 from latentheads.errors import shown
 
 SENTENCES = "sentences"
@@ -54,7 +54,7 @@ def parse_attention_types(text: str) -> tuple[str, ...] | None:
         return None
     attention_types = () if text == "none" else tuple(split_items(text))
     for attention_type in attention_types:
-        check_known("attention type", attention_type, ATTENTION_TYPES, more=", or all, or none")
+        check_choice("attention type", attention_type, ATTENTION_TYPES, more=", or all, or none")
     return attention_types
 
 
@@ -76,7 +76,7 @@ def check_attention_types(
             f"{name} must be a list of attention types, got a string: [{shown(attention_types)}]"
         )
     for attention_type in attention_types:
-        check_known("attention type", attention_type, choices)
+        check_choice("attention type", attention_type, choices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from typing import (
     cast,
     dataclass_transform,
     get_args,
+    get_origin,
     get_type_hints,
 )
 
@@ -129,7 +130,7 @@ def in_group(group: str) -> Iterator[None]:
 
 
 class UnusedOptionError(OptionError):
-    """An option that acts on nothing beside the others, such as on noise where there is none."""
+    """An option that nothing has, or that acts on nothing beside the others, as on absent noise."""
 
 
 class Text(str):
@@ -229,11 +230,6 @@ def classes_of(kind: Any) -> Mapping[str, Any]:
     return choices_of(kind) or ({"": group} if is_dataclass(group) else {})
 
 
-def is_group(kind: Any) -> bool:
-    """Whether an annotation is a group of options, or a choice of classes that have some."""
-    return bool(classes_of(kind))
-
-
 def options_below(classes: Iterable[type], group: str = "") -> dict[str, Any]:
     """The annotations of all options of classes and of the groups in them, by path."""
     options: dict[str, Any] = {}
@@ -331,7 +327,7 @@ def _read_values(cls: Any, value: Any) -> Any:
         values[name] = values.pop(CLASS)
     for name, given in values.items():
         if name not in options:
-            raise _explain_unknown(cls, str(name))
+            raise explain_unknown([cls], str(name))
         with in_group(name):
             values[name] = _read_value(options[name], given)
     return values
@@ -343,25 +339,29 @@ def _read_value(option: Option, value: Any) -> Any:
         return merge(to_dict(option.default), value)  # the class of the default
     if isinstance(value, str) and value in NOTHING and NoneType in get_args(option.kind):
         return None
-    if isinstance(value, Text) and not isinstance(value, Flag) and is_group(kind):
-        return value  # which of its options it is meant for says how it is read
-    if isinstance(value, Flag) and kind is not bool:
-        raise OptionError("", " needs a value")
     if isinstance(value, bool) and kind in (int, float):
         raise OptionError("", f" must be {KINDS[kind.__name__]}, got {value}")
-    origin = getattr(kind, "__origin__", None)
-    if isinstance(value, Text) and origin in (dict, Mapping):
-        return parse_yaml(value)
-    if isinstance(value, Text) and origin in (tuple, list, Sequence):
-        texts = value.strip().removeprefix("[").removesuffix("]").split(",")
-        items = [text.strip() for text in texts if text.strip()]
-        if int in get_args(kind) and any(map(RANGE.fullmatch, items)):
-            message = f" must be whole numbers with commas between, got {shown(str(value))}"
-            raise OptionError("", message)
-        return items
-    if isinstance(value, Text) and kind in (int, float) and RANGE.fullmatch(value.strip()):
-        raise OptionError("", f" must be {KINDS[kind.__name__]}, got {shown(str(value))}")
-    return str(value) if isinstance(value, Text | Path) else value
+    if isinstance(value, Text):
+        return read_text(kind, value)
+    return str(value) if isinstance(value, Path) else value
+
+
+def read_text(kind: Any, text: Text) -> Any:
+    """What a text of the command line says, as Python or YAML would have it."""
+    if isinstance(text, Flag) and kind is not bool:
+        raise OptionError("", " needs a value")
+    if classes_of(kind):
+        return text  # which of its options it is meant for says how it is read
+    origin = get_origin(kind)
+    if origin in (dict, Mapping):
+        return parse_yaml(text)
+    is_list = origin in (tuple, list, Sequence)
+    parts = text.strip().removeprefix("[").removesuffix("]").split(",") if is_list else [text]
+    items = [part.strip() for part in parts if part.strip()]
+    if int in (kind, *get_args(kind)) and any(map(RANGE.fullmatch, items)):
+        numbers = "whole numbers with commas between" if is_list else KINDS["int"]
+        raise OptionError("", f" must be {numbers}, got {shown(str(text))}")
+    return items if is_list else str(text)
 
 
 def _as_mapping(value: Any) -> dict[str, Any]:
@@ -369,26 +369,35 @@ def _as_mapping(value: Any) -> dict[str, Any]:
     return {} if value is None else dict(value) if isinstance(value, Mapping) else {CLASS: value}
 
 
-def _explain_unknown(kind: Any, name: str) -> OptionError:
-    """What an unknown option may have meant: of this class, or of which classes it is."""
-    last = {path: path.rpartition(".")[2] for path in options_below([kind])}
-    alias = OPTION_ALIASES.get(name, "").rpartition(".")[2]
+def explain_unknown(
+    classes: Sequence[Any], name: str, more: Iterable[str] = ()
+) -> UnusedOptionError:
+    """What an option that there is not may have meant: of these classes, or of which it is.
+
+    Args:
+        classes: Whose options there are.
+        name: The name that was given.
+        more: Further names that there are.
+    """
+    last = {path: path.rpartition(".")[2] for path in options_below(classes)}
+    last |= {path: path for path in more}
     group, _, rest = name.partition("_")
     moved = [path for path in last if rest and path.startswith(f"{group}.")]
     close = get_close_matches(name, last.values(), 1, 0.75)
     similar = [path for path in last if last[path] in close]
     similar = [path for path in similar if path == last[path]] or similar
     similar = [path for path in moved if path == f"{group}.{rest}"] or moved or similar
-    similar = [alias] if alias in last else similar
-    table = choices_of(kind) or {}
-    others = [choice for choice, other in table.items() if name in options_of(other)]
-    if others and not similar:
-        what = f" is not an option of {name_of(kind, table)}, but of {', '.join(others)}"
-        return OptionError(name, what)
+    alias = OPTION_ALIASES.get(name, "")
+    similar = [path for path in (alias, alias.rpartition(".")[2]) if path in last] or similar
+    if similar:
+        return UnusedOptionError(name, " is not an option", similar[:3])
+    for kind in classes:
+        table = choices_of(kind) or {}
+        if others := [choice for choice, other in table.items() if name in options_of(other)]:
+            what = f" is not an option of {name_of(kind, table)}, but of {', '.join(others)}"
+            return UnusedOptionError(name, what)
     names = ", ".join(path for path in last if path == last[path]) or "none"
-    return OptionError(
-        name, " is not an option" + ("" if similar else f": choose from {names}"), similar[:3]
-    )
+    return UnusedOptionError(name, f" is not an option: choose from {names}")
 
 
 def to_dict(value: Any) -> Any:
@@ -427,22 +436,19 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
     return flat
 
 
-if TYPE_CHECKING:
+class Coerced(Generic[Read, Given]):
+    """A field that is given as one type, such as a name, and read as another, its class.
 
-    class Coerced(Generic[Read, Given]):
-        """A field that is given as one type, such as a name, and read as another, its class."""
+    ``prior: Coerced[Prior, Literal["chain"]]`` is ``prior: Prior`` to pydantic, which reads the
+    name. A type checker and an editor take the name for an argument too.
+    """
+
+    if TYPE_CHECKING:
 
         def __get__(self, instance: object, owner: type) -> Read: ...
         def __set__(self, instance: object, value: Read | Given) -> None: ...
 
-else:
-
-    class Coerced:
-        """A field that is given as one type, such as a name, and read as another, its class.
-
-        ``prior: Coerced[Prior, Literal["chain"]]`` is ``prior: Prior`` to pydantic, which reads the
-        name. A type checker and an editor take the name for an argument too.
-        """
+    else:
 
         def __class_getitem__(cls, kinds: tuple[Any, Any]) -> Any:
             """What the field is read as."""

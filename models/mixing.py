@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from latentheads.checks import check_known, split_items
+from latentheads.checks import check_choice, split_items
 from latentheads.errors import shown
 
 MIXERS = ("attention", "local", "ngram")
@@ -52,7 +52,7 @@ def parse_mixers(
     """
     kinds = parse_by_layer("mixers", mixers or MIXERS[0], stack, layers) or MIXERS[:1] * layers
     for kind in kinds:
-        check_known("mixer", kind, MIXERS)
+        check_choice("mixer", kind, MIXERS)
     spans = _parse_numbers("windows", windows, 1, WINDOW, stack, layers)
     heads = _parse_numbers("ngram_width", widths, 0, 0, stack, layers)
     return tuple(
@@ -97,7 +97,7 @@ def _by_stack(option: str, text: str) -> dict[str, str]:
     for part in ",".join(split_items(text)).split():
         stack, named, value = part.rpartition("=")
         if named:
-            check_known("stack", stack, STACKS, option, ", with a blank between two")
+            check_choice(f"stack of {option}", stack, STACKS, ", with a blank between two")
         if stack in parts or (parts and "" in (stack, *parts)):
             raise ValueError(
                 f"{option} {shown(text)}: give it once for each stack, or once for both"

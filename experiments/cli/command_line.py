@@ -7,24 +7,22 @@ file below the words.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from itertools import permutations
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from latentheads.checks import check_known
+from latentheads.checks import check_choice
 from latentheads.corpora.hub import HUB, PROSE
 from latentheads.data.base import Data
-from latentheads.errors import one_line_message, shown
+from latentheads.errors import shown
 from latentheads.experiments.cli.errors import name_options
-from latentheads.files import read_yaml
+from latentheads.files import read_yaml, reading_file
 from latentheads.latents.registry import LATENTS
 from latentheads.options import (
     CLASS,
@@ -33,8 +31,10 @@ from latentheads.options import (
     OptionError,
     Text,
     flatten,
+    from_dict,
     join_path,
     merge,
+    options_class,
     options_of,
 )
 from latentheads.recipes import RECIPES
@@ -73,7 +73,6 @@ class CommandLine:
         sources: Where they come from, the last one above the others; the words have no name.
         trusted: Classes of the reader's own that he has named.
         left_out: Options of files that the program has not, and the file of each.
-        word_options: The options on the command line, before recipe and corpus names are expanded.
         replaced: Options that the program has not, and its own in their place.
     """
 
@@ -81,7 +80,6 @@ class CommandLine:
     sources: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     trusted: Collection[str] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
-    word_options: Mapping[str, Any] = field(default_factory=dict)
     replaced: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -93,10 +91,48 @@ class CommandLine:
         """The file that an option, or else its group, stands in; empty: the command line."""
         while path:
             for name, values in reversed(self.sources):
-                if any(f"{option}.".startswith(f"{path}.") for option in flatten(values)):
+                if names_option(values, path):
                     return name
             path = path.rpartition(".")[0]
         return ""
+
+
+@options_class()
+class FileOptions:
+    """The options that name files, which are read before all others.
+
+    Attributes:
+        preset: A file of ours, by its name.
+        config: A file of the user's.
+    """
+
+    preset: str | None = None
+    config: str | None = None
+
+
+def names_option(values: Mapping[str, Any], path: str) -> bool:
+    """Whether nested values name an option, or one in the group that stands at a path."""
+    return any(f"{option}.".startswith(f"{path}.") for option in flatten(values))
+
+
+def without_options(values: Mapping[str, Any], paths: Collection[str]) -> dict[str, Any]:
+    """Nested values without some options or groups of them."""
+    kept = {}
+    for name, value in values.items():
+        if name in paths:
+            continue
+        inner = [p.removeprefix(f"{name}.") for p in paths if p.startswith(f"{name}.")]
+        is_group = inner and isinstance(value, Mapping)
+        kept[name] = without_options(value, inner) if is_group else value
+    return kept
+
+
+def check_replaced(values: Mapping[str, Any], replaced: Mapping[str, str]) -> None:
+    """Raises an error for an option that a program has not, with its own in its place."""
+    for path, instead in replaced.items():
+        if names_option(values, path):
+            here = f": here use --{instead}" if instead else ""
+            raise ValueError(f"--{path} belongs to run.py{here}")
 
 
 def presets() -> dict[str, Path]:
@@ -114,12 +150,13 @@ def read_command_line(
         ValueError: A word is not an option, or a file cannot be read.
     """
     word_options, replaced = split_words(words), replaced or {}
-    _check_texts(word_options, "--")
     trusted = _trusted_classes(word_options)
-    sources = [*_read_files(word_options)]
+    check_replaced(word_options, replaced)
+    given = [*_read_files(word_options)]
     left_out = {
-        name: source for source, values in sources for name in replaced if values.pop(name, None)
+        path: source for source, values in given for path in replaced if names_option(values, path)
     }
+    sources = [(source, without_options(values, replaced)) for source, values in given]
     sources.append(("", word_options))
     options: dict[str, Any] = {}
     for number, (name, values) in enumerate(sources):
@@ -128,8 +165,7 @@ def read_command_line(
         except ValueError as reason:
             raise ValueError(f"{name}: {reason}" if name else name_options(reason)) from reason
         sources[number] = name, expanded
-    _check_direction(options.get("data"))
-    return CommandLine(options, sources, trusted, left_out, word_options, replaced)
+    return CommandLine(options, sources, trusted, left_out, replaced)
 
 
 def override(
@@ -164,14 +200,6 @@ def split_words(words: Sequence[str]) -> dict[str, Any]:
     return nested
 
 
-def _check_texts(given: Mapping[str, Any], place: str) -> None:
-    """Raises an error for a group, or no value, where a text is expected."""
-    for name in ("preset", "config", "trust", "recipe"):
-        value = given.get(name, "")
-        if isinstance(value, Flag) or not isinstance(value, str | None):
-            raise ValueError(f"{place}{name} must be a text, got {shown(value)}")
-
-
 def _trusted_classes(word_options: dict[str, Any]) -> Collection[str]:
     """The classes of the reader's own that the words name anywhere: files may name these too."""
     named = {*trusted_paths(word_options.pop("trust", None))}
@@ -195,15 +223,17 @@ def find_own_classes() -> None:
 
 def _read_files(word_options: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The options of the preset and of the file that a command line names."""
-    if (name := word_options.pop("preset", None)) is not None:
+    given = {name: word_options.pop(name) for name in ("preset", "config") if name in word_options}
+    named = from_dict(FileOptions, given)
+    if named.preset is not None:
         table = presets()
-        check_known("preset", name, sorted(table))
-        yield f"preset {name}", _read_file(table[name])
-    if (name := word_options.pop("config", None)) is not None:
-        path = Path(name).expanduser()
+        check_choice("preset", named.preset, sorted(table))
+        yield f"preset {named.preset}", _read_file(table[named.preset])
+    if named.config is not None:
+        path = Path(named.config).expanduser()
         options = _read_file(path)
         _check_heads(path, word_options.get("start", options.get("start")), word_options)
-        yield str(name), options
+        yield named.config, options
 
 
 def _check_heads(path: Path, start: object, word_options: Mapping[str, Any]) -> None:
@@ -221,25 +251,19 @@ def _check_heads(path: Path, start: object, word_options: Mapping[str, Any]) -> 
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    try:
+    with reading_file(path):
         options = read_yaml(path)
-    except (OSError, ValueError) as reason:
-        text = getattr(reason, "strerror", None) or one_line_message(reason)
-        raise ValueError(f"--config {path} cannot be read: {text}") from reason
-    if options is None:
-        raise ValueError(f"--config {path} is empty: it must name options with their values")
     if not isinstance(options, dict) or not all(isinstance(name, str) for name in options):
         raise ValueError(f"{path} must name options with their values, got {shown(options)}")
     for name in options:
         if name in FILE_OPTIONS:
             raise ValueError(f"{path}: {name} belongs on the command line")
-    _check_texts(options, f"{path}: ")
     return options
 
 
 def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
     """Values with what a recipe, or a corpus by its name or folder, stands for."""
-    if (recipe := values.get("recipe")) in presets() and recipe not in RECIPES:
+    if (recipe := str(values.get("recipe"))) in presets() and recipe not in RECIPES:
         raise OptionError("recipe", f" {shown(recipe)} is a preset", [f"preset {recipe}"])
     expanded = expand_recipe(values)
     data = expanded.get("data", {})
@@ -270,25 +294,6 @@ def name_data(name: str, below: Mapping[str, Any] = MappingProxyType({})) -> dic
     plain = below[CLASS] if _reads_folders(below.get(CLASS)) else "pairs"
     kind = next((kind for file, kind in FILES.items() if os.path.exists(f"{folder}/{file}")), plain)
     return {CLASS: kind, "folder": name}
-
-
-def _check_direction(data: Any) -> None:
-    """Raises an error for a folder of pairs that can be translated in several directions."""
-    is_pairs = isinstance(data, Mapping) and data.get(CLASS) == "pairs"
-    if not is_pairs or {"source", "target", "tasks"} & data.keys() or "folder" not in data:
-        return
-    folder, stem = str(data["folder"]), str(data.get("train_name", "train"))
-    files = Path(folder).expanduser().glob(f"{glob.escape(stem)}.*")
-    names = (file.name.removesuffix(".gz").removeprefix(f"{stem}.") for file in files)
-    languages = sorted(set(names))
-    if len(languages) < 2:
-        return
-    directions = [
-        f"--data.source {source} --data.target {target}"
-        for source, target in permutations(languages, 2)
-    ]
-    which = " or ".join(directions) if len(languages) == 2 else "--data.source and --data.target"
-    raise OptionError("data", f" {folder!r} has text in {', '.join(languages)}: give {which}")
 
 
 def _reads_folders(name: Any) -> bool:

@@ -10,21 +10,20 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
-from latentheads.experiments.cli.startup import name_program
-
-from latentheads.checks import check_distinct, check_items
+from latentheads.checks import check_items
 from latentheads.corpora.corpus import Corpus
 from latentheads.data.base import Data
 from latentheads.errors import print_message
 from latentheads.experiments.cli.command_line import (
-    FILE_OPTIONS,
     OPTION,
     SHORT,
     CommandLine,
+    check_replaced,
     override,
     split_words,
+    without_options,
 )
 from latentheads.experiments.cli.errors import collecting_errors
 from latentheads.experiments.cli.jobs import (
@@ -46,20 +45,22 @@ from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.options import (
     CLASS,
     Count,
+    Size,
     UnusedOptionError,
-    choices_of,
     flatten,
     merge,
-    options_of,
 )
 from latentheads.plain import parse_yaml
 from latentheads.runs.folder import Folder
 from latentheads.runs.recipes import read_recipe
 from latentheads.runs.results import Results
-from latentheads.runs.settings import Settings, read_latents
+from latentheads.runs.settings import Settings
 from latentheads.runs.trainer import name_trusted
 
-IN_RECIPES = {"selection.strategy": "RECIPE+STRATEGY", "logits.prior": "PRIOR+GUIDE"}
+IN_RECIPES = {
+    "selection.strategy": "RECIPE+STRATEGY",
+    "logits.prior": "PRIOR+GUIDE",
+}
 """Options that a recipe names, and how."""
 
 RECIPES = ",".join(
@@ -98,7 +99,7 @@ class ComparisonOptions(ProgramOptions):
     seeds: tuple[int, ...] = (0, 1, 2)
     vary: str = ""
     jobs: Count = 1
-    devices: str = ""
+    devices: tuple[Size, ...] = ()
     slurm: dict[str, Any] = field(default_factory=dict)
     replaced: ClassVar[Mapping[str, str]] = OF_ONE_RUN
 
@@ -121,7 +122,7 @@ class Plan:
 
     recipe: str
     settings: Settings
-    options: ProgramOptions
+    options: ComparisonOptions
 
     @property
     def folder(self) -> Path:
@@ -149,24 +150,30 @@ class Plan:
 def plan_all(
     options: Mapping[str, Any], line: CommandLine, program: ComparisonOptions, out: Path, prog: str
 ) -> list[Plan]:
-    """Every recipe with every seed, and every value of the options that vary."""
-    _check_groups(line.words, program.recipes)
+    """Every recipe with every seed, and every value of the options that vary.
+
+    An option that acts on nothing in a recipe is left out there, if it acts on something in others,
+    and so is a latent of a file that the recipe has not.
+    """
     varied = read_varied(program.vary)
-    _check_varied(varied, line, program, prog)
-    combinations = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
+    _check_varied(varied, line, program)
     plans = {}
-    for combination in combinations:
-        words = [f"--{name}={value}" for name, value in combination.items()]
+    for values in product(*varied.values()):
+        words = [f"--{name}={value}" for name, value in zip(varied, values, strict=True)]
         overridden, _ = override(dict(options), split_words(words))
-        values = {
-            recipe: _values_of(overridden, recipe, program.recipes) for recipe in program.recipes
-        }
-        unused = {
-            recipe: _unused_options(values[recipe], line.trusted) for recipe in program.recipes
-        }
-        in_none = frozenset[str]().union(*unused.values()).intersection(*unused.values())
+        named = {recipe: dict(merge(overridden, read_recipe(recipe))) for recipe in program.recipes}
+        unused = {recipe: _unused_options(named[recipe], line.trusted) for recipe in named}
         for seed, recipe in product(program.seeds, program.recipes):
-            own = _without(values[recipe], unused[recipe] - in_none) | {"seed": seed}
+            left_out = {
+                path
+                for path in unused[recipe]
+                if any(_has(path, unused[other]) for other in unused)
+                or (path in LATENTS and path not in line.words)
+            }
+            for path in left_out:
+                if any(f"{name}.".startswith(f"{path}.") for name in varied):
+                    raise ValueError(f"--vary: {path} acts on nothing in recipe {recipe}")
+            own = without_options(named[recipe], left_out) | {"seed": seed}
             label = " ".join([recipe, *(word.removeprefix("--") for word in words)])
             settings = read_run_settings(own, line, prog)
             folder = str(run_folder(out, label, seed))
@@ -190,64 +197,24 @@ def read_varied(text: str) -> dict[str, list[str]]:
             raise ValueError(
                 f"vary must be OPTION=VALUE,VALUE, as train.loss=marginal,sampled; got {item!r}"
             )
-        check_distinct(f"values of {name}", varied[name])
+        check_items(f"values of {name}", varied[name])
     return varied
 
 
-def _check_varied(
-    varied: Collection[str], line: CommandLine, program: ComparisonOptions, prog: str
-) -> None:
-    """Raises an error for an option that cannot vary, or that has a value already."""
-    given = flatten(line.words)
-    for name in varied:
-        group = name.partition(".")[0]
-        if instead := program.replaced.get(name):
-            raise ValueError(f"--vary {name}: {prog} takes --{instead}")
-        if name in IN_RECIPES:
-            raise ValueError(f"--{name} stands in a recipe's name: write {IN_RECIPES[name]}")
-        if name in (*options_of(cast(Any, type(program))), *program.replaced, *FILE_OPTIONS):
-            raise ValueError(f"--vary {name}: it is no option of a single run")
-        if name in given or f"{name}.{CLASS}" in given:
+def _check_varied(varied: Collection[str], line: CommandLine, program: ComparisonOptions) -> None:
+    """Raises an error for an option that recipes name, or that has a value beside those to vary."""
+    check_replaced(dict.fromkeys(varied), program.replaced)
+    given = {name.removesuffix(f".{CLASS}") for name in flatten(line.words)}
+    for name in (*given, *varied):
+        if form := IN_RECIPES.get(name):
+            raise ValueError(f"--{name} stands in a recipe's name: write --recipes {form}")
+        if name in given and name in varied:
             raise ValueError(f"--{name} is given beside --vary {name}: drop one")
-        for recipe in program.recipes:
-            if group in LATENTS and group not in read_latents(read_recipe(recipe)["latents"]):
-                raise ValueError(f"--vary {name}: {group} is not latent in recipe {recipe}")
 
 
-def _values_of(options: Mapping[str, Any], recipe: str, recipes: Sequence[str]) -> dict[str, Any]:
-    """The options of a recipe, without those of a latent or a class that it has not."""
-    named = read_recipe(recipe)
-    latents = read_latents(named["latents"])
-    kept = {n: value for n, value in options.items() if n not in LATENTS or n in latents}
-    kept = _without_others(kept, _classes_of(recipe), [_classes_of(other) for other in recipes])
-    return dict(merge(kept, named))
-
-
-def _classes_of(recipe: str) -> dict[str, type]:
-    """The library's classes that stand in a recipe's name, by their options."""
-    named, classes = flatten(read_recipe(recipe)), dict[str, type]()
-    for path in IN_RECIPES:
-        group, _, option = path.partition(".")
-        table = choices_of(options_of(cast(Any, LATENTS[group]))[option].kind) or {}
-        if named.get(path) in table:
-            classes[path] = table[named[path]]
-    return classes
-
-
-def _without_others(
-    options: Mapping[str, Any], own: Mapping[str, type], others: Sequence[Mapping[str, type]]
-) -> dict[str, Any]:
-    """Options without those that a class has not, but the class of another recipe has."""
-    kept = dict(options)
-    for path, kind in own.items():
-        group, _, option = path.partition(".")
-        given = kept.get(group, {}).get(option)
-        if isinstance(given, Mapping):
-            theirs = {n for classes in others if path in classes for n in options_of(classes[path])}
-            foreign = theirs - set(options_of(kind))
-            fitting = {name: value for name, value in given.items() if name not in foreign}
-            kept[group] = {**kept[group], option: fitting}
-    return kept
+def _has(path: str, unused: Collection[str]) -> bool:
+    """Whether a recipe has an option, of which some act on nothing."""
+    return not any(f"{path}.".startswith(f"{other}.") for other in unused)
 
 
 def _unused_options(values: Mapping[str, Any], trusted: Collection[str]) -> frozenset[str]:
@@ -255,7 +222,7 @@ def _unused_options(values: Mapping[str, Any], trusted: Collection[str]) -> froz
     unused = frozenset[str]()
     while True:
         try:
-            Settings.from_nested(_without(values, unused), trusted)
+            Settings.from_nested(without_options(values, unused), trusted)
         except UnusedOptionError as reason:
             if reason.path in unused:
                 return unused
@@ -266,33 +233,11 @@ def _unused_options(values: Mapping[str, Any], trusted: Collection[str]) -> froz
             return unused
 
 
-def _without(values: Mapping[str, Any], paths: Collection[str]) -> dict[str, Any]:
-    """Nested values without some options."""
-    kept = {}
-    for name, value in values.items():
-        if name in paths:
-            continue
-        inner = [p.removeprefix(f"{name}.") for p in paths if p.startswith(f"{name}.")]
-        kept[name] = _without(value, inner) if inner and isinstance(value, Mapping) else value
-    return kept
-
-
-def _check_groups(options: Mapping[str, Any], recipes: Sequence[str]) -> None:
-    """Raises an error for options of a latent that no recipe has."""
-    latents = {name for recipe in recipes for name in read_latents(read_recipe(recipe)["latents"])}
-    for name in LATENTS:
-        if name in options and name not in latents:
-            raise ValueError(f"--{name} is latent in none of the recipes {', '.join(recipes)}")
-    flat = flatten(options)
-    for name, form in IN_RECIPES.items():
-        if name in flat or f"{name}.{CLASS}" in flat:
-            raise ValueError(f"--{name} stands in a recipe's name: write --recipes {form}")
-
-
 def train_all(plans: Sequence[Plan], options: ComparisonOptions, out: Path) -> None:
     """Trains what is not finished, beside each other or one after the other."""
     slots = make_slots(options.jobs, options.devices)
-    _validate_job_options(options)
+    if options.slurm and options.devices:
+        raise ValueError("devices are of this machine, and slurm chooses its own: drop one of them")
     open_plans = [plan for plan in plans if plan.load_results(options.overwrite) is None]
     load = cache(load_corpus)
     for plan in plans:
@@ -335,20 +280,10 @@ def _name(plan: Plan, out: Path) -> str:
     return str(plan.folder.relative_to(out))
 
 
-def _validate_job_options(options: ComparisonOptions) -> None:
-    """Validates the options of where runs are trained."""
-    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
-        raise ValueError(
-            "torchrun belongs to run.py, whose processes share a run: here use --devices or --jobs"
-        )
-    if options.slurm and options.devices:
-        raise ValueError("devices are of this machine, and slurm chooses its own: drop one of them")
-
-
 def _job_of(plan: Plan, out: Path) -> RunJob:
     """The command line of a run; on a GPU that is named it may not take the processor instead."""
     options = plan.options
-    device = "cuda" if getattr(options, "devices", "") else options.device
+    device = "cuda" if options.devices else options.device
     words = ["--device", device, f"--overwrite={str(options.overwrite).lower()}"]
     settings = plan.settings
     runs = [settings.start] if settings.start else []
@@ -371,28 +306,3 @@ def describe_plans(plans: Sequence[Plan]) -> str:
     if seeds == 1:
         return f"{corpus}, seed {plans[0].settings.seed}"
     return f"{corpus}, {seeds} seeds"
-
-
-def take_common(
-    options: Mapping[str, Any], line: CommandLine, prog: str, replaced: Mapping[str, str]
-) -> dict[str, Any]:
-    """The options that all runs share; those of one run are an error, or left out of a file."""
-    flat, words, left_out = flatten(options), flatten(line.word_options), {**line.left_out}
-    for name, instead in replaced.items():
-        if any(word == name or word.startswith(f"{name}.") for word in words):
-            belongs = f"--{name} belongs to run.py"
-            raise ValueError(belongs + (f": {prog} takes --{instead}" if instead else ""))
-        if any(option == name or option.startswith(f"{name}.") for option in flat):
-            left_out[name] = line.source_of(name)
-    for name, source in left_out.items():
-        note = f": {prog} takes --{replaced[name]}" if replaced[name] else ""
-        origin = source if source.startswith("preset ") else "--config"
-        left_out_note = f"note: {name} of {origin} is left out{note}"
-        print_message(f"{name_program(prog)}: {left_out_note}", sys.stderr)
-    return {
-        name: {key: item for key, item in value.items() if f"{name}.{key}" not in replaced}
-        if isinstance(value, Mapping)
-        else value
-        for name, value in options.items()
-        if name not in replaced
-    }

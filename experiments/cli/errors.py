@@ -7,10 +7,9 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from threading import current_thread, main_thread
 from typing import NoReturn
 
@@ -23,7 +22,7 @@ from latentheads.errors import (
     print_message,
     shorten,
 )
-from latentheads.options import OPTION_ALIASES, OptionError
+from latentheads.options import OptionError
 from latentheads.passes import flush_denormals
 
 MAX_UNKNOWN_WORDS = 10
@@ -32,13 +31,7 @@ MAX_UNKNOWN_WORDS = 10
 ITEM = r"\.\d+(?=\.|$)"
 """The number of a list's item in the path of an option: a command line has no word for it."""
 
-MAX_WORD_LENGTH = 40
-"""Most letters of a word that are shown."""
-
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-
-REPEAT_SECONDS = 0.5
-"""Seconds after which an interrupt that has not arrived is raised again."""
 
 OTHER_ERRORS = (FloatingPointError, OSError, MemoryError, RuntimeError, UnfinishedError)
 
@@ -47,17 +40,6 @@ def exit_with_error(program: str, message: object, status: int = 2) -> NoReturn:
     """Prints one line and exits."""
     print_message(f"{name_program(program)}: {message}", sys.stderr)
     sys.exit(status)
-
-
-def explain_word(word: str, options: Collection[str]) -> str:
-    """Why a word is no option, and which one may have been meant."""
-    name, *_ = word.partition("=")
-    if not name.startswith("-"):
-        return f"unexpected argument {word!r}"
-    option = name.lstrip("-").replace("-", "_")
-    alias = f"--{OPTION_ALIASES.get(option, '').rpartition('.')[2]}"
-    close = [alias] if alias in options else get_close_matches(name, options, 1, 0.75)
-    return f"{name} is not an option: {f'did you mean {close[0]}?' if close else 'see --help'}"
 
 
 def name_options(error: BaseException) -> str:
@@ -71,7 +53,7 @@ def warn_unknown(program: str, unknown: Sequence[str]) -> None:
     """Warns on standard error, in one line, of words that are not in a run's vocabulary."""
     hidden = len(unknown) - MAX_UNKNOWN_WORDS
     more = f" and {hidden} more" if hidden > 0 else ""
-    named = ", ".join(shorten(word, MAX_WORD_LENGTH) for word in unknown[:MAX_UNKNOWN_WORDS])
+    named = ", ".join(shorten(word) for word in unknown[:MAX_UNKNOWN_WORDS])
     print_message(f"{name_program(program)}: not in the vocabulary: {named}{more}", sys.stderr)
 
 
@@ -86,8 +68,11 @@ def error_handling(
     on_failure: str = "",
     on_interrupt: str = "",
     user_errors: tuple[type[Exception], ...] = (ValueError, TypeError),
+    status: int = 2,
 ) -> Iterator[None]:
     """Exits if the work fails: with status 2 after a mistake of the user, otherwise with 1.
+
+    After a broken pipe it exits silently, as shell tools do.
 
     Args:
         program: The name of the program.
@@ -95,17 +80,20 @@ def error_handling(
         on_interrupt: The same after Ctrl-C, SIGTERM or SIGHUP, with the status that a shell gives
             them, such as 130.
         user_errors: The errors that mean a mistake of the user.
+        status: The status after such a mistake.
     """
     try:
         with interrupted_by_signals(), flush_denormals(in_workers=True):
             yield
     except user_errors as mistake:
-        exit_with_error(program, f"error: {name_options(mistake)}")
+        exit_with_error(program, f"error: {name_options(mistake)}", status)
     except OTHER_ERRORS as reason:
         if _is_bug(reason):
             raise
+        if isinstance(reason, OSError):
+            _drop_unwritten()
         if isinstance(reason, BrokenPipeError):
-            _discard_stdout()
+            sys.exit(141)
         message = "; ".join(filter(None, [one_line_message(reason), on_failure]))
         exit_with_error(program, f"error: {message}", 1)
     except KeyboardInterrupt as reason:
@@ -133,9 +121,7 @@ def interrupted_by_signals() -> Iterator[None]:
     """Turns SIGTERM and SIGHUP into a KeyboardInterrupt, so that temporary files are removed.
 
     A signal that is ignored, as by ``nohup``, stays ignored. Further signals are ignored while
-    something cleans up. Python drops what is raised in ``__del__`` or in the callback of a weak
-    reference: the interrupt is then raised again, until the program ends or cleans up. So it is for
-    code that catches it and goes on.
+    something cleans up.
     """
     if current_thread() is not main_thread():  # only the main thread can handle signals
         yield
@@ -148,39 +134,16 @@ def interrupted_by_signals() -> Iterator[None]:
             signal.signal(number, _interrupt)
         yield
     finally:
-        if replaced and isinstance(signal.getsignal(signal.SIGALRM), _InterruptAgain):
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
         for number, handler in replaced.items():
             signal.signal(number, handler)
 
 
 def _interrupt(number: int, _: object) -> None:
-    if _is_handling(KeyboardInterrupt):
-        return
-    if signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:  # else the timer is of someone else
-        signal.signal(signal.SIGALRM, _InterruptAgain(number))
-        signal.setitimer(signal.ITIMER_REAL, REPEAT_SECONDS, REPEAT_SECONDS)
-    raise SignalInterrupt(number)
-
-
-@dataclass(frozen=True)
-class _InterruptAgain:
-    """Handles the timer after a signal: a scheduler may send no second one but SIGKILL."""
-
-    number: int
-
-    def __call__(self, _: int, frame: object) -> None:
-        if not _is_handling(GeneratorExit):  # a generator that the interrupt ends cleans up
-            _interrupt(self.number, frame)
-
-
-def _is_handling(kind: type[BaseException]) -> bool:
-    """Whether code runs that handles an exception of a kind, such as a ``finally``."""
     reason = sys.exception()
-    while reason is not None and not isinstance(reason, kind):
+    while reason is not None and not isinstance(reason, KeyboardInterrupt):
         reason = reason.__context__
-    return reason is not None
+    if reason is None:  # else a ``finally`` cleans up behind an interrupt
+        raise SignalInterrupt(number)
 
 
 def _interrupt_status(reason: KeyboardInterrupt) -> int:
@@ -218,33 +181,17 @@ def rerun_command(overwrite: bool) -> str:
     return "without --overwrite the same command" if overwrite else "the same command"
 
 
-@contextmanager
-def streaming(program: str) -> Iterator[None]:
-    """As :func:`error_handling` of a program that may have written something: the status is 1.
+def streaming(program: str) -> AbstractContextManager[None]:
+    """As :func:`error_handling` of a program that may have written something: the status is 1."""
+    return error_handling(program, user_errors=(ValueError,), status=1)
 
-    After a broken pipe it exits silently, as shell tools do.
-    """
+
+def _drop_unwritten() -> None:
+    """Drops what standard output does not take, which would fail again at exit."""
     try:
-        with interrupted_by_signals():
-            yield
-    except ValueError as error:
-        exit_with_error(program, f"error: {error}", 1)
-    except (MemoryError, RuntimeError) as reason:
-        if not is_out_of_memory(reason):
-            raise
-        exit_with_error(program, f"error: {one_line_message(reason)}", 1)
-    except OSError as trouble:
-        _discard_stdout()
-        if isinstance(trouble, BrokenPipeError):
-            sys.exit(141)
-        exit_with_error(program, f"error: {trouble.strerror}", 1)
-    except KeyboardInterrupt as reason:
-        sys.exit(_interrupt_status(reason))
-
-
-def _discard_stdout() -> None:
-    """Discards the buffer of standard output, which would fail again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_result(program: str, text: str) -> None:

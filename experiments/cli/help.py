@@ -14,6 +14,7 @@ from dataclasses import MISSING
 from functools import partial
 from typing import Any, Literal, get_args, get_origin
 
+from latentheads.checks import check_choice
 from latentheads.experiments.cli.command_line import find_own_classes, presets
 from latentheads.experiments.cli.parser import Formatter, texts_of
 from latentheads.latents.registry import LATENTS
@@ -26,7 +27,6 @@ from latentheads.options import (
     flatten,
     in_group,
     inner_kind,
-    is_group,
     options_below,
     options_of,
     to_dict,
@@ -70,8 +70,7 @@ def select_help_page(
         find_own_classes()
         with in_group(path):
             classes = {name: inner_kind(kind).find_class(name, [name])}
-    if name not in classes:
-        raise OptionError(f"{path}.help", f" must be one of {', '.join(classes)}; got {name}")
+    check_choice(f"--{path}.help", name, classes)
     return class_page(classes[name], path, name)
 
 
@@ -89,7 +88,7 @@ def help_page(
         if name not in replaced:
             _add(run, f"--{name}", text)
     options = options_of(program) | options_of(Settings)
-    kinds = {name: option.kind for name, option in options.items() if is_group(option.kind)}
+    kinds = {name: option.kind for name, option in options.items() if classes_of(option.kind)}
     for name, option in options.items():
         if name not in (*kinds, *FIRST, *replaced):
             _add(run, f"--{name}", texts.get(name, ""), option)

@@ -20,8 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from latentheads.checks import split_items
-from latentheads.errors import UnfinishedError, print_message, shown
+from latentheads.errors import UnfinishedError, print_message
 from latentheads.files import last_line, write_text
 from latentheads.packages import import_optional
 
@@ -128,22 +127,17 @@ def _ignore_slurm_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def make_slots(jobs: int, devices: str) -> list[dict[str, str]]:
+def make_slots(jobs: int, devices: Sequence[int]) -> list[dict[str, str]]:
     """The environment of each of the parallel processes: its threads, and its GPU.
 
     Args:
         jobs: Number of parallel runs, between which CPU threads are divided.
-        devices: Numbers of GPUs, separated by commas; each has a run at least.
+        devices: Numbers of GPUs; each has a run at least.
     """
-    names = split_items(devices) if devices else []
-    if not all(name.isdecimal() for name in names):
-        raise ValueError(
-            f"devices must be numbers of GPUs with commas between, got {shown(devices)}"
-        )
-    count = max(jobs, len(names))
+    count = max(jobs, len(devices))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (cores or 1) // count))
-    gpus = [{"CUDA_VISIBLE_DEVICES": name} for name in names] or [{}]
+    gpus = [{"CUDA_VISIBLE_DEVICES": str(number)} for number in devices] or [{}]
     return [{"OMP_NUM_THREADS": threads, **gpus[index % len(gpus)]} for index in range(count)]
 
 

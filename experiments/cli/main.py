@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint
 from latentheads.experiments.cli.startup import COMMAND
 
 import latentheads
+from latentheads.checks import check_choice
 from latentheads.errors import one_line_message
 from latentheads.plugins import PROGRAMS as ADDED
 from latentheads.plugins import describe, find_entry_points, package_of
@@ -56,17 +57,10 @@ SHELLS = ("bash", "zsh", "tcsh")
 
 def print_completion(words: Sequence[str]) -> int:
     """Prints the tab completion of the command for a shell; returns the exit status."""
-    if len(words) != 1 or words[0] not in SHELLS:
-        shells = ", ".join(SHELLS)
-        print(f"latentheads: error: --print_completion needs one of {shells}", file=sys.stderr)
-        return 2
+    check_choice("--print_completion", " ".join(words), SHELLS)
     from latentheads.experiments.cli.completion import format_completion  # it loads torch
 
-    try:
-        print(format_completion(words[0], PROGRAMS), flush=True)
-    except ImportError as error:
-        print(f"latentheads: error: {error}", file=sys.stderr)
-        return 2
+    print(format_completion(words[0], PROGRAMS), flush=True)
     return 0
 
 
@@ -83,9 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name == "--version":
         print(f"latentheads {latentheads.__version__}")
         return 0
-    if name == "--print_completion":
-        return print_completion(rest)
     try:
+        if name == "--print_completion":
+            return print_completion(rest)
         program = load_program(name)
     except ValueError as error:
         print(f"latentheads: error: {error}", file=sys.stderr)
@@ -108,8 +102,7 @@ def load_program(name: str) -> Callable[[Sequence[str]], int]:
         program = import_module(f"latentheads.experiments.{name}").main
         return program
     added = find_added()
-    if name not in added:
-        raise ValueError(f"unknown program {name!r}: choose from {', '.join([*PROGRAMS, *added])}")
+    check_choice("program", name, [*PROGRAMS, *added])
     try:
         program = added[name].load()
     except Exception as error:

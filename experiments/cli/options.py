@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar, cast
@@ -36,12 +35,10 @@ from latentheads.experiments.cli.help import select_help_page
 from latentheads.experiments.cli.trust import check_trusted
 from latentheads.latents.registry import LATENTS
 from latentheads.options import (
-    OPTION_ALIASES,
     OptionError,
-    flatten,
+    explain_unknown,
     from_dict,
     in_group,
-    options_below,
     options_class,
     options_of,
 )
@@ -115,10 +112,17 @@ def read_program(
             sys.exit(0)
         rest = [word for word in words if not word.startswith("--print_config")]
         line = read_command_line(rest, kind.replaced)
+    for path, source in line.left_out.items():
+        here = f": {prog} takes --{kind.replaced[path]}" if kind.replaced[path] else ""
+        origin = source if source.startswith("preset ") else "--config"
+        note = f"note: {path} of {origin} is left out{here}"
+        print_message(f"{name_program(prog)}: {note}", sys.stderr)
     own_names = options_of(cast(Any, kind))
-    _validate_names(line, [*own_names, *kind.replaced], prog)
     common = {name: value for name, value in line.options.items() if name not in own_names}
     with _failing(line, prog):
+        for name in common:
+            if name not in (*options_of(Settings), *LATENTS):
+                raise explain_unknown([Settings, kind], name, [*FILE_OPTIONS, "recipe"])
         own = {name: value for name, value in line.options.items() if name in own_names}
         program = from_dict(kind, own)
         for name in ("out", "start"):  # as from a variable of the shell that is not set
@@ -139,21 +143,6 @@ def read_run_settings(options: Mapping[str, Any], line: CommandLine, prog: str) 
     """The settings of nested values; a mistake is one line and status 2."""
     with _failing(line, prog):
         return Settings.from_nested(options, line.trusted)
-
-
-def _validate_names(line: CommandLine, own: Sequence[str], prog: str) -> None:
-    """Ends the program for a name that is like one of its own, or that others have."""
-    names = [*own, *options_of(Settings), *LATENTS, "recipe"]
-    for name in line.options.keys() - {*names}:
-        alias = OPTION_ALIASES.get(name)
-        close = [alias] if alias else get_close_matches(name, [*names, *FILE_OPTIONS], 1, 0.75)
-        if close:
-            paths = options_below([Settings])
-            inner = flatten({name: line.options[name]})
-            moved = {path: path.replace(name, close[0], 1) for path in inner}
-            path = next((path for path in inner if moved[path] in paths), name)
-            similar = [moved.get(path, close[0])]
-            _fail(prog, OptionError(path, " is not an option", similar), line.source_of(name))
 
 
 @contextmanager

@@ -26,23 +26,16 @@ def check_output_file(out: Path, option: str = "--out") -> Path:
     """
     path = Path(os.path.realpath(out))
     try:
-        _check_folders(out, path, option)
+        if out.is_dir():
+            raise ValueError(f"{option}: cannot write {out}: it is a folder")
         if out.exists() and not out.is_file():
             return out
-        with naming_file(path), tempfile.TemporaryFile(dir=path.parent) as temporary:
+        with naming_file(out), tempfile.TemporaryFile(dir=path.parent) as temporary:
             temporary.write(b"\n")
             temporary.flush()
     except OSError as error:
         raise ValueError(f"{option}: {error}") from error
     return path
-
-
-def _check_folders(out: Path, path: Path, option: str) -> None:
-    """Checks that a path, and the real one, is no folder, but lies in one."""
-    if not path.parent.is_dir():
-        raise ValueError(f"{option}: cannot write {out}: its folder is not there")
-    if out.is_dir():
-        raise ValueError(f"{option}: cannot write {out}: it is a folder")
 
 
 def check_distinct_files(
@@ -91,24 +84,12 @@ def make_output_folder(out: Path) -> Path:
 
 
 class _Output(io.FileIO):
-    """A file whose errors name it, so that they differ from those of standard output.
+    """A file that keeps its old content until something is written; its errors name it."""
 
-    Its old content is kept until something is written.
-
-    Raises:
-        ValueError: It cannot be written, now or later.
-    """
-
-    def __init__(self, option: str, name: str) -> None:
-        self._error_prefix = f"--{option}: cannot write {name}"
+    def __init__(self, name: str) -> None:
         self._emptied = False
-        try:
+        with naming_file(Path(name)):
             super().__init__(name, "a")
-        except OSError as reason:
-            raise ValueError(f"{self._error_prefix}: {reason.strerror}") from reason
-        if _is_stdin(self.fileno()):
-            self.close()
-            raise ValueError(f"{self._error_prefix}: it is standard input too")
 
     def empty(self) -> None:
         """Removes its old content, once."""
@@ -118,14 +99,10 @@ class _Output(io.FileIO):
                 self.truncate(0)
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Writes some of the bytes; a broken pipe is raised as such."""
+        """Writes some of the bytes."""
         self.empty()
-        try:
+        with naming_file(Path(str(self.name))):
             return super().write(data)
-        except BrokenPipeError:
-            raise
-        except OSError as reason:
-            raise ValueError(f"{self._error_prefix}: {reason.strerror}") from reason
 
 
 def _is_stdin(descriptor: int) -> bool:
@@ -144,12 +121,19 @@ def open_output(option: str, name: str | None) -> Iterator[TextIO | None]:
     If the work fails before anything is written, the file is unchanged.
 
     Raises:
-        ValueError: It cannot be written; also if writing or flushing fails later.
+        ValueError: It cannot be opened, or is standard input too.
+        OSError: Writing or flushing fails later.
     """
     if name is None:
         yield None
         return
-    output = _Output(option, name)
+    try:
+        output = _Output(name)
+    except OSError as reason:
+        raise ValueError(f"--{option}: {reason}") from reason
+    if _is_stdin(output.fileno()):
+        output.close()
+        raise ValueError(f"--{option}: cannot write {name}: it is standard input too")
     file = io.TextIOWrapper(io.BufferedWriter(output), encoding="utf-8")
     try:
         yield file

@@ -15,15 +15,23 @@ from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 from latentheads.experiments.cli.startup import name_program
 
-from pydantic import ValidationError
-
 import latentheads
 from latentheads.errors import print_message
 from latentheads.experiments.cli.command_line import find_own_classes
-from latentheads.experiments.cli.errors import exit_with_error, explain_word
+from latentheads.experiments.cli.errors import exit_with_error, name_options
 from latentheads.experiments.cli.outputs import check_output_file
 from latentheads.experiments.cli.trust import check_trusted
-from latentheads.options import ADAPTER_OF, Count, Size, explain, inner_kind, options_of
+from latentheads.options import (
+    Count,
+    OptionError,
+    Size,
+    Text,
+    explain_unknown,
+    from_dict,
+    inner_kind,
+    options_of,
+    read_text,
+)
 from latentheads.runs.loading import load_finished, load_run
 from latentheads.runs.run import Run
 from latentheads.runs.settings import trusted_paths
@@ -51,7 +59,7 @@ class Formatter(argparse.HelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text, default = action.help or "", action.default
-        if default is False or default in (None, "", argparse.SUPPRESS) or "default" in text:
+        if default is False or default in (None, "", (), argparse.SUPPRESS) or "default" in text:
             return text
         return f"{text} (default: %(default)s)"
 
@@ -91,7 +99,7 @@ class Parser(argparse.ArgumentParser):
             options |= {"nargs": "?", "const": True}
         if get_origin(kind) is Literal:
             options |= {"type": type(get_args(kind)[0]), "choices": get_args(kind)}
-        elif kind in (bool, int, float) or get_origin(kind) is Annotated:  # with limits
+        elif kind in (bool, int, float) or get_origin(kind) in (Annotated, tuple):  # with limits
             options["type"] = typed(kind)
         group = self.groups.get(names[0].lstrip("-"))
         add = super().add_argument if group is None else group.add_argument
@@ -108,8 +116,12 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses words; one that is no option is an error that names the option it is like."""
         options, unknown = self.parse_known_args(args)
-        if unknown:
-            self.error(explain_word(unknown[0], self._option_string_actions))
+        for word in unknown:
+            if not word.startswith("-"):
+                self.error(f"unexpected argument {word!r}")
+            name = word.partition("=")[0].lstrip("-").replace("-", "_")
+            names = [option[2:] for option in self._option_string_actions if option != "-h"]
+            self.error(name_options(explain_unknown([], name, names)))
         return options
 
     def error(self, message: str) -> NoReturn:
@@ -134,9 +146,9 @@ def typed(kind: Any) -> Callable[[str], Any]:
 
     def read(text: str) -> Any:
         try:
-            return ADAPTER_OF(kind).validate_python(text)
-        except ValidationError as error:
-            raise argparse.ArgumentTypeError(str(explain(error))) from None
+            return from_dict(kind, read_text(kind, Text(text)))
+        except OptionError as error:
+            raise argparse.ArgumentTypeError(error.message.lstrip(": ")) from None
 
     return read
 

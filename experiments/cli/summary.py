@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from latentheads.data.base import Data
 from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.comparison import Plan
-from latentheads.experiments.cli.tables import markdown, packed, quoted
+from latentheads.experiments.cli.tables import PERPLEXITIES, markdown, packed, quoted
 from latentheads.files import read_json, write_text
 from latentheads.metrics.compared import COMPARED, METRICS
 from latentheads.metrics.scores import SCORES, format_perplexity, is_below_prior
@@ -26,14 +26,13 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
     """A row a run.
 
     Raises:
-        UnfinishedError: A run has no results, or its report is not complete.
+        UnfinishedError: The report of a run is not complete.
         ValueError: The text of the corpus has changed from one run to another.
     """
     results_by_recipe = []
     for plan in plans:
         results = plan.load_results()
-        if results is None:
-            raise UnfinishedError(f"{plan.folder} is not finished")
+        assert results is not None, "what is not finished has been named before"
         if missing := lacking(results.to_json()):
             raise UnfinishedError(f"the report of {plan.folder} has no {missing}")
         results_by_recipe.append((plan.recipe, results))
@@ -94,10 +93,7 @@ OTHER_TEXT = "Tested on another text than the first row, whose figures are not c
 
 COLUMNS = {
     **{name: SCORES[name].heading for name in COMPARED},
-    "perplexity_exact": "perplexity, exact",
-    "perplexity_plug_in": "perplexity, plug-in",
-    "perplexity_elbo": "perplexity from the bound",
-    "perplexity_iwae": "perplexity from IWAE",
+    **{f"perplexity_{name}": title.removesuffix("_{k}") for name, title in PERPLEXITIES.items()},
     "head_divergence": "JSD",
     **{
         f"average_{name}": f"{SCORES[name].heading}, average of tasks"

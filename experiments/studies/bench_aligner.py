@@ -26,7 +26,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 import torch
 
-from latentheads.checks import check_known, split_items
+from latentheads.checks import check_choice, split_items
 from latentheads.contrib.align.aligner import WordAligner
 from latentheads.contrib.align.api import align, start_alignment
 from latentheads.contrib.align.model import GUIDES
@@ -313,7 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     with error_handling("bench_aligner.py"):
         for name in split_items(options.systems):
-            check_known("system", name, (OWN, *RIVALS))
+            check_choice("system", name, (OWN, *RIVALS))
         languages = (options.source, options.target)
         inputs = [
             options.run / f"{part}.{name}" for part in ("train", *PARTS) for name in languages

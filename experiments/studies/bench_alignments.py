@@ -44,7 +44,7 @@ import torch
 from torch import Tensor
 
 from latentheads.batch import BOS, EOS, PAD, SPECIALS, Batch
-from latentheads.checks import check_known, parse_integers, split_items
+from latentheads.checks import check_choice, split_items
 from latentheads.decoding.beam_search import beam_search
 from latentheads.experiments.cli.parser import Parser, positive
 from latentheads.experiments.studies.benchmarks.baselines import (
@@ -258,7 +258,8 @@ def make_parser() -> Parser:
     parser.add_argument("--task", choices=TASKS, default=TASKS[0], help=f"default: {TASKS[0]}")
     parser.add_argument(
         "--cutoffs",
-        default="",
+        type=tuple[int, ...],
+        default=(),
         metavar="N,N",
         help="of a language model: where further bands of an adaptive softmax begin",
     )
@@ -288,13 +289,13 @@ def read_rows(options: Namespace) -> list[str]:
     """
     names = split_items(options.rows)
     for name in names:
-        check_known("row", name, [*ROWS, MARIAN] if options.decode else ROWS)
+        check_choice("row", name, [*ROWS, MARIAN] if options.decode else ROWS)
     return names
 
 
 def read_cutoffs(options: Namespace, growth: Growth) -> tuple[int, ...]:
     """Where the bands of an adaptive softmax begin."""
-    cutoffs = tuple(parse_integers("cutoffs", options.cutoffs)) if options.cutoffs else ()
+    cutoffs: tuple[int, ...] = options.cutoffs
     AdaptiveTable(growth.size.vocabulary, growth.size.width, cutoffs, FACTOR)  # validates them
     return cutoffs
 

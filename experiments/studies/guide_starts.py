@@ -34,7 +34,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.checks import check_choice, check_items, parse_integers, split_items
+from latentheads.checks import check_choice, check_items, split_items
 from latentheads.corpora import Corpus
 from latentheads.corpora.batches import batches
 from latentheads.data.grammar import Grammar
@@ -271,7 +271,7 @@ def make_parser() -> Parser:
     parser = Parser("guide_starts.py", __doc__, GROUPS)
     add = parser.add_argument
     add("--languages", default="velu,mirel", help="languages of the grammar")
-    add("--seeds", default="0", help="seeds of model, guide and order")
+    add("--seeds", type=tuple[int, ...], default=(0,), help="seeds of model, guide and order")
     add("--prior", choices=("cascaded", "chain"), default="cascaded")
     add("--training", default=",".join(TRAININGS), help=f"some of {', '.join(TRAININGS)}")
     add("--starts", default=",".join(STARTS), help=f"some of {', '.join(STARTS)}")
@@ -298,8 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_choice("training", name, TRAININGS)
         for name in options.starts:
             check_choice("starts", name, STARTS)
-        seeds = parse_integers("seeds", options.seeds)
-        for seed, language in itertools.product(seeds, split_items(options.languages)):
+        for seed, language in itertools.product(options.seeds, split_items(options.languages)):
             for row in train_all(language, seed, options):
                 print(
                     *(f"{v:.3f}" if isinstance(v, float) else v for v in row.values()), flush=True

@@ -16,7 +16,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import pyro
 from torch import Tensor
 
-from latentheads.checks import check_items, check_least, check_seed, parse_integers, split_items
+from latentheads.checks import check_items, check_least, check_seed, split_items
 from latentheads.contrib.hf.addresses import find_heads
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import make_output_folder
@@ -77,7 +77,12 @@ def make_parser() -> Parser:
     add("--gate_heads", type=int, default=24, help="heads that the gates leave open")
     add("--gate_steps", type=int, default=240, help="steps of the gates")
     add("--gate_rate", type=float, default=3e-5, help="L0 penalty that a head too many adds")
-    add("--keep_heads", default="54,36,24", help="how many stay, commas between")
+    add(
+        "--keep_heads",
+        type=tuple[int, ...],
+        default=(54, 36, 24),
+        help="how many stay, commas between",
+    )
     add("--rounds", type=int, default=10, help="passes that are timed; 0 times none")
     add("--out", required=True, help="folder of what is measured, made if not there")
     add("--seed", type=int, default=0, help="of pairs, order and noise")
@@ -253,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         least = {"test": 2, "steps": 1, "gate_steps": 1, "questions": 1, "alone": 1}
         check_least(vars(options), **least, gate_heads=0, gate_rate=0.0, rounds=0)
         prices = _read_prices(options.prices)
-        keep = parse_integers("keep_heads", options.keep_heads)
+        keep = options.keep_heads
         check_items("keep_heads", keep)
         pairs = read_pairs(options.english, options.german, options.seed)
         if len(pairs) <= options.test:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.attention.block import HeadBlock, Hook
-from latentheads.errors import shown
+from latentheads.checks import check_choice
 from latentheads.layers.numeric import full_precision, softmax
 from latentheads.mask import PairMask
 from latentheads.names import ATTENTION_TYPES
@@ -79,13 +79,9 @@ class Disagreement:
 
     def __post_init__(self) -> None:
         for kind in self.kinds:
-            if kind not in KINDS:
-                raise ValueError(f"kinds must be of {', '.join(KINDS)}; got {shown(kind)}")
+            check_choice("kinds", kind, KINDS)
         for name in self.attention_types or ():
-            if name not in ATTENTION_TYPES:
-                raise ValueError(
-                    f"attention_types must be of {', '.join(ATTENTION_TYPES)}; got {shown(name)}"
-                )
+            check_choice("attention_types", name, ATTENTION_TYPES)
         if not self.kinds:
             raise ValueError(f"kinds must name one or more of {', '.join(KINDS)}")
 

@@ -8,7 +8,7 @@ from itertools import chain
 from operator import attrgetter
 from statistics import fmean
 
-from latentheads.checks import check_known
+from latentheads.checks import check_choice
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.grammar import ENGLISH
 from latentheads.corpora.grammar.choice import DOMAINS
@@ -159,9 +159,9 @@ def _log_p(source: Sequence[str]) -> float:
 def _check_tasks(mixture: Mixture) -> None:
     for task in mixture.tasks:
         for language in (task.source, task.target):
-            check_known("language", language, (ENGLISH, *LANGUAGES), f"task {task.name}")
+            check_choice(f"language of task {task.name}", language, (ENGLISH, *LANGUAGES))
         if task.domain:
-            check_known("domain", task.domain, DOMAINS, f"task {task.name}")
+            check_choice(f"domain of task {task.name}", task.domain, DOMAINS)
 
 
 def _select_true_log_prob(mixture: Mixture, task: Task) -> TrueLogProb:

@@ -13,6 +13,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from latentheads.checks import check_choice
 from latentheads.errors import shown
 
 TaskKey = Literal["language", "domain", "speaker"]
@@ -146,8 +147,7 @@ class Mixture:
     def index_of(self, text: str, source: str | None) -> int:
         """The index of a task, given its name; see `Task.parse`."""
         task = Task.parse(text, source)
-        if task not in self.tasks:
-            raise ValueError(f"unknown task {shown(text)}: choose from {', '.join(self.names)}")
+        check_choice("task", task.name, self.names)
         return self.tasks.index(task)
 
     def task_ids(self, task: NDArray[np.int32]) -> TaskIds:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from latentheads.batch import EOS, SPECIALS, UNK
+from latentheads.checks import check_choice
 from latentheads.corpora.frames import Frames
 from latentheads.corpora.rows import Rows
-from latentheads.errors import shown
 
 KINDS = {
     "words": "latentheads.corpora.vocabulary:Words",
@@ -99,11 +99,8 @@ def vocabulary_from_json(value: object) -> Vocabulary:
     if not isinstance(value, dict):
         raise ValueError(f"a vocabulary is a JSON object, got {type(value).__name__}")
     kind = value.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise ValueError(
-            f"a vocabulary's kind must be one of {', '.join(KINDS)}; got {shown(kind)}"
-        )
-    restored: Vocabulary = pkgutil.resolve_name(KINDS[kind]).from_json(value)
+    check_choice("a vocabulary's kind", kind, KINDS)
+    restored: Vocabulary = pkgutil.resolve_name(KINDS[str(kind)]).from_json(value)
     return restored
 
 

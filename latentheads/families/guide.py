@@ -11,7 +11,7 @@ from typing import Any, cast
 from pyro.infer.util import is_validation_enabled
 from torch import nn
 
-from latentheads.checks import MAX_WIDTH, check_least, check_most, check_number
+from latentheads.checks import check_least, check_number
 from latentheads.distributions.heads import HeadContext, HeadVariable
 from latentheads.distributions.normal import DeltaHeads
 from latentheads.families.family import (
@@ -37,7 +37,6 @@ def check_options(hidden: int, scale: float) -> None:
         scale: Initial standard deviation of the posterior.
     """
     check_least({"guide.hidden": hidden}, **{"guide.hidden": 1})
-    check_most({"guide.hidden": hidden}, **{"guide.hidden": MAX_WIDTH})
     check_number("guide.scale", scale)
     if not 0 < scale < math.inf:
         raise ValueError(f"guide.scale must be positive and finite, got {scale}")

@@ -31,7 +31,7 @@ from pyro.poutine.util import prune_subsample_sites
 from torch import Tensor, nn
 from torch.distributions import kl_divergence
 
-from latentheads.checks import check_samples
+from latentheads.checks import check_least
 from latentheads.distributions.heads import HeadVariable
 from latentheads.distributions.normal import DeltaHeads
 from latentheads.guide import check_own_model
@@ -390,7 +390,7 @@ def importance(
         >>> weights.bound > weights.log_weights.mean(0)  # IWAE_K, and the mean of K samples
         tensor([True, True])
     """
-    check_samples(num_samples)
+    check_least({"num_samples": num_samples}, num_samples=1)
     sampled_terms = [terms(model, guide, *args, **kwargs) for _ in range(num_samples)]
     weights = torch.stack([sample.log_weight for sample in sampled_terms])
     if sampled_terms[0].shared_kl:

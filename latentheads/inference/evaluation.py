@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from latentheads.batch import Batch, with_indices
-from latentheads.checks import check_samples, check_seed
+from latentheads.checks import check_least, check_seed
 from latentheads.corpora.batches import iterate_batches
 from latentheads.corpora.part import Part
 from latentheads.guide import ModelGuide, check_pair
@@ -257,7 +257,7 @@ def sampling_context(
     model: HeadModel, guide: ModelGuide, num_samples: int, seed: int
 ) -> Iterator[list[SharedSamples]]:
     """Fix the seed; yields a store of shared latents for every sample."""
-    check_samples(num_samples)
+    check_least({"num_samples": num_samples}, num_samples=1)
     check_seed(seed)
     with eval_no_grad(model, guide), fixed_noise(seed, model.device):
         yield [SharedSamples() for _ in range(num_samples)]

@@ -18,7 +18,7 @@ from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from latentheads.checks import MAX_PARTICLES, check_choice, check_least, check_most
+from latentheads.checks import check_choice, check_least
 from latentheads.distributions.heads import HeadVariable
 from latentheads.distributions.normal import PartsOfKL, parts_of_kl, stack_kls
 from latentheads.guide import SAVED_INFER, ModelGuide, check_own_model
@@ -84,7 +84,6 @@ class Head_ELBO(Trace_ELBO):
         check_least({"kl_weight": kl_weight, "free_bits": free_bits}, kl_weight=0.0, free_bits=0.0)
         counts = {"num_samples": num_samples, "num_particles": self.num_particles}
         check_least(counts, num_samples=2, num_particles=1)
-        check_most(counts, num_samples=MAX_PARTICLES, num_particles=MAX_PARTICLES)
         check_choice("objective", objective, get_args(Objective))
         self.kl_weight = kl_weight
         self.free_bits = free_bits

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from latentheads.checks import check_known
+from latentheads.checks import check_choice
 from latentheads.metrics.compared import COMPARED, METRICS
 from latentheads.metrics.scores import SCORES, Scores, describe
 
@@ -166,7 +166,7 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
     if not len(runs) or not recipes:
         raise ValueError(f"{'recipes' if len(runs) else 'runs'} must be at least one, got none")
     for recipe in recipes:
-        check_known("recipe", recipe, sorted(set(runs.recipe)), "the runs")
+        check_choice("recipe", recipe, sorted(set(runs.recipe)))
     runs = runs[runs.recipe.isin(recipes)]
     if len(duplicates := runs[runs.duplicated(["recipe", "seed"])]):
         duplicate = duplicates.iloc[0]

@@ -22,7 +22,7 @@ from typing import Any, get_args
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 
-from latentheads.checks import check_known
+from latentheads.checks import check_choice
 from latentheads.metrics.protocol import Protocol
 from latentheads.metrics.resampling import Counts, Metric, References
 
@@ -77,7 +77,7 @@ def paper_bleu(references: References) -> Metric | None:
     """Makes the BLEU by the papers' protocol; None without a protocol."""
     if references.protocol is None:
         return None
-    check_known("protocol", references.protocol, get_args(Protocol), more=", or None")
+    check_choice("protocol", references.protocol, get_args(Protocol), more=", or None")
     lowercase = references.lowercase or references.protocol == "iwslt14"
     metric = PaperBLEU(_tokenizer(references), lowercase)
     return _make_metric(metric, references, _untested_bleu)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from latentheads.checks import check_known
+from latentheads.checks import check_choice
 from latentheads.errors import shown
 from latentheads.guides import GUIDES
 from latentheads.latents.logits.priors import PRIORS
@@ -64,13 +64,13 @@ def _read_pair(name: str, first: str, others: list[str]) -> dict[str, Any]:
         for option, names in (("guide", GUIDES), ("logits.prior", PRIORS)):
             if first in names and first not in RECIPES:
                 raise ValueError(f"{shown(first)} is not a recipe: use {option} {first}")
-        check_known(
+        check_choice(
             "recipe", first, sorted(RECIPES), more=f", {_list_of_latents()}, or PRIOR+GUIDE"
         )
         prior, guide = RECIPES[first]
     elif len(others) == 1:
         if first in RECIPES and first not in PRIORS:
-            check_known("latent", others[0], _find_suffixes(), f"recipe {name}")
+            check_choice(f"latent of recipe {name}", others[0], _find_suffixes())
         prior, guide = first, others[0]
     else:
         raise ValueError(

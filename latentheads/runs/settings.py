@@ -13,7 +13,7 @@ from annotated_types import Ge, Le, Lt
 from pydantic import NonNegativeFloat
 
 from latentheads.attention.disagreement import KINDS, Disagreement
-from latentheads.checks import MAX_SAMPLES, MAX_WIDTH, check_known, split_items
+from latentheads.checks import MAX_WIDTH, check_choice, split_items
 from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.data.base import Data
 from latentheads.data.grammar import Grammar
@@ -21,7 +21,7 @@ from latentheads.data.in_memory import InMemory, data_of
 from latentheads.decoding.options import Decoding
 from latentheads.errors import shown
 from latentheads.families.guide import Guide
-from latentheads.files import read_yaml
+from latentheads.files import read_yaml, reading_file
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.guides import GUIDES
 from latentheads.latents.default import DEFAULT_LATENTS
@@ -41,8 +41,7 @@ from latentheads.names import (
 )
 from latentheads.options import (
     CLASS,
-    CLASS_PATH,
-    Flag,
+    Count,
     OptionError,
     UnusedOptionError,
     changed_options,
@@ -50,6 +49,7 @@ from latentheads.options import (
     from_dict,
     import_path,
     in_group,
+    join_path,
     merge,
     options_class,
     to_dict,
@@ -81,7 +81,7 @@ class DisagreementOptions:
 
     def __post_init__(self) -> None:
         for kind in split_items(self.kinds):
-            check_known("disagreement", kind, KINDS)
+            check_choice("disagreement", kind, KINDS)
 
     @classmethod
     def of(cls, term: Disagreement) -> DisagreementOptions:
@@ -139,7 +139,7 @@ class Settings:
     train: Training = field(default_factory=Training)
     decode: Decoding = field(default_factory=Decoding)
     seed: Annotated[int, Ge(0), Lt(2**63)] = 0
-    num_samples: Annotated[int, Ge(1), Le(MAX_SAMPLES)] = 32
+    num_samples: Count = 32
     label_smoothing: float = 0.0
     disagreement: DisagreementOptions | None = None
     ctc: NonNegativeFloat = 0.0
@@ -154,10 +154,9 @@ class Settings:
                 kinds = ", ".join(kind.__name__ for kind in LATENTS.values())
                 raise OptionError("latents", f" must be {kinds}; got {shown(latent)}")
         object.__setattr__(self, "latents", tuple(self._resolve_latents()))
-        self._check_source()
+        self._check_data()
         if self.data.is_speech and self.network.speech is None:
             object.__setattr__(self, "network", replace(self.network, speech=FrontEnd.default()))
-        self._check_decoding()
         self._check_start()
         self._check_latents()
         self._check_noise()
@@ -201,53 +200,43 @@ class Settings:
                 resolved.check_block(self.data.block_size)
             yield resolved
 
-    def _check_source(self) -> None:
-        """Validates options that act on one kind of source alone, or without any."""
-        network = self.network
-        for name, is_given in (
-            ("network.speech", network.speech is not None),
-            ("ctc", self.ctc > 0),
-        ):
-            if is_given and not self.data.is_speech:
-                raise OptionError(name, f" is for speech, and {self.data.name} is text")
-        for name, is_given in (
-            ("network.decoder_layers", network.decoder_layers > 0),
-            ("adapters", self.adapters > 0),
-        ):
-            if is_given and self.data.is_language_model:
-                raise OptionError(name, f" is for translation: {self.data.name} has no source")
-        if network.adaptive is not None and not self.data.is_language_model:
-            raise OptionError(
-                "network.adaptive", f" is for a language model, and {self.data.name} has a source"
-            )
-
-    def _check_decoding(self) -> None:
-        """Validates that what is decoded can be, and is scored so."""
-        data, changed = self.data, changed_options(self.decode)
+    def _check_data(self) -> None:
+        """Validates that options act on the kind of data that there is."""
+        data = self.data
+        groups = {"": self, "network": self.network, "decode": self.decode}
+        given = [
+            join_path(group, name)
+            for group, options in groups.items()
+            for name in changed_options(options)
+        ]
+        of_decoding = [name for name in given if name.startswith("decode.")]
         for names, acts, where in (
-            (tuple(changed), not data.is_language_model, "translation or speech"),
-            (("paper_wer",), data.is_recognition, "the recognition of speech"),
-            (("paper_bleu", "accuracy"), not data.is_recognition, "translation"),
-            (("rouge",), not data.is_speech, "a source that is text"),
+            (["network.speech", "ctc"], data.is_speech, "speech"),
+            (["network.adaptive"], data.is_language_model, "a language model"),
+            (
+                ["network.decoder_layers", "adapters", *of_decoding],
+                not data.is_language_model,
+                "translation or speech",
+            ),
+            (["decode.paper_wer"], data.is_recognition, "the recognition of speech"),
+            (["decode.paper_bleu", "decode.accuracy"], not data.is_recognition, "translation"),
+            (["decode.rouge"], not data.is_speech, "a source that is text"),
         ):
             for name in names:
-                if name in changed and not acts:
-                    raise OptionError(f"decode.{name}", f" is for {where}, and {data.name} is not")
+                if name in given and not acts:
+                    raise OptionError(name, f" is for {where}, and {data.name} is not")
 
     def _check_start(self) -> None:
         """Validates the model that training starts from, and the part that is trained."""
-        if self.start_with != "all" and not self.start:
-            raise OptionError("start_with", f" {self.start_with} needs the option start")
-        if self.train_only == "adapters" and not (self.adapters and self.start):
-            raise OptionError("train_only", " adapters needs the options adapters and start")
+        for name in ("start_with", "train_only"):
+            if getattr(self, name) != "all" and not self.start:
+                raise OptionError(name, f" {getattr(self, name)} needs the option start")
+        if self.train_only == "adapters" and not self.adapters:
+            raise OptionError("train_only", " adapters needs the option adapters")
         if self.start_with in ("encoder", "heads") and self.train_only != "all":
             raise OptionError(
                 "train_only",
                 f" {self.train_only} needs the whole model of start, not its {self.start_with}",
-            )
-        if self.train_only == "guide" and not self.start:
-            raise OptionError(
-                "train_only", " guide needs the option start, whose model stays as it is"
             )
         if self.train_only == "guide" and isinstance(self.train.loss, MarginalLoss):
             raise OptionError(
@@ -469,13 +458,11 @@ class Settings:
                 several.
 
         Raises:
-            OSError: It cannot be read.
-            ValueError: It names an option that there is not, or another kind of value.
+            ValueError: It cannot be read, or names an option that there is not, or another kind of
+                value.
         """
-        try:
+        with reading_file(Path(path)):
             options = read_yaml(Path(path))
-        except ValueError as reason:
-            raise ValueError(f"{path} cannot be read: {reason}") from reason
         return cls.from_options(options, trusted)
 
     @classmethod
@@ -483,9 +470,7 @@ class Settings:
         """Makes the settings of nested options, as in a file; see :meth:`read`."""
         if not isinstance(options, Mapping):
             raise ValueError(f"a configuration must name options, got {shown(options)}")
-        paths = trusted_paths(trusted)
-        check_all_trusted(options, paths)
-        return cls.from_nested(options, paths)
+        return cls.from_nested(options, trusted_paths(trusted))
 
     @classmethod
     def from_nested(cls, options: Mapping[str, Any], trusted: Collection[str] = ()) -> Settings:
@@ -497,7 +482,8 @@ class Settings:
             if name in names:
                 latents.append(from_dict(kind, values.pop(name, {}) or {}, trusted, name))
             elif values.get(name):
-                raise OptionError(name, f" is not latent: say latents {_suggest(name, names)}")
+                now = "+".join(names) or "none"
+                raise UnusedOptionError(name, f" is not latent: name it in latents, now {now}")
             values.pop(name, None)
         if not any(latent.has_guide_form for latent in latents):
             values.setdefault("guide", "tied")
@@ -551,22 +537,6 @@ def _latents_of(model: Decoder) -> tuple[LatentOptions, ...]:
     return tuple(sorted(latents, key=lambda latent: kinds.index(type(latent))))
 
 
-def _suggest(name: str, others: Sequence[str]) -> str:
-    """The latents to name for one of them to be latent."""
-    excluded = [other for other in others if _are_exclusive(LATENTS[name], LATENTS[other])]
-    both = "+".join([*(other for other in others if other not in excluded), name])
-    if excluded:
-        return f"{both}, which excludes {' and '.join(excluded)}"
-    return f"{both}, or {name} alone" if others else name
-
-
-def _are_exclusive(*kinds: type[LatentOptions]) -> bool:
-    """Whether no run has both latents; see ``Latent.excludes``, which compares those of a model."""
-    both_select = all(kind.selects_heads for kind in kinds)
-    both_summed = all(kind.may_be_summed_out for kind in kinds)
-    return both_select or both_summed or any(kind.needs_blocks for kind in kinds)
-
-
 def expand_recipe(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options with what a recipe stands for in its place; others may change what goes with it.
 
@@ -585,12 +555,10 @@ def expand_recipe(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_latents(names: Any) -> list[str]:
     """The names of latents, ``+`` between, or none."""
-    if isinstance(names, Flag):
-        raise OptionError("latents", " must be a name, got no value")
     parts = list(names) if isinstance(names, list | tuple) else str(names).split("+")
     latents = [] if parts in (["none"], ["None"]) else [str(name) for name in parts]
     for name in latents:
-        check_known(
+        check_choice(
             "latent",
             name,
             LATENTS,
@@ -609,31 +577,11 @@ def trusted_paths(trusted: Trusted) -> Collection[str]:
     if trusted is None or trusted == "":
         return frozenset()
     items = [trusted] if isinstance(trusted, str | type) else trusted
-    paths = frozenset(
+    return frozenset(
         path
         for item in items
         for path in ([import_path(item)] if isinstance(item, type) else split_items(item))
     )
-    for path in paths:
-        if not CLASS_PATH.fullmatch(path):
-            raise ValueError(f"trusted must be module:Class, an import path, got {path!r}")
-    return paths
-
-
-def check_all_trusted(options: Mapping[str, Any], trusted: Collection[str]) -> None:
-    """Raises an error that names all classes of a file that are not trusted, if it is several."""
-    own = {
-        value
-        for path, value in flatten(options).items()
-        if path.rpartition(".")[2] == CLASS and CLASS_PATH.fullmatch(str(value))
-    }
-    if len(untrusted := sorted(own - {*trusted})) > 1:
-        names = ",".join(untrusted)
-        raise OptionError(
-            "",
-            f"{' and '.join(untrusted)} are none of this library's, and a file may import nothing; "
-            f"if the classes are yours, say so: --trust {names}, or trusted={names!r} in Python",
-        )
 
 
 def complete_options(options: Any, trusted: Trusted = None) -> Any:

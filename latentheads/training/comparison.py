@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from latentheads.checks import check_known, check_samples, check_seed
+from latentheads.checks import check_choice, check_least, check_seed
 from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.evaluation import Report, evaluate
@@ -186,8 +186,8 @@ def compare(
         ['prior', 'mean-field']
     """
     check_corpus(corpus)
-    check_known("train", train, ("guide", "all", "none"))
-    check_samples(num_samples)
+    check_choice("train", train, ("guide", "all", "none"))
+    check_least({"num_samples": num_samples}, num_samples=1)
     check_seed(seed)
     options = read_options(training | {"loss": loss}, cuts=True)
     set_options = [*training, *(["loss"] if loss != "Head_ELBO" else [])]

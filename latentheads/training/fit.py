@@ -11,7 +11,7 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from latentheads.batch import Batch, check_batch
-from latentheads.checks import check_samples, check_seed
+from latentheads.checks import check_least, check_seed
 from latentheads.corpora.batches import TOKENS
 from latentheads.corpora.batches import batches as in_batches
 from latentheads.corpora.loader import BatchLoader
@@ -119,7 +119,7 @@ def fit(
         >>> fitted.step, fitted.report.how["decoder.0.cross.logits"]
         (2, 'analytic')
     """
-    check_samples(num_samples)
+    check_least({"num_samples": num_samples}, num_samples=1)
     check_seed(seed)
     options = read_options(training | {"loss": loss}, isinstance(batches, Part))
     return fit_pair(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from annotated_types import Ge, Le
+from annotated_types import Ge
 from pydantic import NonNegativeFloat
 from pydantic_core import core_schema
 from pyro.infer import (
@@ -25,7 +25,6 @@ from pyro.infer import (
     TraceMeanField_ELBO,
 )
 
-from latentheads.checks import MAX_PARTICLES
 from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.relaxation import Relaxation
 from latentheads.latents.summed_out import Objective
@@ -112,7 +111,7 @@ class ELBOLoss(Loss, ABC):
         vectorize_particles: Draw them in one pass.
     """
 
-    num_particles: Annotated[int, Ge(1), Le(MAX_PARTICLES)] = 1
+    num_particles: Count = 1
     vectorize_particles: bool = False
 
     def __post_init__(self) -> None:
@@ -217,7 +216,7 @@ class SampledLoss(HeadELBOLoss):
     objective: ClassVar[Objective] = "sampled"
 
 
-NumSamples: TypeAlias = Annotated[int, Ge(2), Le(MAX_PARTICLES)]
+NumSamples: TypeAlias = Annotated[Count, Ge(2)]
 
 
 @options_class()
@@ -299,7 +298,7 @@ class RenyiELBOLoss(TraceELBOLoss):
         alpha: The order of the divergence; 0 is the bound of IWAE.
     """
 
-    num_particles: Annotated[int, Ge(1), Le(MAX_PARTICLES)] = 2
+    num_particles: Count = 2
     alpha: float = 0.0
 
     elbo: ClassVar[type[ELBO]] = RenyiELBO

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from latentheads.checks import check_known
+from latentheads.checks import check_choice
 from latentheads.errors import shown
 from latentheads.packages import MissingPackageError
 from latentheads.training.callbacks import Callback
@@ -27,7 +27,7 @@ def check_trackers(names: Sequence[str]) -> None:
 
     available = {str(tracker) for tracker in get_available_trackers()}
     for name in names:
-        check_known("tracker", name, LOGGER_TYPE_TO_CLASS)
+        check_choice("tracker", name, LOGGER_TYPE_TO_CLASS)
         if name not in available:
             raise MissingPackageError(f"tracker {name} needs its package: pip install {name}")
 

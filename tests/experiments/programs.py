@@ -19,7 +19,7 @@ import torch
 from matplotlib.figure import Figure
 
 from latentheads.contrib.plot import report_sections
-from latentheads.experiments.cli.comparison import ComparisonOptions, Plan, plan_all, take_common
+from latentheads.experiments.cli.comparison import ComparisonOptions, Plan, plan_all
 from latentheads.experiments.cli.options import read_program
 from latentheads.metrics.scores import Scores
 from latentheads.runs.reporter import Reporter
@@ -194,6 +194,5 @@ def assert_refused(
 def plans_of(out: Path, *words: str) -> list[Plan]:
     """The runs of a comparison's command line."""
     kind = ComparisonOptions
-    given, line, options = read_program([*words, f"--out={out}"], "compare.py", "", kind)
-    common = take_common(given, line, "compare.py", kind.replaced)
+    common, line, options = read_program([*words, f"--out={out}"], "compare.py", "", kind)
     return plan_all(common, line, options, out, "compare.py")

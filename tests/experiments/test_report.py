@@ -74,7 +74,7 @@ def test_what_a_page_lacks_costs_a_note(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("word", "says"),
     [
-        ("--out=nowhere/page.html", "cannot write nowhere/page.html: its folder is not there"),
+        ("--out=nowhere/page.html", "cannot write nowhere/page.html: No such file or directory"),
         ("--out=.", "--out: cannot write .: it is a folder"),
         ("--part=train", "choose from"),
     ],

@@ -229,7 +229,7 @@ MISTAKES = [
     ("run --likelihood", "run is not a run folder: it has no config.yaml"),
     ("run --likelihood --accuracy", "--accuracy is for scores of output: drop it, or --likelihood"),
     ("run --trust a:B --device cpu", "--device is for --likelihood"),
-    ("run --json gone/scores.json", "--json: cannot write gone/scores.json: its folder is"),
+    ("run --json gone/scores.json", "--json: cannot write gone/scores.json: No such file"),
     ("", "the following arguments are required: RUN"),
 ]
 

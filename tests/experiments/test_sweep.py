@@ -56,7 +56,7 @@ def test_a_sweep_writes_its_table_and_figure_and_reuses_runs(tmp_path: Path) -> 
     [
         ("--head_numbers=3", "head_numbers must divide the width 8, got 3"),
         ("--recipes=coda+group --head_numbers=3", "must divide the width 8, got 3"),
-        ("--network.heads=4", "--network.heads belongs to run.py: sweep.py takes --head_numbers"),
+        ("--network.heads=4", "--network.heads belongs to run.py: here use --head_numbers"),
     ],
 )
 def test_a_mistake_costs_one_line_and_status_two(words: str, message: str, tmp_path: Path) -> None:

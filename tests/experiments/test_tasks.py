@@ -139,7 +139,7 @@ def test_the_text_of_a_task_is_translated_as_the_test_part_was(finished: Path, n
     ("words", "message"),
     [
         ([], f"has several tasks: give direction, one of {', '.join(NAMES)}"),
-        (["--direction=cs"], f"unknown task 'cs': choose from {', '.join(NAMES)}"),
+        (["--direction=cs"], f"task must be one of {', '.join(NAMES)}; got 'en-cs'"),
         (["--direction=a-b-c"], "a task is TARGET or SOURCE-TARGET"),
     ],
 )

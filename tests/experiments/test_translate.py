@@ -262,7 +262,7 @@ def test_a_full_disk_costs_one_line(
         monkeypatch.setattr(sys, "stdout", full)
         assert status_of(translate.main, str(run)) == 1
     error = capsys.readouterr().err
-    assert error == "translate.py: error: No space left on device\n"
+    assert error == "translate.py: error: [Errno 28] No space left on device\n"
 
 
 def test_output_comes_while_input_is_read_and_a_closed_pipe_ends_it(

@@ -84,7 +84,7 @@ def test_systems_are_tried_and_told_of(seeds: list[str], tmp_path: Path) -> None
 NONE = "is for systems dropout, heads, both, noise: --systems"
 MISTAKES = [
     ("--members=1", "--members: must be at least 2, got 1"),
-    ("--systems=alone,guess", "unknown system 'guess': choose from alone, dropout"),
+    ("--systems=alone,guess", "system must be one of alone, dropout"),
     ("--systems=alone --noise=1", "noise is for the system noise, which --systems does not name"),
     ("--systems=alone,ensemble --members=3", f"members {NONE} has none of them"),
     ("--systems=alone,heads --varied=2", f"varied {NONE} and the runs"),

@@ -25,11 +25,11 @@ from latentheads.options import (
     Text,
     arguments_class,
     choices_of,
+    classes_of,
     flatten,
     from_dict,
     import_trusted,
     inner_kind,
-    is_group,
     merge,
     options_class,
     options_of,
@@ -295,7 +295,7 @@ def test_a_mistake_is_spelled_as_on_a_command_line() -> None:
         ),
         ({"guide": {"class": "cascaded", "hidden": "x"}}, "guide.hidden must be a whole number"),
         ({"guide": {"hiden": 3}}, "guide.hiden is not an option: did you mean guide.hidden?"),
-        ({"latents": "none", "logits": {"blocks": "all"}}, "logits is not latent: say latents log"),
+        ({"latents": "none", "logits": {"blocks": "all"}}, "logits is not latent: name it in lat"),
         (
             {"train": {"schedule": {"period": 3}}},
             "train.schedule.period is not an option of linear, b",
@@ -324,7 +324,7 @@ def every_option(kind: Any, path: str) -> Iterator[tuple[str, dict[str, Any], An
         beside = needed | ({"class": name} if name else {})
         for option_name, option in options_of(choice).items():
             where = f"{path}.{option_name}" if path else option_name
-            if is_group(option.kind):
+            if classes_of(option.kind):
                 for inner, values, annotation in every_option(option.kind, where):
                     yield inner, beside | {option_name: values}, annotation
             else:
@@ -356,7 +356,11 @@ def put(values: dict[str, Any], path: list[str], value: Any) -> dict[str, Any]:
 
 
 ROOTS: dict[str, Any] = {
-    **{name: option.kind for name, option in options_of(Settings).items() if is_group(option.kind)},
+    **{
+        name: option.kind
+        for name, option in options_of(Settings).items()
+        if classes_of(option.kind)
+    },
     **LATENTS,
 }
 
@@ -377,7 +381,7 @@ def test_every_option_refuses_a_bad_value_with_its_path(root: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [n for n, option in options_of(Settings).items() if not is_group(option.kind)]
+    "name", [n for n, option in options_of(Settings).items() if not classes_of(option.kind)]
 )
 def test_so_does_every_option_of_a_run(name: str) -> None:
     bad = {"latents": ["x", 3]}.get(name) or bad_values(options_of(Settings)[name].kind)

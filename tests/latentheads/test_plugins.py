@@ -101,7 +101,7 @@ def test_its_program_is_listed_with_its_package(
     assert main(["--help"]) == 0
     assert "\n  count-heads  of the package toy-heads\n" in capsys.readouterr().out
     assert main(["count-head"]) == 2
-    assert capsys.readouterr().err.endswith(", prune, count-heads\n")
+    assert ", prune, count-heads; got 'count-head'\n" in capsys.readouterr().err
 
 
 def test_a_class_is_found_by_its_name_in_python(

@@ -60,10 +60,10 @@ def test_a_chain_passes_by_what_draws_nothing() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"mixers": "atention"}, "unknown mixer 'atention': choose from attention, local, ngram"),
+        ({"mixers": "atention"}, "mixer must be one of attention, local, ngram; got 'atention'"),
         ({"mixers": "ngram*3"}, r"mixers 'ngram\*3' is for 3 layers: a stack has 2"),
         ({"mixers": "ngram*x"}, r"mixers 'ngram\*x': expected WORD or WORD\*TIMES with commas .*"),
-        ({"mixers": "coder=ngram"}, "unknown stack 'coder' of mixers: choose from .*"),
+        ({"mixers": "coder=ngram"}, "stack of mixers must be one of .*"),
         ({"mixers": "ngram decoder=local"}, "mixers .*: give it once for each stack, .*"),
         ({"mixers": "local", "windows": "0"}, "windows must be whole numbers from 1 on, got '0'"),
         ({"mixers": "local", "windows": "3,5,7"}, "windows '3,5,7' is for 3 layers: a stack has 2"),

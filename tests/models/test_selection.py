@@ -476,10 +476,10 @@ def test_vectorised_particles_share_a_static_choice(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("best", 3, 6), "unknown strategy 'best': choose from bernoulli, subset, group, static"),
+        (("best", 3, 6), "strategy must be one of bernoulli, subset, group, static"),
         (("group", 3, 7), "candidates must be a multiple of the 3 heads for group, got 7"),
         (("subset", 3, 3), "candidates must be more than the 3 heads, got 3"),
-        (("group", 3, 6, ("self",)), "unknown attention type 'self': choose from encoder-self"),
+        (("group", 3, 6, ("self",)), "attention type must be one of encoder-self"),
     ],
 )
 def test_wrong_selectors_are_refused(options: tuple[Any, ...], message: str) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import latentheads as lh
-from latentheads.checks import check_known, split_items
+from latentheads.checks import check_choice, split_items
 from latentheads.contrib.heads import (
     gradient_importance,
     learn_noise,
@@ -119,7 +119,7 @@ def rank(
     """The importance of every head by several methods, given the same sentences."""
     chosen = split_items(options.methods) if options.methods else list(METHODS)
     for name in chosen:
-        check_known("method", name, METHODS, "methods")
+        check_choice("methods", name, METHODS)
     return {name: METHODS[name](run, sentences, options, seed) for name in chosen}
 
 

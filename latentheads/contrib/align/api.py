@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentheads.checks import check_known, check_least
+from latentheads.checks import check_choice, check_least
 from latentheads.contrib.align.aligner import WordAligner, infer_posteriors, train_aligner
 from latentheads.contrib.align.model import GUIDES
 from latentheads.contrib.align.projection import (
@@ -290,7 +290,7 @@ def start_alignment(
     source, target = list_lines(source, target, words=True)
     check_least({"max_words": max_words}, max_words=1)
     check_workers(workers)
-    check_known("guide", guide, GUIDES)
+    check_choice("guide", guide, GUIDES)
     _check_aligners(aligner, start, options, split)
     existing = aligner or start
     if split is None:

@@ -13,7 +13,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
-from latentheads.checks import check_known
+from latentheads.checks import check_choice
 from latentheads.contrib.align.bitext import PairBatch
 from latentheads.contrib.align.chain import ChainWeights, LinkChain
 from latentheads.contrib.align.jumps import Jumps
@@ -133,7 +133,7 @@ class LinkGuide:
     """
 
     def __init__(self, model: LinkModel, name: str = "exact") -> None:
-        check_known("guide", name, GUIDES)
+        check_choice("guide", name, GUIDES)
         self.model, self.name = model, name
 
     def __call__(self, batch: PairBatch) -> Int[Tensor, "pair target"]:

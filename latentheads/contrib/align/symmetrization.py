@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from latentheads.checks import check_known
+from latentheads.checks import check_choice
 from latentheads.metrics.alignment import Link, Links
 
 THRESHOLD = 0.4
@@ -169,5 +169,5 @@ def select_links(
         symmetrize: One of :data:`SYMMETRIZATIONS`.
         threshold: The least probability of a link of ``product``; ``grow`` begins with these.
     """
-    check_known("symmetrize", symmetrize, SYMMETRIZATIONS)
+    check_choice("symmetrize", symmetrize, SYMMETRIZATIONS)
     return SYMMETRIZATIONS[symmetrize](posterior, threshold)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from latentheads.checks import check_known
+from latentheads.checks import check_choice
 
 SPLITS = ("spaces", "punctuation", "characters")
 """What separates the units that are aligned: white space alone, or punctuation too; or nothing:
@@ -72,7 +72,7 @@ def tokenize_line(line: Line, split: str = "spaces") -> TokenizedLine:
         line: The line, or its words.
         split: One of :data:`SPLITS`.
     """
-    check_known("split", split, SPLITS)
+    check_choice("split", split, SPLITS)
     words = line.lower().split() if isinstance(line, str) else [word.lower() for word in line]
     if split == "characters":
         return TokenizedLine.of_words([letter for word in words for letter in word])

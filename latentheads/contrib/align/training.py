@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.checks import check_least, check_most
+from latentheads.checks import check_least
 from latentheads.contrib.align.bitext import Bitext, PairBatch, take
 from latentheads.contrib.align.chain import LinkChain
 from latentheads.contrib.align.counts import CellCounts, CountTable
@@ -70,7 +70,8 @@ class AlignerOptions:
         values = vars(self)
         check_least(values, iterations=1, null_probability=0.0, agreement=0.0, jump_smoothing=0.0)
         check_least(values, leave_one_out=0)
-        check_most(values, agreement=1.0)
+        if self.agreement > 1:
+            raise ValueError(f"agreement must be at most 1, got {self.agreement}")
         if not 0 < self.null_probability < 1:
             raise ValueError(
                 f"null_probability must lie between 0 and 1, got {self.null_probability}"

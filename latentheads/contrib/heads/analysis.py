@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
-from annotated_types import Ge, Gt, Le
+from annotated_types import Gt, Le
 from pydantic import NonNegativeFloat
 from torch import Tensor
 from tqdm import tqdm
 
 from latentheads.batch import Batch
-from latentheads.checks import MAX_SAMPLES, check_choice
+from latentheads.checks import check_choice
 from latentheads.contrib.heads.alignments import (
     LinkScore,
     score_alignments,
@@ -68,7 +68,7 @@ class AnalysisOptions:
 
     sentences: Count = 500
     relevance: Size | None = None
-    num_samples: Annotated[int, Ge(0), Le(MAX_SAMPLES)] = 0
+    num_samples: Size = 0
     exclude: Exclude = "both"
     positional: Share = 0.9
     margin: NonNegativeFloat = 0.1

@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from latentheads.checks import split_items
+from latentheads.checks import check_choice, split_items
 from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
 from latentheads.contrib.hf.addresses import find_heads, inner_network, matches_block
 from latentheads.errors import shown
@@ -46,11 +46,8 @@ class NetworkHeads:
         self.addresses = {address.block.name: address for address in addresses}
         types = {address.block.attention_type for address in self.addresses.values()}
         self.attention_types = [name for name in ATTENTION_TYPES if name in types]
-        if attention_type is not None and attention_type not in types:
-            raise ValueError(
-                f"attention_type must be one of {', '.join(self.attention_types)} in this "
-                f"network, got {shown(attention_type)}"
-            )
+        if attention_type is not None:
+            check_choice("attention_type", attention_type, self.attention_types)
         self.attention_type = attention_type
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from latentheads.checks import check_known
+from latentheads.checks import check_choice
 from latentheads.contrib.hf.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
 
 Scores = Callable[[Any, EncodedBatch], Tensor]
@@ -208,7 +208,7 @@ def make_likelihood(network: Any, likelihood: str | Scores | None) -> Likelihood
         return _likelihood_of_class(type(network).__name__)
     if callable(likelihood):
         return OwnLikelihood(likelihood)
-    check_known("likelihood", likelihood, LIKELIHOODS)
+    check_choice("likelihood", likelihood, LIKELIHOODS)
     return LIKELIHOODS[likelihood]()
 
 

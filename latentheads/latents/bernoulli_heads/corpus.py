@@ -26,10 +26,8 @@ from torch import Tensor
 
 from latentheads.batch import Batch, with_indices
 from latentheads.checks import (
-    MAX_SAMPLES,
-    check_known,
+    check_choice,
     check_least,
-    check_most,
     check_number,
     check_seed,
     split_items,
@@ -269,7 +267,6 @@ class HeadPosterior:
             seed: Their seed.
         """
         check_least({"resamples": resamples}, resamples=2)
-        check_most({"resamples": resamples}, resamples=MAX_SAMPLES)
         check_seed(seed)
         generator = torch.Generator().manual_seed(seed)
         chunk = max(1, CHUNK // max(self.log_likelihoods.shape))
@@ -382,7 +379,7 @@ def _find_blocks(model: HeadModel, blocks: str | Sequence[str]) -> list[HeadBloc
     available: Mapping[str, HeadBlock] = {m.block.name: m for m in model.head_blocks}
     names = _split_names(blocks) or list(available)[-1:]
     for name in names:
-        check_known("block", name, available, "blocks")
+        check_choice("blocks", name, available)
     if model.selecting_blocks:
         raise ValueError("blocks select their heads already: their posterior is the guide's")
     for latent in model.latents.values():

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from pydantic import PositiveFloat
 
-from latentheads.checks import check_known, check_number, split_items
+from latentheads.checks import check_choice, check_number, split_items
 from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
 from latentheads.latents.bernoulli_heads.prior import Prior
 from latentheads.latents.latent import Structure
@@ -60,7 +60,7 @@ class BernoulliHeadsOptions(LatentOptions):
         by_name = {block.name: block for block in blocks}
         names = split_items(self.blocks) if self.blocks else []
         for name in names:
-            check_known("block", name, by_name, "bernoulli-heads.blocks")
+            check_choice("bernoulli-heads.blocks", name, by_name)
         if names:
             return [block for block in blocks if block.name in names]
         for attention_type in ("decoder-cross", "decoder-self"):

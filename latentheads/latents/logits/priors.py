@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from latentheads.arguments import Configured
-from latentheads.checks import check_known
+from latentheads.checks import check_choice
 from latentheads.families.family import Family
 from latentheads.families.location import Cascade, Identity, ReleasedCascade, RunningSum
 from latentheads.families.normal import Correlated, Gaussian, Point
@@ -160,5 +160,5 @@ def make_prior(name: str, **options: Any) -> Prior:
         >>> prior = make_prior("cascaded", hidden=8, link=False)
         >>> deep = Translation.of(corpus, latents=[Logits(prior)], width=8, heads=2, layers=3)
     """
-    check_known("prior", name, PRIORS)
+    check_choice("prior", name, PRIORS)
     return PRIORS[name](**options)

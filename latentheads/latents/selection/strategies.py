@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias, cast
 
-from latentheads.checks import check_known, split_items
+from latentheads.checks import check_choice, split_items
 from latentheads.latents.selection.bernoulli import BernoulliSelector
 from latentheads.latents.selection.gradients import DEFAULT_GRADIENT, SelectionGradient
 from latentheads.latents.selection.group import GroupSelector
@@ -121,7 +121,7 @@ class StaticStrategy(SelectionStrategy):
         families = [split_items(family) for family in self.families.split("|")]
         named = [name for family in families for name in family]
         for name in named:
-            check_known("task", name, dict.fromkeys([*sources, *targets]), "families")
+            check_choice("task of families", name, dict.fromkeys([*sources, *targets]))
         if len(set(named)) < len(named):
             twice = next(name for name in named if named.count(name) > 1)
             raise ValueError(f"families: task {twice!r} is in two families")
@@ -160,7 +160,7 @@ def make_selector(
         gradient: How a latent selection is learned.
         **sets: For a static selection, the sets of tasks that share their heads.
     """
-    check_known("strategy", strategy, STRATEGIES)
+    check_choice("strategy", strategy, STRATEGIES)
     selector_class = STRATEGIES[strategy].selector_class
     if issubclass(selector_class, CandidateSelector):
         return selector_class(heads, attention_types, sources, targets, candidates, gradient)

@@ -41,7 +41,7 @@ def test_help_lists_the_programs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_program_costs_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train"]) == 2
     stderr = capsys.readouterr().err
-    assert stderr.startswith("latentheads: error: unknown program 'train': choose from run, ")
+    assert stderr.startswith("latentheads: error: program must be one of run, ")
     assert stderr.count("\n") == 1
 
 
@@ -99,7 +99,7 @@ def test_a_shell_completes_programs_and_their_options(capsys: pytest.CaptureFixt
     assert " --seed " not in options
     assert main(["--print_completion", "fish"]) == 2
     assert capsys.readouterr().err == (
-        "latentheads: error: --print_completion needs one of bash, zsh, tcsh\n"
+        "latentheads: error: --print_completion must be one of bash, zsh, tcsh; got 'fish'\n"
     )
 
 

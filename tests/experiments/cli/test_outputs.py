@@ -36,7 +36,7 @@ def test_an_output_is_opened_where_one_is_asked_for(tmp_path: Path) -> None:
         assert file is not None
         file.write("0-0\n")
     assert (tmp_path / "links").read_text() == "0-0\n"
-    with pytest.raises(ValueError, match=r"--alignments: cannot write .*: No such file"):  # noqa: SIM117
+    with pytest.raises(ValueError, match=r"^--alignments: cannot write .*: No such"):  # noqa: SIM117
         with open_output("alignments", str(tmp_path / "nowhere" / "links")):
             pass
 
@@ -49,7 +49,7 @@ def test_an_output_is_no_file_that_is_read_already(
     refused = pytest.raises(ValueError, match=r"text.en: it is standard input too$")
     with text.open() as already:
         monkeypatch.setattr(sys, "stdin", already)
-        with refused, open_output("confidence", str(text)):
+        with refused, open_output("alignments", str(text)):
             pass
     assert text.read_text() == "a line\n"
 
@@ -67,8 +67,8 @@ def test_a_full_disk_is_told_once_and_with_the_file() -> None:
                 file.flush()
             sys.exit(1)
 
-    message = "^--alignments: cannot write /dev/full: No space left on device$"
-    with pytest.raises(ValueError, match=message):
+    message = "^cannot write /dev/full: No space left on device$"
+    with pytest.raises(OSError, match=message):
         write(flush=True)
     with pytest.raises(SystemExit):  # what a program ends by is not hidden by closing the file
         write(flush=False)
@@ -77,9 +77,7 @@ def test_a_full_disk_is_told_once_and_with_the_file() -> None:
 def test_a_file_is_tried_before_the_work(tmp_path: Path) -> None:
     check_output_file(tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(
-        ValueError, match=r"^--out: cannot write .*/no/page.html: its folder is not"
-    ):
+    with pytest.raises(ValueError, match=r"^--out: cannot write .*/no/page.html: No such file"):
         check_output_file(tmp_path / "no" / "page.html")
     with pytest.raises(ValueError, match=r"^--out: cannot write .*: it is a folder$"):
         check_output_file(tmp_path)

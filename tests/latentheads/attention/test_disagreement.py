@@ -146,8 +146,8 @@ def test_training_with_it_makes_heads_differ() -> None:
     ("options", "message"),
     [
         ({"kinds": ()}, "kinds must name one or more of subspace, position, output"),
-        ({"kinds": ("outputs",)}, "kinds must be of subspace, position, output; got 'outputs'"),
-        ({"attention_types": ("self",)}, "attention_types must be of encoder-self"),
+        ({"kinds": ("outputs",)}, "kinds must be one of subspace, position, output; got 'outputs'"),
+        ({"attention_types": ("self",)}, "attention_types must be one of encoder-self"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, object], message: str) -> None:

@@ -178,8 +178,8 @@ def test_the_truth_of_a_task_is_known_where_english_is_translated(drawn: Corpus)
 @pytest.mark.parametrize(
     ("text", "sizes", "message"),
     [
-        ("de", [9], "unknown language 'de' of task en-de: choose from en, velu, tamir"),
-        ("sports:velu", [9], "unknown domain 'sports' of task sports:en-velu: choose from news"),
+        ("de", [9], "language of task en-de must be one of en, velu, tamir"),
+        ("sports:velu", [9], "domain of task sports:en-velu must be one of news"),
     ],
 )
 def test_what_the_grammar_lacks_is_named(text: str, sizes: list[int], message: str) -> None:

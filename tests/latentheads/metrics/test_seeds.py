@@ -121,7 +121,7 @@ def test_runs_of_a_recipe_that_is_not_summarised_change_no_difference() -> None:
 
 
 def test_a_recipe_without_a_run_is_named() -> None:
-    with pytest.raises(ValueError, match=r"^unknown recipe 'coda' of the runs: choose from plain$"):
+    with pytest.raises(ValueError, match=r"^recipe must be one of plain; got 'coda'$"):
         summarise(tabulate([one("plain", 0, -1.5)]), ["plain", "coda"])
 
 

@@ -194,7 +194,7 @@ SPOILS: list[tuple[str, Callable[[Path], object], str]] = [
     ("config.yaml", Path.unlink, "is not a run folder: it has no config.yaml"),
     ("config.yaml", say("network: {width: wide}\n"), "network.width must be "),
     ("config.yaml", say("network: {width: 7}\n"), "network.heads must divide"),
-    ("config.yaml", say("recipe: codda\n"), "unknown recipe 'codda'"),
+    ("config.yaml", say("recipe: codda\n"), "recipe must be one of "),
     ("config.yaml", say(": : ["), "cannot be loaded: "),
     ("config.yaml", lambda path: path.write_bytes(b"a: \xff"), "cannot be loaded: "),
     ("config.yaml", say("depth: 3\n"), "cannot be loaded: "),

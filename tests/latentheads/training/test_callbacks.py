@@ -106,7 +106,7 @@ def test_a_tracker_by_name_gets_loss_scores_kl_rate_and_norm(
 
 
 def test_what_is_no_tracker_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^unknown tracker 'neptun': choose from .*wandb"):
+    with pytest.raises(ValueError, match=r"^tracker must be one of .*wandb.*; got 'neptun'$"):
         check_trackers(["neptun"])
     with pytest.raises(MissingPackageError, match=r"^tracker aim needs its package: pip install"):
         check_trackers(["aim"])
@@ -114,5 +114,5 @@ def test_what_is_no_tracker_is_refused() -> None:
 
 def test_the_command_line_names_trackers(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    assert_refused("run.py", "--trackers=neptun", f"--out={out}", says="unknown tracker 'neptun'")
+    assert_refused("run.py", "--trackers=neptun", f"--out={out}", says="tracker must be one of ")
     assert not out.exists()

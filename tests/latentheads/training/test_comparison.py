@@ -118,7 +118,7 @@ def test_a_difference_is_that_of_the_bounds_and_its_interval_holds_it(
         ([], {}, "guides has none: there is nothing to compare"),
         (["cascaded"], {}, "guide 'str': guide must be one such as"),
         (None, {}, "guide 'Tied': guide must be one of this model"),
-        ({}, {"train": "model"}, "unknown train 'model': choose from guide, all, none"),
+        ({}, {"train": "model"}, "train must be one of guide, all, none; got 'model'"),
         (..., {"step": 3}, "step"),
         (..., {"num_samples": 0}, "num_samples must be at least 1, got 0"),
         (..., {"train": "none", "steps": 3}, "steps has no effect here: train is none"),

@@ -64,7 +64,7 @@ def test_a_filtered_link_is_told_of_no_later_word(name: str, looks_ahead: bool) 
 
 
 def test_a_guide_of_no_name_is_named_in_the_error() -> None:
-    with pytest.raises(ValueError, match="unknown guide 'best': choose from exact, filtered"):
+    with pytest.raises(ValueError, match="guide must be one of exact, filtered"):
         LinkGuide(tiny_model(), "best")
 
 

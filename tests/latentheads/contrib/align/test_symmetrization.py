@@ -72,7 +72,7 @@ def test_no_links_grow_from_none() -> None:
 
 
 def test_an_unknown_name_is_one_line() -> None:
-    with pytest.raises(ValueError, match="unknown symmetrize 'union': choose from product"):
+    with pytest.raises(ValueError, match="symmetrize must be one of product"):
         select_links(POSTERIOR, "union")
 
 

@@ -94,7 +94,6 @@ def test_a_language_models_own_text_is_parsed(tmp_path: Path) -> None:
     [
         ({"part": "all"}, "part must be one of train, valid, test; got 'all'"),
         ({"sentences": 0}, "sentences must be at least 1, got 0"),
-        ({"num_samples": 10**8}, "num_samples must be at most 100,000, got 100,000,000"),
         ({"rare": 0.0}, r"rare must be above 0, got 0"),
         ({"exclude": "words"}, "exclude must be one of both, key, query, none; got 'words'"),
         ({"drawn": 3}, "drawn"),

@@ -207,7 +207,7 @@ def test_what_is_no_head_is_refused_in_one_line() -> None:
         heads.off([(0, 1), "L0H1"]),
     ):
         pass
-    with pytest.raises(ValueError, match=r"^attention_type must be one of decoder-self in this"):
+    with pytest.raises(ValueError, match=r"^attention_type must be one of decoder-self; got"):
         lh.heads(gpt2(), "decoder-cross")
     with pytest.raises(
         ValueError, match=r"^network must be a PreTrainedModel of transformers, got"

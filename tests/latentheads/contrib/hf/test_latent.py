@@ -448,7 +448,7 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     made = network("gpt2")
     refuse(lambda: lh.latent(torch.nn.Linear(2, 2)), "PreTrainedModel", "Linear")
     refuse(lambda: lh.latent(made, blocks="0-1,7"), "'7'", "decoder.0.self")
-    refuse(lambda: lh.latent(made, "gaussian"), "unknown prior 'gaussian'")
+    refuse(lambda: lh.latent(made, "gaussian"), "prior must be one of ")
     both = [lh.latents.CopyOptions(), lh.latents.AlignmentOptions()]
     refuse(lambda: lh.latent(gpt2(), latents=both), "one latent above its decoder, got 2")
     refuse(lambda: lh.latent(made, likelihood="poisson"), "'poisson'", "language-model")

@@ -238,7 +238,7 @@ def test_the_bootstrap_of_a_mean_has_its_standard_error() -> None:
         ({"tau": 0.0}, "tau must be positive, got 0"),
         ({"tau": math.nan}, "tau must be"),
         ({"rate": 1.0}, "rate must lie between 0 and 1, got 1"),
-        ({"blocks": "decoder.9.self"}, "unknown block 'decoder.9.self'"),
+        ({"blocks": "decoder.9.self"}, "blocks must be one of "),
         (
             {"blocks": ",".join(f"{s}.{n}.self" for s in ("encoder", "decoder") for n in range(3))},
             "have 262,144 subsets of heads together",
@@ -281,7 +281,6 @@ def test_a_bootstrap_in_chunks_has_the_same_resamples(monkeypatch: pytest.Monkey
     [
         (lambda p: p.smallest_subset(-1), "within must be at least 0, got -1"),
         (lambda p: p.smallest_subset(math.nan), "within must be at least 0, got nan"),
-        (lambda p: p.bootstrap(10**9), "resamples must be at most 100,000, got 1,000,000,000"),
     ],
 )
 def test_numbers_without_a_subset_or_without_end(work: Any, message: str) -> None:

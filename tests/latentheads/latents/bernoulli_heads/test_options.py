@@ -47,7 +47,7 @@ def test_values_out_of_range(options: dict[str, Any], message: str) -> None:
 
 
 def test_an_unknown_block_is_named() -> None:
-    with pytest.raises(ValueError, match=r"unknown block 'decoder.7.self' .*decoder.1.cross"):
+    with pytest.raises(ValueError, match=r"blocks must be one of .*decoder.1.cross"):
         build("decoder.7.self")
 
 

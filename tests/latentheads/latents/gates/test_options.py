@@ -198,7 +198,7 @@ def test_gates_are_taken_up_again_where_they_were(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--latents=gates --gates.blocks=encoder", "unknown attention type 'encoder'"),
+        ("--latents=gates --gates.blocks=encoder", "attention type must be one of encoder-self, "),
         ("--latents=gates --loss.kl=sampled", "closed form of a KL: use "),
         ("--latents=gates --gates.heads=6", "gates.heads must lie in 0 ... 5, got 6"),
         ("--latents=gates --gates.rate=1", "did you mean --gates.heads.rate?"),

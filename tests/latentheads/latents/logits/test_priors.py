@@ -122,7 +122,7 @@ def test_a_prior_shows_the_options_that_it_was_given() -> None:
 
 
 def test_wrong_priors_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"^unknown prior 'nope': choose from delta, .*released"):
+    with pytest.raises(ValueError, match=r"^prior must be one of delta, .*released.*; got 'nope'$"):
         make_prior("nope")
     with pytest.raises(ValueError, match="scale must be positive and finite, got 0"):
         make_prior("independent", scale=0.0)
