@@ -36,8 +36,6 @@ from latentheads.corpora.text import read_lines
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
 from latentheads.experiments.cli.parser import Parser, positive, writable
-from latentheads.experiments.studies.word_aligners.ablations import measure_ablations
-from latentheads.experiments.studies.word_aligners.agreement import measure_agreement
 from latentheads.experiments.studies.word_aligners.measures import (
     Gold,
     calibrate,
@@ -48,7 +46,6 @@ from latentheads.experiments.studies.word_aligners.measures import (
     read_gold,
 )
 from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_rival
-from latentheads.experiments.studies.word_aligners.spans import measure_spans
 from latentheads.experiments.studies.word_aligners.speed import measure_speed, measure_workers
 from latentheads.experiments.studies.word_aligners.standing import measure_standing
 from latentheads.files import write_text
@@ -65,7 +62,7 @@ NEW_LINES = 5_000
 THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6)
 GROUPS = {
     "data": ("source", "target", "pairs", "sample"),
-    "aligners": ("measure", "rivals", "systems", "changes", "workers"),
+    "aligners": ("measure", "rivals", "systems", "workers"),
     "output": ("json", "figures", "example", "help"),
 }
 
@@ -98,16 +95,8 @@ def make_parser() -> Parser:
         choices=tuple(MEASURES),
         default="systems",
         help="systems: error rates of --systems. standing: of the aligner, of eflomal and of that "
-        "of sil-thot, with intervals. spans: of test carried over, beside links of eflomal. "
-        "ablations: of changes of the aligner, on trial. speed: of the aligner and of eflomal in "
-        "turn. workers: of --workers and of one process, in turn. agreement: of both, without "
-        "manual links (default: systems)",
-    )
-    parser.add_argument(
-        "--changes",
-        default="",
-        metavar="TEXT,TEXT",
-        help="measure the ablations whose names contain one of these texts (default: all)",
+        "of sil-thot, with intervals. speed: of the aligner and of eflomal in turn. workers: of "
+        "--workers and of one process, in turn (default: systems)",
     )
     parser.add_argument(
         "--workers", type=positive, default=2, help="of --measure workers (default: 2)"
@@ -230,17 +219,6 @@ def measure_systems(options: Namespace) -> dict[str, Any]:
     return results
 
 
-def measure_changes(options: Namespace) -> dict[str, Any]:
-    """The error rates of every ablation on trial, or on test of a folder that has no trial."""
-    report, changes = partial(print, flush=True), split_items(options.changes)
-    text, lengths = read_text(options)
-    pairs = [(left.split(), right.split()) for left, right in zip(*text, strict=True)]
-    begin, part = (lengths["test"], "trial") if "trial" in lengths else (0, "test")
-    gold = read_gold(options.run / f"{part}.links")
-    known = slice(begin, begin + lengths[part])
-    return {"ablations": measure_ablations(pairs, known, gold, report, changes)}
-
-
 def time_both(options: Namespace) -> dict[str, Any]:
     """The speed of the aligner and of eflomal; lines of the next sample are new."""
     text, lengths = read_text(options)
@@ -266,28 +244,11 @@ def measure_beside_others(options: Namespace) -> dict[str, Any]:
     return {"standing": measure_standing(text, gold, options.rivals, partial(print, flush=True))}
 
 
-def carry_spans(options: Namespace) -> dict[str, Any]:
-    """Spans of test carried to the other language, beside the rule with links of eflomal."""
-    text, _ = read_text(options)
-    gold = read_gold(options.run / "test.links")
-    return {"spans": measure_spans(text, gold, options.rivals, partial(print, flush=True))}
-
-
-def compare_without_gold(options: Namespace) -> dict[str, Any]:
-    """Agreement of the aligner with eflomal on a text without manual links."""
-    paths = (options.run / f"train.{side}" for side in (options.source, options.target))
-    source, target = (read_lines(path)[: options.pairs] for path in paths)
-    return {"agreement": measure_agreement((source, target), options.rivals)}
-
-
 MEASURES = {
     "systems": measure_systems,
     "standing": measure_beside_others,
-    "spans": carry_spans,
-    "ablations": measure_changes,
     "speed": time_both,
     "workers": time_workers,
-    "agreement": compare_without_gold,
 }
 
 

@@ -10,19 +10,10 @@ import numpy as np
 import pytest
 
 from latentheads.contrib.align.symmetrization import LinkPosterior
-from latentheads.experiments.studies.word_aligners.ablations import (
-    ABLATIONS,
-    Ablation,
-    align_ablated,
-    compare,
-)
-from latentheads.experiments.studies.word_aligners.agreement import (
-    compare_links,
-    identical_words,
-)
 from latentheads.experiments.studies.word_aligners.measures import (
     Gold,
     calibrate,
+    compare,
     fit_scale,
     measure_rival,
     read_gold,
@@ -121,31 +112,6 @@ def test_a_mistake_is_one_line(words: list[str], message: str, folder: Path) -> 
     assert message in done.stderr
 
 
-PAIRS = [(left.split(), right.split()) for left, right in zip(ENGLISH, FRENCH, strict=True)]
-PAIRS += [(["otawa", "houses"], ["otawa", "maisons"])]
-
-
-def test_an_ablation_changes_links_and_leaves_the_library_as_it_was() -> None:
-    before, *changed, after = (
-        align_ablated(PAIRS, slice(0, len(PAIRS)), ablation)
-        for ablation in (Ablation(), *[*ABLATIONS.values()][1:], Ablation())
-    )
-    for index, posterior in enumerate(before):
-        assert np.array_equal(posterior.product, after[index].product)
-        assert not any(np.array_equal(posterior.product, one[index].product) for one in changed)
-
-
-def test_posteriors_agree_once_they_are_made_to() -> None:
-    gaps = [
-        max(
-            abs(p.forward - p.backward).max()
-            for p in align_ablated(PAIRS, slice(0, len(PAIRS)), ablation)
-        )
-        for ablation in (Ablation({"agreement": 0.0}), Ablation({"agreement": 0.0}, agreed=True))
-    ]
-    assert gaps[1] < 0.1 * gaps[0]
-
-
 def test_the_difference_of_two_error_rates_by_hand() -> None:
     counts, first = np.array([[1.0, 2.0], [2.0, 4.0]]), np.array([[2.0, 2.0], [2.0, 4.0]])
     indices = np.array([[0, 0], [1, 1], [0, 1]])
@@ -154,19 +120,6 @@ def test_the_difference_of_two_error_rates_by_hand() -> None:
     assert row["difference"][0] == pytest.approx(50 - 100 / 3, abs=0.01)
     # of the resamples 50, 0 and 16.7
     assert row["difference"][1:] == [pytest.approx(x, abs=1) for x in (0.8, 48.3)]
-
-
-def test_words_that_stand_once_on_both_sides_are_identical() -> None:
-    assert identical_words("a 12 b b .", "12 a c b .") == {(0, 1), (1, 0), (4, 4)}
-
-
-def test_agreement_by_hand() -> None:
-    systems = {"one": [frozenset({(0, 0), (1, 1)})], "two": [frozenset({(1, 1)})]}
-    results = compare_links(["12 houses"], ["12 maisons"], systems)
-    assert results["identical"] == 1
-    assert results["one"] == {"links_per_target_word": 1.0, "identical_linked": 1.0}
-    assert results["two"] == {"links_per_target_word": 0.5, "identical_linked": 0.0}
-    assert results["f1"] == {"one / two": pytest.approx(2 / 3, abs=1e-4)}
 
 
 @FORKS
