@@ -30,7 +30,7 @@ from latentheads.checks import check_known, split_items
 from latentheads.contrib.align.aligner import WordAligner
 from latentheads.contrib.align.api import align, start_alignment
 from latentheads.contrib.align.model import GUIDES
-from latentheads.contrib.align.symmetrization import THRESHOLD, LinkPosterior
+from latentheads.contrib.align.symmetrization import THRESHOLD
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.corpora.text import read_lines
 from latentheads.experiments.cli.errors import error_handling
@@ -63,7 +63,7 @@ THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6)
 GROUPS = {
     "data": ("source", "target", "pairs", "sample"),
     "aligners": ("measure", "rivals", "systems", "workers"),
-    "output": ("json", "figures", "example", "help"),
+    "output": ("json", "help"),
 }
 
 Text = tuple[list[str], list[str]]
@@ -102,10 +102,6 @@ def make_parser() -> Parser:
         "--workers", type=positive, default=2, help="of --measure workers (default: 2)"
     )
     parser.add_argument("--json", type=writable, metavar="FILE", help="write all results")
-    parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw links and calibration")
-    parser.add_argument(
-        "--example", type=int, default=0, help="line of test whose links are plotted (default: 0)"
-    )
     return parser
 
 
@@ -137,9 +133,7 @@ def _split(values: Sequence[Any], lengths: dict[str, int]) -> dict[str, Sequence
     return split
 
 
-def measure_own(
-    text: Text, gold: dict[str, Gold], lengths: dict[str, int], options: Namespace
-) -> dict[str, Any]:
+def measure_own(text: Text, gold: dict[str, Gold], lengths: dict[str, int]) -> dict[str, Any]:
     """Trains an aligner, and measures its links, its probabilities and its guides."""
     known = sum(lengths.values())
     before = time.process_time()
@@ -150,9 +144,6 @@ def measure_own(
     seconds = time.process_time() - before
     posteriors = _split(first, lengths)
     scale = fit_scale(posteriors["trial"], gold["trial"])
-    if options.figures is not None:
-        index = options.example
-        draw_example(text, index, posteriors["test"][index], gold["test"], options.figures)
     before = time.process_time()
     align(text[0][:known], text[1][:known], aligner=alignment.aligner)
     return {
@@ -171,18 +162,6 @@ def measure_own(
 def peak_rss() -> float:
     """The most memory that this process has held, in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-
-
-def draw_example(
-    text: Text, index: int, posterior: LinkPosterior, gold: Gold, folder: Path
-) -> None:
-    """Draws the links of a line of test."""
-    from latentheads.contrib.plot.canvas import save  # slow to import
-    from latentheads.contrib.plot.word_links import draw_word_links
-
-    source, target = (side[index].split() for side in text)
-    figure = draw_word_links(posterior, source, target, gold.sure[index], f"Line {index + 1}")
-    save(figure, folder / "links.png")
 
 
 def measure_guides(
@@ -206,7 +185,7 @@ def measure_systems(options: Namespace) -> dict[str, Any]:
     gold = {part: read_gold(options.run / f"{part}.links") for part in PARTS}
     results: dict[str, Any] = {}
     if OWN in split_items(options.systems):
-        results[OWN] = measure_own(text, gold, lengths, options)
+        results[OWN] = measure_own(text, gold, lengths)
         print(format_row(OWN, results[OWN]), flush=True)
     for name in [name for name in split_items(options.systems) if name != OWN]:
         links, seconds = run_rival(name, options.rivals, *text)
@@ -214,8 +193,6 @@ def measure_systems(options: Namespace) -> dict[str, Any]:
         scores = {p: measure_rival(split[0][p], split[1][p], gold[p]) for p in PARTS}
         results[name] = {"cpu_seconds": round(seconds, 1), "scores": scores}
         print(format_row(name, results[name]), flush=True)
-    if options.figures is not None and OWN in results:
-        save_calibration(results[OWN], options)
     return results
 
 
@@ -250,15 +227,6 @@ MEASURES = {
     "speed": time_both,
     "workers": time_workers,
 }
-
-
-def save_calibration(own: dict[str, Any], options: Namespace) -> None:
-    """Draws the calibration of the aligner."""
-    from latentheads.contrib.plot.canvas import save  # slow to import
-    from latentheads.experiments.studies.word_aligners.figures import draw_calibration
-
-    where = f"{options.pairs:,} pairs of {options.source}-{options.target}, test"
-    save(draw_calibration(own, where), options.figures / "calibration.png")
 
 
 def format_row(name: str, result: dict[str, Any]) -> str:
