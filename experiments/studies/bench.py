@@ -23,7 +23,7 @@ import argparse
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -222,8 +222,7 @@ def make_parser() -> Parser:
 def make_plan(options: argparse.Namespace) -> Plan:
     """The default or the quick plan with what was asked for."""
     plan = (QUICK if options.quick else FULL).take(options, NUMBERS)
-    figure = [size for sizes in growing(plan).values() for size in sizes]
-    for size in [plan.size, *(figure if options.figure else [])]:
+    for size in chain.from_iterable(growing(plan).values() if options.figure else ()):
         check_size(size)
     return plan
 

@@ -30,14 +30,12 @@ from latentheads.checks import check_choice, split_items
 from latentheads.contrib.align.aligner import WordAligner
 from latentheads.contrib.align.api import align, start_alignment
 from latentheads.contrib.align.model import GUIDES
-from latentheads.contrib.align.symmetrization import THRESHOLD, LinkPosterior
+from latentheads.contrib.align.symmetrization import THRESHOLD
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.corpora.text import read_lines
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
 from latentheads.experiments.cli.parser import Parser, positive, writable
-from latentheads.experiments.studies.word_aligners.ablations import measure_ablations
-from latentheads.experiments.studies.word_aligners.agreement import measure_agreement
 from latentheads.experiments.studies.word_aligners.measures import (
     Gold,
     calibrate,
@@ -48,7 +46,6 @@ from latentheads.experiments.studies.word_aligners.measures import (
     read_gold,
 )
 from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_rival
-from latentheads.experiments.studies.word_aligners.spans import measure_spans
 from latentheads.experiments.studies.word_aligners.speed import measure_speed, measure_workers
 from latentheads.experiments.studies.word_aligners.standing import measure_standing
 from latentheads.files import write_text
@@ -65,8 +62,8 @@ NEW_LINES = 5_000
 THRESHOLDS = (0.2, 0.3, 0.4, 0.5, 0.6)
 GROUPS = {
     "data": ("source", "target", "pairs", "sample"),
-    "aligners": ("measure", "rivals", "systems", "changes", "workers"),
-    "output": ("json", "figures", "example", "help"),
+    "aligners": ("measure", "rivals", "systems", "workers"),
+    "output": ("json", "help"),
 }
 
 Text = tuple[list[str], list[str]]
@@ -98,25 +95,13 @@ def make_parser() -> Parser:
         choices=tuple(MEASURES),
         default="systems",
         help="systems: error rates of --systems. standing: of the aligner, of eflomal and of that "
-        "of sil-thot, with intervals. spans: of test carried over, beside links of eflomal. "
-        "ablations: of changes of the aligner, on trial. speed: of the aligner and of eflomal in "
-        "turn. workers: of --workers and of one process, in turn. agreement: of both, without "
-        "manual links (default: systems)",
-    )
-    parser.add_argument(
-        "--changes",
-        default="",
-        metavar="TEXT,TEXT",
-        help="measure the ablations whose names contain one of these texts (default: all)",
+        "of sil-thot, with intervals. speed: of the aligner and of eflomal in turn. workers: of "
+        "--workers and of one process, in turn (default: systems)",
     )
     parser.add_argument(
         "--workers", type=positive, default=2, help="of --measure workers (default: 2)"
     )
     parser.add_argument("--json", type=writable, metavar="FILE", help="write all results")
-    parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw links and calibration")
-    parser.add_argument(
-        "--example", type=int, default=0, help="line of test whose links are plotted (default: 0)"
-    )
     return parser
 
 
@@ -148,9 +133,7 @@ def _split(values: Sequence[Any], lengths: dict[str, int]) -> dict[str, Sequence
     return split
 
 
-def measure_own(
-    text: Text, gold: dict[str, Gold], lengths: dict[str, int], options: Namespace
-) -> dict[str, Any]:
+def measure_own(text: Text, gold: dict[str, Gold], lengths: dict[str, int]) -> dict[str, Any]:
     """Trains an aligner, and measures its links, its probabilities and its guides."""
     known = sum(lengths.values())
     before = time.process_time()
@@ -161,9 +144,6 @@ def measure_own(
     seconds = time.process_time() - before
     posteriors = _split(first, lengths)
     scale = fit_scale(posteriors["trial"], gold["trial"])
-    if options.figures is not None:
-        index = options.example
-        draw_example(text, index, posteriors["test"][index], gold["test"], options.figures)
     before = time.process_time()
     align(text[0][:known], text[1][:known], aligner=alignment.aligner)
     return {
@@ -182,18 +162,6 @@ def measure_own(
 def peak_rss() -> float:
     """The most memory that this process has held, in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-
-
-def draw_example(
-    text: Text, index: int, posterior: LinkPosterior, gold: Gold, folder: Path
-) -> None:
-    """Draws the links of a line of test."""
-    from latentheads.contrib.plot.canvas import save  # slow to import
-    from latentheads.contrib.plot.word_links import draw_word_links
-
-    source, target = (side[index].split() for side in text)
-    figure = draw_word_links(posterior, source, target, gold.sure[index], f"Line {index + 1}")
-    save(figure, folder / "links.png")
 
 
 def measure_guides(
@@ -217,7 +185,7 @@ def measure_systems(options: Namespace) -> dict[str, Any]:
     gold = {part: read_gold(options.run / f"{part}.links") for part in PARTS}
     results: dict[str, Any] = {}
     if OWN in split_items(options.systems):
-        results[OWN] = measure_own(text, gold, lengths, options)
+        results[OWN] = measure_own(text, gold, lengths)
         print(format_row(OWN, results[OWN]), flush=True)
     for name in [name for name in split_items(options.systems) if name != OWN]:
         links, seconds = run_rival(name, options.rivals, *text)
@@ -225,20 +193,7 @@ def measure_systems(options: Namespace) -> dict[str, Any]:
         scores = {p: measure_rival(split[0][p], split[1][p], gold[p]) for p in PARTS}
         results[name] = {"cpu_seconds": round(seconds, 1), "scores": scores}
         print(format_row(name, results[name]), flush=True)
-    if options.figures is not None and OWN in results:
-        save_calibration(results[OWN], options)
     return results
-
-
-def measure_changes(options: Namespace) -> dict[str, Any]:
-    """The error rates of every ablation on trial, or on test of a folder that has no trial."""
-    report, changes = partial(print, flush=True), split_items(options.changes)
-    text, lengths = read_text(options)
-    pairs = [(left.split(), right.split()) for left, right in zip(*text, strict=True)]
-    begin, part = (lengths["test"], "trial") if "trial" in lengths else (0, "test")
-    gold = read_gold(options.run / f"{part}.links")
-    known = slice(begin, begin + lengths[part])
-    return {"ablations": measure_ablations(pairs, known, gold, report, changes)}
 
 
 def time_both(options: Namespace) -> dict[str, Any]:
@@ -266,38 +221,12 @@ def measure_beside_others(options: Namespace) -> dict[str, Any]:
     return {"standing": measure_standing(text, gold, options.rivals, partial(print, flush=True))}
 
 
-def carry_spans(options: Namespace) -> dict[str, Any]:
-    """Spans of test carried to the other language, beside the rule with links of eflomal."""
-    text, _ = read_text(options)
-    gold = read_gold(options.run / "test.links")
-    return {"spans": measure_spans(text, gold, options.rivals, partial(print, flush=True))}
-
-
-def compare_without_gold(options: Namespace) -> dict[str, Any]:
-    """Agreement of the aligner with eflomal on a text without manual links."""
-    paths = (options.run / f"train.{side}" for side in (options.source, options.target))
-    source, target = (read_lines(path)[: options.pairs] for path in paths)
-    return {"agreement": measure_agreement((source, target), options.rivals)}
-
-
 MEASURES = {
     "systems": measure_systems,
     "standing": measure_beside_others,
-    "spans": carry_spans,
-    "ablations": measure_changes,
     "speed": time_both,
     "workers": time_workers,
-    "agreement": compare_without_gold,
 }
-
-
-def save_calibration(own: dict[str, Any], options: Namespace) -> None:
-    """Draws the calibration of the aligner."""
-    from latentheads.contrib.plot.canvas import save  # slow to import
-    from latentheads.experiments.studies.word_aligners.figures import draw_calibration
-
-    where = f"{options.pairs:,} pairs of {options.source}-{options.target}, test"
-    save(draw_calibration(own, where), options.figures / "calibration.png")
 
 
 def format_row(name: str, result: dict[str, Any]) -> str:

@@ -4,8 +4,9 @@
 
 The networks are so small that arithmetic takes no time, so that the rows differ by what a GPU waits
 for: the number of operations, and the Python between them. A step is forward, loss and backward.
-Operations and calls are counted, and the same in every run. The time is that of the processor, the
-median over rounds in which all rows take turns, as a ratio to ``nn.Transformer``.
+Operations and calls are counted, and the same in every run. The time, with ``--threads 1`` that of
+the processor, is the median over rounds in which all rows take turns, as a ratio to
+``nn.Transformer``.
 
     nn.Transformer          PyTorch's own network, without latents
     no latents              the library's
@@ -17,10 +18,8 @@ median over rounds in which all rows take turns, as a ratio to ``nn.Transformer`
 
 from __future__ import annotations
 
-import gc
 import statistics
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -49,11 +48,10 @@ from latentheads.experiments.studies.benchmarks.baselines import (
 from latentheads.experiments.studies.benchmarks.command_line import (
     begin,
     bench_parser,
-    check_size,
     where,
     write,
 )
-from latentheads.experiments.studies.benchmarks.racing import progress, quartiles
+from latentheads.experiments.studies.benchmarks.racing import progress, quartiles, race
 from latentheads.experiments.studies.machine.agreement import ALIGNED
 from latentheads.experiments.studies.machine.speed import FUSED, alignments, fused
 
@@ -70,7 +68,7 @@ class Point:
         row: The network.
         operations: Operations of a step that compute something; views do not.
         calls: Calls of Python functions in a step.
-        ms: Median milliseconds of the processor.
+        ms: Median milliseconds.
         ratio: Median of the ratios to ``nn.Transformer`` within each round.
         low: Their lower quartile.
         high: Their upper quartile.
@@ -158,16 +156,7 @@ def measure(plan: command_line.Plan, setting: Setting) -> list[Point]:
     runners = make_runners(plan.size, setting)
     counts = [(count_operations(runner), count_calls(runner)) for runner in runners]
     with progress(len(runners) * (plan.rounds + plan.warmup)) as bar:
-        for number in range(-plan.warmup, plan.rounds):
-            gc.collect()
-            for place in range(len(runners)):
-                runner = runners[(place + number) % len(runners)]
-                torch.manual_seed(setting.seed + number + plan.warmup)
-                start = time.process_time()
-                runner.step()
-                if number >= 0:
-                    runner.seconds.append(time.process_time() - start)
-                bar.update()
+        race(runners, plan.rounds, plan.warmup, setting.seed, bar)
     base = runners[0].seconds
     points = []
     for runner, counted in zip(runners, counts, strict=True):
@@ -180,7 +169,7 @@ def measure(plan: command_line.Plan, setting: Setting) -> list[Point]:
 def show(points: Sequence[Point]) -> None:
     """Prints the table."""
     form = "{:<24} {:>10} {:>7} {:>8} {:>6} {:>11}"
-    print(form.format("row", "operations", "calls", "CPU ms", "ratio", "quartiles"))
+    print(form.format("row", "operations", "calls", "ms", "ratio", "quartiles"))
     for p in points:
         spread = f"{p.low:.2f}-{p.high:.2f}"
         print(form.format(p.row, p.operations, p.calls, f"{p.ms:.1f}", f"{p.ratio:.2f}", spread))
@@ -193,13 +182,9 @@ def make_parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
-
-    def make_plan(options: Any) -> command_line.Plan:
-        plan = FULL.take(options, NUMBERS)
-        check_size(plan.size)
-        return plan
-
-    options, plan, setting, facts = begin(make_parser(), arguments, make_plan)
+    options, plan, setting, facts = begin(
+        make_parser(), arguments, lambda options: FULL.take(options, NUMBERS)
+    )
     print(where(facts))
     points = measure(plan, setting)
     show(points)

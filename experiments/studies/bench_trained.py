@@ -29,14 +29,14 @@ from latentheads.decoding.options import Decoding
 from latentheads.decoding.translate import search
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
-from latentheads.experiments.cli.parser import Parser, positive, writable
+from latentheads.experiments.cli.parser import Parser, positive
 from latentheads.experiments.studies.benchmarks.baselines import (
     PRECISIONS,
     Forward,
     Runner,
     Setting,
 )
-from latentheads.experiments.studies.benchmarks.command_line import BENCH_GROUPS, write
+from latentheads.experiments.studies.benchmarks.command_line import bench_parser, write
 from latentheads.experiments.studies.benchmarks.racing import metadata, progress, quartiles, race
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import eval_no_grad
@@ -128,13 +128,9 @@ def measure(run: Run, setting: Setting, rounds: int) -> Iterator[Point]:
 
 def make_parser() -> Parser:
     """Builds the command line."""
-    parser = Parser("bench_trained.py", __doc__, BENCH_GROUPS)
+    parser = bench_parser("bench_trained.py", __doc__)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="a finished run folder")
     parser.add_argument("--rounds", type=positive, default=10, metavar="N", help="default: 10")
-    parser.add_argument("--threads", type=positive, help="of the processor; default: PyTorch's")
-    parser.add_argument("--seed", type=positive, default=1, help="default: 1")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
-    parser.add_argument("--json", type=writable, metavar="FILE", help="write rows and metadata")
     return parser
 
 

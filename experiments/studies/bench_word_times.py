@@ -30,6 +30,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
 from latentheads.contrib.heads.boundaries.fit import FitOptions
+from latentheads.contrib.page.facts import get_revision
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.word_times.cache import (
@@ -57,7 +58,7 @@ TESTS = {
 POOLS = {"sentences": "pool", "digits": "digits-pool"}
 GROUPS = {
     "data": ("network", "multi30k", "fsdd", "cache"),
-    "output": ("out", "revision", "help"),
+    "output": ("out", "help"),
 }
 
 
@@ -70,7 +71,6 @@ def make_parser() -> Parser:
     parser.add_argument("--fsdd", type=Path, help="folder with wav/0_jackson_0.wav, ...")
     parser.add_argument("--cache", type=Path, required=True, help="file of the attention")
     parser.add_argument("--out", type=Path, help="JSON file to write")
-    parser.add_argument("--revision", default="", help="revision of the code, for the record")
     return parser
 
 
@@ -172,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             result = measure(sets, options.part)
         command = f"bench_word_times.py {options.part} --cache {options.cache.name}"
-        record = {"command": command, "revision": options.revision, "results": result}
+        record = {"command": command, "revision": get_revision(), "results": result}
         write_text(options.out, json.dumps(record, indent=1) + "\n")
     return 0
 

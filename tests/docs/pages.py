@@ -10,6 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results"
 
+GONE = re.compile(r"^```bash\ngit checkout [0-9a-f]{8}\b.*?^```$", re.DOTALL | re.MULTILINE)
+"""Commands of an older revision, whose programs are no longer here."""
+
 FENCE = re.compile(r"^ *```(\S*)[^\n]*\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")

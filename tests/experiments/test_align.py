@@ -271,7 +271,6 @@ def raise_in_worker(error: Exception) -> None:
 @pytest.mark.parametrize(
     ("function", "trouble", "message"),
     [
-        (SPLIT, lambda: raise_in_worker(FloatingPointError("line 4 has no finite")), "line 4 has"),
         (SPLIT, lambda: os.kill(os.getpid(), signal.SIGKILL), "a worker was ended by SIGKILL, as"),
         (EXPECT, lambda: raise_in_worker(MemoryError()), "out of memory"),
     ],
@@ -307,7 +306,7 @@ def align_in_small_batches(words: list[str], _: Connection) -> None:
         align_and_report_soon(words)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("send", [os.kill, os.killpg])
 def test_workers_end_with_their_parent(
     send: Callable[[int, int], None], number: signal.Signals, tmp_path: Path
@@ -323,13 +322,12 @@ def test_workers_end_with_their_parent(
     wait_for_training(tmp_path / "said")
     assert process.pid is not None
     send(process.pid, number)
-    assert ended(process) == (-number if number == signal.SIGKILL else 128 + number)
+    assert ended(process) == 128 + number
     assert reading.poll(20)  # nobody has the other end any more
     with pytest.raises(EOFError):
         reading.recv()
-    if number != signal.SIGKILL:
-        assert (tmp_path / "said").read_text().splitlines()[-1] == "align.py: stopped"
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["de", "en", "said"]
+    assert (tmp_path / "said").read_text().splitlines()[-1] == "align.py: stopped"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["de", "en", "said"]
 
 
 def align_and_report_soon(words: list[str]) -> None:

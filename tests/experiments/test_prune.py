@@ -173,9 +173,8 @@ def test_where_a_report_fails_what_was_there_stays(
     assert not list(out.glob(".*"))
 
 
-@pytest.mark.parametrize("name", ["pruned/heads-7", "tuned"])
-def test_other_programs_take_a_pruned_run(name: str, runs: Path, tmp_path: Path) -> None:
-    folder = str(runs / name)
+def test_other_programs_take_a_pruned_run(runs: Path, tmp_path: Path) -> None:
+    folder = str(runs / "pruned" / "heads-7")
     assert succeed("translate.py", folder, text="the cat\n\nthe dog\n").stdout.count("\n") == 3
     again = succeed("run.py", "--config", f"{folder}/config.yaml", "--out", folder)
     assert "is finished" in again.stdout

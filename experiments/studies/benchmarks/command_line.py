@@ -52,23 +52,27 @@ class Plan:
     warmup: int
 
     def take(self, options: argparse.Namespace, numbers: Sequence[str]) -> Self:
-        """The plan with the numbers that were asked for."""
+        """The plan with the numbers that were asked for, of a size that can be run."""
         asked = {name: getattr(options, name) for name in numbers if getattr(options, name)}
         size = {name: asked.pop(name) for name in SIZES if name in asked}
-        return replace(self, size=replace(self.size, **size), **asked)
+        plan = replace(self, size=replace(self.size, **size), **asked)
+        check_size(plan.size)
+        return plan
 
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
 
-def bench_parser(name: str, description: str | None, full: Plan, numbers: Sequence[str]) -> Parser:
-    """Builds the options that all benchmarks share."""
+def bench_parser(
+    name: str, description: str | None, full: Plan | None = None, numbers: Sequence[str] = ()
+) -> Parser:
+    """Builds the options that all benchmarks share, and those of some numbers of a plan."""
     parser = Parser(name, description, BENCH_GROUPS)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
     parser.add_argument("--json", type=writable, metavar="FILE", help="write rows and metadata")
     parser.add_argument("--seed", type=positive, default=1, help="default: 1")
     parser.add_argument("--threads", type=positive, help="of the processor; default: PyTorch's")
-    known = vars(full) | vars(full.size)
+    known = {**vars(full), **vars(full.size)} if full else {}
     for number in numbers:
         text = f"default: {known[number]}"
         parser.add_argument(f"--{number}", type=positive, metavar="N", help=text)

@@ -21,7 +21,6 @@ from latentheads.experiments.studies.benchmarks.command_line import (
     SIZES,
     Plan,
     bench_parser,
-    check_size,
     where,
     write,
 )
@@ -201,8 +200,6 @@ def make_growth(options: argparse.Namespace, full: Growth) -> Growth:
     growth = replace(full.take(options, NUMBERS), lengths=lengths)
     if lengths[-1] > growth.tokens:
         raise ValueError(f"--tokens must hold a block of {lengths[-1]}, got {growth.tokens}")
-    for size in growth.sizes:
-        check_size(size)
     return growth
 
 

@@ -6,12 +6,10 @@ For every row its time, its memory, and how often the CPU waits for the device w
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
@@ -36,9 +34,9 @@ from latentheads.experiments.studies.benchmarks.baselines import (
     under,
     without_latents,
 )
+from latentheads.experiments.studies.benchmarks.command_line import write
 from latentheads.experiments.studies.benchmarks.racing import metadata, progress, race
 from latentheads.experiments.studies.machine.agreement import ALIGNED, make_recipe
-from latentheads.files import write_text
 from latentheads.inference.objective import Head_ELBO
 from latentheads.layers.position import sinusoidal_positions
 
@@ -215,10 +213,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sizes = SMALL if options.small else FULL
     setting = Setting(options.device, 1, adam=True)
     plan = {name: asdict(size) for name, size in sizes.items()}
-    written: dict[str, Any] = {"metadata": metadata(plan, setting), "rows": []}
+    facts, rows = metadata(plan, setting), list[Speed]()
     for row in measure(sizes, setting, options.rounds, options.compiled):
-        written["rows"].append(asdict(row))
-        write_text(options.json, json.dumps(written, indent=1) + "\n")
+        rows.append(row)
+        write(options.json, facts, rows=rows)
 
 
 if __name__ == "__main__":

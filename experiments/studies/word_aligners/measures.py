@@ -25,6 +25,7 @@ from latentheads.contrib.align.vocabulary import Words
 from latentheads.contrib.uncertainty.calibration import Bins, equal_width_edges, sum_bins
 from latentheads.corpora.text import read_lines
 from latentheads.metrics.alignment import Link, Links, count_links
+from latentheads.metrics.resampling import Counts, Resamples, resample_counts
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Shares of links that are kept, the most probable ones."""
@@ -94,6 +95,34 @@ def measure_rival(
         "intersection": measure_links([ahead & back for ahead, back in pairs], gold),
         "grow-diag-final-and": measure_links([grow_diag_final_and(*pair) for pair in pairs], gold),
     }
+
+
+def compare(counts: Counts, first: Counts, indices: Resamples) -> dict[str, Any]:
+    """The error rate by the counts of each line, and its difference to another's, in %.
+
+    Args:
+        counts: The counts of each line.
+        first: Those of the aligner that it is compared with.
+        indices: The lines of every resample.
+    """
+    value, resampled = resample_counts(counts, _aer, indices)
+    other, resampled_other = resample_counts(first, _aer, indices)
+    low, high = np.quantile(resampled - resampled_other, (0.025, 0.975))
+    difference = [round(100 * float(x), 2) for x in (value - other, low, high)]
+    return {"aer": round(100 * value, 2), "difference": difference}
+
+
+def count_lines(links: Sequence[Links], gold: Gold) -> Counts:
+    """Links that are sure and possible, and links that are written and sure, of each line."""
+    lines = [
+        count_links([line], [sure], [possible])
+        for line, sure, possible in zip(links, gold.sure, gold.possible, strict=True)
+    ]
+    return np.array([(c.found_sure + c.found_possible, c.found + c.sure) for c in lines], float)
+
+
+def _aer(counts: Float[ndarray, " count"]) -> float:
+    return 1 - float(counts[0] / counts[1])
 
 
 def calibrate(

@@ -10,8 +10,12 @@ from typing import Any
 
 from latentheads.contrib.align.api import start_alignment
 from latentheads.contrib.align.symmetrization import grow_diag_final_and, select_links
-from latentheads.experiments.studies.word_aligners.ablations import compare, count_lines
-from latentheads.experiments.studies.word_aligners.measures import Gold, calibrate
+from latentheads.experiments.studies.word_aligners.measures import (
+    Gold,
+    calibrate,
+    compare,
+    count_lines,
+)
 from latentheads.experiments.studies.word_aligners.rivals import Directions, run_rival
 from latentheads.metrics.alignment import Links
 from latentheads.metrics.resampling import RESAMPLES, SEED, Counts, Resamples

@@ -6,27 +6,8 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from latentheads.contrib.align.symmetrization import LinkPosterior
-from latentheads.experiments.studies.word_aligners.ablations import (
-    ABLATIONS,
-    Ablation,
-    align_ablated,
-    compare,
-)
-from latentheads.experiments.studies.word_aligners.agreement import (
-    compare_links,
-    identical_words,
-)
-from latentheads.experiments.studies.word_aligners.measures import (
-    Gold,
-    calibrate,
-    fit_scale,
-    measure_rival,
-    read_gold,
-)
 from latentheads.experiments.studies.word_aligners.rivals import RIVALS, run_rival
 from tests.experiments.programs import FORKS, assert_one_line, inside
 
@@ -62,51 +43,6 @@ def test_links_probabilities_and_guides_are_measured(folder: Path) -> None:
     assert sum(own["calibration"]["test"]["possible"]["bins"]["count"]) > 8
 
 
-def test_sure_and_possible_links_are_read(folder: Path) -> None:
-    gold = read_gold(folder / "test.links")
-    assert gold.sure[1] == {(1, 1)}
-    assert gold.possible[1] == {(0, 0), (1, 1)}
-
-
-def test_the_scores_of_another_aligner_by_hand() -> None:
-    gold = Gold([frozenset({(0, 0), (1, 1)})], [frozenset({(0, 0), (1, 1), (1, 0)})])
-    forward, backward = [frozenset({(0, 0), (1, 0)})], [frozenset({(0, 0), (1, 1), (0, 1)})]
-    scores = measure_rival(forward, backward, gold)
-    assert scores["intersection"] == {
-        **{"aer": pytest.approx(1 - 2 / 3, abs=1e-5), "precision": 1.0},
-        **{"recall": 0.5, "f1": pytest.approx(2 / 3, abs=1e-5)},
-    }
-    assert scores["backward"]["precision"] == pytest.approx(2 / 3, abs=1e-5)
-
-
-def test_calibration_by_hand() -> None:
-    table = np.array([[0.9, 0.4], [0.005, 0.6]])
-    posterior = LinkPosterior(table, table, (0.0, 0.0))
-    gold = Gold([frozenset({(0, 0)})], [frozenset({(0, 0), (1, 1)})])
-    measured = calibrate([posterior], gold)
-    assert measured["possible"]["bins"]["count"] == [0, 0, 0, 1, 0, 1, 0, 0, 1, 0]
-    assert measured["possible"]["ece"] == pytest.approx((0.1 + 0.4 + 0.4) / 3, abs=1e-5)
-    assert measured["sure"]["ece"] == pytest.approx((0.1 + 0.4 + 0.6) / 3, abs=1e-5)
-    right, wrong = 0.1**2 + 0.4**2, 0.4**2 + 0.005**2
-    assert measured["brier_of_possible_links"] == pytest.approx((right + wrong) / 4, abs=1e-5)
-    assert measured["brier_of_sure_links"] == pytest.approx((0.1**2 + wrong) / 3, abs=1e-5)
-    assert measured["precision_by_share"]["1.0"] == pytest.approx(2 / 3, abs=1e-5)
-    assert measured["precision_by_share"]["0.5"] == 1.0
-
-
-def test_a_scale_recovers_the_log_odds_that_links_are_correct_by() -> None:
-    rng = np.random.default_rng(0)
-    table = rng.uniform(0.02, 0.98, (100, 100))
-    truth = 1 / (1 + np.exp(-0.5 * np.log(table / (1 - table)) - 1.0))
-    is_link = rng.uniform(size=table.shape) < truth
-    links = frozenset((int(s), int(t)) for s, t in zip(*is_link.nonzero(), strict=True))
-    posterior, gold = LinkPosterior(table, table, (0.0, 0.0)), Gold([links], [links])
-    scale = fit_scale([posterior], gold)
-    assert scale == (pytest.approx(0.5, abs=0.06), pytest.approx(1.0, abs=0.06))
-    before, after = calibrate([posterior], gold), calibrate([posterior], gold, scale)
-    assert after["possible"]["ece"] < 0.02 < before["possible"]["ece"]
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -119,54 +55,6 @@ def test_a_mistake_is_one_line(words: list[str], message: str, folder: Path) -> 
     done = inside("bench_aligner.py", str(folder), *words)
     assert_one_line(done, "bench_aligner.py")
     assert message in done.stderr
-
-
-PAIRS = [(left.split(), right.split()) for left, right in zip(ENGLISH, FRENCH, strict=True)]
-PAIRS += [(["otawa", "houses"], ["otawa", "maisons"])]
-
-
-def test_an_ablation_changes_links_and_leaves_the_library_as_it_was() -> None:
-    before, *changed, after = (
-        align_ablated(PAIRS, slice(0, len(PAIRS)), ablation)
-        for ablation in (Ablation(), *[*ABLATIONS.values()][1:], Ablation())
-    )
-    for index, posterior in enumerate(before):
-        assert np.array_equal(posterior.product, after[index].product)
-        assert not any(np.array_equal(posterior.product, one[index].product) for one in changed)
-
-
-def test_posteriors_agree_once_they_are_made_to() -> None:
-    gaps = [
-        max(
-            abs(p.forward - p.backward).max()
-            for p in align_ablated(PAIRS, slice(0, len(PAIRS)), ablation)
-        )
-        for ablation in (Ablation({"agreement": 0.0}), Ablation({"agreement": 0.0}, agreed=True))
-    ]
-    assert gaps[1] < 0.1 * gaps[0]
-
-
-def test_the_difference_of_two_error_rates_by_hand() -> None:
-    counts, first = np.array([[1.0, 2.0], [2.0, 4.0]]), np.array([[2.0, 2.0], [2.0, 4.0]])
-    indices = np.array([[0, 0], [1, 1], [0, 1]])
-    row = compare(counts, first, indices)
-    assert row["aer"] == 50.0
-    assert row["difference"][0] == pytest.approx(50 - 100 / 3, abs=0.01)
-    # of the resamples 50, 0 and 16.7
-    assert row["difference"][1:] == [pytest.approx(x, abs=1) for x in (0.8, 48.3)]
-
-
-def test_words_that_stand_once_on_both_sides_are_identical() -> None:
-    assert identical_words("a 12 b b .", "12 a c b .") == {(0, 1), (1, 0), (4, 4)}
-
-
-def test_agreement_by_hand() -> None:
-    systems = {"one": [frozenset({(0, 0), (1, 1)})], "two": [frozenset({(1, 1)})]}
-    results = compare_links(["12 houses"], ["12 maisons"], systems)
-    assert results["identical"] == 1
-    assert results["one"] == {"links_per_target_word": 1.0, "identical_linked": 1.0}
-    assert results["two"] == {"links_per_target_word": 0.5, "identical_linked": 0.0}
-    assert results["f1"] == {"one / two": pytest.approx(2 / 3, abs=1e-4)}
 
 
 @FORKS

@@ -27,7 +27,7 @@ class _Handler(SimpleHTTPRequestHandler):
 def serving(folder: Path) -> Iterator[str]:
     """The address of a folder, while it is served."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, directory=folder)) as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}"

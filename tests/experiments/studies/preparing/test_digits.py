@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -34,14 +33,9 @@ def digest_of(folder: Path) -> str:
     return digest_of_files({path.name: path for path in folder.iterdir()})
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_digits_are_connected(recordings: Path, tmp_path: Path, packed: bool) -> None:
-    source, digest, lines = recordings, digest_of(recordings), list[str]()
-    if packed:
-        source = tmp_path / "set.tar.xz"
-        with tarfile.open(source, "w:xz") as file:
-            file.add(recordings, "set")
-    out = prepare_digits(source, tmp_path / "data" / "digits", lines.append, digest)
+def test_digits_are_connected(recordings: Path, tmp_path: Path) -> None:
+    digest, lines = digest_of(recordings), list[str]()
+    out = prepare_digits(recordings, tmp_path / "data" / "digits", lines.append, digest)
     parts = {part: list(read_utterances(out / f"{part}.tsv")) for part in digits.UTTERANCES}
     assert {part: len(one_part) for part, one_part in parts.items()} == digits.UTTERANCES
     for part, take in (("train", 2), ("valid", 1), ("test", 0)):

@@ -9,7 +9,7 @@ import pytest
 from latentheads.contrib.speech.table import Utterance
 from latentheads.experiments.studies.preparing.fillets import FILLETS, find_fillets
 from latentheads.experiments.studies.preparing.recordings import prepare_recordings
-from tests.experiments.studies.preparing.packages import digest_of, known_by, write_package
+from tests.experiments.studies.preparing.packages import digest_of, known_by
 from tests.experiments.studies.preparing.tables import read_tables
 from tests.latentheads.contrib.speech.sounds import write_noise
 
@@ -53,15 +53,8 @@ def texts(utterances: list[Utterance]) -> set[tuple[str, str, str, str, str]]:
     return {(u.source, u.target, u.text, u.speaker, u.domain) for u in utterances}
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_dialogues_have_their_translations(
-    packages: list[Path], tmp_path: Path, packed: bool
-) -> None:
+def test_dialogues_have_their_translations(packages: list[Path], tmp_path: Path) -> None:
     digest, lines = digest_of(find_fillets(packages).files), list[str]()
-    if packed:
-        packages = [
-            write_package(tmp_path / f"{package.name}.deb", package) for package in packages
-        ]
     out = prepare_recordings(known_by(FILLETS, digest), packages, tmp_path / "out", lines.append)
     tables = [item for part in read_tables(out).values() for item in part]
     assert texts(tables) == {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -104,12 +103,6 @@ def texts_of(artists: Iterable[Any]) -> list[str]:
 
 def ticks(axis: Any, side: str) -> list[str]:
     return texts_of(getattr(axis, f"get_{side}ticklabels")())
-
-
-def stand_apart(artists: Iterable[Any]) -> bool:
-    """Whether the artists of a figure that is drawn stand from left to right and do not touch."""
-    boxes = [artist.get_window_extent() for artist in artists]
-    return all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 def sound_weights() -> SampledWeights:
