@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from numbers import Integral, Real
 from typing import Any
 
@@ -32,6 +33,24 @@ def check_least(values: Mapping[str, Any], **least: float) -> None:
         check_number(name, value, whole=isinstance(minimum, int))
 
 
+def check_within(name: str, value: Any, low: float, high: float) -> None:
+    """Checks that a number lies between two others, or is one of them."""
+    if not low <= value <= high:
+        raise ValueError(f"{name} must lie in {low:g} ... {high:g}, got {value}")
+
+
+def check_fraction(name: str, value: Any) -> None:
+    """Checks that a number is a probability that is neither 0 nor 1."""
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must lie between 0 and 1, got {value}")
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Checks that a number is positive and finite."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} must be positive and finite, got {value}")
+
+
 def check_seed(seed: int) -> None:
     """Checks that a value can seed a generator."""
     check_number("seed", seed, whole=True)
@@ -48,6 +67,24 @@ def check_choice(name: str, value: Any, choices: Collection[str], more: str = ""
 def split_items(text: str) -> list[str]:
     """Splits a comma-separated list; whitespace around items is removed."""
     return [item.strip() for item in text.split(",")]
+
+
+def check_list(name: str, values: Any) -> None:
+    """Checks that values are several; one text would be read letter by letter."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"{name} must be a list, got {shown(values)}")
+
+
+def check_not_empty(name: str, values: Sized) -> None:
+    """Checks that there is a value."""
+    if not len(values):
+        raise ValueError(f"{name} must be at least one, got none")
+
+
+def check_as_many(name: str, values: Sized, of: str, others: Sized) -> None:
+    """Checks that there is a value for each of some others."""
+    if len(values) != len(others):
+        raise ValueError(f"{name} must be as many as {of}, {len(others):,}, got {len(values):,}")
 
 
 def check_items(name: str, items: Sequence[Any]) -> None:

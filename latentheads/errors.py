@@ -6,7 +6,8 @@ import errno
 import os
 import re
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 OUT_OF_MEMORY_TEXTS = (
@@ -23,6 +24,15 @@ MAX_ECHO = 80
 
 class UnfinishedError(Exception):
     """Part of the work could not be finished, without a mistake of the user."""
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Says in front of an error what it is about."""
+    try:
+        yield
+    except ValueError as reason:
+        raise ValueError(f"{what}: {reason}") from reason
 
 
 SELF_EXPLANATORY = (ValueError, TypeError, FloatingPointError, OSError, UnfinishedError)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from math import inf, nan
+from typing import Any
 
 import pytest
 
 from latentheads.checks import (
+    check_as_many,
     check_choice,
+    check_fraction,
+    check_list,
+    check_not_empty,
     check_number,
+    check_positive,
+    check_within,
 )
 from latentheads.contrib.hf.addresses import parse_blocks
 from latentheads.data import Grammar, Tasks
@@ -28,6 +37,32 @@ def test_a_word_that_an_option_does_not_know_is_refused_with_those_that_it_knows
         check_choice("part", "dev", ("valid", "test"))
     with pytest.raises(ValueError, match=r"^task must be one of en, or none; got 'de'$"):
         check_choice("task", "de", {"en": 1}, ", or none")
+
+
+@pytest.mark.parametrize(
+    ("check", "good", "bad", "message"),
+    [
+        (lambda x: check_within("size", x, 1, 3), [1, 3], [0, 4, nan], "size must lie in 1 ... 3"),
+        (lambda x: check_fraction("rate", x), [0.1], [0, 1, nan], "rate must lie between 0 and 1"),
+        (lambda x: check_positive("tau", x), [1, 0.1], [0, nan, inf], "tau must be positive and"),
+        (lambda x: check_list("texts", x), [["a"], ()], ["a", 3], "texts must be a list, got "),
+        (lambda x: check_not_empty("runs", x), ["a", [0]], [[], {}], "runs must be at least one"),
+        (
+            lambda x: check_as_many("targets", x, "inputs", "ab"),
+            [[1, 2]],
+            [[], "abc"],
+            "targets must be as many as inputs, 2, got ",
+        ),
+    ],
+)
+def test_what_is_out_of_range_is_named(
+    check: Callable[[Any], None], good: list[Any], bad: list[Any], message: str
+) -> None:
+    for value in good:
+        check(value)
+    for value in bad:
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+            check(value)
 
 
 BLOCKS = [Block("decoder-self", 0, 2), Block("decoder-cross", 0, 2)]
