@@ -289,15 +289,10 @@ def train_aligner(
 
     Returns:
         The aligner, and its training, which has the models of each line given all other lines.
-
-    Raises:
-        ValueError: No sentence pair has words on both sides.
     """
     options = options or AlignerOptions()
     before = None if start is None else ((start.source, start.target), start.entries)
     bitext = make_bitext(mark_ends(pairs), *(before or ()))
-    if not bitext.batches:
-        raise ValueError("no line has words on both sides: there is nothing to train on")
     begin = None if start is None else _begin(start, bitext)
     training = train_directions(bitext, options, report, begin, workers)
     forward, backward = training.directions

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from latentheads.checks import check_choice, check_least
+from latentheads.checks import (
+    check_as_many,
+    check_choice,
+    check_least,
+    check_not_empty,
+    check_within,
+)
 from latentheads.contrib.align.aligner import WordAligner, infer_posteriors, train_aligner
 from latentheads.contrib.align.model import GUIDES
 from latentheads.contrib.align.projection import (
@@ -30,7 +36,7 @@ from latentheads.contrib.align.tokenization import (
 )
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.contrib.align.workers import check_workers
-from latentheads.errors import shown
+from latentheads.errors import naming, shown
 from latentheads.frames import make_frame
 from latentheads.metrics.alignment import Link
 
@@ -133,8 +139,7 @@ class AlignedText:
         Raises:
             ValueError: There is no such way to join, or the threshold is no probability.
         """
-        if not 0 <= threshold <= 1:
-            raise ValueError(f"threshold must lie in [0, 1], got {threshold}")
+        check_within("threshold", threshold, 0, 1)
         return [sorted(select_links(p, symmetrize, threshold)) for p in self.posteriors]
 
     def to_frame(self, symmetrize: str = "product", threshold: float = THRESHOLD) -> pd.DataFrame:
@@ -176,13 +181,8 @@ def list_lines(source: Any, target: Any, words: bool = False) -> tuple[list[Any]
             kind = "one text" if isinstance(lines, str) else type(lines).__name__
             raise ValueError(f"{name} must be a list of lines, got {kind}")
     source, target = list(source), list(target)
-    if len(source) != len(target):
-        raise ValueError(
-            f"source has {len(source):,} lines and target {len(target):,}: line n of one must "
-            "translate line n of the other"
-        )
-    if not source:
-        raise ValueError("source and target have no lines: there is nothing to align")
+    check_as_many("lines of source", source, "those of target", target)
+    check_not_empty("lines", source)
     accepted = "a line of text or a list of its words" if words else "a line of text"
     for name, lines in (("source", source), ("target", target)):
         for index, line in enumerate(lines):
@@ -220,16 +220,11 @@ def _check_aligners(
 
 def _list_spans(spans: Sequence[Sequence[SpanLike]], lines: TokenizedText) -> list[list[Span]]:
     """The spans of each line, after a check that they are those of its source words."""
-    if len(spans) != len(lines):
-        raise ValueError(f"spans of {len(spans):,} lines were given for {len(lines):,} lines")
+    check_as_many("lists of spans", spans, "lines", lines)
     listed: list[list[Span]] = []
     for index, line_spans in enumerate(spans):
-        if isinstance(line_spans, str) or not isinstance(line_spans, Sequence):
-            raise ValueError(f"spans[{index}] must be a list of spans, got {shown(line_spans)}")
-        try:
+        with naming(f"spans[{index}]"):
             listed.append([to_span(span) for span in line_spans])
-        except ValueError as reason:
-            raise ValueError(f"spans[{index}]: {reason}") from None
         words = lines[index][0].length if line_spans else 0
         for span in listed[-1]:
             if not 0 <= span.start < span.end <= words:
@@ -412,9 +407,6 @@ def project(
     Raises:
         ValueError: As :func:`align`; or a span is none of its line.
     """
-    if isinstance(spans, (str, bytes, Mapping)) or not hasattr(spans, "__getitem__"):
-        accepted = "a list with a list of Span for each line"
-        raise ValueError(f"spans must be {accepted}, got {shown(spans)}")
     alignment = start_alignment(source, target, spans=spans, **options)
     for _ in alignment.posteriors:
         pass

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.checks import check_least
+from latentheads.checks import check_fraction, check_least, check_within
 from latentheads.contrib.align.bitext import Bitext, PairBatch, take
 from latentheads.contrib.align.chain import LinkChain
 from latentheads.contrib.align.counts import CellCounts, CountTable
@@ -68,14 +68,10 @@ class AlignerOptions:
 
     def __post_init__(self) -> None:
         values = vars(self)
-        check_least(values, iterations=1, null_probability=0.0, agreement=0.0, jump_smoothing=0.0)
+        check_least(values, iterations=1, jump_smoothing=0.0)
         check_least(values, leave_one_out=0)
-        if self.agreement > 1:
-            raise ValueError(f"agreement must be at most 1, got {self.agreement}")
-        if not 0 < self.null_probability < 1:
-            raise ValueError(
-                f"null_probability must lie between 0 and 1, got {self.null_probability}"
-            )
+        check_within("agreement", self.agreement, 0, 1)
+        check_fraction("null_probability", self.null_probability)
 
     def passes(self, pairs: int) -> tuple[int, int]:
         """Passes over a text, and the last E steps in which a line is left out.
