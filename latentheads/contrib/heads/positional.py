@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from latentheads.checks import check_within
 from latentheads.contrib.heads.roles import (
     AttentionView,
     Detector,
@@ -58,8 +59,7 @@ class PositionalDetector(Detector):
     """
 
     def __init__(self, threshold: float = 0.9) -> None:
-        if not 0 < threshold <= 1:  # in percent none would be found
-            raise ValueError(f"threshold must lie in (0, 1], got {threshold}")
+        check_within("threshold", threshold, 0, 1)  # in percent none would be found
         self.threshold = threshold
         self._hits: dict[str, OffsetCounts] = defaultdict(dict)
         self._possible: dict[str, OffsetCounts] = defaultdict(dict)
