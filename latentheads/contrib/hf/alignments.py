@@ -271,17 +271,13 @@ class AlignedDecoder:
         """The token after each input token, which copy heads copy; nothing follows the last one."""
         if not self.heads.copies:
             return None
-        if call.tokens is None:
-            raise ValueError("copy heads need the tokens: give the network input_ids")
-        return F.pad(call.tokens[:, 1:], (0, 1))
+        return F.pad(_tokens_of(call)[:, 1:], (0, 1))
 
     def _decoder_tokens(self, call: _Call) -> Int[Tensor, "batch input"]:
         """The input tokens of the decoder from the first on."""
-        if call.tokens is None:
-            raise ValueError("alignments in a chain need the tokens: give the network input_ids")
         if call.valid is not None and not call.valid[:, 0].all():
             raise ValueError("alignments in a chain begin at the first token: pad on the right")
-        return call.tokens
+        return _tokens_of(call)
 
     def _check_scores(self, _: nn.Module, args: Any, outputs: Any) -> None:
         """Raises an error, at the first call, if scores are not those of the output layer."""
@@ -300,6 +296,12 @@ class AlignedDecoder:
                 "or a softcap: alignments cannot stand above it"
             )
         self._checked = True
+
+
+def _tokens_of(call: _Call) -> Int[Tensor, "batch input"]:
+    if call.tokens is None:
+        raise ValueError("copy heads and chains need the tokens: give the network input_ids")
+    return call.tokens
 
 
 class _ReplacedScores(torch.autograd.Function):

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from latentheads.checks import check_choice, check_least, check_seed
+from latentheads.checks import check_choice, check_least, check_not_empty, check_seed
 from latentheads.contrib.page.calibration import gather_calibration
 from latentheads.contrib.page.curves import gather_curves
 from latentheads.contrib.page.facts import gather_facts, get_revision, list_scores
@@ -165,8 +165,7 @@ def report(
     check_seed(seed)
     check_choice("part", part, PARTS)
     opened = [open_run(run) for run in ([runs] if isinstance(runs, Run | str | Path) else runs)]
-    if not opened:
-        raise ValueError("runs must be at least one")
+    check_not_empty("runs", opened)
     share_corpora(opened)
     contents = []
     for name, run in zip(distinct_names([run.path for run in opened]), opened, strict=True):

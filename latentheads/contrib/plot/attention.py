@@ -10,7 +10,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from latentheads.checks import check_number
+from latentheads.checks import check_number, check_within
 from latentheads.contrib.heads.samples import BAND, NO_NOISE, SampledWeights
 from latentheads.contrib.plot.canvas import (
     WIDTH,
@@ -175,8 +175,7 @@ def check_indices(name: str, indices: Iterable[int], number: int) -> None:
     """Raises a ValueError for indices of rows or heads that are out of range."""
     for index in indices:
         check_number(name, index, whole=True)
-        if not 0 <= index < number:
-            raise ValueError(f"{name} must lie in 0 ... {number - 1}, got {index}")
+        check_within(name, index, 0, number - 1)
 
 
 def _label_axes(

@@ -124,12 +124,6 @@ def largest_value(values: Iterable[Tensor]) -> float:
     return max([1e-9, *(float(tensor.nan_to_num().max()) for tensor in values)])
 
 
-def check_not_empty(name: str, values: Collection[Any]) -> None:
-    """Raises a ValueError if there is nothing to draw."""
-    if not len(values):
-        raise ValueError(f"{name} must be at least one, got none")
-
-
 def legend_label(name: str) -> str:
     """A label for the legend; matplotlib leaves out labels that begin with "_"."""
     return f" {name}" if name.startswith("_") else name

@@ -10,11 +10,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from latentheads.checks import check_not_empty
 from latentheads.contrib.plot.canvas import (
     WIDTH,
     Picture,
     add_legend,
-    check_not_empty,
     escape,
     fold,
     format_nats,

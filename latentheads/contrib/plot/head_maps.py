@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
+from latentheads.checks import check_not_empty
 from latentheads.contrib.heads.divergence import Divergence, pair_mean
 from latentheads.contrib.heads.head_report import HeadReport
 from latentheads.contrib.heads.roles import Role, role_map
@@ -21,7 +22,6 @@ from latentheads.contrib.plot.canvas import (
     WIDTH,
     Picture,
     add_legend,
-    check_not_empty,
     draw_map,
     legend_label,
     pad_rows,
@@ -39,7 +39,6 @@ from latentheads.contrib.plot.style import (
     distinct_colours,
     in_style,
 )
-from latentheads.errors import shown
 from latentheads.names import ATTENTION_TYPES, Block
 
 AVERAGES = "Divergence between the heads of each layer"
@@ -279,10 +278,6 @@ def draw_roles(head_reports: HeadReport | Sequence[HeadReport], title: str) -> F
 def _list_reports(head_reports: HeadReport | Sequence[HeadReport]) -> Sequence[HeadReport]:
     """Makes a list of one report or several."""
     reports = [head_reports] if isinstance(head_reports, HeadReport) else head_reports
-    if not isinstance(reports, Sequence) or not all(isinstance(r, HeadReport) for r in reports):
-        raise ValueError(
-            f"head_reports must be those of lh.contrib.heads.analyse(run), got {shown(reports)}"
-        )
     check_not_empty("head_reports", reports)
     return reports
 

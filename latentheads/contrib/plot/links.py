@@ -10,8 +10,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from latentheads.checks import check_not_empty
 from latentheads.contrib.heads.alignments import ATTENTION, DISTRIBUTIONS, SOFT, LinkScore
-from latentheads.contrib.plot.canvas import WIDTH, Picture, check_not_empty, escape, write_title
+from latentheads.contrib.plot.canvas import WIDTH, Picture, escape, write_title
 from latentheads.contrib.plot.style import GREEN, ORANGE, RED, in_style
 
 BAR = 0.22

@@ -10,10 +10,10 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from latentheads.checks import check_not_empty
 from latentheads.contrib.plot.canvas import (
     Picture,
     add_legend,
-    check_not_empty,
     draw_map,
     escape,
     group_by_attention_type,

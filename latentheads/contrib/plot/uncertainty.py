@@ -13,11 +13,11 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator
 from numpy import ndarray
 
+from latentheads.checks import check_not_empty
 from latentheads.contrib.plot.canvas import (
     WIDTH,
     Picture,
     add_legend,
-    check_not_empty,
     escape,
     show_whole_markers,
     write_title,

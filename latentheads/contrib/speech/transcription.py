@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.checks import check_seed
+from latentheads.checks import check_list, check_seed
 from latentheads.contrib.heads.alignments import alignment_distributions
 from latentheads.contrib.speech.audio import load_features_for_run
 from latentheads.contrib.speech.features import FRAME_SECONDS
@@ -22,7 +22,7 @@ from latentheads.contrib.speech.vocabulary import Positions
 from latentheads.corpora.part import Part
 from latentheads.decoding.options import Decoding
 from latentheads.decoding.translate import OnSkip
-from latentheads.errors import UnfinishedError, one_line_message, shown
+from latentheads.errors import UnfinishedError, one_line_message
 from latentheads.noise import fixed_noise
 from latentheads.runs.generation import (
     EncodedInputs,
@@ -57,10 +57,8 @@ class TimedWord:
 
 def check_is_speech(trained: TrainedModel) -> Positions:
     """Checks that a model's input is speech; returns its source."""
-    if trained.source is None:
-        raise ValueError(f"{trained.name} is a language model: it has no speech input")
     if not isinstance(trained.source, Positions):
-        raise ValueError(f"{trained.name} has text input: use translate")
+        raise ValueError(f"{trained.name} has no speech input: use translate or generate")
     return trained.source
 
 
@@ -83,8 +81,7 @@ def load_audio_files(
         ValueError: The model's input is text, or files are not a list of names.
         UnfinishedError: A file cannot be used.
     """
-    if isinstance(files, str | Path):
-        raise ValueError(f"files must be a list of files, got one: [{shown(str(files))}]")
+    check_list("files", files)
     files = list(files)
     source, on_skip = check_is_speech(trained), on_skip or partial(_raise_on_skipped_file, files)
     longest, features, indices = trained.processor.max_seconds, [], []

@@ -24,7 +24,7 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.checks import check_least
+from latentheads.checks import check_as_many, check_least
 from latentheads.contrib.speech.spec_augment import SpecAugment
 from latentheads.contrib.uncertainty.prediction import Prediction, mix_distributions
 from latentheads.decoding.ensemble import ensemble_search
@@ -290,10 +290,8 @@ class DeepEnsemble(Ensemble):
     ) -> None:
         for model in models:
             _check_model(model)
-        if guides and len(guides) != len(models):
-            raise ValueError(
-                f"guides must be one for each model, got {len(guides)} of {len(models)}"
-            )
+        if guides:
+            check_as_many("guides", guides, "models", models)
         self.models, self.members = list(models), len(models)
         self.guides = list(guides) if guides else [None] * len(models)
 

@@ -97,7 +97,7 @@ def test_a_word_is_as_sure_as_the_least_of_its_tokens() -> None:
 
 
 def test_what_cannot_be_fitted_or_judged_is_refused(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="translations must be 3 texts, as sentences; got 1"):
+    with pytest.raises(ValueError, match="translations must be as many as sentences, 3, got 1"):
         ConfidenceEstimator.of(run, DECODING).estimate(SOURCES, TARGETS[:1])
     lost = replace(run, user_corpus=None)
     lost.settings.__dict__["data"] = Pairs(str(tmp_path / "none"))
