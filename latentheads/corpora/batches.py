@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from latentheads.batch import Batch, check_batch
-from latentheads.checks import check_seed
+from latentheads.checks import check_least, check_seed
 from latentheads.corpora.part import Part, check_part
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import TaskIds
@@ -82,8 +82,7 @@ def batch_indices(
 ) -> list[Indices]:
     """The indices of the sentences of each batch of an epoch, a pure function of the arguments."""
     check_part(part)
-    if tokens < 1:
-        raise ValueError(f"tokens must be positive, got {tokens}")
+    check_least({"tokens": tokens}, tokens=1)
     lengths = part.lengths
     if seed is None:
         by_task = _split_by_task(part, np.arange(len(part)))

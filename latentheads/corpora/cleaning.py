@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from latentheads.checks import check_least
 from latentheads.corpora.text import SentencePair
 
 CHARACTERS = 32
@@ -31,8 +32,7 @@ class Cleaning:
     max_word: int = 0
 
     def __post_init__(self) -> None:
-        if self.max_length < 0:
-            raise ValueError(f"max_length must be at least 0 (0: no limit), got {self.max_length}")
+        check_least(vars(self), max_length=0)
         if self.max_ratio and not self.max_ratio >= 1:
             raise ValueError(f"max_ratio must be at least 1, or 0 for none; got {self.max_ratio}")
 

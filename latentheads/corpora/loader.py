@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from latentheads.batch import Batch, check_batch
+from latentheads.checks import check_not_empty
 from latentheads.corpora.batches import batch_indices, collate
 from latentheads.corpora.part import Part
 
@@ -105,8 +106,7 @@ class PartLoader(StepLoader):
         pin: bool = False,
     ) -> None:
         super().__init__(accumulate)
-        if not len(part):
-            raise ValueError("there is no sentence to train on")
+        check_not_empty("sentences of part", part)
         self.part = part
         self.tokens = tokens
         self.seed = seed

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from latentheads.checks import check_as_many, check_list
 from latentheads.corpora.part import Part
 from latentheads.corpora.tasks import Mixture
 from latentheads.corpora.text import list_texts, normalise_whitespace
@@ -109,17 +110,14 @@ class Processor(TextOptions):
             >>> next(lh.data.batches(processor.encode(["das haus"], ["the house"])))
             Batch(1 sentences, 3 target tokens, source)
         """
-        if isinstance(inputs, str):  # would iterate over its letters
-            raise ValueError(f"inputs must be a list, got one text: [{shown(inputs)}]")
+        check_list("inputs", inputs)
         inputs = [self.normalise(str(line)) for line in inputs] if self.reads_text else [*inputs]
         if targets is not None:
             targets = [self.normalise(line) for line in list_texts("targets", targets)]
         if targets is not None and self.source is None:
             raise ValueError("targets of a language model are its inputs: drop targets")
-        if targets is not None and len(targets) != len(inputs):
-            raise ValueError(
-                f"targets of {len(inputs):,} inputs must be as many, got {len(targets):,}"
-            )
+        if targets is not None:
+            check_as_many("targets", targets, "inputs", inputs)
         if self.source is None:
             return Part(self.target.encode_inputs(inputs)[0], None)
         rows, frames = self.source.encode_inputs(inputs, self.max_seconds)

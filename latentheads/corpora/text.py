@@ -6,12 +6,12 @@ import gzip
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from latentheads.errors import shown
+from latentheads.checks import check_as_many, check_list
 
 SentencePair = tuple[str, str]
 """A source sentence and its target."""
@@ -160,20 +160,13 @@ def read_pairs(
 def pair_lines(source: str | Path, target: str | Path) -> list[SentencePair]:
     """Reads two files, of which line n of one translates line n of the other; as `read_pairs`."""
     source_lines, target_lines = (read_lines(path) for path in (source, target))
-    if len(source_lines) != len(target_lines):
-        raise ValueError(
-            f"{source} has {len(source_lines):,} lines and {target} {len(target_lines):,}: "
-            "line n of one must translate line n of the other"
-        )
+    check_as_many(f"lines of {source}", source_lines, f"those of {target}", target_lines)
     return list(zip(source_lines, target_lines))
 
 
 def list_texts(name: str, texts: Any) -> list[str]:
     """Makes a list of texts."""
-    if isinstance(texts, str):  # would iterate over its letters
-        raise ValueError(f"{name} must be a list of texts, got one text: [{shown(texts)}]")
-    if not isinstance(texts, Iterable):
-        raise ValueError(f"{name} must be a list of texts, got {shown(texts)}")
+    check_list(name, texts)
     as_list = list(texts)
     for text in as_list:
         if not isinstance(text, str):

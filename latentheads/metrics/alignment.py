@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from latentheads.checks import check_as_many
 from latentheads.errors import shown
 
 Link = tuple[int, int]
@@ -84,10 +85,7 @@ def count_links(
     """
     possible = sure if possible is None else possible
     for name, gold in (("sure", sure), ("possible", possible)):
-        if len(gold) != len(predicted):
-            raise ValueError(
-                f"{name} must be of {len(predicted)} sentence pairs, as predicted; got {len(gold)}"
-            )
+        check_as_many(f"sentences of {name}", gold, "those of predicted", predicted)
     triples = list(zip(predicted, sure, possible, strict=True))
     return LinkCounts(
         found=sum(len(links) for links, _, _ in triples),

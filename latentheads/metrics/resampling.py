@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from sacrebleu.significance import estimate_ci
 
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import check_as_many, check_least, check_not_empty, check_seed
 from latentheads.metrics.protocol import Protocol
 
 MIN_RESAMPLES = 40
@@ -165,14 +165,10 @@ class Estimate:
 
 def check_lines(outputs: Sequence[str], references: Sequence[str]) -> None:
     """Checks that references are not all empty, and that there is one line for each."""
-    if not references:
-        raise ValueError("there are no references: one line or more is needed")
+    check_not_empty("references", references)
     if not any(line.strip() for line in references):
         raise ValueError(f"all {len(references)} references are empty: there is nothing to score")
-    if len(outputs) != len(references):
-        raise ValueError(
-            f"{len(outputs)} translations of {len(references)} references: one line each is needed"
-        )
+    check_as_many("translations", outputs, "references", references)
 
 
 def check_resamples(resamples: int, seed: int) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from statistics import fmean
 
+from latentheads.checks import check_as_many, check_list
+
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL")
 
 NON_ENGLISH_SHARE = 0.005
@@ -47,12 +49,9 @@ def rouge(summaries: Sequence[str], references: Sequence[Sequence[str]]) -> Roug
 
     if not references or not all(references):
         raise ValueError("every summary needs one reference or more")
-    if len(summaries) != len(references):
-        raise ValueError(
-            f"{len(summaries)} summaries of {len(references)} references: one each is needed"
-        )
-    if any(isinstance(texts, str) for texts in references):  # would iterate over its letters
-        raise ValueError("references must be a list of texts for each summary, got a text")
+    check_as_many("summaries", summaries, "references", references)
+    for texts in references:
+        check_list("references of a summary", texts)
     foreign = _is_not_english("".join(text for texts in references for text in texts))
     options = {"tokenizer": _UnicodeWordTokenizer()} if foreign else {"use_stemmer": True}
     scorer = RougeScorer(ROUGE_TYPES, **options)

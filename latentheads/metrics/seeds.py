@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from latentheads.checks import check_choice
+from latentheads.checks import check_choice, check_not_empty
 from latentheads.metrics.compared import COMPARED, METRICS
 from latentheads.metrics.scores import SCORES, Scores, describe
 
@@ -58,8 +58,7 @@ def spread(values: Iterable[float]) -> Spread:
         [0.14, 0.115, 0.165]
     """
     numbers = [float(value) for value in values]
-    if not numbers:
-        raise ValueError("values must be of at least one seed")
+    check_not_empty("values", numbers)
     mean = math.fsum(numbers) / len(numbers)
     if len(numbers) < 2:
         return Spread(mean, math.nan, math.nan)
@@ -163,8 +162,8 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
     Raises:
         ValueError: There is no run of a recipe, or there are two of a recipe and seed.
     """
-    if not len(runs) or not recipes:
-        raise ValueError(f"{'recipes' if len(runs) else 'runs'} must be at least one, got none")
+    check_not_empty("runs", runs)
+    check_not_empty("recipes", recipes)
     for recipe in recipes:
         check_choice("recipe", recipe, sorted(set(runs.recipe)))
     runs = runs[runs.recipe.isin(recipes)]

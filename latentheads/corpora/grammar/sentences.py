@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from latentheads.checks import check_choice
+from latentheads.checks import check_choice, check_least
 from latentheads.corpora.grammar.choice import DOMAINS, Sampler
 from latentheads.corpora.grammar.languages import LANGUAGES, Language
 from latentheads.corpora.grammar.languages import language as make_language
 from latentheads.corpora.grammar.syntax import Arc, arcs, sample_tree
-from latentheads.errors import shown
 
 DOMAIN_PROBABILITY = 1 / len(DOMAINS)
 """p(d) of every domain d."""
@@ -53,8 +52,7 @@ def sample(size: int, *, language: str = "velu", seed: int = 0) -> list[Sentence
     A smaller sample is a prefix of a larger one. The sources and domains do not depend on the
     language, so that samples in several languages are parallel.
     """
-    if size < 1:
-        raise ValueError(f"size must be a positive number of sentences; got {shown(size)}")
+    check_least({"size": size}, size=1)
     check_choice("language", language, LANGUAGES)
     target = make_language(language)
     source_rng = Random(f"latentheads.source.{seed}")

@@ -342,7 +342,7 @@ def test_the_second_sentence_of_seed_zero_never_changes(language: str, expected:
     ("size", "language", "message"),
     [
         (3, "latin", "^language must be one of velu, tamir, ostan, korin, mirel; got 'latin'$"),
-        (0, "velu", "^size must be a positive number of sentences; got 0$"),
+        (0, "velu", "^size must be at least 1, got 0$"),
     ],
 )
 def test_an_unknown_argument_is_refused_in_one_line(size: int, language: str, message: str) -> None:

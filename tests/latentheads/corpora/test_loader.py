@@ -62,12 +62,12 @@ def test_a_thread_prepares_the_same_updates_and_ends(part: Part) -> None:
 
 
 def test_a_mistake_in_the_thread_is_raised_where_batches_are_asked_for(part: Part) -> None:
-    with pytest.raises(ValueError, match="tokens must be positive, got 0"):
+    with pytest.raises(ValueError, match="tokens must be at least 1, got 0"):
         next(PartLoader(part, 0, seed=3).prefetch())
 
 
 def test_nothing_to_train_on_is_refused(part: Part) -> None:
-    with pytest.raises(ValueError, match="no sentence to train on"):
+    with pytest.raises(ValueError, match="sentences of part must be at least one"):
         PartLoader(Part(Rows.of([]), None), 97, 0)
 
 

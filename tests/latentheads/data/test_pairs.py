@@ -158,7 +158,7 @@ def test_beside_references_no_other_held_out_target_is_looked_for(tmp_path: Path
         ("max_source", -1, "^max_source must be at least 0, got -1$"),
         ("max_line", -1, "^max_line must be at least 0, got -1$"),
         ("max_ratio", 0.5, "^max_ratio must be at least 1, or 0 for none; got 0.5$"),
-        ("max_length", -1, r"^max_length must be at least 0 \(0: no limit\), got -1$"),
+        ("max_length", -1, r"^max_length must be at least 0, got -1$"),
         ("target", "fr", r"corpus has no train\.fr or train\.fr\.gz; it has test\.de, test\.en"),
     ],
 )

@@ -85,7 +85,7 @@ def test_systems_are_compared_on_the_same_utterances() -> None:
 
 
 def test_what_cannot_be_scored_is_refused() -> None:
-    with pytest.raises(ValueError, match="1 translations of 2 references"):
+    with pytest.raises(ValueError, match="translations must be as many as references, 2, got 1"):
         recognise(["a"], ["a", "b"])
     with pytest.raises(ValueError, match="all 2 references are empty"):
         recognise(["a", "b"], ["", " "])

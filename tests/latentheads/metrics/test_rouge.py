@@ -57,8 +57,8 @@ def test_the_lead_is_the_first_sentence(text: str, first: str) -> None:
     [
         (["a"], [], "every summary needs one reference or more"),
         (["a"], [[]], "every summary needs one reference or more"),
-        (["a b"], ["a b"], "references must be a list of texts for each summary, got a text"),
-        (["a"], [["a"], ["b"]], "1 summaries of 2 references: one each is needed"),
+        (["a b"], ["a b"], "references of a summary must be a list, got 'a b'"),
+        (["a"], [["a"], ["b"]], "summaries must be as many as references, 2, got 1"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(

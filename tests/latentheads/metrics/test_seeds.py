@@ -40,7 +40,7 @@ def test_a_mean_has_the_interval_of_student() -> None:
 
 
 def test_no_seed_has_no_mean() -> None:
-    with pytest.raises(ValueError, match="values must be of at least one seed"):
+    with pytest.raises(ValueError, match="values must be at least one"):
         spread([])
 
 
