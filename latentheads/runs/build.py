@@ -17,6 +17,7 @@ from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Part
 from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Vocabulary, Words
+from latentheads.errors import naming
 from latentheads.files import read_json, reading_file
 from latentheads.guide import ModelGuide
 from latentheads.model import Decoder, HeadModel
@@ -138,11 +139,9 @@ def apply_pruning(
     """
     if heads is None:
         return
-    try:
+    with naming(f"{path / HEADS} cannot be used"):
         fold_selection(model, guide)
         remove_heads(model, heads, guide)
-    except ValueError as error:
-        raise ValueError(f"{path / HEADS} cannot be used: {error}") from error
 
 
 def freeze_parameters(settings: Settings, model: HeadModel, guide: ModelGuide) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from latentheads.errors import UnfinishedError, print_message
+from latentheads.errors import UnfinishedError, naming, print_message
 from latentheads.files import finite
 from latentheads.runs.folder import START_ANEW, Folder
 from latentheads.training import checkpoints
@@ -117,10 +117,8 @@ class CheckpointManager(Callback):
     def _read_state(self) -> tuple[dict[str, Any], dict[str, Any], Best]:
         """Reads the last state, and the best metric so far."""
         tensors, metadata = checkpoints.load(self.folder.last)
-        try:
+        with naming(f"cannot resume from {self.folder.last}"):
             self.engine.check(tensors, metadata)
-        except ValueError as error:
-            raise ValueError(f"cannot resume from {self.folder.last}: {error}") from error
         if metadata["corpus"] != self.digest:
             raise ValueError(
                 f"{self.folder.last} was trained on another text: the corpus has changed since; "

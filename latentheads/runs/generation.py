@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import NonNegativeFloat
 
 from latentheads.batch import BOS, EOS, SPECIALS, UNK, Batch
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import check_as_many, check_least, check_seed
 from latentheads.corpora.cleaning import CHARACTERS
 from latentheads.corpora.part import Part
 from latentheads.corpora.text import list_texts
@@ -278,10 +278,7 @@ def encode_pairs(
     """
     sources = list_texts("sentences", sentences)
     targets = list_texts("translations", translations)
-    if len(sources) != len(targets):
-        raise ValueError(
-            f"translations must be {len(sources)} texts, as sentences; got {len(targets)}"
-        )
+    check_as_many("translations", targets, "sentences", sources)
     lines = [
         source if target.strip() else "" for source, target in zip(sources, targets, strict=True)
     ]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
-from latentheads.errors import one_line_message, shown
+from latentheads.errors import naming, one_line_message, shown
 from latentheads.files import finite
 from latentheads.inference.display import scores_to_html, scores_to_text
 from latentheads.metrics.scores import Scores
@@ -193,11 +193,9 @@ def _read_scores(data: dict[str, Any]) -> dict[str, Any]:
     tasks = data.get("tasks", {})
     if not isinstance(tasks, dict):
         raise ValueError("results: tasks must be a mapping")
-    try:
+    with naming("results"):
         parts = {name: Scores.read(data.get(name, [])) for name in OF_SCORES}
         return {**parts, "tasks": {name: Scores.read(rows) for name, rows in tasks.items()}}
-    except ValueError as reason:
-        raise ValueError(f"results: {reason}") from None
 
 
 Section = Callable[[], Mapping[str, Any]]

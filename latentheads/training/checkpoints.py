@@ -132,17 +132,22 @@ def restore(path: Path, tensors: Mapping[str, Tensor], **modules: nn.Module) -> 
     """
     wanted = weights(**modules)
     for name, tensor in wanted.items():
-        if name not in tensors:
-            raise ValueError(f"{path} belongs to another model: it has no {name}")
-        if tensors[name].shape != tensor.shape:
-            shapes = f"{list(tensors[name].shape)}, not {list(tensor.shape)}"
-            raise ValueError(f"{path} belongs to another model: {name} has shape {shapes}")
-        if not _is_lossless_cast(tensor.dtype, tensors[name].dtype):
-            kinds = f"{tensors[name].dtype}, not {tensor.dtype}"
-            raise ValueError(f"{path} belongs to another model: {name} is {kinds}")
+        if difference := _difference(name, tensors.get(name), tensor):
+            raise ValueError(f"{path} belongs to another model: {difference}")
     with torch.no_grad():
         for name, tensor in wanted.items():
             tensor.copy_(tensors[name])
+
+
+def _difference(name: str, stored: Tensor | None, wanted: Tensor) -> str:
+    """Why a tensor of a checkpoint is not one of a module; empty if it is."""
+    if stored is None:
+        return f"it has no {name}"
+    if stored.shape != wanted.shape:
+        return f"{name} has shape {list(stored.shape)}, not {list(wanted.shape)}"
+    if not _is_lossless_cast(wanted.dtype, stored.dtype):
+        return f"{name} is {stored.dtype}, not {wanted.dtype}"
+    return ""
 
 
 def widen(tensors: Mapping[str, Tensor], **modules: nn.Module) -> None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from latentheads.checks import check_choice, check_least, check_seed
+from latentheads.checks import check_choice, check_least, check_list, check_not_empty, check_seed
 from latentheads.corpora.corpus import Corpus, check_corpus
+from latentheads.errors import naming
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.likelihood import compare_likelihoods
@@ -227,9 +228,8 @@ def _name_guides(guides: Any, model: HeadModel) -> dict[str, ModelGuide]:
     """The guides by name; those of a list are named by class, and numbered if the class repeats."""
     if isinstance(guides, Mapping):
         guides_by_name = dict(guides)
-    elif not isinstance(guides, Sequence):
-        raise ValueError(f"guides must be a list or a mapping, got {type(guides).__name__}")
     else:
+        check_list("guides", guides)
         class_names = [
             guide.__name__ if isinstance(guide, type) else type(guide).__name__ for guide in guides
         ]
@@ -240,11 +240,8 @@ def _name_guides(guides: Any, model: HeadModel) -> dict[str, ModelGuide]:
             for index, class_name in enumerate(class_names)
         ]
         guides_by_name = dict(zip(names, guides, strict=True))
-    if not guides_by_name:
-        raise ValueError("guides has none: there is nothing to compare")
+    check_not_empty("guides", guides_by_name)
     for name, guide in guides_by_name.items():
-        try:
+        with naming(f"guide {name!r}"):
             check_pair(model, guide)
-        except ValueError as reason:
-            raise ValueError(f"guide {name!r}: {reason}") from None
     return guides_by_name

@@ -11,7 +11,7 @@ from pyro.infer import ELBO
 from torch import Tensor, nn
 
 from latentheads.batch import Batch, check_batch
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import check_least, check_not_empty, check_seed
 from latentheads.corpora.batches import TOKENS
 from latentheads.corpora.batches import batches as in_batches
 from latentheads.corpora.loader import BatchLoader
@@ -196,8 +196,7 @@ def _make_loader(batches: Any, options: Training, seed: int) -> BatchLoader:
             f"batches of an epoch, got {type(batches).__name__}"
         )
     if isinstance(batches, Sequence):
-        if not batches:
-            raise ValueError("batches has none: there is nothing to train on")
+        check_not_empty("batches", batches)
         for batch in batches:
             check_batch(batch, "batches")
     return BatchLoader(batches, seed, options.accumulate)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from latentheads.checks import check_choice
-from latentheads.errors import shown
+from latentheads.checks import check_choice, check_list
 from latentheads.packages import MissingPackageError
 from latentheads.training.callbacks import Callback
 
@@ -19,8 +18,7 @@ PROJECT = "latentheads"
 
 def check_trackers(names: Sequence[str]) -> None:
     """Raises an error unless accelerate has all trackers and their packages are installed."""
-    if isinstance(names, str):
-        raise ValueError(f"trackers must be a list of names, got {shown(names)}")
+    check_list("trackers", names)
     if not names:
         return
     from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers

@@ -190,7 +190,7 @@ def test_a_trained_model_translates_without_a_folder(run: Run) -> None:
     trained = TrainedModel(run.model, run.guide, Processor(run.target, run.source))
     decoding = run.settings.decode
     assert translate_texts(trained, LINES, decoding) == run.translate(LINES)
-    with pytest.raises(ValueError, match=r"^the model has text input: use translate$"):
+    with pytest.raises(ValueError, match=r"^the model has no speech input: use"):
         transcribe_files(trained, ["some.wav"], decoding)
     with pytest.raises(ValueError, match=r"^the model has no "):
         align_lines(trained, LINES, LINES)

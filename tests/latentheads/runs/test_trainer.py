@@ -350,7 +350,7 @@ def test_a_loss_by_name_stands_in_settings_and_trackers_are_a_list(tmp_path: Pat
     settings = Settings()
     for options, message in (
         ({"loss": "iwae"}, "^loss stands in settings: give one of both$"),
-        ({"trackers": "tensorboard"}, "^trackers must be a list of names, got 'tensorboard'$"),
+        ({"trackers": "tensorboard"}, "^trackers must be a list, got 'tensorboard'$"),
     ):
         with pytest.raises(ValueError, match=message):
             unchecked(lh.Trainer.of)(lh.Trainer, settings, out=tmp_path, **options)

@@ -115,7 +115,7 @@ def test_a_difference_is_that_of_the_bounds_and_its_interval_holds_it(
 @pytest.mark.parametrize(
     ("guides", "options", "message"),
     [
-        ([], {}, "guides has none: there is nothing to compare"),
+        ([], {}, "guides must be at least one"),
         (["cascaded"], {}, "guide 'str': guide must be one such as"),
         (None, {}, "guide 'Tied': guide must be one of this model"),
         ({}, {"train": "model"}, "train must be one of guide, all, none; got 'model'"),

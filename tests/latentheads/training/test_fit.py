@@ -252,7 +252,7 @@ def test_what_cannot_be_fitted_is_refused_in_a_line() -> None:
     refuse("valid must be a list of batches or a part", model, guide, lambda epoch: some())
     refuse("batches must return those of epoch 0, got None", model, guide, lambda _: None, some())
     refuse("valid must be a list of .*, got none$", model, guide, some(), [])
-    refuse("batches has none: there is nothing to train on", model, guide, [])
+    refuse("batches must be at least one", model, guide, [])
     refuse(
         "batches must be made of Batch, got dict: make one by model.batch",
         model,
