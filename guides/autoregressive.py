@@ -46,10 +46,6 @@ class MaskedMLP(nn.Module):
 
     def __init__(self, heads: int, hidden: int, scale: float) -> None:
         super().__init__()
-        if hidden < 1:
-            raise ValueError(f"hidden must be at least 1, got {hidden}")
-        if scale <= 0:
-            raise ValueError(f"scale must be positive, got {scale}")
         self.read = nn.Linear(heads, hidden * heads)
         self.seen = nn.Linear(heads, hidden * heads, bias=False)
         self.shift = nn.Linear(hidden * heads, heads)

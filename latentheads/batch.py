@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from latentheads.checks import check_number
+from latentheads.checks import check_not_empty, check_number
 from latentheads.names import side_of
 
 PAD, BOS, EOS, UNK = range(4)
@@ -28,8 +28,7 @@ def pad(sequences: Sequence[Sequence[int]]) -> Int[Tensor, "batch token"]:
         ValueError: There is no sequence, or one is not a list of integers.
     """
     rows = [_to_ids(sequence) for sequence in sequences]
-    if not rows:
-        raise ValueError("there is no sentence: a batch has at least one")
+    check_not_empty("sentences of a batch", rows)
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 

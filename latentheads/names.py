@@ -8,8 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from latentheads.checks import check_choice, split_items
-from latentheads.errors import shown
+from latentheads.checks import check_choice, check_list, split_items
 
 SENTENCES = "sentences"
 TARGET = "target"
@@ -71,10 +70,7 @@ def check_attention_types(
     name: str, attention_types: Collection[str], choices: Collection[str] = ATTENTION_TYPES
 ) -> None:
     """Check a list of attention types."""
-    if isinstance(attention_types, str):
-        raise ValueError(
-            f"{name} must be a list of attention types, got a string: [{shown(attention_types)}]"
-        )
+    check_list(name, attention_types)
     for attention_type in attention_types:
         check_choice("attention type", attention_type, choices)
 

@@ -24,14 +24,14 @@ have no KL: the bound is that of the smaller model.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
+from collections.abc import Collection, Mapping, Sequence, Sized
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
-from latentheads.checks import check_number
+from latentheads.checks import check_list, check_number, check_within
 from latentheads.errors import shown
 from latentheads.families.family import Dependence
 from latentheads.guide import ModelGuide
@@ -81,8 +81,7 @@ def most_important(
     }
     total = sum(map(len, importance.values()))
     fixed = total - sum(map(len, removable.values()))
-    if not fixed <= number <= total:
-        raise ValueError(f"heads must lie between {fixed} and {total}, got {number}")
+    check_within("heads", number, fixed, total)
     heads = [(name, index) for name, values in removable.items() for index in range(len(values))]
     scores = torch.cat([torch.zeros(0), *(values.double().cpu() for values in removable.values())])
     scores = scores.nan_to_num(nan=-torch.inf, posinf=torch.inf)
@@ -187,8 +186,7 @@ def _active_heads(
     for name, heads in kept.items():
         if name not in active:
             raise ValueError(f"unknown block {shown(name)}: this model has {', '.join(active)}")
-        if isinstance(heads, str) or not isinstance(heads, Iterable):
-            raise ValueError(f"block {shown(name)} must have a list of heads, got {shown(heads)}")
+        check_list(f"heads of block {shown(name)}", heads)
         for head in heads:  # a boolean mask would name the heads 1 and 0
             check_number(f"a head of block {shown(name)}", head, whole=True)
         unknown = [head for head in heads if not 0 <= head < len(active[name])]

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.attention.block import HeadBlock, Hook
-from latentheads.checks import check_choice
+from latentheads.checks import check_choice, check_not_empty
 from latentheads.layers.numeric import full_precision, softmax
 from latentheads.mask import PairMask
 from latentheads.names import ATTENTION_TYPES
@@ -82,8 +82,7 @@ class Disagreement:
             check_choice("kinds", kind, KINDS)
         for name in self.attention_types or ():
             check_choice("attention_types", name, ATTENTION_TYPES)
-        if not self.kinds:
-            raise ValueError(f"kinds must name one or more of {', '.join(KINDS)}")
+        check_not_empty("kinds", self.kinds)
 
     def agreement_of_block(
         self,

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions.kl import register_kl
 
+from latentheads.checks import check_positive
 from latentheads.distributions.heads import (
     HeadContext,
     HeadVariable,
@@ -46,8 +47,7 @@ def sum_broadcast_over_pairs(
 def _check_scale(scale: Scale, location: Tensor) -> None:
     """Checks that a number is positive and that a tensor broadcasts; not the tensor's values."""
     if not isinstance(scale, Tensor):
-        if not scale > 0:
-            raise ValueError(f"scale must be positive, got {scale}")
+        check_positive("scale", scale)
     elif not is_expandable(scale.shape, location.shape):
         raise ValueError(
             f"scale must spread over heads, queries and keys {tuple(location.shape[-3:])}, such as "

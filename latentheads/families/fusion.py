@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import has_torch_function_unary
 
+from latentheads.checks import check_least
 from latentheads.layers.numeric import forbid_second_derivative, without_autocast
 
 LEAK = 0.2
@@ -51,10 +52,7 @@ class Fusion(nn.Module):
 
     def __init__(self, heads: int, hidden: int = 4, layers: int = 2, zero: bool = False) -> None:
         super().__init__()
-        if hidden < 1:
-            raise ValueError(f"hidden must be at least 1, got {hidden}")
-        if layers < 2:
-            raise ValueError(f"layers must be at least 2, got {layers}")
+        check_least({"hidden": hidden, "layers": layers}, hidden=1, layers=2)
         widths = [heads, *[hidden * heads] * (layers - 1), heads]
         linear = [nn.Linear(inputs, outputs) for inputs, outputs in pairwise(widths)]
         for layer in linear:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any, cast
 from pyro.infer.util import is_validation_enabled
 from torch import nn
 
-from latentheads.checks import check_least, check_number
+from latentheads.checks import check_least, check_number, check_positive
 from latentheads.distributions.heads import HeadContext, HeadVariable
 from latentheads.distributions.normal import DeltaHeads
 from latentheads.families.family import (
@@ -38,8 +37,7 @@ def check_options(hidden: int, scale: float) -> None:
     """
     check_least({"guide.hidden": hidden}, **{"guide.hidden": 1})
     check_number("guide.scale", scale)
-    if not 0 < scale < math.inf:
-        raise ValueError(f"guide.scale must be positive and finite, got {scale}")
+    check_positive("guide.scale", scale)
 
 
 class Guide(ModelGuide):

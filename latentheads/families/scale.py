@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from latentheads.checks import check_positive
 
 
 class HeadScale(nn.Module):
@@ -24,8 +25,7 @@ class HeadScale(nn.Module):
 
     def __init__(self, heads: int, value: float = 1.0, learned: bool = False) -> None:
         super().__init__()
-        if not 0 < value < math.inf:
-            raise ValueError(f"scale must be positive and finite, got {value}")
+        check_positive("scale", value)
         self.value = value
         self.noise_factor = 1.0
         self.log = nn.Parameter(torch.full((heads, 1, 1), value).log()) if learned else None

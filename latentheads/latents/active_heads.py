@@ -17,6 +17,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
+from latentheads.checks import check_positive
 from latentheads.layers.numeric import as_tensor_like
 
 
@@ -32,8 +33,7 @@ class Selection(TorchDistribution):
     has_rsample = True
 
     def __init__(self, logits: Float[Tensor, "*batch candidate"], temperature: float = 1.0) -> None:
-        if not temperature > 0:
-            raise ValueError(f"temperature must be positive, got {temperature}")
+        check_positive("temperature", temperature)
         self.logits = logits
         self.temperature = temperature
         super().__init__(logits.shape[:-1], logits.shape[-1:], validate_args=False)

@@ -111,13 +111,10 @@ class MixtureTokens(Tokens, SummedOut):
         """Enumerates all values.
 
         Raises:
-            ValueError: The posterior is not a ``Categorical`` of as many values.
+            ValueError: The posterior is not of as many values.
         """
         prior = model_trace.nodes[self.site]["fn"]
         posterior = guide_trace.nodes.get(self.site, {"fn": prior})["fn"]
-        if not isinstance(posterior, Categorical):
-            kind = type(posterior).__name__
-            raise ValueError(f"site {self.site!r}: the posterior must be Categorical, got {kind}")
         wanted, values = prior.logits.shape[-1], posterior.logits.shape[-1]
         if values != wanted:  # one would broadcast
             raise ValueError(

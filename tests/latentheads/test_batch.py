@@ -74,7 +74,7 @@ def test_a_sentence_has_a_token_and_padding_behind_it_alone() -> None:
 def test_what_is_no_list_of_token_ids_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"^a sentence must be a list of token ids, whole numbers"):
         unchecked(pad)(wrong)
-    with pytest.raises(ValueError, match=r"^there is no sentence: a batch has at least one$"):
+    with pytest.raises(ValueError, match=r"^sentences of a batch must be at least one, got none$"):
         pad([])
     assert unchecked(pad)([[], torch.tensor([5, 2])]).tolist() == [[0, 0], [5, 2]]
     mapped = np.array([5, 2])

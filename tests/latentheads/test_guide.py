@@ -56,7 +56,7 @@ WRONG: dict[str, tuple[Callable[[HeadContext], Any], str]] = {
     ),
     "negative scale": (
         lambda c: NormalHeads(c.scores, c, -0.5),
-        r"^scale must be positive, got -0.5$",
+        r"^scale must be positive and finite, got -0.5$",
     ),
 }
 every_mistake = pytest.mark.parametrize("mistake", WRONG)

@@ -16,7 +16,7 @@ def test_a_chain_and_its_sites_are_of_one_side(chain: str) -> None:
 
 def test_a_text_is_no_list_of_chains() -> None:
     check_attention_types("latent", ATTENTION_TYPES)
-    with pytest.raises(ValueError, match=r"^latent must be a list of attention types, got a strin"):
+    with pytest.raises(ValueError, match=r"^latent must be a list, got"):
         check_attention_types("latent", "encoder-self")
     with pytest.raises(ValueError, match=r"^attention type must be one of de"):
         check_attention_types("latent", ATTENTION_TYPES, ATTENTION_TYPES[1:2])

@@ -170,14 +170,9 @@ def check_parameters(
         prior: The prior's parameters.
 
     Raises:
-        ValueError: They have another type, other heads or positions, a head is conditioned on one
+        ValueError: They have other heads or positions, a head is conditioned on one
             that is not below it, or a word on the previous word where the prior is not a chain.
     """
-    if not isinstance(parameters, CategoricalParameters):
-        raise ValueError(
-            f"site {site!r}: parameters must be CategoricalParameters, such as "
-            f"prior.parameters with other scores, got {type(parameters).__name__}"
-        )
     if parameters.first_head != prior.first_head:
         raise ValueError(
             f"site {site!r}: first_head must be {prior.first_head}, the number of the "

@@ -77,8 +77,6 @@ def emission_log_probs(
         request: How the result is likely to be used.
         smoothing: :math:`\epsilon`.
     """
-    if not 1 <= len(vectors) <= MAX_HEADS:
-        raise ValueError(f"1 to {MAX_HEADS} heads can be summed out, got {len(vectors)}")
     log_probs, low = _EmissionLogProbs.apply(states, weight, tokens, request, smoothing, *vectors)
     # low.any() synchronises with a GPU, which is cheaper than recomputing all entries
     if not low.any():

@@ -7,7 +7,13 @@ from typing import ClassVar
 
 from pydantic import PositiveFloat
 
-from latentheads.checks import check_choice, check_number, split_items
+from latentheads.checks import (
+    check_choice,
+    check_fraction,
+    check_number,
+    check_positive,
+    split_items,
+)
 from latentheads.latents.bernoulli_heads.latent import BernoulliHeads
 from latentheads.latents.bernoulli_heads.prior import Prior
 from latentheads.latents.latent import Structure
@@ -104,7 +110,5 @@ def check_number_of_subsets(blocks: Sequence[Block]) -> None:
 def check_temperature_and_rate(tau: float, rate: float) -> None:
     """Checks the temperature of a posterior over subsets, and the prior probability of a head."""
     check_number("tau", tau)
-    if not tau > 0:
-        raise ValueError(f"tau must be positive, got {tau}")
-    if not 0 < rate < 1:
-        raise ValueError(f"rate must lie between 0 and 1, got {rate}")
+    check_positive("tau", tau)
+    check_fraction("rate", rate)

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from latentheads.checks import check_fraction, check_positive, check_within
 from latentheads.errors import print_message
 from latentheads.latents.gates.hard_concrete import HardConcrete
 from latentheads.latents.l0_penalty import L0Penalty
@@ -57,10 +58,8 @@ class Gating(LatentSelector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.gate_open < 1:
-            raise ValueError(f"gate_open must lie between 0 and 1, got {self.gate_open}")
-        if not self.gate_temperature > 0:
-            raise ValueError(f"gate_temperature must be positive, got {self.gate_temperature}")
+        check_fraction("gate_open", self.gate_open)
+        check_positive("gate_temperature", self.gate_temperature)
         if not abs(self.gate_start) < LARGEST_FLOAT:
             raise ValueError(f"gate_start must be finite, got {self.gate_start}")
 
@@ -153,8 +152,7 @@ class GateController(Callback):
         self.l0_penalty: L0Penalty = model.selector.l0_penalty
         self.families = list(guide.find_posteriors(SelectionFamily).values())
         self.gated = sum(family.logits.numel() for family in self.families)
-        if not 0 <= gate_heads < self.gated:
-            raise ValueError(f"gate_heads must lie in 0 ... {self.gated - 1}, got {gate_heads}")
+        check_within("gate_heads", gate_heads, 0, self.gated - 1)
         self.gate_heads, self.steps = gate_heads, steps
         self.gate_rate, self.tokens, self.quiet = gate_rate, tokens, quiet
 

@@ -7,12 +7,11 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from typing import Any
 
 from latentheads.arguments import Configured
-from latentheads.checks import check_choice
+from latentheads.checks import check_choice, check_least, check_positive
 from latentheads.families.family import Family
 from latentheads.families.location import Cascade, Identity, ReleasedCascade, RunningSum
 from latentheads.families.normal import Correlated, Gaussian, Point
@@ -67,8 +66,7 @@ class Independent(Prior):
     """
 
     def __init__(self, scale: float = 1.0, learned_scale: bool = False) -> None:
-        if not 0 < scale < math.inf:
-            raise ValueError(f"prior.scale must be positive and finite, got {scale}")
+        check_positive("prior.scale", scale)
         self.scale, self.learned_scale = scale, learned_scale
 
     def __call__(self, block: Block) -> Family:
@@ -121,8 +119,7 @@ class Cascaded(Independent):
         zero: bool = False,
     ) -> None:
         super().__init__(scale, learned_scale)
-        if hidden < 1:
-            raise ValueError(f"prior.hidden must be at least 1, got {hidden}")
+        check_least({"prior.hidden": hidden}, **{"prior.hidden": 1})
         self.hidden, self.link, self.zero = hidden, link, zero
 
     def __call__(self, block: Block) -> Family:

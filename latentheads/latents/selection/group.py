@@ -37,8 +37,6 @@ class Group(EnumerableSelection):
         groups: int,
         temperature: float | None = 1.0,
     ) -> None:
-        if groups < 1 or logits.shape[-1] % groups:
-            raise ValueError(f"groups must divide the {logits.shape[-1]} candidates, got {groups}")
         self.groups = groups
         super().__init__(logits, temperature)
 

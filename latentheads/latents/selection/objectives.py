@@ -25,6 +25,7 @@ from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
 from latentheads.batch import Batch
+from latentheads.checks import check_least
 from latentheads.guide import ModelGuide, check_own_model
 from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import closed_form
@@ -223,8 +224,7 @@ class ScoreFunction_ELBO(Alternatives):
 
     def __init__(self, num_samples: int = 2, **options: Any) -> None:
         super().__init__(**options)
-        if num_samples < 2:
-            raise ValueError(f"num_samples must be at least 2, got {num_samples}")
+        check_least({"num_samples": num_samples}, num_samples=2)
         self.num_samples = num_samples
 
     def _alternatives(

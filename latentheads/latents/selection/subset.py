@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
+from latentheads.checks import check_within
 from latentheads.latents.active_heads import EnumerableSelection, sample_uniform
 from latentheads.latents.network import Choice
 from latentheads.latents.selection.selector import CandidateSelector
@@ -43,8 +44,7 @@ class Subset(EnumerableSelection):
         size: int,
         temperature: float | None = 1.0,
     ) -> None:
-        if not 1 <= size <= logits.shape[-1]:
-            raise ValueError(f"size must lie in 1 ... {logits.shape[-1]}, got {size}")
+        check_within("size", size, 1, logits.shape[-1])
         self.size = size
         super().__init__(logits, temperature)
 

@@ -145,7 +145,7 @@ def test_training_with_it_makes_heads_differ() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kinds": ()}, "kinds must name one or more of subspace, position, output"),
+        ({"kinds": ()}, "kinds must be at least one, got none"),
         ({"kinds": ("outputs",)}, "kinds must be one of subspace, position, output; got 'outputs'"),
         ({"attention_types": ("self",)}, "attention_types must be one of encoder-self"),
     ],

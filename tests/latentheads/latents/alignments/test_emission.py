@@ -83,12 +83,6 @@ def test_lexicons_of_zeros_leave_the_plain_network() -> None:
     assert torch.allclose(table, plain[..., None].expand_as(table), rtol=1e-14, atol=1e-14)
 
 
-def test_three_heads_are_refused() -> None:
-    states, lexicons, weight, words = inputs(2, 1.0)
-    with pytest.raises(ValueError, match="1 to 2 heads can be summed out, got 3"):
-        emission_log_probs(states, [*lexicons, lexicons[0]], weight, words)
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("foreseen", [True, False])
 @pytest.mark.parametrize("heads", [1, 2])

@@ -235,7 +235,7 @@ def test_the_bootstrap_of_a_mean_has_its_standard_error() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tau": 0.0}, "tau must be positive, got 0"),
+        ({"tau": 0.0}, "tau must be positive and finite, got 0"),
         ({"tau": math.nan}, "tau must be"),
         ({"rate": 1.0}, "rate must lie between 0 and 1, got 1"),
         ({"blocks": "decoder.9.self"}, "blocks must be one of "),

@@ -67,9 +67,6 @@ def test_a_model_of_python_is_that_of_the_command_line(kind: Any) -> None:
     assert noisy.samples_heads
 
 
-def test_former_arguments_name_their_successor() -> None:
-    for name in ("prior", "latent"):
-        with pytest.raises(ValueError, match=rf"^{name} is of latents=\[lh.latents.LogitsOptions"):
-            Translation.of(pets(), **{name: "cascaded"})
+def test_a_tied_prior_needs_a_run() -> None:
     with pytest.raises(ValueError, match=r"^logits.prior tied needs a run, with a guide"):
         Translation(11, 13, sizes(), latents=[LogitsOptions("tied")])
