@@ -30,10 +30,6 @@ class Adapters:
     sources: int = 1
     targets: int = 1
 
-    def __post_init__(self) -> None:
-        if self.width < 1:
-            raise ValueError(f"adapters must be at least 1 wide, got {self.width}")
-
     def make(self, side: str, width: int) -> nn.ModuleList:
         """Makes the two adapters of a layer of the encoder or decoder."""
         tasks = self.sources if side == "encoder" else self.targets

@@ -154,12 +154,9 @@ def _check_options(network: Network) -> None:
     for name in ("mixers", "windows", "ngram_width"):
         if STACKS[0] in named_stacks(name, str(getattr(network, name))):
             raise ValueError(f"{name} of an encoder is for a translation model")
-    if network.ngram_context:
-        raise ValueError("ngram_context is for the encoder of a translation model")
-    if network.speech is not None:
-        raise ValueError("speech is for an encoder of speech: a language model has none")
-    if network.decoder_layers:
-        raise ValueError("decoder_layers is for a decoder beside an encoder: use layers")
+    for name in ("ngram_context", "speech", "decoder_layers"):
+        if getattr(network, name):
+            raise ValueError(f"{name} is for a model with an encoder: a language model has none")
     if network.attention_dropout and {m.kind for m in network.stack(STACKS[1])} == {"ngram"}:
         raise ValueError("attention_dropout is for attention: all mixers are ngram")
 

@@ -395,11 +395,5 @@ def check_network(network: object) -> None:
 
 
 def make_network(sizes: Mapping[str, Any]) -> Network:
-    """Makes the sizes of a network from its fields.
-
-    Raises:
-        ValueError: One is an option of a latent.
-    """
-    if options := [name for name in ("prior", "latent") if name in sizes]:
-        raise ValueError(f"{options[0]} is of latents=[lh.latents.LogitsOptions(prior, blocks)]")
+    """Makes the sizes of a network from its fields."""
     return Network(**sizes)

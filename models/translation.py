@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import Batch
+from latentheads.checks import check_least
 from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.latent import Latent
 from latentheads.latents.network import Choice, EncoderDecoderStates
@@ -339,7 +339,6 @@ def _check_source(
 
 def _check_ctc(ctc: float, bins: int) -> None:
     """Raises an error for a negative weight of CTC, and for CTC of text."""
-    if not 0 <= ctc < math.inf:
-        raise ValueError(f"ctc must be at least 0, got {ctc}")
+    check_least({"ctc": ctc}, ctc=0.0)
     if ctc and not bins:
         raise ValueError("ctc is for speech: text has no frames to align")

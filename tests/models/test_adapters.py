@@ -86,8 +86,3 @@ def test_decoding_goes_on_with_the_task_of_each_sentence() -> None:
             assert hypothesis.log_prob == pytest.approx(
                 likelihood.log_prob(tokens).item(), abs=1e-9
             )
-
-
-def test_a_width_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="adapters must be at least 1 wide, got 0"):
-        Adapters(0)
