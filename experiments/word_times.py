@@ -27,7 +27,7 @@ from latentheads.contrib.speech.forced import make_forced_example, transcribe_wo
 from latentheads.contrib.speech.waveform import Waveform, read_waveform, resample
 from latentheads.contrib.speech.word_times import FORMATS, to_word_times
 from latentheads.corpora.text import read_lines
-from latentheads.errors import print_message
+from latentheads.errors import naming, print_message
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
 from latentheads.experiments.cli.parser import Parser
@@ -78,10 +78,8 @@ def _naming_file(path: Path, notes: list[str]) -> Iterator[None]:
     """Adds the name of a file to what is wrong with it, and to what is warned of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        try:
+        with naming(str(path)):
             yield
-        except ValueError as reason:
-            raise ValueError(f"{path}: {reason}") from reason
     notes += [f"{path}: {warning.message}" for warning in caught]
 
 

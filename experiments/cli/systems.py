@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from latentheads.checks import check_as_many
 from latentheads.corpora.text import read_lines
 from latentheads.errors import shown
 from latentheads.files import read_json
@@ -122,11 +123,12 @@ def read_systems(
 
 def _check(system: System, first: System) -> None:
     """Checks that a system can be scored and compared with the baseline."""
-    if len(system.translations) != len(system.references.lines):
-        raise ValueError(
-            f"{system.name} has {len(system.translations)} translations of "
-            f"{len(system.references.lines)} references: one line each is needed"
-        )
+    check_as_many(
+        f"translations of {system.name}",
+        system.translations,
+        "references",
+        system.references.lines,
+    )
     if system.references.lines != first.references.lines:
         raise ValueError(
             f"{system.name} and {first.name} have different references: "

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from latentheads.checks import check_within
 from latentheads.contrib.heads.importance import gradient_importance
 from latentheads.corpora.batches import batches
 from latentheads.corpora.corpus import Corpus
@@ -87,8 +88,7 @@ def select_stops(
         if attention_type_of(name) not in attention_types
     )
     for number in keep_heads:
-        if not fixed <= number <= total:
-            raise ValueError(f"keep_heads must lie between {fixed} and {total}, got {number}")
+        check_within("keep_heads", number, fixed, total)
     tenths = [fixed + (total - fixed) * tenth // 10 for tenth in range(10)]
     return sorted({total, *(keep_heads or tenths)}, reverse=True)
 

@@ -207,8 +207,6 @@ def time_both(options: Namespace) -> dict[str, Any]:
 
 def time_workers(options: Namespace) -> dict[str, Any]:
     """The speed of the aligner by one process and by several."""
-    if options.workers < 2:
-        raise ValueError("--workers must be at least 2: it is compared with one process")
     text, _ = read_text(options)
     report = partial(print, flush=True)
     return {"workers": measure_workers(text, options.workers, report)}

@@ -16,7 +16,14 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import pyro
 from torch import Tensor
 
-from latentheads.checks import check_items, check_least, check_seed, split_items
+from latentheads.checks import (
+    check_items,
+    check_least,
+    check_positive,
+    check_seed,
+    check_within,
+    split_items,
+)
 from latentheads.contrib.hf.addresses import find_heads
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import make_output_folder
@@ -90,12 +97,9 @@ def make_parser() -> Parser:
 
 
 def _read_prices(text: str) -> list[float]:
-    try:
-        prices = [float(word) for word in split_items(text)]
-    except ValueError:
-        prices = []
-    if not prices or not all(0 < price < float("inf") for price in prices):
-        raise ValueError(f"prices must be positive numbers with commas between, got {text!r}")
+    prices = [float(word) for word in split_items(text)]
+    for price in prices:
+        check_positive("prices", price)
     check_items("prices", prices)
     return prices
 
@@ -146,8 +150,7 @@ class Study:
             )
         total = sum(block.heads for block in blocks)
         for name, number in (("gate_heads", self.options.gate_heads), ("keep_heads", max(keep))):
-            if number > total:
-                raise ValueError(f"{name} must be at most {total}, got {number}")
+            check_within(name, number, 0, total)
 
     def _measure_noise(
         self, prices: Sequence[float], asked: Task, learned: Task
@@ -261,8 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         keep = options.keep_heads
         check_items("keep_heads", keep)
         pairs = read_pairs(options.english, options.german, options.seed)
-        if len(pairs) <= options.test:
-            raise ValueError(f"test must be less than the {len(pairs)} pairs, got {options.test}")
+        check_within("test", options.test, 2, len(pairs) - 1)
         with pyro.validation_enabled(False):  # which scores gates that only a closed form can
             Study(options.network, pairs, options).run(prices, keep)
     return 0

@@ -94,7 +94,11 @@ def cut(data: bytes) -> bytes:
 
 
 MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
-    (spoil("train.de", cut), "", "train.en has 40 lines and corpus/train.de 39: line n of one"),
+    (
+        spoil("train.de", cut),
+        "",
+        "must be as many as those of corpus/train.de, 39, got 40",
+    ),
     (spoil("train.de", lambda _: b""), "", "corpus/train.de is empty: one sentence a line"),
     (lambda at: (at / "test.en").unlink(), "", "corpus has no test.en or test.en.gz; it has"),
     (None, "--data.target fr", "corpus has no train.fr or train.fr.gz; it has test.de, test.en"),

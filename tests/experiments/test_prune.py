@@ -280,7 +280,7 @@ def test_a_language_model_is_pruned_by_default_to_nothing(runs: Path, tmp_path: 
     [
         (
             "transformer --keep_heads=5 --chains=decoder-self",
-            "keep_heads must lie between 8 and 12, got 5",
+            "keep_heads must lie in 8 ... 12, got 5",
         ),
         ("transformer --keep_heads 3,x", "--keep_heads: must be a whole number, got 'x'"),
         ("transformer --chains=none", "chains must be all, or some of encoder-self,"),

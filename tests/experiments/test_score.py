@@ -223,7 +223,7 @@ MISTAKES = [
     ("run text-model", "text-model has no scores: run.py makes them where the task is"),
     ("run half", "there is no file half/test.references.txt"),
     ("run other", "other and run have different references"),
-    ("short", "short has 39 translations of 40 references: one line each is needed"),
+    ("short", "translations of short must be as many as references, 40, got 39"),
     ("text", "text is not a run folder: a text file needs --references FILE"),
     ("run --references text", "--tokenised, --lowercase and --recognised are for text files"),
     ("run --likelihood", "run is not a run folder: it has no config.yaml"),

@@ -194,8 +194,8 @@ MISTAKES: list[tuple[Callable[[Path], object] | None, str, str]] = [
     (None, "de,cs", "corpus has no train.cs or train.cs.gz; it has bible, test.de"),
     (None, "de,help:de", "there is no folder corpus/help, where train.en was looked"),
     (None, "bible:fr", "corpus/bible has no train.en or train.en.gz; it has en-de"),
-    (cut("valid.fr"), "de,fr", "valid.en has 6 lines and corpus/valid.fr 5: line n of one"),
-    (cut("bible/en-de/test.de"), TASKS, "corpus/bible/en-de/test.de 6: line n of"),
+    (cut("valid.fr"), "de,fr", "valid.en must be as many as those of corpus/valid.fr, 5, got 6"),
+    (cut("bible/en-de/test.de"), TASKS, "as many as those of corpus/bible/en-de/test.de, 6, got"),
 ]
 
 

@@ -16,6 +16,7 @@ from latentheads.contrib.speech.features import Filterbank
 from latentheads.contrib.speech.table import write_table
 from latentheads.contrib.speech.waveform import read_header
 from latentheads.corpora.part import Log
+from latentheads.errors import naming
 from latentheads.experiments.studies.preparing.folder import Origin, prepare_once
 from latentheads.packages import import_optional
 
@@ -189,10 +190,8 @@ def keep_usable(recordings: Iterable[Recording], lowest_rate: int = LOWEST_RATE)
         if not each.texts.get(each.language):
             left_out["without text in words"] += 1
             continue
-        try:
+        with naming(str(each.audio)):
             lasts, rate = read_header(each.audio)
-        except ValueError as reason:
-            raise ValueError(f"{each.audio}: {reason}") from reason
         if fault := _find_fault(each, lasts, rate, lowest_rate):
             left_out[fault] += 1
             continue

@@ -7,7 +7,6 @@ here: a network with quantised weights cannot be saved.
 from __future__ import annotations
 
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +33,6 @@ ORIGIN = Origin(
 def convert_gguf(files: dict[str, bytes], folder: Path) -> Any:
     """Saves a network in GGUF's format with numbers of single precision; returns it."""
     transformers = import_optional("transformers")
-    if find_spec("gguf") is None:
-        raise ValueError(f"{FILE} is in GGUF's format, which needs gguf: pip install gguf")
     packed = folder.with_name("gguf")
     packed.mkdir()
     (packed / FILE).write_bytes(files[FILE])

@@ -23,6 +23,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from latentheads.checks import check_least
 from latentheads.contrib.speech.waveform import read_header, read_waveform
 from latentheads.corpora.part import Log
 from latentheads.corpora.text import SentencePair, read_pairs
@@ -142,8 +143,7 @@ def prepare_spoken_multi30k(
             else.
         OSError: espeak-ng fails, another process speaks the same, or nothing can be fetched.
     """
-    if sentences < 1:
-        raise ValueError(f"sentences must be at least 1, got {sentences}")
+    check_least({"sentences": sentences}, sentences=1)
     origin = replace(ORIGIN, digest=_join_digest(digest, *MADE, sentences))
     counts: list[str] = []
     held = ExitStack()

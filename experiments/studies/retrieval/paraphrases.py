@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from latentheads.checks import check_as_many
 from latentheads.corpora.text import read_lines
 
 LEAST_WORDS = 4
@@ -44,9 +45,7 @@ class Pairs:
 def read_pairs(english: str | Path, german: str | Path, seed: int = 0) -> Pairs:
     """The pairs of two files of translations, line by line, in an order of chance."""
     one, other = read_lines(english), read_lines(german)
-    if len(one) != len(other):
-        numbers = f"{len(one)} and {len(other)}"
-        raise ValueError(f"english and german must have as many lines, got {numbers}")
+    check_as_many("lines of english", one, "those of german", other)
     return find_pairs(one, other, seed)
 
 

@@ -48,7 +48,6 @@ def test_links_probabilities_and_guides_are_measured(folder: Path) -> None:
     [
         (["--pairs", "9"], "sample 0 of 9 lines ends after train"),
         (["--pairs", "3", "--systems", "hmm", "--rivals", "NONE"], "cannot run NONE"),
-        (["--measure", "workers", "--workers", "1"], "--workers must be at least 2"),
     ],
 )
 def test_a_mistake_is_one_line(words: list[str], message: str, folder: Path) -> None:
