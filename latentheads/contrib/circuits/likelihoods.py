@@ -19,7 +19,6 @@ from abc import ABC, abstractmethod
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.checks import check_positive
 from latentheads.contrib.circuits.prompts import Prompts
 
 
@@ -69,8 +68,8 @@ class LogitDifference(SubsetLikelihood):
     name = "logit-difference"
 
     def __init__(self, spread: float | None = None) -> None:
-        if spread is not None:
-            check_positive("spread", spread)
+        if spread is not None and not spread > 0:
+            raise ValueError(f"spread must be positive, got {spread}")
         self.spread = spread
 
     def __call__(

@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.checks import check_fraction, check_not_empty
 from latentheads.contrib.heads.boundaries.chain import (
     BoundaryChain,
     BoundaryTimes,
@@ -40,6 +39,7 @@ from latentheads.contrib.heads.word_attention import (
     get_cross_heads,
     record_word_attention,
 )
+from latentheads.errors import shown
 from latentheads.frames import make_frame
 from latentheads.noise import fixed_noise
 
@@ -320,7 +320,8 @@ class AlignmentHeads:
             UserWarning: No head has a probability above one half, or attention does not fit the
                 words: its :meth:`evidence` is far below that of the examples.
         """
-        check_fraction("level", level)
+        if not 0 < level < 1:
+            raise ValueError(f"level must be between 0 and 1, got {level}")
         if message := self._describe_misfit(attention):
             warnings.warn(message, stacklevel=2)
         marginals = self.model.posterior(attention, with_labels=False).marginals
@@ -424,8 +425,12 @@ def alignment_heads(
 
 def _list_examples(examples: Any, step: float | None) -> list[ForcedExample]:
     """Examples, with the step that is given."""
+    if isinstance(examples, ForcedExample):
+        raise ValueError("examples must be a list of ForcedExample, got one: write [example]")
     listed = list(examples)
     for index, example in enumerate(listed):
+        if not isinstance(example, ForcedExample):
+            raise ValueError(f"examples[{index}] must be a ForcedExample, got {shown(example)}")
         if step is not None and example.step not in (None, step):
             raise ValueError(f"examples[{index}] has a step of {example.step:g}, got step={step:g}")
     return listed if step is None else [replace(example, step=step) for example in listed]
@@ -448,7 +453,8 @@ def fit_alignment_heads(
         options: How profiles are learned, as :func:`alignment_heads` takes them.
         chain: The prior of boundaries, as in :func:`alignment_heads`.
     """
-    check_not_empty("examples", attentions)
+    if not attentions:
+        raise ValueError("examples must not be empty")
     for index, attention in enumerate(attentions):
         if (views := len(attention.weights)) != 2 * len(heads):
             raise ValueError(

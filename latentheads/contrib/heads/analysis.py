@@ -13,7 +13,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from latentheads.batch import Batch
-from latentheads.checks import check_choice, check_not_empty
+from latentheads.checks import check_choice
 from latentheads.contrib.heads.alignments import (
     LinkScore,
     score_alignments,
@@ -157,7 +157,10 @@ class _HeadAnalysis:
         model, guide, options = self.trained.model, self.guide, self.options
         recording = Recording(model)
         blocks = tuple(recording.attention_blocks)
-        check_not_empty("blocks with attention weights", blocks)
+        if not blocks:
+            raise ValueError(
+                f"{self.trained.name} has no attention: there are no weights to analyse"
+            )
         positional, rare = PositionalDetector(options.positional), {}
         types = {block.attention_type for block in blocks}
         for attention_type in (name for name in ATTENTION_TYPES if name in types):

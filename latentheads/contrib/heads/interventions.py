@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from latentheads.checks import check_least
 from latentheads.contrib.hf.addresses import Address, find_heads
 from latentheads.contrib.hf.arguments import get_cache, is_readable, mask_name
+from latentheads.errors import shown
 from latentheads.names import side_of
 from latentheads.passes import evaluation_mode
 
@@ -246,6 +247,10 @@ def intervene(
         addresses: The attention modules by the name of their block.
         gates: The heads that are kept, by block, as :data:`Gates`; other blocks keep all.
     """
+    if not isinstance(intervention, Intervention):
+        raise ValueError(
+            f"intervention must be an instance of Intervention, got {shown(intervention)}"
+        )
     with ExitStack() as hooks:
         for name, block_gates in gates.items():
             hooks.callback(intervention.attach(addresses[name], block_gates))
@@ -262,6 +267,8 @@ def record_outputs(
         network: The network.
         inputs: Its arguments.
     """
+    if not isinstance(inputs, Mapping):
+        raise ValueError(f"inputs must be tensors by name, as prompts.inputs, got {shown(inputs)}")
     outputs: dict[str, Tensor] = {}
     with ExitStack() as hooks:
         for address in find_heads(network):

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.checks import check_within
 from latentheads.contrib.heads.roles import (
     AttentionView,
     Detector,
@@ -59,7 +58,8 @@ class PositionalDetector(Detector):
     """
 
     def __init__(self, threshold: float = 0.9) -> None:
-        check_within("threshold", threshold, 0, 1)  # in percent none would be found
+        if not 0 < threshold <= 1:  # in percent none would be found
+            raise ValueError(f"threshold must lie in (0, 1], got {threshold}")
         self.threshold = threshold
         self._hits: dict[str, OffsetCounts] = defaultdict(dict)
         self._possible: dict[str, OffsetCounts] = defaultdict(dict)

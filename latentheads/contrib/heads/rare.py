@@ -11,7 +11,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.batch import BOS, EOS, PAD
-from latentheads.checks import check_within
 from latentheads.contrib.heads.roles import AttentionView, Detector, Role, argmax_pairs, fraction
 from latentheads.contrib.heads.tokens import NO_TOKEN
 
@@ -72,7 +71,8 @@ class RareWordDetector(Detector):
         threshold: float = 0.5,
         margin: float = 0.1,
     ) -> None:
-        check_within("threshold", threshold, 0, 1)  # in percent none would be found
+        if not 0 < threshold <= 1:  # in percent none would be found
+            raise ValueError(f"threshold must lie in (0, 1], got {threshold}")
         self.ranks, self.top, self.threshold, self.margin = ranks, top, threshold, margin
         self._sums: dict[str, dict[str, Tensor]] = defaultdict(dict)
 

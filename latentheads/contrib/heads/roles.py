@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.checks import check_choice, check_not_empty
+from latentheads.checks import check_choice
 from latentheads.contrib.heads.record import Heads, record_heads
 from latentheads.contrib.heads.tokens import AttentionTokens, attention_tokens
 from latentheads.corpora.part import Part
@@ -159,7 +159,8 @@ def detect(
     """
     for batch, heads in record_heads(model, parts, guide, seed):
         attention_types = {block.attention_type for block in heads.attention_blocks}
-        check_not_empty("blocks with attention weights", attention_types)
+        if not attention_types:
+            raise ValueError("roles need attention weights: this model has no attention")
         decoder_only = {block.attention_type for block in heads.blocks} == {ATTENTION_TYPES[1]}
         selected = attention_type or ATTENTION_TYPES[1 if decoder_only else 0]
         check_choice("attention_type", selected, sorted(attention_types))

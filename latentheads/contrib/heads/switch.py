@@ -86,6 +86,10 @@ class NetworkHeads:
         Args:
             factors: The factor of each head that is named; a tensor may need a gradient.
         """
+        if not isinstance(factors, Mapping):
+            raise ValueError(
+                f"factors must be a factor of each head, as {{(9, 6): 0.5}}, got {shown(factors)}"
+            )
         self.find_all(list(factors))  # none is named twice
         by_block: dict[str, dict[int, float | Tensor]] = defaultdict(dict)
         for head, factor in factors.items():

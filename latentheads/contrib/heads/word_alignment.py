@@ -32,10 +32,10 @@ def check_alignments(trained: TrainedModel) -> None:
     """Checks that a model has latent alignments."""
     if trained.source is None:
         raise ValueError(f"{trained.name} is a language model: it has no source to align with")
-    check_posterior(trained)
+    _check_posterior(trained)
 
 
-def check_posterior(trained: TrainedModel) -> None:
+def _check_posterior(trained: TrainedModel) -> None:
     """Checks that a model has latent heads that point at words."""
     if not trained.model.samples_alignments:
         missing = "latent alignments" if trained.model.aligns_with_text else "alignments"
@@ -104,7 +104,7 @@ def link_past(
     """
     if trained.source is not None:
         raise ValueError(f"{trained.name} translates: give a translation of each sentence")
-    check_posterior(trained)
+    _check_posterior(trained)
     lines = list_texts("sentences", texts)
     encoded = encode_sources(trained, lines, None, raise_on_skip)
     pairs = [(lines[index], lines[index]) for index in encoded.indices]

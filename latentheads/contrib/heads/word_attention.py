@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -11,9 +12,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from latentheads.checks import check_as_many, check_not_empty, check_positive
 from latentheads.contrib.hf.addresses import NAME, find_heads, inner_network
 from latentheads.contrib.hf.tokens import check_tokens
+from latentheads.errors import shown
 from latentheads.passes import evaluation_mode
 
 Head = tuple[int, int]
@@ -225,7 +226,10 @@ def find_step(network: Any, example: ForcedExample) -> float:
         ValueError: It is not given, and not known of the network.
     """
     if example.step is not None:
-        check_positive("step", example.step)
+        if not (isinstance(example.step, int | float) and 0 < example.step < math.inf):
+            raise ValueError(
+                f"step must be a positive number of seconds, got {shown(example.step)}"
+            )
         return float(example.step)
     inner = inner_network(network)
     if "input_ids" in example.inputs:
@@ -254,11 +258,14 @@ def check_example(example: ForcedExample) -> None:
                 f"order, got ({first}, {stop})"
             )
         last = stop
-    check_not_empty("words of an example", example.words)
+    if not example.words:
+        raise ValueError("an example must have words")
     for name in ("starts", "ends"):
         labels = getattr(example, name)
-        if labels is not None:
-            check_as_many(name, labels, "words", example.words)
+        if labels is not None and len(labels) != len(example.words):
+            raise ValueError(
+                f"{name} must have a time for each of {len(example.words)} words, got {len(labels)}"
+            )
 
 
 @contextmanager

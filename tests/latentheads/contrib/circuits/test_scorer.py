@@ -17,6 +17,7 @@ from latentheads.contrib.circuits import (
     LogitDifference,
     Prompts,
     SubsetScorer,
+    logit_difference,
     only_at,
 )
 from latentheads.contrib.heads.interventions import Counterfactual, Intervention, Mean, Window, Zero
@@ -24,6 +25,7 @@ from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from tests.latentheads.contrib.circuits.tiny import PROMPTS, TOKENS, network
 from tests.latentheads.contrib.hf.networks import HEADS, IDS, REAL, SIZES, TYPES, bart, t5
 from tests.tiny import jiggle
+from tests.typechecking import unchecked
 
 PAIRED = Prompts.of([[4, 3, 5, 6, 7], [9, 8, 2], [11, 10, 3, 4]])
 SHORT = Prompts.of([[4, 3, 5, 6, 7]])
@@ -204,7 +206,7 @@ def test_heads_of_a_text_are_those_of_a_list(heads: Any) -> None:
 def test_what_cannot_be_scored_is_said_in_one_line() -> None:
     plain = network()
     for make, message in (
-        (lambda: SubsetScorer(plain, PROMPTS, []), r"heads must be at least one, got none"),
+        (lambda: SubsetScorer(plain, PROMPTS, []), r"heads must name a head, got none"),
         (
             lambda: SubsetScorer(plain, PROMPTS, ["decoder.7.self"]),
             r"a head is .*, or a choice of blocks such as .*, got 'decoder.7.self'",
@@ -216,10 +218,7 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
         (lambda: SubsetScorer(plain, PROMPTS, ["decoder.0.self", (0, 1)]), r"head \('decoder\.0"),
         (lambda: SubsetScorer(plain.transformer, PROMPTS, [(0, 1)]), r"GPT2Model has no output"),
         (lambda: Prompts.of([[3], []]), r"a prompt has at least one token, got \[\[3\], \[\]\]"),
-        (
-            lambda: Prompts({"input_ids": torch.ones(2, 3)}, PROMPTS.scored),
-            r"rows of input_ids",
-        ),
+        (lambda: Prompts({"input_ids": torch.ones(2, 3)}, PROMPTS.scored), r"input_ids has 2 rows"),
         (lambda: Prompts({}, torch.tensor([[True, True], [True, False]])), r"scored must be True"),
         (
             lambda: SubsetScorer(plain, PAIRED, [(0, 1)], likelihood=LogitDifference())(
@@ -254,14 +253,23 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
             lambda: SubsetScorer(plain, Prompts.of([[3, 999]]), [(0, 1)]),
             r"input_ids has the id 999, and the network's vocabulary has the ids 0 to",
         ),
+        (
+            lambda: unchecked(SubsetScorer)(plain, [[3, 4], [5]], "L0H1"),
+            r"prompts must be what Prompts\.of\(token_ids\) returns, got \[\[3, 4\], \[5\]\]",
+        ),
+        (lambda: SubsetScorer(plain, PROMPTS, [(0, 1)], Mean), r"intervention must be an instance"),
+        (
+            lambda: SubsetScorer(plain, PROMPTS, [(0, 1)], likelihood=logit_difference),
+            r"likelihood must be an instance of SubsetLikelihood, got <function",
+        ),
         (lambda: Prompts.of([[3], [4]], [1, 2]), r"right must be a list of tokens for each prompt"),
         (
             lambda: Prompts.of([[3], [4]], [["a"], ["b"]]),
             r"right must be a list of tokens for each",
         ),
         (lambda: Prompts.of(["a b", "c"]), r"token_ids must be a list of tokens for each prompt"),
-        (lambda: LogitDifference(0.0), r"spread must be positive and finite, got 0\.0"),
-        (lambda: Prompts.of([[3], [4]], [[1]], [[2], [2]]), r"rows of right must be as many"),
+        (lambda: LogitDifference(0.0), r"spread must be positive, got 0\.0"),
+        (lambda: Prompts.of([[3], [4]], [[1]], [[2], [2]]), r"right has 1 rows, scored has 2"),
         (
             lambda: Prompts.of([[3], [4]], [[1], [5, 2]], [[2], [2, 6]]),
             r"^right and wrong both have token 2 after prompt 1$",

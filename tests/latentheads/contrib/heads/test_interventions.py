@@ -20,8 +20,10 @@ from latentheads.contrib.heads.interventions import (
     record_outputs,
 )
 from latentheads.contrib.hf.addresses import find_heads
+from tests.latentheads.contrib.circuits.tiny import PROMPTS
 from tests.latentheads.contrib.hf.networks import IDS, REAL, bart, gpt2, grouped, t5
 from tests.tiny import jiggle
+from tests.typechecking import unchecked
 
 INPUTS = {"input_ids": IDS, "attention_mask": REAL}
 PAIRED = {"input_ids": IDS.flip(0), "attention_mask": REAL}
@@ -234,5 +236,12 @@ def test_what_an_intervention_cannot_do_is_said_in_one_line() -> None:
         intervene(Window(2), lh.heads(network).addresses, {"decoder.0.self": torch.ones(3)}),
     ):
         pass
+    with (
+        pytest.raises(ValueError, match=r"^intervention must be an instance of Inter.*got 'mean'$"),
+        unchecked(intervene)("mean", {}, {}),
+    ):
+        pass
+    with pytest.raises(ValueError, match=r"^inputs must be tensors by name, .* got Prompts\("):
+        unchecked(record_outputs)(network, PROMPTS)
     with pytest.raises(ValueError, match=r"^size must be at least 1, got 0"):
         Window(0)

@@ -274,10 +274,10 @@ def test_mistakes_are_named() -> None:
     syntactic = SyntacticDetector
     for mistake, message in (
         (lambda: syntactic([]).result(), "not updated with any heads"),
-        (lambda: PositionalDetector(90), r"threshold must lie in 0 \.\.\. 1, got 90"),
+        (lambda: PositionalDetector(90), r"threshold must lie in \(0, 1\], got 90"),
         (
             lambda: RareWordDetector(torch.arange(3), threshold=50),
-            r"threshold must lie in 0 \.\.\. 1, got 50",
+            r"threshold must lie in \(0, 1\], got 50",
         ),
         (
             lambda: syntactic([(Arc("nsubj", 0, 3),)]).update(view),

@@ -193,6 +193,11 @@ def test_what_is_no_head_is_refused_in_one_line() -> None:
             unchecked(NetworkHeads.find)(heads, head)
     with pytest.raises(ValueError, match=r"^head \(0, 1\): a layer has heads of encoder-self, dec"):
         cross.find((0, 1))
+    with (
+        pytest.raises(ValueError, match=r"^factors must be a factor of each head, as .*, got \["),
+        unchecked(NetworkHeads.scale)(heads, ["L0H1"]),
+    ):
+        pass
     for network, layers in ((heads, "decoder-self"), (cross, "encoder-self, decoder-self, deco")):
         message = rf"^head \(7, 1\): there is no layer 7 of {layers}.*, which has layers 0 to 1$"
         with pytest.raises(ValueError, match=message):
