@@ -11,6 +11,7 @@ from latentheads.contrib.align.aligner import Direction, WordAligner
 from latentheads.contrib.align.jumps import Jumps
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.contrib.align.vocabulary import Vocabulary
+from latentheads.errors import shown
 from latentheads.training import checkpoints
 
 FORMAT = "word aligner 3"
@@ -29,8 +30,11 @@ def save_aligner(aligner: WordAligner, path: str | Path) -> None:
         path: The file.
 
     Raises:
+        ValueError: It is no aligner.
         OSError: It cannot be written.
     """
+    if not isinstance(aligner, WordAligner):
+        raise ValueError(f"save_aligner takes (aligner, path), got {shown(aligner)} as aligner")
     tensors: dict[str, Tensor] = {"entries": aligner.entries}
     for name in DIRECTIONS:
         direction: Direction = getattr(aligner, name)

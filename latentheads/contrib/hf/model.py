@@ -475,6 +475,8 @@ def latent(
     if prior is None:
         prior = "delta" if any(not latent.selects_heads for latent in latents) else "independent"
     family = make_prior(prior) if isinstance(prior, str) else prior
+    if not callable(family):
+        raise ValueError(f"prior must be a name, or make a Family of a block, got {shown(prior)}")
     register()
     _copy_configurations(model, transformers.PretrainedConfig)
     pretrained = Pretrained(model, family, blocks, label_likelihood, latents)

@@ -39,6 +39,7 @@ from latentheads.contrib.plot.style import (
     distinct_colours,
     in_style,
 )
+from latentheads.errors import shown
 from latentheads.names import ATTENTION_TYPES, Block
 
 AVERAGES = "Divergence between the heads of each layer"
@@ -278,6 +279,10 @@ def draw_roles(head_reports: HeadReport | Sequence[HeadReport], title: str) -> F
 def _list_reports(head_reports: HeadReport | Sequence[HeadReport]) -> Sequence[HeadReport]:
     """Makes a list of one report or several."""
     reports = [head_reports] if isinstance(head_reports, HeadReport) else head_reports
+    if not isinstance(reports, Sequence) or not all(isinstance(r, HeadReport) for r in reports):
+        raise ValueError(
+            f"head_reports must be those of lh.contrib.heads.analyse(run), got {shown(reports)}"
+        )
     check_not_empty("head_reports", reports)
     return reports
 

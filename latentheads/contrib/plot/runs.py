@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 from matplotlib.figure import Figure
 
 from latentheads.batch import Batch
-from latentheads.checks import check_choice, check_least, check_not_empty
+from latentheads.checks import check_choice, check_least
 from latentheads.contrib.heads.alignments import alignment_distributions
 from latentheads.contrib.heads.divergence import PAIR_BATCH_TOKENS
 from latentheads.contrib.heads.divergence import divergence as measure_divergence
 from latentheads.contrib.heads.labels import name_positions, name_queries_and_keys, name_tokens
 from latentheads.contrib.heads.samples import sample_weights
-from latentheads.contrib.heads.word_alignment import check_posterior
 from latentheads.contrib.plot.alignments import draw_alignments
 from latentheads.contrib.plot.attention import draw_weights
 from latentheads.contrib.plot.audio import draw_audio
@@ -260,7 +259,8 @@ def alignments(
         direction: The task of a run with several, such as ``en-de``.
         links: Gold links between source and target tokens, framed.
     """
-    check_posterior(run)
+    if not run.model.samples_alignments:
+        raise ValueError(f"{run.path} has no latent alignments: there is nothing to plot")
     return batch_alignments(run, run.read_sentence(sentence, target, direction=direction), links)
 
 
@@ -292,7 +292,8 @@ def _name_guide(run: Run) -> str:
 
 def _select_block(names: Sequence[str], block: str) -> str:
     """The given block, or by default the uppermost cross-attention, else the uppermost block."""
-    check_not_empty("blocks with attention weights", names)
+    if not names:
+        raise ValueError("the model has no attention: there are no weights to plot")
     if block:
         check_choice("block", block, names)
     return block or next((name for name in reversed(names) if name.endswith(".cross")), names[-1])

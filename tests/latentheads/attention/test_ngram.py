@@ -574,5 +574,5 @@ def test_relevance_passes_through_what_is_drawn(choice: str, batch: Batch) -> No
 
 
 def test_roles_need_weights(batch: Batch) -> None:
-    with pytest.raises(ValueError, match="blocks with attention weights must be at least one"):
+    with pytest.raises(ValueError, match="roles need attention weights"):
         detect(noisy("language-model"), [batch], [])

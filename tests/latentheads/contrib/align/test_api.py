@@ -186,6 +186,11 @@ def test_a_kept_aligner_that_a_dictionary_began_with_is_the_same(tmp_path: Path)
         read_dictionary(lexicon)
 
 
+def test_an_aligner_is_written_to_a_path_and_not_the_other_way_round(aligner: WordAligner) -> None:
+    with pytest.raises(ValueError, match=r"^save_aligner takes \(aligner, path\), got 'kept' as"):
+        unchecked(save_aligner)("kept", aligner)
+
+
 def test_an_aligner_without_finite_probabilities_aligns_nothing(aligner: WordAligner) -> None:
     forward = aligner.forward
     broken = replace(forward, counts=torch.full_like(forward.counts, torch.inf))

@@ -456,6 +456,7 @@ def test_what_cannot_be_latent_is_refused_in_a_line() -> None:
     selection = lh.latents.SelectionOptions()  # names types that this network does not have
     refuse(lambda: lh.latent(made, latents=[selection]), "Gating", "candidates")
     latent = unchecked(lh.latent)
+    refuse(lambda: latent(made, prior=3), "prior must be a name, or make a Family", "got 3")
     refuse(lambda: lh.latent(network("gpt2"), lambda _: 3), "prior must make a Family", "got 3")
     refuse(lambda: latent(made, blocks=[0, 1]), "blocks must be a word", "[0, 1]")
     refuse(

@@ -122,5 +122,5 @@ def test_a_language_model_shows_which_words_before_its_words_point_at() -> None:
 
 def test_without_alignments_there_is_nothing_to_show() -> None:
     run = finished(sample_pairs(sentences=40, held_out=4), None)
-    with pytest.raises(ValueError, match="runs/mine has no alignments"):
+    with pytest.raises(ValueError, match="runs/mine has no latent alignments: there is nothing"):
         lh.plot.alignments(run, "the cat")

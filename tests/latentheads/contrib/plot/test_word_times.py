@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from matplotlib.collections import PathCollection
 
@@ -12,6 +13,12 @@ from latentheads.contrib.heads.alignment_heads import AlignmentHead
 from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.plot import draw_word_times
 from tests.latentheads.contrib.plot.drawn import texts_of, ticks
+from tests.typechecking import unchecked
+
+
+def test_times_of_both_kinds_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^starts must be BoundaryTimes, as heads.align\("):
+        unchecked(draw_word_times)(np.eye(3, 5), ["a"], {"starts": None}, [], 1.0)
 
 
 def test_words_intervals_and_lags_are_drawn() -> None:
