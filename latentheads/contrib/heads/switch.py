@@ -217,5 +217,5 @@ def _scale_heads(
     joined, *others = args
     outputs = list(joined.split(joined.shape[-1] // heads, -1))
     for head, factor in factors.items():
-        outputs[head] = outputs[head] * factor
+        outputs[head] = (outputs[head] * factor).to(joined.dtype)
     return (torch.cat(outputs, -1), *others)

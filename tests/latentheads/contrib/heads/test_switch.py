@@ -160,6 +160,14 @@ def test_factors_have_gradients() -> None:
     assert float(gradient) == pytest.approx(float(losses[0] - losses[1]) / 2e-6, rel=1e-5)
 
 
+def test_factors_of_sentences_may_be_wider_than_the_network() -> None:
+    network, run = build("gpt2")
+    with lh.heads(network.bfloat16()).scale({(1, 2): 0.5}):
+        expected = run(network)
+    with lh.heads(network).scale({(1, 2): torch.full((len(IDS), 1, 1), 0.5)}):
+        assert torch.equal(run(network), expected)
+
+
 def test_what_is_off_is_0_even_if_it_is_no_number() -> None:
     network, run = build("gpt2")
     fused = network.transformer.h[0].attn.c_attn
