@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from latentheads.checks import check_not_empty, check_number
+from latentheads.checks import check_number
 from latentheads.names import side_of
 
 PAD, BOS, EOS, UNK = range(4)
@@ -25,10 +25,11 @@ def pad(sequences: Sequence[Sequence[int]]) -> Int[Tensor, "batch token"]:
     """Stack sequences of token ids, padded to the longest.
 
     Raises:
-        ValueError: There is no sequence, or one is not a list of integers.
+        ValueError: A sequence is not a list of integers.
     """
     rows = [_to_ids(sequence) for sequence in sequences]
-    check_not_empty("sentences of a batch", rows)
+    if not rows:
+        return torch.empty(0, 0, dtype=torch.long)
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 
@@ -113,6 +114,8 @@ class Batch:
             self._convert_ids(name)
         check_number("corpus_size", self.corpus_size, whole=True)
         sentences = len(self)
+        if not sentences:
+            raise ValueError("there is no sentence: a batch has at least one")
         for name in (field.name for field in fields(self)):
             value = getattr(self, name)
             if isinstance(value, Tensor) and value.shape[:1] != (sentences,):

@@ -119,7 +119,8 @@ def reading_file(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"{path} cannot be read: {reason}") from error
 
 
 @contextmanager

@@ -76,7 +76,10 @@ def check_pair(model: object, guide: object) -> None:
             got += "; Pyro's SVI trains any guide"
         raise ValueError(f"guide must be one such as Cascaded(model), got {got}")
     if guide.model is not model:
-        raise ValueError("guide must be one of this model: it belongs to another")
+        raise ValueError(
+            "guide must be one of this model: it belongs to another; a pair is copied by "
+            "deepcopy((model, guide))"
+        )
 
 
 class ModelGuide(Configured, GuideMessenger, nn.Module):

@@ -183,7 +183,7 @@ def test_heads_may_be_rewarded_for_differing_while_training(tmp_path: Path) -> N
         first = json.loads((out / "metrics.jsonl").read_text().splitlines()[0])
         objectives.append(first["objective"])
         bounds.append(first["valid"]["elbo"])
-    assert objectives[1] < objectives[0] - 0.5
+    assert 0.005 < objectives[0] - objectives[1] < 0.05  # weight 0.01 of agreements of at most 1
     assert abs(bounds[1] - bounds[0]) < 0.5
 
 

@@ -60,6 +60,13 @@ def test_what_does_not_fit_the_sentences_is_refused(changes: dict[str, Any], mes
         unchecked(Batch.__init__)(object.__new__(Batch), **given)
 
 
+def test_a_batch_has_a_sentence() -> None:
+    with pytest.raises(ValueError, match=r"^there is no sentence: a batch has at least one$"):
+        Batch.of([])
+    with pytest.raises(ValueError, match=r"^there is no sentence: a batch has at least one$"):
+        Batch(torch.empty(0, 3, dtype=torch.long))
+
+
 def test_a_sentence_has_a_token_and_padding_behind_it_alone() -> None:
     with pytest.raises(ValueError, match=r"^sources\[1\] has no token: give each sentence its own"):
         Batch.of(targets=[[5, 2], [6, 2]], sources=[[8, 2], []])
@@ -74,8 +81,6 @@ def test_a_sentence_has_a_token_and_padding_behind_it_alone() -> None:
 def test_what_is_no_list_of_token_ids_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"^a sentence must be a list of token ids, whole numbers"):
         unchecked(pad)(wrong)
-    with pytest.raises(ValueError, match=r"^sentences of a batch must be at least one, got none$"):
-        pad([])
     assert unchecked(pad)([[], torch.tensor([5, 2])]).tolist() == [[0, 0], [5, 2]]
     mapped = np.array([5, 2])
     mapped.setflags(write=False)

@@ -55,7 +55,7 @@ def step(model: Any, guide: Any) -> Any:
 
 def sum_of_noise() -> Tensor:
     with fixed_noise(3, torch.device("cpu")):
-        return torch.stack([torch.randn(7) for _ in range(300)]).sum()
+        return torch.stack([torch.randn(7) for _ in range(3000)]).sum()
 
 
 WORK: dict[str, Callable[[Any, Any], Any]] = {

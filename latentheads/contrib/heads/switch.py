@@ -135,7 +135,7 @@ class NetworkHeads:
         Raises:
             ValueError: There is no such head, or a layer has heads of several attention types.
         """
-        place, index = _parse(head)
+        place, index = self._parse(head)
         name = self._name_block(place, head) if isinstance(place, int) else place
         if name not in self.addresses:
             raise ValueError(
@@ -145,6 +145,19 @@ class NetworkHeads:
         if not 0 <= index < number:
             raise ValueError(f"head {shown(head)}: {name} has heads 0 to {number - 1}")
         return name, index
+
+    def _parse(self, head: Any) -> tuple[int | str, int]:
+        """A head's layer, or the name of its block, and its index."""
+        if isinstance(head, str) and (label := LABEL.fullmatch(head)):
+            return int(label[1]), int(label[2])
+        if isinstance(head, tuple) and len(head) == 2:
+            place, index = head
+            if type(index) is int and (type(place) is int or isinstance(place, str)):
+                return place, index
+        raise ValueError(
+            "a head is (9, 6), 'L9H6' or ('decoder.9.self', 6), or a choice of blocks such as "
+            f"'3-5', of {', '.join(self.addresses)}; got {shown(head)}"
+        )
 
     def _name_block(self, layer: int, head: HeadName) -> str:
         types = [self.attention_type] if self.attention_type else self.attention_types
@@ -196,20 +209,6 @@ def _list_heads(heads: Any) -> list[HeadName]:
     return [heads] if is_one else list(heads)
 
 
-def _parse(head: Any) -> tuple[int | str, int]:
-    """The layer or the block of a head, and its index."""
-    if isinstance(head, str) and (match := LABEL.fullmatch(head)):
-        return int(match[1]), int(match[2])
-    if isinstance(head, tuple) and len(head) == 2:
-        place, index = head
-        if type(index) is int and (type(place) is int or isinstance(place, str)):
-            return place, index
-    raise ValueError(
-        "a head is (9, 6), 'L9H6' or ('decoder.9.self', 6), or a choice of blocks such as "
-        f"'decoder.9.self' or '3-5', got {shown(head)}"
-    )
-
-
 def _scale_heads(
     heads: int, factors: Mapping[int, float | Tensor], _: nn.Module, args: tuple[Any, ...]
 ) -> tuple[Any, ...]:
@@ -217,5 +216,5 @@ def _scale_heads(
     joined, *others = args
     outputs = list(joined.split(joined.shape[-1] // heads, -1))
     for head, factor in factors.items():
-        outputs[head] = outputs[head] * factor
+        outputs[head] = (outputs[head] * factor).to(joined.dtype)
     return (torch.cat(outputs, -1), *others)

@@ -331,7 +331,9 @@ class Pretrained(HeadModel):
         """The vocabulary sizes of the encoder's tokens and of those that a decoder predicts."""
         config, sizes = self.network.config, dict[str, int]()
         size = getattr(config, "vocab_size", None)
-        if size is not None and any(b.side == "encoder" for b in self._pretrained_blocks()):
+        reads_text = self.network.main_input_name == "input_ids"  # and not sounds, as Whisper
+        has_encoder = any(b.side == "encoder" for b in self._pretrained_blocks())
+        if size is not None and reads_text and has_encoder:
             sizes["source"] = size
         if size is not None and isinstance(self.label_likelihood, NextToken | TargetToken):
             sizes["target"] = getattr(config, "decoder_vocab_size", None) or size

@@ -101,6 +101,8 @@ def test_a_file_of_another_encoding_is_named(
     (tmp_path / "some.yaml").write_bytes("train: {steps: 9}\n".encode("utf-16"))
     refusal = refusal_of(capsys, "--config", str(tmp_path / "some.yaml"))
     assert refusal.startswith(f"run.py: error: {tmp_path / 'some.yaml'} cannot be read: ")
+    refusal = refusal_of(capsys, "--config", str(tmp_path / "none.yaml"))
+    assert refusal.endswith("none.yaml cannot be read: No such file or directory\n")
 
 
 def test_the_printed_options_are_read_as_they_are(

@@ -76,6 +76,16 @@ def test_a_worker_computes_as_its_parent_does_in_one_thread() -> None:
         torch.set_num_threads(1)
 
 
+def interrupt_worker(index: int, number: int) -> int:
+    if number:  # Ctrl-C reaches all processes of a terminal
+        os.kill(os.getpid(), signal.SIGINT)
+    return index
+
+
+def test_a_worker_leaves_an_interrupt_to_its_parent() -> None:
+    assert [*map_batches(interrupt_worker, 5, 2)] == [*range(5)]
+
+
 def test_a_fast_worker_waits_for_a_slow_one() -> None:
     begun = shared_zeros(torch.zeros(3))
 

@@ -209,7 +209,7 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
         (lambda: SubsetScorer(plain, PROMPTS, []), r"heads must name a head, got none"),
         (
             lambda: SubsetScorer(plain, PROMPTS, ["decoder.7.self"]),
-            r"a head is .*, or a choice of blocks such as .*, got 'decoder.7.self'",
+            r"a head is .*, or a choice of blocks .*, of decoder.0.self, .*; got 'decoder.7.self'",
         ),
         (
             lambda: SubsetScorer(lh.latent(network()), PROMPTS, [(0, 1)]),

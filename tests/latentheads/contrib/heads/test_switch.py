@@ -160,6 +160,14 @@ def test_factors_have_gradients() -> None:
     assert float(gradient) == pytest.approx(float(losses[0] - losses[1]) / 2e-6, rel=1e-5)
 
 
+def test_factors_of_sentences_may_be_wider_than_the_network() -> None:
+    network, run = build("gpt2")
+    with lh.heads(network.bfloat16()).scale({(1, 2): 0.5}):
+        expected = run(network)
+    with lh.heads(network).scale({(1, 2): torch.full((len(IDS), 1, 1), 0.5)}):
+        assert torch.equal(run(network), expected)
+
+
 def test_what_is_off_is_0_even_if_it_is_no_number() -> None:
     network, run = build("gpt2")
     fused = network.transformer.h[0].attn.c_attn
@@ -186,8 +194,9 @@ def test_what_is_no_head_is_refused_in_one_line() -> None:
         ((1, 3), r"head \(1, 3\): decoder.1.self has heads 0 to 2"),
         ((1, -1), r"head \(1, -1\): decoder.1.self has heads 0 to 2"),
         (("encoder.0.self", 0), r"head .*: there is no such block in decoder.0.self"),
-        ("H1", r"a head is \(9, 6\), 'L9H6' or \('decoder.9.self', 6\), or a choice.*, got 'H1'"),
-        (3, r"a head is \(9, 6\), 'L9H6' or \('decoder.9.self', 6\), or a choice of .*, got 3"),
+        ("decoder.9.self", r"a head is .*, of decoder.0.self, .*; got 'decoder.9.self'"),
+        ("H1", r"a head is \(9, 6\), 'L9H6' or \('decoder.9.self', 6\), or a choice.*; got 'H1'"),
+        (3, r"a head is \(9, 6\), 'L9H6' or \('decoder.9.self', 6\), or a choice of .*; got 3"),
     ):
         with pytest.raises(ValueError, match=f"^{message}$|^{message}"):
             unchecked(NetworkHeads.find)(heads, head)

@@ -15,7 +15,8 @@ from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from tests.latentheads.contrib.hf.networks import inputs_of, labels_of, network, refuse
 
-BLOCKS = {"gpt2": "", "bart": "encoder.1.self,decoder.0.cross", "bert": "encoder.0.self"}
+BOTH = "encoder.1.self,decoder.0.cross"
+BLOCKS = {"gpt2": "", "whisper": "", "bart": BOTH, "bert": "encoder.0.self"}
 """Blocks with gates of some networks; none: the top one of the decoder."""
 RATE = 0.7
 
@@ -65,7 +66,7 @@ def test_evidence_and_posterior_are_those_of_every_subset(name: str) -> None:
 def test_guides_depend_on_the_texts_that_there_are(name: str, structure: str) -> None:
     model, batch = build(name)
     guide: Any = GUIDES[structure](model, condition_on="target")
-    sides = {"gpt2": {"target"}, "bart": {"source", "target"}, "bert": {"source"}}[name]
+    sides = {"bart": {"source", "target"}, "bert": {"source"}}.get(name, {"target"})
     (posterior,) = set(guide.latent_posteriors.values())
     assert set(posterior.encoders) == sides
     bound = lh.terms(model, guide, batch)
