@@ -7,12 +7,14 @@ file below the words.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import permutations
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -165,6 +167,7 @@ def read_command_line(
         except ValueError as reason:
             raise ValueError(f"{name}: {reason}" if name else name_options(reason)) from reason
         sources[number] = name, expanded
+    _check_direction(options.get("data"))
     return CommandLine(options, sources, trusted, left_out, replaced)
 
 
@@ -294,6 +297,25 @@ def name_data(name: str, below: Mapping[str, Any] = MappingProxyType({})) -> dic
     plain = below[CLASS] if _reads_folders(below.get(CLASS)) else "pairs"
     kind = next((kind for file, kind in FILES.items() if os.path.exists(f"{folder}/{file}")), plain)
     return {CLASS: kind, "folder": name}
+
+
+def _check_direction(data: Any) -> None:
+    """Raises an error for a folder of pairs that can be translated in several directions."""
+    is_pairs = isinstance(data, Mapping) and data.get(CLASS) == "pairs"
+    if not is_pairs or {"source", "target", "tasks"} & data.keys() or "folder" not in data:
+        return
+    folder, stem = str(data["folder"]), str(data.get("train_name", "train"))
+    files = Path(folder).expanduser().glob(f"{glob.escape(stem)}.*")
+    names = (file.name.removesuffix(".gz").removeprefix(f"{stem}.") for file in files)
+    languages = sorted(set(names))
+    if len(languages) < 2:
+        return
+    directions = [
+        f"--data.source {source} --data.target {target}"
+        for source, target in permutations(languages, 2)
+    ]
+    which = " or ".join(directions) if len(languages) == 2 else "--data.source and --data.target"
+    raise OptionError("data", f" {folder!r} has text in {', '.join(languages)}: give {which}")
 
 
 def _reads_folders(name: Any) -> bool:

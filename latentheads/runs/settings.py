@@ -483,7 +483,7 @@ class Settings:
                 latents.append(from_dict(kind, values.pop(name, {}) or {}, trusted, name))
             elif values.get(name):
                 now = "+".join(names) or "none"
-                raise UnusedOptionError(name, f" is not latent: name it in latents, now {now}")
+                raise UnusedOptionError(name, f" is not latent: latents are {now}")
             values.pop(name, None)
         if not any(latent.has_guide_form for latent in latents):
             values.setdefault("guide", "tied")

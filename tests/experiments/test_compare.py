@@ -348,7 +348,7 @@ MISTAKES = [
     ),
     (f"{ONE}+group --selection.strategy subset", "strategy stands in a recipe's name: write"),
     ("--recipes coda --logits.prior tied", "--logits.prior stands in a recipe's name: write"),
-    ("--recipes coda --selection.candidates=6", "--selection is not latent: name it in latents"),
+    ("--recipes coda --selection.candidates=6", "--selection is not latent: latents are"),
     (f"{ONE} --slurm.partition gpu", "slurm.time must be given: the minutes that a run may take"),
     (f"{ONE} --slurm.time 9 --devices 0", "devices are of this machine, and slurm chooses its own"),
     (f"{ONE} --vary loss", "vary must be OPTION=VALUE,VALUE, as train.loss=marginal,sampled; got"),

@@ -135,6 +135,19 @@ def test_separate_vocabularies_of_one_size_share_no_table(folder: Path, settings
         make_model(made, corpus.target, corpus.source)
 
 
+@pytest.mark.parametrize("program", ["run.py"])
+@pytest.mark.parametrize("words", ["--data {}", "--data pairs --data.folder {}"])
+def test_a_folder_of_two_languages_needs_a_direction(
+    folder: Path, program: str, words: str, tmp_path: Path
+) -> None:
+    directions = "--data.source de --data.target en or --data.source en --data.target de"
+    says = f"--data {str(folder)!r} has text in de, en: give {directions}\n"
+    assert_refused(program, *words.format(folder).split(), says=says)
+    (folder / "train.fr.gz").write_bytes(b"")
+    says = "has text in de, en, fr: give --data.source and --data.target\n"
+    assert_refused(program, *words.format(folder).split(), says=says)
+
+
 @pytest.mark.parametrize("words", [LANGUAGES, ["--preset=multi30k"], ["--data.source=en"]])
 def test_a_direction_may_be_given_by_words_or_a_preset(folder: Path, words: list[str]) -> None:
     data = read_command_line(["--data", str(folder), *words]).options["data"]

@@ -295,7 +295,10 @@ def test_a_mistake_is_spelled_as_on_a_command_line() -> None:
         ),
         ({"guide": {"class": "cascaded", "hidden": "x"}}, "guide.hidden must be a whole number"),
         ({"guide": {"hiden": 3}}, "guide.hiden is not an option: did you mean guide.hidden?"),
-        ({"latents": "none", "logits": {"blocks": "all"}}, "logits is not latent: name it in lat"),
+        (
+            {"latents": "none", "logits": {"blocks": "all"}},
+            "logits is not latent: latents are none",
+        ),
         (
             {"train": {"schedule": {"period": 3}}},
             "train.schedule.period is not an option of linear, b",

@@ -25,7 +25,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch, with_indices
-from latentheads.checks import check_choice, check_least, check_seed, split_items
+from latentheads.checks import (
+    check_choice,
+    check_least,
+    check_number,
+    check_seed,
+    split_items,
+)
 from latentheads.corpora.batches import iterate_batches
 from latentheads.frames import make_frame
 from latentheads.handlers import PlugIn
@@ -234,7 +240,9 @@ class HeadPosterior:
         Args:
             within: Nats per target token that may be lost compared with all heads active.
         """
-        check_least({"within": within}, within=0.0)
+        check_number("within", within)
+        if not within >= 0:
+            raise ValueError(f"within must be at least 0, got {within}")
         nats = self.nats
         allowed = (nats >= nats[-1] - within).nonzero()[:, 0]
         sizes = self.subsets.sum(-1)[allowed]

@@ -150,7 +150,7 @@ def test_the_printed_options_are_read_as_they_are(
         ("--alignments.window 7", "--alignments.window is for a language model: drop it"),
         ("--data pears", "--data must be one of grammar, grammar-text, pairs, "),
         ("--data ./nowhere", "--data must be an existing folder, got './nowhere'"),
-        ("--copy.slip .1", "--copy is not latent: name it in latents, now alignments"),
+        ("--copy.slip .1", "--copy is not latent: latents are alignments"),
         ("--latents alignment", "latent must be one of alignments, copy, "),
         (
             "--recipe multi30k",

@@ -155,7 +155,7 @@ def test_samples_repeat_with_their_seed_and_blocks_are_checked(table: Table) -> 
 def test_a_density_takes_what_a_posterior_takes(scorer: SubsetScorer) -> None:
     with pytest.raises(ValueError, match=r"^penalty must be at least 0, got -1\.0$"):
         SubsetDensity(scorer, -1.0, tau=1.0)
-    with pytest.raises(ValueError, match=r"^tau must be positive, got 0\.0$"):
+    with pytest.raises(ValueError, match=r"^tau must be positive and finite, got 0\.0$"):
         SubsetDensity(scorer, 0.0, tau=0.0)
     with pytest.raises(ValueError, match=r"^rate must lie between 0 and 1, got 1\.0$"):
         SubsetDensity(scorer, 0.0, 1.0, rate=1.0)

@@ -241,7 +241,7 @@ def test_what_cannot_be_aligned_is_refused(words: Run) -> None:
     assert CORPUS.source is not None
     both = CORPUS.source, CORPUS.target
     for name, pair in (("sentences", ("ab", ["a", "b"])), ("translations", (["a", "b"], "ab"))):
-        with pytest.raises(ValueError, match=rf"^{name} must be a list of texts, got one text"):
+        with pytest.raises(ValueError, match=rf"^{name} must be a list, got "):
             align(words, *pair)
     with pytest.raises(ValueError, match="translations must be 1 texts, as sentences; got 2"):
         align(words, ["a"], ["b", "c"])
