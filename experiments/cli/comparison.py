@@ -204,6 +204,8 @@ def read_varied(text: str) -> dict[str, list[str]]:
 def _check_varied(varied: Collection[str], line: CommandLine, program: ComparisonOptions) -> None:
     """Raises an error for an option that recipes name, or that has a value beside those to vary."""
     check_replaced(dict.fromkeys(varied), program.replaced)
+    if own := [name for name in varied if name in vars(program)]:
+        raise ValueError(f"--vary {own[0]}: it is no option of a run, give --{own[0]} itself")
     given = {name.removesuffix(f".{CLASS}") for name in flatten(line.words)}
     for name in (*given, *varied):
         if form := IN_RECIPES.get(name):
