@@ -42,8 +42,10 @@ def open_texts(
     """
     first = runs[0]
     for run in runs:
-        if run.source is None or run.settings.data.is_speech:
-            raise ValueError(f"{run.path} has no source text: give runs that translate text")
+        if run.source is None:
+            raise ValueError(f"{run.path} is a language model: give runs that translate text")
+        if run.settings.data.is_speech:
+            raise ValueError(f"{run.path} has speech input: give runs that translate text")
         mixture = run.settings.data.mixture
         if mixture is not None and len(mixture.tasks) > 1:
             raise ValueError(f"{run.path} has several tasks: give runs of one direction")

@@ -211,7 +211,7 @@ def test_pieces_are_permuted_and_the_end_stays(tmp_path: Path) -> None:
 
 def test_what_cannot_be_tried_is_refused(tmp_path: Path) -> None:
     text = make_run(tmp_path / "text", small_corpus(text=True))
-    with pytest.raises(ValueError, match="has no source text: give runs that translate text"):
+    with pytest.raises(ValueError, match="is a language model: give runs that translate text"):
         open_texts([text], {}, 2, 1, 0)
     with pytest.raises(ValueError, match="others: news is taken, choose another name"):
         read_others(["news=a", "news=b"])

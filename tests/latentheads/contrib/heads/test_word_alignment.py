@@ -243,7 +243,7 @@ def test_what_cannot_be_aligned_is_refused(words: Run) -> None:
     for name, pair in (("sentences", ("ab", ["a", "b"])), ("translations", (["a", "b"], "ab"))):
         with pytest.raises(ValueError, match=rf"^{name} must be a list, got "):
             align(words, *pair)
-    with pytest.raises(ValueError, match="translations must be 1 texts, as sentences; got 2"):
+    with pytest.raises(ValueError, match="translations must be as many as sentences, 1, got 2"):
         align(words, ["a"], ["b", "c"])
     with pytest.raises(ValueError, match="runs/mine has no alignments: there is no posterior"):
         align(run_of(None, *both), ["a"], ["b"])
