@@ -19,6 +19,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 from annotated_types import Ge, Le
 
+from latentheads.console import print_message
 from latentheads.contrib.align.aligner import WordAligner
 from latentheads.contrib.align.api import MAX_WORDS, Alignment, describe_unknown, start_alignment
 from latentheads.contrib.align.dictionary import format_dictionary, read_dictionary
@@ -34,7 +35,6 @@ from latentheads.contrib.align.tokenization import SPLITS, describe_long_words
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.contrib.align.workers import check_workers
 from latentheads.corpora.text import decode_line, iterate_lines
-from latentheads.errors import print_message
 from latentheads.experiments.cli.errors import (
     SkippedInputs,
     error_handling,

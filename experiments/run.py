@@ -12,7 +12,7 @@ from pathlib import Path
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.errors import print_message
+from latentheads.console import print_message
 from latentheads.experiments.cli.errors import error_handling, exit_with_error, rerun_command
 from latentheads.experiments.cli.jobs import end_with_stdin
 from latentheads.experiments.cli.options import check_text, read_settings, trainer_of

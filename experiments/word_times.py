@@ -17,6 +17,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 import numpy as np
 from numpy.typing import NDArray
 
+from latentheads.console import print_message
 from latentheads.contrib.heads.alignment_heads import fit_alignment_heads
 from latentheads.contrib.heads.word_attention import (
     WordAttention,
@@ -27,7 +28,7 @@ from latentheads.contrib.speech.forced import make_forced_example, transcribe_wo
 from latentheads.contrib.speech.waveform import Waveform, read_waveform, resample
 from latentheads.contrib.speech.word_times import FORMATS, to_word_times
 from latentheads.corpora.text import read_lines
-from latentheads.errors import naming, print_message
+from latentheads.errors import naming
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
 from latentheads.experiments.cli.parser import Parser

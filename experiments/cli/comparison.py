@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from latentheads.checks import check_items
+from latentheads.console import print_message
 from latentheads.corpora.corpus import Corpus
 from latentheads.data.base import Data
-from latentheads.errors import print_message
 from latentheads.experiments.cli.command_line import (
     OPTION,
     SHORT,

@@ -15,13 +15,8 @@ from typing import NoReturn
 
 from latentheads.experiments.cli.startup import name_program
 
-from latentheads.errors import (
-    UnfinishedError,
-    is_out_of_memory,
-    one_line_message,
-    print_message,
-    shorten,
-)
+from latentheads.console import print_message
+from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message, shorten
 from latentheads.options import OptionError
 from latentheads.passes import flush_denormals
 

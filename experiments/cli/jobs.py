@@ -20,7 +20,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from latentheads.errors import UnfinishedError, print_message
+from latentheads.console import print_message
+from latentheads.errors import UnfinishedError
 from latentheads.files import last_line, write_text
 from latentheads.packages import import_optional
 

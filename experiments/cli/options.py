@@ -17,9 +17,10 @@ import yaml
 
 import latentheads
 from latentheads.checks import split_items
+from latentheads.console import print_message
 from latentheads.corpora.corpus import Corpus
 from latentheads.data.base import Data
-from latentheads.errors import one_line_message, print_message
+from latentheads.errors import one_line_message
 from latentheads.experiments.cli.command_line import (
     FILE_OPTIONS,
     CommandLine,

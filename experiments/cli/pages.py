@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from latentheads.experiments.cli.startup import name_program
 
-from latentheads.errors import print_message
+from latentheads.console import print_message
 from latentheads.experiments.cli.errors import print_result
 from latentheads.experiments.cli.options import ProgramOptions
 from latentheads.runs.folder import PAGE

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 from latentheads.experiments.cli.startup import name_program
 
 import latentheads
-from latentheads.errors import print_message
+from latentheads.console import print_message
 from latentheads.experiments.cli.command_line import find_own_classes
 from latentheads.experiments.cli.errors import exit_with_error, name_options
 from latentheads.experiments.cli.outputs import check_output_file

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from latentheads.errors import UnfinishedError, naming, print_message
+from latentheads.console import print_message
+from latentheads.errors import UnfinishedError, naming
 from latentheads.files import finite
 from latentheads.runs.folder import START_ANEW, Folder
 from latentheads.training import checkpoints

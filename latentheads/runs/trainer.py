@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from pyro.infer import ELBO
 
+from latentheads.console import print_message
 from latentheads.corpora.batches import collate, padding_fraction
 from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.data.in_memory import data_of
 from latentheads.decoding.options import Decoding
-from latentheads.errors import print_message, shown
+from latentheads.errors import shown
 from latentheads.files import is_same_file, read_text
 from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store

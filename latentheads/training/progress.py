@@ -17,7 +17,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from latentheads.errors import print_message
+from latentheads.console import print_message
 from latentheads.training.callbacks import Callback
 from latentheads.training.options import Training
 from latentheads.training.precision import ChosenPrecision

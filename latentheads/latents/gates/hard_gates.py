@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentheads.checks import check_fraction, check_positive, check_within
-from latentheads.errors import print_message
+from latentheads.console import print_message
 from latentheads.latents.gates.hard_concrete import HardConcrete
 from latentheads.latents.l0_penalty import L0Penalty
 from latentheads.latents.latent import HasPosteriors

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from latentheads.checks import check_items, check_least, check_seed
-from latentheads.errors import UnfinishedError, print_message
+from latentheads.console import print_message
+from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli.errors import (
     collecting_errors,
     error_handling,

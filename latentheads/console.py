@@ -1,0 +1,32 @@
+"""Lines on standard output and standard error, which may be closed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+
+def print_message(line: str, file: Any) -> None:
+    """Prints a line; if the stream is closed, the line is dropped and the work goes on.
+
+    Args:
+        line: The line.
+        file: Standard output or standard error, or a substitute; None if it is closed.
+    """
+    if file is None:
+        return
+    try:
+        print(line, file=file, flush=True)
+    except (OSError, ValueError) as error:  # a closed file is a ValueError
+        is_closed = getattr(error, "errno", None) in (errno.EPIPE, errno.EIO)
+        if is_closed or file is sys.stderr:
+            _silence(file)
+
+
+def _silence(file: Any) -> None:
+    """Redirects a stream to the null device, so that its buffer does not fail again at exit."""
+    with suppress(OSError, AttributeError, ValueError), open(os.devnull, "w") as null_device:
+        os.dup2(null_device.fileno(), file.fileno())  # a notebook's has no descriptor
