@@ -152,6 +152,9 @@ def read_command_line(
         ValueError: A word is not an option, or a file cannot be read.
     """
     word_options, replaced = split_words(words), replaced or {}
+    for name in ("latents", "recipe", "trust"):  # texts, of which "true" could be one
+        if isinstance(word_options.get(name), Flag):
+            raise OptionError(name, " needs a value")
     trusted = _trusted_classes(word_options)
     check_replaced(word_options, replaced)
     given = [*_read_files(word_options)]

@@ -145,7 +145,9 @@ def test_the_printed_options_are_read_as_they_are(
             "--guide must be one of tied, mean-field, autoregressive, cascaded, exact, "
             "or module:Class for your own; got 'null'",
         ),
-        ("--latents", "latent must be one of alignments, copy, "),
+        ("--latents", "--latents needs a value"),
+        ("--recipe --seed 1", "--recipe needs a value"),
+        ("--trust", "--trust needs a value"),
         ("--guide nowhere:Mine", "--guide 'nowhere:Mine' cannot be imported: No module named "),
         ("--alignments.window 7", "--alignments.window is for a language model: drop it"),
         ("--data pears", "--data must be one of grammar, grammar-text, pairs, "),
