@@ -29,7 +29,6 @@ from latentheads.models.network import (
     Sides,
     check_network,
     check_sides,
-    make_network,
 )
 from latentheads.names import ATTENTION_TYPES
 
@@ -108,7 +107,7 @@ class LanguageModel(Decoder):
         check_sides(corpus)
         if corpus.source is not None:
             raise ValueError("this corpus has a source: it is for Translation")
-        network = make_network({"norm": PreNorm(), **sizes})
+        network = Network(**{"norm": PreNorm(), **sizes})
         return cls(len(corpus.target), network, latents, label_smoothing)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Literal, Protocol, runtime_checkable
 
 import torch
 from annotated_types import Ge, Le
@@ -392,8 +392,3 @@ def check_network(network: object) -> None:
     """Raises an error unless these are the sizes of a network, or None."""
     if not isinstance(network, Network | None):
         raise ValueError(f"network must be a Network, such as Network(width=64), got {network!r}")
-
-
-def make_network(sizes: Mapping[str, Any]) -> Network:
-    """Makes the sizes of a network from its fields."""
-    return Network(**sizes)

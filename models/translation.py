@@ -31,7 +31,6 @@ from latentheads.models.network import (
     Sides,
     check_network,
     check_sides,
-    make_network,
     task_names,
 )
 from latentheads.names import ATTENTION_TYPES, Block, side_of
@@ -193,7 +192,7 @@ class Translation(Decoder):
         source, target = corpus.source, corpus.target
         if source is None:
             raise ValueError("this corpus has no source: it is for a LanguageModel")
-        network = make_network(sizes)
+        network = Network(**sizes)
         if network.share == "all" and source is not target:
             raise ValueError("share='all' needs one joint vocabulary of source and target")
         sources, targets = task_names(corpus.mixture)

@@ -46,6 +46,8 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.band: Band | None = None
+        if size is None and (heads < 1 or width % heads):
+            raise ValueError(f"heads must divide the width {width}, got {heads}")
         self.heads = heads
         self.size = width // heads if size is None else size
         self.candidates = heads if candidates is None else candidates

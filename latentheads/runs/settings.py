@@ -75,7 +75,7 @@ class DisagreementOptions:
     """
 
     kinds: str
-    weight: float = 0.01
+    weight: float = Disagreement.weight
     blocks: AttentionTypes = "all"
     diagonal: bool = True
 

@@ -108,20 +108,20 @@ class NetworkHeads:
         Raises:
             ValueError: There is no such head, or one is named twice.
         """
-        found: list[tuple[str, int]] = []
+        chosen: list[tuple[str, int]] = []
         for head in _list_heads(heads):
-            every = [
+            of_blocks = [
                 (name, index)
                 for name, address in self.addresses.items()
                 if isinstance(head, str) and self._is_meant(head, address.block)
                 for index in range(address.block.heads)
             ]
-            found += every or [self.find(head)]
-        for each in found:
-            if found.count(each) > 1:
-                raise ValueError(f"head {each} is named twice")
+            chosen += of_blocks or [self.find(head)]
+        for head in chosen:
+            if chosen.count(head) > 1:
+                raise ValueError(f"head {head} is named twice")
         order = [*self.addresses]
-        return sorted(found, key=lambda head: (order.index(head[0]), head[1]))
+        return sorted(chosen, key=lambda head: (order.index(head[0]), head[1]))
 
     def _is_meant(self, choice: str, block: Block) -> bool:
         """Whether a choice of blocks means a block; a layer's number is that of one type."""
@@ -135,8 +135,8 @@ class NetworkHeads:
         Raises:
             ValueError: There is no such head, or a layer has heads of several attention types.
         """
-        place, index = self._parse(head)
-        name = self._name_block(place, head) if isinstance(place, int) else place
+        layer, index = self._parse(head)
+        name = self._name_block(layer, head) if isinstance(layer, int) else layer
         if name not in self.addresses:
             raise ValueError(
                 f"head {shown(head)}: there is no such block in {', '.join(self.addresses)}"
@@ -151,9 +151,9 @@ class NetworkHeads:
         if isinstance(head, str) and (label := LABEL.fullmatch(head)):
             return int(label[1]), int(label[2])
         if isinstance(head, tuple) and len(head) == 2:
-            place, index = head
-            if type(index) is int and (type(place) is int or isinstance(place, str)):
-                return place, index
+            layer, index = head
+            if type(index) is int and (type(layer) is int or isinstance(layer, str)):
+                return layer, index
         raise ValueError(
             "a head is (9, 6), 'L9H6' or ('decoder.9.self', 6), or a choice of blocks such as "
             f"'3-5', of {', '.join(self.addresses)}; got {shown(head)}"

@@ -36,6 +36,15 @@ class StaticSelector(TaskSelector):
     source_sets: tuple[int, ...] = ()
     target_sets: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for side, sets, tasks in (
+            ("source", self.source_sets, self.sources),
+            ("target", self.target_sets, self.targets),
+        ):
+            if sets and (len(sets) != tasks or min(sets) < 0):
+                raise ValueError(f"{side}_sets must name the set of each of {tasks} tasks")
+
     def num_candidates(self, attention_type: str) -> int:
         """Number of candidates: H for every set."""
         return self.heads * (max(self._sets_of(attention_type)) + 1)

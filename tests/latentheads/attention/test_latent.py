@@ -137,6 +137,12 @@ def test_scores_are_at_least_float32() -> None:
     assert attention.scores(q, k).dtype == torch.float32
 
 
+@pytest.mark.parametrize("heads", [0, 4])
+def test_heads_must_divide_the_width(heads: int) -> None:
+    with pytest.raises(ValueError, match=rf"heads must divide the width 6, got {heads}"):
+        MultiHeadAttention(WIDTH, heads)
+
+
 def test_particles_in_front_run_at_once() -> None:
     block = LatentAttention(BLOCK, WIDTH, Gaussian(Identity(), HeadScale(HEADS)))
     x = torch.randn(2, QUERIES, WIDTH)

@@ -78,6 +78,12 @@ def test_static_sets_are_shared_by_a_family() -> None:
     assert own.num_candidates("decoder-cross") == 6
 
 
+@pytest.mark.parametrize("sets", [(0, 1), (0, -1, 1)])
+def test_sets_must_name_every_task(sets: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="target_sets must name the set of each of 3 tasks"):
+        make_selector("static", 2, targets=3, target_sets=sets)
+
+
 @pytest.mark.parametrize("name", ["bernoulli", "subset", "group"])
 def test_the_prior_is_even_and_a_posterior_starts_near_it(name: str) -> None:
     selector = make_selector(name, 2, 6, sources=3)  # type: ignore[arg-type]
