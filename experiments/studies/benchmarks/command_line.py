@@ -72,9 +72,9 @@ def bench_parser(
     parser.add_argument("--json", type=writable, metavar="FILE", help="write rows and metadata")
     parser.add_argument("--seed", type=positive, default=1, help="default: 1")
     parser.add_argument("--threads", type=positive, help="of the processor; default: PyTorch's")
-    known = {**vars(full), **vars(full.size)} if full else {}
+    sizes = {**vars(full), **vars(full.size)} if full else {}
     for number in numbers:
-        text = f"default: {known[number]}"
+        text = f"default: {sizes[number]}"
         parser.add_argument(f"--{number}", type=positive, metavar="N", help=text)
     return parser
 
