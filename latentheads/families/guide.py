@@ -10,7 +10,7 @@ from typing import Any, cast
 from pyro.infer.util import is_validation_enabled
 from torch import nn
 
-from latentheads.checks import check_least, check_number, check_positive
+from latentheads.checks import MAX_WIDTH, check_number, check_positive, check_within
 from latentheads.distributions.heads import HeadContext, HeadVariable
 from latentheads.distributions.normal import DeltaHeads
 from latentheads.families.family import (
@@ -35,7 +35,8 @@ def check_options(hidden: int, scale: float) -> None:
         hidden: Hidden units per head.
         scale: Initial standard deviation of the posterior.
     """
-    check_least({"guide.hidden": hidden}, **{"guide.hidden": 1})
+    check_number("guide.hidden", hidden, whole=True)
+    check_within("guide.hidden", hidden, 1, MAX_WIDTH)
     check_number("guide.scale", scale)
     check_positive("guide.scale", scale)
 

@@ -81,7 +81,7 @@ class DisagreementOptions:
 
     def __post_init__(self) -> None:
         for kind in split_items(self.kinds):
-            check_choice("disagreement", kind, KINDS)
+            check_choice("kinds", kind, KINDS)
 
     @classmethod
     def of(cls, term: Disagreement) -> DisagreementOptions:

@@ -11,7 +11,13 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from latentheads.arguments import Configured
-from latentheads.checks import check_choice, check_least, check_positive
+from latentheads.checks import (
+    MAX_WIDTH,
+    check_choice,
+    check_number,
+    check_positive,
+    check_within,
+)
 from latentheads.families.family import Family
 from latentheads.families.location import Cascade, Identity, ReleasedCascade, RunningSum
 from latentheads.families.normal import Correlated, Gaussian, Point
@@ -119,7 +125,8 @@ class Cascaded(Independent):
         zero: bool = False,
     ) -> None:
         super().__init__(scale, learned_scale)
-        check_least({"prior.hidden": hidden}, **{"prior.hidden": 1})
+        check_number("prior.hidden", hidden, whole=True)
+        check_within("prior.hidden", hidden, 1, MAX_WIDTH)
         self.hidden, self.link, self.zero = hidden, link, zero
 
     def __call__(self, block: Block) -> Family:
