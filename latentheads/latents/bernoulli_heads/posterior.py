@@ -128,7 +128,8 @@ class SubsetPosterior(LatentPosterior):
         """A constant, and the vector of each text."""
         texts = {"target": (batch.scored, batch.scored_mask)}
         if "source" in self.encoders:
-            assert batch.source is not None
+            if batch.source is None:
+                raise ValueError("the posterior of the heads reads the source: give its tokens")
             texts["source"] = batch.source, batch.source_valid
         vectors = [encoder(*texts[side]) for side, encoder in self.encoders.items()]
         constant = self.logits.weight.new_ones(len(batch), 1)

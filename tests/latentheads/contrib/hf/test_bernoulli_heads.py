@@ -74,6 +74,14 @@ def test_guides_depend_on_the_texts_that_there_are(name: str, structure: str) ->
     assert (bound.elbo < bound.enumeration.log_evidence).all()
 
 
+def test_guides_need_the_tokens_of_a_source() -> None:
+    model, _ = build("bart")
+    inputs = inputs_of(model.network)
+    embedded = model.network.get_input_embeddings()(inputs.pop("input_ids"))
+    batch = model.batch({**inputs, "inputs_embeds": embedded}, labels_of("bart"))
+    refuse(lambda: lh.terms(model, GUIDES["mean-field"](model), batch), "give its tokens")
+
+
 @pytest.mark.parametrize("objective", ["sampled", "iwae", "relaxed"])
 def test_sampled_objectives_run_each_sample_with_gates_of_each_sentence(objective: str) -> None:
     model, batch = build("gpt2")
