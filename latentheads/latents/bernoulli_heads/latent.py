@@ -26,6 +26,7 @@ from latentheads.latents.bernoulli_heads.tokens import GatedTokens
 from latentheads.latents.latent import ConditionOn, Latent, Structure
 from latentheads.latents.mixture import PassMixture
 from latentheads.latents.network import Choice, LatentNetwork
+from latentheads.layers.numeric import version_of
 from latentheads.names import Block
 
 ACTIVE = "active"
@@ -40,28 +41,26 @@ class SubsetContext:
         index: The index of the block among those with gates, from the lowest.
         gated_pass: The pass: the likelihood of every subset.
         prior: The prior of every block.
-        tables: The posterior of every block, once it was computed; shared by all blocks.
+        tables: The batch and the posterior of every block, once computed; shared by all blocks.
     """
 
     index: int
     gated_pass: GatedPass
     prior: Sequence[SubsetTable]
-    tables: dict[object, Sequence[SubsetTable]] = field(default_factory=dict)
+    tables: dict[object, tuple[Batch, Sequence[SubsetTable]]] = field(default_factory=dict)
 
     def cached(self, posterior: SubsetPosterior, batch: Batch) -> Sequence[SubsetTable]:
         """The posterior of every block: one call of the inference network in a pass."""
-        key = id(posterior), id(batch)
-        if key not in self.tables:
-            self.tables[key] = posterior(batch)
-        return self.tables[key]
+        weights = sum(map(version_of, posterior.parameters()))
+        key = posterior, id(batch), torch.is_grad_enabled(), weights
+        if key not in self.tables:  # with the batch, so that no other has its address
+            self.tables[key] = batch, posterior(batch)
+        return self.tables[key][1]
 
     def exact(self, batch: Batch) -> Sequence[SubsetTable]:
         """The exact posterior of every block, by Bayes' rule."""
-        if "exact" not in self.tables:
-            log_probs = self.gated_pass.log_probs_of_subsets(batch.scored)
-            enumeration = SubsetEnumeration(log_probs, self.prior, self.prior, ())
-            self.tables["exact"] = enumeration.exact_tables()
-        return self.tables["exact"]
+        log_probs = self.gated_pass.log_probs_of_subsets(batch.scored)
+        return SubsetEnumeration(log_probs, self.prior, self.prior, ()).exact_tables()
 
 
 class BernoulliHeads(nn.Module, Latent):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyro
 import pytest
 import torch
 from pyro.infer import Trace_ELBO, TraceEnum_ELBO, config_enumerate
+from torch import Tensor
 
 import latentheads as lh
 from latentheads.decoding.beam_search import beam_search
@@ -72,6 +74,25 @@ def test_pyro_trains_it_by_a_sampled_bound() -> None:
     with pyro.validation_enabled(False):
         Trace_ELBO().loss_and_grads(model, guide, batch)
     assert guide.latent_posteriors["decoder.1.cross.active"].logits.weight.grad.any()
+
+
+@torch.no_grad()
+def test_the_posteriors_of_a_pass_are_those_of_the_batch_they_are_asked_for() -> None:
+    model, batch = build("decoder.1.cross"), small_batch()
+    other = replace(batch, target=batch.target.flip(0))
+    latent: Any = model.latents["bernoulli-heads"]
+    guide = latent.make_posterior(model, "mean-field", "target")
+    guide.logits.weight.normal_()
+    for posterior_of in (latent.exact_posterior, guide.posterior_of):
+
+        def log_probs(*batches: Any, posterior_of: Any = posterior_of) -> list[Tensor]:
+            site = pyro.poutine.trace(model).get_trace(batch).nodes["decoder.1.cross.active"]
+            gates = torch.ones_like(site["value"])
+            return [posterior_of(site["fn"], of).log_prob(gates) for of in batches]
+
+        own, second = log_probs(batch, other)
+        torch.testing.assert_close([second], log_probs(other))
+        assert not torch.allclose(own, second)
 
 
 @pytest.mark.filterwarnings("ignore:Found vars in model but not guide")
