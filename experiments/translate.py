@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Annotated
 
-import latentheads.experiments.cli.startup  # noqa: F401
+from latentheads.experiments.cli.startup import name_program
 
 import torch
 from annotated_types import Ge, Le
 
+from latentheads.console import print_message
 from latentheads.contrib.heads.word_alignment import align_lines, check_alignments
 from latentheads.contrib.uncertainty.confidence import (
     ConfidenceEstimator,
@@ -43,7 +44,9 @@ from latentheads.experiments.cli.parser import (
     add_run_options,
     open_any_run,
 )
+from latentheads.experiments.cli.tables import UNINFORMED
 from latentheads.metrics.alignment import write_pharaoh
+from latentheads.metrics.scores import is_uninformed
 from latentheads.options import Count
 from latentheads.runs.generation import check_ensemble, select_task, translate_lines, unknown_words
 from latentheads.runs.run import Run
@@ -175,6 +178,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if confidence_file is None
                 else ConfidenceEstimator.of(run, decoding, task, options.seed)
             )
+        if alignment_file and run.results and is_uninformed(run.results.test):
+            note = f"note: {UNINFORMED}; align.py needs no network"
+            print_message(f"{name_program('translate.py')}: {note}", sys.stderr)
         torch.manual_seed(options.seed)
         skipped = SkippedInputs("translate.py", "line")
         skipped_alignments = SkippedInputs("translate.py", "alignment of line")

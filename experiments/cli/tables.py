@@ -17,6 +17,7 @@ from latentheads.metrics.scores import (
     format_perplexity,
     format_value,
     is_below_prior,
+    is_uninformed,
     shown_names,
     truth_coverage,
 )
@@ -42,6 +43,8 @@ HEAD_DIVERGENCE = "divergence of heads (Jensen-Shannon)"
 """The title of the row of how far apart heads are."""
 
 BELOW_PRIOR = "the guide's bound is below that of its model's prior: guide tied would lose less"
+
+UNINFORMED = "the target says nothing about the latent heads: their exact posterior is the prior"
 
 
 def aligned(rows: list[Row]) -> str:
@@ -164,7 +167,8 @@ def _notes(results: Results) -> list[str]:
     plug_in = "plug_in" in shown or "plug-in" in _name_search(results)
     note = PLUG_IN.format(how=_name_plug_in(results))
     untranslated = [f"no translations: {why}"] if (why := results.not_translated) else []
-    return [note] * plug_in + [BELOW_PRIOR] * is_below_prior(results.test) + untranslated
+    notes = [note] * plug_in + [BELOW_PRIOR] * is_below_prior(results.test)
+    return notes + [UNINFORMED] * is_uninformed(results.test) + untranslated
 
 
 def _name_plug_in(results: Results) -> str:

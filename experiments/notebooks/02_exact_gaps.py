@@ -62,9 +62,8 @@ for source, reference in zip(sources[:3], corpus.test.references):
 # ## One model
 #
 # A small Transformer has two alignment blocks above it, with one head each. For each target word a
-# head samples one source position, and the vector of that source word is added to the decoder's
-# state. Both heads contribute to the same word, so they are dependent in the posterior (explaining
-# away).
+# head samples one source position, and the encoder's state there is added to the decoder's state.
+# Both heads contribute to the same word, so they are dependent in the posterior (explaining away).
 #
 # The guide `Exact` is the exact posterior, by Bayes' rule. Its bound is log p(y | x), and training
 # with it maximises log p(y | x).

@@ -458,6 +458,9 @@ def _of_each_metric(references: References, compute: Callable[[str, Metric], T])
 ROUNDING = 5e-5
 """Smaller differences of nats are not shown."""
 
+LEAST_INFORMATION = 0.01
+"""Nats below which a text says next to nothing about the latents."""
+
 FORMATS = {
     **{"share": "{:.0%}", "samples": "{:.1f}", "sentences/s": "{:,.0f}"},
     **dict.fromkeys(("tokens", "words", "sentences"), "{:,}"),
@@ -522,6 +525,12 @@ def is_below_prior(scores: Mapping[str, Any], prior_elbo: float | None = None) -
         return bool(gap - prior_gap > ROUNDING)
     elbo = scores.get("elbo")
     return prior_elbo is not None and elbo is not None and prior_elbo - elbo > ROUNDING
+
+
+def is_uninformed(scores: Mapping[str, Any]) -> bool:
+    """Whether the text says next to nothing about the latents: their posterior is their prior."""
+    information = scores.get("information")
+    return information is not None and information < LEAST_INFORMATION
 
 
 def truth_coverage(scores: Mapping[str, Any]) -> str:

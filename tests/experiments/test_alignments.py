@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from latentheads.contrib.heads import align, score_alignments, score_best_attention
 from latentheads.corpora import pydoc
+from latentheads.experiments.cli.tables import UNINFORMED
 from latentheads.metrics.alignment import read_pharaoh, write_pharaoh
 from latentheads.runs.loading import load_run
 from tests.experiments.breaks import assert_same_ends, stopped_in
@@ -144,6 +145,7 @@ def test_translations_are_linked_with_their_lines(base: Path, buffer: int, tmp_p
     file, lines = tmp_path / "links", ["the cat sleeps", "", "the old dog"]
     words = (f"--alignments={file}", f"--buffer={buffer}", "--num_beams=2", "--max_new_tokens=6")
     done = succeed("translate.py", str(base), *words, text="\n".join(lines))
+    assert UNINFORMED in done.stderr  # trained for a few steps
     written = done.stdout.split("\n")[:-1]
     computed_words = file.read_text().split("\n")
     assert computed_words.pop() == ""

@@ -6,7 +6,9 @@ Head :math:`k` scores positions by queries and keys. It adds the vector
 .. math:: p(z_t = s) \propto \exp(q_k(h_t) \cdot k_k(e_s) / \sqrt{d_a}), \qquad
           p(y_t \mid z) = \mathrm{softmax}\bigl(E (h_t + \textstyle\sum_k u^k_{z^k})\bigr)[y_t].
 
-:math:`U_k` is initialised to zero, so that the likelihood starts as that of the network alone.
+Here :math:`e_s` is the memory at position s: the encoder's state, or a causal network's own of an
+earlier word. :math:`U_k` is initialised to zero, so that the likelihood starts as that of the
+network alone.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class BernoulliHeads(nn.Module, Latent):
         gated_pass = GatedPass(model, batch, blocks, choices or {}, self.gibibytes)
         gated_pass.temperature = self.temperature or 1.0
         prior, parts = self.prior(), list[Tensor]()
-        tables: dict[object, Sequence[SubsetTable]] = {}
+        tables: dict[object, tuple[Batch, Sequence[SubsetTable]]] = {}
         for index, address in enumerate(self.addresses):
             lower = _join(parts) if parts else None
             context = SubsetContext(index, gated_pass, prior, tables)

@@ -9,6 +9,7 @@ import pytest
 from latentheads.experiments.cli.tables import (
     BELOW_PRIOR,
     HEAD_DIVERGENCE,
+    UNINFORMED,
     explanations,
     heads_table,
     packed,
@@ -169,6 +170,12 @@ def test_a_guide_whose_bound_is_below_the_priors_is_named(gap: float, is_below: 
     assert rows["gap of the guide"] == [f"{gap:.4f}"]
     assert rows["gap of the prior (guide tied)"] == ["0.1000"]
     assert (BELOW_PRIOR in rows) == is_below
+
+
+@pytest.mark.parametrize(("information", "is_uninformed"), [(0.009, True), (0.011, False)])
+def test_a_posterior_that_is_the_prior_is_named(information: float, is_uninformed: bool) -> None:
+    test = Scores.of({**FIGURES, "exact": -1.0, "information": information})
+    assert (UNINFORMED in result_table(Results(**{**RESULTS, "test": test}))) == is_uninformed
 
 
 def test_the_gap_of_each_site_is_in_the_table_of_sites() -> None:
