@@ -12,6 +12,7 @@ from tests.docs.pages import ROOT
 
 RESULTS = ROOT / "experiments" / "results" / "word-times"
 PAGES = [ROOT / "docs" / "alignment-heads.md", RESULTS / "README.md"]
+OPENAI = ("openai", "openai, bias removed")
 LIMITS = ("20 ms", "50 ms", "100 ms", "200 ms")
 RIVALS = {
     "openai": "OpenAI's eight heads, DTW",
@@ -223,11 +224,14 @@ def test_sentences_have_the_numbers_of_the_results() -> None:
     percent = [f"{within(share)} %" for share in shares]
     assert [text for text in percent if text not in first_page] == []
     assert f"{learned['boundaries']} word starts" in first_page
+    rivals = digits["rivals"]["digits-test"]
+    rows = (digits["heads"]["0"][0]["tests"]["digits-test"], *map(rivals.get, OPENAI))
+    in_digits = ", ".join(f"{within(row['both'])} %" for row in rows)
+    assert f"recorded digits: {in_digits}." in first_page
 
     limits = PAGES[0].read_text("utf-8").partition("## Limits")[2]
-    rivals = digits["rivals"]["digits-test"]
     heads = {n: draws[0]["tests"]["digits-test"]["both"] for n, draws in digits["heads"].items()}
     numbers = [within(heads[number]) for number in ("0", "5", "20")]
     numbers += [heads[number]["coverage_of_90"][0] for number in ("0", "5", "20")]
-    numbers += [within(rivals[name]["both"]) for name in ("openai", "openai, bias removed")]
+    numbers += [within(rivals[name]["both"]) for name in OPENAI]
     assert [number for number in numbers if f"{number} %" not in limits] == []
