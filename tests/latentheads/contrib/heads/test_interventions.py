@@ -37,6 +37,11 @@ def sliding() -> Any:
     return grouped("Mistral", sliding_window=4)
 
 
+def neox() -> Any:
+    """A decoder whose attention has another name for the cache."""
+    return grouped("GPTNeoX", hidden_size=16)
+
+
 def build(make: Callable[..., Any]) -> Any:
     return jiggle(make(), 0.3).double().eval()
 
@@ -135,7 +140,7 @@ def test_a_wide_window_changes_nothing_and_a_padded_batch_is_its_rows() -> None:
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("make", [gpt2, grouped, sliding, bart, t5])
+@pytest.mark.parametrize("make", [gpt2, grouped, neox, sliding, bart, t5])
 def test_a_window_with_a_cache_is_that_of_the_whole_text(
     make: Callable[..., Any], attention: str
 ) -> None:
