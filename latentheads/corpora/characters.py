@@ -39,8 +39,13 @@ class Characters(Vocabulary):
         return len(SPECIALS) + len(self.characters)
 
     def encode(self, line: str) -> list[int]:
+        """Encodes a line; unknown white space is a space, since it separates words."""
+        space = self._ids.get(" ", UNK)
         return [
-            *(self._ids.get(character, UNK) for character in _prepare(line, self.lowercase)),
+            *(
+                self._ids.get(character, space if character.isspace() else UNK)
+                for character in _prepare(line, self.lowercase)
+            ),
             EOS,
         ]
 

@@ -74,7 +74,9 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def count_links(
-    predicted: Sequence[Links], sure: Sequence[Links], possible: Sequence[Links] | None = None
+    predicted: Sequence[Iterable[Link]],
+    sure: Sequence[Iterable[Link]],
+    possible: Sequence[Iterable[Link]] | None = None,
 ) -> LinkCounts:
     """Counts the links of a corpus.
 
@@ -86,7 +88,7 @@ def count_links(
     possible = sure if possible is None else possible
     for name, gold in (("sure", sure), ("possible", possible)):
         check_as_many(f"sentences of {name}", gold, "those of predicted", predicted)
-    triples = list(zip(predicted, sure, possible, strict=True))
+    triples = [[*map(set, triple)] for triple in zip(predicted, sure, possible, strict=True)]
     return LinkCounts(
         found=sum(len(links) for links, _, _ in triples),
         sure=sum(len(sure_links) for _, sure_links, _ in triples),

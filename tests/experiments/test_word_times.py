@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.speech.forced import make_forced_example, transcribe_words
-from latentheads.contrib.speech.word_times import to_word_times
+from latentheads.contrib.speech.word_times import to_textgrid, to_word_times
 from tests.experiments.programs import assert_one_line, inside
 from tests.typechecking import unchecked
 
@@ -193,6 +193,8 @@ def test_times_lie_within_a_short_sound() -> None:
     times = [torch.tensor([value]) for value in (-0.3, -0.9, -0.1)]
     (word,) = to_word_times(["a"], {"starts": BoundaryTimes(*times)}, 0.01)
     assert (word.low, word.start, word.high, word.end) == (0, 0, 0, 0.01)
+    words = to_word_times(["a"], {"starts": BoundaryTimes(*times)}, 0.01056)
+    assert to_textgrid(words, 0.01056).count("xmax = 0.011\n") == 4  # file, tiers, interval
 
 
 @pytest.mark.usefixtures("as_the_programs_do")

@@ -249,9 +249,10 @@ def tags_of_spans(spans: Sequence[SpanLike], words: int) -> list[str]:
     """BIO tags of spans, of which a later one takes no word of an earlier one."""
     tags = ["O"] * words
     for span in map(to_span, spans):
+        prefix = "B"
         for index in range(span.start, span.end):
-            if tags[index] == "O":
-                same = f"B-{span.label}", f"I-{span.label}"
-                begins = index == span.start or tags[index - 1] not in same
-                tags[index] = f"{'B' if begins else 'I'}-{span.label}"
+            is_free = tags[index] == "O"
+            if is_free:
+                tags[index] = f"{prefix}-{span.label}"
+            prefix = "I" if is_free else "B"
     return tags

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from latentheads.checks import check_choice
+from latentheads.corpora.text import is_punctuation
 
 SPLITS = ("spaces", "punctuation", "characters")
 """What separates the units that are aligned: white space alone, or punctuation too; or nothing:
@@ -78,7 +80,7 @@ def tokenize_line(line: Line, split: str = "spaces") -> TokenizedLine:
         return TokenizedLine.of_words([letter for word in words for letter in word])
     if split == "spaces":
         return TokenizedLine.of_words(words)
-    parts = [TOKEN.findall(word) for word in words]
+    parts = [_split_punctuation(word) for word in words]
     return TokenizedLine(
         tuple(token for tokens in parts for token in tokens),
         tuple(word for index, tokens in enumerate(parts) for word in _words_of(index, tokens)),
@@ -102,9 +104,27 @@ def describe_long_words(lines: Sequence[Line]) -> str | None:
     )
 
 
+def _split_punctuation(word: str) -> list[str]:
+    """Runs of letters and digits, and punctuation, each with its combining marks and joiners."""
+    if word.isascii():
+        return TOKEN.findall(word)
+    tokens: list[str] = []
+    for character in word:
+        is_mark = unicodedata.category(character)[0] in "MC"
+        if tokens and (is_mark or (_is_text(character) and _is_text(tokens[-1][0]))):
+            tokens[-1] += character
+        else:
+            tokens.append(character)
+    return tokens
+
+
+def _is_text(character: str) -> bool:
+    return character == "_" or not is_punctuation(character)
+
+
 def _words_of(index: int, tokens: Sequence[str]) -> list[int | None]:
     """The index of a word for its tokens; None for punctuation, unless it has nothing else."""
-    counts = [token[0].isalnum() or token[0] == "_" for token in tokens]
+    counts = [_is_text(token[0]) for token in tokens]
     return [index if is_text or not any(counts) else None for is_text in counts]
 
 

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -210,6 +211,7 @@ class Window(Intervention):
             )
         if gates.dtype != torch.bool:
             raise ValueError("window takes heads as a whole: gates must be True or False")
+        starts = WeakKeyDictionary[Any, Tensor]()  # the first keys of rows, by their cache
 
         def narrow(
             _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -228,8 +230,13 @@ class Window(Intervention):
                 mask = (key <= query)[None, None]
             if not isinstance(mask, Tensor) or mask.ndim != 4:
                 raise ValueError("window needs a mask of queries and keys: attention eager or sdpa")
-            # not the first keys: padding may be on the left, and a sliding cache has lost some
-            is_sink = is_readable(mask).any(-2, keepdim=True).cumsum(-1) + offset <= self.sinks
+            # not the first keys: padding may be on the left
+            first = is_readable(mask).any(-2, keepdim=True).int().argmax(-1, keepdim=True)
+            if cache is not None:  # later queries of a sliding window do not read the first keys
+                if not past or cache not in starts:
+                    starts[cache] = first
+                first = starts[cache]
+            is_sink = (key >= first) & (key < first + self.sinks)
             attended = (query - key < self.size) | is_sink | gates[..., None, None]
             return args, {**kwargs, name: _hide(mask, attended)}
 

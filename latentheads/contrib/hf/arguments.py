@@ -13,10 +13,11 @@ from torch import Tensor
 def get_cache(arguments: Mapping[str, Any]) -> Any:
     """The cache of keys and values that a module is called with; None: there is none.
 
-    It is ``past_key_values`` in versions of ``transformers`` before 5.24, and ``cache`` since.
+    It is ``past_key_values`` in versions of ``transformers`` before 5.24, and ``cache`` since;
+    attention modules of GPT-NeoX and GPT-BigCode call it ``layer_past``.
     """
-    cache = arguments.get("cache")
-    return arguments.get("past_key_values") if cache is None else cache
+    caches = map(arguments.get, ("cache", "past_key_values", "layer_past"))
+    return next((cache for cache in caches if cache is not None), None)
 
 
 def mask_name(arguments: Mapping[str, Any]) -> str:

@@ -75,7 +75,7 @@ def _clock(seconds: float) -> str:
 def to_textgrid(words: Sequence[WordTime], duration: float) -> str:
     """A tier of words, and a tier of points at their starts, each with its interval."""
     spans: list[tuple[float, float, str]] = []
-    last = 0.0
+    last, duration = 0.0, round(duration, 3)  # as times are: no interval may end after its tier
     for word in words:
         if word.end > word.start:  # an interval of Praat has a length
             spans += [(last, word.start, "")] if word.start > last else []

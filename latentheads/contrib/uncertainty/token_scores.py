@@ -258,4 +258,11 @@ def translate_with_ensemble(
 def with_targets(part: Part, targets: Rows | Sequence[Sequence[int]]) -> Part:
     """Replaces the targets of a part."""
     rows = targets if isinstance(targets, Rows) else Rows.of(targets)
-    return Part(rows, part.sources, task=part.task, mixture=part.mixture)
+    return Part(
+        rows,
+        part.sources,
+        task=part.task,
+        mixture=part.mixture,
+        frames=part.frames,
+        tags=part.tags,
+    )

@@ -21,6 +21,12 @@ def test_characters_belong_to_words() -> None:
     assert KNOWN.word_ids(KNOWN.encode(" ab  axb ")) == [None, 0, 0, None, None, 1, 1, 1, None]
 
 
+def test_unknown_white_space_separates_words() -> None:
+    ids = KNOWN.encode("a\u00a0b\tx")
+    assert KNOWN.decode(ids) == "a b \N{REPLACEMENT CHARACTER}"
+    assert KNOWN.word_ids(ids) == [0, None, 1, None, 2]
+
+
 def test_lower_case_is_part_of_the_vocabulary() -> None:
     low = Characters.count(["AB"], lowercase=True)
     again = vocabulary_from_json(low.to_json())

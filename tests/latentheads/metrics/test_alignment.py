@@ -15,6 +15,7 @@ def test_counts_of_a_corpus_are_those_made_by_hand() -> None:
     possible = [{(2, 1)}, set[tuple[int, int]](), set[tuple[int, int]]()]
     counts = count_links(actual, sure, possible)
     assert counts == LinkCounts(found=4, sure=5, found_sure=2, found_possible=3)
+    assert counts == count_links([*map(list, actual)], sure, possible)  # as `lh.align` returns them
     assert counts.precision == 3 / 4
     assert counts.recall == 2 / 5
     assert counts.aer == pytest.approx(1 - (2 + 3) / (4 + 5))

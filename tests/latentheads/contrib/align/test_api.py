@@ -238,6 +238,13 @@ def test_punctuation_is_aligned_apart_and_joined_again() -> None:
     assert (line.words, line.length) == ((0, None, 0, 1, None, 2, 2, 2), 3)
 
 
+def test_combining_marks_and_joiners_do_not_split_a_word() -> None:
+    line = tokenize_line("हिन्दी, cafe\u0301. می\u200cکنم \u200fa_é! ❤\ufe0f", "punctuation")
+    words = "हिन्दी", ",", "cafe\u0301", ".", "می\u200cکنم", "\u200fa_é", "!", "❤\ufe0f"
+    assert line.tokens == words
+    assert line.words == (0, None, 1, None, 2, 3, None, 4)
+
+
 def counted(states: Sequence[int], tokens: Sequence[int], linked: Sequence[int]) -> bool:
     """Whether one of some tokens is linked to one of others; states are positions from 1."""
     return any(states[token] - 1 in linked for token in tokens)

@@ -132,6 +132,8 @@ def test_tags_are_spans_and_spans_are_tags() -> None:
     spans = [Span(1, 3, "LOC"), Span(3, 4, "LOC"), Span(4, 5, "PER"), Span(6, 7, "PER")]
     assert spans_of_tags(tags) == spans
     assert tags_of_spans(spans, 7) == ["O", "B-LOC", "I-LOC", "B-LOC", "B-PER", "O", "B-PER"]
+    overlapping = [(0, 2, "LOC"), (1, 4, "LOC"), (3, 5, "LOC")]
+    assert tags_of_spans(overlapping, 5) == ["B-LOC", "I-LOC", "B-LOC", "I-LOC", "B-LOC"]
     with pytest.raises(ValueError, match=r"^a tag must be O, B-LABEL or I-LABEL, got 'X-LOC'"):
         spans_of_tags(["X-LOC"])
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers import DynamicCache
 
 import latentheads as lh
 from latentheads.contrib.heads.interventions import (
@@ -35,6 +36,11 @@ by_grouped_keys = pytest.mark.parametrize("make", [gpt2, grouped])
 def sliding() -> Any:
     """A decoder that attends to the last four tokens, and whose cache keeps no more."""
     return grouped("Mistral", sliding_window=4)
+
+
+def neox() -> Any:
+    """A decoder whose attention has another name for the cache."""
+    return grouped("GPTNeoX", hidden_size=16)
 
 
 def build(make: Callable[..., Any]) -> Any:
@@ -135,7 +141,7 @@ def test_a_wide_window_changes_nothing_and_a_padded_batch_is_its_rows() -> None:
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("make", [gpt2, grouped, sliding, bart, t5])
+@pytest.mark.parametrize("make", [gpt2, grouped, neox, sliding, bart, t5])
 def test_a_window_with_a_cache_is_that_of_the_whole_text(
     make: Callable[..., Any], attention: str
 ) -> None:
@@ -162,6 +168,20 @@ def test_the_sinks_of_a_row_with_padding_on_the_left_are_its_own_first_tokens() 
         position_ids = (mask.cumsum(-1) - 1).clamp_min(0)
         row = network(input_ids=padded, attention_mask=mask, position_ids=position_ids).logits
     torch.testing.assert_close(row[:, 2:], alone)
+
+
+def test_the_sinks_of_a_sliding_window_are_those_of_the_text_in_any_cache() -> None:
+    network = build(sliding)
+    tokens = torch.cat([IDS.new_zeros(1, 2), IDS[:1], IDS[2:, :2]], 1)
+    mask = (torch.arange(9) > 1).long()[None]
+    position_ids = (mask.cumsum(-1) - 1).clamp_min(0)
+    with lh.heads(network).off([(0, HEAD)], Window(2)):
+        whole = network(tokens, mask, position_ids).logits
+        for cache in (DynamicCache(config=network.config), DynamicCache()):
+            for first, stop in ((0, 5), *((index, index + 1) for index in range(5, 9))):
+                now = slice(first, stop)
+                step = network(tokens[:, now], mask[:, :stop], position_ids[:, now], cache)
+                torch.testing.assert_close(step.logits[:, -1], whole[:, stop - 1])
 
 
 def test_gates_of_rows_are_those_of_a_row_at_a_time_and_fractions_have_gradients() -> None:

@@ -1,6 +1,7 @@
 """Figures of tokens and sentences against the laws that they are of."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from latentheads.contrib.uncertainty.token_scores import (
     with_targets,
 )
 from latentheads.corpora import Part, Rows
+from latentheads.corpora.frames import Frames
 from latentheads.decoding.options import Decoding
 from tests.tiny import SOURCES, TARGET_TYPES, TARGETS, build
 
@@ -143,3 +145,11 @@ def test_a_part_is_written_and_judged_in_its_own_words() -> None:
     assert [row.tolist() for row in own.targets] == written
     assert own.sources is PART.sources
     assert all(row[-1] == 2 for row in written)
+
+
+def test_other_targets_of_speech_have_its_frames_and_tags() -> None:
+    frames = Frames(np.zeros((7, 2), np.float16), np.array([2, 5, 7]))
+    speech = replace(PART, frames=frames, tags=np.array([5, 6, 5], np.int32))
+    other = with_targets(speech, TARGETS[::-1])
+    assert other.frames is frames
+    assert other.tags is speech.tags
