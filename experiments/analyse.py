@@ -118,7 +118,7 @@ def draw_alignments(
 ) -> None:
     """Draws the scores of links, and the alignments of a sentence."""
     from latentheads.contrib.plot import draw_links, save
-    from latentheads.contrib.plot.runs import batch_alignments
+    from latentheads.contrib.plot.alignments import batch_alignments, pair_to_show
 
     links = {
         head_report.name: head_report.links for head_report in head_reports if head_report.links
@@ -129,7 +129,7 @@ def draw_alignments(
     for text in texts:
         if text.run.source is None or not text.run.model.samples_alignments:
             continue  # a block of running text has too many words for a figure
-        figure = batch_alignments(text.run, *text.pair_to_show())
+        figure = batch_alignments(text.run, text.run.settings, *pair_to_show(text.part))
         save(figure, out / f"alignments-{_file_name(text.name)}.png")
 
 

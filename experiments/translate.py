@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Annotated
 
+import latentheads.experiments.cli.startup  # noqa: F401
 from latentheads.experiments.cli.startup import name_program
 
 import torch

@@ -7,19 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from latentheads.batch import Batch
 from latentheads.contrib.heads.conllu import read_conllu
 from latentheads.contrib.heads.parses import Parses, grammar_parses, parsed_part
-from latentheads.corpora.batches import collate
 from latentheads.corpora.part import Part
 from latentheads.corpora.rows import Rows
 from latentheads.experiments.cli.parser import Options, open_run
-from latentheads.metrics.alignment import Links
 from latentheads.runs.folder import distinct_names
 from latentheads.runs.run import Run, share_corpora
-
-SHOWN_TOKENS = 12
-"""Preferred number of tokens of a sentence in a figure."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +24,6 @@ class Text:
     run: Run
     part: Part
     parses: Parses | None
-
-    def pair_to_show(self) -> tuple[Batch, Links]:
-        """The sentence pair with the best length for a figure, and its gold links."""
-        index = int(np.abs(self.part.lengths - SHOWN_TOKENS).argmin())
-        links = self.part.links[index] if self.part.links else frozenset()
-        return collate(self.part, [index]), links
 
     def same(self, other: Text) -> bool:
         """Whether two runs are analysed on the same tokens."""

@@ -59,7 +59,8 @@ TENSORBOARD = PROJECT
 
 REPORT_FILES = (
     *("test.translations.txt", "test.references.txt", "test.tasks.txt", "test.alternatives.tsv"),
-    *("divergence.png", "bound.png", "kl.png", "selection.png", "selection-history.png"),
+    *("alignments.png", "bound.png", "divergence.png", "kl.png"),
+    *("selection.png", "selection-history.png"),
     PAGE,
 )
 """Files that a report may write beside ``results.json``."""

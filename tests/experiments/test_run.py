@@ -58,7 +58,13 @@ def test_a_run_fills_its_folder_and_prints_one_table(tiny_run: Path, tmp_path: P
     assert "decoder.1.alignment.choice" in given_path.read_text()
     names = {path.name for path in out.iterdir()}
     assert {"config.yaml", "metrics.jsonl", "results.json", "bound.png", "kl.png"} <= names
-    assert {"divergence.png", "vocabulary.json", "test.translations.txt", "checkpoints"} <= names
+    assert {
+        "alignments.png",
+        "divergence.png",
+        "vocabulary.json",
+        "test.translations.txt",
+        "checkpoints",
+    } <= names
     assert names - set(REPORT_FILES) == OF_TRAINING
     assert not [path for path in out.rglob(".*") if path.name != LOCK]
     check_results(results_of(out))

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from latentheads.contrib.heads.alignments import DISTRIBUTIONS, AlignmentDistributions
+from latentheads.batch import Batch
+from latentheads.contrib.heads.alignments import (
+    DISTRIBUTIONS,
+    AlignmentDistributions,
+    alignment_distributions,
+)
+from latentheads.contrib.heads.labels import name_positions, name_tokens
 from latentheads.contrib.plot.canvas import (
     WIDTH,
     Picture,
@@ -21,7 +27,13 @@ from latentheads.contrib.plot.canvas import (
 )
 from latentheads.contrib.plot.style import in_style
 from latentheads.contrib.speech.subsampler import FACTOR
-from latentheads.metrics.alignment import Link
+from latentheads.corpora.batches import collate
+from latentheads.corpora.part import Part
+from latentheads.metrics.alignment import Link, Links
+
+if TYPE_CHECKING:
+    from latentheads.runs.settings import Settings
+    from latentheads.runs.trained_model import TrainedModel
 
 LABEL = 1.5
 """Minimum height of a map in inches: it has the label of its head beside it."""
@@ -38,6 +50,47 @@ WORD, AUDIO_POSITION = 0.15, 0.05
 
 AUDIO_LABELS = 12
 """Maximum number of labelled positions of sound; of a text all are."""
+
+
+SHOWN_TOKENS = 12
+"""Preferred number of tokens of a sentence in a figure."""
+
+
+def pair_to_show(part: Part) -> tuple[Batch, Links]:
+    """The sentence pair with the best length for a figure, and its gold links."""
+    index = int(np.abs(part.lengths - SHOWN_TOKENS).argmin())
+    return collate(part, [index]), part.links[index] if part.links else frozenset()
+
+
+def batch_alignments(
+    trained: TrainedModel, settings: Settings, batch: Batch, links: Collection[Link] = ()
+) -> Figure:
+    """Draws the alignment of a batch's first sentence; see :func:`draw_alignments`.
+
+    Args:
+        trained: The model, with its guide and vocabularies.
+        settings: Those of its run, for the titles.
+        batch: The sentence.
+        links: Gold links, framed.
+    """
+    frames = None if batch.frames is None else batch.frames[0].double().cpu().numpy()
+    heads = trained.model.output_heads
+    assert heads is not None
+    tokens = "source token" if trained.source is not None else "earlier token"
+    positions = f"{tokens}s" if frames is None else "audio"
+    guide = settings.pair.guide_name
+    if trained.guide.is_target_conditioned:
+        guide = f"{guide}, conditioned on {trained.guide.condition_on}"
+    return draw_alignments(
+        alignment_distributions(trained.model, trained.guide, batch),
+        name_positions(batch, trained.source, trained.target, heads),
+        name_tokens(trained.target, batch.target[0].tolist()),
+        links,
+        guide,
+        f"Alignment of target tokens with {positions}\n{settings.title}",
+        frames,
+        tokens if heads.no_position is None else f"{heads.no_position} or {tokens}",
+    )
 
 
 @in_style

@@ -1,4 +1,4 @@
-"""Sections of a run's report that draw: how far apart the heads are, and the plots of training."""
+"""Sections of a run's report that draw: how far apart heads are, training, a sentence's links."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from latentheads.contrib.heads.divergence import PAIR_BATCH_TOKENS, divergence
+from latentheads.contrib.plot.alignments import batch_alignments, pair_to_show
 from latentheads.contrib.plot.canvas import save
 from latentheads.contrib.plot.divergence import draw_divergence
 from latentheads.contrib.plot.selection import draw_selection, draw_selection_history
@@ -17,6 +18,7 @@ from latentheads.corpora.batches import batches
 from latentheads.latents.handlers import WithSelection
 from latentheads.names import ATTENTION_TYPES
 from latentheads.runs.reporter import Reporter
+from latentheads.runs.trained_model import TrainedModel
 
 MAX_BLOCKS = 64
 """Batches of a running text on which heads are compared."""
@@ -39,12 +41,16 @@ def report_divergence(reporter: Reporter) -> dict[str, Any]:
 
 
 def draw_plots(reporter: Reporter) -> dict[str, Any]:
-    """Draws the plots of training; adds nothing to the results."""
+    """Draws training, and the alignment of a test sentence; adds nothing to the results."""
     results, title = reporter.results, reporter.title
     records, selection = reporter.folder.metrics(), results["selection"]
     if records:  # what was pruned was not trained since
         _save(reporter, "bound", draw_bound, records, title)
     _save(reporter, "kl", draw_kl, results["kl_by_site"], results["kl_how"], title)
+    if reporter.model.samples_alignments and reporter.corpus.source is not None:
+        trained = TrainedModel(reporter.model, reporter.guide, reporter.corpus.processor)
+        pair = pair_to_show(reporter.corpus.test)
+        _save(reporter, "alignments", batch_alignments, trained, reporter.settings, *pair)
     if selection:
         _save(reporter, "selection", draw_selection, selection, title)
     if selection and any("selection" in record for record in records):

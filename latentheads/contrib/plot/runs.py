@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from matplotlib.figure import Figure
 
-from latentheads.batch import Batch
 from latentheads.checks import check_choice, check_least
-from latentheads.contrib.heads.alignments import alignment_distributions
 from latentheads.contrib.heads.divergence import PAIR_BATCH_TOKENS
 from latentheads.contrib.heads.divergence import divergence as measure_divergence
-from latentheads.contrib.heads.labels import name_positions, name_queries_and_keys, name_tokens
+from latentheads.contrib.heads.labels import name_queries_and_keys, name_tokens
 from latentheads.contrib.heads.samples import sample_weights
-from latentheads.contrib.plot.alignments import draw_alignments
+from latentheads.contrib.plot.alignments import batch_alignments
 from latentheads.contrib.plot.attention import draw_weights
 from latentheads.contrib.plot.audio import draw_audio
 from latentheads.contrib.plot.divergence import draw_divergence
@@ -261,33 +259,8 @@ def alignments(
     """
     if not run.model.samples_alignments:
         raise ValueError(f"{run.path} has no latent alignments: there is nothing to plot")
-    return batch_alignments(run, run.read_sentence(sentence, target, direction=direction), links)
-
-
-def batch_alignments(run: Run, batch: Batch, links: Collection[Link] = ()) -> Figure:
-    """Draws the alignment of a batch's first sentence; see :func:`alignments`."""
-    frames = None if batch.frames is None else batch.frames[0].double().cpu().numpy()
-    heads = run.model.output_heads
-    assert heads is not None
-    tokens = "source token" if run.source is not None else "earlier token"
-    positions = f"{tokens}s" if frames is None else "audio"
-    return draw_alignments(
-        alignment_distributions(run.model, run.guide, batch),
-        name_positions(batch, run.source, run.target, heads),
-        name_tokens(run.target, batch.target[0].tolist()),
-        links,
-        _name_guide(run),
-        f"Alignment of target tokens with {positions}\n{run.settings.title}",
-        frames,
-        tokens if heads.no_position is None else f"{heads.no_position} or {tokens}",
-    )
-
-
-def _name_guide(run: Run) -> str:
-    """The name of the guide, and what its posterior over alignments is conditioned on."""
-    name = run.settings.pair.guide_name
-    conditioned = run.guide.is_target_conditioned
-    return f"{name}, conditioned on {run.guide.condition_on}" if conditioned else name
+    batch = run.read_sentence(sentence, target, direction=direction)
+    return batch_alignments(run, run.settings, batch, links)
 
 
 def _select_block(names: Sequence[str], block: str) -> str:

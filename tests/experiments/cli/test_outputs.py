@@ -166,7 +166,7 @@ def test_a_file_of_a_run_that_is_read_is_no_output(name: str, tmp_path: Path) ->
         ("align.py", "en de --runs run run --out run/config.yaml", "run/config.yaml"),
         ("report.py", "run --out run/config.yaml", "run/config.yaml"),
         ("score.py", "en de --json en", "en"),
-        ("analyse.py", "run --out run", "run/divergence.png"),
+        ("analyse.py", "run --out run", "run/alignments.png"),
         ("analyse.py", "run --conllu table.md --out .", "table.md"),
         ("uncertainty.py", "run --others a=table.md --out .", "table.md"),
         ("transcribe.py", "run en de --alignments de", "de"),
