@@ -31,10 +31,6 @@ class IncrementalDecoder(Protocol):
     """A model that decodes token by token."""
 
     @property
-    def training(self) -> bool:
-        """Whether it is in training mode."""
-
-    @property
     def device(self) -> torch.device:
         """Its device."""
 
@@ -89,8 +85,6 @@ def sample_text(
     Returns:
         The continuation of each prompt, with EOS if it ended the text.
     """
-    if model.training:
-        raise ValueError("model must be in evaluation mode: call model.eval() first")
     if context and context >= block_size:
         limit = f"less than the block of {block_size}" if block_size else "0 without a block"
         raise OptionError("context", f" must be {limit}, got {context}")

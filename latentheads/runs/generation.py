@@ -22,6 +22,7 @@ from latentheads.decoding.options import Decoding
 from latentheads.decoding.sampling import sample_text
 from latentheads.decoding.translate import OnSkip, Result, decode_lines, map_batches, translate
 from latentheads.errors import UnfinishedError, is_out_of_memory, one_line_message
+from latentheads.inference.evaluation import eval_no_grad
 from latentheads.latents.handlers import WithSelection
 from latentheads.noise import fixed_noise
 from latentheads.options import Count, OptionError, Size, options_class
@@ -346,7 +347,7 @@ class Sampling:
         if trained.source is not None:
             raise ValueError(f"{trained.name} is a translation model: use translate")
         block_size, context = trained.processor.block_size, trained.processor.context
-        with WithSelection(trained.guide):
+        with eval_no_grad(trained.model), WithSelection(trained.guide):
             return sample_text(
                 trained.model,
                 prompts,

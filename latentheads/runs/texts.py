@@ -191,7 +191,7 @@ def generate(
 
     Example:
         >>> text = lh.data.GrammarText(sentences=50, held_out=5).load()
-        >>> network = LanguageModel.of(text, width=8, heads=2, layers=1).eval()
+        >>> network = LanguageModel.of(text, width=8, heads=2, layers=1)
         >>> len(lh.inference.generate(network, text, ["a", "the"], max_new_tokens=3))
         2
     """

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from latentheads.batch import Batch
+from latentheads.batch import UNK, Batch
 from latentheads.corpora.vocabulary import Vocabulary, Words
 from latentheads.distributions.tokens import Tokens
 from latentheads.latents.alignments.distribution import Alignments
@@ -85,7 +85,8 @@ class CopyHeads(CopyScorer, OutputHeads):
                 "use data.joint true"
             )
         ids = {word: index for index, word in enumerate(target.words)}
-        self.target_ids = torch.tensor([ids.get(word, -1) for word in source.words])
+        own = (ids.get(word, -1) for word in source.words[UNK:])  # a word may be spelt "<eos>"
+        self.target_ids = torch.tensor([*range(UNK), *own])
 
     def token_distribution(
         self, model: LatentNetwork, batch: Batch, choices: Mapping[str, Choice] | None

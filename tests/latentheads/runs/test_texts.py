@@ -46,6 +46,16 @@ def test_pairs_of_ones_own_are_trained_on_and_translated(tmp_path: Path) -> None
     assert lh.translate(model, corpus, ["eins drei"], max_new_tokens=4) == expected
 
 
+def test_a_model_that_was_just_trained_continues_texts_without_dropout() -> None:
+    text = lh.data.GrammarText(sentences=20, held_out=2).load()
+    model = LanguageModel.of(text, latents=[], dropout=0.5, **SMALL)
+    texts = lh.inference.generate(model, text, ["the", "a"], temperature=0, max_new_tokens=6)
+    assert all(module.training for module in model.modules())
+    assert texts == lh.inference.generate(
+        model.eval(), text, ["the", "a"], temperature=0, max_new_tokens=6
+    )
+
+
 def test_what_cannot_be_translated_is_one_line(run: Run) -> None:
     corpus, model = run.corpus, run.model
     other = Translation.of(corpus, latents=[GateOptions()], **SMALL)

@@ -462,6 +462,13 @@ def test_words_of_two_vocabularies_are_found_by_their_spelling(form: str) -> Non
     assert int(allowed.sum()) == 1 + heads.copy_heads + length * (heads.lexicon is not None)
 
 
+def test_a_word_that_is_spelt_like_a_special_token_is_not_it() -> None:
+    heads = CopyHeads(6)
+    heads.set_vocabularies(Words(["a", "<eos>"]), Words(["<eos>", "b"]))
+    assert heads.target_ids is not None
+    assert heads.target_ids.tolist() == [0, 1, 2, 3, -1, 4]
+
+
 @pytest.mark.parametrize("slip", [0.0, 1.0, -0.1])
 def test_a_slip_lies_between_zero_and_one(slip: float) -> None:
     with pytest.raises(ValueError, match=r"slip must be (above 0|below 1), got"):
