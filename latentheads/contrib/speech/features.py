@@ -82,6 +82,11 @@ class Filterbank:
         _make_fbank(sample_rate, self.bins, self.high_freq)
 
 
+def frame_seconds(sample_rate: int) -> float:
+    """The frame shift in seconds at a sampling rate: Kaldi's is a whole number of samples."""
+    return int(FRAME_SECONDS * sample_rate) / sample_rate
+
+
 def log_mel(
     waveform: Waveform, bins: int = Filterbank.bins, high_freq: float = Filterbank.high_freq
 ) -> Float[np.ndarray, "frame bin"]:

@@ -15,10 +15,11 @@ from latentheads.batch import Batch
 from latentheads.checks import check_list, check_seed
 from latentheads.contrib.heads.alignments import alignment_distributions
 from latentheads.contrib.speech.audio import load_features_for_run
-from latentheads.contrib.speech.features import FRAME_SECONDS
+from latentheads.contrib.speech.features import frame_seconds
 from latentheads.contrib.speech.frames import pack_frames
 from latentheads.contrib.speech.subsampler import FACTOR
 from latentheads.contrib.speech.vocabulary import Positions
+from latentheads.contrib.speech.waveform import read_header
 from latentheads.corpora.part import Part
 from latentheads.decoding.options import Decoding
 from latentheads.decoding.translate import OnSkip
@@ -203,10 +204,15 @@ def time_words(
     on_skip = on_skip or partial(_raise_on_skipped_file, audio.files)
     targets = trained.target.encode_all(texts[index] for index in audio.indices)
     with_targets = replace(audio, part=replace(audio.part, targets=targets))
-    return with_targets.map_batches(partial(_time_batch, trained), [], on_skip)
+    no_words: list[tuple[str, int]] = []
+    timed = with_targets.map_batches(partial(_time_batch, trained), no_words, on_skip)
+    return [
+        [TimedWord(text, frame * frame_seconds(read_header(file)[1])) for text, frame in words]
+        for file, words in zip(audio.files, timed, strict=True)
+    ]
 
 
-def _time_batch(trained: TrainedModel, batch: Batch) -> list[list[TimedWord]]:
+def _time_batch(trained: TrainedModel, batch: Batch) -> list[list[tuple[str, int]]]:
     posteriors = alignment_distributions(trained.model, trained.guide, batch).posterior
     return [
         _time_sentence(trained, batch.target[index].tolist(), posterior.mean(0))
@@ -216,15 +222,11 @@ def _time_batch(trained: TrainedModel, batch: Batch) -> list[list[TimedWord]]:
 
 def _time_sentence(
     trained: TrainedModel, tokens: list[int], posterior: Float[Tensor, "target key"]
-) -> list[TimedWord]:
-    """The words of a sentence with the first position that one of their tokens is aligned with."""
+) -> list[tuple[str, int]]:
+    """The words of a sentence with the first frame that one of their tokens is aligned with."""
     words, starts = trained.target.decode(tokens).split(), dict[int, int]()
     positions = posterior.argmax(-1).tolist()
     for token, word in enumerate(trained.target.word_ids(tokens)):
         if word is not None:
             starts[word] = min(positions[token], starts.get(word, positions[token]))
-    return [
-        TimedWord(text, starts[index] * FACTOR * FRAME_SECONDS)
-        for index, text in enumerate(words)
-        if index in starts
-    ]
+    return [(text, starts[index] * FACTOR) for index, text in enumerate(words) if index in starts]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from latentheads.contrib.speech.features import Filterbank, log_mel, normalise
+from latentheads.contrib.speech.features import Filterbank, frame_seconds, log_mel, normalise
 from latentheads.contrib.speech.waveform import Waveform
 from tests.latentheads.contrib.speech.sounds import make_noise
 
@@ -47,6 +47,13 @@ def test_frames_are_those_of_kaldi(rate: int, bins: int, top: int) -> None:
     computed_log_mel, expected = log_mel(sound, bins, top), reference(sound, bins, top)
     assert computed_log_mel.shape == expected.shape == (28, bins)
     assert np.abs(computed_log_mel - expected).max() < 1e-3
+
+
+@pytest.mark.parametrize("rate", [8000, 11025, 16000, 22050, 44100, 48000])
+def test_the_shift_of_frames_is_a_whole_number_of_samples(rate: int) -> None:
+    frames = log_mel(Waveform(make_noise(20.0, rate=rate), rate), 7, 3800)
+    seconds = len(frames) * frame_seconds(rate)
+    assert 20 - 0.025 <= seconds <= 20 - 0.025 + frame_seconds(rate)
 
 
 def test_each_coefficient_has_mean_0_and_deviation_1() -> None:

@@ -22,7 +22,12 @@ from latentheads.latents.logits.options import LogitsOptions
 from latentheads.models import Translation
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
-from tests.latentheads.contrib.speech.sounds import make_noise, write_sound, write_speech
+from tests.latentheads.contrib.speech.sounds import (
+    make_noise,
+    write_noise,
+    write_sound,
+    write_speech,
+)
 from tests.tiny import jiggle
 
 SIZES: dict[str, Any] = {"width": 8, "heads": 2, "layers": 1, "speech": {"channels": 4}}
@@ -101,9 +106,15 @@ def test_a_number_of_transcripts_is_drawn_of_each_file(run: Run) -> None:
 def test_a_word_is_heard_where_the_first_of_its_tokens_points(run: Run) -> None:
     tokens = run.target.encode("one to")
     logits = one_hot(torch.tensor([5, 3, 4, 0, 9, 6, 1]), 11).double()
-    actual = transcription._time_sentence(run, tokens, logits)
-    assert [word.word for word in actual] == ["one", "to"]
-    assert [word.seconds for word in actual] == pytest.approx([0.12, 0.24])
+    assert transcription._time_sentence(run, tokens, logits) == [("one", 12), ("to", 24)]
+
+
+def test_times_are_those_of_the_sampling_rate(run: Run, tmp_path: Path) -> None:
+    files = [write_noise(tmp_path / f"{rate}.wav", 1.0, 1, rate) for rate in (16000, 22050)]
+    heard = transcription.load_audio_files(run, files)
+    with mock.patch.object(transcription, "_time_batch", return_value=[[("one", 12)]] * 2):
+        times = transcription.time_words(run, heard, ["one", "one"])
+    assert [word.seconds for (word,) in times] == pytest.approx([0.12, 12 * 220 / 22050])
 
 
 def test_a_sampling_rate_that_is_too_low_for_the_run_is_told_what_it_needs(
