@@ -100,7 +100,12 @@ def mix_distributions(
         log_weights = prefix_log_probs.log_softmax(0)
     weights = log_weights.exp()
     log_probs = (member_log_probs + log_weights[..., None]).logsumexp(0)
-    mean_log_probs = torch.einsum("kst,kstv->stv", weights, member_log_probs)
+    finite = member_log_probs.clamp_min(MIN_LOG_PROB)  # a token that no member expects adds 0
+    mean_log_probs = torch.einsum("kst,kstv->stv", weights, finite)
     data_uncertainty = (weights * entropy(member_log_probs)).sum(0)
-    reverse = (log_probs.exp() * (log_probs - mean_log_probs)).sum(-1).clamp_min(0)
+    reverse = (
+        (log_probs.exp() * (log_probs.clamp_min(MIN_LOG_PROB) - mean_log_probs))
+        .sum(-1)
+        .clamp_min(0)
+    )
     return Prediction(log_probs, target_log_probs.mean(0), data_uncertainty, reverse)

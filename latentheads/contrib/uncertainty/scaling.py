@@ -18,6 +18,8 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from torch import Tensor
 
+from latentheads.contrib.uncertainty.prediction import MIN_LOG_PROB
+
 INVERSE_TEMPERATURES = torch.logspace(-1, 1, 41, base=3.0, dtype=torch.float64)
 """Grid of inverse temperatures from 1/3 to 3: neighbours differ by 6 %."""
 
@@ -39,6 +41,7 @@ class TemperatureFit:
 
     def add(self, log_probs: Float[Tensor, "token vocab"], targets: Int[Tensor, " token"]) -> None:
         """Adds a batch."""
+        log_probs = log_probs.clamp_min(MIN_LOG_PROB)
         target_log_prob = log_probs.gather(-1, targets[:, None])[:, 0].double().sum()
         for index, inverse in enumerate(INVERSE_TEMPERATURES.tolist()):
             probs = (log_probs * inverse).softmax(-1)

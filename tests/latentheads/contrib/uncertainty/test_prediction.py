@@ -76,6 +76,8 @@ def test_one_member_differs_from_nobody() -> None:
 
 def test_a_token_that_never_comes_adds_nothing() -> None:
     sure = torch.tensor([[[0.0, -math.inf]]]).double()
-    prediction = Prediction.of_one(sure, torch.tensor([[0]]))
-    assert float(prediction.total_uncertainty) == 0
-    assert float(prediction.knowledge_uncertainty) == 0
+    words = torch.tensor([[0]])
+    for prediction in (Prediction.of_one(sure, words), mix_distributions([sure, sure], words)):
+        assert float(prediction.total_uncertainty) == 0
+        assert float(prediction.knowledge_uncertainty) == 0
+        assert float(prediction.reverse_mutual_information) == 0

@@ -38,6 +38,14 @@ def test_a_temperature_stays_within_the_grid() -> None:
     assert TemperatureFit().temperature == 1
 
 
+def test_a_token_that_never_comes_does_not_move_the_temperature() -> None:
+    words, fits = torch.tensor([0, 0, 1]), (TemperatureFit(), TemperatureFit())
+    log_probs = torch.tensor([0.8, 0.2]).double().log().expand(3, -1)
+    fits[0].add(log_probs, words)
+    fits[1].add(torch.cat([log_probs, torch.full((3, 1), -math.inf).double()], -1), words)
+    assert fits[1].temperature == pytest.approx(fits[0].temperature)
+
+
 def test_a_line_is_that_of_the_highest_likelihood() -> None:
     rng = np.random.default_rng(2)
     log_prob = np.log(rng.uniform(0.05, 0.95, 60))
