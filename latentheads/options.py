@@ -390,7 +390,8 @@ def explain_unknown(
     alias = OPTION_ALIASES.get(name, "")
     similar = [path for path in (alias, alias.rpartition(".")[2]) if path in last] or similar
     if similar:
-        return UnusedOptionError(name, " is not an option", similar[:3])
+        what = " is not an option" + "; steps are counted, not epochs" * ("epoch" in name)
+        return UnusedOptionError(name, what, similar[:3])
     for kind in classes:
         table = choices_of(kind) or {}
         if others := [choice for choice, other in table.items() if name in options_of(other)]:

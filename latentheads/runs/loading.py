@@ -112,4 +112,6 @@ def load_finished(folder: str | Path, checkpoint: str, device: str, trusted: Tru
 
 def open_run(run: Run | str | Path) -> Run:
     """Returns a run as it is, or loads the run of a folder; see :func:`load_run`."""
+    if not isinstance(run, Run | str | Path):
+        raise ValueError(f"run must be a run, or its folder, got {type(run).__name__}")
     return run if isinstance(run, Run) else load_run(run)

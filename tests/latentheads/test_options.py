@@ -288,6 +288,10 @@ def test_a_mistake_is_spelled_as_on_a_command_line() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        (
+            {"epochs": 3},
+            "epochs is not an option; steps are counted, not epochs: did you mean train.steps?",
+        ),
         ({"momentum": 0.9}, "momentum is not an option: did you mean train.optimizer.momentum?"),
         (
             {"candidates": 9},
@@ -451,6 +455,6 @@ def test_names_of_other_programs_lead_to_options_that_exist() -> None:
         group, _, name = option.rpartition(".")
         if group in ("train", "decode", "network"):
             with pytest.raises(
-                OptionError, match=rf"^{alias} is not an option: did you mean {name}"
+                OptionError, match=rf"^{alias} is not an option.*: did you mean {name}"
             ):
                 from_dict(options_of(Settings)[group].kind, {alias: 1})

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from latentheads.corpora import batches
 from latentheads.corpora.batches import TOKENS
 from latentheads.inference.evaluation import evaluate
-from latentheads.runs.loading import load_run
+from latentheads.runs.loading import load_run, open_run
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from tests.experiments.programs import ROOT, SHORT, results_of, succeed
@@ -225,3 +225,9 @@ def test_a_folder_of_an_earlier_version_says_in_its_data_how_text_is_encoded(
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "gone", ROOT / "README.md"):
         assert refused(path) == f"{path} is not a run folder: it has no config.yaml"
+
+
+def test_what_is_neither_a_run_nor_its_folder_is_refused() -> None:
+    model: Any = torch.nn.Linear(2, 3)
+    with pytest.raises(ValueError, match=r"^run must be a run, or its folder, got Linear$"):
+        open_run(model)
