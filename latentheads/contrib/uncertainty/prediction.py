@@ -103,9 +103,6 @@ def mix_distributions(
     finite = member_log_probs.clamp_min(MIN_LOG_PROB)  # a token that no member expects adds 0
     mean_log_probs = torch.einsum("kst,kstv->stv", weights, finite)
     data_uncertainty = (weights * entropy(member_log_probs)).sum(0)
-    reverse = (
-        (log_probs.exp() * (log_probs.clamp_min(MIN_LOG_PROB) - mean_log_probs))
-        .sum(-1)
-        .clamp_min(0)
-    )
+    difference = log_probs.clamp_min(MIN_LOG_PROB) - mean_log_probs
+    reverse = (log_probs.exp() * difference).sum(-1).clamp_min(0)
     return Prediction(log_probs, target_log_probs.mean(0), data_uncertainty, reverse)
