@@ -247,6 +247,26 @@ def test_muon_after_half_the_steps_is_that_of_its_runs() -> None:
     check_spread(cell, muon, long)
 
 
+@pytest.mark.parametrize(
+    ("row", "other"),
+    [
+        ("less Adam, 10,000 steps, mean [95 % over seeds]", "exact-smoothed"),
+        ("less Adam, 20,000 steps", "exact-smoothed-long"),
+        ("less the plain network, Muon, 10,000 steps", "transformer-muon"),
+    ],
+)
+def test_one_head_with_muon_is_that_of_its_runs(row: str, other: str) -> None:
+    cells = {name: cells for name, *cells in rows_of(section("multi30k-end", "## With Muon"))}
+    for name, cell in zip(("exact", "bleu", "chrf"), cells[row], strict=True):
+        runs = [
+            [results_in(f"{kind}-seed{seed}") for seed in (0, 1, 2)]
+            for kind in ("exact-smoothed-muon", other)
+        ]
+        check_spread(
+            cell, *([run[name if name in run else "plug_in"] for run in kind] for kind in runs)
+        )
+
+
 def test_the_table_of_a_step_is_that_of_its_rows() -> None:
     rows = json.loads((RESULTS / "bench" / "cpu.json").read_text(encoding="utf-8"))["rows"]
     measured = {(row["recipe"], row["precision"], row["row"]): row for row in rows}
@@ -473,7 +493,9 @@ def test_what_twice_the_steps_gain_is_in_its_rows() -> None:
 def results_in(run: str) -> dict[str, float]:
     """The figures of the test part of a run that was trained to the end."""
     file = RESULTS / "multi30k-end" / f"{run}.json"
-    return dict(json.loads(file.read_text(encoding="utf-8"))["test"])
+    scores = json.loads(file.read_text(encoding="utf-8"))["test"]
+    rows = [scores] if isinstance(scores, dict) else [{x["name"]: x["value"]} for x in scores]
+    return {name: value for row in rows for name, value in row.items()}
 
 
 def course_of(file: Path) -> dict[int, float]:
