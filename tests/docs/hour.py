@@ -1,0 +1,49 @@
+"""Runs the commands of the first hour and of the miniatures, and stores what they print.
+
+python -m tests.docs.hour /tmp/hour
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.docs.pages import FENCE, ROOT
+from tests.docs.test_first_hour import OUTPUTS, SECTIONS, output_of
+
+
+def main(folder: Path) -> None:
+    """Each section in turn; ``folder`` keeps the runs. Prints the CPU seconds of each."""
+    folder.mkdir(parents=True)
+    (folder / "experiments").symlink_to(ROOT / "experiments")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    spent = 0.0
+    for _, section in SECTIONS:
+        with output_of(section).open("w", encoding="utf-8") as file:
+            for language, text in FENCE.findall(section):
+                if name := re.match(r"# (\w+\.py)\n", text):
+                    (folder / name[1]).write_text(text, encoding="utf-8")
+                if language == "bash":
+                    subprocess.run(
+                        ["bash", "-ec", text.replace("make run", RUN)],
+                        cwd=folder,
+                        env=os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"},
+                        stdout=file,
+                        check=True,
+                    )
+        before, spent = spent, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        print(output_of(section).stem, round(spent - before), flush=True)
+    for table in folder.glob("runs/*/runs.csv"):
+        shutil.copy(table, OUTPUTS / f"{table.parent.name}-runs.csv")
+
+
+RUN = "python experiments/run.py --guide cascaded"
+"""What ``make run`` does."""
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
