@@ -144,7 +144,10 @@ class AlignmentOptions(LatentOptions):
         """The number of heads and their prior."""
         kind = "latent" if self.is_latent else "soft"
         plural = "s" * (self.total_heads > 1)
-        return f"{self.total_heads} {kind} alignment head{plural} (prior: {self.prior_name})"
+        # one block has none below it to be conditioned on
+        is_lowest = self.blocks == 1 and self.prior_name == "cascaded"
+        prior = "independent" if is_lowest else self.prior_name
+        return f"{self.total_heads} {kind} alignment head{plural} (prior: {prior})"
 
     def with_default_blocks(self, causal: bool) -> AlignmentOptions:
         """The same options with a number of blocks.

@@ -35,3 +35,8 @@ def test_a_choice_of_copy_heads_is_conditioned_on_the_one_before_alone() -> None
     assert [*map(chain.reduced_structure, get_args(Structure))] == [
         *("mean-field", "mean-field", "cascaded")
     ]
+
+
+@pytest.mark.parametrize(("blocks", "prior"), [(1, "independent"), (2, "cascaded")])
+def test_a_single_block_has_no_other_to_be_conditioned_on(blocks: int, prior: str) -> None:
+    assert f"(prior: {prior})" in AlignmentOptions(blocks=blocks).phrase
