@@ -401,7 +401,8 @@ def _similar_options(name: str, options: Mapping[str, str]) -> list[str]:
     """
     # another program's word; here too an option may stand outside of its group, as in score.py
     alias = OPTION_ALIASES.get(name, "")
-    if aliased := [path for path in (alias, alias.rpartition(".")[2]) if path in options]:
+    paths = dict.fromkeys((alias, alias.rpartition(".")[2]))
+    if aliased := [path for path in paths if path in options]:
         return aliased
     # a path with an underscore for the dot, as train_steps, or its group at least
     group, _, rest = name.partition("_")
