@@ -247,6 +247,7 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
         _check(name, q, p, value, None if is_shared else log_likelihood)
         ratio = _log_ratio(q, p, value)
         if name in enumerated_kl and q is not p:
+            # a sum of differences, which rounding may leave just below 0
             site_kl, how[name] = enumerated_kl[name].double().clamp_min(0), "enumerated"
         else:
             site_kl, how[name] = _kl(q, p, ratio)
@@ -289,6 +290,7 @@ def _is_point(distribution: Any) -> bool:
 def _check_latent_pairs(name: str, q: Any, p: HeadVariable, value: Tensor) -> None:
     """Check that a posterior counts exactly the pairs that carry a latent."""
     latent = p.context.mask.latent
+    # of another class only the density is known: it must not change where there is no latent
     if isinstance(q, HeadVariable):
         same = q.context.mask.latent is latent or torch.equal(q.context.mask.latent, latent)
     else:

@@ -105,7 +105,7 @@ class _LinearLogProb(torch.autograd.Function):
                 log_probs[strip] = logits.gather(-1, tokens[strip, None]).squeeze(-1)
                 maximum = logits.amax(-1, keepdim=True)
                 torch.sum(exp_(logits.sub_(maximum)), -1, out=total[strip])
-                normaliser[strip] = maximum.squeeze(-1)
+                normaliser[strip] = maximum.squeeze(-1)  # the log-normaliser, once total is known
             normaliser[rows] += total[rows].log()
             log_probs[rows] = log_probs[rows] * (1 - smoothing) - normaliser[rows]
             if mean_row is not None:
@@ -116,6 +116,7 @@ class _LinearLogProb(torch.autograd.Function):
                 weights = log_odds[rows].sigmoid()
                 if expected is not None:
                     weights *= expected[rows]
+                # the slice holds exponentials by now, which total makes probabilities
                 gradients.subtract_mean(rows, logits_slice, weights / total[rows])
         cached_grads: Sequence[Tensor] = ()
         if gradients:

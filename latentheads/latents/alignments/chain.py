@@ -184,9 +184,12 @@ class ChainInference(ExactInference):
     def word_log_evidence(self) -> Float[Tensor, "*batch target"]:
         """Exact log-probability of every token given those before: the forward algorithm."""
         weights, log_scale = self._weights
+        # a message is divided by its sum, for it would underflow in a long sentence; the sum is
+        # then the probability of a token given those before, up to the scale of the weights
         forward = weights[..., 0, :] / self._prior.first_normaliser
         sums = [forward.sum(-1)]
         for normaliser, weight in self._prior.later_words(weights):
+            # of transitions from the previous position: it divides before the product
             previous = forward / (sums[-1][..., None] * normaliser)
             forward = vecmat(previous, self._prior.transition_weights) * weight
             sums.append(forward.sum(-1))
@@ -199,6 +202,7 @@ class ChainInference(ExactInference):
         backward = [torch.ones_like(weights[..., 0, :])]
         for normaliser, weight in self._prior.later_words(weights)[::-1]:
             message = vecmat(backward[-1] * weight, self._prior.transition_weights.mT) / normaliser
+            # any scale will do, for scores are normalised; it has no gradient
             backward.append(message / message.detach().amax(-1, keepdim=True))
         scores = self._joint + torch.stack(backward[::-1], -2).log()
         prior = self._prior_parameters
