@@ -178,7 +178,7 @@ def options_class(*, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
 
         @wraps(initialise)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            try:
+            try:  # by name, as _read_values reads them
                 initialise(self, **signature.bind_partial(*args).arguments, **kwargs)
             except ValidationError as error:
                 raise explain(error) from None
@@ -608,6 +608,7 @@ def arguments_class(kind: Any) -> Any:
         hints = {}
     members: dict[str, Any] = {"__annotations__": {}}
     arguments = list(inspect.signature(kind).parameters.items())
+    # the first are no options, such as the model of a guide
     for name, argument in arguments[getattr(kind, "num_inputs", 0) :]:
         if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
             continue

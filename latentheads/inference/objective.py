@@ -182,6 +182,7 @@ class Head_ELBO(Trace_ELBO):
             if floor is not None and SENTENCES in {f.name for f in site["cond_indep_stack"]}:
                 kl = torch.maximum(kl.sum(), floor)
             kls.append(kl)
+        # one operation for all blocks where each had its own
         for same_shape in _group(kls, lambda kl: kl.shape):
             total = torch.stack(same_shape).sum()
             elbo = elbo - (total if self.kl_weight == 1.0 else self.kl_weight * total)

@@ -85,6 +85,7 @@ class ChainParameters(CategoricalParameters):
         )
         transition_scores = later_transitions(self.transition_scores)
         matrices, keys = transition_scores.shape[-3], transition_scores.shape[-1]
+        # words that share a matrix take their rows from it at once: it is not copied for each
         previous = position[..., :-1].unflatten(
             -1, (matrices, (position.shape[-1] - 1) // matrices)
         )
