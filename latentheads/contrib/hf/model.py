@@ -230,13 +230,14 @@ class Pretrained(HeadModel):
             inputs, collated_labels if labels is None else labels
         )
         valid = targets != IGNORE_INDEX
+        # a chain passes through every token: padding may only follow
         chained = self.output_heads is not None and self.output_heads.is_chained
         if chained and not torch.equal(valid, scored_here_or_later(valid)):
             raise ValueError(
                 "alignments in a chain need every token from the first on: pad on the right, and "
                 "give no label -100 before one that is predicted"
             )
-        target = targets.masked_fill(~valid, 0)
+        target = targets.masked_fill(~valid, 0)  # -100 is no index of the vocabulary
         tokens, mask = inputs.get("input_ids"), inputs.get("attention_mask")
         attention_valid = None if mask is None else mask.bool()
         if attention_valid is None and tokens is not None:

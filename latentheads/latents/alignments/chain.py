@@ -102,10 +102,9 @@ class ChainParameters(CategoricalParameters):
         """Choose positions word by word, each given the previous one."""
         shape = below.shape[:-2]
         positions = [choose(self.initial_log_probs.expand(*shape, -1))]
+        last_matrix = self.transition_scores.shape[-3] - 1  # 0 where all words share one
         for index in range(1, self.scores.shape[-3]):
-            transition_scores = self.transition_scores[
-                ..., min(index, self.transition_scores.shape[-3] - 1), :, :
-            ]
+            transition_scores = self.transition_scores[..., min(index, last_matrix), :, :]
             transition_scores = transition_scores.expand(*shape, *transition_scores.shape[-2:])
             previous = positions[-1][..., None, None].expand(*shape, 1, transition_scores.shape[-1])
             row_scores = transition_scores.gather(-2, previous)[..., 0, :]

@@ -391,12 +391,14 @@ def sum_products(
     """
     if len(vectors) == 1:
         return states @ vectors[0].mT
-    if buffers is None and states.shape[1] < vectors[1].shape[1]:
-        return sum_products(vectors[1], states, vectors[0]).permute(0, 2, 3, 1)
-    sums = states.new_zeros(len(states), states.shape[1], vectors[0].shape[1] * vectors[1].shape[1])
-    for columns, pairs in _pairs(vectors[0], vectors[1], buffers):
+    first, last = vectors
+    # the product is symmetric in its three factors: the two smaller ones make the pairs
+    if buffers is None and states.shape[1] < last.shape[1]:
+        return sum_products(last, states, first).permute(0, 2, 3, 1)
+    sums = states.new_zeros(len(states), states.shape[1], first.shape[1] * last.shape[1])
+    for columns, pairs in _pairs(first, last, buffers):
         sums.baddbmm_(states[..., columns], pairs.mT)
-    return sums.unflatten(2, (vectors[0].shape[1], vectors[1].shape[1]))
+    return sums.unflatten(2, (first.shape[1], last.shape[1]))
 
 
 def weighted_products(

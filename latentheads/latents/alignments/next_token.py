@@ -156,7 +156,7 @@ class NextTokenDistribution:
                 scores, *others = [
                     full_precision(side[sentence] @ rows.mT) for side in self.vectors
                 ]
-                for other in others:
+                for other in others:  # of all pairs of positions
                     scores = (scores[:, None] + other).flatten(0, 1)
                 state_scores = full_precision(states[sentence] @ rows.mT)
                 recomputed = (sentence_weights + scores).logsumexp(1) + state_scores

@@ -103,9 +103,11 @@ class CopyState:
         self._drop_keys_outside_window()
         hidden, new = self.hidden, tokens.shape[1]
         assert hidden.tokens is not None
-        followed = [states[:, :-1]] if self._pending is None else [self._pending, states[:, :-1]]
-        appended = torch.cat(followed, 1)
-        next_tokens = tokens[:, 1:] if self._pending is None else tokens
+        # a state becomes a key with the token that it predicted, the input of the next state
+        if self._pending is None:
+            appended, next_tokens = states[:, :-1], tokens[:, 1:]
+        else:
+            appended, next_tokens = torch.cat([self._pending, states[:, :-1]], 1), tokens
         self._pending = states[:, -1:]
         memory = torch.cat([hidden.memory, appended], 1)
         key_tokens = torch.cat([hidden.tokens, next_tokens], 1)
@@ -116,7 +118,8 @@ class CopyState:
         last = memory.shape[1] - new + torch.arange(new, device=tokens.device)[:, None]
         attn_mask = keys <= last
         if window := self.heads.window:
-            attn_mask = attn_mask & ((keys > last - window) | (keys == 0))
+            in_window = keys > last - window
+            attn_mask = attn_mask & (in_window | (keys == 0))  # key 0 is generate
         attn_mask = attn_mask.expand(len(memory), -1, -1)
         self.hidden = EncoderDecoderStates(states, memory, attn_mask, tokens=key_tokens)
         self._forward.extend(self.heads.heads * appended.shape[1])
@@ -128,6 +131,7 @@ class CopyState:
         if not window or keys <= window + 1:
             return
         kept = torch.arange(keys, device=hidden.memory.device)[-window:]
+        # position k of head m is choice 1 + (k - 1) H + m; generate, 0, always stays
         choices = 1 + (kept[:, None] - 1) * heads + torch.arange(heads, device=kept.device)
         first = kept.new_zeros(1)
         kept, choices = torch.cat([first, kept]), torch.cat([first, choices.flatten()])
