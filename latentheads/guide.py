@@ -37,11 +37,13 @@ from latentheads.posterior_lookup import as_distribution
 
 P = TypeVar("P", bound=LatentPosterior)
 
-OF_TEXT = "discrete latents and, where words have rows, to logits of a decoder over all positions"
+TEXT_CONDITIONED = (
+    "discrete latents and, where words have rows, to logits of a decoder over all positions"
+)
 """The latents whose posterior can be conditioned on a text."""
 
-SAVED_INFER = "saved_infer"
-"""The key of a site's message that saves ``infer``, with the prior, for after sampling."""
+GUIDE_INFER = "guide_infer"
+"""The key of a site's message for the guide's ``infer``, which ``poutine.replay`` replaces."""
 
 
 def check_argument_order(model: object) -> None:
@@ -131,14 +133,16 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
     @classmethod
     def unused_options(cls, model: LatentModel, options: Mapping[str, Any]) -> dict[str, str]:
         """The changed options that are unused in a model, with the latent that they need."""
-        own, plain = vars(cls), signature(cls).parameters
-        idle: dict[str, str] = {}
+        # not inherited: a subclass may use an option of its base in another way
+        attributes = vars(cls)
+        unused: dict[str, str] = {}
         if not modules_with_noise(model):
-            idle |= dict.fromkeys(own.get("of_logits", ()), "logits")
+            unused |= dict.fromkeys(attributes.get("of_logits", ()), "logits")
         if not model.has_latent_posteriors and get_conditioned_block(model) is None:
-            idle |= dict.fromkeys(own.get("of_text", ()), OF_TEXT)
-        default = {name: plain[name].default for name in idle}
-        return {n: what for n, what in idle.items() if options.get(n, default[n]) != default[n]}
+            unused |= dict.fromkeys(attributes.get("of_text", ()), TEXT_CONDITIONED)
+        parameters = signature(cls).parameters
+        default = {name: parameters[name].default for name in unused}
+        return {n: what for n, what in unused.items() if options.get(n, default[n]) != default[n]}
 
     def post_init(self) -> None:
         """Make the posteriors of latents, after the constructors of all subclasses.
@@ -160,6 +164,7 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
                 continue
             posterior = latent.make_posterior(self.model, structure, self.condition_on)
             if posterior is not None:
+                # a submodule; the dictionaries below only find it, and hold no parameters
                 setattr(self, latent.posterior_name, posterior)
                 if not posterior.by_site(latent.sites):
                     raise ValueError(
@@ -216,38 +221,48 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
             self.latent_posteriors.pop(site, None)
         delattr(self, latent.posterior_name)
 
+    def _posterior_at(self, name: str, prior: Any) -> Any:
+        """The posterior of a site, as a distribution of the prior's shape."""
+        # a subclass that overrides get_posterior, such as the tied one, has these all the same
+        shared = self.shared_posteriors.get(name)
+        if shared is not None:
+            return as_distribution(name, shared.posterior_of(prior, self.batch), prior)
+        return as_distribution(name, self.get_posterior(name, prior), prior)
+
     def _pyro_sample(self, msg: Any) -> None:
+        """Puts the posterior in the place of the prior, which moves to ``infer``.
+
+        As in Pyro's ``GuideMessenger``: :meth:`get_traces` takes the model's trace from there.
+        """
         if not (msg["is_observed"] or site_is_subsample(msg)):
-            name, prior = msg["name"], msg["fn"]
-            msg["infer"]["prior"] = prior
-            # a subclass that overrides get_posterior, such as the tied one, has these all the same
-            shared = self.shared_posteriors.get(name)
-            posterior = (
-                self.get_posterior(name, prior)
-                if shared is None
-                else shared.posterior_of(prior, self.batch)
-            )
-            msg["fn"] = as_distribution(name, posterior, prior)
-        msg[SAVED_INFER] = msg["infer"]
+            prior = msg["infer"]["prior"] = msg["fn"]
+            msg["fn"] = self._posterior_at(msg["name"], prior)
+        # a handler around the guide may still replace this dictionary
+        msg[GUIDE_INFER] = msg["infer"]
         prior, posterior = msg["infer"].get("prior"), msg["fn"]
-        if posterior is prior or not isinstance(prior, HeadVariable):
-            return
         # pairs that no density counts still affect the block above: if they were not sampled from
         # the prior, they would change the likelihood without a KL
-        if isinstance(posterior, HeadVariable):
+        are_heads = isinstance(prior, HeadVariable) and isinstance(posterior, HeadVariable)
+        if are_heads and posterior is not prior:
             posterior.restrict(prior)
 
     def _pyro_post_sample(self, msg: Any) -> None:
-        saved = msg.pop(SAVED_INFER, msg["infer"])
-        if msg["infer"] is not saved:  # replaced by poutine.replay: has the prior of another pass
-            msg["infer"] = msg["infer"] | saved
+        """Undoes what handlers around the guide did to the prior, before the trace records it.
+
+        Before a site is sampled they run after the guide, and then before it: Pyro's stack is
+        passed from the innermost handler to the outermost and back from there.
+        """
+        guide_infer = msg.pop(GUIDE_INFER, msg["infer"])
+        if msg["infer"] is not guide_infer:
+            # that of poutine.replay has the prior of the pass that is replayed
+            msg["infer"] = msg["infer"] | guide_infer
         if msg["is_observed"] and "prior" in msg["infer"]:
-            # observed by a handler around the guide, which runs after it: score the prior
+            # observed by poutine.condition around the guide: a likelihood, of the prior alone
             msg["fn"] = msg["infer"].pop("prior").expand(msg["fn"].batch_shape)
         prior, posterior = msg["infer"].get("prior"), msg["fn"]
-        is_own = posterior is not prior and not isinstance(posterior, HeadVariable)
-        if is_own and isinstance(prior, HeadVariable):
-            msg["value"] = prior.expand(msg["fn"].batch_shape).complete(msg["value"])
+        # a distribution of another class cannot be restricted: its sample is, after the fact
+        if isinstance(prior, HeadVariable) and not isinstance(posterior, HeadVariable):
+            msg["value"] = prior.expand(posterior.batch_shape).complete(msg["value"])
         super()._pyro_post_sample(msg)
 
     def get_traces(self) -> tuple[Trace, Trace]:

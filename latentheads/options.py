@@ -178,7 +178,7 @@ def options_class(*, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
 
         @wraps(initialise)
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            try:
+            try:  # by name, as _read_values reads them
                 initialise(self, **signature.bind_partial(*args).arguments, **kwargs)
             except ValidationError as error:
                 raise explain(error) from None
@@ -379,17 +379,9 @@ def explain_unknown(
         name: The name that was given.
         more: Further names that there are.
     """
-    last = {path: path.rpartition(".")[2] for path in options_below(classes)}
-    last |= {path: path for path in more}
-    group, _, rest = name.partition("_")
-    moved = [path for path in last if rest and path.startswith(f"{group}.")]
-    close = get_close_matches(name, last.values(), 1, 0.75)
-    similar = [path for path in last if last[path] in close]
-    similar = [path for path in similar if path == last[path]] or similar
-    similar = [path for path in moved if path == f"{group}.{rest}"] or moved or similar
-    alias = OPTION_ALIASES.get(name, "")
-    similar = [path for path in (alias, alias.rpartition(".")[2]) if path in last] or similar
-    if similar:
+    options = {path: path.rpartition(".")[2] for path in options_below(classes)}
+    options |= {path: path for path in more}
+    if similar := _similar_options(name, options):
         what = " is not an option" + "; steps are counted, not epochs" * ("epoch" in name)
         return UnusedOptionError(name, what, similar[:3])
     for kind in classes:
@@ -397,8 +389,32 @@ def explain_unknown(
         if others := [choice for choice, other in table.items() if name in options_of(other)]:
             what = f" is not an option of {name_of(kind, table)}, but of {', '.join(others)}"
             return UnusedOptionError(name, what)
-    names = ", ".join(path for path in last if path == last[path]) or "none"
+    names = ", ".join(path for path in options if path == options[path]) or "none"
     return UnusedOptionError(name, f" is not an option: choose from {names}")
+
+
+def _similar_options(name: str, options: Mapping[str, str]) -> list[str]:
+    """The options that a wrong name may stand for, by the surest clue that it gives.
+
+    Args:
+        name: The name.
+        options: The last part of each option's path, which is all of it outside of groups.
+    """
+    # another program's word; here too an option may stand outside of its group, as in score.py
+    alias = OPTION_ALIASES.get(name, "")
+    paths = dict.fromkeys((alias, alias.rpartition(".")[2]))
+    if aliased := [path for path in paths if path in options]:
+        return aliased
+    # a path with an underscore for the dot, as train_steps, or its group at least
+    group, _, rest = name.partition("_")
+    if rest and f"{group}.{rest}" in options:
+        return [f"{group}.{rest}"]
+    if in_named_group := [path for path in options if rest and path.startswith(f"{group}.")]:
+        return in_named_group
+    # a misspelling, or the last part of a path
+    close = get_close_matches(name, options.values(), 1, 0.75)
+    similar = [path for path in options if options[path] in close]
+    return [path for path in similar if path == options[path]] or similar
 
 
 def to_dict(value: Any) -> Any:
@@ -593,6 +609,7 @@ def arguments_class(kind: Any) -> Any:
         hints = {}
     members: dict[str, Any] = {"__annotations__": {}}
     arguments = list(inspect.signature(kind).parameters.items())
+    # the first are no options, such as the model of a guide
     for name, argument in arguments[getattr(kind, "num_inputs", 0) :]:
         if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
             continue

@@ -97,7 +97,8 @@ def train_all(folder: Path) -> dict[str, Any]:
         out = folder / name
         words = f"{options} {SIZES}".replace("SPEECH", str(speech)).split()
         command = [sys.executable, str(HERE / "experiments" / "run.py"), *words, "--out", str(out)]
-        environment = os.environ | {"PYTHONPATH": str(HERE)}  # this tree, not an installed one
+        # this tree, not an installed one; the order of sums depends on the threads
+        environment = os.environ | {"PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
         actual[name] = describe(out)
         print(f"{name:18} test ELBO {actual[name]['elbo']!r}", flush=True)

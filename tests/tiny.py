@@ -209,13 +209,13 @@ def context(
 
 
 def bernoulli_gate(probability: float = 0.7) -> Callable[[HeadContext], Any]:
-    def law(given_context: HeadContext) -> Any:
+    def make_gate(given_context: HeadContext) -> Any:
         shape = given_context.scores.shape[:-2]
         return (
             dist.Bernoulli(given_context.scores.new_tensor(probability)).expand(shape).to_event(1)
         )
 
-    return law
+    return make_gate
 
 
 @contextmanager

@@ -165,15 +165,12 @@ class HeadBlock(nn.Module, ABC):
                 f"{num_samples} samples: a batch must say how many samples it stacks"
             )
         choice = selector.choose(value, task, common, num_samples)
-        own_slots = choice.index is None and choice.common
-        if (
-            self.training
-            or not own_slots
-            or value.requires_grad
-            or not (skip_inactive and self.can_skip_inactive)
-        ):
-            return choice
-        return choice.of_active()
+        # the gradient of a selection needs the outputs of inactive heads too
+        is_fixed = not self.training and not value.requires_grad
+        every_head_has_a_slot = choice.index is None and choice.common
+        if is_fixed and every_head_has_a_slot and skip_inactive and self.can_skip_inactive:
+            return choice.of_active()
+        return choice
 
     def check_removal(self, computed: Sequence[int], active: Sequence[int]) -> None:
         """Raises an error if the block cannot be pruned so; changes nothing.
@@ -254,8 +251,10 @@ def gather_selected(
     if choice is None or choice.index is None or choice.common:
         return heads
     index = choice.index[..., None, None]
+    # particles may be in front of one of them: the other gets dimensions of size 1
     missing = index.ndim - heads.ndim
-    return torch.take_along_dim(heads[(None,) * missing], index[(None,) * -missing], -3)
+    heads, index = heads[(None,) * max(0, missing)], index[(None,) * max(0, -missing)]
+    return torch.take_along_dim(heads, index, -3)
 
 
 def keep_last(

@@ -70,10 +70,12 @@ class MultiHeadAttention(nn.Module):
             active: Those of them whose values and output weights stay too.
         """
         value_heads = list(range(self.heads)) if self.active is None else self.active.tolist()
+        # the rows of in_weight: queries and keys of all heads, values of those that are read
         rows = torch.arange(len(self.in_weight), device=self.in_weight.device)
         q, k, v = rows.view(-1, self.size).split([self.heads, self.heads, len(value_heads)])
         kept_values = [value_heads.index(head) for head in active]
         rows = torch.cat([q[computed], k[computed], v[kept_values]]).flatten()
+        # the columns of the output projection are the rows of values, counted from 0
         columns = (v[kept_values] - 2 * self.heads * self.size).flatten()
         self.in_weight = nn.Parameter(self.in_weight[rows])
         self.in_bias = nn.Parameter(self.in_bias[rows])

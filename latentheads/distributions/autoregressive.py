@@ -126,6 +126,7 @@ class InverseHeads(_ConditionedHeads):
         if noise is not None:
             return self._sum_log_density(noise, self._log_scale)
         noise = torch.zeros_like(value)
+        # head h needs the noise of heads before it: after k rounds that of k heads is right
         for _ in range(self.event_shape[0]):
             shift, log_scale = self.conditioner(noise)
             noise = (value - self.location - shift) * (-log_scale).exp()
@@ -142,6 +143,7 @@ class MaskedHeads(_ConditionedHeads):
 
     def _from_noise(self, noise: Tensor) -> Tensor:
         residual = torch.zeros_like(noise)
+        # likewise: after k rounds the first k heads are right
         for _ in range(self.event_shape[0]):
             shift, log_scale = self.conditioner(residual)
             residual = shift + log_scale.exp() * noise

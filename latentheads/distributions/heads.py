@@ -226,6 +226,7 @@ class HeadVariable(TorchDistribution):
             return cached[3]
         noise = None
         if sampled is not None and sampled[0] is value and sampled[1] == version:
+            # a value without a graph is fixed: its noise is not, and would lack a gradient
             noise = sampled[2] if value.requires_grad or not graph else None
         result = self._log_density(value, noise)
         self._cached_log_prob = (value, version, graph, result)

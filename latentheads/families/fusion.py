@@ -219,10 +219,11 @@ class _MLP:
         hidden = self.hidden(x)
         if grad_squares is not None:
             y = self.output(x, hidden[-1])
-            grad = torch.addcmul(grad, y, grad_squares, value=2)
+            grad = torch.addcmul(grad, y, grad_squares, value=2)  # of y^2
         grads = [_sum_over_pairs(grad, hidden[-1]), grad.sum((0, 2))]
         grad_hidden = torch.bmm(grad.mT, _expand_to(self.weights[-1], x))
         for layer in range(len(hidden) - 1, 0, -1):
+            # True: by the sign of the output, which took the place of the input
             _leaky_backward(grad_hidden, hidden[layer], LEAK, True, grad_input=grad_hidden)
             weight_grad = grad_hidden.flatten(0, 1).T @ hidden[layer - 1].flatten(0, 1)
             grads = [weight_grad, grad_hidden.sum((0, 1)), *grads]

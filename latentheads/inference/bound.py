@@ -218,17 +218,9 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
         raise ValueError("model must be in evaluation mode: call model.eval() first")
     model_trace, guide_trace = traces(model, guide, *args, **kwargs)
     check_sites(model_trace, guide_trace)
-    for name, site in model_trace.nodes.items():
-        if site["type"] != "sample":
-            continue
-        if site["is_observed"] and name != TARGET:
-            raise ValueError(f"site {name!r} is observed, but the bound is on the target alone")
-        if _is_scaled_or_masked(site):
-            raise ValueError(
-                f"site {name!r} is scaled or masked, but terms() computes the bound itself: "
-                "Head_ELBO applies such handlers"
-            )
+    _check_handlers(model_trace)
     target = model_trace.nodes[TARGET]
+    # in double precision: gaps are small differences of sums over thousands of tokens
     sampled_log_likelihood = log_likelihood = target["fn"].log_prob(target["value"]).double()
     enumeration = enumerate_latents(model_trace, guide_trace, TARGET)
     enumerated_kl = {} if enumeration is None else enumeration.kl()
@@ -247,6 +239,7 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
         _check(name, q, p, value, None if is_shared else log_likelihood)
         ratio = _log_ratio(q, p, value)
         if name in enumerated_kl and q is not p:
+            # a sum of differences, which rounding may leave just below 0
             site_kl, how[name] = enumerated_kl[name].double().clamp_min(0), "enumerated"
         else:
             site_kl, how[name] = _kl(q, p, ratio)
@@ -257,6 +250,20 @@ def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
     tokens = target["fn"].valid.sum(-1).double()
     fields = log_likelihood, kl, how, log_ratio, tokens, shared_kl, shared_log_ratios
     return Terms(*fields, sampled_log_likelihood=sampled_log_likelihood, enumeration=enumeration)
+
+
+def _check_handlers(model_trace: Trace) -> None:
+    """Check that no handler observes, scales or masks a site: the terms do not have that."""
+    for name, site in model_trace.nodes.items():
+        if site["type"] != "sample":
+            continue
+        if site["is_observed"] and name != TARGET:
+            raise ValueError(f"site {name!r} is observed, but the bound is on the target alone")
+        if _is_scaled_or_masked(site):
+            raise ValueError(
+                f"site {name!r} is scaled or masked, but terms() computes the bound itself: "
+                "Head_ELBO applies such handlers"
+            )
 
 
 def _check(name: str, q: Any, p: Any, value: Tensor, log_likelihood: Tensor | None) -> None:
@@ -289,6 +296,7 @@ def _is_point(distribution: Any) -> bool:
 def _check_latent_pairs(name: str, q: Any, p: HeadVariable, value: Tensor) -> None:
     """Check that a posterior counts exactly the pairs that carry a latent."""
     latent = p.context.mask.latent
+    # of another class only the density is known: it must not change where there is no latent
     if isinstance(q, HeadVariable):
         same = q.context.mask.latent is latent or torch.equal(q.context.mask.latent, latent)
     else:

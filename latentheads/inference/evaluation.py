@@ -228,6 +228,7 @@ def evaluate(
             how.update(sampled_terms[0].how)
             tasks.note(batch)
             tail_shapes.append(weights.pareto_k.cpu())
+            # sentences that share a latent have one weight, the product of theirs
             joint += weights.log_weights.sum(-1).cpu()
             sums.add(
                 sampled_terms,
@@ -287,13 +288,15 @@ def sample_terms(
         batch: The sentences.
         shared_samples: The latents that all sentences share, for each sample.
     """
-    first = _sample_terms(model, guide, batch, shared_samples[0])
-    remaining = shared_samples[1:] if first.noisy_sites else []
-    sampled_terms = [first, *(_sample_terms(model, guide, batch, shared) for shared in remaining)]
+    first, *remaining = shared_samples
+    sampled_terms = [_sample_terms(model, guide, batch, first)]
+    if sampled_terms[0].noisy_sites:
+        sampled_terms += [_sample_terms(model, guide, batch, shared) for shared in remaining]
     log_weights = torch.stack([sample.log_weight for sample in sampled_terms])
-    if first.enumeration is not None and not first.noisy_sites:
-        resampled = first.enumeration.log_weights(len(shared_samples) - 1)
-        log_weights = torch.cat([log_weights, resampled])
+    enumeration = sampled_terms[0].enumeration
+    if enumeration is not None and not sampled_terms[0].noisy_sites:
+        log_weights = torch.cat([log_weights, enumeration.log_weights(len(remaining))])
+    # without noise one weight stands for all samples
     return sampled_terms, Importance(log_weights.expand(len(shared_samples), -1))
 
 

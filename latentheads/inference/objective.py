@@ -21,7 +21,7 @@ from torch import Tensor
 from latentheads.checks import check_choice, check_least
 from latentheads.distributions.heads import HeadVariable
 from latentheads.distributions.normal import PartsOfKL, parts_of_kl, stack_kls
-from latentheads.guide import SAVED_INFER, ModelGuide, check_own_model
+from latentheads.guide import GUIDE_INFER, ModelGuide, check_own_model
 from latentheads.inference.bound import FromPrior, check_sites, closed_form, traces
 from latentheads.latents.summed_out import Objective, SummedOut
 from latentheads.names import SENTENCES, TARGET
@@ -127,9 +127,9 @@ class Head_ELBO(Trace_ELBO):
             and name not in in_likelihood
             and not self.tied(model_trace, site)
         ]
-        is_plain = self._sampled and not is_summed
-        score = self._plain if is_plain else self._weighted
-        return score(model_trace, guide_trace, latents)
+        if self._sampled and not is_summed:
+            return self._plain(model_trace, guide_trace, latents)
+        return self._weighted(model_trace, guide_trace, latents)
 
     def _enter_summed(self, model_trace: Trace, guide_trace: Trace) -> list[str]:
         """Writes log-likelihood and KL of summed-out latents into the sites of the traces.
@@ -153,7 +153,10 @@ class Head_ELBO(Trace_ELBO):
         return [] if has_kl else list(kl)
 
     def _plain(self, model_trace: Trace, guide_trace: Trace, latents: list[str]) -> Tensor:
-        """The sampled bound, its terms made in the order in which ``Trace_ELBO`` makes them."""
+        """The sampled bound, its terms made in the order in which ``Trace_ELBO`` makes them.
+
+        Sums of floating-point numbers, and of their gradients, depend on that order.
+        """
         terms = [
             _log_prob(site)  # the value is the guide's, whatever its prior
             for name, site in model_trace.nodes.items()
@@ -179,6 +182,7 @@ class Head_ELBO(Trace_ELBO):
             if floor is not None and SENTENCES in {f.name for f in site["cond_indep_stack"]}:
                 kl = torch.maximum(kl.sum(), floor)
             kls.append(kl)
+        # one operation for all blocks where each had its own
         for same_shape in _group(kls, lambda kl: kl.shape):
             total = torch.stack(same_shape).sum()
             elbo = elbo - (total if self.kl_weight == 1.0 else self.kl_weight * total)
@@ -256,7 +260,8 @@ class _EagerKL(Messenger):
         self.parts: dict[str, PartsOfKL] = {}
 
     def _pyro_post_sample(self, msg: Any) -> None:
-        infer = msg.get(SAVED_INFER, msg["infer"])
+        # entered around the guide, so that this runs before the guide's trace records the site
+        infer = msg.get(GUIDE_INFER, msg["infer"])
         prior, posterior = infer.get("prior"), msg["fn"]
         are_heads = isinstance(prior, HeadVariable) and (
             posterior is prior or isinstance(posterior, HeadVariable)
@@ -339,7 +344,7 @@ def _skipped(site: dict[str, Any], posterior: dict[str, Any]) -> bool:
     if KL in posterior or site["fn"] is not posterior["fn"]:
         return False
     if not (isinstance(site["fn"], _Dropped) or site["fn"].has_rsample):
-        scored(site)
+        scored(site)  # the likelihood has a score-function gradient, whatever the KL
     return True
 
 

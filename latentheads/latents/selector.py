@@ -159,13 +159,13 @@ class Selector(Latent):
         """
         if num_samples > 1:
             return self.make_choice(_choices_of_samples(value, task, num_samples))
-        if value.ndim > 2 and (task is None or common):
-            # particles are in front, so that the sentence dimension must stay
-            task = value.new_zeros(1, dtype=torch.long) if task is None else task[:1]
-        elif task is None or common:
-            of_task = value[:1] if task is None else value.index_select(0, task[:1])
-            return self.make_choice(of_task[0])
-        return self.make_choice(value[..., task, :])
+        if task is not None and not common:
+            return self.make_choice(value[..., task, :])
+        if value.ndim > 2:  # particles are in front, so that the sentence dimension must stay
+            only_task = value.new_zeros(1, dtype=torch.long) if task is None else task[:1]
+            return self.make_choice(value[..., only_task, :])
+        # index_select, since value[task[0]] would wait for a GPU
+        return self.make_choice(value[0] if task is None else value.index_select(0, task[:1])[0])
 
     @abstractmethod
     def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:

@@ -105,7 +105,7 @@ class _LinearLogProb(torch.autograd.Function):
                 log_probs[strip] = logits.gather(-1, tokens[strip, None]).squeeze(-1)
                 maximum = logits.amax(-1, keepdim=True)
                 torch.sum(exp_(logits.sub_(maximum)), -1, out=total[strip])
-                normaliser[strip] = maximum.squeeze(-1)
+                normaliser[strip] = maximum.squeeze(-1)  # the log-normaliser, once total is known
             normaliser[rows] += total[rows].log()
             log_probs[rows] = log_probs[rows] * (1 - smoothing) - normaliser[rows]
             if mean_row is not None:
@@ -116,6 +116,7 @@ class _LinearLogProb(torch.autograd.Function):
                 weights = log_odds[rows].sigmoid()
                 if expected is not None:
                     weights *= expected[rows]
+                # the slice holds exponentials by now, which total makes probabilities
                 gradients.subtract_mean(rows, logits_slice, weights / total[rows])
         cached_grads: Sequence[Tensor] = ()
         if gradients:
@@ -137,9 +138,12 @@ class _LinearLogProb(torch.autograd.Function):
         states, weight, tokens, normaliser, log_odds, expected, *cached_grads = ctx.saved_tensors
         grad, *others = (None if g is None else g.to(normaliser.dtype) for g in grads)
         needs_states, needs_weight, _, needs_constant, *_ = ctx.needs_input_grad
-        of_constant = grad * (-log_odds).sigmoid() if needs_constant and grad is not None else None
+        grad_constant = None
+        if needs_constant and grad is not None:
+            grad_constant = grad * (-log_odds).sigmoid()  # c / (p + c)
         if all(value is None for value in grads) or not (needs_states or needs_weight):
-            return None, None, None, of_constant, None, None
+            return None, None, None, grad_constant, None, None
+        # the expected gradient is that of the first output alone
         is_cached = len(tokens) > 0 and bool(cached_grads) and all(g is None for g in others)
         factors = None
         if grad is not None and is_cached:
@@ -148,14 +152,14 @@ class _LinearLogProb(torch.autograd.Function):
             grad_states = cached_grads[0] * factors[:, None]
             grad_weight = cached_grads[1] * factors[:1]
         else:
-            weighted = None if grad is None else grad * log_odds.sigmoid()
+            weighted = None if grad is None else grad * log_odds.sigmoid()  # p / (p + c)
             summands = [value for value in (weighted, *others) if value is not None]
             slices = Slices(states.to(ctx.kind), weight.to(ctx.kind))
             grad_states, grad_weight = _linear_gradients(
                 slices, tokens, normaliser, torch.stack(summands).sum(0), ctx.smoothing
             )
         grad_inputs = grad_states.to(states.dtype), grad_weight.to(weight.dtype)
-        return *grad_inputs, None, of_constant, None, None
+        return *grad_inputs, None, grad_constant, None, None
 
 
 def _factors(grad: Tensor, expected: Tensor | None, same: bool) -> Tensor | None:
@@ -207,6 +211,7 @@ class Gradients:
     ) -> None:
         """Subtracts the expectation under a slice's softmax probabilities, times a scale."""
         x, w = self.slices.x[rows], self.slices.w
+        # the scale is applied to the narrower factor: there are more tokens than dimensions
         if scale is None:
             self.states[rows] = -(probabilities @ w)
         else:

@@ -183,17 +183,19 @@ class Engine:
         self.optimizers.zero_grad()
         started = time.perf_counter()
         stream = closing(self.loader.prefetch(self.loader_state))
-        with stream as updates, passes(), isolated_param_store(), self.noise.active():
+        with stream as steps, passes(), isolated_param_store(), self.noise.active():
             while self.running:
+                # again for each step: a report or a callback may have set evaluation mode
                 self.model.train()
                 self.guide.train()
-                self._update(module, next(updates))
+                self._update(module, next(steps))
                 for callback in callbacks:
                     callback.on_step_end(self.step)
                 last = self.step == training.steps
                 is_report = last or self.step % training.report_interval == 0
-                interval = training.checkpoint_every
-                is_checkpoint = last or (self.step % interval == 0 if interval else is_report)
+                is_checkpoint = is_report
+                if training.checkpoint_every:
+                    is_checkpoint = last or self.step % training.checkpoint_every == 0
                 if not (is_report or is_checkpoint):
                     continue
                 self._check(self._loss, [])
@@ -247,6 +249,7 @@ class Engine:
         if step == 0:
             self._check_sites(step_batches.micro_batches[0][0].to(self.device))
         loss = self._backward(module, step_batches)
+        # before the weights change, so that the fault is found in those that caused it
         self._guard(loss, step_batches)
         if step == 0:
             self._warn_untrained_guide()
@@ -272,6 +275,7 @@ class Engine:
             with ExitStack() as contexts:
                 if index < last and module is not self.objective:
                     contexts.enter_context(self.accelerator.no_sync(module))
+                # the first step validates every site; a check of values synchronises with a GPU
                 contexts.enter_context(pyro.validation_enabled(False))
                 with self._autocast():
                     nats = module(batch) * scale
@@ -345,6 +349,7 @@ class Engine:
         clip, on_cpu = self.training.clip, self.device.type == "cpu"
         if not (clip or on_cpu):
             return
+        # the norm is that of unscaled gradients; scaler.step() does not unscale them again
         self.scaler.unscale_(cast(Any, self.optimizers))
         parameters = list(self.objective.parameters())
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
@@ -365,13 +370,14 @@ class Engine:
         """Returns the metrics since the last report and resets their sums."""
         objective, speed = -float(self._summed()) / self._tokens, self._tokens / self._seconds
         self._loss, self._tokens, self._seconds = torch.zeros_like(self._loss), 0, 0.0
+        last_step = self.step - 1  # rates count steps from 0, before they are taken
         return Progress(
             self.step,
             self.loader_state.epoch,
             objective,
             speed,
             kl_weight=getattr(self.elbo, "kl_weight", 1.0),
-            learning_rate=self.training.learning_rate * self.training.rate_factor(self.step - 1),
+            learning_rate=self.training.learning_rate * self.training.rate_factor(last_step),
             gradient_norm=float(self._gradient_norm),
         )
 
@@ -452,6 +458,7 @@ class Engine:
             optimizer.load_state_dict(state)
         self.step, self.loader_state = facts["step"], LoaderState(**facts["place"])
         self.stopped = facts["stopped"]
+        # the loss of all processes was saved as one sum: the first process alone goes on from it
         self._loss = tensors["loss"].to(self.device) * (self.rank == 0)
         self._tokens, self._seconds = facts["tokens"], facts["seconds"]
         self.precision = self._precision_of(facts)
@@ -475,18 +482,33 @@ class Engine:
 
 def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
     """Raises an error if training options are incompatible with model, loss or device."""
-    parameters = list(model.parameters())
-    if training.precision == "fp16" and parameters[0].device.type == "cpu":
-        raise ValueError("precision fp16 needs a GPU: use bf16 or fp32")
-    if training.precision in ("bf16", "fp16") and any(p.dtype == torch.float64 for p in parameters):
-        raise ValueError(
-            f"precision {training.precision} is of a network in float32, and this one is in "
-            "float64: use fp32, which leaves it as it is, or make the network float32"
-        )
+    _check_precision(training.precision, list(model.parameters()))
     for latent in model.latents.values():
         latent.check_loss(model, loss)
     options = training.loss if isinstance(training.loss, HeadELBOLoss) else HeadELBOLoss()
-    penalised = next((name for name, lat in model.latents.items() if lat.has_penalty), "")
+    _check_penalty(options, model, loss)
+    if training.precision == "fp16" and not has_differentiable_loss(loss):
+        raise ValueError(
+            f"precision fp16 scales a loss before its gradients, which {type(loss).__name__} takes "
+            "itself: use bf16 or fp32"
+        )
+    _check_objective(options, model)
+
+
+def _check_precision(precision: str, parameters: Sequence[nn.Parameter]) -> None:
+    """Raises an error if the network cannot be trained in this precision."""
+    if precision == "fp16" and parameters[0].device.type == "cpu":
+        raise ValueError("precision fp16 needs a GPU: use bf16 or fp32")
+    if precision in ("bf16", "fp16") and any(p.dtype == torch.float64 for p in parameters):
+        raise ValueError(
+            f"precision {precision} is of a network in float32, and this one is in "
+            "float64: use fp32, which leaves it as it is, or make the network float32"
+        )
+
+
+def _check_penalty(options: HeadELBOLoss, model: HeadModel, loss: ELBO) -> None:
+    """Raises an error if the L0 penalty of a latent is no part of the loss as it is."""
+    penalised = next((name for name, latent in model.latents.items() if latent.has_penalty), "")
     if penalised and (options.kl_warmup is not None or options.kl_weight != 1):
         set_options = "kl_warmup" if options.kl_warmup is not None else "kl_weight"
         raise ValueError(
@@ -497,17 +519,16 @@ def check_compatible(training: Training, model: HeadModel, loss: ELBO) -> None:
         raise ValueError(
             f"{penalised} are learned by the closed form of their KL: use loss Head_ELBO"
         )
-    if training.precision == "fp16" and not has_differentiable_loss(loss):
-        raise ValueError(
-            f"precision fp16 scales a loss before its gradients, which {type(loss).__name__} takes "
-            "itself: use bf16 or fp32"
-        )
+
+
+def _check_objective(options: HeadELBOLoss, model: HeadModel) -> None:
+    """Raises an error if the model has no latent of the kind that an objective is of."""
     if options.objective != "bound" and not model.is_summed_out:
         raise ValueError(
             f"loss {options.name} needs a latent that is summed out, such as alignments"
         )
-    temperatures = [latent.temperature for latent in model.latents.values()]
-    if isinstance(options, RelaxedLoss) and temperatures == [None] * len(temperatures):
+    has_relaxation = any(latent.temperature is not None for latent in model.latents.values())
+    if isinstance(options, RelaxedLoss) and not has_relaxation:
         raise ValueError("loss relaxed needs gates between 0 and 1, such as bernoulli-heads")
 
 

@@ -54,6 +54,7 @@ class LossModule(ELBOModule):
     def _take_gradients(self, guide: Any, batch: Batch) -> Tensor:
         """Lets a loss take its gradients itself, and hands them on in the backward pass."""
         parameters = [p for p in self.parameters() if p.requires_grad]
+        # grad holds the sum over earlier micro-batches, to which this loss would add its own
         accumulated = [parameter.grad for parameter in parameters]
         for parameter in parameters:
             parameter.grad = None

@@ -367,11 +367,12 @@ def check_is_called(elbo: ELBO) -> None:
 
     Training differentiates a loss itself where it can; Pyro's ``SVI`` asks for its gradients.
     """
-    kinds = type(elbo).__mro__
-    packages = [kind.__module__.partition(".")[0] for kind in kinds]
+    classes = type(elbo).__mro__
+    packages = [ancestor.__module__.partition(".")[0] for ancestor in classes]
     number = next(i for i, package in enumerate(packages) if package in ("pyro", "latentheads"))
-    base = kinds[number]
-    methods = {n for kind in kinds[:number] for n, value in vars(kind).items() if callable(value)}
+    own_classes, base = classes[:number], classes[number]
+    attributes = [item for own_class in own_classes for item in vars(own_class).items()]
+    methods = {name for name, value in attributes if callable(value)}
     own = {name for name in methods if hasattr(base, name) and not name.startswith("__")}
     called = "differentiable_loss" if hasattr(elbo, "differentiable_loss") else "loss_and_grads"
     if not hasattr(elbo, called):

@@ -620,6 +620,26 @@ def test_gaps_of_guides_are_those_of_their_runs(heading: str, file: str) -> None
         check_spread(cell, *gaps)
 
 
+MODELS = ("one block of one head", "one block of two heads", "two blocks of one head")
+
+
+def test_each_gap_on_the_first_page_stands_below_its_model() -> None:
+    gaps = defaultdict(list)
+    for run in runs_in("alignments", "multi30k-ladder.csv"):
+        gaps[run["guide"], run["reads"], run["model"]].append(float(run["gap"]))
+    rows = [row for row in rows_of(SECTIONS["## Results"]) if len(row) == 1 + len(MODELS)]
+    texts = {"the prior": "", "x alone": "source", "x and y": "target"}
+    assert len(rows) == 5
+    for name, *cells in rows:
+        condition_on = next(texts[words] for words in texts if name.endswith(words))
+        guide = re.sub("[`*]", "", name).split(",")[0].split(":")[0]
+        for cell, model in zip(cells, MODELS, strict=True):
+            runs = gaps[guide, condition_on, model]
+            assert bool(cell) == bool(runs), (name, model)
+            if runs:
+                check_spread(cell, runs)
+
+
 def test_means_and_intervals_of_inflection_are_those_of_its_rows() -> None:
     columns, languages = ("valid", "test", "accuracy", "edit_distance"), ("german", "turkish")
     values = defaultdict(list)

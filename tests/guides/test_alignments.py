@@ -187,7 +187,7 @@ def test_what_a_guide_may_read(condition_on: str, kind: str, batch: Batch) -> No
     batch = rows(batch, [0])
     first = 0 if kind == "translation" else 1  # the first word of a text points at null alone
 
-    def law(given: Batch) -> torch.Tensor:
+    def probs_given(given: Batch) -> torch.Tensor:
         guide(given)
         scores: torch.Tensor = guide.trace.nodes["decoder.0.alignment.choice"][
             "fn"
@@ -196,7 +196,7 @@ def test_what_a_guide_may_read(condition_on: str, kind: str, batch: Batch) -> No
 
     later = batch.target.clone()
     later[0, 2] = 9
-    before, after = law(batch), law(Batch(later, batch.source))
+    before, after = probs_given(batch), probs_given(Batch(later, batch.source))
     same = [torch.allclose(before[0, t], after[0, t], rtol=0, atol=1e-12) for t in range(4)]
     wanted = {"source": [True] * 4, "prefix": [True] * 3 + [False], "target": [False] * 4}
     if (
@@ -369,7 +369,7 @@ def tiny(batch: Batch) -> Batch:
 
 
 def on_its_own(guide: Any) -> Any:
-    """A guide's laws as sites of a guide that runs before the model, which Pyro enumerates."""
+    """A guide's posteriors as sites of a guide that runs before the model, which Pyro sums."""
 
     @config_enumerate
     def proposal(batch: Batch) -> None:

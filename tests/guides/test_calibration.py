@@ -3,7 +3,7 @@ r"""Simulation-based calibration of guides of alignments, by going through all c
 Draw alignments from the prior and a target from the model: an exact posterior ranks the drawn
 alignments evenly among its own draws, by any statistic (Talts et al. 2018,
 https://arxiv.org/abs/1804.06788). Targets of one or two words and their alignments are few, so the
-law of the rank is a sum, and a test of it has no noise.
+distribution of the rank is a sum, and a test of it has no noise.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Cases(NamedTuple):
         return ((self.log_guide.exp() * apart).sum(-1) * self.share.sum(-1)).sum().item()
 
     def law_of_rank(self, statistic: Tensor) -> tuple[float, float]:
-        """How far the rank of a drawn case is from an even law, and its mean.
+        """How far the rank of a drawn case is from a uniform one, and its mean.
 
         Args:
             statistic: Of every case; ties are broken by chance.
@@ -140,7 +140,7 @@ def test_the_prior_is_told_from_the_posterior_by_what_reads_the_target_alone(sha
 @every_shape
 @pytest.mark.parametrize("name", ["tied", *LEARNED])
 def test_ranks_are_no_more_uneven_than_the_gap_lets_them(shape: str, name: str) -> None:
-    """Pinsker: laws whose KL is d differ by no more than the root of d / 2 in any event."""
+    """Pinsker: where the KL is d, no event's probability differs by more than the root of d / 2."""
     model = telling(shape)
     cases = go_through(shape, model, attach(name, model))
     actual = [cases.law_of_rank(read(cases))[0] for read in STATISTICS.values()]

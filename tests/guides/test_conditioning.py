@@ -37,7 +37,7 @@ def told_part(guide: Any) -> Any:
     return actual.scores
 
 
-def law(model: Any, guide: Any, batch: Batch, block: str) -> tuple[Any, Any]:
+def prior_and_posterior(model: Any, guide: Any, batch: Batch, block: str) -> tuple[Any, Any]:
     """Prior and posterior of a block in one pass."""
     prior, posterior = (t.nodes[f"{block}.logits"]["fn"] for t in traces(model, guide, batch))
     return prior, posterior
@@ -91,14 +91,14 @@ def test_rows_are_moved_by_nothing_on_average_and_by_what_the_target_says(
     part = jiggle(told_part(guide), 0.3)
     seen: list[torch.Tensor] = []
     part.register_forward_hook(lambda _, __, actual: seen.append(actual))
-    prior, _ = law(model, guide, batch, TOP[kind])
+    prior, _ = prior_and_posterior(model, guide, batch, TOP[kind])
     latent = prior.context.mask.latent.unsqueeze(-3)
     (moved,) = seen
     assert moved.abs().max() > 0.05
     assert torch.equal(moved * (1 - latent), torch.zeros_like(moved))
     torch.testing.assert_close(moved.sum(-1), torch.zeros_like(moved.sum(-1)), rtol=0, atol=1e-12)
     with guide.conditioned_on(wrong(batch)):
-        law(model, guide, batch, TOP[kind])
+        prior_and_posterior(model, guide, batch, TOP[kind])
     assert (seen[1] - moved).abs().max() > 0.01
 
 
@@ -129,7 +129,7 @@ def test_the_kl_is_that_of_the_laws(name: str, batch: Batch) -> None:
     bound_terms = terms(model, guide, batch)
     assert bound_terms.how["decoder.1.cross.logits"] == "analytic"
     torch.manual_seed(0)
-    prior, posterior = law(model, guide, batch, TOP["translation"])
+    prior, posterior = prior_and_posterior(model, guide, batch, TOP["translation"])
     drawn = posterior.rsample(torch.Size([20000]))
     sampled = posterior.log_prob(drawn) - prior.log_prob(drawn)
     expected = torch.distributions.kl_divergence(posterior, prior)
@@ -141,7 +141,9 @@ def test_mean_field_reads_no_sampled_head_though_it_is_told(batch: Batch) -> Non
     model = build().eval()
     for condition_on in ("prefix", "target"):
         guide = jiggle(MeanField(model, condition_on=condition_on).double(), 0.3)
-        first, second = (law(model, guide, batch, TOP["translation"])[1] for _ in range(2))
+        first, second = (
+            prior_and_posterior(model, guide, batch, TOP["translation"])[1] for _ in range(2)
+        )
         assert torch.equal(first.location, second.location)
 
 
@@ -215,9 +217,9 @@ def test_heads_that_are_removed_leave_what_is_told_the_others(
     guide = jiggle(Plainly(model).double(), 0.3)
     part, seen = told_part(guide), list[torch.Tensor]()
     part.register_forward_hook(lambda _, __, actual: seen.append(actual))
-    law(model, guide, batch, "decoder.0.cross")
+    prior_and_posterior(model, guide, batch, "decoder.0.cross")
     remove_heads(model, {"decoder.0.cross": kept}, guide)
-    law(model, guide, batch, "decoder.0.cross")
+    prior_and_posterior(model, guide, batch, "decoder.0.cross")
     whole, left = seen
     torch.testing.assert_close(left, whole[:, kept], rtol=0, atol=1e-12)
     assert part.word.out_features == part.position.out_features == 4 * len(kept)

@@ -26,6 +26,7 @@ from latentheads.options import (
     arguments_class,
     choices_of,
     classes_of,
+    explain_unknown,
     flatten,
     from_dict,
     import_trusted,
@@ -448,6 +449,12 @@ def test_a_class_is_imported_only_if_it_is_trusted() -> None:
     ):
         with pytest.raises(OptionError, match=message):
             import_trusted(base, name, trusted)
+
+
+def test_an_option_outside_of_groups_is_meant_once() -> None:
+    assert (
+        str(explain_unknown([], "output", ["out"])) == "output is not an option: did you mean out?"
+    )
 
 
 def test_names_of_other_programs_lead_to_options_that_exist() -> None:

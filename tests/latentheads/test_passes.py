@@ -117,8 +117,8 @@ def halve() -> float:
 
 def flushes() -> bool:
     """Whether this thread flushes, for Python and for PyTorch."""
-    python, mine = halve() == 0, float(torch.tensor([2.0**-126]).float().div(2)) == 0
-    assert python == mine
+    python, pytorch = halve() == 0, float(torch.tensor([2.0**-126]).float().div(2)) == 0
+    assert python == pytorch
     return python
 
 

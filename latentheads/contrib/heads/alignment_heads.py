@@ -235,11 +235,13 @@ class AlignmentHeads:
         chosen = self._chosen
         for number in range(1, len(chosen)):
             some = self._restrict(chosen[:number])
-            lost = [
-                (p * ((p + 1e-12).log() - (some.posterior(e, False).marginals + 1e-12).log()))
-                for p, e in zip(full, self.attentions, strict=True)
-            ]
-            if float(torch.cat([kl.sum(-1).flatten() for kl in lost]).mean()) <= loss:
+            kls = []
+            for p, example in zip(full, self.attentions, strict=True):
+                q = some.posterior(example, False).marginals
+                # 1e-12, for a probability may be 0
+                kl = p * ((p + 1e-12).log() - (q + 1e-12).log())
+                kls.append(kl.sum(-1).flatten())
+            if float(torch.cat(kls).mean()) <= loss:
                 return chosen[:number]
         return chosen
 

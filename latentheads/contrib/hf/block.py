@@ -128,6 +128,7 @@ class PretrainedBlock(HeadBlock):
         query = args[0] if args else kwargs.get("hidden_states")
         memory = kwargs.get("key_value_states", kwargs.get("encoder_hidden_states"))
         if memory is None and self.block.attention_type.endswith("self"):
+            # with a cache the keys of earlier tokens belong to states of earlier calls
             memory = query if get_cache(kwargs) is None else None
         self._holder.forward_pass.states[self.block.name] = BlockStates(query, memory)
 
@@ -198,6 +199,7 @@ class PretrainedBlock(HeadBlock):
         """The mask of the pairs; blocks of an attention type with the same mask share it."""
         forward_pass, shape = self._holder.forward_pass, scores.shape
         cached = forward_pass.masks.get(self.block.attention_type)
+        # by identity: a network makes one mask for all layers, and comparing values would wait
         if cached is not None and cached[0] is attention_mask and cached[1] == shape:
             return cached[2]
         batch, _, queries, keys = shape
@@ -241,6 +243,7 @@ class PretrainedBlock(HeadBlock):
                 f"{tuple(logits.shape)}: sample particles one after the other"
             )
         if self.prior is not None:
+            # those below are not needed any more: their memory is freed before the next block
             forward_pass.below.pop(attention_type, None)
             if not self.last:
                 forward_pass.below[attention_type] = logits

@@ -76,54 +76,28 @@ class Pretrained(HeadModel):
         latents: Sequence[Latent | LatentOptions] = (),
     ) -> None:
         addresses = find_heads(network)
-        chosen = {b.name: b for b in parse_blocks(blocks, [a.block for a in addresses])}
-        attention_types = {address.block.attention_type for address in addresses}
+        attention_types = sorted({address.block.attention_type for address in addresses})
+        parsed_blocks = parse_blocks(blocks, [address.block for address in addresses])
         if isinstance(likelihood, NextToken) and _is_bidirectional(network, attention_types):
             raise ValueError(
                 f"{type(network).__name__} attends to later tokens, and has no likelihood of the "
                 "next one: make it with is_decoder=True, or give another likelihood"
             )
-        latent_types = {block.attention_type for block in chosen.values()}
-        super().__init__(sorted(attention_types))
-        shape = ModelShape(max(a.block.heads for a in addresses), sorted(attention_types))
+        super().__init__(attention_types)
+        # parameters stand in this order in the state of an optimizer
+        shape = ModelShape(max(address.block.heads for address in addresses), attention_types)
         self.add_latents(make_latents(latents, shape, before_blocks=True))
-        _check_selector(self.selector, sorted(attention_types))
+        _check_selector(self.selector, attention_types)
         for latent in latents:
             if isinstance(latent, LatentOptions):
-                _check_types("latents", latent.named_types, sorted(attention_types))
+                _check_types("latents", latent.named_types, attention_types)
         self.network, self.label_likelihood, self.prior = network, likelihood, prior
-        self.output = GivenLogits()
+        of_blocks = [x for x in latents if isinstance(x, LatentOptions) and x.needs_blocks]
+        self._add_output_heads([latent for latent in latents if latent not in of_blocks])
         self._holder = ForwardPassHolder()
-        self._aligned_decoder: AlignedDecoder | None = None
-        within = [x for x in latents if isinstance(x, LatentOptions) and x.needs_blocks]
-        above = [latent for latent in latents if latent not in within]
-        if (heads_and_output := make_output_heads(network, above, likelihood)) is not None:
-            heads, self.output = heads_and_output
-            self.add_latents([heads])
-            self._aligned_decoder = AlignedDecoder(network, *heads_and_output)
-        highest = {
-            attention_type: max(
-                b.layer for b in chosen.values() if b.attention_type == attention_type
-            )
-            for attention_type in latent_types
-        }
-        addresses_and_blocks = [(a, chosen.get(a.block.name)) for a in addresses]
-        self.heads = nn.ModuleList(
-            PretrainedBlock(
-                address if block is None else replace(address, block=block),
-                None if block is None else check_family("prior must make", prior(block)),
-                _selector_of_block(address, self.selector),
-                self._holder,
-                block is not None and block.layer == highest[block.attention_type],
-                network.config,
-            )
-            for address, block in addresses_and_blocks
-        ).to(network.device, torch.promote_types(network.dtype, torch.float32))
+        self.heads = self._make_blocks(addresses, {block.name: block for block in parsed_blocks})
         shape = replace(shape, blocks=tuple(block.block for block in self._pretrained_blocks()))
-        latents_of_blocks = make_latents(within, shape, before_blocks=False)
-        self.add_latents(latents_of_blocks)
-        for latent in latents_of_blocks:
-            nn.ModuleDict(latent.modules_to_save).to(network.device)
+        self._add_latents_of_blocks(of_blocks, shape)
         self._original_attention = {  # of the network, and then of each of its parts
             part: _attention_implementation(part)
             for part in network.modules()
@@ -131,6 +105,45 @@ class Pretrained(HeadModel):
         }
         self._hooks: list[Any] = []
         self._attach()
+
+    def _add_output_heads(self, latents: Sequence[Latent | LatentOptions]) -> None:
+        """Makes heads above the decoder, with an output layer of their own, if latents has them."""
+        self.output = GivenLogits()
+        self._aligned_decoder: AlignedDecoder | None = None
+        heads_and_output = make_output_heads(self.network, latents, self.label_likelihood)
+        if heads_and_output is not None:
+            heads, self.output = heads_and_output
+            self.add_latents([heads])
+            self._aligned_decoder = AlignedDecoder(self.network, *heads_and_output)
+
+    def _make_blocks(
+        self, addresses: Sequence[Address], latent_blocks: Mapping[str, Block]
+    ) -> nn.ModuleList:
+        """Makes every block of the network, those of ``latent_blocks`` with a prior."""
+        top_layers: dict[str, int] = {}
+        for block in latent_blocks.values():
+            layer = top_layers.get(block.attention_type, block.layer)
+            top_layers[block.attention_type] = max(layer, block.layer)
+        modules = nn.ModuleList()
+        for address in addresses:
+            family, is_top = None, False
+            if (latent_block := latent_blocks.get(address.block.name)) is not None:
+                address = replace(address, block=latent_block)
+                family = check_family("prior must make", self.prior(latent_block))
+                is_top = latent_block.layer == top_layers[latent_block.attention_type]
+            selector = _selector_of_block(address, self.selector)
+            config = self.network.config
+            modules.append(PretrainedBlock(address, family, selector, self._holder, is_top, config))
+        # densities are never computed in less than float32
+        dtype = torch.promote_types(self.network.dtype, torch.float32)
+        return modules.to(self.network.device, dtype)
+
+    def _add_latents_of_blocks(self, options: Sequence[LatentOptions], shape: ModelShape) -> None:
+        """Makes the latents that need to know the blocks, on the device of the network."""
+        latents = make_latents(options, shape, before_blocks=False)
+        self.add_latents(latents)
+        for latent in latents:
+            nn.ModuleDict(latent.modules_to_save).to(self.network.device)
 
     def _attach(self) -> None:
         """Makes every attention module call its block."""
@@ -217,13 +230,14 @@ class Pretrained(HeadModel):
             inputs, collated_labels if labels is None else labels
         )
         valid = targets != IGNORE_INDEX
+        # a chain passes through every token: padding may only follow
         chained = self.output_heads is not None and self.output_heads.is_chained
         if chained and not torch.equal(valid, scored_here_or_later(valid)):
             raise ValueError(
                 "alignments in a chain need every token from the first on: pad on the right, and "
                 "give no label -100 before one that is predicted"
             )
-        target = targets.masked_fill(~valid, 0)
+        target = targets.masked_fill(~valid, 0)  # -100 is no index of the vocabulary
         tokens, mask = inputs.get("input_ids"), inputs.get("attention_mask")
         attention_valid = None if mask is None else mask.bool()
         if attention_valid is None and tokens is not None:

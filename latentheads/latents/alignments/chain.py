@@ -85,6 +85,7 @@ class ChainParameters(CategoricalParameters):
         )
         transition_scores = later_transitions(self.transition_scores)
         matrices, keys = transition_scores.shape[-3], transition_scores.shape[-1]
+        # words that share a matrix take their rows from it at once: it is not copied for each
         previous = position[..., :-1].unflatten(
             -1, (matrices, (position.shape[-1] - 1) // matrices)
         )
@@ -101,10 +102,9 @@ class ChainParameters(CategoricalParameters):
         """Choose positions word by word, each given the previous one."""
         shape = below.shape[:-2]
         positions = [choose(self.initial_log_probs.expand(*shape, -1))]
+        last_matrix = self.transition_scores.shape[-3] - 1  # 0 where all words share one
         for index in range(1, self.scores.shape[-3]):
-            transition_scores = self.transition_scores[
-                ..., min(index, self.transition_scores.shape[-3] - 1), :, :
-            ]
+            transition_scores = self.transition_scores[..., min(index, last_matrix), :, :]
             transition_scores = transition_scores.expand(*shape, *transition_scores.shape[-2:])
             previous = positions[-1][..., None, None].expand(*shape, 1, transition_scores.shape[-1])
             row_scores = transition_scores.gather(-2, previous)[..., 0, :]
@@ -184,9 +184,12 @@ class ChainInference(ExactInference):
     def word_log_evidence(self) -> Float[Tensor, "*batch target"]:
         """Exact log-probability of every token given those before: the forward algorithm."""
         weights, log_scale = self._weights
+        # a message is divided by its sum, for it would underflow in a long sentence; the sum is
+        # then the probability of a token given those before, up to the scale of the weights
         forward = weights[..., 0, :] / self._prior.first_normaliser
         sums = [forward.sum(-1)]
         for normaliser, weight in self._prior.later_words(weights):
+            # of transitions from the previous position: it divides before the product
             previous = forward / (sums[-1][..., None] * normaliser)
             forward = vecmat(previous, self._prior.transition_weights) * weight
             sums.append(forward.sum(-1))
@@ -199,6 +202,7 @@ class ChainInference(ExactInference):
         backward = [torch.ones_like(weights[..., 0, :])]
         for normaliser, weight in self._prior.later_words(weights)[::-1]:
             message = vecmat(backward[-1] * weight, self._prior.transition_weights.mT) / normaliser
+            # any scale will do, for scores are normalised; it has no gradient
             backward.append(message / message.detach().amax(-1, keepdim=True))
         scores = self._joint + torch.stack(backward[::-1], -2).log()
         prior = self._prior_parameters

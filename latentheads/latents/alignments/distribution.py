@@ -97,14 +97,10 @@ class CategoricalParameters:
         scores = self.scores[..., head - self.first_head, :]
         for parent in self.parents(head):
             pair_scores = self.pairs[head, parent]
-            pair_scores = pair_scores.expand(
-                *pair_scores.shape[:-3], scores.shape[-2], *pair_scores.shape[-2:]
-            )
-            index = positions[..., parent, None, None].expand(
-                *positions.shape[:-1], 1, pair_scores.shape[-1]
-            )
-            pair_scores = pair_scores.expand(*positions.shape[:-2], *pair_scores.shape[-3:])
-            scores = scores + pair_scores.gather(-2, index)[..., 0, :]
+            # gather broadcasts nothing: samples and words share a matrix without a copy
+            shape = (*positions.shape[:-1], *pair_scores.shape[-2:])
+            row = positions[..., parent, None, None].expand(*shape[:-2], 1, shape[-1])
+            scores = scores + pair_scores.expand(shape).gather(-2, row)[..., 0, :]
         return log_softmax(scores)
 
     def log_prob_table(self, head: int, heads: int) -> Float[Tensor, "*table"]:
@@ -115,6 +111,7 @@ class CategoricalParameters:
             heads: Number of heads of the table. Heads that this one is not conditioned on have
                 dimensions of size 1.
         """
+        # a dimension of the table for each head's positions, of size 1 where they do not matter
         own_scores = self.scores[..., head - self.first_head, :]
         scores = own_scores.view(*own_scores.shape[:-1], *(1,) * head, own_scores.shape[-1])
         for parent in self.parents(head):

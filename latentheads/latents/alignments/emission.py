@@ -77,11 +77,12 @@ def emission_log_probs(
         request: How the result is likely to be used.
         smoothing: :math:`\epsilon`.
     """
-    log_probs, low = _EmissionLogProbs.apply(states, weight, tokens, request, smoothing, *vectors)
-    # low.any() synchronises with a GPU, which is cheaper than recomputing all entries
-    if not low.any():
+    inputs = states, weight, tokens, request, smoothing, *vectors
+    log_probs, underflows = _EmissionLogProbs.apply(*inputs)
+    # any() synchronises with a GPU, which is cheaper than recomputing all entries
+    if not underflows.any():
         return log_probs
-    return _recompute_underflows(log_probs, low, states, vectors, weight, tokens, smoothing)
+    return _recompute_underflows(log_probs, underflows, states, vectors, weight, tokens, smoothing)
 
 
 @dataclass(frozen=True)
@@ -106,14 +107,14 @@ class EmissionRequest:
         """The gradient with respect to the log-probabilities of some sentences, up to a factor."""
         scores = self.log_probs[sentences]
         scores = scores + log_probs if self.marginal else scores
-        # denormal numbers slow a matrix product down: such positions are dropped
+        # denormal numbers slow down a matrix product: such positions are dropped
         probs = F.threshold(softmax(scores.flatten(2)), MIN_PROBABILITY, 0.0)
         return (probs * self.valid[sentences, :, None]).view_as(log_probs)
 
 
 def _recompute_underflows(
-    table: Float[Tensor, "sentence target *keys"],
-    low: Bool[Tensor, "sentence target *keys"],
+    log_probs: Float[Tensor, "sentence target *keys"],
+    underflows: Bool[Tensor, "sentence target *keys"],
     states: Tensor,
     vectors: Sequence[Tensor],
     weight: Tensor,
@@ -124,10 +125,10 @@ def _recompute_underflows(
 
     That happens where a state and a position prefer very different tokens.
     """
-    indices = low.nonzero(as_tuple=True)
-    rows = states_at(low, states, vectors)
-    log_probs = linear_log_prob(rows, weight, tokens[indices[:2]], smoothing)
-    return table.index_put(indices, log_probs.to(table.dtype))
+    indices = underflows.nonzero(as_tuple=True)
+    rows = states_at(underflows, states, vectors)
+    recomputed = linear_log_prob(rows, weight, tokens[indices[:2]], smoothing)
+    return log_probs.index_put(indices, recomputed.to(log_probs.dtype))
 
 
 def states_at(
@@ -167,55 +168,62 @@ class _EmissionLogProbs(torch.autograd.Function):
         # products with the output matrix in autocast's dtype, sums of exponentials in float32+
         with torch.autocast(x.device.type, enabled=False):
             scores = _Scores([x, *vectors], w, tokens, smoothing)
-            sums = Gradients(scores.slices) if request else None
+            gradients = Gradients(scores.slices) if request else None
             shape = (*tokens.shape, *(vector.shape[1] for vector in vectors))
             wide = full_precision(x).dtype
-            table, scales = (torch.empty(shape, dtype=wide, device=x.device) for _ in range(2))
-            low = torch.empty(shape, dtype=torch.bool, device=x.device)
-            grads = torch.empty_like(table) if request else None
-            for rows, narrow in scores.slices:
-                for sentences, exponentials in scores.exponentials(
-                    rows, narrow, put_back=request is not None
-                ):
+            log_probs = torch.empty(shape, dtype=wide, device=x.device)
+            inverse_normalisers = torch.empty_like(log_probs)
+            underflows = torch.empty(shape, dtype=torch.bool, device=x.device)
+            expected_grad = torch.empty_like(log_probs) if request else None
+            for rows, logits_slice in scores.slices:
+                strips = scores.exponentials(rows, logits_slice, put_back=request is not None)
+                for sentences, exponentials in strips:
                     normalisers = sum_products(*exponentials.values, buffers=scores.buffers)
-                    low[sentences] = normalisers < MIN_NORMALISER
-                    scales[sentences] = normalisers.clamp_min_(MIN_NORMALISER).reciprocal()
-                    part = exponentials.token_scores - exponentials.maxima
-                    table[sentences] = part.sub_(normalisers.log_())
-                    if request and grads is not None:
-                        grads[sentences] = request.gradient(sentences, table[sentences])
-                        exponentials.write_normaliser_gradient(grads[sentences] * scales[sentences])
-                if sums:
-                    sums.subtract_mean(rows, narrow)
-        cached = [grads, sums.states, sums.table] if sums else []
-        ctx.save_for_backward(states, weight, tokens, scales, *cached, *vectors)
+                    underflows[sentences] = normalisers < MIN_NORMALISER
+                    normalisers.clamp_min_(MIN_NORMALISER)
+                    inverse_normalisers[sentences] = normalisers.reciprocal()
+                    shifted_scores = exponentials.token_scores - exponentials.maxima
+                    log_probs[sentences] = shifted_scores.sub_(normalisers.log_())
+                    # now, since the next strip overwrites these exponentials
+                    if request and expected_grad is not None:
+                        expected_grad[sentences] = request.gradient(sentences, log_probs[sentences])
+                        scaled_grad = expected_grad[sentences] * inverse_normalisers[sentences]
+                        exponentials.write_normaliser_gradient(scaled_grad)
+                if gradients:  # by now the slice holds gradients of its logits
+                    gradients.subtract_mean(rows, logits_slice)
+        cached = [expected_grad, gradients.states, gradients.table] if gradients else []
+        # vectors come last: their number varies, that of the cached tensors is 0 or 3
+        ctx.save_for_backward(states, weight, tokens, inverse_normalisers, *cached, *vectors)
         ctx.dtype, ctx.num_cached, ctx.smoothing = w.dtype, len(cached), smoothing
-        ctx.mark_non_differentiable(low)
-        return table, low
+        ctx.mark_non_differentiable(underflows)
+        return log_probs, underflows
 
     @staticmethod
     @forbid_second_derivative
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        states, weight, tokens, scales, *rest = ctx.saved_tensors
+        states, weight, tokens, inverse_normalisers, *rest = ctx.saved_tensors
         cached, vectors = rest[: ctx.num_cached], rest[ctx.num_cached :]
         inputs = [states, *vectors]
+        # a mean over tokens, a KL weight or a loss scale multiply the expected gradient by a number
         factor = factor_between(grad, cached[0]) if cached and grad.numel() else None
         if factor is not None:
-            rows, table = cached[1] * factor, cached[2] * factor
+            row_grads, weight_grad = cached[1] * factor, cached[2] * factor
         else:
             sides = [value.to(ctx.dtype) for value in inputs]
             scores = _Scores(sides, weight.to(ctx.dtype), tokens)
-            sums = Gradients(scores.slices)
-            for chunk, narrow in scores.slices:
-                for sentences, exponentials in scores.exponentials(chunk, narrow, put_back=True):
-                    exponentials.write_normaliser_gradient(grad[sentences] * scales[sentences])
-                sums.subtract_mean(chunk, narrow)
-            rows, table = sums.states, sums.table
-        input_grads = _split_by_sentence(rows, [value.shape[1] for value in inputs])
-        _add_token_gradient(input_grads, table, grad, tokens, weight, inputs, ctx.smoothing)
+            gradients = Gradients(scores.slices)
+            for rows, logits_slice in scores.slices:
+                strips = scores.exponentials(rows, logits_slice, put_back=True)
+                for sentences, exponentials in strips:
+                    scaled_grad = grad[sentences] * inverse_normalisers[sentences]
+                    exponentials.write_normaliser_gradient(scaled_grad)
+                gradients.subtract_mean(rows, logits_slice)
+            row_grads, weight_grad = gradients.states, gradients.table
+        input_grads = _split_by_sentence(row_grads, [value.shape[1] for value in inputs])
+        _add_token_gradient(input_grads, weight_grad, grad, tokens, weight, inputs, ctx.smoothing)
         pairs = zip(input_grads, inputs, strict=True)
         cast_grads = [input_grad.to(value.dtype) for input_grad, value in pairs]
-        return cast_grads[0], table.to(weight.dtype), None, None, None, *cast_grads[1:]
+        return cast_grads[0], weight_grad.to(weight.dtype), None, None, None, *cast_grads[1:]
 
 
 def _split_by_sentence(
@@ -321,19 +329,20 @@ class _Scores:
         self.slices = Slices(rows.flatten(0, 1), weight, sum(self._counts), CHUNK)
 
     def exponentials(
-        self, rows: slice, narrow: Float[Tensor, "row vocab"], put_back: bool = False
+        self, rows: slice, logits_slice: Float[Tensor, "row vocab"], put_back: bool = False
     ) -> Iterator[tuple[slice, _Exponentials]]:
         """Yield the exponentials of a slice, a strip at a time, with the sentences of the strip.
 
         Args:
             rows: The rows of the slice.
-            narrow: Its scores, in the dtype of the product.
+            logits_slice: Its scores, in the dtype of the product.
             put_back: Whether the gradients that the caller writes replace the scores.
         """
         rows_per_sentence = sum(self._counts)
         # the gradient uses autocast's dtype if its range suffices for exponentials, as bfloat16's
-        half_precision = put_back and narrow.dtype == torch.bfloat16
-        for strip, scores in self.slices.upcast(rows, narrow, put_back and not half_precision):
+        half_precision = put_back and logits_slice.dtype == torch.bfloat16
+        upcast = self.slices.upcast(rows, logits_slice, put_back and not half_precision)
+        for strip, scores in upcast:
             sentences = slice(strip.start // rows_per_sentence, strip.stop // rows_per_sentence)
             values = scores.unflatten(0, (-1, rows_per_sentence))
             tokens = self.tokens[sentences, None].expand(-1, rows_per_sentence, -1)
@@ -348,13 +357,14 @@ class _Scores:
             cast_values = grads = values.split(self._counts, 1)
             if half_precision:
                 strip_rows = slice(strip.start - rows.start, strip.stop - rows.start)
-                grads = narrow[strip_rows].view_as(values).split(self._counts, 1)
+                grads = logits_slice[strip_rows].view_as(values).split(self._counts, 1)
                 # products in half precision need contiguous memory
                 cast_values = [
-                    self.buffers.get(f"side {side}", narrow, tuple(part.shape)).copy_(part)
+                    self.buffers.get(f"side {side}", logits_slice, tuple(part.shape)).copy_(part)
                     for side, part in enumerate(cast_values)
                 ]
             state_max, *vector_maxima = maxima.split(self._counts, 1)
+            # a state predicts its own token alone, a position adds to the score of every token
             scores_of_states = state_scores.diagonal(dim1=1, dim2=2)
             yield (
                 sentences,
@@ -381,12 +391,14 @@ def sum_products(
     """
     if len(vectors) == 1:
         return states @ vectors[0].mT
-    if buffers is None and states.shape[1] < vectors[1].shape[1]:
-        return sum_products(vectors[1], states, vectors[0]).permute(0, 2, 3, 1)
-    sums = states.new_zeros(len(states), states.shape[1], vectors[0].shape[1] * vectors[1].shape[1])
-    for columns, pairs in _pairs(vectors[0], vectors[1], buffers):
+    first, last = vectors
+    # the product is symmetric in its three factors: the two smaller ones make the pairs
+    if buffers is None and states.shape[1] < last.shape[1]:
+        return sum_products(last, states, first).permute(0, 2, 3, 1)
+    sums = states.new_zeros(len(states), states.shape[1], first.shape[1] * last.shape[1])
+    for columns, pairs in _pairs(first, last, buffers):
         sums.baddbmm_(states[..., columns], pairs.mT)
-    return sums.unflatten(2, (vectors[0].shape[1], vectors[1].shape[1]))
+    return sums.unflatten(2, (first.shape[1], last.shape[1]))
 
 
 def weighted_products(
@@ -456,6 +468,7 @@ def _add_token_gradient(
     ):
         vector_grad.add_(marginal_grad.mT.to(dtype) @ table)
         rows = rows + marginal_grad.to(dtype) @ full_precision(vector)
+    # linear in the rows: a token's own row gets 1 - epsilon of it, all rows epsilon / V
     rows = rows.flatten(0, 1).to(dtype)
     if smoothing:
         weight_grad.add_(rows.sum(0) * (smoothing / len(weight)))

@@ -84,11 +84,12 @@ class AlignmentEnumeration(Enumeration):
         self, positions: Int[Tensor, "sample *batch target head"]
     ) -> Float[Tensor, sample * batch]:
         """Log p(y | z, x) of the alignments of all heads."""
-        log_probs, num_keys = self.inference.emissions, self.inference.emissions.shape[-1]
+        emissions = self.inference.emissions
+        # the index of all heads' positions in a flattened table, the first head's first
         index = positions[..., 0]
         for head in range(1, positions.shape[-1]):
-            index = index * num_keys + positions[..., head]
-        flat = log_probs.flatten(self.inference.valid.ndim)
+            index = index * emissions.shape[-1] + positions[..., head]
+        flat = emissions.flatten(self.inference.valid.ndim)
         flat = flat.expand(*index.shape, flat.shape[-1])
         token_log_probs = flat.gather(-1, index[..., None])[..., 0]
         return (token_log_probs.double() * self.inference.valid).sum(-1)

@@ -154,6 +154,7 @@ class IndependentWords(ExactInference):
         joint = self.log_posterior
         if len(self.priors) == 1 and len(self.priors[0].heads) == 1:
             return [CategoricalParameters(joint.unsqueeze(-2))]
+        # given the first head's position, the scores of the second are that row of the joint
         first, pair = joint.logsumexp(-1), {(1, 0): joint}
         zeros = torch.zeros_like(joint[..., 0, :])
         if len(self.priors) == 1:

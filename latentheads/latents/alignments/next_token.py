@@ -109,27 +109,35 @@ class NextTokenDistribution:
         states: Float[Tensor, "sentence row dim"],
         log_prior: Float[Tensor, "sentence row *keys"],
     ) -> Float[Tensor, "sentence row vocab"]:
-        r"""Log-probabilities of the vocabulary, :math:`\log \sum_s \pi_s p(v \mid t, s)`."""
+        r"""Log-probabilities of the vocabulary, :math:`\log \sum_s \pi_s p(v \mid t, s)`.
+
+        With the maxima :math:`b_s` of the scores :math:`B_s` it is
+        :math:`A_t[v] + \log \sum_s w_s e^{B_s[v] - b_s}` for :math:`w_s = \pi_s e^{b_s} / Z(t, s)`:
+        one matrix product, of weights with exponentials that are stored already.
+        """
         state_exp = _ScaledExponentials.of(states, self.weight)
-        normalisers, underflows = self._log_normalisers(state_exp, states)
-        weights = log_prior - normalisers
+        log_normalisers, underflows = self._log_normalisers(state_exp, states)
+        unscaled_weights = log_prior - log_normalisers
         maxima = [side.maximum[:, None] for side in self.exponentials]
-        weights = weights + outer_sum(torch.zeros_like(state_exp.maximum), maxima)
-        max_weight = weights.flatten(2).amax(-1)
-        shift = outer_sum(max_weight, [torch.zeros_like(maximum) for maximum in maxima])
-        scaled_weights = (weights - shift).exp()
+        log_weights = unscaled_weights + outer_sum(torch.zeros_like(state_exp.maximum), maxima)
+        # the largest weight becomes 1, so that none overflows
+        max_log_weight = log_weights.flatten(2).amax(-1)
+        shift = outer_sum(max_log_weight, [torch.zeros_like(maximum) for maximum in maxima])
+        weights = (log_weights - shift).exp()
         values = [side.values for side in self.exponentials]
-        with without_autocast(states.device):  # the products with the table alone are narrow
-            mixture = weighted_products(scaled_weights.to(values[0].dtype), *values)
+        # autocast may round scores to half precision, but not probabilities
+        with without_autocast(states.device):
+            mixture = weighted_products(weights.to(values[0].dtype), *values)
         tiny = torch.finfo(mixture.dtype).tiny
         products = mixture.mul_(state_exp.values)
-        maxima_of_rows = (state_exp.maximum + max_weight)[..., None]
+        log_scale = (state_exp.maximum + max_log_weight)[..., None]
         # the smallest product is found in one pass, that of each entry below takes three more
         if not (underflows.any() | (products.amin() < tiny)):
-            return products.log_().add_(maxima_of_rows)
+            return products.log_().add_(log_scale)
+        # a state and its positions prefer very different tokens: sum in the log domain there
         imprecise = underflows.flatten(2).any(-1, keepdim=True) | (products < tiny)
-        log_probs = products.clamp_min_(tiny).log_().add_(maxima_of_rows)
-        self._recompute_imprecise(log_probs, imprecise, states, log_prior - normalisers)
+        log_probs = products.clamp_min_(tiny).log_().add_(log_scale)
+        self._recompute_imprecise(log_probs, imprecise, states, unscaled_weights)
         return log_probs
 
     def _recompute_imprecise(
@@ -137,18 +145,18 @@ class NextTokenDistribution:
         log_probs: Float[Tensor, "sentence row vocab"],
         imprecise: Bool[Tensor, "sentence row vocab"],
         states: Float[Tensor, "sentence row dim"],
-        weights: Float[Tensor, "sentence row *keys"],
+        log_weights: Float[Tensor, "sentence row *keys"],
     ) -> None:
         """Recompute entries by logsumexp where products of exponentials underflow; in place."""
-        chunk = CHUNK.get(log_probs.device.type, CHUNK["cuda"]) // max(1, weights[0].numel())
+        chunk = CHUNK.get(log_probs.device.type, CHUNK["cuda"]) // max(1, log_weights[0].numel())
         for sentence in imprecise.flatten(1).any(1).nonzero().flatten().tolist():
-            sentence_weights = weights[sentence].flatten(1)[:, :, None]
+            sentence_weights = log_weights[sentence].flatten(1)[:, :, None]
             for tokens in imprecise[sentence].any(0).nonzero().flatten().split(max(1, chunk)):
                 rows = self.weight[tokens]
                 scores, *others = [
                     full_precision(side[sentence] @ rows.mT) for side in self.vectors
                 ]
-                for other in others:
+                for other in others:  # of all pairs of positions
                     scores = (scores[:, None] + other).flatten(0, 1)
                 state_scores = full_precision(states[sentence] @ rows.mT)
                 recomputed = (sentence_weights + scores).logsumexp(1) + state_scores
@@ -175,10 +183,12 @@ class NextTokenDistribution:
         state_exp = _ScaledExponentials.of(states, self.weight)
         values = [side.values for side in self.exponentials]
         normalisers = sum_products(state_exp.values, *values)
+        # a e^a from e^a alone, since scores are not stored; 0 where e^a is 0
         expected_scores = sum_products(torch.xlogy(state_exp.values, state_exp.values), *values)
         for index, value in enumerate(values):
             factors = [*values[:index], torch.xlogy(value, value), *values[index + 1 :]]
             expected_scores = expected_scores + sum_products(state_exp.values, *factors)
+        # entries below the bound are recomputed: clamped, they only give no NaN until then
         safe = normalisers.clamp_min(MIN_NORMALISER)
         entropies = safe.log() - expected_scores / safe
         if (underflows := normalisers < MIN_NORMALISER).any():

@@ -65,6 +65,7 @@ class AlignmentState:
         if not window or keys <= window + 2:
             return
         all_keys = torch.arange(keys, device=self.hidden.memory.device)
+        # null, which is key 0, always stays
         kept = torch.cat([all_keys[:1], all_keys[-window - 1 :]])
         memory = self.hidden.memory.index_select(-2, kept)
         self.hidden = replace(

@@ -131,16 +131,13 @@ class SharedTransitions(Transitions):
     def mean_log_prob(self, other: SharedTransitions) -> Float[Tensor, "*batch target"]:
         """The expectation under this chain of another's log-probability of each word's position."""
         unary = (self.marginals * other.scores).sum(-1)
-        expected_transitions = (
-            self.weights[..., 1:, :] @ (self.transition_weights * other.transition_scores).mT
-        )
-        pairwise = (
-            self.marginals[..., :-1, :]
-            * (expected_transitions / self.normalisers - other.normalisers.log())
-        ).sum(-1)
-        return torch.cat(
-            [unary[..., :1] - other.first_normaliser.log(), unary[..., 1:] + pairwise], -1
-        )
+        # sum_s R(s', s) v(s) r(s', s) with the other's r: by the normaliser of s' a mean of r
+        weighted_scores = self.transition_weights * other.transition_scores
+        transition_sums = self.weights[..., 1:, :] @ weighted_scores.mT
+        given_previous = transition_sums / self.normalisers - other.normalisers.log()
+        pairwise = (self.marginals[..., :-1, :] * given_previous).sum(-1)
+        first = unary[..., :1] - other.first_normaliser.log()
+        return torch.cat([first, unary[..., 1:] + pairwise], -1)
 
 
 class WordTransitions(Transitions):

@@ -66,13 +66,14 @@ class GatedPass:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        passed_on = any(
+        # logits reach the block above beside the outputs of layers: a recorded output lacks them
+        passes_logits = any(
             module.prior is not None and module.prior.dependence.on_lower_logits
             for module in self.model.head_blocks
             if isinstance(module, HeadBlock)
-        )  # beside the outputs of layers, so that these must run again
+        )
         called = [block.called_module for block in self.blocks]
-        self.lower = LowerLayers(self.model, called, reuse=not passed_on)
+        self.lower = LowerLayers(self.model, called, reuse=not passes_logits)
         self._one_by_one = not self.model.takes_particles or self.model.output_heads is not None
         device = self.model.device.type
         self._autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)

@@ -48,6 +48,7 @@ class SubsetTable:
 
     def given(self, lower: Float[Tensor, "*sample lower"] | None) -> Float[Tensor, "*out subset"]:
         """Log-probabilities of the subsets of this block, given the gates of lower blocks."""
+        # the gates of lower blocks are the lower bits
         rows = self.log_probs.unflatten(-1, (2**self.heads, 2**self.first))
         if lower is None:
             return rows[..., 0]
@@ -58,6 +59,7 @@ class SubsetTable:
 
     def conditional_logits(self, head: int) -> Float[Tensor, "*batch before"]:
         """The logit of a head's gate, given every value of the gates before it."""
+        # later gates, this one, those before: from the highest bits to the lowest
         rows = self.log_probs.unflatten(-1, (-1, 2, 2 ** (self.first + head))).logsumexp(-3)
         return rows[..., 1, :] - rows[..., 0, :]
 
@@ -143,6 +145,7 @@ def nearest_product(
     probs = log_joint.exp() @ subsets
     logits = probs.logit()
     for head in [*range(heads)] * rounds:
+        # the mean-field update: log q(b_h) = E log p(b) over all other gates, up to a constant
         factors = torch.where(subsets > 0, probs, 1 - probs)
         factors[:, head] = 1
         means = (factors.prod(-1) * log_joint).view(-1, 2, 2**head).sum((0, 2))

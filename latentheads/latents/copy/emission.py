@@ -197,6 +197,7 @@ class CopyPass(AlignmentPass):
         log_prior = log_softmax(self.priors[0].scores[..., 0, :])
         of_heads = log_prior[..., 1:].unflatten(-1, (-1, self.heads))
         matches = self.matches(tokens).expand(of_heads.shape[:-1])
+        # a p_g(y) + c is taken as a (p_g(y) + c / a): the output layer adds one constant to p_g
         copied = (of_heads + self.slip.log_kept).masked_fill(~matches[..., None], NOWHERE)
         log_scale = self._log_scale(log_prior[..., 0], of_heads)
         log_constant = copied.flatten(-2).logsumexp(-1) - log_scale
@@ -210,7 +211,8 @@ class CopyPass(AlignmentPass):
         self, generate: Float[Tensor, "*batch"], of_heads: Float[Tensor, "*batch position head"]
     ) -> Float[Tensor, "*batch"]:
         """The log-probability that the token comes from the network: a in the formulas above."""
-        if self.slip.is_shared:  # the positions together have the rest of the probability
+        # positions have the rest of the probability, so that a = epsilon + (1 - epsilon) generate
+        if self.slip.is_shared:
             log_slip, log_kept = self.slip.log[0], self.slip.log_kept[0]
             return torch.logaddexp(log_slip.expand_as(generate), generate + log_kept)
         slipped = (of_heads + self.slip.log).flatten(-2)

@@ -167,6 +167,7 @@ class CopyScorer(nn.Module):
         scores = scaled_products(query, keys)
         bias = self.bias + self.added_bias if self.added_bias else self.bias
         if self.heads > 1:
+            # choices in order: one softmax over generate, of head 0, and all positions of all heads
             of_positions = scores[..., 1:].transpose(-1, -2).flatten(-2)
             scores = torch.cat([scores[..., :1, 0], of_positions], -1).unsqueeze(-2)
         scores = scores + F.pad(full_precision(bias)[None], (0, scores.shape[-1] - 1))

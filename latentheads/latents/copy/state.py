@@ -103,9 +103,11 @@ class CopyState:
         self._drop_keys_outside_window()
         hidden, new = self.hidden, tokens.shape[1]
         assert hidden.tokens is not None
-        followed = [states[:, :-1]] if self._pending is None else [self._pending, states[:, :-1]]
-        appended = torch.cat(followed, 1)
-        next_tokens = tokens[:, 1:] if self._pending is None else tokens
+        # a state becomes a key with the token that it predicted, the input of the next state
+        if self._pending is None:
+            appended, next_tokens = states[:, :-1], tokens[:, 1:]
+        else:
+            appended, next_tokens = torch.cat([self._pending, states[:, :-1]], 1), tokens
         self._pending = states[:, -1:]
         memory = torch.cat([hidden.memory, appended], 1)
         key_tokens = torch.cat([hidden.tokens, next_tokens], 1)
@@ -116,7 +118,8 @@ class CopyState:
         last = memory.shape[1] - new + torch.arange(new, device=tokens.device)[:, None]
         attn_mask = keys <= last
         if window := self.heads.window:
-            attn_mask = attn_mask & ((keys > last - window) | (keys == 0))
+            in_window = keys > last - window
+            attn_mask = attn_mask & (in_window | (keys == 0))  # key 0 is generate
         attn_mask = attn_mask.expand(len(memory), -1, -1)
         self.hidden = EncoderDecoderStates(states, memory, attn_mask, tokens=key_tokens)
         self._forward.extend(self.heads.heads * appended.shape[1])
@@ -128,6 +131,7 @@ class CopyState:
         if not window or keys <= window + 1:
             return
         kept = torch.arange(keys, device=hidden.memory.device)[-window:]
+        # position k of head m is choice 1 + (k - 1) H + m; generate, 0, always stays
         choices = 1 + (kept[:, None] - 1) * heads + torch.arange(heads, device=kept.device)
         first = kept.new_zeros(1)
         kept, choices = torch.cat([first, kept]), torch.cat([first, choices.flatten()])
@@ -208,9 +212,11 @@ class CopyState:
         rows, generated, log_prior = self._scored
         prior = exp(log_prior)
         log_probs = self._emissions((rows, generated), tokens)
-        entropies, cross = self._entropies(rows, generated, probs)
-        means = [(prior * values).sum(-1) for values in (entropies, log_probs, cross)]
-        return means[0], means[1], torch.xlogy(probs, probs).sum(-1) - means[2]
+        entropies, mean_log_probs = self._entropies(rows, generated, probs)
+        aleatoric, mean_log, cross_entropy = (
+            (prior * values).sum(-1) for values in (entropies, log_probs, mean_log_probs)
+        )
+        return aleatoric, mean_log, torch.xlogy(probs, probs).sum(-1) - cross_entropy
 
     def _entropies(
         self,
@@ -218,30 +224,37 @@ class CopyState:
         generated: Float[Tensor, "sentence row vocab"],
         probs: Float[Tensor, "sentence row vocab"],
     ) -> tuple[Float[Tensor, "sentence row choice"], Float[Tensor, "sentence row choice"]]:
-        """The entropy of the token for each choice, and its expected log-probability under probs.
+        r"""The entropy of the token for each choice, and its expected log-probability under probs.
 
-        Copying gives every token but that of the position slip times the network's probability.
+        Copying gives the position's token the probability :math:`\epsilon p_g + 1 - \epsilon`, and
+        every other one :math:`\epsilon p_g`. So sums over the others are those of the network over
+        all tokens, less the term of the position's, and no vocabulary is needed for each position.
         """
         slip = self.heads.slip(generated)
         index = self._position_tokens().expand(*generated.shape[:-1], -1)
-        of_key, of_probs = (x.gather(-1, index)[..., None] for x in (generated, probs))
+        log_p, weight = (values.gather(-1, index)[..., None] for values in (generated, probs))
         entropy, mean_log = -(generated.exp() * generated).sum(-1), (probs * generated).sum(-1)
-        others = -entropy[..., None, None] - of_key.exp() * of_key
-        others = slip.log.exp() * (others + slip.log * (1 - of_key.exp()))
-        slipped = of_key + slip.log
-        copied = torch.logaddexp(slipped, slip.log_kept.expand_as(slipped))
-        entropies = [-(others + copied.exp() * copied)]
-        cross = mean_log[..., None, None] - of_probs * of_key + slip.log * (1 - of_probs)
-        crosses = [cross + of_probs * copied]
+        slipped = log_p + slip.log
+        log_copied = torch.logaddexp(slipped, slip.log_kept.expand_as(slipped))
+        # sum of p_g log p_g over the other tokens, then of (eps p_g) log(eps p_g)
+        others = -entropy[..., None, None] - log_p.exp() * log_p
+        others = slip.log.exp() * (others + slip.log * (1 - log_p.exp()))
+        entropies = [-(others + log_copied.exp() * log_copied)]
+        # sum of w log(eps p_g) over the other tokens, with the weights w of probs
+        others = mean_log[..., None, None] - weight * log_p + slip.log * (1 - weight)
+        mean_logs = [others + weight * log_copied]
         if self._aligned is not None:
             entropies.append(self._aligned.word_entropies(rows)[..., 1:, None])
-            crosses.append(self._aligned.mean_log_probs(rows, probs)[..., 1:, None])
-        pairs = (entropy, entropies), (mean_log, crosses)
-        first, second = (
-            torch.cat([generate[..., None], torch.cat(heads, -1).flatten(-2)], -1)
-            for generate, heads in pairs
-        )
-        return first, second
+            mean_logs.append(self._aligned.mean_log_probs(rows, probs)[..., 1:, None])
+        return _by_choice(entropy, entropies), _by_choice(mean_log, mean_logs)
+
+
+def _by_choice(
+    generate: Float[Tensor, "sentence row"],
+    heads: Sequence[Float[Tensor, "sentence row position _"]],
+) -> Float[Tensor, "sentence row choice"]:
+    """The values of generate and of every head's positions, in the order of choices."""
+    return torch.cat([generate[..., None], torch.cat([*heads], -1).flatten(-2)], -1)
 
 
 class PastCopyState(PastAlignmentState):

@@ -89,11 +89,11 @@ class Subset(EnumerableSelection):
         chosen = []
         for candidate, u in enumerate(sample_uniform(logits).unbind(-1)):
             num_later = logits.shape[-1] - candidate - 1
-            log_without = (
-                log_sums[num_later].gather(-1, (num_left - 1).clamp_min(0)[..., None]).squeeze(-1)
-            )
-            of_all = log_sums[num_later + 1].gather(-1, num_left[..., None]).squeeze(-1)
-            take = (u.log() < logits[..., candidate] + log_without - of_all) & (num_left > 0)
+            # of k candidates that are left to take, this one with w e_{k-1}(later) / e_k(from here)
+            num_others = (num_left - 1).clamp_min(0)
+            log_later = log_sums[num_later].gather(-1, num_others[..., None]).squeeze(-1)
+            log_all = log_sums[num_later + 1].gather(-1, num_left[..., None]).squeeze(-1)
+            take = (u.log() < logits[..., candidate] + log_later - log_all) & (num_left > 0)
             num_left = num_left - take.long()
             chosen.append(take)
         return torch.stack(chosen, -1).to(logits)
@@ -104,6 +104,7 @@ class Subset(EnumerableSelection):
 
 def _symmetric_sums(logits: Tensor, size: int) -> list[Float[Tensor, "*batch order"]]:
     """``log e_k`` of the first n candidates for k = 0 ... size, for every n from 0."""
+    # not -inf: logaddexp of two has a gradient of NaN; a quarter, so that sums do not overflow
     log_zero = torch.finfo(logits.dtype).min / 4
     row = logits.new_full((*logits.shape[:-1], size + 1), log_zero)
     row[..., 0] = 0.0
@@ -120,6 +121,7 @@ def _marginals(logits: Tensor, size: int) -> Float[Tensor, "*batch candidate"]:
     before, behind = _symmetric_sums(logits, size), _symmetric_sums(logits.flip(-1), size)
     log_marginals = []
     for candidate, logit in enumerate(logits.unbind(-1)):
+        # e_{H-1} of the others: k of them before the candidate, H - 1 - k behind
         others = before[candidate][..., :size] + behind[-candidate - 2][..., :size].flip(-1)
         log_marginals.append(logit + others.logsumexp(-1) - before[-1][..., -1])
     return torch.stack(log_marginals, -1).exp()

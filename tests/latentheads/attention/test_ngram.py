@@ -137,8 +137,8 @@ def test_the_divergence_is_that_of_the_textbook(
         moved = computed * (1 + family.location.gain) + family.location.bias
         scales = family.scale.log.exp(), module.prior.scale.log.exp()
         assert torch.equal(q.scale, scales[0])
-        laws = Normal(moved, scales[0]), Normal(p.location, scales[1])
-        textbook = torch.distributions.kl_divergence(*laws)
+        normals = Normal(moved, scales[0]), Normal(p.location, scales[1])
+        textbook = torch.distributions.kl_divergence(*normals)
         real = batch.target_valid if "decoder" in module.site else batch.source_valid
         expected = (textbook.sum((-3, -1)) * real).sum(-1)
         assert torch.allclose(bound_terms.kl[module.site], expected, atol=1e-10)

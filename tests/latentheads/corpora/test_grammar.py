@@ -113,7 +113,7 @@ def order(source: str, language: str) -> str:
     return " ".join(split(source)[index] for index, _ in places)
 
 
-# The law of the sources
+# The distribution of the sources
 
 
 @pytest.mark.parametrize("choice", [*RULES.values(), *LEXICON.values()])
@@ -183,7 +183,7 @@ def test_forms_of_different_stems_differ(language: str) -> None:
     assert all(len(owner) == 1 for owner in owners.values())
 
 
-# The law of the translations
+# The distribution of the translations
 
 
 @unlike_languages
@@ -191,10 +191,10 @@ def test_targets_of_a_source_sum_to_one_and_have_their_enumerated_probability(
     language: str,
 ) -> None:
     for sentence in corpus(language)[:20]:
-        laws = {domain: law_of(sentence.source, language, domain) for domain in DOMAINS}
-        for distribution in laws.values():
+        distributions = {domain: law_of(sentence.source, language, domain) for domain in DOMAINS}
+        for distribution in distributions.values():
             assert math.fsum(distribution.values()) == pytest.approx(1, abs=1e-12)
-        expected = laws[sentence.domain][sentence.target]
+        expected = distributions[sentence.domain][sentence.target]
         assert math.exp(sentence.log_p_target) == pytest.approx(expected)
         targets = [target for target, _ in outcomes(sentence.source, language)]
         assert len(set(targets)) == len(targets), "different choices give different targets"

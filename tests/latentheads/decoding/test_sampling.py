@@ -1,4 +1,4 @@
-"""Sampling against the law it draws from: computed anew for every token, and counted."""
+"""Sampling against the distribution it draws from: computed anew for every token, and counted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def small(
 
 
 class Stub:
-    """Its law is the same everywhere; notes what it is fed."""
+    """Its distribution is the same everywhere; notes what it is fed."""
 
     device = torch.device("cpu")
 
@@ -186,7 +186,7 @@ DRAWS = 10_000
 
 
 def soft_states(logits: Tensor, temperature: float, top_k: int) -> Tensor:
-    """The law written out, by sorting."""
+    """The distribution written out, by sorting."""
     scores = without_specials(logits)
     if top_k:
         scores = scores.masked_fill(scores < scores.sort(descending=True).values[top_k - 1], -1e300)
@@ -195,7 +195,7 @@ def soft_states(logits: Tensor, temperature: float, top_k: int) -> Tensor:
 
 
 def agree(actual: Sequence[Any], distribution: dict[Any, float]) -> float:
-    """How probable counts this far from a law are; nothing that the law excludes may come."""
+    """How probable counts this far from a distribution are; no count where its probability is 0."""
     counts = Counter(actual)
     likely = {event: p for event, p in distribution.items() if p > 0}
     assert set(counts) <= set(likely)

@@ -1,4 +1,4 @@
-"""One law of heads of every form."""
+"""One distribution of heads of every form."""
 
 from __future__ import annotations
 

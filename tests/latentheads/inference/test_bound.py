@@ -347,7 +347,7 @@ def test_tail_needs_30_draws_and_tells_heavy_from_light() -> None:
 
 @pytest.mark.parametrize(("k", "error"), [(1.5, 0.3), (0.5, 0.15), (-0.5, 0.15)])
 def test_the_tail_of_generalised_pareto_weights_has_their_own_shape(k: float, error: float) -> None:
-    """A law that is not symmetric: of shape -0.5 its weights are bounded, 1/w has another shape."""
+    """A distribution with skew: of shape -0.5 its weights are bounded, 1/w has another shape."""
     generator = torch.Generator().manual_seed(0)
     u = torch.rand(2003, 7, generator=generator)
     weights = 1 + (u**-k - 1) / k
@@ -688,13 +688,13 @@ def test_the_divergence_of_a_window_is_that_of_its_scored_rows(
 
 
 def read_everything(context: HeadContext) -> Any:
-    """A law of gates that reads every score and all that was drawn below, padding included."""
+    """Gates given every score and all that was sampled below, padding included."""
     below = 0.0 if context.below is None else context.below.mean((-1, -2))
     return dist.Bernoulli(logits=context.scores.mean((-1, -2)) + below).to_event(1)
 
 
 def foreign(prior: Any, scale: float = 0.95) -> Any:
-    """A law of another library: near the prior where a pair carries a latent, else far from it."""
+    """Another library's class: near the prior where a pair carries a latent, else far from it."""
     latent = (prior.context.mask.latent > 0).unsqueeze(-3).expand(prior.shape())
     location = torch.where(latent, prior.location, prior.location + FAR * odd(prior.location))
     return dist.Normal(location, scale).mask(latent).to_event(3)
@@ -706,7 +706,7 @@ class Foreign(Tied):
 
 
 def own_pass(model: Any) -> Any:
-    """A plain Pyro guide of such laws, around a pass without noise."""
+    """A plain Pyro guide of such distributions, around a pass without noise."""
 
     def guide(batch: Batch) -> None:
         with poutine.block(), PlugIn():

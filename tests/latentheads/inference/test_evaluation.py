@@ -205,7 +205,8 @@ def test_a_bound_above_the_truth_raises_the_alarm() -> None:
 @pytest.mark.parametrize("guide", [Tied, Exact])
 def test_an_honest_bound_raises_no_alarm(guide: type[ModelGuide]) -> None:
     model, own, batch, truth = aligned_pair(guide)
-    noise = torch.randn(len(batch))  # sentences that the model likes better than their law does
+    # sentences to which the model gives a higher probability than their distribution does
+    noise = torch.randn(len(batch))
     for expected in (truth, truth + noise - noise.mean(), truth - 1e-5):
         assert evaluate(model, own, [batch], truth=expected.tolist()).leak is None
     alone = rows(batch, [0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -171,3 +172,22 @@ def test_without_an_exact_gap_a_row_of_the_prior_says_which_guides_are_below_it(
     assert comparison.reports["worse"].elbo < comparison.reports["prior"].elbo
     is_named = comparison.note.endswith("; below the bound of the prior: worse")
     assert is_named == (train == "none")  # each on a model of its own: it may be the model
+
+
+def test_below_the_prior_is_a_guide_whose_whole_interval_is(corpus: Any) -> None:
+    model = Translation.of(corpus, latents=[LogitsOptions()], **SIZES)
+    guides = {"prior": Tied(model), "surely": MeanField(model), "perhaps": MeanField(model)}
+    report = lh.evaluate(model, guides["prior"], corpus.test)
+    sentences = torch.arange(report.sentences)
+    losses = {"prior": 0.0 * sentences, "surely": 1.0 + sentences, "perhaps": 8.0 - 2 * sentences}
+    reports = {
+        name: replace(
+            report, by_sentence=report.by_sentence | {"elbo": report.by_sentence["elbo"] - loss}
+        )
+        for name, loss in losses.items()
+    }
+    comparison = lh.inference.Comparison(
+        reports, dict.fromkeys(guides, 1.0), guides, one_model=True
+    )
+    assert comparison.differences["perhaps"].low < 0 < comparison.differences["perhaps"].high
+    assert comparison.note.endswith("; below the bound of the prior: surely")

@@ -82,6 +82,7 @@ def _sharpest_bend(curve: Float[Tensor, " lag"], centre: float) -> float:
     index = int(bend.masked_fill(~is_near, -torch.inf).argmax())
     if not 0 < index < len(bend) - 1:
         return float(lags[index])
+    # between lags, at the vertex of the parabola through the largest bend and its neighbours
     left, top, right = bend[index - 1 : index + 2].tolist()
     curvature = left - 2 * top + right
     offset = 0.5 * (left - right) / curvature if curvature < 0 else 0.0

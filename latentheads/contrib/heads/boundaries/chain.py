@@ -177,6 +177,7 @@ def quantiles(
     index = torch.searchsorted(below, levels.expand(len(below), -1).contiguous())
     index = index.clamp(1, marginals.shape[-1])
     low, high = below.gather(-1, index - 1), below.gather(-1, index)
+    # linear within a position; 0 / 0 where it has no probability, whose middle is as good as any
     share = ((levels - low) / (high - low)).nan_to_num(0.5).clamp(0, 1)
     return (index - 1 + share).mT
 
@@ -195,10 +196,11 @@ def noisy_quantiles(
         error: Scale of the error, in positions.
         levels: Probabilities, such as .05 and .95.
     """
-    reach = math.ceil(8 * error)
+    reach = math.ceil(8 * error)  # beyond it a Laplace error has a probability of e^-8
     fine = marginals.repeat_interleave(FINE, -1)
     offsets = torch.arange(-reach * FINE, reach * FINE + 1) / FINE
     kernel = (-offsets.abs() / error).softmax(-1).to(marginals)
+    # twice the reach: once for the sum's own support, once for what the convolution cuts off
     padded = F.pad(fine[:, None], (2 * reach * FINE,) * 2)
     smeared = F.conv1d(padded, kernel[None, None])[:, 0]
     return quantiles(smeared, levels) / FINE - reach

@@ -102,6 +102,7 @@ class Profiles:
             marginals: Posterior of the boundaries, as (kind, word, position).
         """
         emissions = self.emissions(attention)
+        # the log posterior given this head, less its flat prior: expected under the marginals
         normalised = emissions.log_softmax(-1) + torch.tensor(attention.positions).log()
         return (normalised * marginals[:, None]).sum(-1)
 

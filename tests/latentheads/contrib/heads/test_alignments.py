@@ -56,15 +56,19 @@ def model_of(corpus: Corpus, shape: str = "") -> Any:
 @pytest.mark.parametrize(("shape", "name"), EVERY)
 def test_laws_are_those_of_prior_guide_and_bayes(shape: str, name: str, batch: Batch) -> None:
     model = aligned(SHAPES[shape])
-    laws = alignment_distributions(model, attach(name, model), batch)
+    distributions = alignment_distributions(model, attach(name, model), batch)
     names = {"two heads": [(0, 0), (0, 1)], "two blocks": [(0, 0), (1, 0)]}.get(shape, [(0, 0)])
-    assert laws.heads == tuple(f"decoder.{layer}.alignment head {head}" for layer, head in names)
-    assert laws.prior.shape[1] == SHAPES[shape].total_heads == len(names)
-    for distribution in (laws.prior, laws.guide, laws.posterior):
+    assert distributions.heads == tuple(
+        f"decoder.{layer}.alignment head {head}" for layer, head in names
+    )
+    assert distributions.prior.shape[1] == SHAPES[shape].total_heads == len(names)
+    for distribution in (distributions.prior, distributions.guide, distributions.posterior):
         assert torch.allclose(distribution.sum(-1), torch.ones(()), rtol=1e-12)
         assert (distribution[1, ..., 2:] == 0).all()  # padding is never pointed at
-    assert torch.equal(laws.guide, laws.prior) == (name == "tied")
-    assert torch.allclose(laws.guide, laws.posterior, atol=1e-12) == (name == "exact")
+    assert torch.equal(distributions.guide, distributions.prior) == (name == "tied")
+    assert torch.allclose(distributions.guide, distributions.posterior, atol=1e-12) == (
+        name == "exact"
+    )
 
 
 def test_drawn_heads_stand_still(batch: Batch) -> None:
@@ -129,14 +133,14 @@ def test_scores_are_counted_over_all_sentences(corpus: Corpus, shape: str) -> No
     assert {len(score.by_sentence) for score in scores} == {len(part)}
     actual = {(s.distribution, s.head): s.counts for s in scores}
     whole = Batch.of([row.tolist() for row in part.targets], [row.tolist() for row in part.sources])
-    laws = alignment_distributions(model, guide, whole)
+    distributions = alignment_distributions(model, guide, whole)
     for name in ("prior", "guide", "posterior"):
-        links = likeliest_links(getattr(laws, name), whole)
-        for index, head in enumerate(laws.heads):
+        links = likeliest_links(getattr(distributions, name), whole)
+        for index, head in enumerate(distributions.heads):
             wanted = count_links([link[index] for link in links], part.links)
             assert actual.pop((name, head)) == wanted
             assert wanted.found == sum(len(row) - 1 for row in part.targets)
-        if len(laws.heads) > 1:
+        if len(distributions.heads) > 1:
             union = [frozenset().union(*link) for link in links]
             assert actual.pop((name, "all heads")) == count_links(union, part.links)
     assert not actual

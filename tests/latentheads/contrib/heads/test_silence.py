@@ -190,10 +190,12 @@ def test_a_head_counts_in_the_sentences_of_its_tasks_alone() -> None:
     chosen = {key.replace("_", "."): family().mode > 0 for key, family in guide.selections.items()}
     for name, value in one.items():
         first, second = chosen[name.split(" of ")[1].removesuffix(".logits")]
-        mine = first & ~second
-        assert mine.any()
+        first_alone = first & ~second
+        assert first_alone.any()
         if not name.startswith(("cosine", "divergence")):
-            assert torch.allclose(value[..., mine], both[name][..., mine], equal_nan=True), name
+            assert torch.allclose(
+                value[..., first_alone], both[name][..., first_alone], equal_nan=True
+            ), name
 
 
 def test_a_recording_tells_who_speaks_and_labels_nobody_else() -> None:

@@ -131,10 +131,10 @@ def test_links_are_those_of_the_posterior(words: Run) -> None:
     assert words.source is not None
     for line, translation in zip(lines, LINES, strict=True):
         pair = Batch.of([words.target.encode(translation)], [words.source.encode(line)])
-        laws = alignment_distributions(words.model, words.guide, pair)
+        distributions = alignment_distributions(words.model, words.guide, pair)
         (link,) = align(words, [line], [translation])
-        assert link == sorted(likeliest_links(laws.posterior, pair)[0][0])
-        before += link == sorted(likeliest_links(laws.prior, pair)[0][0])
+        assert link == sorted(likeliest_links(distributions.posterior, pair)[0][0])
+        before += link == sorted(likeliest_links(distributions.prior, pair)[0][0])
     assert before < len(lines)
 
 

@@ -175,9 +175,11 @@ def test_every_guide_has_its_gap(name: str) -> None:
         assert report.elbo + report.gap == pytest.approx(report.exact)
         kinds = {site: how for site, how in report.how.items() if "alignment" in site}
         assert set(kinds.values()) == {"tied" if kind is Tied else "enumerated"}
-    laws = lh.contrib.heads.alignment_distributions(model, Exact(model), batch)
-    torch.testing.assert_close(laws.guide, laws.posterior)
-    torch.testing.assert_close(laws.prior.sum(-1), torch.ones_like(laws.prior[..., 0]))
+    distributions = lh.contrib.heads.alignment_distributions(model, Exact(model), batch)
+    torch.testing.assert_close(distributions.guide, distributions.posterior)
+    torch.testing.assert_close(
+        distributions.prior.sum(-1), torch.ones_like(distributions.prior[..., 0])
+    )
     assert reports[Exact].gap == pytest.approx(0, abs=1e-12)
     assert reports[Tied].kl == 0 < reports[Tied].gap
 

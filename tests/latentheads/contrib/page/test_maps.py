@@ -104,10 +104,10 @@ def test_alignments_are_the_three_laws(tmp_path: Path, text: bool) -> None:
     assert sides[1][ALIGNMENT].rows == ["d", "</script><b>", "<eos>"]
     columns = ["null", "<bos>", "d"] if text else ["</script><b>", "e", "f", "g", "<eos>"]
     assert sides[1][ALIGNMENT].columns == columns
-    laws = alignment_distributions(run.model, run.guide, batch)
+    distributions = alignment_distributions(run.model, run.guide, batch)
     ((maps,),) = gather_alignments(run, batch, sides)[1:2]
     for distribution in DISTRIBUTIONS:
-        expected = getattr(laws, distribution)[1, :, :3, : len(columns)]
+        expected = getattr(distributions, distribution)[1, :, :3, : len(columns)]
         np.testing.assert_array_equal(maps.parts[distribution], quantise_weights(expected))
         torch.testing.assert_close(expected.sum(-1), torch.ones_like(expected[..., 0]))
 

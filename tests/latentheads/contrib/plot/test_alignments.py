@@ -30,9 +30,11 @@ SOURCES, TARGETS = ["a", "b", "c", "<eos>"], ["k", "l", "<eos>"]
 
 @pytest.mark.parametrize("heads", [1, 2])
 def test_every_law_of_every_head_has_a_map_without_padding(heads: int) -> None:
-    laws = some_laws(heads)
-    figure: Any = draw_alignments(laws, SOURCES, TARGETS, guide="mine, reads target", title="read")
-    expected = [table[0, h, :3, :4] for h in range(heads) for table in _tables(laws)]
+    distributions = some_laws(heads)
+    figure: Any = draw_alignments(
+        distributions, SOURCES, TARGETS, guide="mine, reads target", title="read"
+    )
+    expected = [table[0, h, :3, :4] for h in range(heads) for table in _tables(distributions)]
     for shown, values in zip(images(figure), expected, strict=True):
         np.testing.assert_allclose(shown, values)
     titles = [axis.get_title() for axis in figure.axes[:3]]
@@ -48,8 +50,8 @@ def test_every_law_of_every_head_has_a_map_without_padding(heads: int) -> None:
     )
 
 
-def _tables(laws: AlignmentDistributions) -> tuple[torch.Tensor, ...]:
-    return laws.prior, laws.guide, laws.posterior
+def _tables(distributions: AlignmentDistributions) -> tuple[torch.Tensor, ...]:
+    return distributions.prior, distributions.guide, distributions.posterior
 
 
 def test_gold_links_are_framed_in_every_map() -> None:
@@ -62,10 +64,10 @@ def test_gold_links_are_framed_in_every_map() -> None:
 
 
 def test_sound_is_drawn_above_every_law_in_its_time() -> None:
-    laws, frames = some_laws(1), np.random.default_rng(3).normal(size=(14, 5))
-    figure: Any = draw_alignments(laws, SOURCES, TARGETS, guide="mine", frames=frames)
+    distributions, frames = some_laws(1), np.random.default_rng(3).normal(size=(14, 5))
+    figure: Any = draw_alignments(distributions, SOURCES, TARGETS, guide="mine", frames=frames)
     shown = images(figure)
-    for index, values in enumerate(_tables(laws)):
+    for index, values in enumerate(_tables(distributions)):
         np.testing.assert_allclose(shown[index], frames.T)
         np.testing.assert_allclose(shown[3 + index], values[0, 0, :3, :4])
         above, below = figure.axes[index], figure.axes[3 + index]
@@ -90,8 +92,10 @@ def finished(corpus: Corpus, shape: str | None) -> Run:
 def test_a_run_shows_its_laws_of_a_sentence() -> None:
     run = finished(sample_pairs(sentences=40, held_out=4), "two blocks")
     figure: Any = lh.plot.alignments(run, "the cat", target="la la la")
-    laws = alignment_distributions(run.model, run.guide, run.read_sentence("the cat", "la la la"))
-    expected = [table[0, head] for head in range(2) for table in _tables(laws)]
+    distributions = alignment_distributions(
+        run.model, run.guide, run.read_sentence("the cat", "la la la")
+    )
+    expected = [table[0, head] for head in range(2) for table in _tables(distributions)]
     for shown, values in zip(images(figure), expected, strict=True):
         np.testing.assert_allclose(shown, values)
     assert figure.axes[1].get_title() == "guide:\nmean-field, conditioned on prefix"
@@ -114,8 +118,8 @@ def test_a_language_model_shows_which_words_before_its_words_point_at() -> None:
     assert ticks(figure.axes[0], "x") == ["null", "<bos>", "the", "cat"]
     assert figure.axes[1].get_xlabel() == "null or earlier token"
     assert figure.axes[-1].get_xlabel() == "probability of null or earlier token"
-    laws = alignment_distributions(model, guide, run.read_sentence("the cat sleeps"))
-    for shown, values in zip(images(figure), _tables(laws), strict=True):
+    distributions = alignment_distributions(model, guide, run.read_sentence("the cat sleeps"))
+    for shown, values in zip(images(figure), _tables(distributions), strict=True):
         np.testing.assert_allclose(shown, values[0, 0])
         assert (shown[np.triu_indices(4, 1)] == 0).all()  # nothing points ahead
 

@@ -40,15 +40,15 @@ from tests.typechecking import unchecked
 
 DECODING = Decoding(max_new_tokens=4)
 LONG = Decoding(max_new_tokens=6, min_new_tokens=6, no_repeat_ngram_size=1)
-"""Seven different tokens: who writes by another law writes others."""
+"""Seven different tokens: who writes by another distribution writes others."""
 CPU = torch.device("cpu")
 FIGURES = ("log_probs", "mean_log_prob", "data_uncertainty", "reverse_mutual_information")
 
 
 def assert_same(one: Prediction, other: Prediction, valid: Tensor) -> None:
     for name in FIGURES:
-        mine, its = getattr(one, name), getattr(other, name)
-        assert torch.allclose(mine[valid], its[valid], atol=1e-9), name
+        first, second = getattr(one, name), getattr(other, name)
+        assert torch.allclose(first[valid], second[valid], atol=1e-9), name
 
 
 def positions_of(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -61,16 +61,18 @@ def positions_of(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
         states = [
             alignment_pass.aligned_states(index.expand(shape)) for index in places.view(-1, heads)
         ]
-        laws = torch.stack([model.output(state).log_softmax(-1) for state in states])
+        token_log_probs = torch.stack([model.output(state).log_softmax(-1) for state in states])
     if isinstance(alignment_pass.priors[0], ChainParameters):
-        return walk(alignment_pass.priors[0], laws, batch.target), laws
-    return broadcast_sum(block_log_probs(alignment_pass.priors)).flatten(2).movedim(-1, 0), laws
+        return walk(alignment_pass.priors[0], token_log_probs, batch.target), token_log_probs
+    return broadcast_sum(block_log_probs(alignment_pass.priors)).flatten(2).movedim(
+        -1, 0
+    ), token_log_probs
 
 
-def walk(prior: ChainParameters, laws: Tensor, words: Tensor) -> Tensor:
+def walk(prior: ChainParameters, token_log_probs: Tensor, words: Tensor) -> Tensor:
     """Where each word of a chain may point, given the words before it."""
-    one_words = words.expand(len(laws), -1, -1)[..., None]
-    came = laws.gather(-1, one_words)[..., 0].exp()
+    one_words = words.expand(len(token_log_probs), -1, -1)[..., None]
+    came = token_log_probs.gather(-1, one_words)[..., 0].exp()
     probabilities = prior.initial_log_probs.exp()
     actual = [probabilities]
     steps_of_words = (prior.scores[:, 1:, 0, None, :] + prior.transition_scores).softmax(-1)
@@ -88,12 +90,14 @@ def walk(prior: ChainParameters, laws: Tensor, words: Tensor) -> Tensor:
 def test_what_positions_differ_by_is_a_sum_over_all_of_them(shape: str, kind: str) -> None:
     model, batch = aligned(SHAPES[shape], kind=kind), small_batch()
     prediction = SingleModel(model).predict(batch)
-    log_prior, laws = positions_of(model, batch)
+    log_prior, token_log_probs = positions_of(model, batch)
     weights, valid = log_prior.exp(), batch.target_valid
-    mean = (log_prior[..., None] + laws).logsumexp(0)
-    entropies = -(laws.exp() * laws).sum(-1)
-    reverse = (mean.exp() * (mean - laws)).sum(-1)
-    came = laws.gather(-1, batch.target.expand(len(laws), -1, -1)[..., None])[..., 0]
+    mean = (log_prior[..., None] + token_log_probs).logsumexp(0)
+    entropies = -(token_log_probs.exp() * token_log_probs).sum(-1)
+    reverse = (mean.exp() * (mean - token_log_probs)).sum(-1)
+    came = token_log_probs.gather(-1, batch.target.expand(len(token_log_probs), -1, -1)[..., None])[
+        ..., 0
+    ]
     expected = Prediction(mean, *((weights * item).sum(0) for item in (came, entropies, reverse)))
     assert_same(prediction, expected, valid)
     given_valid = valid if kind == "translation" else valid & (torch.arange(valid.shape[1]) > 0)
@@ -326,8 +330,8 @@ def test_draws_of_a_selection_differ_as_what_is_written_with_as_many() -> None:
     assert float(prediction.knowledge_uncertainty[batch.target_valid].max()) > 1e-6
     with fixed_noise(3, CPU), WithSelection(guide, 4), torch.no_grad():
         every = batch.repeated(4)
-        laws = model.step(every.decoder_input, model.begin(every)).log_softmax(-1)
-    drawn = list(laws.unflatten(0, (4, -1)))
+        token_log_probs = model.step(every.decoder_input, model.begin(every)).log_softmax(-1)
+    drawn = list(token_log_probs.unflatten(0, (4, -1)))
     assert_same(
         prediction, mix_distributions(drawn, batch.target, sentence_level=True), batch.target_valid
     )

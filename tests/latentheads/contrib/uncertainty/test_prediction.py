@@ -1,4 +1,4 @@
-"""Mixtures of laws against cases counted by hand."""
+"""Mixtures of distributions against cases counted by hand."""
 
 import math
 

@@ -21,7 +21,8 @@ def test_the_temperature_that_words_were_drawn_at_is_found(temperature: float) -
     log_probs = torch.randn(3, 5).double().log_softmax(-1)
     probabilities = (log_probs / temperature).softmax(-1)
     fit = TemperatureFit()
-    counts = (probabilities * 1000).round().int()  # words as often as the law has them: no noise
+    # words as often as the distribution has them: no noise
+    counts = (probabilities * 1000).round().int()
     for row, number in zip(log_probs, counts, strict=True):
         words = torch.arange(5).repeat_interleave(number)
         fit.add(row.expand(len(words), -1), words)

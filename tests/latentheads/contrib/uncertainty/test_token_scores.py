@@ -1,4 +1,4 @@
-"""Figures of tokens and sentences against the laws that they are of."""
+"""Figures of tokens and sentences against the distributions that they are of."""
 
 import time
 from dataclasses import replace

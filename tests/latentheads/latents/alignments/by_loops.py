@@ -3,7 +3,7 @@
     python -m tests.latentheads.latents.alignments.by_loops
 
 prints how far what the library computes lies from these sums. Of the library they have the states
-of the network below, and the scores that a guide answers with; no law, no sum and no Bayes' rule.
+of the network below, and the scores that a guide returns; no sum and no Bayes' rule.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class Sentence:
             scores = scores + self.jumps(block.prior.jumps[name], taken[lower])
         return scores
 
-    def answered(self, laws: Sequence[CategoricalParameters]) -> Scores:
-        """The scores that a guide has answered with, one law a block."""
+    def answered(self, posteriors: Sequence[CategoricalParameters]) -> Scores:
+        """The scores that a guide has answered with, one distribution a block."""
 
         def read(between: Tensor, t: int, origin: int) -> Array:
             """What is read of another head, or of the word before; one may do for all words."""
@@ -139,7 +139,7 @@ class Sentence:
             return computed_rows
 
         def scores(t: int, head: int, taken: Places, before: Places | None) -> Array:
-            (distribution,) = (pointing for pointing in laws if head in pointing.heads)
+            (distribution,) = (pointing for pointing in posteriors if head in pointing.heads)
             figures = numbers(distribution.scores)[
                 self.place, t, head - distribution.first_head, : self.keys
             ]
@@ -156,11 +156,11 @@ class Sentence:
         """Log-probability of where some heads of a word point, by the word before and its own."""
 
         def one(before: Places | None, taken: Places) -> float:
-            laws = {head: scores(t, head, taken, before) for head in heads}
+            posteriors = {head: scores(t, head, taken, before) for head in heads}
             return float(
                 sum(
                     (distribution - log_sum(distribution))[taken[head]]
-                    for head, distribution in laws.items()
+                    for head, distribution in posteriors.items()
                 )
             )
 
@@ -174,7 +174,7 @@ class Sentence:
             total = total[..., None] + word
         return total
 
-    def law(self, scores: Scores) -> list[Array]:
+    def block_log_probs(self, scores: Scores) -> list[Array]:
         """Log-probability of every alignment, block by block."""
         actual = []
         for block in self.blocks:
@@ -195,7 +195,7 @@ class Sentence:
         return self.whole(words)
 
     def of_blocks(self, array: Array) -> list[Array]:
-        """What a law of all heads says of every block, given the blocks below: broadcast to it."""
+        """The joint of all heads as that of every block, given those below: broadcast to it."""
         heads = len(self.heads)
         one_array = array.reshape((self.keys,) * (heads * len(self.words)))
         actual, below = [], np.zeros(())
@@ -217,13 +217,13 @@ class Sums:
 
     Args:
         sentence: The sentence.
-        laws: What the guide answered with.
+        distributions: What the guide answered with.
     """
 
-    def __init__(self, sentence: Sentence, laws: Sequence[CategoricalParameters]) -> None:
+    def __init__(self, sentence: Sentence, posteriors: Sequence[CategoricalParameters]) -> None:
         self._sentence = sentence
-        self._priors = sentence.law(sentence.prior)
-        self._guides = sentence.law(sentence.answered(laws))
+        self._priors = sentence.block_log_probs(sentence.prior)
+        self._guides = sentence.block_log_probs(sentence.answered(posteriors))
         self.prior, self.guide = sum(self._priors), sum(self._guides)
         self.joint = self.prior + sentence.said()
         self.exact = log_sum(self.joint).item()
@@ -274,8 +274,10 @@ def go_through(model: Any, guide: Any, batch: Batch) -> tuple[Terms, list[Sums]]
     """What the library says of a batch, and the sums of its sentences."""
     bound_terms = terms(model, guide, batch)
     assert bound_terms.enumeration is not None
-    laws = bound_terms.enumeration.posterior
-    return bound_terms, [Sums(Sentence(model, batch, index), laws) for index in range(len(batch))]
+    posteriors = bound_terms.enumeration.posterior
+    return bound_terms, [
+        Sums(Sentence(model, batch, index), posteriors) for index in range(len(batch))
+    ]
 
 
 def farthest(shape: str) -> tuple[int, float]:

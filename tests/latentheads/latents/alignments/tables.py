@@ -26,6 +26,6 @@ def naive(states: Tensor, lexicons: list[Tensor], weight: Tensor) -> Tensor:
     return (rows @ weight.mT).log_softmax(-1)
 
 
-def look_up(laws: Tensor, words: Tensor) -> Tensor:
-    index = words.view(N, T, *(1,) * (laws.ndim - 2)).expand(*laws.shape[:-1], 1)
-    return laws.gather(-1, index)[..., 0]
+def look_up(distributions: Tensor, words: Tensor) -> Tensor:
+    index = words.view(N, T, *(1,) * (distributions.ndim - 2)).expand(*distributions.shape[:-1], 1)
+    return distributions.gather(-1, index)[..., 0]

@@ -1,4 +1,4 @@
-"""Alignments under an adaptive softmax, against the law of every sum of a state and positions."""
+"""Alignments under an adaptive softmax, against a softmax for each sum of state and position."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def made(
     return output, states, lexicons, torch.randint(low, high, (N, T))
 
 
-def laws(output: AdaptiveOutput, states: Tensor, lexicons: list[Tensor]) -> Tensor:
+def log_probs_of_sums(output: AdaptiveOutput, states: Tensor, lexicons: list[Tensor]) -> Tensor:
     """Log-probability of all types for every position, or pair of them."""
     rows = states[:, :, None] + lexicons[0][:, None]
     if len(lexicons) == 2:
@@ -56,17 +56,17 @@ def test_table_and_gradients_are_those_of_every_sum(words: str, size: float, hea
     output, states, lexicons, y = made(heads, size, *WORDS[words])
     emission_log_probs, plain = (
         compute_emission_log_probs(output, states, lexicons, y),
-        laws(output, states, lexicons),
+        log_probs_of_sums(output, states, lexicons),
     )
     plain = look_up(plain, y)
     assert torch.allclose(emission_log_probs, plain, rtol=1e-11, atol=1e-11)
     direction = torch.randn_like(plain)
     given = [states, *lexicons, *output.parameters()]
-    mine, its = (
+    actual, expected = (
         torch.autograd.grad((item * direction).sum(), given, allow_unused=True)
         for item in (emission_log_probs, plain)
     )
-    for one, other in zip(mine, its, strict=True):
+    for one, other in zip(actual, expected, strict=True):
         wanted = torch.zeros_like(one) if other is None and one is not None else other
         if one is not None:
             assert torch.allclose(one, wanted, rtol=1e-9, atol=1e-9 * wanted.abs().max().item())
@@ -80,7 +80,7 @@ def test_the_likely_gradient_is_that_of_the_whole_word(
     summed: bool, heads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output, states, lexicons, y = made(heads)
-    plain = look_up(laws(output, states, lexicons), y)
+    plain = look_up(log_probs_of_sums(output, states, lexicons), y)
     distribution = torch.randn_like(plain).flatten(2).log_softmax(-1).view_as(plain).detach()
     asked = EmissionRequest(distribution, torch.ones(N, T, dtype=torch.bool), summed)
     given = [states, *lexicons, output.table.rows(0), output.table.rows(2)]
@@ -102,8 +102,8 @@ def test_the_likely_gradient_is_that_of_the_whole_word(
 
     scores = emission._Scores
     monkeypatch.setattr(emission, "_Scores", count)
-    for mine, its in zip(likely(table), likely(plain), strict=True):
-        assert torch.allclose(mine, its, rtol=1e-9, atol=1e-9 * its.abs().max().item())
+    for actual, expected in zip(likely(table), likely(plain), strict=True):
+        assert torch.allclose(actual, expected, rtol=1e-9, atol=1e-9 * expected.abs().max().item())
     # of a posterior only the scores of the first softmax are made again
     assert again == ([len(output.head)] if summed else [])
 
@@ -118,7 +118,7 @@ def test_padding_that_fills_up_a_band_has_no_gradient_of_its_own(heads: int) -> 
 
 
 def test_what_is_dropped_of_a_band_is_dropped_of_the_sum() -> None:
-    """A position that takes the state away leaves the law of a state of zeros, whatever drops."""
+    """A position that takes the state away leaves the softmax of zeros, whatever drops."""
     output, states, _, y = made(1, low=11)
     output.dropout_rate = 0.5
     away = compute_emission_log_probs(output.train(), states, [-states.detach()], y)
@@ -170,7 +170,7 @@ def test_next_words_entropies_and_means_are_those_of_every_sum(size: float, head
     output, states, lexicons, y = made(heads, size)
     with torch.no_grad():
         distribution, token_distribution = (
-            laws(output, states, lexicons),
+            log_probs_of_sums(output, states, lexicons),
             make_next_token_distribution(output, lexicons),
         )
         prior = torch.randn(distribution.shape[:-1]).double()

@@ -29,9 +29,9 @@ def test_table_and_gradients_are_those_of_every_softmax(
     plain = smoothed(naive(states, lexicons, weight), words, smoothing)
     assert torch.allclose(log_probs, plain, rtol=1e-12, atol=1e-12)
     direction, given = torch.randn_like(plain), [states, weight, *lexicons]
-    mine = torch.autograd.grad((log_probs * direction).sum(), given)
-    its = torch.autograd.grad((plain * direction).sum(), given)
-    for one, other in zip(mine, its, strict=True):
+    actual = torch.autograd.grad((log_probs * direction).sum(), given)
+    expected = torch.autograd.grad((plain * direction).sum(), given)
+    for one, other in zip(actual, expected, strict=True):
         assert torch.allclose(one, other, rtol=1e-9, atol=1e-9 * other.abs().max().item())
 
 
@@ -66,8 +66,10 @@ def test_the_gradient_that_is_likely_is_made_beside_the_table(
     other = torch.autograd.grad((log_probs * direction).sum(), given, retain_graph=True)
     wanted = torch.autograd.grad((plain * direction).sum(), given, retain_graph=True)
     monkeypatch.delattr(emission, "_Scores")
-    for mine, its in zip((*likely(log_probs), *other), (*likely(plain), *wanted), strict=True):
-        assert torch.allclose(mine, its, rtol=1e-9, atol=1e-9 * its.abs().max().item())
+    for actual, expected in zip(
+        (*likely(log_probs), *other), (*likely(plain), *wanted), strict=True
+    ):
+        assert torch.allclose(actual, expected, rtol=1e-9, atol=1e-9 * expected.abs().max().item())
 
 
 def test_words_far_apart_are_summed_in_logarithms() -> None:
@@ -106,7 +108,7 @@ def test_scores_of_the_whole_batch_are_never_in_memory(
 def test_under_autocast_only_products_with_the_table_are_narrow(heads: int) -> None:
     given = inputs(heads, 1.0)
     states, *lexicons, weight = (
-        one_tensor.detach().float() for one_tensor in (given[0], *given[1], given[2])
+        value.detach().float() for value in (given[0], *given[1], given[2])
     )
     exact = emission_log_probs(states, lexicons, weight, given[3])
     for tensor in (states, weight, *lexicons):
@@ -116,8 +118,8 @@ def test_under_autocast_only_products_with_the_table_are_narrow(heads: int) -> N
     assert log_probs.dtype == torch.float32
     assert (log_probs - exact).abs().max() < 0.05
     log_probs.sum().backward()
-    assert all(one_tensor.grad is not None for one_tensor in (states, weight, *lexicons))
-    narrow = [one_tensor.detach().bfloat16().float() for one_tensor in (states, weight, *lexicons)]
+    assert all(value.grad is not None for value in (states, weight, *lexicons))
+    narrow = [value.detach().bfloat16().float() for value in (states, weight, *lexicons)]
     probs = naive(narrow[0], narrow[2:], narrow[1])
     assert (log_probs - look_up(probs, given[3])).abs().max() < 0.03
 
@@ -138,10 +140,10 @@ def test_gradients_under_autocast_are_as_good_as_its_type(asks: bool, heads: int
     )
     with torch.autocast("cpu", torch.bfloat16):
         rough = emission_log_probs(given[0], given[2:], given[1], words, asked)
-    for mine, its in zip(
+    for actual, expected in zip(
         gradients(distribution, rough), gradients(distribution, table), strict=True
     ):
-        assert (mine - its).norm() < 0.02 * its.norm()
+        assert (actual - expected).norm() < 0.02 * expected.norm()
 
 
 def test_a_second_derivative_is_refused() -> None:

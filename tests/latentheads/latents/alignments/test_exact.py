@@ -10,13 +10,13 @@ import torch
 from latentheads.latents.alignments.chain import ChainInference, ChainParameters
 from latentheads.latents.alignments.distribution import CategoricalParameters
 from latentheads.latents.alignments.exact import IndependentWords
-from tests.latentheads.latents.alignments import laws
+from tests.latentheads.latents.alignments import brute_force
 
-PADDING = torch.tensor([1.0, laws.KEYS], dtype=torch.float64)
+PADDING = torch.tensor([1.0, brute_force.KEYS], dtype=torch.float64)
 """So often each alignment of the words that are counted stands among all: once, or once a key."""
 
 
-@pytest.fixture(params=laws.KINDS)
+@pytest.fixture(params=brute_force.KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     torch.manual_seed(0)
     name: str = request.param
@@ -34,21 +34,21 @@ def counted(kind: str, values: torch.Tensor) -> torch.Tensor:
 
 
 def test_evidence_is_the_sum_over_all_alignments(kind: str) -> None:
-    priors, words = laws.pointings(kind), laws.table(kind)
-    prior, message = laws.everything(kind, priors, words)
+    priors, words = brute_force.pointings(kind), brute_force.table(kind)
+    prior, message = brute_force.everything(kind, priors, words)
     exact = (prior + message).logsumexp(0) - times(kind).log()
-    here = laws.summed(kind, priors, words)
+    here = brute_force.summed(kind, priors, words)
     assert torch.allclose(here.log_evidence, exact, rtol=1e-12, atol=0)
     assert torch.allclose(here.word_log_evidence.sum(-1), exact, rtol=1e-12, atol=0)
     assert here.word_log_evidence[-1, -1] == 0
 
 
 def test_posterior_is_bayes(kind: str) -> None:
-    priors, words = laws.pointings(kind), laws.table(kind)
-    here = laws.summed(kind, priors, words)
-    prior, message = laws.everything(kind, priors, words)
-    values = laws.all_alignments(sum(len(one_prior.heads) for one_prior in priors))
-    log_probability = laws.log_prob(here.posterior(), values)
+    priors, words = brute_force.pointings(kind), brute_force.table(kind)
+    here = brute_force.summed(kind, priors, words)
+    prior, message = brute_force.everything(kind, priors, words)
+    values = brute_force.all_alignments(sum(len(one_prior.heads) for one_prior in priors))
+    log_probability = brute_force.log_prob(here.posterior(), values)
     wanted = prior + message - here.log_evidence
     likely = wanted > -1e6
     assert torch.allclose(log_probability[likely], wanted[likely], rtol=0, atol=1e-10)
@@ -57,17 +57,19 @@ def test_posterior_is_bayes(kind: str) -> None:
 
 @pytest.mark.parametrize("form", ["poor", "rich", "prior", "exact"])
 def test_bound_kl_and_gap_are_means_over_all_alignments(kind: str, form: str) -> None:
-    priors, words = laws.pointings(kind), laws.table(kind)
-    here = laws.summed(kind, priors, words)
+    priors, words = brute_force.pointings(kind), brute_force.table(kind)
+    here = brute_force.summed(kind, priors, words)
     guide = {
-        "poor": lambda: laws.pointings(kind, condition_on=False),
-        "rich": lambda: [laws.chained(p) if kind == "chain" else p for p in laws.pointings(kind)],
+        "poor": lambda: brute_force.pointings(kind, condition_on=False),
+        "rich": lambda: [
+            brute_force.chained(p) if kind == "chain" else p for p in brute_force.pointings(kind)
+        ],
         "prior": lambda: list(priors),
         "exact": here.posterior,
     }[form]()
-    prior, message = laws.everything(kind, priors, words)
-    log_q = laws.log_prob(
-        guide, laws.all_alignments(sum(len(one_prior.heads) for one_prior in priors))
+    prior, message = brute_force.everything(kind, priors, words)
+    log_q = brute_force.log_prob(
+        guide, brute_force.all_alignments(sum(len(one_prior.heads) for one_prior in priors))
     )
     q = log_q.exp()
     expected = counted(kind, q * message)
@@ -84,9 +86,9 @@ def test_bound_kl_and_gap_are_means_over_all_alignments(kind: str, form: str) ->
 
 
 def test_entropies_and_what_words_say_are_means_over_all_alignments(kind: str) -> None:
-    priors, words = laws.pointings(kind), laws.table(kind)
-    here = laws.summed(kind, priors, words)
-    prior, message = laws.everything(kind, priors, words)
+    priors, words = brute_force.pointings(kind), brute_force.table(kind)
+    here = brute_force.summed(kind, priors, words)
+    prior, message = brute_force.everything(kind, priors, words)
     posterior = prior + message - here.log_evidence
     for actual, wanted in (
         (here.prior_entropy, -prior.exp() * prior),
@@ -121,13 +123,13 @@ def test_a_chain_of_one_word_is_that_word_alone_and_one_of_none_is_nothing() -> 
 @pytest.mark.parametrize(("shape", "which"), [("two heads", 0), ("two blocks", 1)])
 def test_blocks_have_a_kl_each(shape: str, which: int) -> None:
     torch.manual_seed(0)
-    priors = laws.pointings(shape)
+    priors = brute_force.pointings(shape)
     guide = list(priors)
     moved = guide[which]
     guide[which] = CategoricalParameters(
-        moved.scores + laws.pair()[..., :1, :], moved.pairs, moved.first_head
+        moved.scores + brute_force.pair()[..., :1, :], moved.pairs, moved.first_head
     )
-    one_kl = laws.summed(shape, priors, laws.table(shape)).kl(guide)
+    one_kl = brute_force.summed(shape, priors, brute_force.table(shape)).kl(guide)
     assert [bool((kl > 0).all()) for kl in one_kl] == [
         index == which for index in range(len(priors))
     ]
@@ -136,7 +138,7 @@ def test_blocks_have_a_kl_each(shape: str, which: int) -> None:
 def test_no_position_and_all_the_same_give_the_plain_network() -> None:
     words = torch.randn(2, 3, 1, dtype=torch.float64).expand(2, 3, 5)
     priors = [CategoricalParameters(torch.randn(2, 3, 1, 5, dtype=torch.float64))]
-    here = IndependentWords(priors, words, laws.valid())
-    plain = (words[..., 0] * laws.valid()).sum(-1)
+    here = IndependentWords(priors, words, brute_force.valid())
+    plain = (words[..., 0] * brute_force.valid()).sum(-1)
     assert torch.allclose(here.log_evidence, plain, rtol=1e-13, atol=0)
     assert math.isclose(here.gap(priors)[0].abs().max().item(), 0, abs_tol=1e-12)

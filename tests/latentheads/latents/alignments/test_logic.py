@@ -16,10 +16,10 @@ from tests.latentheads.latents.alignments.logic import KEYS, WORDS, table
 every_word = pytest.mark.parametrize("word", WORDS)
 
 
-def law(
+def make_parameters(
     first: Tensor, second: Tensor, pair: Tensor | None, blocks: int
 ) -> list[CategoricalParameters]:
-    """A law of two heads, side by side in one block or one above the other."""
+    """A distribution of two heads, side by side in one block or one above the other."""
     pairs = {} if pair is None else {(1, 0): pair[None, None]}
     if blocks == 1:
         return [CategoricalParameters(torch.stack([first, second])[None, None], pairs)]
@@ -30,18 +30,18 @@ def law(
 def summed(word: str, blocks: int = 1) -> IndependentWords:
     even = torch.zeros(KEYS, dtype=torch.float64)
     return IndependentWords(
-        law(even, even, None, blocks), table(word), torch.ones(1, 1, dtype=torch.bool)
+        make_parameters(even, even, None, blocks), table(word), torch.ones(1, 1, dtype=torch.bool)
     )
 
 
 def improve(here: IndependentWords, given: list[Tensor], blocks: int = 1) -> float:
-    """Moves scores to where a law of their form lacks least, and says how much that is."""
+    """Moves scores to where a distribution of their form lacks least, and says how much that is."""
     search = torch.optim.LBFGS(given, max_iter=200, line_search_fn="strong_wolfe")
     pair = given[1] if len(given) > 1 else None
 
     def gap() -> Tensor:
         search.zero_grad()
-        posterior = law(given[0][0], given[0][1], pair, blocks)
+        posterior = make_parameters(given[0][0], given[0][1], pair, blocks)
         value = torch.stack(here.gap(posterior)).sum()
         value.backward()
         return value
@@ -51,7 +51,7 @@ def improve(here: IndependentWords, given: list[Tensor], blocks: int = 1) -> flo
 
 
 def best_gap(word: str, blocks: int, condition_on: bool, starts: int = 6) -> float:
-    """What the best law of a form lacks, of several starts: some are caught in a worse mode."""
+    """The gap of the best posterior of a form, of several starts: some end in a worse mode."""
     actual = []
     for seed in range(starts):
         torch.manual_seed(seed)
@@ -72,7 +72,7 @@ def test_log_p_and_what_the_prior_lacks(word: str) -> None:
 @every_word
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_how_much_the_word_tells_one_head_of_the_other(word: str, blocks: int) -> None:
-    """The product of the posterior's own laws of each head lacks their mutual information."""
+    """The product of the posterior's marginals of each head lacks their mutual information."""
     here = summed(word, blocks)
     joint = here.log_posterior[0, 0]
     first, second = joint.logsumexp(1), joint.logsumexp(0)
@@ -112,7 +112,7 @@ def test_which_form_reads_which_heads() -> None:
 
 def test_a_product_has_two_ends_where_the_word_has_two_reasons() -> None:
     tilt, even = torch.tensor([1.0, 0.0, 0.0]), torch.zeros(KEYS)
-    priors = law(tilt.double(), even.double(), None, 1)
+    priors = make_parameters(tilt.double(), even.double(), None, 1)
     here = IndependentWords(priors, table("xor"), torch.ones(1, 1, dtype=torch.bool))
     bounds = []
     for head in (0, 1):

@@ -13,10 +13,10 @@ from tests.latentheads.latents.alignments.tables import TYPES, N, T, inputs, nai
 @pytest.mark.parametrize("heads", [1, 2])
 def test_next_words_are_mixed_over_all_positions(heads: int, size: float) -> None:
     states, lexicons, weight, _ = inputs(heads, size)
-    laws = naive(states, lexicons, weight)
-    prior = torch.randn(laws.shape[:-1], dtype=torch.float64)
+    distributions = naive(states, lexicons, weight)
+    prior = torch.randn(distributions.shape[:-1], dtype=torch.float64)
     prior = prior.flatten(2).log_softmax(-1).view_as(prior)
-    mixed = (laws + prior[..., None]).flatten(2, -2).logsumexp(2)
+    mixed = (distributions + prior[..., None]).flatten(2, -2).logsumexp(2)
     dictionary = NextTokenDistribution([lexicon.detach() for lexicon in lexicons], weight.detach())
     assert torch.allclose(dictionary.log_probs(states.detach(), prior), mixed.detach(), atol=1e-12)
     one = dictionary.log_probs(states.detach()[:, :1], prior[:, :1])  # as while one is decoded
@@ -54,11 +54,14 @@ def test_entropies_and_means_are_those_of_every_softmax(heads: int, size: float)
         [tensor.detach() for tensor in part] if isinstance(part, list) else part.detach()
         for part in inputs(heads, size)
     )
-    laws, other = naive(states, lexicons, weight), torch.randn(N, T, TYPES).double().softmax(-1)
+    distributions, other = (
+        naive(states, lexicons, weight),
+        torch.randn(N, T, TYPES).double().softmax(-1),
+    )
     dictionary = NextTokenDistribution(lexicons, weight)
-    entropies = -torch.xlogy(laws.exp(), laws.exp()).sum(-1)
+    entropies = -torch.xlogy(distributions.exp(), distributions.exp()).sum(-1)
     assert torch.allclose(dictionary.word_entropies(states), entropies, atol=1e-9)
-    means = torch.einsum("ntv,nt...v->nt...", other, laws)
+    means = torch.einsum("ntv,nt...v->nt...", other, distributions)
     assert torch.allclose(dictionary.mean_log_probs(states, other), means, atol=1e-9)
 
 

@@ -100,9 +100,9 @@ class Everything:
 
     def alike(self, one: Tensor, other: Tensor) -> None:
         """Asserts that two values have the same gradients, and that there are some."""
-        mine, its = self.gradients(one), self.gradients(other)
-        assert any(tensor.abs().max() > 1e-3 for tensor in its)
-        for name, a, b in zip(self.names, mine, its, strict=True):
+        actual, expected = self.gradients(one), self.gradients(other)
+        assert any(tensor.abs().max() > 1e-3 for tensor in expected)
+        for name, a, b in zip(self.names, actual, expected, strict=True):
             assert torch.allclose(a, b, rtol=1e-8, atol=1e-10), name
 
 
@@ -155,7 +155,7 @@ def two_of_each(
             here.places.view(number, number, *here.places.shape[1:]).transpose(0, 1).flatten(0, 1),
         ]
     )
-    monkeypatch.setattr(pass_samples, "sample_blocks", lambda laws, valid, count: both)
+    monkeypatch.setattr(pass_samples, "sample_blocks", lambda distributions, valid, count: both)
     drawn = sample_alignments(*here.go_through(), 2)
     chance = single.log_guide.sum(-1)[0].exp().detach()
     return drawn, chance[first] * chance[second], single

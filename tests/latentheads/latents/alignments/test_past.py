@@ -40,7 +40,7 @@ def jump(jumps: JumpsAfterNull, reach: int, before: int, key: int) -> Tensor:
 
 
 class PlainTransformer:
-    """One sentence's law by the formulas, a position at a time."""
+    """One sentence's distribution by the formulas, a position at a time."""
 
     def __init__(self, model: Any, words: Tensor) -> None:
         self.states = model.states(Batch(words))[0]
@@ -142,10 +142,12 @@ def test_no_prior_and_no_word_reads_a_later_token(shape: str) -> None:
     one, other = (
         model.token_distribution(Batch(item)).exact_inference(item) for item in (TEXT, changed)
     )
-    for mine, its in zip(one.priors, other.priors, strict=True):
-        laws = [item.scores.log_softmax(-1).exp()[:, :, 0] for item in (mine, its)]
-        assert torch.allclose(laws[0][:, : index + 1], laws[1][:, : index + 1], rtol=0, atol=1e-13)
-        assert not torch.allclose(laws[0][:, index + 1], laws[1][:, index + 1])
+    for prior, changed_prior in zip(one.priors, other.priors, strict=True):
+        probs = [item.scores.log_softmax(-1).exp()[:, :, 0] for item in (prior, changed_prior)]
+        assert torch.allclose(
+            probs[0][:, : index + 1], probs[1][:, : index + 1], rtol=0, atol=1e-13
+        )
+        assert not torch.allclose(probs[0][:, index + 1], probs[1][:, index + 1])
     words = [item.word_log_evidence[0] for item in (one, other)]
     assert torch.allclose(words[0][:index], words[1][:index], rtol=1e-13, atol=0)
     assert not torch.isclose(words[0][index], words[1][index])

@@ -31,9 +31,9 @@ def test_each_head_has_a_weight_of_its_own_for_what_positions_say(shape: str, ba
     guide: Any = attach("mean-field", aligned(SHAPES[shape]))
     guide(batch)
     sites = guide.trace.nodes.items()
-    laws = [site["fn"].parameters for name, site in sites if name.endswith("choice")]
+    distributions = [site["fn"].parameters for name, site in sites if name.endswith("choice")]
     (weight,) = (item for name, item in guide.named_parameters() if name.endswith("lexical"))
-    heads = [scores for distribution in laws for scores in distribution.scores.unbind(-2)]
+    heads = [scores for distribution in distributions for scores in distribution.scores.unbind(-2)]
     for head, scores in enumerate(heads):
         (grad,) = torch.autograd.grad(scores.square().sum(), weight, retain_graph=True)
         assert grad.nonzero().flatten().tolist() == [head]

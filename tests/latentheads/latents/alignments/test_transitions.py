@@ -43,23 +43,23 @@ def test_both_forms_have_the_same_figures_and_gradients(far: float) -> None:
 
     def figures(form: type[SharedTransitions] | type[WordTransitions]) -> list[Tensor]:
         words = 1 if form is SharedTransitions else WORDS
-        mine, its = (
+        first, second = (
             form(
                 distribution.scores[..., 0, :],
                 distribution.transition_scores.expand(-1, words, -1, -1),
             )
             for distribution in (one, other)
         )
-        actual = [mine.marginals, mine.entropy, mine.kl(its)]
+        actual = [first.marginals, first.entropy, first.kl(second)]
         return [
             *actual,
             *torch.autograd.grad(actual[-1].sum(), [one.scores, one.transition_scores]),
         ]
 
     pairs = zip(figures(SharedTransitions), figures(WordTransitions), strict=True)
-    for mine, its in pairs:
-        assert mine.abs().sum() > 0
-        torch.testing.assert_close(mine, its, rtol=1e-8, atol=1e-9)
+    for shared, by_word in pairs:
+        assert shared.abs().sum() > 0
+        torch.testing.assert_close(shared, by_word, rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize("far", [300.0, 1e3, 1e4])

@@ -15,7 +15,7 @@ DRAWS = 200_000
 BETA = 0.33
 
 
-def law(shift: float = 0.0) -> HardConcrete:
+def make_gates(shift: float = 0.0) -> HardConcrete:
     return HardConcrete(LOCATIONS + shift, BETA)
 
 
@@ -26,7 +26,7 @@ def above(gates: HardConcrete, value: float) -> torch.Tensor:
 
 
 def test_probabilities_against_monte_carlo() -> None:
-    gates = law()
+    gates = make_gates()
     drawn = gates.rsample(torch.Size([DRAWS]))
     error = 5 / math.sqrt(DRAWS)
     assert drawn.min() == 0
@@ -62,7 +62,7 @@ def test_gates_are_printed_with_their_probability_to_be_open() -> None:
 
 
 def test_the_divergence_is_that_of_open_and_closed() -> None:
-    q, p = law(), law(0.7)
+    q, p = make_gates(), make_gates(0.7)
     open_q, open_p = q.open, p.open
     both = open_q * (open_q / open_p).log() + (1 - open_q) * ((1 - open_q) / (1 - open_p)).log()
     kl = kl_divergence(q, p)
@@ -70,11 +70,11 @@ def test_the_divergence_is_that_of_open_and_closed() -> None:
     drawn = q.rsample(torch.Size([DRAWS]))
     ratio = q.log_prob(drawn) - p.log_prob(drawn)
     assert float(ratio.mean()) == pytest.approx(float(kl), abs=5 * float(ratio.std()) / 447)
-    assert kl_divergence(q, law()) == 0
+    assert kl_divergence(q, make_gates()) == 0
 
 
 def test_a_prior_of_small_odds_is_the_penalty_on_open_gates() -> None:
-    q, penalty = law(), 4000.0
+    q, penalty = make_gates(), 4000.0
     p = HardConcrete.with_open(torch.full((5,), -penalty), BETA)
     entropy = -(q.open * q.open.log() + (1 - q.open) * (1 - q.open).log())
     assert kl_divergence(q, p) == pytest.approx(float((penalty * q.open - entropy).sum()))
@@ -100,7 +100,7 @@ def test_a_sampled_divergence_has_no_gradient_to_offer() -> None:
 
 
 def test_expanded_gates_are_the_same_gates() -> None:
-    wide = law().expand([3])
+    wide = make_gates().expand([3])
     assert isinstance(wide, HardConcrete)
     assert wide.batch_shape == (3,)
     assert wide.temperature == BETA

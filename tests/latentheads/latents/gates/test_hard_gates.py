@@ -53,16 +53,16 @@ def spread(model: Any, form: str = "tied") -> Any:
 def test_gates_start_open_and_cost_their_prior_once() -> None:
     model = gated()
     guide = FORMS["tied"](model).double()
-    laws = [family() for family in guide.selections.values()]
-    assert all((distribution.mode == 1).all() for distribution in laws)
-    assert all((distribution.open > 0.95).all() for distribution in laws)
-    assert len(laws) == 6
+    posteriors = [family() for family in guide.selections.values()]
+    assert all((posterior.mode == 1).all() for posterior in posteriors)
+    assert all((posterior.open > 0.95).all() for posterior in posteriors)
+    assert len(posteriors) == 6
 
 
 def test_gates_have_a_temperature_of_their_own() -> None:
     gating, like = Gating(HEADS, gate_temperature=0.7), torch.zeros(1)
-    laws = gating.prior("encoder-self", like), gating.posterior("encoder-self", like)()
-    assert [distribution.temperature for distribution in laws] == [0.7, 0.7]
+    both = gating.prior("encoder-self", like), gating.posterior("encoder-self", like)()
+    assert [distribution.temperature for distribution in both] == [0.7, 0.7]
 
 
 def test_a_network_in_half_precision_has_gates_in_float32(batch: Batch) -> None:

@@ -158,9 +158,9 @@ def test_the_bound_counts_the_gates_from_their_prior(runs: Path) -> None:
 def test_training_begins_with_the_weights_of_a_run(runs: Path, tmp_path: Path) -> None:
     plain = load(runs / "plain")
     begun = trainer("--start", str(runs / "plain"), "--latents=gates", f"--out={tmp_path / 'a'}")
-    theirs = weights(model=plain.model, guide=plain.guide)
-    mine = weights(model=begun.model, guide=begun.guide)
-    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+    start_weights = weights(model=plain.model, guide=plain.guide)
+    begun_weights = weights(model=begun.model, guide=begun.guide)
+    assert all(torch.equal(begun_weights[name], start_weights[name]) for name in start_weights)
     again = trainer("--start", str(runs / "gated"), *GATED, f"--out={tmp_path / 'b'}")
     gated = load(runs / "gated")
     for family, other in zip(

@@ -89,11 +89,11 @@ def test_going_through_all_choices_is_the_exact_mean(strategy: Strategy) -> None
     exact = kl - 10 * (log_q.sum(-1).exp() * values.sum(-1)).sum()
     loss_value = Enumerated_ELBO(analytic=True).differentiable_loss(model, guide, batch)
     torch.testing.assert_close(loss_value, exact)
-    for mine, theirs in zip(
+    for actual, wanted in zip(
         gradients(guide, model, loss_value), gradients(guide, model, exact), strict=True
     ):
-        assert mine.abs().max() > 1e-3
-        torch.testing.assert_close(mine, theirs)
+        assert actual.abs().max() > 1e-3
+        torch.testing.assert_close(actual, wanted)
 
 
 @pytest.mark.parametrize("objective", [Enumerated_ELBO, ScoreFunction_ELBO])
@@ -127,10 +127,10 @@ def test_scores_of_two_draws_have_the_exact_gradient_on_average(strategy: Strate
         both = [one, other]
         of_sentences = log_q[both][:, TASKS]
         mean = mean + q[one] * q[other] * elbo._mean(values[both], of_sentences)
-    for mine, theirs in zip(
+    for actual, wanted in zip(
         gradients(guide, model, kl - mean), gradients(guide, model, exact), strict=True
     ):
-        torch.testing.assert_close(mine, theirs)
+        torch.testing.assert_close(actual, wanted)
 
 
 @pytest.mark.parametrize("objective", [Enumerated_ELBO, ScoreFunction_ELBO])
@@ -198,10 +198,10 @@ def test_latent_logits_are_drawn_alike_for_every_choice(form: str, analytic: boo
         torch.manual_seed(7)
         loss_value = Enumerated_ELBO(**options).differentiable_loss(model, guide, batch)
     torch.testing.assert_close(loss_value, expected)
-    for mine, theirs in zip(
+    for actual, wanted in zip(
         gradients(guide, model, loss_value), gradients(guide, model, expected), strict=True
     ):
-        torch.testing.assert_close(mine, theirs)
+        torch.testing.assert_close(actual, wanted)
 
 
 def test_dropout_is_the_same_for_all_alternatives() -> None:

@@ -88,8 +88,10 @@ def test_equal_candidates_are_taken_in_their_order() -> None:
 @KINDS
 def test_the_divergence_is_the_sum_over_all_choices(kind: str) -> None:
     q, p = make(kind, logits(3)), make(kind, logits(4))
-    mine, other = probabilities(q), probabilities(p)
-    expected = torch.special.xlogy(mine, mine) - torch.special.xlogy(mine, other.clamp_min(1e-300))
+    q_probs, p_probs = probabilities(q), probabilities(p)
+    expected = torch.special.xlogy(q_probs, q_probs) - torch.special.xlogy(
+        q_probs, p_probs.clamp_min(1e-300)
+    )
     torch.testing.assert_close(kl_divergence(q, p), expected.sum(0))
     torch.testing.assert_close(kl_divergence(q, make(kind, logits(3))), torch.zeros(TASKS))
 

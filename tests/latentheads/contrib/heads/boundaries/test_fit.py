@@ -129,6 +129,17 @@ def test_words_that_are_not_in_the_sound_are_warned_of() -> None:
         heads.times(wrong)
 
 
+@pytest.mark.parametrize(("share", "is_misfit"), [(0.2, True), (0.3, False)])
+def test_a_misfit_has_at_most_a_quarter_of_the_usual_evidence(
+    monkeypatch: pytest.MonkeyPatch, share: float, is_misfit: bool
+) -> None:
+    heads, new = _fit(2, 2), _plant(99)
+    monkeypatch.setattr(
+        AlignmentHeads, "evidence", lambda _, attention: 7.0 * (share if attention is new else 1.0)
+    )
+    assert heads.is_misfit(new) == is_misfit
+
+
 def test_one_example_has_no_interval() -> None:
     heads = fit_alignment_heads(HEADS, [_plant(0)], options=OPTIONS)
     mean, *bounds = heads.table()[0].information

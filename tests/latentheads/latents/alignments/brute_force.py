@@ -1,4 +1,4 @@
-"""Random laws of alignments on tiny prime sizes, and everything about them by brute force."""
+"""Random alignments on tiny prime sizes, and everything about them by brute force."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pair(words: int = WORDS) -> Tensor:
 
 
 def pointings(kind: str, condition_on: bool = True) -> list[CategoricalParameters]:
-    """A random law of every block."""
+    """A random distribution of every block."""
     if kind == "chain":
         steps = pair(1)
         return [
@@ -59,7 +59,7 @@ def pointings(kind: str, condition_on: bool = True) -> list[CategoricalParameter
 
 
 def chained(categorical_parameters: CategoricalParameters) -> CategoricalParameters:
-    """A random law of a chain whose words read each other differently."""
+    """A random distribution of a chain whose words read each other differently."""
     return ChainParameters(categorical_parameters.scores, transition_scores=pair())
 
 
@@ -81,21 +81,23 @@ def all_alignments(heads: int) -> Tensor:
     return places.view(-1, 1, WORDS, heads).expand(-1, SENTENCES, WORDS, heads)
 
 
-def laws(pointed: Sequence[CategoricalParameters], value: Tensor) -> list[Alignments]:
-    """The law of each block where the blocks below took a value."""
+def block_distributions(
+    pointed: Sequence[CategoricalParameters], value: Tensor
+) -> list[Alignments]:
+    """The distribution of each block where the blocks below took a value."""
     return [
         Alignments(pointing, valid(), value[..., : pointing.first_head]) for pointing in pointed
     ]
 
 
 def whole(alignments: Alignments) -> Alignments:
-    """The same law where no word is padding."""
+    """The same distribution where no word is padding."""
     return Alignments(alignments.parameters, torch.ones_like(alignments.valid), alignments.below)
 
 
 def log_prob(pointed: Sequence[CategoricalParameters], value: Tensor) -> Tensor:
     """Log-probability of all blocks' alignments, sentence by sentence."""
-    parts = laws(pointed, value)
+    parts = block_distributions(pointed, value)
     own = [
         value[..., pointing.first_head : pointing.first_head + len(pointing.heads)]
         for pointing in pointed
