@@ -5,11 +5,10 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
 from typing import Any
 
 from latentheads.batch import EOS, SPECIALS, UNK
-from latentheads.corpora.vocabulary import Vocabulary, rank_by_frequency
+from latentheads.corpora.vocabulary import Vocabulary, before_end, rank_by_frequency
 
 
 class Characters(Vocabulary):
@@ -51,7 +50,7 @@ class Characters(Vocabulary):
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decodes token ids up to the first EOS; special tokens other than UNK are skipped."""
-        token_ids = takewhile(EOS.__ne__, ids)
+        token_ids = before_end(ids)
         return "".join(self._spell(token_id) for token_id in token_ids)
 
     def _spell(self, token_id: int) -> str:
@@ -62,7 +61,7 @@ class Characters(Vocabulary):
     def word_ids(self, ids: Iterable[int]) -> list[int | None]:
         word_ids: list[int | None] = []
         word, in_word = -1, False
-        for token in takewhile(EOS.__ne__, ids):
+        for token in before_end(ids):
             is_text = not self._spell(token).isspace() and token >= UNK
             word += is_text and not in_word
             in_word = is_text

@@ -6,14 +6,14 @@ import codecs
 import json
 import os
 from collections.abc import Iterable, Iterator
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from latentheads.batch import EOS, SPECIALS
 from latentheads.corpora.rows import Rows
-from latentheads.corpora.vocabulary import Vocabulary
+from latentheads.corpora.vocabulary import Vocabulary, before_end
 from latentheads.options import OptionError
 
 CHUNK = 10_000
@@ -118,7 +118,7 @@ class Subwords(Vocabulary):
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decodes token ids up to the first EOS; bytes that are not UTF-8 become U+FFFD."""
-        pieces = (self._token_bytes[token_id] for token_id in takewhile(EOS.__ne__, ids))
+        pieces = (self._token_bytes[token_id] for token_id in before_end(ids))
         return b"".join(pieces).decode("utf-8", "replace").removeprefix(" ")
 
     def word_ids(self, ids: Iterable[int]) -> list[int | None]:
@@ -126,7 +126,7 @@ class Subwords(Vocabulary):
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         word_ids: list[int | None] = []
         pending, word, in_word = 0, -1, False
-        for token in takewhile(EOS.__ne__, ids):
+        for token in before_end(ids):
             text = decoder.decode(self._token_bytes[token])
             pending += 1
             if not text:

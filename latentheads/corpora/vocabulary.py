@@ -5,7 +5,7 @@ from __future__ import annotations
 import pkgutil
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,11 @@ class Vocabulary(ABC):
         return self.encode_all(map(str, inputs)), None
 
 
+def before_end(ids: Iterable[int]) -> Iterator[int]:
+    """Token ids before the first EOS, of numpy and torch too, as numbers of Python."""
+    return takewhile(EOS.__ne__, map(int, ids))
+
+
 def vocabulary_from_json(value: object) -> Vocabulary:
     """Restores a vocabulary of any kind from the value of its `to_json`; executes no code of it."""
     if not isinstance(value, dict):
@@ -155,10 +160,10 @@ class Words(Vocabulary):
         return [*(self._ids.get(word, UNK) for word in words), EOS]
 
     def decode(self, ids: Iterable[int]) -> str:
-        return " ".join(self.words[token_id] for token_id in takewhile(EOS.__ne__, ids))
+        return " ".join(self.words[token_id] for token_id in before_end(ids))
 
     def word_ids(self, ids: Iterable[int]) -> list[int | None]:
-        return [position for position, _ in enumerate(takewhile(EOS.__ne__, ids))]
+        return [position for position, _ in enumerate(before_end(ids))]
 
     def to_json(self) -> dict[str, Any]:
         """The words, without the special tokens; ``lowercase`` only if it is true."""
@@ -200,7 +205,7 @@ class Tagged(Vocabulary):
         return self.plain.decode(token_id for token_id in ids if token_id < len(self.plain))
 
     def word_ids(self, ids: Iterable[int]) -> list[int | None]:
-        token_ids = list(takewhile(EOS.__ne__, ids))
+        token_ids = list(before_end(ids))
         text_word_ids = iter(
             self.plain.word_ids(token_id for token_id in token_ids if token_id < len(self.plain))
         )

@@ -160,16 +160,15 @@ class CosineRestartsSchedule(Schedule):
 
     def factor(self, step: int, training: Training) -> float:
         """The factor within the cycle that a step belongs to."""
-        step -= training.warmup
-        length, scale = float(self.period), 1.0
-        while step >= length:
-            step, scale = int(step - length), scale * self.shrink
+        position, length, scale = float(step - training.warmup), float(self.period), 1.0
+        while position >= length:
+            position, scale = position - length, scale * self.shrink
             length *= self.growth
-        return scale * _half_cosine(step, length, self.min_rate, training)
+        return scale * _half_cosine(position, length, self.min_rate, training)
 
 
-def _half_cosine(step: int, length: float, min_rate: float, training: Training) -> float:
-    """The factor of the learning rate at a step of a cycle."""
+def _half_cosine(step: float, length: float, min_rate: float, training: Training) -> float:
+    """The factor of the learning rate at a step, or between two, of a cycle."""
     low = min_rate / training.learning_rate
     return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * step / length))
 

@@ -41,7 +41,8 @@ class Tracking(Callback):
         self.accelerator = accelerator
 
     def on_train_begin(self, step: int, steps: int) -> None:
-        """Starts the trackers."""
+        """Starts the trackers, in the place of those of an earlier call."""
+        self.accelerator.trackers.clear()
         self.accelerator.init_trackers(PROJECT)
 
     def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> None:

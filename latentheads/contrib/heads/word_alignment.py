@@ -7,15 +7,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise, takewhile
+from itertools import pairwise
 
-from latentheads.batch import EOS, Batch
+from latentheads.batch import Batch
 from latentheads.contrib.heads.alignments import (
     alignment_distributions,
     likeliest_links,
 )
 from latentheads.corpora.text import is_punctuation, list_texts, split_word
-from latentheads.corpora.vocabulary import Tagged, Vocabulary
+from latentheads.corpora.vocabulary import Tagged, Vocabulary, before_end
 from latentheads.decoding.translate import OnSkip
 from latentheads.metrics.alignment import Link, Links
 from latentheads.runs.generation import (
@@ -232,7 +232,7 @@ def split_word_ids(vocabulary: Vocabulary, ids: Iterable[int], line: str) -> lis
         ids: The token ids.
         line: The line itself: its unknown words have punctuation that cannot be decoded.
     """
-    tokens = list(takewhile(EOS.__ne__, ids))
+    tokens = list(before_end(ids))
     texts = [vocabulary.decode(tokens[:number]) for number in range(len(tokens) + 1)]
     words = list(_words_of_characters(texts[-1], map(split_word, line.split())))
     return [

@@ -26,6 +26,10 @@ class CTC(EncoderLoss):
         super().__init__(weight)
         self.head = nn.Linear(width, vocab_size)
 
+    def get_output_embeddings(self) -> nn.Linear:
+        """The output layer, as networks of ``transformers`` name theirs: Muon leaves it out."""
+        return self.head
+
     def forward(
         self,
         memory: Float[Tensor, "*batch position dim"],

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from latentheads.batch import EOS, SPECIALS
+from latentheads.batch import SPECIALS
 from latentheads.contrib.speech.audio import load_features_for_run
 from latentheads.contrib.speech.features import FRAME_SECONDS, Filterbank
 from latentheads.contrib.speech.frames import pack_frames
 from latentheads.contrib.speech.subsampler import FACTOR, subsampled_length
 from latentheads.corpora.frames import Frames
 from latentheads.corpora.rows import Rows
-from latentheads.corpora.vocabulary import Vocabulary
+from latentheads.corpora.vocabulary import Vocabulary, before_end
 from latentheads.errors import UnfinishedError, one_line_message
 
 POSITION = len(SPECIALS)
@@ -69,7 +68,7 @@ class Positions(Vocabulary):
 
     def decode(self, ids: Iterable[int]) -> str:
         """The duration of speech, as text."""
-        number = sum(1 for _ in takewhile(EOS.__ne__, ids))
+        number = sum(1 for _ in before_end(ids))
         return f"{number * FACTOR * FRAME_SECONDS:.2f} s of speech"
 
     def time_labels(self, number: int) -> list[str]:
@@ -77,7 +76,7 @@ class Positions(Vocabulary):
         return [f"{index * FACTOR * FRAME_SECONDS:.2f} s" for index in range(number)]
 
     def word_ids(self, ids: Iterable[int]) -> list[int | None]:
-        return [None for _ in takewhile(EOS.__ne__, ids)]
+        return [None for _ in before_end(ids)]
 
     def to_json(self) -> dict[str, Any]:
         """The options of the filterbank."""

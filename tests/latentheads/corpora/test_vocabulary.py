@@ -9,10 +9,13 @@ from pkgutil import resolve_name
 
 import numpy as np
 import pytest
+import torch
 
 from latentheads.batch import EOS, PAD, UNK
 from latentheads.corpora import Words
-from latentheads.corpora.vocabulary import KINDS, Vocabulary, vocabulary_from_json
+from latentheads.corpora.characters import Characters
+from latentheads.corpora.subwords import Subwords
+from latentheads.corpora.vocabulary import KINDS, Tagged, Vocabulary, vocabulary_from_json
 
 TEXT = [
     "b a b",
@@ -47,6 +50,23 @@ def test_learning_is_counting_and_encoding_in_one_reading(minimum: int) -> None:
 def test_what_is_learned_is_decoded_again() -> None:
     words, rows = Words.learn(TEXT)
     assert [words.decode(row.tolist()) for row in rows] == [" ".join(x.split()) for x in TEXT]
+
+
+@pytest.mark.parametrize(
+    "vocabulary",
+    [
+        Words.count(TEXT),
+        Tagged(Words.count(TEXT), ["<2de>"]),
+        Characters.count(TEXT),
+        Subwords.train(TEXT, 300),
+        Subwords.train(TEXT, 300, tokenised=True),
+    ],
+)
+def test_ids_of_numpy_and_torch_end_at_eos_too(vocabulary: Vocabulary) -> None:
+    ids = [*vocabulary.encode("b a b"), PAD]
+    for given in (np.array(ids, np.int32), torch.tensor(ids)):
+        assert vocabulary.decode(given) == "b a b"
+        assert vocabulary.word_ids(given) == vocabulary.word_ids(ids)
 
 
 @pytest.mark.parametrize("minimum", [1, 2])

@@ -92,9 +92,13 @@ def test_a_tracker_by_name_gets_loss_scores_kl_rate_and_norm(
     trainer = lh.Trainer(
         *pair(corpus), corpus, out=out, trackers=["tensorboard"], num_samples=2, **PLAN
     )
-    trainer.fit()
+    trainer.fit(steps=2)
+    trainer.fit(steps=4)
     events = EventAccumulator(str(out / TENSORBOARD))
     events.Reload()
+    files = [EventAccumulator(str(path)).Reload() for path in (out / TENSORBOARD).iterdir()]
+    told = [event.step for file in files for event in file.Scalars("valid/elbo")]
+    assert sorted(told) == [record["step"] for record in trainer.folder.metrics()], "each once"
     names = set(events.Tags()["scalars"])
     assert {"train/objective", "train/learning_rate", "train/gradient_norm"} <= names
     assert {"valid/elbo", "valid/log_likelihood", "valid/kl"} <= names

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import latentheads as lh
+from latentheads.contrib.speech.ctc import CTC
 from latentheads.training.optimizers import (
     NAG,
     Muon,
@@ -99,6 +100,11 @@ def test_the_tables_of_a_network_of_transformers_are_no_matrices(tied: bool) -> 
     names = names_of(transformers.GPT2LMHeadModel(config))
     parts = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
     assert names == {f"transformer.h.0.{part}.weight" for part in parts}
+
+
+def test_the_output_layer_of_ctc_is_no_hidden_matrix() -> None:
+    ctc = CTC(width=3, vocab_size=7, weight=0.3)
+    assert names_of(nn.Sequential(nn.Linear(3, 3), ctc)) == {"0.weight"}
 
 
 def make_optimizers(module: nn.Module, training: Training) -> Optimizers:

@@ -45,6 +45,18 @@ def test_cosine_cycles_grow_and_shrink() -> None:
     assert rate_factors[8] == pytest.approx(0.75**2 * half[1])
 
 
+def test_cosine_cycles_of_no_whole_number_of_steps_begin_between_two() -> None:
+    """Cycle i begins at period (growth^i - 1) / (growth - 1), as in fairseq."""
+    schedule = CosineRestartsSchedule(period=3, growth=1.5)
+    plan = Training(steps=80, warmup_steps=2, schedule=schedule)
+    starts = [3 * (1.5**i - 1) / 0.5 for i in range(8)]
+    for step in range(60):
+        cycle = max(i for i, start in enumerate(starts) if start <= step)
+        share = (step - starts[cycle]) / (3 * 1.5**cycle)
+        expected = 0.5 * (1 + math.cos(math.pi * share))
+        assert plan.rate_factor(step + 2) == pytest.approx(expected)
+
+
 def test_one_cosine_covers_all_steps() -> None:
     plan = Training(steps=20, warmup_steps=0, schedule=CosineSchedule())
     assert plan.rate_factor(0) == 1
