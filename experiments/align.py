@@ -35,11 +35,7 @@ from latentheads.contrib.align.tokenization import SPLITS, describe_long_words
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.contrib.align.workers import check_workers
 from latentheads.corpora.text import decode_line, iterate_lines
-from latentheads.experiments.cli.errors import (
-    SkippedInputs,
-    error_handling,
-    streaming,
-)
+from latentheads.experiments.cli.errors import SkippedInputs, error_handling, streaming
 from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file
 from latentheads.experiments.cli.parser import Options, Parser
 from latentheads.files import atomic_write

@@ -19,13 +19,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 from latentheads.corpora.corpus import Corpus
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.outputs import make_output_folder
-from latentheads.experiments.cli.parser import (
-    OF_RUNS,
-    Options,
-    Parser,
-    add_run_options,
-    open_run,
-)
+from latentheads.experiments.cli.parser import OF_RUNS, Options, Parser, add_run_options, open_run
 from latentheads.experiments.cli.tables import aligned
 from latentheads.experiments.pruning.curve import (
     By,

@@ -18,11 +18,7 @@ import latentheads.experiments.cli.startup  # noqa: F401
 
 from latentheads.experiments.cli.errors import error_handling, print_result
 from latentheads.experiments.cli.outputs import check_distinct_files
-from latentheads.experiments.cli.parser import (
-    Parser,
-    add_run_options,
-    writable,
-)
+from latentheads.experiments.cli.parser import Parser, add_run_options, writable
 from latentheads.experiments.cli.systems import (
     System,
     compare,

@@ -25,13 +25,7 @@ from latentheads.experiments.cli.comparison import (
 from latentheads.experiments.cli.errors import error_handling, rerun_command
 from latentheads.experiments.cli.options import read_program
 from latentheads.experiments.cli.pages import print_and_write
-from latentheads.experiments.cli.summary import (
-    COLUMNS,
-    check_texts,
-    footer,
-    read_all,
-    write_tables,
-)
+from latentheads.experiments.cli.summary import COLUMNS, check_texts, footer, read_all, write_tables
 from latentheads.metrics.scores import PRIMARY_SCORES
 from latentheads.metrics.seeds import DIFFERENCES, summarise
 

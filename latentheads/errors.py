@@ -14,7 +14,6 @@ OUT_OF_MEMORY_TEXTS = (
 )
 """Texts of torch's errors of too little memory, which have no common class."""
 
-
 MAX_ECHO = 80
 """Most characters of a user's text in a message."""
 

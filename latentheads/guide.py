@@ -18,9 +18,7 @@ from latentheads.arguments import Configured
 from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_choice
 from latentheads.distributions.heads import HeadVariable
-from latentheads.families.family import (
-    Dependence,
-)
+from latentheads.families.family import Dependence
 from latentheads.latents.latent import (
     AutoConditionOn,
     Latent,
@@ -37,9 +35,7 @@ from latentheads.posterior_lookup import as_distribution
 
 P = TypeVar("P", bound=LatentPosterior)
 
-TEXT_CONDITIONED = (
-    "discrete latents and, where words have rows, to logits of a decoder over all positions"
-)
+ON_TEXT = "discrete latents and, where words have rows, to logits of a decoder over all positions"
 """The latents whose posterior can be conditioned on a text."""
 
 GUIDE_INFER = "guide_infer"
@@ -139,7 +135,7 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
         if not modules_with_noise(model):
             unused |= dict.fromkeys(attributes.get("of_logits", ()), "logits")
         if not model.has_latent_posteriors and get_conditioned_block(model) is None:
-            unused |= dict.fromkeys(attributes.get("of_text", ()), TEXT_CONDITIONED)
+            unused |= dict.fromkeys(attributes.get("of_text", ()), ON_TEXT)
         parameters = signature(cls).parameters
         default = {name: parameters[name].default for name in unused}
         return {n: what for n, what in unused.items() if options.get(n, default[n]) != default[n]}
@@ -224,8 +220,7 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
     def _posterior_at(self, name: str, prior: Any) -> Any:
         """The posterior of a site, as a distribution of the prior's shape."""
         # a subclass that overrides get_posterior, such as the tied one, has these all the same
-        shared = self.shared_posteriors.get(name)
-        if shared is not None:
+        if (shared := self.shared_posteriors.get(name)) is not None:
             return as_distribution(name, shared.posterior_of(prior, self.batch), prior)
         return as_distribution(name, self.get_posterior(name, prior), prior)
 

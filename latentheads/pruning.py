@@ -38,12 +38,7 @@ from latentheads.guide import ModelGuide
 from latentheads.latents.active_heads import Selection
 from latentheads.latents.selector import SelectionFamily
 from latentheads.model import HeadModel
-from latentheads.names import (
-    ATTENTION_TYPES,
-    SELECTION,
-    attention_type_of,
-    check_attention_types,
-)
+from latentheads.names import ATTENTION_TYPES, SELECTION, attention_type_of, check_attention_types
 
 __all__ = ["all_heads", "fold_selection", "most_important", "random_importance", "remove_heads"]
 

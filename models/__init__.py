@@ -8,12 +8,7 @@ from latentheads.latents.logits.latent import Logits
 from latentheads.latents.logits.priors import PRIORS, Prior, make_prior
 from latentheads.model import Decoder, HeadModel
 from latentheads.models.language_model import LanguageModel
-from latentheads.models.network import (
-    AdaptiveOptions,
-    Network,
-    PostNorm,
-    PreNorm,
-)
+from latentheads.models.network import AdaptiveOptions, Network, PostNorm, PreNorm
 from latentheads.models.translation import Translation
 from latentheads.names import Block
 

@@ -21,15 +21,7 @@ from latentheads.layers.numeric import dropout
 from latentheads.layers.position import sinusoidal_positions
 from latentheads.models.front_end import FrontEnd
 from latentheads.models.mixing import STACKS, MixerConfig, named_stacks, parse_mixers
-from latentheads.options import (
-    Choice,
-    Count,
-    Dropout,
-    OptionError,
-    Size,
-    Width,
-    options_class,
-)
+from latentheads.options import Choice, Count, Dropout, OptionError, Size, Width, options_class
 
 Share = Literal["decoder", "all", "none"]
 MAX_LAYERS = 1000

@@ -42,14 +42,7 @@ from latentheads.experiments.cli.options import (
 )
 from latentheads.experiments.cli.trust import select_trusted
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
-from latentheads.options import (
-    CLASS,
-    Count,
-    Size,
-    UnusedOptionError,
-    flatten,
-    merge,
-)
+from latentheads.options import CLASS, Count, Size, UnusedOptionError, flatten, merge
 from latentheads.plain import parse_yaml
 from latentheads.runs.folder import Folder
 from latentheads.runs.recipes import read_recipe

@@ -27,11 +27,7 @@ from latentheads.experiments.cli.command_line import (
     read_command_line,
     split_words,
 )
-from latentheads.experiments.cli.errors import (
-    exit_with_error,
-    name_options,
-    print_result,
-)
+from latentheads.experiments.cli.errors import exit_with_error, name_options, print_result
 from latentheads.experiments.cli.help import select_help_page
 from latentheads.experiments.cli.trust import check_trusted
 from latentheads.latents.registry import LATENTS

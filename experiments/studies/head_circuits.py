@@ -33,11 +33,7 @@ from latentheads.experiments.studies.circuits.joint import joint_posterior
 from latentheads.experiments.studies.circuits.planted import planted_circuit
 from latentheads.experiments.studies.circuits.reliability import PENALTIES
 from latentheads.experiments.studies.circuits.report import inclusion, make_report, read_tables
-from latentheads.experiments.studies.circuits.tables import (
-    PROMPTS,
-    compute_table,
-    write_table,
-)
+from latentheads.experiments.studies.circuits.tables import PROMPTS, compute_table, write_table
 from latentheads.experiments.studies.circuits.tasks import TASKS, make_prompts
 from latentheads.packages import import_optional
 

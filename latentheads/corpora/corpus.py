@@ -10,12 +10,7 @@ from latentheads.checks import check_least
 from latentheads.corpora.cleaning import Cleaning
 from latentheads.corpora.length_limits import LineLocator, Side, drop_long_lines
 from latentheads.corpora.overlap import Overlap, count_shared
-from latentheads.corpora.parallel import (
-    PairOptions,
-    SentencePairs,
-    encode_pairs,
-    iterate_pairs,
-)
+from latentheads.corpora.parallel import PairOptions, SentencePairs, encode_pairs, iterate_pairs
 from latentheads.corpora.part import Log, Part
 from latentheads.corpora.processor import MAX_LINE, Processor
 from latentheads.corpora.tasks import Mixture, Task

@@ -24,11 +24,7 @@ from latentheads.corpora.processor import MAX_LINE, TextOptions, Whitespace
 from latentheads.corpora.tasks import Task
 from latentheads.corpora.text import PARTS, SentencePair, find_file, read_pairs
 from latentheads.corpora.units import VocabSize
-from latentheads.data.base import (
-    Cached,
-    FolderData,
-    name_of_folder,
-)
+from latentheads.data.base import Cached, FolderData, name_of_folder
 from latentheads.data.tasks import Tasks
 from latentheads.errors import shown
 from latentheads.metrics.protocol import Protocol

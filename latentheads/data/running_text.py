@@ -19,11 +19,7 @@ from latentheads.corpora.processor import MAX_LINE, TextOptions, Whitespace
 from latentheads.corpora.running_text import text_corpus
 from latentheads.corpora.text import PARTS, find_file, iterate_lines
 from latentheads.corpora.units import Unit, WordUnit
-from latentheads.data.base import (
-    Cached,
-    FolderData,
-    name_of_folder,
-)
+from latentheads.data.base import Cached, FolderData, name_of_folder
 from latentheads.data.pairs import local_files
 from latentheads.errors import shown
 from latentheads.options import OptionError, Size, options_class

@@ -34,11 +34,7 @@ from latentheads.models.front_end import FrontEnd
 from latentheads.models.language_model import LanguageModel
 from latentheads.models.network import Network
 from latentheads.models.translation import Translation
-from latentheads.names import (
-    ATTENTION_TYPES,
-    AttentionTypes,
-    parse_attention_types,
-)
+from latentheads.names import ATTENTION_TYPES, AttentionTypes, parse_attention_types
 from latentheads.options import (
     CLASS,
     Count,

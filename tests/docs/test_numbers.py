@@ -17,17 +17,7 @@ import pytest
 import yaml
 
 from latentheads.metrics.seeds import spread
-from tests.docs.pages import (
-    HEADING,
-    README,
-    RESULTS,
-    ROOT,
-    Page,
-    among,
-    numbers,
-    rows_of,
-    slug,
-)
+from tests.docs.pages import HEADING, README, RESULTS, ROOT, Page, among, numbers, rows_of, slug
 
 ALIGNMENTS = ROOT / "docs" / "alignments.md"
 STUDY = re.compile(r"experiments/results/([\w-]+)/README\.md")

@@ -22,14 +22,7 @@ from latentheads.experiments.cli.options import read_settings, trainer_of
 from latentheads.runs.checkpoint_manager import CheckpointManager
 from latentheads.training import checkpoints
 from tests.experiments.breaks import stopped_in
-from tests.experiments.programs import (
-    SHORT,
-    TINY,
-    inside,
-    painted,
-    succeed,
-    timeless_results_of,
-)
+from tests.experiments.programs import SHORT, TINY, inside, painted, succeed, timeless_results_of
 
 LAST, BEST = Path("checkpoints", "last.safetensors"), Path("checkpoints", "best.safetensors")
 

@@ -13,14 +13,7 @@ import pytest
 from latentheads.batch import EOS
 from latentheads.data import PythonDocs
 from latentheads.runs import generation
-from tests.experiments.programs import (
-    SHORT,
-    SMALL,
-    Say,
-    ask,
-    assert_refused,
-    succeed,
-)
+from tests.experiments.programs import SHORT, SMALL, Say, ask, assert_refused, succeed
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 

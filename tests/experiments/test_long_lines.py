@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 
 from latentheads.data import Tasks
-from tests.latentheads.corpora.folders import (
-    with_references,
-    write_all,
-    write_corpus,
-    write_text,
-)
+from tests.latentheads.corpora.folders import with_references, write_all, write_corpus, write_text
 from tests.latentheads.data.loading import Loaded, load_pairs, load_text
 
 LETTERS = "漢字" * 5_000

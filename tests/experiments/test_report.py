@@ -11,14 +11,7 @@ import pytest
 from latentheads.contrib import page
 from latentheads.experiments.cli import pages
 from latentheads.experiments.cli.options import ProgramOptions
-from tests.experiments.programs import (
-    SHORT,
-    TINY,
-    assert_refused,
-    deserted,
-    inside,
-    succeed,
-)
+from tests.experiments.programs import SHORT, TINY, assert_refused, deserted, inside, succeed
 
 
 def test_a_page_of_a_finished_run(tiny_run: Path, tmp_path: Path) -> None:

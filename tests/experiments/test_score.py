@@ -13,14 +13,7 @@ from latentheads.experiments.cli.likelihoods import (
     format_table,
     to_record,
 )
-from tests.experiments.programs import (
-    SHORT,
-    TINY,
-    assert_refused,
-    inside,
-    results_of,
-    succeed,
-)
+from tests.experiments.programs import SHORT, TINY, assert_refused, inside, results_of, succeed
 from tests.latentheads.corpora.folders import write_text
 from tests.latentheads.metrics.systems import paired_bootstrap
 from tests.latentheads.runs.trained import SMALL

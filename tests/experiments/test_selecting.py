@@ -11,14 +11,7 @@ import yaml
 
 from latentheads.runs.folder import REPORT_FILES
 from latentheads.training import checkpoints
-from tests.experiments.programs import (
-    SHORT,
-    TINY,
-    assert_refused,
-    made,
-    results_of,
-    succeed,
-)
+from tests.experiments.programs import SHORT, TINY, assert_refused, made, results_of, succeed
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,7 @@ from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.runs.folder import REPORT_FILES
 from latentheads.training import checkpoints
 from tests.experiments.breaks import assert_data_refused, assert_resumes
-from tests.experiments.programs import (
-    SHORT,
-    assert_refused,
-    results_of,
-    succeed,
-)
+from tests.experiments.programs import SHORT, assert_refused, results_of, succeed
 from tests.latentheads.corpora.folders import SIZES, write_all
 from tests.latentheads.metrics.systems import score
 from tests.latentheads.runs.trained import SMALL, train

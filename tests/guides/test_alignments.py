@@ -24,11 +24,7 @@ from latentheads.inference.evaluation import evaluate, plug_in_log_likelihood
 from latentheads.inference.objective import Head_ELBO
 from latentheads.latents.alignments import emission
 from latentheads.latents.alignments.chain import ChainParameters
-from latentheads.latents.alignments.distribution import (
-    NOWHERE,
-    Alignments,
-    CategoricalParameters,
-)
+from latentheads.latents.alignments.distribution import NOWHERE, Alignments, CategoricalParameters
 from latentheads.latents.alignments.enumeration import AlignmentEnumeration
 from latentheads.latents.alignments.posterior import with_parameters
 from latentheads.latents.summed_out import Objective

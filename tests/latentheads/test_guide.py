@@ -22,7 +22,7 @@ from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.distributions import HeadContext, NormalHeads
 from latentheads.families import Family, Gaussian, HeadScale, Identity
-from latentheads.guide import TEXT_CONDITIONED, ModelGuide
+from latentheads.guide import ON_TEXT, ModelGuide
 from latentheads.guides import GUIDES, Guide, MeanField, Tied
 from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import terms
@@ -268,7 +268,7 @@ CHANGES = [
         for name, options in OF_LOGITS.items()
         for option in options.items()
     ),
-    *((name, TEXT_CONDITIONED, "condition_on", "prefix") for name in OF_LOGITS),
+    *((name, ON_TEXT, "condition_on", "prefix") for name in OF_LOGITS),
 ]
 
 

@@ -19,12 +19,7 @@ from latentheads.checks import (
 )
 from latentheads.contrib.align.aligner import WordAligner, infer_posteriors, train_aligner
 from latentheads.contrib.align.model import GUIDES
-from latentheads.contrib.align.projection import (
-    ProjectedSpan,
-    Span,
-    SpanLike,
-    to_span,
-)
+from latentheads.contrib.align.projection import ProjectedSpan, Span, SpanLike, to_span
 from latentheads.contrib.align.symmetrization import THRESHOLD, LinkPosterior, select_links
 from latentheads.contrib.align.tokenization import (
     FIRST_LINES,

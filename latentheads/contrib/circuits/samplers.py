@@ -26,10 +26,7 @@ from latentheads.checks import check_least, check_seed
 from latentheads.contrib.circuits.scorer import SubsetScorer
 from latentheads.errors import shown
 from latentheads.frames import make_frame
-from latentheads.latents.bernoulli_heads.options import (
-    MAX_SUBSETS,
-    check_temperature_and_rate,
-)
+from latentheads.latents.bernoulli_heads.options import MAX_SUBSETS, check_temperature_and_rate
 from latentheads.latents.bernoulli_heads.subsets import all_subsets, subset_index
 
 if TYPE_CHECKING:

@@ -14,11 +14,7 @@ from tqdm import tqdm
 
 from latentheads.batch import Batch
 from latentheads.checks import check_choice
-from latentheads.contrib.heads.alignments import (
-    LinkScore,
-    score_alignments,
-    score_best_attention,
-)
+from latentheads.contrib.heads.alignments import LinkScore, score_alignments, score_best_attention
 from latentheads.contrib.heads.divergence import PAIR_BATCH_TOKENS, divergence
 from latentheads.contrib.heads.head_report import HeadReport
 from latentheads.contrib.heads.importance import gradient_importance

@@ -10,20 +10,12 @@ from functools import partial
 from itertools import pairwise
 
 from latentheads.batch import Batch
-from latentheads.contrib.heads.alignments import (
-    alignment_distributions,
-    likeliest_links,
-)
+from latentheads.contrib.heads.alignments import alignment_distributions, likeliest_links
 from latentheads.corpora.text import is_punctuation, list_texts, split_word
 from latentheads.corpora.vocabulary import Tagged, Vocabulary, before_end
 from latentheads.decoding.translate import OnSkip
 from latentheads.metrics.alignment import Link, Links
-from latentheads.runs.generation import (
-    encode_pairs,
-    encode_sources,
-    raise_on_skip,
-    select_task,
-)
+from latentheads.runs.generation import encode_pairs, encode_sources, raise_on_skip, select_task
 from latentheads.runs.run import Run
 from latentheads.runs.trained_model import TrainedModel
 

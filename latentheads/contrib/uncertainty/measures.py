@@ -21,12 +21,7 @@ from latentheads.contrib.uncertainty.calibration import (
 from latentheads.contrib.uncertainty.evaluation import DISSIMILARITY, TEST, EnsembleEvaluation
 from latentheads.contrib.uncertainty.ranking import correlation, rejection_ratio, roc_auc
 from latentheads.contrib.uncertainty.token_scores import UNCERTAINTIES, TokenEvaluation, TokenScores
-from latentheads.metrics.resampling import (
-    SEED,
-    Resampled,
-    Resamples,
-    estimate_systems,
-)
+from latentheads.metrics.resampling import SEED, Resampled, Resamples, estimate_systems
 
 SentenceIndices = Mapping[str, Int[ndarray, " sentence"]]
 """The indices of sentences of each text, with repetitions in a resample."""

@@ -25,13 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch, with_indices
-from latentheads.checks import (
-    check_choice,
-    check_least,
-    check_number,
-    check_seed,
-    split_items,
-)
+from latentheads.checks import check_choice, check_least, check_number, check_seed, split_items
 from latentheads.corpora.batches import iterate_batches
 from latentheads.frames import make_frame
 from latentheads.handlers import PlugIn

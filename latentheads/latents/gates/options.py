@@ -15,11 +15,7 @@ from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.latents.selector import SelectionFamily
 from latentheads.metrics.scores import format_value
 from latentheads.model import HeadModel
-from latentheads.names import (
-    ATTENTION_TYPES,
-    AttentionTypes,
-    parse_attention_types,
-)
+from latentheads.names import ATTENTION_TYPES, AttentionTypes, parse_attention_types
 from latentheads.options import Coerced, Count, Probability, options_class
 
 

@@ -11,13 +11,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from latentheads.arguments import Configured
-from latentheads.checks import (
-    MAX_WIDTH,
-    check_choice,
-    check_number,
-    check_positive,
-    check_within,
-)
+from latentheads.checks import MAX_WIDTH, check_choice, check_number, check_positive, check_within
 from latentheads.families.family import Family
 from latentheads.families.location import Cascade, Identity, ReleasedCascade, RunningSum
 from latentheads.families.normal import Correlated, Gaussian, Point

@@ -25,13 +25,7 @@ from submitit.slurm.test_slurm import mocked_slurm
 from latentheads.errors import UnfinishedError
 from latentheads.experiments.cli import jobs
 from latentheads.experiments.cli.errors import interrupted_by_signals
-from latentheads.experiments.cli.jobs import (
-    LOG_FILE,
-    RunJob,
-    make_slots,
-    run_jobs,
-    run_on_slurm,
-)
+from latentheads.experiments.cli.jobs import LOG_FILE, RunJob, make_slots, run_jobs, run_on_slurm
 from latentheads.files import lock_folder
 from tests.experiments.cli.stand_in import STAND_IN, make
 from tests.experiments.processes import ended, fork_off, heeded

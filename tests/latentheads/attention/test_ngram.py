@@ -43,17 +43,7 @@ from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import all_heads, fold_selection, remove_heads
 from tests.crossing import in_turn, pairwise
-from tests.tiny import (
-    FORMS,
-    HEADS,
-    KINDS,
-    NoiseTape,
-    attach,
-    build,
-    jiggle,
-    kept_of,
-    sizes,
-)
+from tests.tiny import FORMS, HEADS, KINDS, NoiseTape, attach, build, jiggle, kept_of, sizes
 
 NOISE, SIZE = 0.3, 5
 NGRAMS = {"mixers": "ngram", "windows": "2,3", "ngram_width": str(SIZE)}

@@ -22,17 +22,7 @@ from latentheads.handlers import PlugIn
 from latentheads.latents.logits.latent import Logits
 from latentheads.models import PRIORS, LanguageModel, Translation, make_prior
 from tests.crossing import in_turn, pairwise
-from tests.tiny import (
-    HEADS,
-    KINDS,
-    NOISY,
-    SOURCE_TYPES,
-    SOURCES,
-    jiggle,
-    rows,
-    sizes,
-    small_batch,
-)
+from tests.tiny import HEADS, KINDS, NOISY, SOURCE_TYPES, SOURCES, jiggle, rows, sizes, small_batch
 
 TYPES = 7
 WIDE = 100

@@ -7,10 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from latentheads.distributions import (
-    DeltaHeads,
-    HeadContext,
-)
+from latentheads.distributions import DeltaHeads, HeadContext
 from latentheads.distributions.heads import sum_over_latent_pairs
 from latentheads.mask import PairMask
 from tests.latentheads.distributions.forms import FORMS

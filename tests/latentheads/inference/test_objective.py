@@ -16,14 +16,7 @@ from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.distributions import HeadContext
-from latentheads.families import (
-    CholeskyFactor,
-    Correlated,
-    Family,
-    Gaussian,
-    HeadScale,
-    Identity,
-)
+from latentheads.families import CholeskyFactor, Correlated, Family, Gaussian, HeadScale, Identity
 from latentheads.guides import GUIDES, Cascaded, Guide, Tied
 from latentheads.inference.bound import terms
 from latentheads.inference.objective import Head_ELBO

@@ -23,20 +23,10 @@ from latentheads.latents.registry import LATENTS
 from latentheads.options import UnusedOptionError
 from latentheads.runs.build import make_model
 from latentheads.runs.pairs import GuideSpec
-from latentheads.runs.settings import (
-    DisagreementOptions,
-    Settings,
-    complete_options,
-    trusted_paths,
-)
+from latentheads.runs.settings import DisagreementOptions, Settings, complete_options, trusted_paths
 from latentheads.training.engine import make_loss
 from latentheads.training.losses import HeadELBOLoss
-from latentheads.training.options import (
-    AdamWOptimizer,
-    LinearSchedule,
-    Training,
-    make_training,
-)
+from latentheads.training.options import AdamWOptimizer, LinearSchedule, Training, make_training
 from tests.experiments.programs import ROOT
 from tests.latentheads.latents.tempered import NAME, TemperatureOptions
 from tests.tiny import jiggle

@@ -11,13 +11,7 @@ from torch import nn
 
 import latentheads as lh
 from latentheads.contrib.speech.ctc import CTC
-from latentheads.training.optimizers import (
-    NAG,
-    Muon,
-    Optimizers,
-    hidden_matrices,
-    orthogonalise,
-)
+from latentheads.training.optimizers import NAG, Muon, Optimizers, hidden_matrices, orthogonalise
 from latentheads.training.options import Optimizer, Training, make_training
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import attach, build, jiggle

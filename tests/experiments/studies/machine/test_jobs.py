@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 
 from latentheads.experiments.studies.machine import jobs
-from latentheads.experiments.studies.machine.jobs import (
-    Done,
-    Job,
-    Journal,
-    carry_out,
-)
+from latentheads.experiments.studies.machine.jobs import Done, Job, Journal, carry_out
 
 
 class Clock:

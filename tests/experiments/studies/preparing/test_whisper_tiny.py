@@ -10,10 +10,7 @@ import torch
 from torch import Tensor
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from latentheads.experiments.studies.preparing.whisper_tiny import (
-    read_variables,
-    to_state_dict,
-)
+from latentheads.experiments.studies.preparing.whisper_tiny import read_variables, to_state_dict
 
 SIZES = {"vocab_size": 11, "d_model": 6, "num_mel_bins": 5, "encoder_ffn_dim": 7}
 LAYERS = {"encoder_layers": 2, "decoder_layers": 3, "decoder_ffn_dim": 7}

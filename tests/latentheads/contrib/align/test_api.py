@@ -20,11 +20,7 @@ from latentheads.contrib.align.aligner import WordAligner
 from latentheads.contrib.align.api import AlignedText, align
 from latentheads.contrib.align.dictionary import read_dictionary
 from latentheads.contrib.align.kept import load_aligner, save_aligner
-from latentheads.contrib.align.symmetrization import (
-    SYMMETRIZATIONS,
-    LinkPosterior,
-    select_links,
-)
+from latentheads.contrib.align.symmetrization import SYMMETRIZATIONS, LinkPosterior, select_links
 from latentheads.contrib.align.tokenization import tokenize_line
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.training import checkpoints

@@ -11,13 +11,7 @@ from torch.distributions import kl_divergence
 
 from latentheads.contrib.align.chain import LinkChain
 from latentheads.contrib.align.model import GUIDES
-from tests.latentheads.contrib.align.tiny_chains import (
-    NULL,
-    padded,
-    paths,
-    tiny_batch,
-    tiny_model,
-)
+from tests.latentheads.contrib.align.tiny_chains import NULL, padded, paths, tiny_batch, tiny_model
 
 
 @pytest.fixture(params=sorted(GUIDES))

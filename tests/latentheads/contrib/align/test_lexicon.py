@@ -8,12 +8,7 @@ from torch import Tensor
 
 from latentheads.contrib.align.bitext import Bitext, make_bitext
 from latentheads.contrib.align.counts import CountTable
-from latentheads.contrib.align.lexicon import (
-    ALIKE,
-    CONCENTRATION,
-    NULL_CONCENTRATION,
-    Lexicon,
-)
+from latentheads.contrib.align.lexicon import ALIKE, CONCENTRATION, NULL_CONCENTRATION, Lexicon
 from latentheads.contrib.align.spelling import make_spelling
 
 SOURCE = ["parlament", "parlamente", "haus", "otawa"]

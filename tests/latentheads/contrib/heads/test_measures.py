@@ -22,17 +22,7 @@ from latentheads.contrib.heads import (
 )
 from latentheads.corpora import Part, Rows, batches
 from latentheads.handlers import PlugIn
-from tests.tiny import (
-    HEADS,
-    KINDS,
-    SOURCES,
-    TARGETS,
-    attach,
-    build,
-    padded,
-    rows,
-    small_batch,
-)
+from tests.tiny import HEADS, KINDS, SOURCES, TARGETS, attach, build, padded, rows, small_batch
 from tests.typechecking import unchecked
 
 

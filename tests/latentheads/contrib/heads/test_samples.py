@@ -13,16 +13,7 @@ from latentheads.latents.logits.latent import Logits
 from latentheads.models import Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
 from tests.latentheads.latents.bernoulli_heads import models as bernoulli
-from tests.tiny import (
-    HEADS,
-    KINDS,
-    SOURCE_TYPES,
-    TARGET_TYPES,
-    attach,
-    build,
-    sizes,
-    small_batch,
-)
+from tests.tiny import HEADS, KINDS, SOURCE_TYPES, TARGET_TYPES, attach, build, sizes, small_batch
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 

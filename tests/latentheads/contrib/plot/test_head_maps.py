@@ -17,12 +17,7 @@ from latentheads.contrib.plot.canvas import largest_value
 from latentheads.contrib.plot.head_maps import KINDS, QUANTITIES
 from latentheads.contrib.plot.style import GREY
 from latentheads.names import ATTENTION_TYPES, Block
-from tests.latentheads.contrib.plot.drawn import (
-    head_report,
-    texts_of,
-    ticks,
-    with_roles,
-)
+from tests.latentheads.contrib.plot.drawn import head_report, texts_of, ticks, with_roles
 
 
 def shown(figure: Any) -> list[Any]:

@@ -18,12 +18,7 @@ from latentheads.latents.bernoulli_heads.loss_terms import _samples, subset_loss
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.latents.sampled import importance_bound, wake_objective
 from latentheads.layers import linear_log_prob
-from tests.latentheads.latents.bernoulli_heads.models import (
-    attach,
-    build,
-    gates_of,
-    language_model,
-)
+from tests.latentheads.latents.bernoulli_heads.models import attach, build, gates_of, language_model
 from tests.tiny import ADAPTIVE, jiggle, small_batch
 
 OBJECTIVES = ("bound", "marginal", "sampled", "iwae", "rws", "relaxed")
