@@ -13,8 +13,24 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.docs.pages import FENCE, ROOT
-from tests.docs.test_first_hour import OUTPUTS, SECTIONS, output_of
+from tests.docs.pages import FENCE, RESULTS, ROOT, Page, slug
+
+HOUR = Page(ROOT / "docs" / "first-hour.md")
+MINIATURES = Page(ROOT / "docs" / "papers-in-miniature.md")
+BOTH = [HOUR, MINIATURES]
+OUTPUTS = RESULTS / "first-hour"
+
+SECTIONS = [
+    (page, text)
+    for page in BOTH
+    for text in re.split(r"^(?=## )", page.text, flags=re.MULTILINE)[1:]
+]
+"""What stands below each heading of the second level, code included."""
+
+
+def output_of(section: str) -> Path:
+    """The file of all that the commands of a section printed."""
+    return OUTPUTS / f"{slug(section.splitlines()[0].strip('# '))}.txt"
 
 
 def main(folder: Path) -> None:

@@ -11,13 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import FENCE, RESULTS, ROOT, Page, among, numbers, slug
+from tests.docs.hour import BOTH, MINIATURES, SECTIONS, output_of
+from tests.docs.pages import FENCE, ROOT, Page, among, numbers
 from tests.experiments.programs import succeed
-
-HOUR = Page(ROOT / "docs" / "first-hour.md")
-MINIATURES = Page(ROOT / "docs" / "papers-in-miniature.md")
-BOTH = [HOUR, MINIATURES]
-OUTPUTS = RESULTS / "first-hour"
 
 TRAINING = {
     "--data.sentences": "40",
@@ -97,19 +93,6 @@ def test_every_command_runs_in_the_order_of_the_pages(
     assert executed > 15
     assert "AER" in capsys.readouterr().out
     assert Path("runs", "report.html").is_file()
-
-
-SECTIONS = [
-    (page, text)
-    for page in BOTH
-    for text in re.split(r"^(?=## )", page.text, flags=re.MULTILINE)[1:]
-]
-"""What stands below each heading of the second level, code included."""
-
-
-def output_of(section: str) -> Path:
-    """The file of all that the commands of a section printed."""
-    return OUTPUTS / f"{slug(section.splitlines()[0].strip('# '))}.txt"
 
 
 def heading_of(value: object) -> str:

@@ -31,7 +31,6 @@ def test_a_section_is_run_in_a_folder_and_stored(
 ) -> None:
     monkeypatch.setattr(hour, "SECTIONS", [(None, SECTION)])
     monkeypatch.setattr(hour, "OUTPUTS", tmp_path)
-    monkeypatch.setattr("tests.docs.test_first_hour.OUTPUTS", tmp_path)
     hour.main(tmp_path / "folder")
     assert (tmp_path / "does-it-run.txt").read_text() == "written\nexperiments/run.py\n"
     assert (tmp_path / "one-runs.csv").read_text() == "seed\n0\n"
