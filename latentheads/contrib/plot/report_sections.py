@@ -47,14 +47,15 @@ def draw_plots(reporter: Reporter) -> dict[str, Any]:
     if records:  # what was pruned was not trained since
         _save(reporter, "bound", draw_bound, records, title)
     _save(reporter, "kl", draw_kl, results["kl_by_site"], results["kl_how"], title)
-    if reporter.model.samples_alignments and reporter.corpus.source is not None:
-        trained = TrainedModel(reporter.model, reporter.guide, reporter.corpus.processor)
-        pair = pair_to_show(reporter.corpus.test)
-        _save(reporter, "alignments", batch_alignments, trained, reporter.settings, *pair)
     if selection:
         _save(reporter, "selection", draw_selection, selection, title)
     if selection and any("selection" in record for record in records):
         _save(reporter, "selection-history", draw_selection_history, records, selection, title)
+    # last: a sentence may be too long for a picture
+    if reporter.model.samples_alignments and reporter.corpus.source is not None:
+        trained = TrainedModel(reporter.model, reporter.guide, reporter.corpus.processor)
+        pair = pair_to_show(reporter.corpus.test)
+        _save(reporter, "alignments", batch_alignments, trained, reporter.settings, *pair)
     return {}
 
 
