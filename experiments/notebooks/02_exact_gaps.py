@@ -135,9 +135,9 @@ table.astype(float).round(4)
 # All rows bound the same log p(y | x) of the same model, so they may be compared.
 #
 # * `cascaded` with and without the target is the same family. Conditioned on the source alone, its
-#   gap is 0.74 nats per token; that of the prior is 0.83. Conditioned on the target it is 0.13.
+#   gap is 0.66 nats per token; that of the prior is 0.86. Conditioned on the target it is 0.11.
 # * `mean-field` and `cascaded` are both conditioned on the target. The gap of `mean-field` is
-#   larger, 0.28: a product of two distributions cannot represent the dependence of the two heads.
+#   larger, 0.19: a product of two distributions cannot represent the dependence of the two heads.
 #
 # The KL from guide to prior is not a measure of quality. It is 0 for the prior, which has the
 # lowest bound. It is 0.15 for the exact posterior, which has the highest: this is the information
@@ -174,7 +174,7 @@ pd.DataFrame(iwae, index=pd.Index(K, name="K")).T.round(3)
 
 # %% [markdown]
 # IWAE_K of all guides approaches log p as K grows. The two guides without the target need 256
-# samples to come to where `cascaded` with the target is with one. Of these two, `cascaded` is the
+# samples to come near where `cascaded` with the target is with one. Of these two, `cascaded` is the
 # higher one at K = 1, and the lower one at K = 256: an order of bounds with few samples need not
 # hold with many. More samples cannot reach the dashed line: its distance from the solid line is the
 # error of the model.

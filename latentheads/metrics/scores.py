@@ -461,6 +461,9 @@ ROUNDING = 5e-5
 LEAST_INFORMATION = 0.01
 """Nats below which a text says next to nothing about the latents."""
 
+MOST_CERTAIN = 0.25
+"""Nats of entropy up to which a prior needs no text: its positions are nearly certain."""
+
 FORMATS = {
     **{"share": "{:.0%}", "samples": "{:.1f}", "sentences/s": "{:,.0f}"},
     **dict.fromkeys(("tokens", "words", "sentences"), "{:,}"),
@@ -528,9 +531,11 @@ def is_below_prior(scores: Mapping[str, Any], prior_elbo: float | None = None) -
 
 
 def is_uninformed(scores: Mapping[str, Any]) -> bool:
-    """Whether the text says next to nothing about the latents: their posterior is their prior."""
-    information = scores.get("information")
-    return information is not None and information < LEAST_INFORMATION
+    """Whether latents are uncertain, and the text says next to nothing about them."""
+    information, entropy = scores.get("information"), scores.get("prior_entropy")
+    if information is None or entropy is None:
+        return False
+    return information < LEAST_INFORMATION and entropy > MOST_CERTAIN
 
 
 def truth_coverage(scores: Mapping[str, Any]) -> str:

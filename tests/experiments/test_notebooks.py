@@ -119,3 +119,18 @@ def test_every_notebook_stands_in_the_list() -> None:
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert re.findall(r"\]\((\d\w+)\.ipynb\)", text) == [script.stem for script in SCRIPTS]
     assert sorted(FOLDER.glob("*.ipynb")) == [script.with_suffix(".ipynb") for script in SCRIPTS]
+
+
+def test_the_gaps_that_are_told_are_those_of_the_table() -> None:
+    cells = read_notebook(FOLDER / "02_exact_gaps.py")
+    texts = ["".join(cell["source"]) for cell in cells]
+    told = next(text for text in texts if text.startswith("All rows bound"))
+    shown = [output.get("data", {}) for cell in cells for output in cell.get("outputs", ())]
+    tables = ["".join(data.get("text/plain", "")) for data in shown]
+    table = next(text for text in tables if "ELBO less tied's" in text)
+    rows = {line[:31].strip(): line[31:].split() for line in table.splitlines()}
+    # the columns are ELBO, KL, exact log p, gap, gap of the prior, ...
+    given_source, (*_, information) = rows["cascaded, conditioned on source"], rows["exact"][:2]
+    gaps = *given_source[3:5], rows["cascaded"][3], rows["mean-field"][3]
+    expected = [f"{float(value):.2f}" for value in (*gaps, information)]
+    assert re.findall(r"\d\.\d\d\b", told) == expected

@@ -110,7 +110,7 @@ def _split_punctuation(word: str) -> list[str]:
         return TOKEN.findall(word)
     tokens: list[str] = []
     for character in word:
-        is_mark = unicodedata.category(character)[0] in "MC"
+        is_mark = unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf")
         if tokens and (is_mark or (_is_text(character) and _is_text(tokens[-1][0]))):
             tokens[-1] += character
         else:

@@ -231,12 +231,15 @@ class Window(Intervention):
             if not isinstance(mask, Tensor) or mask.ndim != 4:
                 raise ValueError("window needs a mask of queries and keys: attention eager or sdpa")
             # not the first keys: padding may be on the left
-            first = is_readable(mask).any(-2, keepdim=True).int().argmax(-1, keepdim=True)
+            readable = is_readable(mask).any(-2, keepdim=True)
+            nowhere = torch.iinfo(key.dtype).max
+            first = torch.where(readable, key, nowhere).amin(-1, keepdim=True)
             if cache is not None:  # later queries of a sliding window do not read the first keys
-                if not past or cache not in starts:
-                    starts[cache] = first
-                first = starts[cache]
-            is_sink = (key >= first) & (key < first + self.sinks)
+                known = starts.get(cache) if past else None
+                if known is not None and len(known) in (1, len(states)):
+                    first = torch.minimum(first, known)
+                starts[cache] = first
+            is_sink = (key >= first) & (key - first < self.sinks)
             attended = (query - key < self.size) | is_sink | gates[..., None, None]
             return args, {**kwargs, name: _hide(mask, attended)}
 

@@ -23,6 +23,9 @@ from latentheads.runs.trained_model import TrainedModel
 MAX_BLOCKS = 64
 """Batches of a running text on which heads are compared."""
 
+MAX_WORDS = 100
+"""Most tokens of a source whose alignment is drawn, each with its label."""
+
 
 def report_divergence(reporter: Reporter) -> dict[str, Any]:
     """How far apart the heads are, and the plot of it."""
@@ -47,14 +50,16 @@ def draw_plots(reporter: Reporter) -> dict[str, Any]:
     if records:  # what was pruned was not trained since
         _save(reporter, "bound", draw_bound, records, title)
     _save(reporter, "kl", draw_kl, results["kl_by_site"], results["kl_how"], title)
-    if reporter.model.samples_alignments and reporter.corpus.source is not None:
-        trained = TrainedModel(reporter.model, reporter.guide, reporter.corpus.processor)
-        pair = pair_to_show(reporter.corpus.test)
-        _save(reporter, "alignments", batch_alignments, trained, reporter.settings, *pair)
     if selection:
         _save(reporter, "selection", draw_selection, selection, title)
     if selection and any("selection" in record for record in records):
         _save(reporter, "selection-history", draw_selection_history, records, selection, title)
+    if reporter.model.samples_alignments and reporter.corpus.source is not None:
+        batch, links = pair_to_show(reporter.corpus.test)
+        if batch.frames is None and batch.source is not None and batch.source.shape[1] > MAX_WORDS:
+            return {}
+        trained = TrainedModel(reporter.model, reporter.guide, reporter.corpus.processor)
+        _save(reporter, "alignments", batch_alignments, trained, reporter.settings, batch, links)
     return {}
 
 

@@ -206,10 +206,14 @@ def time_words(
     with_targets = replace(audio, part=replace(audio.part, targets=targets))
     no_words: list[tuple[str, int]] = []
     timed = with_targets.map_batches(partial(_time_batch, trained), no_words, on_skip)
-    return [
-        [TimedWord(text, frame * frame_seconds(read_header(file)[1])) for text, frame in words]
-        for file, words in zip(audio.files, timed, strict=True)
-    ]
+    return [_to_seconds(*pair) for pair in zip(audio.files, timed, strict=True)]
+
+
+def _to_seconds(file: str | Path, words: Sequence[tuple[str, int]]) -> list[TimedWord]:
+    if not words:  # a file that was skipped may have no header
+        return []
+    seconds = frame_seconds(read_header(file)[1])
+    return [TimedWord(text, frame * seconds) for text, frame in words]
 
 
 def _time_batch(trained: TrainedModel, batch: Batch) -> list[list[tuple[str, int]]]:

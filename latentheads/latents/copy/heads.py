@@ -84,8 +84,9 @@ class CopyHeads(CopyScorer, OutputHeads):
                 "latents copy need a source and a target of one joint vocabulary, or of words: "
                 "use data.joint true"
             )
-        ids = {word: index for index, word in enumerate(target.words)}
-        own = (ids.get(word, -1) for word in source.words[UNK:])  # a word may be spelt "<eos>"
+        # a word may be spelt "<eos>"
+        ids = {word: UNK + index for index, word in enumerate(target.words[UNK:])}
+        own = (ids.get(word, -1) for word in source.words[UNK:])
         self.target_ids = torch.tensor([*range(UNK), *own])
 
     def token_distribution(

@@ -172,9 +172,15 @@ def test_a_guide_whose_bound_is_below_the_priors_is_named(gap: float, is_below: 
     assert (BELOW_PRIOR in rows) == is_below
 
 
-@pytest.mark.parametrize(("information", "is_uninformed"), [(0.009, True), (0.011, False)])
-def test_a_posterior_that_is_the_prior_is_named(information: float, is_uninformed: bool) -> None:
-    test = Scores.of({**FIGURES, "exact": -1.0, "information": information})
+@pytest.mark.parametrize(
+    ("information", "entropy", "is_uninformed"),
+    [(0.009, 0.3, True), (0.011, 0.3, False), (0.009, 0.2, False)],
+)
+def test_a_posterior_that_is_the_prior_is_named(
+    information: float, entropy: float, is_uninformed: bool
+) -> None:
+    figures = {"exact": -1.0, "information": information, "prior_entropy": entropy}
+    test = Scores.of({**FIGURES, **figures})
     assert (UNINFORMED in result_table(Results(**{**RESULTS, "test": test}))) == is_uninformed
 
 

@@ -184,6 +184,21 @@ def test_the_sinks_of_a_sliding_window_are_those_of_the_text_in_any_cache() -> N
                 torch.testing.assert_close(step.logits[:, -1], whole[:, stop - 1])
 
 
+def test_the_first_chunk_of_a_text_may_be_padding_and_rows_may_leave_a_cache() -> None:
+    network = build(grouped)
+    tokens = torch.cat([IDS.new_zeros(len(IDS), 3), IDS], 1)
+    mask = (torch.arange(tokens.shape[1]) > 2).long().expand_as(tokens)
+    position_ids = (mask.cumsum(-1) - 1).clamp_min(0)
+    with lh.heads(network).off([(0, HEAD)], Window(2)):
+        whole, cache = network(tokens, mask, position_ids).logits, DynamicCache()
+        for first, stop, rows in ((0, 2, slice(3)), (2, 6, slice(3)), (6, 7, slice(1))):
+            now = rows, slice(first, stop)
+            if first:
+                cache.batch_select_indices(torch.arange(3)[rows])
+            step = network(tokens[now], mask[rows, :stop], position_ids[now], cache)
+    torch.testing.assert_close(step.logits[:, -1], whole[:1, 6])
+
+
 def test_gates_of_rows_are_those_of_a_row_at_a_time_and_fractions_have_gradients() -> None:
     network = build(gpt2)
     addresses, mean = lh.heads(network).addresses, Mean(network, INPUTS)

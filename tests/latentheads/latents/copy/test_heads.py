@@ -463,10 +463,11 @@ def test_words_of_two_vocabularies_are_found_by_their_spelling(form: str) -> Non
 
 
 def test_a_word_that_is_spelt_like_a_special_token_is_not_it() -> None:
-    heads = CopyHeads(6)
-    heads.set_vocabularies(Words(["a", "<eos>"]), Words(["<eos>", "b"]))
-    assert heads.target_ids is not None
-    assert heads.target_ids.tolist() == [0, 1, 2, 3, -1, 4]
+    heads, source = CopyHeads(6), Words(["a", "<eos>"])
+    for target, id_of_word in ((["<eos>", "b"], 4), (["b"], -1)):
+        heads.set_vocabularies(source, Words(target))
+        assert heads.target_ids is not None
+        assert heads.target_ids.tolist() == [0, 1, 2, 3, -1, id_of_word]
 
 
 @pytest.mark.parametrize("slip", [0.0, 1.0, -0.1])
