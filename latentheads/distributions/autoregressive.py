@@ -143,7 +143,7 @@ class MaskedHeads(_ConditionedHeads):
 
     def _from_noise(self, noise: Tensor) -> Tensor:
         residual = torch.zeros_like(noise)
-        # likewise: after k rounds the first k heads are right
+        # as above: after k rounds the first k heads are right
         for _ in range(self.event_shape[0]):
             shift, log_scale = self.conditioner(residual)
             residual = shift + log_scale.exp() * noise

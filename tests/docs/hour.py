@@ -1,6 +1,6 @@
 """Runs the commands of the first hour and of the miniatures, and stores what they print.
 
-python -m tests.docs.hour /tmp/hour
+python -m tests.docs.hour FOLDER
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ MINIATURES = Page(ROOT / "docs" / "papers-in-miniature.md")
 BOTH = [HOUR, MINIATURES]
 OUTPUTS = RESULTS / "first-hour"
 
+RUN = "python experiments/run.py --guide cascaded"
+"""What ``make run`` does."""
+
 SECTIONS = [
     (page, text)
     for page in BOTH
@@ -33,33 +36,31 @@ def output_of(section: str) -> Path:
     return OUTPUTS / f"{slug(section.splitlines()[0].strip('# '))}.txt"
 
 
+def run_section(section: str, folder: Path) -> None:
+    """Runs the commands of a section in a folder, and stores what they print."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"}
+    with output_of(section).open("w", encoding="utf-8") as file:
+        for language, text in FENCE.findall(section):
+            if name := re.match(r"# (\w+\.py)\n", text):
+                (folder / name[1]).write_text(text, encoding="utf-8")
+            if language == "bash":
+                command = ["bash", "-ec", text.replace("make run", RUN)]
+                subprocess.run(command, cwd=folder, env=environment, stdout=file, check=True)
+
+
 def main(folder: Path) -> None:
     """Each section in turn; ``folder`` keeps the runs. Prints the CPU seconds of each."""
     folder.mkdir(parents=True)
     (folder / "experiments").symlink_to(ROOT / "experiments")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     spent = 0.0
     for _, section in SECTIONS:
-        with output_of(section).open("w", encoding="utf-8") as file:
-            for language, text in FENCE.findall(section):
-                if name := re.match(r"# (\w+\.py)\n", text):
-                    (folder / name[1]).write_text(text, encoding="utf-8")
-                if language == "bash":
-                    subprocess.run(
-                        ["bash", "-ec", text.replace("make run", RUN)],
-                        cwd=folder,
-                        env=os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"},
-                        stdout=file,
-                        check=True,
-                    )
+        run_section(section, folder)
         before, spent = spent, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         print(output_of(section).stem, round(spent - before), flush=True)
     for table in folder.glob("runs/*/runs.csv"):
         shutil.copy(table, OUTPUTS / f"{table.parent.name}-runs.csv")
 
-
-RUN = "python experiments/run.py --guide cascaded"
-"""What ``make run`` does."""
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))

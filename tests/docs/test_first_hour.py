@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.hour import BOTH, MINIATURES, SECTIONS, output_of
+from tests.docs.hour import BOTH, MINIATURES, RUN, SECTIONS, output_of
 from tests.docs.pages import FENCE, ROOT, Page, among, numbers
 from tests.experiments.programs import succeed
 
@@ -58,7 +58,7 @@ def shrink(program: str, words: list[str]) -> list[str]:
 def execute(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs a command of a page in this process, small."""
     if words == ["make", "run"]:
-        words = ["python", "experiments/run.py", "--guide", "cascaded"]
+        words = RUN.split()
     python, file, *rest = words
     if python in ("grep", "head"):  # which print what another command wrote
         assert [*Path().glob(rest[-1])]

@@ -124,7 +124,7 @@ def test_every_notebook_stands_in_the_list() -> None:
 def test_the_gaps_that_are_told_are_those_of_the_table() -> None:
     cells = read_notebook(FOLDER / "02_exact_gaps.py")
     texts = ["".join(cell["source"]) for cell in cells]
-    told = next(text for text in texts if text.startswith("All rows bound"))
+    sentence = next(text for text in texts if text.startswith("All rows bound"))
     shown = [output.get("data", {}) for cell in cells for output in cell.get("outputs", ())]
     tables = ["".join(data.get("text/plain", "")) for data in shown]
     table = next(text for text in tables if "ELBO less tied's" in text)
@@ -133,4 +133,4 @@ def test_the_gaps_that_are_told_are_those_of_the_table() -> None:
     given_source, (*_, information) = rows["cascaded, conditioned on source"], rows["exact"][:2]
     gaps = *given_source[3:5], rows["cascaded"][3], rows["mean-field"][3]
     expected = [f"{float(value):.2f}" for value in (*gaps, information)]
-    assert re.findall(r"\d\.\d\d\b", told) == expected
+    assert re.findall(r"\d\.\d\d\b", sentence) == expected

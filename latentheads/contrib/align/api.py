@@ -14,6 +14,7 @@ from latentheads.checks import (
     check_as_many,
     check_choice,
     check_least,
+    check_list,
     check_not_empty,
     check_within,
 )
@@ -215,6 +216,8 @@ def _check_aligners(
 
 def _list_spans(spans: Sequence[Sequence[SpanLike]], lines: TokenizedText) -> list[list[Span]]:
     """The spans of each line, after a check that they are those of its source words."""
+    check_list("spans", spans)
+    spans = list(spans)
     check_as_many("lists of spans", spans, "lines", lines)
     listed: list[list[Span]] = []
     for index, line_spans in enumerate(spans):
@@ -286,7 +289,7 @@ def start_alignment(
     if split is None:
         split = SPLITS[0] if existing is None else existing.split
     lines = TokenizedText(source, target, split, max_words)
-    listed = [] if spans is None else _list_spans(list(spans), lines)
+    listed = [] if spans is None else _list_spans(spans, lines)
     if aligner is not None:
         trained = aligner
         new = trained.read([(left.tokens, right.tokens) for left, right in lines])

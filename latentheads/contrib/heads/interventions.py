@@ -235,9 +235,9 @@ class Window(Intervention):
             nowhere = torch.iinfo(key.dtype).max
             first = torch.where(readable, key, nowhere).amin(-1, keepdim=True)
             if cache is not None:  # later queries of a sliding window do not read the first keys
-                known = starts.get(cache) if past else None
-                if known is not None and len(known) in (1, len(states)):
-                    first = torch.minimum(first, known)
+                earlier = starts.get(cache) if past else None
+                if earlier is not None and len(earlier) in (1, len(states)):
+                    first = torch.minimum(first, earlier)
                 starts[cache] = first
             is_sink = (key >= first) & (key - first < self.sinks)
             attended = (query - key < self.size) | is_sink | gates[..., None, None]

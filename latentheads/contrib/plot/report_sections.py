@@ -55,12 +55,17 @@ def draw_plots(reporter: Reporter) -> dict[str, Any]:
     if selection and any("selection" in record for record in records):
         _save(reporter, "selection-history", draw_selection_history, records, selection, title)
     if reporter.model.samples_alignments and reporter.corpus.source is not None:
-        batch, links = pair_to_show(reporter.corpus.test)
-        if batch.frames is None and batch.source is not None and batch.source.shape[1] > MAX_WORDS:
-            return {}
+        _draw_alignments(reporter)
+    return {}
+
+
+def _draw_alignments(reporter: Reporter) -> None:
+    """Draws a sentence of the test part, unless its source has too many words."""
+    batch, links = pair_to_show(reporter.corpus.test)
+    assert batch.source is not None
+    if batch.frames is not None or batch.source.shape[1] <= MAX_WORDS:
         trained = TrainedModel(reporter.model, reporter.guide, reporter.corpus.processor)
         _save(reporter, "alignments", batch_alignments, trained, reporter.settings, batch, links)
-    return {}
 
 
 def _save(reporter: Reporter, name: str, draw: Callable[..., Figure], *of: Any) -> None:

@@ -97,8 +97,8 @@ def test_a_tracker_by_name_gets_loss_scores_kl_rate_and_norm(
     events = EventAccumulator(str(out / TENSORBOARD))
     events.Reload()
     files = [EventAccumulator(str(path)).Reload() for path in (out / TENSORBOARD).iterdir()]
-    told = [event.step for file in files for event in file.Scalars("valid/elbo")]
-    assert sorted(told) == [record["step"] for record in trainer.folder.metrics()], "each once"
+    steps = [event.step for file in files for event in file.Scalars("valid/elbo")]
+    assert sorted(steps) == [record["step"] for record in trainer.folder.metrics()], "each once"
     names = set(events.Tags()["scalars"])
     assert {"train/objective", "train/learning_rate", "train/gradient_norm"} <= names
     assert {"valid/elbo", "valid/log_likelihood", "valid/kl"} <= names

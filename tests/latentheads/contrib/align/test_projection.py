@@ -106,6 +106,8 @@ def test_a_span_that_no_link_leads_from_is_none_and_a_wrong_one_is_named() -> No
         project(SOURCE, TARGET, [[Span(1, 4)], [], [], []])
     with pytest.raises(ValueError, match=r"^lists of spans must be as many as lines, 4, got 1"):
         project(SOURCE, TARGET, [[]])
+    with pytest.raises(ValueError, match=r"^spans must be a list, got 5$"):
+        project(SOURCE, TARGET, 5)  # type: ignore[arg-type]
     for wrong in ((0,), (0.0, 1), (0, 1, 2), (0, True), "0-1"):
         with pytest.raises(ValueError, match=r"^spans\[0\]: a span is Span\(0, 2, 'LABEL'\) or \("):
             project(SOURCE, TARGET, [[wrong], [], [], []])  # type: ignore[list-item]
