@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import check_fraction, check_least, check_seed
 from latentheads.contrib.circuits.scorer import SubsetScorer
 from latentheads.errors import shown
 from latentheads.frames import make_frame
@@ -209,8 +209,7 @@ def smc(
         seed: The seed.
     """
     check_least({"particles": particles, "moves": moves}, particles=2, moves=1)
-    if not 0 < threshold < 1:
-        raise ValueError(f"threshold must lie between 0 and 1, got {threshold}")
+    check_fraction("threshold", threshold)
     generator, heads = _generator(seed), sum(map(len, blocks))
     _check_blocks(blocks, heads)
     exact = block_tables(density, blocks) if tables is None else tables
