@@ -186,15 +186,16 @@ def load_corpus(data: Data) -> Corpus:
 def check_text(folder: Path, data: Data, load: Callable[[Data], Corpus] = load_corpus) -> None:
     """Raises an error for a finished run whose text has changed since.
 
-    Where the text is there no more, a note says so, and the figures stay.
+    Where the text is there no more, or what is known of it is damaged, a note says so, and the
+    figures stay.
     """
     try:
-        corpus = load(data)
+        changed = changed_parts(folder / TEXTS, load(data))
     except (OSError, ValueError) as reason:
         note = f"note: whether the text of {folder} has changed is not known"
         print_message(f"{note}: {one_line_message(reason)}", sys.stderr)
         return
-    if changed := changed_parts(folder / TEXTS, corpus):
+    if changed:
         raise ValueError(
             f"{folder} is of another text: that of {', '.join(changed)} has changed since; "
             "choose another out or --overwrite"

@@ -189,9 +189,10 @@ def changed_parts(path: Path, corpus: Corpus) -> list[str]:
     """
     if not path.exists():
         return []
+    actual = digest_parts(corpus)
     with reading_file(path):
-        digests = dict(read_json(path))
-    return [name for name, digest in digest_parts(corpus).items() if digests.get(name) != digest]
+        stored = {name: read_json(path)[name] for name in actual}
+    return [name for name, digest in actual.items() if stored[name] != digest]
 
 
 def _digest_part(part: Part) -> str:

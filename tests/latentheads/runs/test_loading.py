@@ -13,7 +13,9 @@ from safetensors.torch import save_file
 
 from latentheads.corpora import batches
 from latentheads.corpora.batches import TOKENS
+from latentheads.corpora.corpus import Corpus
 from latentheads.inference.evaluation import evaluate
+from latentheads.runs.build import changed_parts
 from latentheads.runs.loading import load_run, open_run
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
@@ -231,3 +233,10 @@ def test_what_is_neither_a_run_nor_its_folder_is_refused() -> None:
     model: Any = torch.nn.Linear(2, 3)
     with pytest.raises(ValueError, match=r"^run must be a run, or its folder, got Linear$"):
         open_run(model)
+
+
+def test_a_record_of_the_text_that_lacks_a_part_cannot_be_read(tmp_path: Path) -> None:
+    corpus = Corpus.from_pairs([("a", "b")] * 4, valid=[("a", "b")], test=[("a", "b")])
+    (path := tmp_path / "corpus.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"corpus\.json cannot be read: 'train'$"):
+        changed_parts(path, corpus)
