@@ -26,7 +26,7 @@ from latentheads.latents.bernoulli_heads.tokens import GatedTokens
 from latentheads.latents.latent import ConditionOn, Latent, Structure
 from latentheads.latents.mixture import PassMixture
 from latentheads.latents.network import Choice, LatentNetwork
-from latentheads.layers.numeric import version_of
+from latentheads.layers.numeric import version_of_parameters
 from latentheads.names import Block
 
 ACTIVE = "active"
@@ -51,7 +51,7 @@ class SubsetContext:
 
     def cached(self, posterior: SubsetPosterior, batch: Batch) -> Sequence[SubsetTable]:
         """The posterior of every block: one call of the inference network in a pass."""
-        weights = sum(map(version_of, posterior.parameters()))
+        weights = version_of_parameters(posterior)
         key = posterior, id(batch), torch.is_grad_enabled(), weights
         if key not in self.tables:  # with the batch, so that no other has its address
             self.tables[key] = batch, posterior(batch)
