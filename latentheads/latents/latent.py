@@ -153,6 +153,15 @@ class Latent(ABC):
         """Whether its prior has a penalty in training: its KL then has weight 1, in closed form."""
         return False
 
+    def check_blocks(self, model: LatentModel) -> None:
+        """Raises an error for a model whose blocks it cannot act on.
+
+        Args:
+            model: The model, which has its blocks.
+        """
+        if self.selects_heads and not model.selecting_blocks:
+            raise ValueError(f"{self.name}.blocks: this network has no such heads")
+
     def check_loss(self, model: LatentModel, loss: object) -> None:  # noqa: B027
         """Raises an error for a loss that does not learn it as its options say; by default none.
 

@@ -108,16 +108,6 @@ class LatentOptions:
         """Makes the latent of a model; None where it would act on no block."""
         return None
 
-    def check_model(self, name: str, model: HeadModel) -> None:
-        """Raises an error for a model in which the latent would act on no head.
-
-        Args:
-            name: The name of the latent.
-            model: The model.
-        """
-        if self.selects_heads and not model.selecting_blocks:
-            raise ValueError(f"{name}.blocks {self.blocks}: this network has no such heads")
-
     def reduced_structure(self, structure: Structure) -> Structure:
         """The first structure of which the posterior of a guide is the same, such as with one head.
 

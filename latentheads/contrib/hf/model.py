@@ -96,7 +96,6 @@ class Pretrained(HeadModel):
         self._add_output_heads([latent for latent in latents if latent not in of_blocks])
         self._holder = ForwardPassHolder()
         self.heads = self._make_blocks(addresses, {block.name: block for block in parsed_blocks})
-        shape = replace(shape, blocks=tuple(block.block for block in self._pretrained_blocks()))
         self._add_latents_of_blocks(of_blocks, shape)
         self._original_attention = {  # of the network, and then of each of its parts
             part: _attention_implementation(part)
@@ -140,9 +139,8 @@ class Pretrained(HeadModel):
 
     def _add_latents_of_blocks(self, options: Sequence[LatentOptions], shape: ModelShape) -> None:
         """Makes the latents that need to know the blocks, on the device of the network."""
-        latents = make_latents(options, shape, before_blocks=False)
-        self.add_latents(latents)
-        for latent in latents:
+        self.add_latents_of_blocks(options, shape)
+        for latent in self.latents.values():
             nn.ModuleDict(latent.modules_to_save).to(self.network.device)
 
     def _attach(self) -> None:
