@@ -473,10 +473,10 @@ def latent(
     if any(hasattr(module, OWNER) for module in model.modules()):
         raise ValueError("the heads of this model are latent already: call plain(model) first")
     check_latents(latents)
-    if any(latent.before_blocks and not latent.selects_heads for latent in latents):
+    if any(x.kind.before_blocks and not x.kind.selects_heads for x in latents):
         raise ValueError("the logits of a pre-trained network are latent by prior, not by latents")
     label_likelihood = make_likelihood(model, likelihood)
-    copies = any(latent.copies for latent in latents)
+    copies = any(latent.kind.copies for latent in latents)
     if copies and not isinstance(label_likelihood, NextToken):
         raise ValueError(
             "copy heads of a pre-trained network point at earlier tokens of a text: "
@@ -487,7 +487,7 @@ def latent(
             f"blocks must be a word, as all, 3-5 or decoder-cross, got {shown(blocks)}"
         )
     if prior is None:
-        prior = "delta" if any(not latent.selects_heads for latent in latents) else "independent"
+        prior = "delta" if any(not x.kind.selects_heads for x in latents) else "independent"
     family = make_prior(prior) if isinstance(prior, str) else prior
     if not callable(family):
         raise ValueError(f"prior must be a name, or make a Family of a block, got {shown(prior)}")
