@@ -42,15 +42,19 @@ GUIDE_INFER = "guide_infer"
 """The key of a site's message for the guide's ``infer``, which ``poutine.replay`` replaces."""
 
 
-def check_argument_order(model: object) -> None:
-    """Check that the first argument is a model."""
+def check_argument_order(model: object, guide: object) -> None:
+    """Check that the first argument is a model, and the second no class of guides."""
     if isinstance(poutine.unwrap(model), GuideMessenger):
         raise ValueError("model and guide are swapped: give the model first")
+    if isinstance(guide, type):
+        raise ValueError(
+            f"guide must be one such as Cascaded(model), got the class {guide.__name__}"
+        )
 
 
 def check_own_model(model: object, guide: object) -> None:
     """Check that a guide belongs to the model: the guide runs its own, and would ignore another."""
-    check_argument_order(model)
+    check_argument_order(model, guide)
     unwrapped = poutine.unwrap(guide)
     if not isinstance(unwrapped, GuideMessenger) or unwrapped.model is model:
         return
@@ -67,12 +71,12 @@ def check_own_model(model: object, guide: object) -> None:
 
 def check_pair(model: object, guide: object) -> None:
     """Check that a guide is a :class:`ModelGuide` of this model."""
-    check_argument_order(model)
+    check_argument_order(model, guide)
     if not isinstance(guide, ModelGuide):
-        got = f"the class {guide.__name__}" if isinstance(guide, type) else type(guide).__name__
-        if callable(guide) and not isinstance(guide, type):
-            got += "; Pyro's SVI trains any guide"
-        raise ValueError(f"guide must be one such as Cascaded(model), got {got}")
+        more = "; Pyro's SVI trains any guide" * callable(guide)
+        raise ValueError(
+            f"guide must be one such as Cascaded(model), got {type(guide).__name__}{more}"
+        )
     if guide.model is not model:
         raise ValueError(
             "guide must be one of this model: it belongs to another; a pair is copied by "

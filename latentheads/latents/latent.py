@@ -319,7 +319,7 @@ class LatentModel(LatentNetwork):
 def check_model(model: object) -> None:
     """Raises an error unless a value is a model with latent heads."""
     if not isinstance(model, LatentModel):
+        got = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise ValueError(
-            "model must be one of heads, as Translation or lh.latent(network), "
-            f"got {type(model).__name__}"
+            f"model must be one of heads, as Translation or lh.latent(network), got {got}"
         )

@@ -215,6 +215,8 @@ def test_a_guide_in_the_place_of_its_model_is_refused(batch: Batch) -> None:
     model = build("language-model").eval()
     with pytest.raises(ValueError, match=r"^model and guide are swapped"):
         terms(attach("cascaded", model), model, batch)
+    with pytest.raises(ValueError, match=r"^guide must be .*, got the class Cascaded$"):
+        terms(model, Cascaded, batch)
     for validation in (True, False):
         with (
             pyro.validation_enabled(validation),

@@ -92,6 +92,8 @@ def test_what_is_no_model_of_heads_is_named(value: object) -> None:
     check_model(build())
     with pytest.raises(ValueError, match=f"^model must be .*, got {type(value).__name__}$"):
         check_model(value)
+    with pytest.raises(ValueError, match=f"got the class {type(value).__name__}$"):
+        check_model(type(value))
 
 
 class MoodPosterior(LatentPosterior):
