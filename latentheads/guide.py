@@ -9,6 +9,7 @@ from inspect import signature
 from typing import Any, ClassVar, TypeVar, cast, get_args
 
 from pyro import poutine
+from pyro.infer.util import is_validation_enabled
 from pyro.poutine import Trace
 from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.util import site_is_subsample
@@ -31,7 +32,7 @@ from latentheads.latents.network import NetworkBlock
 from latentheads.layers.output import RowOutput
 from latentheads.names import Block
 from latentheads.parameters import register_parameters
-from latentheads.posterior_lookup import as_distribution
+from latentheads.posterior_lookup import as_distribution, check_latent_pairs
 
 P = TypeVar("P", bound=LatentPosterior)
 
@@ -262,6 +263,10 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
         # a distribution of another class cannot be restricted: its sample is, after the fact
         if isinstance(prior, HeadVariable) and not isinstance(posterior, HeadVariable):
             msg["value"] = prior.expand(posterior.batch_shape).complete(msg["value"])
+        # on a GPU the check would synchronise
+        checks = is_validation_enabled() and self.model.device.type == "cpu"
+        if checks and isinstance(prior, HeadVariable) and posterior is not prior:
+            check_latent_pairs(msg["name"], posterior, prior, msg["value"])
         super()._pyro_post_sample(msg)
 
     def get_traces(self) -> tuple[Trace, Trace]:
