@@ -9,6 +9,7 @@ from inspect import signature
 from typing import Any, ClassVar, TypeVar, cast, get_args
 
 from pyro import poutine
+from pyro.infer.util import is_validation_enabled
 from pyro.poutine import Trace
 from pyro.poutine.guide import GuideMessenger
 from pyro.poutine.util import site_is_subsample
@@ -31,7 +32,7 @@ from latentheads.latents.network import NetworkBlock
 from latentheads.layers.output import RowOutput
 from latentheads.names import Block
 from latentheads.parameters import register_parameters
-from latentheads.posterior_lookup import as_distribution
+from latentheads.posterior_lookup import as_distribution, check_latent_pairs
 
 P = TypeVar("P", bound=LatentPosterior)
 
@@ -42,15 +43,19 @@ GUIDE_INFER = "guide_infer"
 """The key of a site's message for the guide's ``infer``, which ``poutine.replay`` replaces."""
 
 
-def check_argument_order(model: object) -> None:
-    """Check that the first argument is a model."""
+def check_argument_order(model: object, guide: object) -> None:
+    """Check that the first argument is a model, and the second no class of guides."""
     if isinstance(poutine.unwrap(model), GuideMessenger):
         raise ValueError("model and guide are swapped: give the model first")
+    if isinstance(guide, type):
+        raise ValueError(
+            f"guide must be one such as Cascaded(model), got the class {guide.__name__}"
+        )
 
 
 def check_own_model(model: object, guide: object) -> None:
     """Check that a guide belongs to the model: the guide runs its own, and would ignore another."""
-    check_argument_order(model)
+    check_argument_order(model, guide)
     unwrapped = poutine.unwrap(guide)
     if not isinstance(unwrapped, GuideMessenger) or unwrapped.model is model:
         return
@@ -67,12 +72,12 @@ def check_own_model(model: object, guide: object) -> None:
 
 def check_pair(model: object, guide: object) -> None:
     """Check that a guide is a :class:`ModelGuide` of this model."""
-    check_argument_order(model)
+    check_argument_order(model, guide)
     if not isinstance(guide, ModelGuide):
-        got = f"the class {guide.__name__}" if isinstance(guide, type) else type(guide).__name__
-        if callable(guide) and not isinstance(guide, type):
-            got += "; Pyro's SVI trains any guide"
-        raise ValueError(f"guide must be one such as Cascaded(model), got {got}")
+        more = "; Pyro's SVI trains any guide" * callable(guide)
+        raise ValueError(
+            f"guide must be one such as Cascaded(model), got {type(guide).__name__}{more}"
+        )
     if guide.model is not model:
         raise ValueError(
             "guide must be one of this model: it belongs to another; a pair is copied by "
@@ -258,6 +263,10 @@ class ModelGuide(Configured, GuideMessenger, nn.Module):
         # a distribution of another class cannot be restricted: its sample is, after the fact
         if isinstance(prior, HeadVariable) and not isinstance(posterior, HeadVariable):
             msg["value"] = prior.expand(posterior.batch_shape).complete(msg["value"])
+        # on a GPU the check would synchronise
+        checks = is_validation_enabled() and self.model.device.type == "cpu"
+        if checks and isinstance(prior, HeadVariable) and posterior is not prior:
+            check_latent_pairs(msg["name"], posterior, prior, msg["value"])
         super()._pyro_post_sample(msg)
 
     def get_traces(self) -> tuple[Trace, Trace]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyro.distributions as dist
+import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
@@ -33,6 +34,21 @@ def as_distribution(site: str, posterior: Any, prior: Any) -> Any:
             f"{_describe_shapes(prior)}, as the prior, got {_describe_shapes(distribution)}"
         )
     return distribution if shape == prior.batch_shape else distribution.expand(prior.batch_shape)
+
+
+def check_latent_pairs(name: str, q: Any, p: HeadVariable, value: Tensor) -> None:
+    """Check that a posterior counts exactly the pairs that carry a latent."""
+    latent = p.context.mask.latent
+    # of another class only the density is known: it must not change where there is no latent
+    if isinstance(q, HeadVariable):
+        same = q.context.mask.latent is latent or torch.equal(q.context.mask.latent, latent)
+    else:
+        same = torch.equal(q.log_prob(value), q.log_prob(value + (latent == 0).unsqueeze(-3)))
+    if not same:
+        raise ValueError(
+            f"site {name!r}: the posterior must count the pairs that carry a latent and no other; "
+            "build it from the prior's context, or mask it"
+        )
 
 
 def _describe_shapes(distribution: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 from jaxtyping import Float, Int
@@ -84,8 +83,7 @@ class LanguageModel(Decoder):
             return Layer(sizes, make_mixer(attention_type, depth, sizes, heads))
 
         self.decoder = Stack(sizes, sizes.depth("decoder"), layer)
-        shape = replace(shape, blocks=tuple(module.block for module in self.head_blocks))
-        self.add_latents(make_latents(latents, shape, before_blocks=False))
+        self.add_latents_of_blocks(latents, shape)
 
     @classmethod
     def of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyro
@@ -140,8 +140,7 @@ class Translation(Decoder):
                 make_adapters("decoder"),
             ),
         )
-        shape = replace(shape, blocks=tuple(module.block for module in self.head_blocks))
-        self.add_latents(make_latents(latents, shape, before_blocks=False))
+        self.add_latents_of_blocks(latents, shape)
         self.ctc = self._front_end.make_loss(width, target_vocab_size, ctc) if ctc else None
 
     def _make_embeddings(self, source_vocab_size: int, target_vocab_size: int, bins: int) -> None:

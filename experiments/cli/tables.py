@@ -254,7 +254,7 @@ def _name_search(results: Results) -> str:
 
 def _name_selecting(results: Results) -> str:
     """The name of the latent that decides which heads are active."""
-    return next((name for name in results.latents if LATENTS[name].selects_heads), SELECTION)
+    return next((name for name in results.latents if LATENTS[name].kind.selects_heads), SELECTION)
 
 
 def _kl_rows(kl_by_site: dict[str, float | None], selecting: str) -> list[Row]:

@@ -38,6 +38,7 @@ from latentheads.guide import check_own_model
 from latentheads.latents.summed_out import Enumeration, enumerate_latents
 from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import passes
+from latentheads.posterior_lookup import check_latent_pairs
 
 ZERO = torch.zeros((), dtype=torch.float64)
 
@@ -282,7 +283,7 @@ def _check(name: str, q: Any, p: Any, value: Tensor, log_likelihood: Tensor | No
             f"batch shape {tuple(log_likelihood.shape)}, got {tuple(q.batch_shape)}"
         )
     if isinstance(p, HeadVariable):
-        _check_latent_pairs(name, q, p, value)
+        check_latent_pairs(name, q, p, value)
 
 
 def _is_point(distribution: Any) -> bool:
@@ -291,21 +292,6 @@ def _is_point(distribution: Any) -> bool:
         if (distribution := getattr(distribution, "base_dist", None)) is None:
             return False
     return True
-
-
-def _check_latent_pairs(name: str, q: Any, p: HeadVariable, value: Tensor) -> None:
-    """Check that a posterior counts exactly the pairs that carry a latent."""
-    latent = p.context.mask.latent
-    # of another class only the density is known: it must not change where there is no latent
-    if isinstance(q, HeadVariable):
-        same = q.context.mask.latent is latent or torch.equal(q.context.mask.latent, latent)
-    else:
-        same = torch.equal(q.log_prob(value), q.log_prob(value + (latent == 0).unsqueeze(-3)))
-    if not same:
-        raise ValueError(
-            f"site {name!r}: the posterior must count the pairs that carry a latent and no other; "
-            "build it from the prior's context, or mask it"
-        )
 
 
 def _log_ratio(q: Any, p: Any, value: Tensor) -> Tensor:

@@ -196,7 +196,7 @@ def evaluate(
         batches: A part of a corpus, or batches, each sentence once.
         num_samples: Number K of samples of the latents for every sentence. A network without noise
             is run once. By default 1, of which IWAE is the ELBO: ``iwae`` is comparable for equal
-            ``iwae_k`` alone, and a run reports 32 samples, :func:`latentheads.compare` 16.
+            ``iwae_k`` alone, and a run and :func:`latentheads.compare` report 32 samples.
         seed: Seed of the noise; the same seed gives the same noise for the same batches.
         truth: True log p(y | x) of every sentence in nats, by its index; NaN if unknown. Default:
             that of the part.

@@ -95,7 +95,10 @@ class Latent(ABC):
     Attributes:
         name: Its name in the table of latents; the model keeps its modules by this name, and a
             guide its posterior.
-        selects_heads: Whether it decides which heads of blocks are active.
+        selects_heads: Whether it decides which heads of blocks are active: no two such latents go
+            together, and a pruned network has none.
+        before_blocks: Whether a model makes its blocks with it: all other latents are made after
+            them.
         is_shared: Whether all sentences share its value: then every guide has its posterior, also
             one without a structure, and its KL counts once for the whole corpus.
         copies: Whether its heads may copy the token of the position that they point at.
@@ -104,14 +107,15 @@ class Latent(ABC):
 
     name: ClassVar[str]
     selects_heads: ClassVar[bool] = False
+    before_blocks: ClassVar[bool] = False
     is_shared: ClassVar[bool] = False
     copies: ClassVar[bool] = False
     temperature: float | None = None
 
     @property
-    def before_blocks(self) -> bool:
-        """Whether a model makes its blocks with it: all other latents are made after them."""
-        return self.selects_heads
+    def kind(self) -> type[Latent]:
+        """Its class, which its options name too."""
+        return type(self)
 
     @property
     def modules_to_save(self) -> Mapping[str, nn.Module]:
@@ -146,12 +150,24 @@ class Latent(ABC):
     @property
     def has_posterior(self) -> bool:
         """Whether guides have a posterior of it for each sentence, in one of several forms."""
-        return self.is_summed_out or (self._has("make_posterior") and not self.is_shared)
+        return self.is_summed_out or self.makes_posterior()
+
+    @classmethod
+    def makes_posterior(cls) -> bool:
+        """Whether it makes a posterior for each sentence."""
+        return cls._has("make_posterior") and not cls.is_shared
 
     @property
     def has_penalty(self) -> bool:
         """Whether its prior has a penalty in training: its KL then has weight 1, in closed form."""
         return False
+
+    def check_blocks(self, model: LatentModel) -> None:  # noqa: B027
+        """Raises an error for a model whose blocks it cannot act on; by default none.
+
+        Args:
+            model: The model, which has its blocks.
+        """
 
     def check_loss(self, model: LatentModel, loss: object) -> None:  # noqa: B027
         """Raises an error for a loss that does not learn it as its options say; by default none.
@@ -224,9 +240,10 @@ class Latent(ABC):
         """Whether a model that has it decodes: not if it runs the network in another way."""
         return self._has("decoding_mixture") or not self._has("token_distribution")
 
-    def _has(self, method: str) -> bool:
+    @classmethod
+    def _has(cls, method: str) -> bool:
         """Whether its class has a method of its own, in place of the default."""
-        return getattr(type(self), method) is not getattr(Latent, method)
+        return getattr(cls, method) is not getattr(Latent, method)
 
     def make_posterior(
         self, model: LatentNetwork, structure: Structure, condition_on: ConditionOn
@@ -302,7 +319,7 @@ class LatentModel(LatentNetwork):
 def check_model(model: object) -> None:
     """Raises an error unless a value is a model with latent heads."""
     if not isinstance(model, LatentModel):
+        got = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise ValueError(
-            "model must be one of heads, as Translation or lh.latent(network), "
-            f"got {type(model).__name__}"
+            f"model must be one of heads, as Translation or lh.latent(network), got {got}"
         )

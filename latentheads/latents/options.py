@@ -53,14 +53,11 @@ class LatentOptions:
 
     Attributes:
         blocks: Attention types that have the latent, where it is one of attention heads.
-        selects_heads: Whether it decides which heads are active: no two such latents go together,
-            and a pruned network has none.
-        copies: Whether its heads copy tokens, which a network must not hide.
+        kind: The class of the latent, or a base of it: whether it selects heads, is made before
+            blocks, copies, or has a posterior for each sentence that is sampled.
         is_foldable: Whether a pruned network has taken it over into its weights.
         depends_on_tasks: Whether each task has its own.
         may_be_summed_out: Whether its exact posterior is known, with some or all of its options.
-        has_posterior: Whether guides have a posterior of it for each sentence that is sampled: its
-            latent has ``make_posterior``. What is summed out has one without this.
         needs_blocks: Whether it is made of a network's blocks, and acts within the network.
         needs_closed_form: Whether training needs the closed form of its KL.
         plug_in: What the plug-in network does with it.
@@ -68,21 +65,14 @@ class LatentOptions:
     """
 
     blocks: Any
-    selects_heads: ClassVar[bool] = False
-    copies: ClassVar[bool] = False
+    kind: ClassVar[type[Latent]] = Latent
     is_foldable: ClassVar[bool] = False
     depends_on_tasks: ClassVar[bool] = False
     may_be_summed_out: ClassVar[bool] = False
-    has_posterior: ClassVar[bool] = False
     needs_blocks: ClassVar[bool] = False
     needs_closed_form: ClassVar[bool] = False
     plug_in: ClassVar[str] = "heads set to the prior mean"
     fixed_options: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def before_blocks(self) -> bool:
-        """Whether a model makes its blocks with it: all other latents are made after them."""
-        return self.selects_heads
 
     @property
     def named_types(self) -> Collection[str]:
@@ -108,16 +98,6 @@ class LatentOptions:
         """Makes the latent of a model; None where it would act on no block."""
         return None
 
-    def check_model(self, name: str, model: HeadModel) -> None:
-        """Raises an error for a model in which the latent would act on no head.
-
-        Args:
-            name: The name of the latent.
-            model: The model.
-        """
-        if self.selects_heads and not model.selecting_blocks:
-            raise ValueError(f"{name}.blocks {self.blocks}: this network has no such heads")
-
     def reduced_structure(self, structure: Structure) -> Structure:
         """The first structure of which the posterior of a guide is the same, such as with one head.
 
@@ -129,7 +109,12 @@ class LatentOptions:
     @property
     def has_guide_form(self) -> bool:
         """Whether a guide chooses the form of its posterior, in one of several ways."""
-        return self.is_summed_out or self.has_posterior
+        return self.is_summed_out or self.has_sampled_posterior()
+
+    @classmethod
+    def has_sampled_posterior(cls) -> bool:
+        """Whether guides have a posterior of it for each sentence, which is sampled."""
+        return not cls.may_be_summed_out and cls.kind.makes_posterior()
 
     @property
     def is_summed_out(self) -> bool:
@@ -220,7 +205,7 @@ def make_latents(
             attention types that options name.
     """
     check_latents(latents)
-    chosen = [latent for latent in latents if latent.before_blocks == before_blocks]
+    chosen = [latent for latent in latents if latent.kind.before_blocks == before_blocks]
     for options in (latent for latent in chosen if isinstance(latent, LatentOptions)):
         named = options.named_types
         if named and not set(named) & set(shape.attention_types):

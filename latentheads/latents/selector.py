@@ -19,6 +19,7 @@ from latentheads.latents.latent import (
     BlockPosteriors,
     ConditionOn,
     Latent,
+    LatentModel,
     LatentPosterior,
     Structure,
 )
@@ -49,6 +50,7 @@ class Selector(Latent):
 
     name: ClassVar[str] = "selection"
     selects_heads: ClassVar[bool] = True
+    before_blocks: ClassVar[bool] = True
     has_candidates: ClassVar[bool] = False
     is_foldable: ClassVar[bool] = False
 
@@ -57,6 +59,11 @@ class Selector(Latent):
 
     def __post_init__(self) -> None:
         check_attention_types("attention_types", self.attention_types or ("",))
+
+    def check_blocks(self, model: LatentModel) -> None:
+        """Raises an error for a model without blocks that it selects heads of."""
+        if not model.selecting_blocks:
+            raise ValueError(f"{self.name}.blocks: this network has no such heads")
 
     @property
     def num_slots(self) -> int:

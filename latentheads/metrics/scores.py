@@ -301,7 +301,7 @@ SCORES: dict[str, ScoreInfo] = {
         indented=True,
     ),
     "truth_gap": _nats(
-        "gap to the true log-likelihood",
+        "gap of the bound to true log p",
         "true log p minus the bound",
         "bound",
         indented=True,

@@ -100,9 +100,7 @@ def make_model(settings: Settings, target: Vocabulary, source: Vocabulary | None
 
 
 def _check_heads(settings: Settings, model: HeadModel) -> None:
-    """Checks that latents, n-gram noise and disagreement apply to some head."""
-    for name, latent in zip(settings.latent_names, settings.latents, strict=True):
-        latent.check_model(name, model)
+    """Checks that n-gram noise and disagreement apply to some head."""
     if settings.network.ngram_noise and not model.latent_outputs:
         raise ValueError("network.ngram_noise: no ngram layer of this network is latent")
     term = settings.disagreement_term

@@ -37,11 +37,11 @@ def read_recipe(name: str) -> dict[str, Any]:
     latent_suffixes = _find_suffixes()
     kinds = {suffix: LATENTS[latent] for suffix, (latent, _) in latent_suffixes.items()}
     first, *others = name.split("+")
-    if first in latent_suffixes and kinds[first].selects_heads and not others:
+    if first in latent_suffixes and kinds[first].kind.selects_heads and not others:
         first, others = "transformer", [first]
     suffixes = [suffix for suffix in others if suffix in latent_suffixes]
     pair = [part for part in others if part not in latent_suffixes]
-    selecting = [suffix for suffix in suffixes if kinds[suffix].selects_heads]
+    selecting = [suffix for suffix in suffixes if kinds[suffix].kind.selects_heads]
     if len(selecting) > 1 or others != [*pair, *suffixes]:
         raise ValueError(
             f"recipe {shown(name)}: one selection strategy, or gates, stands behind a recipe"
@@ -83,7 +83,7 @@ def _read_pair(name: str, first: str, others: list[str]) -> dict[str, Any]:
 
 def _has_posterior(kind: type[LatentOptions]) -> bool:
     """Whether a recipe names a guide of a latent, which has no prior to be named."""
-    return kind.may_be_summed_out or kind.has_posterior
+    return kind.may_be_summed_out or kind.has_sampled_posterior()
 
 
 def _list_of_latents() -> str:

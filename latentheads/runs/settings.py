@@ -244,7 +244,7 @@ class Settings:
     def _check_latents(self) -> None:
         """Validates that latents go together, and that the guide has a form for one of them."""
         named = self._named_latents
-        choosing = [name for name, latent in named if latent.selects_heads]
+        choosing = [name for name, latent in named if latent.kind.selects_heads]
         if len(choosing) > 1:
             raise OptionError("latents", f" {' and '.join(choosing)} exclude each other: name one")
         loss = self.train.loss
@@ -265,11 +265,11 @@ class Settings:
             )
         noisy, inferred = self._is_noisy, self._inferred
         if guide in GUIDES.values() and guide is not GUIDES["tied"] and not (noisy or inferred):
-            sampled = [n for n, kind in LATENTS.items() if kind.has_posterior]
+            sampled = [n for n, kind in LATENTS.items() if kind.has_sampled_posterior()]
             raise OptionError(
                 "guide",
                 f" {name!r} is a posterior of {', '.join([*exact, *sampled])}, of noisy logits or "
-                "of a latent of your own whose options say has_posterior, and none of them is "
+                "of a latent of your own whose options name its kind, and none of them is "
                 "latent: use guide tied",
             )
         if inferred and not noisy and issubclass(guide, Guide) and guide.structure is None:
@@ -293,7 +293,7 @@ class Settings:
             return
         is_learned = self.guide.find() is not GUIDES["tied"]
         of_samples = is_learned and (
-            self._is_noisy or any(latent.has_posterior for latent in self.latents)
+            self._is_noisy or any(latent.has_sampled_posterior() for latent in self.latents)
         )
         summed = is_learned and self._is_summed_out and loss.has_kl_of_alignments
         of_sentences = of_samples or summed
@@ -403,7 +403,7 @@ class Settings:
     def _inferred(self) -> list[str]:
         """The latents beside the logits that a guide has a posterior of, for each sentence."""
         named = self._named_latents
-        return [name for name, lat in named if lat.is_summed_out or lat.has_posterior]
+        return [name for name, lat in named if lat.is_summed_out or lat.has_sampled_posterior()]
 
     @property
     def own_classes(self) -> list[str]:

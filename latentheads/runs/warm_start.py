@@ -228,7 +228,7 @@ def _check_encoder_sources(initial_run: Run, settings: Settings) -> None:
 def _check_pruned_heads(initial_run: Run, settings: Settings) -> None:
     """Checks that the heads of a pruned network are neither selected nor gated."""
     for name, latent in zip(settings.latent_names, settings.latents, strict=True):
-        if latent.selects_heads:
+        if latent.kind.selects_heads:
             raise ValueError(
                 f"{initial_run.path} is pruned: its heads can be neither selected nor gated; drop "
                 f"{name} from latents"

@@ -156,7 +156,7 @@ def compare(
     corpus: Corpus,
     *,
     train: Literal["guide", "all", "none"] = "guide",
-    num_samples: int = 16,
+    num_samples: int = 32,
     seed: int = 0,
     quiet: bool = True,
     loss: LossLike = "Head_ELBO",
@@ -170,7 +170,7 @@ def compare(
         corpus: The corpus: training part, validation part for the best weights, and test part.
         train: ``guide`` trains each guide while the model is frozen; ``all`` trains each guide with
             its own copy of the model; ``none`` trains nothing.
-        num_samples: Samples per sentence in the evaluation, K of IWAE; a run has 32 by default.
+        num_samples: Samples per sentence in the evaluation, K of IWAE.
         seed: Seed of data order and noise, the same for all guides.
         quiet: Show no progress.
         loss: As for :func:`latentheads.fit`.

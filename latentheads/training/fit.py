@@ -81,9 +81,10 @@ def fit(
     """Trains a model and its guide on batches of one's own, and reports the true bound.
 
     The loop is that of :class:`latentheads.Trainer`: schedule, clipping, weights of the KL, a
-    guard against what is not finite, evaluations, the best weights. There is no run folder: what
-    is broken off is lost. Parameters that need no gradient stay as they are; with
-    ``model.network.requires_grad_(False)`` a guide alone is trained on a pre-trained network.
+    guard against what is not finite, evaluations, the best weights. There is no run folder, but
+    what is broken off leaves the best weights so far, in evaluation mode. Parameters that need no
+    gradient stay as they are; with ``model.network.requires_grad_(False)`` a guide alone is trained
+    on a pre-trained network.
 
     Args:
         model: Any model of heads, such as :func:`latentheads.latent` makes.
@@ -165,8 +166,10 @@ def fit_pair(
         _check_kl_options(options.loss, computed)
     best = _BestWeights(engine, adds_moving=bool(callbacks))
     loop = Loop(engine, valid_batches, seed, [*callbacks, best], quiet=quiet)
-    loop.run()
-    best.restore()
+    try:
+        loop.run()
+    finally:
+        best.restore()
     report = loop.report
     if num_samples != 1 or report is None:
         with isolated_param_store():

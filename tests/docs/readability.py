@@ -27,7 +27,7 @@ AVOIDED: dict[str, str] = {
     r"pays": "has nonzero KL",
     r"price": "KL weight",
     r"by hand": "plain PyTorch, in memory",
-    r"truth less bound": "gap to the true log-likelihood",
+    r"truth less bound": "gap of the bound to true log p",
     r"types of (?:the|a) vocabulary": "vocabulary size",
     r"(?:nats|bits) an? (?:sub)?word|nats a (?:token|letter|character|sentence)": "nats per token",
     r"updates": "optimiser steps",

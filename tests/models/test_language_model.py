@@ -13,6 +13,7 @@ from latentheads.decoding.beam_search import beam_search
 from latentheads.handlers import PlugIn
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import plug_in_log_likelihood
+from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.selection.options import SelectionOptions
 from latentheads.models import LanguageModel, Network
@@ -106,3 +107,5 @@ def test_options_of_what_it_has_not_are_refused(network: dict[str, Any], message
 def test_latents_of_heads_that_it_does_not_have_are_refused(options: Any) -> None:
     with pytest.raises(ValueError, match=r"blocks decoder-cross: this network has no such heads"):
         LanguageModel(7, Network(width=6, heads=3), [options(blocks="decoder-cross")])
+    with pytest.raises(ValueError, match=r"^gates.blocks: this network has no such heads"):
+        LanguageModel(7, Network(width=6, heads=3), [Gating(3, ("encoder-self",))])

@@ -324,7 +324,7 @@ def make_output_heads(
     label_likelihood: Likelihood | None,
 ) -> tuple[OutputHeads, NetworkOutput] | None:
     """Makes the heads above the decoder of a network; None without such a latent."""
-    options = [latent for latent in latents if not latent.selects_heads]
+    options = [latent for latent in latents if not latent.kind.selects_heads]
     if not options:
         return None
     if len(options) > 1:

@@ -96,7 +96,6 @@ class Pretrained(HeadModel):
         self._add_output_heads([latent for latent in latents if latent not in of_blocks])
         self._holder = ForwardPassHolder()
         self.heads = self._make_blocks(addresses, {block.name: block for block in parsed_blocks})
-        shape = replace(shape, blocks=tuple(block.block for block in self._pretrained_blocks()))
         self._add_latents_of_blocks(of_blocks, shape)
         self._original_attention = {  # of the network, and then of each of its parts
             part: _attention_implementation(part)
@@ -140,9 +139,8 @@ class Pretrained(HeadModel):
 
     def _add_latents_of_blocks(self, options: Sequence[LatentOptions], shape: ModelShape) -> None:
         """Makes the latents that need to know the blocks, on the device of the network."""
-        latents = make_latents(options, shape, before_blocks=False)
-        self.add_latents(latents)
-        for latent in latents:
+        self.add_latents_of_blocks(options, shape)
+        for latent in self.latents.values():
             nn.ModuleDict(latent.modules_to_save).to(self.network.device)
 
     def _attach(self) -> None:
@@ -475,10 +473,10 @@ def latent(
     if any(hasattr(module, OWNER) for module in model.modules()):
         raise ValueError("the heads of this model are latent already: call plain(model) first")
     check_latents(latents)
-    if any(latent.before_blocks and not latent.selects_heads for latent in latents):
+    if any(x.kind.before_blocks and not x.kind.selects_heads for x in latents):
         raise ValueError("the logits of a pre-trained network are latent by prior, not by latents")
     label_likelihood = make_likelihood(model, likelihood)
-    copies = any(latent.copies for latent in latents)
+    copies = any(latent.kind.copies for latent in latents)
     if copies and not isinstance(label_likelihood, NextToken):
         raise ValueError(
             "copy heads of a pre-trained network point at earlier tokens of a text: "
@@ -489,7 +487,7 @@ def latent(
             f"blocks must be a word, as all, 3-5 or decoder-cross, got {shown(blocks)}"
         )
     if prior is None:
-        prior = "delta" if any(not latent.selects_heads for latent in latents) else "independent"
+        prior = "delta" if any(not x.kind.selects_heads for x in latents) else "independent"
     family = make_prior(prior) if isinstance(prior, str) else prior
     if not callable(family):
         raise ValueError(f"prior must be a name, or make a Family of a block, got {shown(prior)}")

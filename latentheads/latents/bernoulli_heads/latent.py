@@ -23,7 +23,7 @@ from latentheads.latents.bernoulli_heads.subsets import (
     joint_table,
 )
 from latentheads.latents.bernoulli_heads.tokens import GatedTokens
-from latentheads.latents.latent import ConditionOn, Latent, Structure
+from latentheads.latents.latent import ConditionOn, Latent, LatentModel, Structure
 from latentheads.latents.mixture import PassMixture
 from latentheads.latents.network import Choice, LatentNetwork
 from latentheads.layers.numeric import version_of_parameters
@@ -115,22 +115,21 @@ class BernoulliHeads(nn.Module, Latent):
         """Whether another latent decides which heads are active, or runs the network."""
         return other.selects_heads or other.runs_network
 
-    def gated_blocks(self, model: LatentNetwork) -> list[HeadBlock]:
-        """The blocks of a model that have gates, from the lowest.
-
-        Raises:
-            ValueError: Attention logits have noise.
-        """
-        modules = {
-            module.block.name: module
-            for module in model.head_blocks
-            if isinstance(module, HeadBlock)
-        }
+    def check_blocks(self, model: LatentModel) -> None:
+        """Raises an error if attention logits have noise, which subsets do not sum over."""
         if model.samples_heads:
             raise ValueError(
                 "bernoulli-heads sums over passes without other noise: attention logits must "
                 "have prior delta"
             )
+
+    def gated_blocks(self, model: LatentNetwork) -> list[HeadBlock]:
+        """The blocks of a model that have gates, from the lowest."""
+        modules = {
+            module.block.name: module
+            for module in model.head_blocks
+            if isinstance(module, HeadBlock)
+        }
         return [modules[block.name] for block in self.addresses]
 
     def token_distribution(

@@ -9,7 +9,7 @@ from annotated_types import Ge, Le
 
 from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.copy.priors import CopyPrior, CopyPriorName, IndependentCopyPrior
-from latentheads.latents.latent import Structure
+from latentheads.latents.latent import Latent, Structure
 from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.options import (
     Coerced,
@@ -45,7 +45,7 @@ class CopyOptions(LatentOptions):
             that of the run that training starts from.
     """
 
-    copies: ClassVar[bool] = True
+    kind: ClassVar[type[Latent]] = CopyHeads
     may_be_summed_out: ClassVar[bool] = True
 
     prior: Coerced[CopyPrior, CopyPriorName | Mapping[str, Any]] = cast(Any, IndependentCopyPrior())

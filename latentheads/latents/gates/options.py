@@ -10,7 +10,7 @@ from annotated_types import Gt, Lt
 from pydantic import NonNegativeFloat, PositiveFloat
 
 from latentheads.latents.gates.hard_gates import LARGEST_FLOAT, GateController, Gating
-from latentheads.latents.latent import HasPosteriors
+from latentheads.latents.latent import HasPosteriors, Latent
 from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.latents.selector import SelectionFamily
 from latentheads.metrics.scores import format_value
@@ -56,7 +56,7 @@ class GateOptions(LatentOptions):
     penalty: NonNegativeFloat = 0.0
     heads: Coerced[TargetHeads | None, int | Mapping[str, Any]] = cast(Any, None)
 
-    selects_heads: ClassVar[bool] = True
+    kind: ClassVar[type[Latent]] = Gating
     is_foldable: ClassVar[bool] = True
     needs_closed_form: ClassVar[bool] = True
     plug_in: ClassVar[str] = "each gate has its value at test time under the guide"

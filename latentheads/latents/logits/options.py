@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, NoReturn, cast
 
+from latentheads.latents.latent import Latent
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.logits.priors import PRIORS, Prior
 from latentheads.latents.options import LatentOptions, ModelShape
@@ -51,16 +52,13 @@ class LogitsOptions(LatentOptions):
     prior: Coerced[PriorSpec, str | Mapping[str, Any] | Prior] = cast(Any, PriorSpec("independent"))
     blocks: AttentionTypes = "all"
 
+    kind: ClassVar[type[Latent]] = Logits
+
     def __post_init__(self) -> None:
         if self.prior.name == DEFAULT_PRIOR and self.blocks != "all":
             raise OptionError(
                 "blocks", f" is for a prior that differs from {DEFAULT_PRIOR}: drop it"
             )
-
-    @property
-    def before_blocks(self) -> bool:
-        """True: blocks are made with their prior."""
-        return True
 
     def make(self, shape: ModelShape) -> Logits:
         """Makes the prior of a model's logits."""

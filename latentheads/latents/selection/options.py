@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import AfterValidator
 
+from latentheads.latents.latent import Latent
 from latentheads.latents.options import LatentOptions, ModelShape
 from latentheads.latents.selection.gradients import StraightThrough
 from latentheads.latents.selection.strategies import (
@@ -49,7 +50,7 @@ class SelectionOptions(LatentOptions):
     )
     blocks: Annotated[str, AfterValidator(_check_blocks)] = AUTO
 
-    selects_heads: ClassVar[bool] = True
+    kind: ClassVar[type[Latent]] = Selector
     depends_on_tasks: ClassVar[bool] = True
     plug_in: ClassVar[str] = "each task uses its likeliest heads under the guide"
     fixed_options: ClassVar[tuple[str, ...]] = ("strategy", "blocks")

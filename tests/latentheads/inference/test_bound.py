@@ -215,6 +215,8 @@ def test_a_guide_in_the_place_of_its_model_is_refused(batch: Batch) -> None:
     model = build("language-model").eval()
     with pytest.raises(ValueError, match=r"^model and guide are swapped"):
         terms(attach("cascaded", model), model, batch)
+    with pytest.raises(ValueError, match=r"^guide must be .*, got the class Cascaded$"):
+        terms(model, Cascaded, batch)
     for validation in (True, False):
         with (
             pyro.validation_enabled(validation),
@@ -478,11 +480,21 @@ class CountsNothing(FORMS["cascaded"]):  # type: ignore[misc,valid-type]
         return super().posterior(block, replace(context, mask=mask))
 
 
+class CountsAll(FORMS["cascaded"]):  # type: ignore[misc,valid-type]
+    def posterior(self, block: Block, context: HeadContext) -> Any:
+        return dist.Normal(context.scores, 0.8).to_event(3)
+
+
 @pytest.mark.parametrize("context", [0, 1])
 def test_a_posterior_that_counts_other_pairs_is_refused(context: int, batch: Batch) -> None:
-    model = build("language-model").eval()
-    with pytest.raises(ValueError, match="count the pairs that carry a latent and no other"):
-        terms(model, CountsNothing(model).double(), replace(batch, context=context))
+    model, batch = build("language-model").eval(), replace(batch, context=context)
+    for kind in (CountsNothing, CountsAll):
+        guide = kind(model).double()
+        for bound in (terms, Head_ELBO().loss, Trace_ELBO().loss):
+            with pytest.raises(
+                ValueError, match="count the pairs that carry a latent and no other"
+            ):
+                bound(model, guide, batch)
 
 
 class Relaxed(Tied):

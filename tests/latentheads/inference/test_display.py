@@ -135,5 +135,5 @@ def test_a_report_knows_its_gap_to_the_true_log_likelihood() -> None:
     expected = {"truth": -1.0, "truth_elbo": -1.25, "truth_sentences": 3, "sentences": 3}
     report = Report(**FIGURES, **more, **expected, pareto_k=None, pareto_unknown=None)
     assert report.scores().truth_gap == 0.25
-    assert "gap to the true log-likelihood" in str(report)
+    assert "gap of the bound to true log p" in str(report)
     assert "pareto_k" not in report.scores()

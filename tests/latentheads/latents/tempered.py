@@ -53,7 +53,7 @@ class TemperaturePosterior(LatentPosterior):
 class TemperatureOptions(LatentOptions):
     """Its options, which say that guides have a posterior of it."""
 
-    has_posterior: ClassVar[bool] = True
+    kind: ClassVar[type[Latent]] = Temperature
 
     def make(self, shape: ModelShape) -> Temperature:
         return Temperature()

@@ -81,11 +81,6 @@ def test_two_of_one_role_exclude_each_other_and_no_others_do(
     assert kind().excludes(other()) == (kind is other is not Plain)
 
 
-def test_a_latent_that_selects_heads_is_made_before_the_blocks() -> None:
-    assert Selecting().before_blocks
-    assert not Running().before_blocks
-
-
 def test_a_model_joins_the_choices_of_its_latents() -> None:
     model = build()
     model.latents = {"first": Selecting(), "second": Selecting("encoder.1.self")}
@@ -97,6 +92,8 @@ def test_what_is_no_model_of_heads_is_named(value: object) -> None:
     check_model(build())
     with pytest.raises(ValueError, match=f"^model must be .*, got {type(value).__name__}$"):
         check_model(value)
+    with pytest.raises(ValueError, match=f"got the class {type(value).__name__}$"):
+        check_model(type(value))
 
 
 class MoodPosterior(LatentPosterior):

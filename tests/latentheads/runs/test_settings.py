@@ -17,6 +17,7 @@ from latentheads.contrib.speech.front_end import SpeechOptions
 from latentheads.corpora.batches import batches
 from latentheads.data import Grammar, InMemory, Tasks
 from latentheads.latents.alignments.options import AlignmentOptions
+from latentheads.latents.latent import Latent
 from latentheads.latents.logits.options import LogitsOptions, PriorSpec
 from latentheads.latents.options import LatentOptions
 from latentheads.latents.registry import LATENTS
@@ -269,8 +270,8 @@ def test_a_sampled_latent_of_ones_own_has_the_guides_of_the_library(
         assert settings.latent_names == ("logits", NAME)[-recipe.count("+") :]
         assert settings.equal_guides == []
     assert refused(latents=NAME, guide="exact").startswith("guide exact needs latents alignments")
-    monkeypatch.setattr(TemperatureOptions, "has_posterior", False)
-    assert "whose options say has_posterior" in refused(latents=NAME, guide="mean-field")
+    monkeypatch.setattr(TemperatureOptions, "kind", Latent)
+    assert "whose options name its kind" in refused(latents=NAME, guide="mean-field")
 
 
 NOISY_NGRAMS = {"latents": "none", "guide": "cascaded"} | {

@@ -84,6 +84,21 @@ def test_the_best_weights_stay_and_every_look_is_known(capsys: pytest.CaptureFix
     assert "bound" in capsys.readouterr().err
 
 
+def test_what_is_broken_off_leaves_the_best_weights_in_evaluation_mode() -> None:
+    model, guide = pair()
+    best = model.output.table.weight.detach().clone()
+
+    def stop(step: int) -> None:
+        if step == 3:
+            raise KeyboardInterrupt
+        best.copy_(model.output.table.weight.detach())
+
+    with pytest.raises(KeyboardInterrupt):
+        lh.fit(model, guide, some(), some(2), quiet=True, callbacks=[AfterStep(stop)], **PLAN)
+    assert not any(module.training for module in (model, guide))
+    torch.testing.assert_close(model.output.table.weight, best, rtol=0, atol=0)
+
+
 def test_the_metric_says_which_weights_are_best() -> None:
     model, guide = pair()
 

@@ -103,8 +103,9 @@ def test_a_network_without_a_decoder_must_name_blocks() -> None:
 
 def test_noise_beside_gates_is_refused() -> None:
     made = network("gpt2")
-    model = lh.latent(made, prior="independent", latents=[lh.latents.BernoulliHeadsOptions()])
-    refuse(lambda: model(model.batch(inputs_of(made))), "prior delta")
+    latents = [lh.latents.BernoulliHeadsOptions()]
+    refuse(lambda: lh.latent(made, prior="independent", latents=latents), "prior delta")
+    assert lh.latent(made, latents=latents).latents  # the network is as it was
 
 
 def test_importance_is_the_derivative_of_the_sum_over_subsets() -> None:

@@ -38,9 +38,8 @@ def test_sites_are_sampled_for_every_sentence() -> None:
 
 def test_noise_of_logits_is_refused() -> None:
     latents = [lh.latents.LogitsOptions(), BernoulliHeadsOptions()]
-    model = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents).eval()
     with pytest.raises(ValueError, match="attention logits must have prior delta"):
-        model(small_batch())
+        Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents)
 
 
 @pytest.mark.parametrize("other", [GateOptions(), lh.latents.AlignmentOptions()])
