@@ -470,7 +470,8 @@ def latent(
     transformers = import_optional("transformers")
     if not isinstance(model, transformers.PreTrainedModel):
         raise ValueError(
-            f"model must be a PreTrainedModel of transformers, got {type(model).__name__}"
+            "model must be a PreTrainedModel of transformers (of peft: model.get_base_model()), "
+            f"got {type(model).__name__}"
         )
     if any(hasattr(module, OWNER) for module in model.modules()):
         raise ValueError("the heads of this model are latent already: call plain(model) first")
