@@ -216,5 +216,7 @@ def _scale_heads(
     joined, *others = args
     outputs = list(joined.split(joined.shape[-1] // heads, -1))
     for head, factor in factors.items():
+        if not isinstance(factor, Tensor):  # one is saved, and missed by gradient checkpointing
+            factor = torch.tensor(factor, dtype=torch.float64)
         outputs[head] = (outputs[head] * factor).to(joined.dtype)
     return (torch.cat(outputs, -1), *others)

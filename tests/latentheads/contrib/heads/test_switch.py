@@ -9,6 +9,7 @@ import accelerate
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import CheckpointError
 
 import latentheads as lh
 from latentheads.contrib.heads.interventions import Mean
@@ -160,6 +161,22 @@ def test_factors_have_gradients() -> None:
         with lh.heads(network).scale({(1, 2): value}), torch.no_grad():
             losses.append(run(network).square().sum())
     assert float(gradient) == pytest.approx(float(losses[0] - losses[1]) / 2e-6, rel=1e-5)
+
+
+def test_layers_that_run_again_for_a_gradient_have_the_factor_or_say_so() -> None:
+    network, run = build("grouped")
+    weight = network.model.layers[0].self_attn.o_proj.weight
+    with lh.heads(network).scale({(0, 1): 0.3}):
+        (expected,) = torch.autograd.grad(run(network).square().sum(), weight)
+    network.train().activation_checkpointing_enable()
+    with lh.heads(network).scale({(0, 1): 0.3}):
+        loss = run(network).square().sum()
+        (gradient,) = torch.autograd.grad(loss, weight, retain_graph=True)
+    torch.testing.assert_close(gradient, expected)
+    with lh.heads(network).scale({(0, 1): 0.3}):
+        loss = run(network).square().sum()
+    with pytest.raises(CheckpointError):
+        torch.autograd.grad(loss, weight)
 
 
 def test_factors_of_sentences_may_be_wider_than_the_network() -> None:
