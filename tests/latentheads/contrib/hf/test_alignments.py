@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
 
 import latentheads as lh
 from latentheads.guides import Cascaded, Exact, MeanField, Tied
 from tests.latentheads.contrib.hf.networks import (
+    ENDS,
     IDS,
     REAL,
+    SIZES,
     TARGETS,
     TYPES,
     WRITERS,
@@ -148,6 +151,21 @@ def test_a_text_is_written_by_the_sum(name: str, beams: int) -> None:
         given = written[:, :-1]
         messages = {"input_ids": given} if past else {**side, "decoder_input_ids": given}
         assert model.network(**messages).logits[0, -1].argmax() == written[0, -1]
+
+
+@torch.no_grad()
+def test_a_network_that_makes_a_mask_of_each_kind_of_layer_itself_leaves_out_padding() -> None:
+    text = {**SIZES, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4}
+    sight = {**SIZES, "num_attention_heads": 2, "image_size": 4, "patch_size": 2}
+    config = transformers.Gemma3Config(
+        text_config={"vocab_size": TYPES, **text, **ENDS}, vision_config=sight, image_token_index=12
+    )
+    made = jiggle(transformers.Gemma3ForConditionalGeneration(config), 0.3).eval()
+    model = lh.latent(made, latents=[lh.latents.AlignmentOptions(1)]).eval()
+    jiggle(model.alignments, 0.5)
+    padded, mask = IDS[1:2].flip(1), REAL[1:2].flip(1)
+    alone = made(input_ids=padded[:, 3:]).logits
+    torch.testing.assert_close(made(input_ids=padded, attention_mask=mask).logits[:, 3:], alone)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bart"])
