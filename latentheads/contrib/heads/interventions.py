@@ -311,9 +311,14 @@ def _count_tokens(inputs: Mapping[str, Tensor], side: str) -> list[int] | None:
 
 def _valid_rows(heads: Tensor, mask: Tensor | None) -> Tensor:
     """True at the queries of examples that are no padding."""
-    if mask is not None and mask.shape == heads.shape[:2]:
-        return mask.bool()
-    return torch.ones(heads.shape[:2], dtype=torch.bool, device=heads.device)
+    if mask is None or mask.ndim != 2:
+        return torch.ones(heads.shape[:2], dtype=torch.bool, device=heads.device)
+    if mask.shape != heads.shape[:2]:
+        raise ValueError(
+            f"attention_mask has shape {list(mask.shape)}, heads have {list(heads.shape[:2])}: "
+            "leave it out if it is of samples of sound, and give sounds of one length"
+        )
+    return mask.bool()
 
 
 def _mean(heads: Tensor, is_valid: Tensor, by_position: bool) -> Tensor:

@@ -14,7 +14,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.contrib.hf.addresses import NAME, Address, find_heads, parse_blocks
+from latentheads.contrib.hf.addresses import (
+    NAME,
+    Address,
+    attention_of_parts,
+    find_heads,
+    parse_blocks,
+)
 from latentheads.contrib.hf.alignments import AlignedDecoder, make_output_heads
 from latentheads.contrib.hf.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
 from latentheads.contrib.hf.block import ForwardPass, ForwardPassHolder, PretrainedBlock
@@ -98,11 +104,7 @@ class Pretrained(HeadModel):
         self.heads = self._make_blocks(addresses, {block.name: block for block in parsed_blocks})
         shape = replace(shape, blocks=tuple(block.block for block in self._pretrained_blocks()))
         self._add_latents_of_blocks(of_blocks, shape)
-        self._original_attention = {  # of the network, and then of each of its parts
-            part: _attention_implementation(part)
-            for part in network.modules()
-            if hasattr(part, "set_attn_implementation")
-        }
+        self._original_attention = attention_of_parts(network)
         self._hooks: list[Any] = []
         self._attach()
 
@@ -157,9 +159,8 @@ class Pretrained(HeadModel):
         self._hooks.append(self.network.register_forward_pre_hook(self._begin_call))
         setattr(self.network, OWNER, (self,))
         self.network.set_attn_implementation(NAME)
-        self._latent_parts = [
-            part for part in self._original_attention if _attention_implementation(part) == NAME
-        ]
+        implementations = attention_of_parts(self.network).items()
+        self._latent_parts = [part for part, name in implementations if name == NAME]
 
     def _begin_call(self, *_: Any) -> None:
         """Clears the state of the last call, in which layer dropout may leave logits."""
@@ -368,7 +369,7 @@ class Pretrained(HeadModel):
         if not self._attached:
             raise ValueError("plain gave its network back: take what a new latent(network) returns")
         for part in self._latent_parts:
-            if (implementation := _attention_implementation(part)) != NAME:
+            if (implementation := part.config._attn_implementation) != NAME:
                 raise ValueError(
                     f"the network was set to {implementation} attention, and no longer calls its "
                     f"latent heads: network.set_attn_implementation({NAME!r}) undoes it"
@@ -591,11 +592,6 @@ def _selector_of_block(address: Address, selector: Selector | None) -> Selector 
             " gates cannot be folded into its weights"
         )
     return selector.for_heads(address.block.heads)
-
-
-def _attention_implementation(part: Any) -> str:
-    """The name of the attention function of a part of a network."""
-    return str(part.config._attn_implementation)
 
 
 def _copy_configurations(network: Any, config_class: type) -> None:
