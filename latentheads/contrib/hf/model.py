@@ -280,7 +280,8 @@ class Pretrained(HeadModel):
                 decoder_valid=latent if mask is None else mask.bool(),
                 decoder_latent=latent,
             )
-        if any(block.side == "encoder" for block in self._pretrained_blocks()):
+        sides = {block.side for block in self._pretrained_blocks()}
+        if sides == {"encoder"}:
             return replace(
                 batch,
                 source=tokens,
@@ -290,7 +291,8 @@ class Pretrained(HeadModel):
             )
         if attention_valid is None:
             return replace(batch, input_ids=tokens)
-        if not attention_valid[:, 0].all():
+        # networks of text and images have an encoder too, and may count positions otherwise
+        if sides == {"decoder"} and not attention_valid[:, 0].all():
             inputs = self._add_position_ids(inputs, attention_valid)
         latent = self.label_likelihood.latent_positions(valid, attention_valid)
         return replace(

@@ -8,20 +8,18 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from torch import Tensor
 
 import latentheads as lh
 from latentheads.guides import Cascaded, Exact, MeanField, Tied
 from tests.latentheads.contrib.hf.networks import (
-    ENDS,
     IDS,
     REAL,
-    SIZES,
     TARGETS,
     TYPES,
     WRITERS,
     bert,
+    gemma3,
     grouped,
     inputs_of,
     labels_of,
@@ -155,12 +153,7 @@ def test_a_text_is_written_by_the_sum(name: str, beams: int) -> None:
 
 @torch.no_grad()
 def test_a_network_that_makes_a_mask_of_each_kind_of_layer_itself_leaves_out_padding() -> None:
-    text = {**SIZES, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4}
-    sight = {**SIZES, "num_attention_heads": 2, "image_size": 4, "patch_size": 2}
-    config = transformers.Gemma3Config(
-        text_config={"vocab_size": TYPES, **text, **ENDS}, vision_config=sight, image_token_index=12
-    )
-    made = jiggle(transformers.Gemma3ForConditionalGeneration(config), 0.3).eval()
+    made = jiggle(gemma3(), 0.3).eval()
     model = lh.latent(made, latents=[lh.latents.AlignmentOptions(1)]).eval()
     jiggle(model.alignments, 0.5)
     padded, mask = IDS[1:2].flip(1), REAL[1:2].flip(1)
