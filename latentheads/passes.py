@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
+from typing import Any
 
 import torch
 from torch import nn
@@ -55,6 +56,11 @@ def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
     finally:
         for submodule, mode in modes.items():
             submodule.training = mode
+
+
+def uncompiled() -> Any:
+    """Context that ignores ``torch.compile``: compiled code does not run hooks that came later."""
+    return torch.compiler.set_stance("force_eager")
 
 
 @contextmanager

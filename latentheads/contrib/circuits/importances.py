@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 NODE = re.compile(r"a(\d+)\.h(\d+)")
 Head = tuple[int, int]
 
+PARALLEL = ("codegen", "cohere", "cohere2", "cohere2_moe", "gptj", "phi")
+"""Types of networks whose attention and feed-forward of a layer have one input, in all sizes."""
+
 
 @dataclass(frozen=True)
 class Importances:
@@ -172,7 +175,8 @@ def from_inclusion(
         heads: The block and the index of every head, as of :class:`.CircuitPosterior`.
         inclusion: Their probabilities.
     """
-    config = network.config
+    config = network.config.get_text_config()
+    is_parallel = config.model_type in PARALLEL or getattr(config, "use_parallel_residual", False)
     for name, _ in heads:
         if not re.fullmatch(r"decoder\.\d+\.self", name):
             raise ValueError(f"importances are of decoder-self attention, got block {name!r}")
@@ -181,6 +185,5 @@ def from_inclusion(
         for (name, head), probability in zip(heads, inclusion, strict=True)
     }
     circuit = frozenset(head for head, probability in by_head.items() if probability > 0.5)
-    return Importances(
-        config.num_hidden_layers, config.num_attention_heads, config.hidden_size, by_head, circuit
-    )
+    sizes = config.num_hidden_layers, config.num_attention_heads, config.hidden_size
+    return Importances(*sizes, by_head, circuit, is_parallel)

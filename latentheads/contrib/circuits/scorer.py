@@ -18,7 +18,7 @@ from latentheads.contrib.hf.addresses import inner_network
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.errors import shown
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
-from latentheads.passes import evaluation_mode
+from latentheads.passes import evaluation_mode, uncompiled
 
 TOKENS = 4096
 """Tokens of a pass, by default."""
@@ -150,8 +150,7 @@ class SubsetScorer:
             for column, (block, head) in enumerate(self.heads):
                 if block == name:
                     kept[:, head] = gates[:, column]
-            rows = kept.repeat_interleave(len(self.prompts), 0)
-            by_block[name] = rows.to(self.network.device)
+            by_block[name] = kept.repeat_interleave(len(self.prompts), 0)
         return by_block
 
     @torch.no_grad()
@@ -192,6 +191,7 @@ def only_at(network: Any, scored: Bool[Tensor, "row position"]) -> Iterator[None
 
     handle = output.register_forward_pre_hook(select)
     try:
-        yield
+        with uncompiled():
+            yield
     finally:
         handle.remove()

@@ -28,7 +28,7 @@ from latentheads.contrib.hf.addresses import Address, find_heads
 from latentheads.contrib.hf.arguments import get_cache, is_readable, mask_name
 from latentheads.errors import shown
 from latentheads.names import side_of
-from latentheads.passes import evaluation_mode
+from latentheads.passes import evaluation_mode, uncompiled
 
 Gates = Shaped[Tensor, "*rows head"]
 """True, or 1, where a head is kept: of each row of a batch, or of all; fractions mix."""
@@ -79,7 +79,7 @@ class Replaced(Intervention):
             joined, *others = args
             outputs = joined.unflatten(-1, (address.block.heads, -1))
             other = self.replacement(address, outputs).to(outputs)
-            kept = gates[..., None, :, None]  # the same at all queries
+            kept = gates[..., None, :, None].to(outputs.device)  # the same at all queries
             if gates.dtype == torch.bool:  # not a product: 0 times infinity is no number
                 return (torch.where(kept, outputs, other).flatten(-2), *others)
             return ((other + kept * (outputs - other)).flatten(-2), *others)
@@ -240,7 +240,8 @@ class Window(Intervention):
                     first = torch.minimum(first, earlier)
                 starts[cache] = first
             is_sink = (key >= first) & (key - first < self.sinks)
-            attended = (query - key < self.size) | is_sink | gates[..., None, None]
+            kept = gates[..., None, None].to(states.device)
+            attended = (query - key < self.size) | is_sink | kept
             return args, {**kwargs, name: _hide(mask, attended)}
 
         return address.attention.register_forward_pre_hook(narrow, with_kwargs=True).remove
@@ -262,6 +263,7 @@ def intervene(
             f"intervention must be an instance of Intervention, got {shown(intervention)}"
         )
     with ExitStack() as hooks:
+        hooks.enter_context(uncompiled())
         for name, block_gates in gates.items():
             hooks.callback(intervention.attach(addresses[name], block_gates))
         yield
@@ -288,6 +290,7 @@ def record_outputs(
 
             hooks.callback(address.joined.register_forward_pre_hook(keep).remove)
         hooks.enter_context(evaluation_mode(network))
+        hooks.enter_context(uncompiled())
         network(**inputs)
     return outputs
 
@@ -308,9 +311,14 @@ def _count_tokens(inputs: Mapping[str, Tensor], side: str) -> list[int] | None:
 
 def _valid_rows(heads: Tensor, mask: Tensor | None) -> Tensor:
     """True at the queries of examples that are no padding."""
-    if mask is not None and mask.shape == heads.shape[:2]:
-        return mask.bool()
-    return torch.ones(heads.shape[:2], dtype=torch.bool, device=heads.device)
+    if mask is None or mask.ndim != 2:
+        return torch.ones(heads.shape[:2], dtype=torch.bool, device=heads.device)
+    if mask.shape != heads.shape[:2]:
+        raise ValueError(
+            f"attention_mask has shape {list(mask.shape)}, heads have {list(heads.shape[:2])}: "
+            "leave it out if it is of samples of sound, and give sounds of one length"
+        )
+    return mask.bool()
 
 
 def _mean(heads: Tensor, is_valid: Tensor, by_position: bool) -> Tensor:

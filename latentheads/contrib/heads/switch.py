@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from latentheads.contrib.heads.interventions import Intervention, Zero, interven
 from latentheads.contrib.hf.addresses import find_heads, inner_network, matches_block
 from latentheads.errors import shown
 from latentheads.names import ATTENTION_TYPES, Block
+from latentheads.passes import uncompiled
 
 HeadName = tuple[int | str, int] | str
 """A head by name: ``(9, 6)``, ``"L9H6"``, ``("decoder.9.self", 6)``; or blocks, for all heads."""
@@ -73,9 +74,7 @@ class NetworkHeads:
         gates: dict[str, Tensor] = {}
         for name, index in self.find_all(heads):
             if name not in gates:
-                address = self.addresses[name]
-                weight = cast(Tensor, address.projection.weight)
-                gates[name] = weight.new_ones(address.block.heads, dtype=torch.bool)
+                gates[name] = torch.ones(self.addresses[name].block.heads, dtype=torch.bool)
             gates[name][index] = False
         return intervene(Zero() if intervention is None else intervention, self.addresses, gates)
 
@@ -96,6 +95,7 @@ class NetworkHeads:
             for name, index in self.find_all([head]):
                 by_block[name][index] = factor
         with ExitStack() as hooks:
+            hooks.enter_context(uncompiled())
             for name, block_factors in by_block.items():
                 address = self.addresses[name]
                 hook = partial(_scale_heads, address.block.heads, block_factors)
@@ -216,5 +216,7 @@ def _scale_heads(
     joined, *others = args
     outputs = list(joined.split(joined.shape[-1] // heads, -1))
     for head, factor in factors.items():
+        if not isinstance(factor, Tensor):  # one is saved, and missed by gradient checkpointing
+            factor = torch.tensor(factor, dtype=torch.float64)
         outputs[head] = (outputs[head] * factor).to(joined.dtype)
     return (torch.cat(outputs, -1), *others)

@@ -12,7 +12,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from latentheads.contrib.hf.addresses import NAME, find_heads, inner_network
+from latentheads.contrib.hf.addresses import (
+    NAME,
+    attention_of_parts,
+    find_heads,
+    inner_network,
+)
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.errors import shown
 from latentheads.passes import evaluation_mode
@@ -119,7 +124,7 @@ def record_cross_attention(
     }
     check_tokens({**inputs, "decoder_input_ids": tokens[:, :-1]}, network)
     mask = {name: inputs[name] for name in ("attention_mask",) if name in inputs}
-    is_latent = network.config._attn_implementation == NAME
+    is_latent = NAME in attention_of_parts(network).values()
     with evaluation_mode(network):
         with _eager_attention(network) if is_latent else nullcontext():  # no head is sampled
             encoded = network.get_encoder()(**inputs)
@@ -271,9 +276,10 @@ def check_example(example: ForcedExample) -> None:
 @contextmanager
 def _eager_attention(network: Any) -> Iterator[None]:
     """Attention that returns its weights, which fused kernels do not."""
-    before = network.config._attn_implementation
+    before = attention_of_parts(network)
     network.set_attn_implementation("eager")
     try:
         yield
     finally:
-        network.set_attn_implementation(before)
+        for part, name in before.items():
+            part.set_attn_implementation(name)

@@ -101,6 +101,12 @@ def inner_network(network: Any) -> Any:
     return inner if isinstance(inner, nn.Module) else network
 
 
+def attention_of_parts(network: nn.Module) -> dict[Any, str]:
+    """The names of the attention functions of a network, and then of each of its parts."""
+    parts: list[Any] = [x for x in network.modules() if hasattr(x, "set_attn_implementation")]
+    return {part: str(part.config._attn_implementation) for part in parts}
+
+
 def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
     """Parses a choice of blocks: all, layers such as 3 or 3-5, attention types, or block names.
 

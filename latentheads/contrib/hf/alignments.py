@@ -132,13 +132,14 @@ class AlignedDecoder:
         self._takes = inspect.signature(self._decoder.forward)
         self._recording = self._checked = False
         self._call: _Call | None = None
+        self._mask: Tensor | None = None
         self._states: Tensor | None = None
         self._last_scores: Tensor | None = None
         self._cached_state: tuple[Tensor, OutputState] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything except the tensors of the last call, which have a graph."""
-        of_call = "_call", "_states", "_last_scores", "_cached_state"
+        of_call = "_call", "_mask", "_states", "_last_scores", "_cached_state"
         return self.__dict__ | dict.fromkeys(of_call)
 
     @property
@@ -212,10 +213,14 @@ class AlignedDecoder:
 
     def _score_all(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Makes the network return the states of all positions, which heads point at."""
+        self._mask = kwargs.get("attention_mask")
         return (args, kwargs | {"logits_to_keep": 0}) if "logits_to_keep" in kwargs else None
 
     def _record_call(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._call = _Call.of(self._takes.bind_partial(*args).arguments | kwargs)
+        arguments = self._takes.bind_partial(*args).arguments | kwargs
+        if isinstance(arguments.get("attention_mask"), dict):  # one of each kind of layer, Gemma 3
+            arguments["attention_mask"] = self._mask
+        self._call = _Call.of(arguments)
 
     def _record_states(self, _: nn.Module, args: tuple[Tensor]) -> tuple[Tensor] | None:
         if not self._recording:
@@ -283,7 +288,7 @@ class AlignedDecoder:
         """Raises an error, at the first call, if scores are not those of the output layer."""
         logits, expected_scores = getattr(outputs, "logits", None), self._last_scores
         if not self._recording:
-            self._call = self._last_scores = None
+            self._call = self._mask = self._last_scores = None
         if self._checked or expected_scores is None or logits is None:
             return
         expected, actual = (

@@ -14,7 +14,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.contrib.hf.addresses import NAME, Address, find_heads, parse_blocks
+from latentheads.contrib.hf.addresses import (
+    NAME,
+    Address,
+    attention_of_parts,
+    find_heads,
+    parse_blocks,
+)
 from latentheads.contrib.hf.alignments import AlignedDecoder, make_output_heads
 from latentheads.contrib.hf.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
 from latentheads.contrib.hf.block import ForwardPass, ForwardPassHolder, PretrainedBlock
@@ -97,11 +103,7 @@ class Pretrained(HeadModel):
         self._holder = ForwardPassHolder()
         self.heads = self._make_blocks(addresses, {block.name: block for block in parsed_blocks})
         self._add_latents_of_blocks(of_blocks, shape)
-        self._original_attention = {  # of the network, and then of each of its parts
-            part: _attention_implementation(part)
-            for part in network.modules()
-            if hasattr(part, "set_attn_implementation")
-        }
+        self._original_attention = attention_of_parts(network)
         self._hooks: list[Any] = []
         self._attach()
 
@@ -155,9 +157,8 @@ class Pretrained(HeadModel):
         self._hooks.append(self.network.register_forward_pre_hook(self._begin_call))
         setattr(self.network, OWNER, (self,))
         self.network.set_attn_implementation(NAME)
-        self._latent_parts = [
-            part for part in self._original_attention if _attention_implementation(part) == NAME
-        ]
+        implementations = attention_of_parts(self.network).items()
+        self._latent_parts = [part for part, name in implementations if name == NAME]
 
     def _begin_call(self, *_: Any) -> None:
         """Clears the state of the last call, in which layer dropout may leave logits."""
@@ -277,7 +278,8 @@ class Pretrained(HeadModel):
                 decoder_valid=latent if mask is None else mask.bool(),
                 decoder_latent=latent,
             )
-        if any(block.side == "encoder" for block in self._pretrained_blocks()):
+        sides = {block.side for block in self._pretrained_blocks()}
+        if sides == {"encoder"}:
             return replace(
                 batch,
                 source=tokens,
@@ -287,7 +289,8 @@ class Pretrained(HeadModel):
             )
         if attention_valid is None:
             return replace(batch, input_ids=tokens)
-        if not attention_valid[:, 0].all():
+        # networks of text and images have an encoder too, and may count positions otherwise
+        if sides == {"decoder"} and not attention_valid[:, 0].all():
             inputs = self._add_position_ids(inputs, attention_valid)
         latent = self.label_likelihood.latent_positions(valid, attention_valid)
         return replace(
@@ -366,7 +369,7 @@ class Pretrained(HeadModel):
         if not self._attached:
             raise ValueError("plain gave its network back: take what a new latent(network) returns")
         for part in self._latent_parts:
-            if (implementation := _attention_implementation(part)) != NAME:
+            if (implementation := part.config._attn_implementation) != NAME:
                 raise ValueError(
                     f"the network was set to {implementation} attention, and no longer calls its "
                     f"latent heads: network.set_attn_implementation({NAME!r}) undoes it"
@@ -468,7 +471,8 @@ def latent(
     transformers = import_optional("transformers")
     if not isinstance(model, transformers.PreTrainedModel):
         raise ValueError(
-            f"model must be a PreTrainedModel of transformers, got {type(model).__name__}"
+            "model must be a PreTrainedModel of transformers (of peft: model.get_base_model()), "
+            f"got {type(model).__name__}"
         )
     if any(hasattr(module, OWNER) for module in model.modules()):
         raise ValueError("the heads of this model are latent already: call plain(model) first")
@@ -588,11 +592,6 @@ def _selector_of_block(address: Address, selector: Selector | None) -> Selector 
             " gates cannot be folded into its weights"
         )
     return selector.for_heads(address.block.heads)
-
-
-def _attention_implementation(part: Any) -> str:
-    """The name of the attention function of a part of a network."""
-    return str(part.config._attn_implementation)
 
 
 def _copy_configurations(network: Any, config_class: type) -> None:

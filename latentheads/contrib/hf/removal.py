@@ -191,9 +191,18 @@ def _rows_of_heads(heads: Sequence[int], size: int) -> Tensor:
 
 
 def weight_of(part: nn.Module) -> Tensor:
-    """The weight, outputs by inputs; GPT-2's ``Conv1D`` stores the transpose."""
-    weight = part.weight
-    assert isinstance(weight, Tensor)
+    """The weight, outputs by inputs; GPT-2's ``Conv1D`` stores the transpose.
+
+    Raises:
+        ValueError: It is not stored as it is used: it is quantised, or an adapter adds to it.
+    """
+    weight = getattr(part, "weight", None)
+    # by type: a product in place does not change the weight of a subclass, or of a parametrization
+    if type(weight) is not nn.Parameter or not (isinstance(part, nn.Linear) or hasattr(part, "nf")):
+        raise ValueError(
+            f"the weight of {type(part).__name__} cannot be changed: load it without quantisation, "
+            "and merge adapters"
+        )
     return weight if isinstance(part, nn.Linear) else weight.T
 
 

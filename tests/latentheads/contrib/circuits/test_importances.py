@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+import latentheads as lh
 from latentheads.contrib.circuits import Importances, from_inclusion
 from tests.latentheads.contrib.circuits.tiny import network
-from tests.latentheads.contrib.hf.networks import bart
+from tests.latentheads.contrib.hf.networks import IDS, bart, grouped
+from tests.tiny import jiggle
 
 HEADS = [("decoder.0.self", 1), ("decoder.1.self", 0), ("decoder.1.self", 2)]
 
@@ -26,6 +30,20 @@ def test_a_file_comes_back_as_it_was(tmp_path: Path) -> None:
     again.save(tmp_path / "again.json")
     first, second = ((tmp_path / f"{n}.json").read_text() for n in ("importances", "again"))
     assert first == second
+
+
+@pytest.mark.parametrize("name", ["GPTNeoX", "Cohere", "Llama"])
+def test_heads_are_read_by_the_feed_forward_layer_only_where_it_comes_after_them(name: str) -> None:
+    made = jiggle(grouped(name, hidden_size=16), 0.3).eval()
+    inputs: list[Any] = []
+    hook = made.base_model.layers[0].mlp.register_forward_pre_hook(lambda _, x: inputs.append(x[0]))
+    made(IDS)
+    with lh.heads(made).off("decoder.0.self"):
+        made(IDS)
+    hook.remove()
+    importances = from_inclusion(made, HEADS, [0.25, 0.75, 0.5])
+    assert importances.parallel == torch.equal(*inputs) == (name != "Llama")
+    assert importances.parallel != ("a0.h0->m0" in importances.to_dict()["edges"])
 
 
 def test_names_and_edges_are_those_of_the_graph() -> None:

@@ -24,7 +24,7 @@ from latentheads.contrib.heads.word_attention import (
     to_word_attention,
 )
 from latentheads.guides import Tied
-from tests.latentheads.contrib.hf.networks import FRAMES, bart, gpt2, whisper
+from tests.latentheads.contrib.hf.networks import FRAMES, IDS, bart, gpt2, whisper
 from tests.second_device import NAME, second_device
 from tests.tiny import jiggle
 from tests.typechecking import unchecked
@@ -260,6 +260,16 @@ def test_attention_of_a_latent_network_is_its_own_without_noise(network: Any, pr
     assert lh.terms(model, Tied(model).eval(), batch).how  # its heads are latent as before
     heads = lh.alignment_heads(model, [EXAMPLE])
     assert set(heads.align(model, EXAMPLE)) == {"starts"}
+
+
+def test_parts_of_a_network_keep_their_attention_and_a_latent_one_has_no_noise() -> None:
+    made = jiggle(bart(), 0.5).eval()
+    text = ForcedExample({"input_ids": IDS[:1]}, [1, 5, 6, 1], [(1, 2), (2, 3)])
+    expected = record_cross_attention(made, text)
+    model = lh.latent(made.model.encoder, "independent")
+    torch.testing.assert_close(record_cross_attention(made, text), expected)
+    attention = model.network.config._attn_implementation, made.config._attn_implementation
+    assert attention == ("latentheads", "sdpa")
 
 
 def test_half_precision_has_attention_in_double_precision() -> None:

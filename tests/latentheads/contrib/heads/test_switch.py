@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import accelerate
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import CheckpointError
 
 import latentheads as lh
+from latentheads.contrib.heads.interventions import Mean
 from latentheads.contrib.heads.switch import NetworkHeads, label_head
 from latentheads.contrib.hf.addresses import find_heads
 from tests.latentheads.contrib.hf.networks import (
@@ -160,6 +163,22 @@ def test_factors_have_gradients() -> None:
     assert float(gradient) == pytest.approx(float(losses[0] - losses[1]) / 2e-6, rel=1e-5)
 
 
+def test_layers_that_run_again_for_a_gradient_have_the_factor_or_say_so() -> None:
+    network, run = build("grouped")
+    weight = network.model.layers[0].self_attn.o_proj.weight
+    with lh.heads(network).scale({(0, 1): 0.3}):
+        (expected,) = torch.autograd.grad(run(network).square().sum(), weight)
+    network.train().activation_checkpointing_enable()
+    with lh.heads(network).scale({(0, 1): 0.3}):
+        loss = run(network).square().sum()
+        (gradient,) = torch.autograd.grad(loss, weight, retain_graph=True)
+    torch.testing.assert_close(gradient, expected)
+    with lh.heads(network).scale({(0, 1): 0.3}):
+        loss = run(network).square().sum()
+    with pytest.raises(CheckpointError):
+        torch.autograd.grad(loss, weight)
+
+
 def test_factors_of_sentences_may_be_wider_than_the_network() -> None:
     network, run = build("gpt2")
     with lh.heads(network.bfloat16()).scale({(1, 2): 0.5}):
@@ -185,6 +204,35 @@ def test_a_latent_network_has_its_heads_too() -> None:
     model = lh.latent(network, prior="delta")
     with lh.heads(model).off([(0, 1)]):
         torch.testing.assert_close(run(network), plain)
+
+
+def test_heads_of_a_compiled_network_are_off_too() -> None:
+    network, run = build("gpt2")
+    mean = Mean(network, {"input_ids": IDS})
+    with lh.heads(network).off([(0, 1)], mean):
+        off = run(network)
+    network.compile(backend="eager")
+    whole = run(network)
+    means = Mean(network, {"input_ids": IDS}).means
+    torch.testing.assert_close(means, mean.means)
+    with lh.heads(network).off([(0, 1)], mean):
+        torch.testing.assert_close(run(network), off)
+    with lh.heads(network).off([(0, 1)]):
+        zero = run(network)
+    with lh.heads(network).scale({(0, 1): 0.0}):
+        torch.testing.assert_close(run(network), zero)
+    assert not torch.allclose(zero, whole)
+    torch.testing.assert_close(run(network), whole)
+
+
+def test_heads_are_off_where_weights_are_on_a_device_only_while_they_are_used() -> None:
+    network, run = build("grouped")
+    with lh.heads(network).off([(0, 1)]):
+        expected = run(network)
+    accelerate.cpu_offload(network, torch.device("cpu"))
+    assert next(network.parameters()).device.type == "meta"
+    with lh.heads(network).off([(0, 1)]):
+        torch.testing.assert_close(run(network), expected)
 
 
 def test_what_is_no_head_is_refused_in_one_line() -> None:

@@ -75,6 +75,18 @@ def image(name: str = "ViT", **options: Any) -> Any:
     return getattr(transformers, f"{name}ForImageClassification")(config)
 
 
+def gemma3() -> Any:
+    """A decoder of text and images, of which 12 is a token; it makes its masks itself."""
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4}
+    config = transformers.Gemma3Config(
+        text_config={"vocab_size": TYPES, **SIZES, **heads, **ENDS},
+        vision_config={**SIZES, "num_attention_heads": 2, "image_size": 4, "patch_size": 2},
+        image_token_index=12,
+        mm_tokens_per_image=1,
+    )
+    return transformers.Gemma3ForConditionalGeneration(config)
+
+
 def t5() -> Any:
     sizes = {"d_model": 6, "d_kv": 2, "d_ff": 7, "num_layers": 2, "num_heads": 3}
     ends = {"pad_token_id": 2, "eos_token_id": 1, "decoder_start_token_id": 2}

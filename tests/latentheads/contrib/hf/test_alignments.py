@@ -19,6 +19,7 @@ from tests.latentheads.contrib.hf.networks import (
     TYPES,
     WRITERS,
     bert,
+    gemma3,
     grouped,
     inputs_of,
     labels_of,
@@ -148,6 +149,16 @@ def test_a_text_is_written_by_the_sum(name: str, beams: int) -> None:
         given = written[:, :-1]
         messages = {"input_ids": given} if past else {**side, "decoder_input_ids": given}
         assert model.network(**messages).logits[0, -1].argmax() == written[0, -1]
+
+
+@torch.no_grad()
+def test_a_network_that_makes_a_mask_of_each_kind_of_layer_itself_leaves_out_padding() -> None:
+    made = jiggle(gemma3(), 0.3).eval()
+    model = lh.latent(made, latents=[lh.latents.AlignmentOptions(1)]).eval()
+    jiggle(model.alignments, 0.5)
+    padded, mask = IDS[1:2].flip(1), REAL[1:2].flip(1)
+    alone = made(input_ids=padded[:, 3:]).logits
+    torch.testing.assert_close(made(input_ids=padded, attention_mask=mask).logits[:, 3:], alone)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bart"])

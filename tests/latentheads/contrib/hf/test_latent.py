@@ -45,6 +45,7 @@ from tests.latentheads.contrib.hf.networks import (
     WRITERS,
     bart,
     bert,
+    gemma3,
     gpt2,
     grouped,
     image,
@@ -204,6 +205,21 @@ def test_the_likelihood_is_the_loss_of_the_network() -> None:
         tokens = model.token_distribution(batch)
         mean = -tokens.log_prob(batch.scored).sum() / tokens.valid.sum()
         torch.testing.assert_close(mean, loss.double())
+
+
+@torch.no_grad()
+def test_a_network_of_text_and_images_is_a_language_model() -> None:
+    made = jiggle(gemma3(), 0.3).eval()
+    ids = torch.tensor([[2, 12, 4, 5, 6], [12, 7, 8, 9, 10]])
+    pixels = torch.linspace(-1, 1, 2 * 3 * 16).reshape(2, 3, 4, 4)
+    inputs = {"input_ids": ids, "attention_mask": (ids != 2).long(), "pixel_values": pixels}
+    inputs["token_type_ids"] = (ids == 12).long()
+    log_probs = made(**inputs).logits[:, :-1].log_softmax(-1)
+    words = log_probs.gather(-1, ids[:, 1:, None])[..., 0]
+    words[0, 0] = 0  # follows padding
+    model = lh.latent(made, prior="delta", likelihood="language-model")
+    bound = lh.terms(model, Tied(model).eval(), model.batch(inputs))
+    torch.testing.assert_close(bound.log_likelihood, words.sum(-1), check_dtype=False)
 
 
 def test_labels_may_stand_among_the_inputs_as_a_collator_puts_them() -> None:

@@ -195,3 +195,30 @@ def test_a_folder_within_a_folder_is_opened_and_what_a_folder_says_is_not_given(
         from_pretrained(tmp_path / "inner", config=made.config)
     with pytest.raises(ValueError, match=r"^output_loading_info cannot be given"):
         from_pretrained(tmp_path / "inner", output_loading_info=True)
+
+
+class Adapted(torch.nn.Module):
+    """An output projection with an adapter, as peft wraps it: the weight is that of the base."""
+
+    def __init__(self, base: Any) -> None:
+        super().__init__()
+        self.base, self.weight = base, base.weight
+
+    def forward(self, states: Any) -> Any:
+        return self.base(states) + states.sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("wrap", [Adapted, torch.nn.utils.parametrizations.weight_norm])
+def test_weights_that_are_not_stored_as_they_are_used_are_not_changed(wrap: Any) -> None:
+    made = jiggle(grouped(), 0.3).eval()
+    attention = made.model.layers[0].self_attn
+    attention.o_proj = wrap(attention.o_proj)
+    with lh.heads(made).off([(0, 1)]):
+        assert made(IDS).logits.isfinite().all()
+    model = lh.latent(made, prior="delta")
+    with pytest.raises(ValueError, match=r"^the weight of .* cannot be changed: load it without"):
+        remove_heads(model, {"decoder.0.self": [1, 3]})
+    lh.contrib.hf.plain(model)
+    model = lh.latent(made, prior="delta", latents=[lh.latents.GateOptions(blocks="decoder-self")])
+    with pytest.raises(ValueError, match=r"^the weight of .* cannot be changed: load it without"):
+        Tied(model)
