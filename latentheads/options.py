@@ -651,7 +651,6 @@ class ClassSpec(Choice):
 
     @classmethod
     def of_class(cls, kind: type, options: dict[str, Any], trusted: Collection[str]) -> Any:
-        """The name of a class and its arguments."""
         return cls(name_of(kind, cls.choices()), options)
 
     def to_options(self) -> dict[str, Any]:

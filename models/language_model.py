@@ -117,7 +117,6 @@ class LanguageModel(Decoder):
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> Float[Tensor, "*batch target dim"]:
-        """Runs the decoder on whole sentences."""
         choices = self.select_heads(batch) if choices is None else choices
         x, attention_mask = (
             self.embedding(batch.decoder_input),
@@ -126,7 +125,6 @@ class LanguageModel(Decoder):
         return self.decoder(x, attention_mask, choices=choices)
 
     def begin(self, batch: Batch) -> DecodingState:
-        """Makes the initial state."""
         batch, choices, mixture = self.begin_heads(batch)
         state = DecodingState(choices=choices, mixture=mixture)
         if (heads := self.output_heads) is not None:
@@ -136,7 +134,6 @@ class LanguageModel(Decoder):
     def step(
         self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
-        """Feeds further tokens and scores the vocabulary after each."""
         rows = state.rows_of(tokens)
         attention_mask = self.step_mask(rows, state.position)
         x = self.decoder(

@@ -39,7 +39,6 @@ class Norm(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Norm]]:
-        """The places by name."""
         return {"post": PostNorm, "pre": PreNorm}
 
     @property

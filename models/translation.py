@@ -236,7 +236,6 @@ class Translation(Decoder):
     def hidden(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> EncoderDecoderStates:
-        """Runs encoder and decoder on whole sentences."""
         valid = batch.source_valid
         choices = self.select_heads(batch) if choices is None else choices
         memory = self.encode(batch, choices)
@@ -302,7 +301,6 @@ class Translation(Decoder):
     def step(
         self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
-        """Feeds further target tokens and scores the vocabulary after each."""
         assert isinstance(state, _TranslationState)
         rows = state.rows_of(tokens)
         attention_mask = self.step_mask(rows, state.position)

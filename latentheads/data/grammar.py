@@ -76,12 +76,10 @@ class Grammar(_Sampled):
 
     @property
     def default_source(self) -> str | None:
-        """The English-like side."""
         return ENGLISH
 
     @property
     def name(self) -> str:
-        """``grammar-LANGUAGE``, or the tasks."""
         if self.mixture is not None:
             return f"grammar {','.join(self.mixture.names)}"
         return f"grammar-{self.language}"
@@ -99,7 +97,6 @@ class GrammarText(_Sampled):
 
     @property
     def name(self) -> str:
-        """``grammar-sources``."""
         return "grammar-sources"
 
     @property

@@ -50,7 +50,6 @@ class InMemory(Data):
 
     @property
     def name(self) -> str:
-        """What stands in a title."""
         return "a corpus in memory"
 
     @property

@@ -122,7 +122,6 @@ class RunningText(FolderData, RawText):
 
     @property
     def name(self) -> str:
-        """The folder's name."""
         return name_of_folder(self.folder)
 
     def _file(self, part: str) -> Path:
@@ -181,7 +180,6 @@ class PythonDocs(_Text):
 
     @property
     def name(self) -> str:
-        """``pydoc``."""
         return "pydoc"
 
     @property

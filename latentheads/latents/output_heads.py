@@ -104,12 +104,10 @@ class OutputHeads(nn.Module, Latent):
 
     @property
     def is_summed_out(self) -> bool:
-        """Whether they are random: they are then summed out."""
         return self.is_latent
 
     @property
     def has_posterior(self) -> bool:
-        """Whether they are random."""
         return self.is_latent
 
     def token_distribution(

@@ -65,12 +65,10 @@ class Selector(Latent):
 
     @property
     def has_penalty(self) -> bool:
-        """Whether the prior has an L0 penalty in training."""
         return self.penalty is not None
 
     @property
     def modules_to_save(self) -> Mapping[str, nn.Module]:
-        """The L0 penalty, if there is one."""
         return {} if self.penalty is None else {"l0_penalty": self.penalty}
 
     @property
@@ -303,10 +301,8 @@ class SelectionFamily(LatentPosterior):
         return self.selector.distribution(self.logits, self.temperature)
 
     def posterior_of(self, prior: Any, batch: Batch) -> Selection:
-        """The distribution of every task's selection, whatever the sentences."""
         selection: Selection = self()
         return selection
 
     def set_progress(self, step: int, steps: int, relaxes: bool) -> None:
-        """Sets the temperature of the relaxation."""
         self.temperature = self.selector.temperature_at(step, steps) if relaxes else None

@@ -265,7 +265,6 @@ class TraceELBOLoss(ELBOLoss):
     elbo: ClassVar[type[ELBO]] = Trace_ELBO
 
     def make(self, head_elbo: type[Head_ELBO] = Head_ELBO) -> ELBO:
-        """The loss of Pyro."""
         return self.elbo(**{name: getattr(self, name) for name in options_of(type(self))})
 
 

@@ -175,7 +175,6 @@ class Counterfactual(Replaced):
                     )
 
     def replacement(self, address: Address, outputs: Tensor) -> Tensor:
-        """The outputs of the paired inputs."""
         paired = self.outputs[address.block.name]
         rows, positions = outputs.shape[0], outputs.shape[1:]
         if rows % len(paired) or paired.shape[1:] != positions:

@@ -111,7 +111,6 @@ class PretrainedBlock(HeadBlock):
 
     @property
     def output_weight(self) -> Float[Tensor, "width joined"]:
-        """The weight of the output projection."""
         return weight_of(self._address.projection)
 
     @property

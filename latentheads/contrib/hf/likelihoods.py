@@ -156,7 +156,6 @@ class SentenceLabel(Likelihood):
         return sentence_labels[:, None]
 
     def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch 1 label"]:
-        """The network's logits."""
         if outputs.logits.shape[-1] < 2:
             raise ValueError("a classification needs two labels or more, the network has one")
         return outputs.logits[:, None]

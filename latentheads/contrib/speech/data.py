@@ -78,7 +78,6 @@ class Speech(FolderData):
 
     @property
     def name(self) -> str:
-        """The folder's name, and the task or the tasks."""
         if self.mixture is not None:
             return f"{name_of_folder(self.folder)} {','.join(self.mixture.names)}"
         task = "recognition" if self.is_recognition else "speech-translation"
@@ -86,7 +85,6 @@ class Speech(FolderData):
 
     @property
     def text_options(self) -> TextOptions:
-        """How text is encoded, and how long an utterance may be."""
         options = super().text_options
         return replace(options, max_line=self.max_line, max_seconds=self.max_seconds)
 

@@ -147,7 +147,6 @@ class SingleModel(_OneNetwork):
         )
 
     def translate(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
-        """Translates by beam search."""
         with eval_no_grad(self.model), WithSelection(self.guide):
             return search(self.model, batch.to(self.model.device), decoding, 0)
 
@@ -273,7 +272,6 @@ class NoisyEnsemble(SampledEnsemble):
         self.scale = scale
 
     def sampling_context(self) -> AbstractContextManager[Any]:
-        """Adds noise to the heads."""
         return _AddedNoise(self.scale)
 
 
@@ -297,7 +295,6 @@ class DeepEnsemble(Ensemble):
 
     @property
     def device(self) -> torch.device:
-        """The device of the first network."""
         return self.models[0].device
 
     def predict(self, batch: Batch) -> Prediction:

@@ -124,7 +124,6 @@ class SharedTransitions(Transitions):
         return -self.mean_log_prob(self)
 
     def kl(self, other: Transitions) -> Float[Tensor, "*batch target"]:
-        """The expected KL to another chain of each word's position given the previous one."""
         assert isinstance(other, SharedTransitions)
         return self.mean_log_prob(self) - self.mean_log_prob(other)
 
@@ -180,7 +179,6 @@ class WordTransitions(Transitions):
         return -self._expectation(self.initial, self.later)
 
     def kl(self, other: Transitions) -> Float[Tensor, "*batch target"]:
-        """The expected KL to another chain of each word's position given the previous one."""
         assert isinstance(other, WordTransitions)
         return self._expectation(self.initial - other.initial, self.later - other.later)
 

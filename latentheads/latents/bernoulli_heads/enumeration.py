@@ -104,7 +104,6 @@ class SubsetEnumeration(TableEnumeration):
         return {n: torch.zeros_like(v) if n in self.tied else v for n, v in kl.items()}
 
     def gap(self) -> dict[str, Float[Tensor, "*batch"]]:
-        """The KL of every block's posterior to the exact one; their sum is the gap of the bound."""
         return self._kl(self.log_q, self.posterior, self.exact_tables())
 
     def detach_model(self) -> SubsetEnumeration:

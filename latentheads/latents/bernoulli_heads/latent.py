@@ -98,12 +98,10 @@ class BernoulliHeads(nn.Module, Latent):
 
     @property
     def sites(self) -> list[str]:
-        """The sites of all blocks."""
         return [block.site(ACTIVE) for block in self.addresses]
 
     @property
     def fixed_blocks(self) -> list[str]:
-        """The blocks whose heads have gates."""
         return [block.name for block in self.addresses]
 
     @property
@@ -164,7 +162,6 @@ class BernoulliHeads(nn.Module, Latent):
         return SubsetPosterior(self.prior, model.vocabulary_sizes, structure, condition_on)
 
     def exact_posterior(self, prior: HeadSubsets, batch: Batch) -> HeadSubsets:
-        """The exact posterior of a block, by Bayes' rule."""
         context = prior.context
         if not isinstance(context, SubsetContext):
             return prior

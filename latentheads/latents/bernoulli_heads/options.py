@@ -82,13 +82,11 @@ class BernoulliHeadsOptions(LatentOptions):
 
     @property
     def phrase(self) -> str:
-        """The blocks and the prior."""
         where = f"of {self.blocks}" if self.blocks else "of the top block"
         return f"latent gates {where} (prior: {self.prior}, rate {self.rate:g})"
 
     @property
     def acts_on_encoder(self) -> bool:
-        """Whether a block of the encoder has gates."""
         return any(side_of(name) == "encoder" for name in self.blocks.split(","))
 
 

@@ -280,7 +280,6 @@ class CopiedTokens(AlignedTokens):
     def token_log_prob(
         self, value: Int[Tensor, "*tokens token"], expected_gradient: ExpectedGradient = 1.0
     ) -> Float[Tensor, "*batch token"]:
-        """Log-probability of every token given the choices, 0 at padding."""
         enabled, dtype = self.autocast
         with torch.autocast(value.device.type, dtype, enabled):
             emissions = self.alignment_pass.emission_log_probs(value)

@@ -84,5 +84,4 @@ class ChainCopyPrior(CopyPrior):
     reach: Reach = 3
 
     def make_jumps(self, heads: int) -> JumpsAfterNull:
-        """Scores by position, and with several heads by head."""
         return JumpsAfterNull(self.reach) if heads == 1 else JumpsOfHeads(self.reach, heads)

@@ -63,12 +63,10 @@ class GateOptions(LatentOptions):
     fixed_options: ClassVar[tuple[str, ...]] = ("blocks",)
 
     def make(self, shape: ModelShape) -> Gating | None:
-        """Makes the gates of a model; None if no attention type has gates."""
         return self.gating(shape.heads, shape.attention_types)
 
     @property
     def named_types(self) -> Collection[str]:
-        """Those of ``blocks``."""
         return parse_attention_types(self.blocks) or ()
 
     @property

@@ -37,7 +37,6 @@ class Logits(Latent):
 
     @property
     def before_blocks(self) -> bool:
-        """True: blocks are made with their prior."""
         return True
 
     def prior_of(self, block: Block) -> Family | None:

@@ -59,11 +59,9 @@ class LogitsOptions(LatentOptions):
 
     @property
     def before_blocks(self) -> bool:
-        """True: blocks are made with their prior."""
         return True
 
     def make(self, shape: ModelShape) -> Logits:
-        """Makes the prior of a model's logits."""
         kind = self.prior.find()
         if kind is OfGuide:
             raise ValueError("logits.prior tied needs a run, with a guide: name a prior")
@@ -81,11 +79,9 @@ class LogitsOptions(LatentOptions):
 
     @property
     def has_guide_form(self) -> bool:
-        """Whether a guide has a posterior of them."""
         return self.is_noisy
 
     @property
     def phrase(self) -> str:
-        """The prior."""
         kind = "latent" if self.is_noisy else "deterministic"
         return f"{kind} attention logits (prior: {self.prior.name})"

@@ -59,7 +59,6 @@ class StaticSelector(TaskSelector):
     def sample(
         self, site: str, attention_type: str, like: Tensor
     ) -> Float[Tensor, "task candidate"]:
-        """Returns ones at the heads of each task's set, without a site."""
         owner = torch.arange(self.num_candidates(attention_type), device=like.device) // self.heads
         set_index = as_tensor_like(self._sets_of(attention_type), owner)
         return (set_index[:, None] == owner).to(like.dtype)
