@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.batch import PAD
-from latentheads.checks import MAX_WIDTH
+from latentheads.checks import MAX_WIDTH, check_instance
 from latentheads.errors import shown
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
@@ -381,5 +381,4 @@ def check_sides(corpus: object) -> None:
 
 def check_network(network: object) -> None:
     """Raises an error unless these are the sizes of a network, or None."""
-    if not isinstance(network, Network | None):
-        raise ValueError(f"network must be a Network, such as Network(width=64), got {network!r}")
+    check_instance("network", network, Network | None, "a Network, such as Network(width=64)")

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from latentheads.errors import shown
+from latentheads.checks import check_instance
 from latentheads.latents.latent import HasPosteriors, Latent, Structure
 from latentheads.names import parse_attention_types
 
@@ -232,12 +232,10 @@ def make_latents(
     return [latent for latent in built if latent is not None]
 
 
-def check_latents(latents: object) -> None:
+def check_latents(latents: Any) -> None:
     """Raises an error unless these are latents, or their options."""
-    if not isinstance(latents, list | tuple):
-        raise ValueError(
-            f"latents must be a list such as [lh.latents.AlignmentOptions(1)], got {shown(latents)}"
-        )
+    check_instance(
+        "latents", latents, list | tuple, "a list such as [lh.latents.AlignmentOptions(1)]"
+    )
     for latent in latents:
-        if not isinstance(latent, Latent | LatentOptions):
-            raise ValueError(f"latents must be options, as AlignmentOptions(), got {shown(latent)}")
+        check_instance("latents", latent, Latent | LatentOptions, "options, as AlignmentOptions()")

@@ -13,6 +13,7 @@ import numpy as np
 from latentheads.checks import (
     check_as_many,
     check_choice,
+    check_instance,
     check_least,
     check_list,
     check_not_empty,
@@ -205,11 +206,9 @@ def _check_aligners(
     for name, trained in (("aligner", aligner), ("start", start)):
         if trained is None:
             continue
-        if not isinstance(trained, WordAligner):
-            raise ValueError(
-                f"{name} must be a WordAligner, which load_aligner reads from a file, got "
-                f"{shown(trained)}"
-            )
+        check_instance(
+            name, trained, WordAligner, "a WordAligner, which load_aligner reads from a file"
+        )
         if split not in (None, trained.split):
             raise ValueError(f"the aligner was trained with split {trained.split!r}, got {split!r}")
 

@@ -23,10 +23,9 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
-from latentheads.checks import check_least
+from latentheads.checks import check_instance, check_least
 from latentheads.contrib.hf.addresses import Address, find_heads
 from latentheads.contrib.hf.arguments import get_cache, is_readable, mask_name
-from latentheads.errors import shown
 from latentheads.names import side_of
 from latentheads.passes import evaluation_mode
 
@@ -256,10 +255,7 @@ def intervene(
         addresses: The attention modules by the name of their block.
         gates: The heads that are kept, by block, as :data:`Gates`; other blocks keep all.
     """
-    if not isinstance(intervention, Intervention):
-        raise ValueError(
-            f"intervention must be an instance of Intervention, got {shown(intervention)}"
-        )
+    check_instance("intervention", intervention, Intervention, "an instance of Intervention")
     with ExitStack() as hooks:
         for name, block_gates in gates.items():
             hooks.callback(intervention.attach(addresses[name], block_gates))
@@ -276,8 +272,7 @@ def record_outputs(
         network: The network.
         inputs: Its arguments.
     """
-    if not isinstance(inputs, Mapping):
-        raise ValueError(f"inputs must be tensors by name, as prompts.inputs, got {shown(inputs)}")
+    check_instance("inputs", inputs, Mapping, "tensors by name, as prompts.inputs")
     outputs: dict[str, Tensor] = {}
     with ExitStack() as hooks:
         for address in find_heads(network):

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from latentheads.checks import check_as_many, check_not_empty
 from latentheads.contrib.hf.addresses import NAME, find_heads, inner_network
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.errors import shown
@@ -258,14 +259,11 @@ def check_example(example: ForcedExample) -> None:
                 f"order, got ({first}, {stop})"
             )
         last = stop
-    if not example.words:
-        raise ValueError("an example must have words")
+    check_not_empty("words of an example", example.words)
     for name in ("starts", "ends"):
         labels = getattr(example, name)
-        if labels is not None and len(labels) != len(example.words):
-            raise ValueError(
-                f"{name} must have a time for each of {len(example.words)} words, got {len(labels)}"
-            )
+        if labels is not None:
+            check_as_many(name, labels, "words", example.words)
 
 
 @contextmanager

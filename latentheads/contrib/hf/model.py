@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
+from latentheads.checks import check_instance
 from latentheads.contrib.hf.addresses import NAME, Address, find_heads, parse_blocks
 from latentheads.contrib.hf.alignments import AlignedDecoder, make_output_heads
 from latentheads.contrib.hf.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
@@ -215,8 +216,7 @@ class Pretrained(HeadModel):
         """
         _check_inputs(inputs)
         check_tokens(inputs, self.network)
-        if not isinstance(labels, Tensor | None):
-            raise ValueError(f"labels must be a tensor, got {type(labels).__name__}")
+        check_instance("labels", labels, Tensor | None, "a tensor")
         index = None if index is None else torch.as_tensor(index)
         if self.label_likelihood is None:
             raise ValueError(
@@ -468,10 +468,9 @@ def latent(
             likelihood; or the network cannot have such a latent.
     """
     transformers = import_optional("transformers")
-    if not isinstance(model, transformers.PreTrainedModel):
-        raise ValueError(
-            f"model must be a PreTrainedModel of transformers, got {type(model).__name__}"
-        )
+    check_instance(
+        "model", model, transformers.PreTrainedModel, "a PreTrainedModel of transformers"
+    )
     if any(hasattr(module, OWNER) for module in model.modules()):
         raise ValueError("the heads of this model are latent already: call plain(model) first")
     check_latents(latents)
@@ -484,10 +483,7 @@ def latent(
             "copy heads of a pre-trained network point at earlier tokens of a text: "
             f"{type(model).__name__} is no language model with a decoder alone"
         )
-    if not isinstance(blocks, str):
-        raise ValueError(
-            f"blocks must be a word, as all, 3-5 or decoder-cross, got {shown(blocks)}"
-        )
+    check_instance("blocks", blocks, str, "a word, as all, 3-5 or decoder-cross")
     if prior is None:
         prior = "delta" if any(not latent.selects_heads for latent in latents) else "independent"
     family = make_prior(prior) if isinstance(prior, str) else prior

@@ -24,7 +24,7 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.checks import check_as_many, check_least
+from latentheads.checks import check_as_many, check_instance, check_least
 from latentheads.contrib.speech.spec_augment import SpecAugment
 from latentheads.contrib.uncertainty.prediction import Prediction, mix_distributions
 from latentheads.decoding.ensemble import ensemble_search
@@ -68,11 +68,7 @@ class Ensemble(ABC):
 
 def _check_model(model: object) -> None:
     """Checks that a model can decode."""
-    if not isinstance(model, Decoder):
-        raise ValueError(
-            "an ensemble is made of models that decode, Translation or LanguageModel, "
-            f"got {type(model).__name__}"
-        )
+    check_instance("model", model, Decoder, "one that decodes, Translation or LanguageModel")
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 
+from latentheads.checks import check_instance
 from latentheads.distributions.heads import is_expandable
 from latentheads.layers.numeric import exp, log_softmax, softmax
 
@@ -220,10 +221,7 @@ def check_posterior(site: str, posterior: Any, prior: Alignments) -> None:
     """
     if posterior is prior:
         return
-    if not isinstance(posterior, Alignments):
-        raise ValueError(
-            f"site {site!r}: the posterior must be Alignments, got {type(posterior).__name__}"
-        )
+    check_instance(f"site {site!r}: the posterior", posterior, Alignments, "Alignments")
     check_parameters(site, posterior.parameters, prior.parameters)
     if posterior.valid is not prior.valid and not torch.equal(posterior.valid, prior.valid):
         raise ValueError(f"site {site!r}: the posterior must count the prior's words, its valid")
