@@ -108,9 +108,6 @@ class StrayParameters(Messenger):
 
     They are not trained.
 
-    Args:
-        module: The module whose parameters are trained.
-
     Attributes:
         names: Names of the other parameters.
     """

@@ -29,12 +29,7 @@ from latentheads.posterior_lookup import context_of
 
 
 def check_options(hidden: int, scale: float) -> None:
-    """Check the range of options, whether or not a block of the model uses them.
-
-    Args:
-        hidden: Hidden units per head.
-        scale: Initial standard deviation of the posterior.
-    """
+    """Check the range of options, whether or not a block of the model uses them."""
     check_number("guide.hidden", hidden, whole=True)
     check_within("guide.hidden", hidden, 1, MAX_WIDTH)
     check_number("guide.scale", scale)

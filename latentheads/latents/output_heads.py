@@ -38,12 +38,7 @@ class OutputState(Protocol):
         states: Float[Tensor, "sentence *hypothesis new dim"],
         tokens: Int[Tensor, "sentence *hypothesis new"],
     ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
-        """Score the vocabulary after each new token, with the heads summed out.
-
-        Args:
-            states: The decoder states that predict the next tokens.
-            tokens: The input tokens of those states.
-        """
+        """Score the vocabulary after each new token, with the heads summed out."""
 
 
 @runtime_checkable
@@ -180,11 +175,6 @@ class OutputHeads(nn.Module, Latent):
         """
 
     def begin_causal(self, output: RowOutput, texts: int) -> OutputState:
-        """Start decoding texts whose memory is their own past, which is empty.
-
-        Args:
-            output: The output layer.
-            texts: Number of texts.
-        """
+        """Start decoding texts whose memory is their own past, which is empty."""
         weight = next(output.parameters())
         return self.begin(without_memory(weight.new_zeros(texts, 0, output.width)), output)

@@ -84,11 +84,6 @@ class MixtureTokens(Tokens, SummedOut):
 
     Attributes:
         latent_class: The distribution of the latent at its own site.
-
-    Args:
-        site: The site of the latent.
-        prior: Its prior.
-        value: The sampled value of every sentence.
     """
 
     latent_class: ClassVar[type] = Categorical

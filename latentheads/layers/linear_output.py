@@ -58,11 +58,7 @@ class LinearOutput(RowOutput):
 
 
 class TableOutput(LinearOutput):
-    """The matrix is an embedding table, which may be tied to the input.
-
-    Args:
-        table: One row per token of the vocabulary.
-    """
+    """The matrix is an embedding table, which may be tied to the input."""
 
     def __init__(self, table: nn.Embedding) -> None:
         super().__init__()
@@ -74,11 +70,7 @@ class TableOutput(LinearOutput):
 
 
 class MatrixOutput(LinearOutput):
-    """The matrix is a tensor that belongs to another module.
-
-    Args:
-        matrix: One row per token of the vocabulary.
-    """
+    """The matrix is a tensor that belongs to another module."""
 
     def __init__(self, matrix: Float[Tensor, "vocab dim"]) -> None:
         super().__init__()

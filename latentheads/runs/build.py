@@ -114,11 +114,7 @@ def _check_heads(settings: Settings, model: HeadModel) -> None:
 
 
 def read_heads(path: Path) -> dict[str, list[int]] | None:
-    """Reads the remaining heads of every block of a pruned network; None if it is not pruned.
-
-    Args:
-        path: The run folder.
-    """
+    """Reads the remaining heads of every block of a pruned network; None if it is not pruned."""
     if not (path / HEADS).exists():
         return None
     with reading_file(path / HEADS):

@@ -417,11 +417,7 @@ class Settings:
         return self.title_of(self.data.name)
 
     def title_of(self, corpus: str) -> str:
-        """What stands above a picture of the run: its recipe, corpus and seed.
-
-        Args:
-            corpus: What the corpus is called.
-        """
+        """What stands above a picture of the run: its recipe, corpus and seed."""
         names = self.data.mixture.names if self.data.mixture else ()
         if len(names) > SHOWN_TASKS:
             corpus = corpus.replace(",".join(names), f"{len(names)} tasks")

@@ -64,9 +64,6 @@ class LinkChain(TorchDistribution):
 
     A value has a state for each target word: its position, plus the number of positions if it is
     null.
-
-    Args:
-        weights: The parameters.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}

@@ -106,10 +106,6 @@ def record_cross_attention(
     """Attention weights of the query that predicts each token but the first.
 
     Those of a latent network have no noise, and those of one in training mode no dropout.
-
-    Args:
-        network: An encoder-decoder of ``transformers``, latent or not.
-        example: Source and target.
     """
     network = inner_network(network)
     device, dtype = network.device, network.dtype

@@ -155,12 +155,6 @@ class PretrainedBlock(HeadBlock):
     ) -> tuple[Float[Tensor, "batch query head wide"], Float[Tensor, "batch head query key"]]:
         """Samples the logits, and computes the weighted sum of the values.
 
-        Args:
-            scores: The scores of the network.
-            value: The values.
-            attention_mask: The attention mask of the network.
-            dropout: Dropout of the weights.
-
         Returns:
             The outputs of the heads, multiplied by their gates, and the attention weights.
         """

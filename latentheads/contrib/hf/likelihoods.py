@@ -196,10 +196,6 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
 def make_likelihood(network: Any, likelihood: str | Scores | None) -> Likelihood | None:
     """Makes the likelihood of a network from a name, a function, or the network's class.
 
-    Args:
-        network: A ``PreTrainedModel``.
-        likelihood: A name, a function, or None.
-
     Returns:
         The likelihood; None if the class has none: the network can be run, but has no bound.
     """

@@ -65,14 +65,7 @@ def pair_to_show(part: Part) -> tuple[Batch, Links]:
 def batch_alignments(
     trained: TrainedModel, settings: Settings, batch: Batch, links: Collection[Link] = ()
 ) -> Figure:
-    """Draws the alignment of a batch's first sentence; see :func:`draw_alignments`.
-
-    Args:
-        trained: The model, with its guide and vocabularies.
-        settings: Those of its run, for the titles.
-        batch: The sentence.
-        links: Gold links, framed.
-    """
+    """Draws the alignment of a batch's first sentence; see :func:`draw_alignments`."""
     frames = None if batch.frames is None else batch.frames[0].double().cpu().numpy()
     heads = trained.model.output_heads
     assert heads is not None

@@ -201,10 +201,6 @@ class AlignedTokens(Tokens, SummedOut):
 
     Attributes:
         latent_class: The distribution of alignments at their own sites.
-
-    Args:
-        alignment_pass: The pass.
-        alignments: The alignments of all heads.
     """
 
     latent_class: ClassVar[type] = Alignments

@@ -19,10 +19,6 @@ class PastAlignmentState:
     """The decoding state of alignments that point at the text's own past.
 
     Every hypothesis has a past of its own, so each is stored like a sentence.
-
-    Args:
-        aligner: The alignment blocks.
-        output: The output layer.
     """
 
     def __init__(self, aligner: AlignmentStack, output: RowOutput) -> None:
@@ -87,13 +83,7 @@ class PastAlignmentState:
 def begin_past_alignments(
     aligner: AlignmentStack, output: RowOutput, texts: int
 ) -> PastAlignmentState | AlignmentState:
-    """Start decoding texts of a language model, whose heads point at the past or at components.
-
-    Args:
-        aligner: The alignment blocks.
-        output: The output layer.
-        texts: Number of texts.
-    """
+    """Start decoding texts of a language model, whose heads point at the past or at components."""
     if aligner.components is None:
         return PastAlignmentState(aligner, output)
     states = without_memory(aligner.components.new_zeros(texts, 0, output.width))

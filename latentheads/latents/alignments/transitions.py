@@ -142,10 +142,6 @@ class SharedTransitions(Transitions):
 class WordTransitions(Transitions):
     """A chain with a transition matrix for each word.
 
-    Args:
-        scores: Scores of every word's positions.
-        transition_scores: Scores of transitions, for every word.
-
     Attributes:
         initial: Log-probabilities of the first word's positions.
         later: Log-probabilities of every later word's positions, by the previous position.

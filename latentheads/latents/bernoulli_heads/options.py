@@ -91,11 +91,7 @@ class BernoulliHeadsOptions(LatentOptions):
 
 
 def check_number_of_subsets(blocks: Sequence[Block]) -> None:
-    """Raises an error for blocks with too many heads.
-
-    Args:
-        blocks: The blocks.
-    """
+    """Raises an error for blocks with too many heads."""
     subsets = 2 ** sum(block.heads for block in blocks)
     if subsets > MAX_SUBSETS:
         names = ",".join(block.name for block in blocks)

@@ -242,12 +242,7 @@ class CopyPass(AlignmentPass):
 
 
 class CopiedTokens(AlignedTokens):
-    """The tokens of a sentence given sampled choices.
-
-    Args:
-        alignment_pass: The pass.
-        alignments: The choice at every token.
-    """
+    """The tokens of a sentence given sampled choices."""
 
     alignment_pass: CopyPass
 

@@ -55,11 +55,7 @@ class CopyPrior(Choice, ABC):
 
     @abstractmethod
     def make_jumps(self, heads: int) -> JumpsAfterNull | None:
-        """Makes the scores of jumps between the choices of two neighbouring tokens, if any.
-
-        Args:
-            heads: Heads that point at positions.
-        """
+        """Makes the scores of jumps between the choices of two neighbouring tokens, if any."""
 
 
 @options_class()

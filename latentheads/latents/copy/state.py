@@ -95,10 +95,6 @@ class CopyState:
         """Append states as keys, each with the token that followed it.
 
         The last state waits for the token that follows.
-
-        Args:
-            states: The decoder states that predict the next tokens.
-            tokens: The input tokens of those states.
         """
         self._drop_keys_outside_window()
         hidden, new = self.hidden, tokens.shape[1]
@@ -261,10 +257,6 @@ class PastCopyState(PastAlignmentState):
     """The decoding state of copy heads that point at the text's own past.
 
     Every hypothesis has a past of its own, so each is stored like a sentence.
-
-    Args:
-        heads: The copy heads.
-        output: The output layer.
     """
 
     def __init__(self, heads: CopyScorer, output: RowOutput) -> None:

@@ -84,11 +84,7 @@ class Profiles:
         return inside + attention.weights.sum(-1)[None, ..., None] * outside[..., None]
 
     def emissions(self, attention: WordAttention) -> Float[Tensor, "kind head word position"]:
-        """Log-likelihood of the attention of each word, less that of background alone.
-
-        Args:
-            attention: Attention of the same heads.
-        """
+        """Log-likelihood of the attention of each word, less that of background alone."""
         follows = self.follows[..., None, None]
         return torch.logaddexp(
             follows.log() + self.counts * self.log_ratios(attention), (-follows).log1p()
