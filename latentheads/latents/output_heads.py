@@ -58,6 +58,9 @@ class DecomposableState(OutputState, Protocol):
             For each row the expected entropy of the token given the heads, its expected
             log-probability, and the expected KL from its marginal distribution to that given the
             heads.
+
+        Raises:
+            ValueError: Nothing was scored yet, or no head is latent.
         """
 
 
