@@ -63,9 +63,6 @@ class Layer(nn.Module):
             choices: The selected heads of blocks that select.
             task: The task of every sentence, for adapters.
             keeps_logits: Whether a block of the stack samples logits or reads them: self, cross.
-
-        Raises:
-            ValueError: There is cross-attention, and no memory or no mask of it.
         """
         choice = choices.get(self.inner.block.name)
         if state is not None and choice is not None:

@@ -151,9 +151,6 @@ class Selector(Latent):
             common: Whether all sentences have one task.
             num_samples: Number of samples that are stacked in ``value``, each for an equal part of
                 the sentences, whose tasks must then be given.
-
-        Raises:
-            ValueError: There are several samples, and they do not match the sentences.
         """
         if num_samples > 1:
             return self.make_choice(_choices_of_samples(value, task, num_samples))

@@ -178,11 +178,7 @@ def digest_parts(corpus: Corpus) -> dict[str, str]:
 
 
 def changed_parts(path: Path, corpus: Corpus) -> list[str]:
-    """The parts of a corpus whose digests differ from those in a run's file, if there is one.
-
-    Raises:
-        ValueError: The file is damaged.
-    """
+    """The parts of a corpus whose digests differ from those in a run's file, if there is one."""
     if not path.exists():
         return []
     actual = digest_parts(corpus)

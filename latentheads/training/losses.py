@@ -168,9 +168,6 @@ class HeadELBOLoss(ELBOLoss):
             of_sentences: Whether there is a KL of each sentence.
             sampled: Whether there is one that may be sampled.
             shared: Whether there is one that all sentences share.
-
-        Raises:
-            UnusedOptionError: An option acts on none.
         """
         has_any = of_sentences or shared
         acts = {"kl": sampled, "kl_weight": has_any, "kl_warmup": has_any}

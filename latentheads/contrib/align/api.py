@@ -167,9 +167,6 @@ def list_lines(source: Any, target: Any, words: bool = False) -> tuple[list[Any]
         source: Lines in one language.
         target: The translation of each.
         words: Whether a line may be a list of words.
-
-    Raises:
-        ValueError: They have not.
     """
     for name, lines in (("source", source), ("target", target)):
         is_table = getattr(lines, "ndim", 1) != 1  # that of pandas yields the names of columns

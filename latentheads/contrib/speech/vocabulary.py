@@ -47,11 +47,7 @@ class Positions(Vocabulary):
     def encode_inputs(
         self, inputs: Sequence[str | Path], max_seconds: float = 0.0
     ) -> tuple[Rows, Frames]:
-        """The positions and the frames of audio files.
-
-        Raises:
-            UnfinishedError: A file cannot be used; one line that names it.
-        """
+        """The positions and the frames of audio files."""
         features = []
         for file in inputs:
             try:

@@ -128,11 +128,7 @@ def enumerate_alignments(
 
 
 def get_posterior_sites(model_trace: Trace, guide_trace: Trace) -> dict[str, dict[str, Any]]:
-    """The guide's sites of all blocks, from the lowest; the model's if the guide has none.
-
-    Raises:
-        ValueError: A posterior is not a distribution of alignments, or has another padding mask.
-    """
+    """The guide's sites of all blocks, from the lowest; the model's if the guide has none."""
     sites = {}
     for name, site in model_trace.nodes.items():
         if site["type"] == "sample" and isinstance(site["fn"], Alignments):

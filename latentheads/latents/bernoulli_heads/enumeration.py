@@ -122,11 +122,7 @@ def _detached(table: SubsetTable) -> SubsetTable:
 
 
 def posterior_sites(model_trace: Trace, guide_trace: Trace) -> dict[str, dict[str, Any]]:
-    """The guide's sites of all blocks, from the lowest; the model's if the guide has none.
-
-    Raises:
-        ValueError: A posterior is not a distribution of subsets of heads.
-    """
+    """The guide's sites of all blocks, from the lowest; the model's if the guide has none."""
     sites = {}
     for name, site in model_trace.nodes.items():
         if site["type"] == "sample" and isinstance(site["fn"], HeadSubsets):
@@ -146,9 +142,6 @@ def enumerate_subsets(
         model_trace: The model's trace.
         guide_trace: The guide's trace; a block without a site keeps its prior.
         for_bound: Whether the gradient of the expected log-likelihood will be taken.
-
-    Raises:
-        ValueError: A posterior is not a distribution of subsets of heads.
     """
     target, sites = model_trace.nodes[TARGET], posterior_sites(model_trace, guide_trace)
     priors = {name: model_trace.nodes[name]["fn"] for name in sites}

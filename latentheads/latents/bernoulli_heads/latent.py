@@ -114,11 +114,7 @@ class BernoulliHeads(nn.Module, Latent):
         return other.selects_heads or other.runs_network
 
     def gated_blocks(self, model: LatentNetwork) -> list[HeadBlock]:
-        """The blocks of a model that have gates, from the lowest.
-
-        Raises:
-            ValueError: Attention logits have noise.
-        """
+        """The blocks of a model that have gates, from the lowest."""
         modules = {
             module.block.name: module
             for module in model.head_blocks
