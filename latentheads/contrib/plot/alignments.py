@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -30,10 +30,8 @@ from latentheads.contrib.speech.subsampler import FACTOR
 from latentheads.corpora.batches import collate
 from latentheads.corpora.part import Part
 from latentheads.metrics.alignment import Link, Links
-
-if TYPE_CHECKING:
-    from latentheads.runs.settings import Settings
-    from latentheads.runs.trained_model import TrainedModel
+from latentheads.runs.settings import Settings
+from latentheads.runs.trained_model import TrainedModel
 
 LABEL = 1.5
 """Minimum height of a map in inches: it has the label of its head beside it."""
