@@ -56,14 +56,8 @@ class Norm(Choice, ABC):
 class PostNorm(Norm):
     """After each residual sum."""
 
-    @property
-    def is_pre(self) -> bool:
-        return False
-
-    @property
-    def ends_stack(self) -> bool:
-        """The last residual sum is normalised already."""
-        return False
+    is_pre = False
+    ends_stack = False  # the last residual sum is normalised already
 
 
 @options_class()
@@ -75,10 +69,7 @@ class PreNorm(Norm):
     """
 
     final_norm: bool = True
-
-    @property
-    def is_pre(self) -> bool:
-        return True
+    is_pre = True
 
     @property
     def ends_stack(self) -> bool:

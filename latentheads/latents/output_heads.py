@@ -82,6 +82,7 @@ class OutputHeads(nn.Module, Latent):
     points: bool = False
     is_chained: bool = False
     no_position: str | None = None
+    decodes = True  # by the state that :meth:`begin` returns
 
     def position_tokens(self, batch: Batch) -> Int[Tensor, "sentence target"]:
         """The tokens that name the earlier states of a language model: those that were read."""
@@ -94,11 +95,6 @@ class OutputHeads(nn.Module, Latent):
     @property
     def modules_to_save(self) -> Mapping[str, nn.Module]:
         return {self.name: self}
-
-    @property
-    def decodes(self) -> bool:
-        """True: by the state that :meth:`begin` returns."""
-        return True
 
     @property
     def is_summed_out(self) -> bool:

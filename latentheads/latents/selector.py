@@ -215,11 +215,7 @@ class LatentSelector(Selector):
 
     is_shared: ClassVar[bool] = True
     gain: ClassVar[float] = 10.0
-
-    @property
-    def posterior_name(self) -> str:
-        """The name in checkpoints, the same of all strategies and of gates."""
-        return "selections"
+    posterior_name = "selections"  # in checkpoints, the same of all strategies and of gates
 
     @abstractmethod
     def distribution(

@@ -56,16 +56,13 @@ class Speech(FolderData):
     max_seconds: NonNegativeFloat = AudioOptions.max_seconds
     max_line: Size = MAX_LINE
     max_train_samples: Size = 0
+    is_speech = True
 
     def _check(self) -> None:
         super()._check()
         if self.tasks is not None:
             self.tasks.check_beside(self, (), "max_train_samples")
         _ = self.audio_options, self.mixture
-
-    @property
-    def is_speech(self) -> bool:
-        return True
 
     @property
     def is_recognition(self) -> bool:

@@ -76,6 +76,7 @@ class BernoulliHeads(nn.Module, Latent):
     """
 
     name: ClassVar[str] = "bernoulli-heads"
+    is_summed_out = True  # the target's distribution is a sum over all subsets
 
     def __init__(
         self, addresses: Sequence[Block], structure: Prior, rate: float, gibibytes: float
@@ -103,11 +104,6 @@ class BernoulliHeads(nn.Module, Latent):
     @property
     def fixed_blocks(self) -> list[str]:
         return [block.name for block in self.addresses]
-
-    @property
-    def is_summed_out(self) -> bool:
-        """The target's distribution is a sum over all subsets."""
-        return True
 
     def excludes(self, other: Latent) -> bool:
         """Whether another latent decides which heads are active, or runs the network."""

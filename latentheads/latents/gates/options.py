@@ -61,6 +61,7 @@ class GateOptions(LatentOptions):
     needs_closed_form: ClassVar[bool] = True
     plug_in: ClassVar[str] = "each gate has its value at test time under the guide"
     fixed_options: ClassVar[tuple[str, ...]] = ("blocks",)
+    has_shared_kl = True
 
     def make(self, shape: ModelShape) -> Gating | None:
         return self.gating(shape.heads, shape.attention_types)
@@ -68,11 +69,6 @@ class GateOptions(LatentOptions):
     @property
     def named_types(self) -> Collection[str]:
         return parse_attention_types(self.blocks) or ()
-
-    @property
-    def has_shared_kl(self) -> bool:
-        """True: that of the gates."""
-        return True
 
     @classmethod
     def rows(cls, facts: Mapping[str, Any]) -> list[tuple[str, str, str]]:

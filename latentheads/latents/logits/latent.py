@@ -21,6 +21,7 @@ class Logits(Latent):
     """
 
     name: ClassVar[str] = "logits"
+    before_blocks = True
 
     def __init__(
         self, prior: Prior | None = None, attention_types: Collection[str] | None = None
@@ -34,10 +35,6 @@ class Logits(Latent):
             raise ValueError(
                 f"prior must be a Prior, such as make_prior('independent'), got {value}"
             )
-
-    @property
-    def before_blocks(self) -> bool:
-        return True
 
     def prior_of(self, block: Block) -> Family | None:
         """The prior of a block's logits; None if they are deterministic."""

@@ -50,16 +50,13 @@ class LogitsOptions(LatentOptions):
 
     prior: Coerced[PriorSpec, str | Mapping[str, Any] | Prior] = cast(Any, PriorSpec("independent"))
     blocks: AttentionTypes = "all"
+    before_blocks = True
 
     def __post_init__(self) -> None:
         if self.prior.name == DEFAULT_PRIOR and self.blocks != "all":
             raise OptionError(
                 "blocks", f" is for a prior that differs from {DEFAULT_PRIOR}: drop it"
             )
-
-    @property
-    def before_blocks(self) -> bool:
-        return True
 
     def make(self, shape: ModelShape) -> Logits:
         kind = self.prior.find()
