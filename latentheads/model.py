@@ -171,12 +171,6 @@ class HeadModel(LatentModel):
     def token_distribution(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> Tokens:
-        """Run the network, sample latents, and return the distribution of the scored tokens.
-
-        Args:
-            batch: The sentences.
-            choices: The selected heads of blocks that select; default: sampled.
-        """
         for latent in self.latents.values():
             distribution = latent.token_distribution(self, batch, choices)
             if distribution is not None:

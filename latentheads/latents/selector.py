@@ -113,13 +113,7 @@ class Selector(Latent):
     def select_heads(
         self, model: LatentNetwork, batch: Batch, values: Mapping[str, Tensor] | None = None
     ) -> dict[str, Choice]:
-        """Samples the selection of every task, once for all sentences, in the plate of the tasks.
-
-        Args:
-            model: The model.
-            batch: The sentences.
-            values: Sampled values by site, instead of sampling.
-        """
+        """Samples the selection of every task, once for all sentences, in the plate of tasks."""
         independent = _find_independent_types(model)
         blocks = model.selecting_blocks
         if values is not None:

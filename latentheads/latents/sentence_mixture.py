@@ -103,7 +103,6 @@ class MixtureTokens(Tokens, SummedOut):
         return (self.prior.logits + self.prior.log_likelihoods(tokens)).logsumexp(-1)
 
     def enumerate_latents(self, model_trace: Trace, guide_trace: Trace) -> SiteEnumeration:
-        """Enumerates all values."""
         prior = model_trace.nodes[self.site]["fn"]
         posterior = guide_trace.nodes.get(self.site, {"fn": prior})["fn"]
         wanted, values = prior.logits.shape[-1], posterior.logits.shape[-1]

@@ -112,7 +112,6 @@ class TableEnumeration(Enumeration):
 
     @torch.no_grad()
     def log_weights(self, num_samples: int) -> Float[Tensor, sample * batch]:
-        """``log p(y, z | x) - log q(z)`` of new samples, without a pass of the network."""
         values = (self.log_joint - self.log_q).double().expand(num_samples, *self.log_joint.shape)
         if not num_samples:  # torch samples at least once
             return values[..., 0]

@@ -168,9 +168,6 @@ class Settings:
             guide: Its guide.
             corpus: The corpus.
             **run: The other settings, such as ``train``, ``decode``, ``seed`` and ``num_samples``.
-
-        Raises:
-            ValueError: No settings say what one of them is.
         """
         check_corpus(corpus)
         check_pair(model, guide)

@@ -162,11 +162,6 @@ def list_lines(source: Any, target: Any, words: bool = False) -> tuple[list[Any]
     """Makes lists of two texts that have lines, and equally many.
 
     Lines are counted from the first, whatever its index: a pandas Series has labels.
-
-    Args:
-        source: Lines in one language.
-        target: The translation of each.
-        words: Whether a line may be a list of words.
     """
     for name, lines in (("source", source), ("target", target)):
         is_table = getattr(lines, "ndim", 1) != 1  # that of pandas yields the names of columns

@@ -266,12 +266,7 @@ def intervene(
 def record_outputs(
     network: Any, inputs: Mapping[str, Tensor]
 ) -> dict[str, Float[Tensor, "row query head w"]]:
-    """Runs a network, and returns the outputs of all heads before the output projection, by block.
-
-    Args:
-        network: The network.
-        inputs: Its arguments.
-    """
+    """Runs a network; returns the outputs of all heads before the output projection, by block."""
     check_instance("inputs", inputs, Mapping, "tensors by name, as prompts.inputs")
     outputs: dict[str, Tensor] = {}
     with ExitStack() as hooks:

@@ -162,11 +162,6 @@ def check_parameters(
 ) -> None:
     """Check that a posterior's parameters fit the prior of a block.
 
-    Args:
-        site: The sample site of the alignments, for the message.
-        parameters: The posterior's parameters.
-        prior: The prior's parameters.
-
     Raises:
         ValueError: They have other heads or positions, a head is conditioned on one
             that is not below it, or a word on the previous word where the prior is not a chain.
@@ -209,11 +204,6 @@ def check_parameters(
 
 def check_posterior(site: str, posterior: Any, prior: Alignments) -> None:
     """Check that a posterior is a distribution of the block's alignments, with the same mask.
-
-    Args:
-        site: The sample site of the alignments, for the message.
-        posterior: The posterior.
-        prior: The block's prior.
 
     Raises:
         ValueError: It is another distribution, or its padding mask differs, so that the KL would

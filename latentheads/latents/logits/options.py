@@ -71,7 +71,6 @@ class LogitsOptions(LatentOptions):
 
     @classmethod
     def labels(cls, name: str) -> Mapping[str, Mapping[str, Any]]:
-        """None: a recipe names them by its pair of prior and guide."""
         return {}
 
     @property

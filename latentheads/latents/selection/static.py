@@ -46,7 +46,6 @@ class StaticSelector(TaskSelector):
                 raise ValueError(f"{side}_sets must name the set of each of {tasks} tasks")
 
     def num_candidates(self, attention_type: str) -> int:
-        """Number of candidates: H for every set."""
         return self.heads * (max(self._sets_of(attention_type)) + 1)
 
     def _sets_of(self, attention_type: str) -> tuple[int, ...]:

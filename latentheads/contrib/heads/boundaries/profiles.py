@@ -72,11 +72,7 @@ class Profiles:
         )
 
     def log_ratios(self, attention: WordAttention) -> Float[Tensor, "kind head word position"]:
-        """Log-likelihood of one draw of each word for a boundary anywhere, less that of background.
-
-        Args:
-            attention: Attention of the same heads.
-        """
+        """Log-likelihood of one draw of a word for a boundary anywhere, less that of background."""
         background = self.background[..., None]
         density = (1 - background) * self.densities * attention.positions + background
         outside = background.log()
