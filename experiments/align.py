@@ -237,11 +237,7 @@ def _split_line(line: str, number: int, path: str) -> tuple[str, str]:
 
 
 def check_options(options: Options) -> None:
-    """Checks the options before a file is read.
-
-    Raises:
-        ValueError: One is out of range, or has no effect.
-    """
+    """Checks the options before a file is read."""
     threshold = options.threshold
     if threshold is not None and options.symmetrize not in ("product", "grow"):
         raise ValueError(

@@ -90,11 +90,7 @@ def _check_unused(options: Options) -> None:
 
 
 def prompts(options: Options) -> Iterator[str]:
-    """Yields the prompts.
-
-    Raises:
-        ValueError: Standard input has no line, or one that is not UTF-8.
-    """
+    """Yields the prompts."""
     if options.prompt:
         yield from options.prompt
     elif sys.stdin.isatty():

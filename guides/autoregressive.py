@@ -95,11 +95,9 @@ class NonLinear(Family):
 
     @property
     def dependence(self) -> Dependence:
-        """All heads of the block."""
         return Dependence(on_lower_logits=False)
 
     def forward(self, context: HeadContext) -> HeadVariable:
-        """The distribution around the scores."""
         return self.distribution_class(
             context.scores, context, partial(self._condition, context.scores)
         )
@@ -164,7 +162,6 @@ class Autoregressive(Guide):
         self.condition_on = condition_on
 
     def family(self, block: Block) -> Family:
-        """The linear or non-linear family, around corrected scores."""
         if self.form == "cholesky":
             factor = CholeskyFactor(block.heads, self.scale)
             return Correlated(OwnMLP(block.heads, self.hidden), factor)

@@ -29,7 +29,6 @@ class Tied(ModelGuide):
     is_tied = True
 
     def dependence(self, block: Block) -> Dependence:
-        """The dependence of the prior only."""
         return Dependence(across_heads=False, on_lower_logits=False)
 
     def get_posterior(self, name: str, prior: Any) -> Any:

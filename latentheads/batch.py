@@ -22,11 +22,7 @@ IDS = ("target", "source", "index", "before", "source_task", "target_task", "fra
 
 
 def pad(sequences: Sequence[Sequence[int]]) -> Int[Tensor, "batch token"]:
-    """Stack sequences of token ids, padded to the longest.
-
-    Raises:
-        ValueError: A sequence is not a list of integers.
-    """
+    """Stack sequences of token ids, padded to the longest."""
     rows = [_to_ids(sequence) for sequence in sequences]
     if not rows:
         return torch.empty(0, 0, dtype=torch.long)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from numbers import Integral, Real
+from types import UnionType
 from typing import Any
 
 from latentheads.errors import shown
@@ -67,6 +68,12 @@ def check_choice(name: str, value: Any, choices: Collection[str], more: str = ""
 def split_items(text: str) -> list[str]:
     """Splits a comma-separated list; whitespace around items is removed."""
     return [item.strip() for item in text.split(",")]
+
+
+def check_instance(name: str, value: Any, kinds: type | UnionType, accepted: str) -> None:
+    """Checks that a value is of one of some types; ``accepted`` says what that means."""
+    if not isinstance(value, kinds):
+        raise ValueError(f"{name} must be {accepted}, got {shown(value)}")
 
 
 def check_list(name: str, values: Any) -> None:

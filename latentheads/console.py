@@ -10,12 +10,7 @@ from typing import Any
 
 
 def print_message(line: str, file: Any) -> None:
-    """Prints a line; if the stream is closed, the line is dropped and the work goes on.
-
-    Args:
-        line: The line.
-        file: Standard output or standard error, or a substitute; None if it is closed.
-    """
+    """Prints a line; if the stream is closed, the line is dropped and the work goes on."""
     if file is None:
         return
     try:

@@ -54,9 +54,11 @@ def one_line_message(error: BaseException) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in a one-line message; its type if its repr has several lines."""
+    """A value in a one-line message; a class by its name, an object without a short repr by its."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
     text = repr(value)
-    if len(text.splitlines()) > 1:
+    if len(text.splitlines()) > 1 or text.startswith("<"):
         return type(value).__name__
     return shorten(text)
 

@@ -20,11 +20,7 @@ from latentheads.names import SENTENCES, TARGET
 
 
 def plug_in_value(distribution: Any) -> Tensor:
-    """The value that a plug-in network uses: a mean, or the mode of a discrete distribution.
-
-    Raises:
-        ValueError: The distribution implements neither.
-    """
+    """The value that a plug-in network uses: a mean, or the mode of a discrete distribution."""
     if isinstance(distribution, HeadVariable):
         return distribution.location
     if isinstance(distribution, Selection):
@@ -107,9 +103,6 @@ class StrayParameters(Messenger):
     """Record the ``pyro.param`` statements that are no parameters of a module.
 
     They are not trained.
-
-    Args:
-        module: The module whose parameters are trained.
 
     Attributes:
         names: Names of the other parameters.

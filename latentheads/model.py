@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import pyro
@@ -22,7 +22,6 @@ from latentheads.latents.l0_penalty import L0Penalty
 from latentheads.latents.latent import Latent, LatentModel
 from latentheads.latents.mixture import PassMixture
 from latentheads.latents.network import Choice, EncoderDecoderStates
-from latentheads.latents.options import LatentOptions, ModelShape, make_latents
 from latentheads.latents.output_heads import OutputHeads, OutputState
 from latentheads.latents.selector import Selector
 from latentheads.layers.output import Output
@@ -79,19 +78,6 @@ class HeadModel(LatentModel):
             self.latents[latent.name] = latent
             for name, module in latent.modules_to_save.items():
                 setattr(self, name, module)
-
-    def add_latents_of_blocks(
-        self, latents: Sequence[Latent | LatentOptions], shape: ModelShape
-    ) -> None:
-        """Give the model, which has its blocks, the latents that are made after them.
-
-        Raises:
-            ValueError: A latent, made before or after, cannot act on the blocks.
-        """
-        shape = replace(shape, blocks=tuple(module.block for module in self.head_blocks))
-        self.add_latents(make_latents(latents, shape, before_blocks=False))
-        for latent in self.latents.values():
-            latent.check_blocks(self)
 
     def set_vocabularies(self, source: Any, target: Any) -> None:
         """Set the vocabularies of the model's ids, for latents that depend on tokens.
@@ -185,12 +171,6 @@ class HeadModel(LatentModel):
     def token_distribution(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> Tokens:
-        """Run the network, sample latents, and return the distribution of the scored tokens.
-
-        Args:
-            batch: The sentences.
-            choices: The selected heads of blocks that select; default: sampled.
-        """
         for latent in self.latents.values():
             distribution = latent.token_distribution(self, batch, choices)
             if distribution is not None:

@@ -584,13 +584,7 @@ def import_trusted(base: type, path: str, trusted: Collection[str]) -> type:
 
 
 def check_class(own_class: Any, base: type, path: str) -> type:
-    """A class of the reader's own, if it can stand for its base class.
-
-    Args:
-        own_class: The class.
-        base: Its base class.
-        path: Its name in errors.
-    """
+    """A class of the reader's own, if it can stand for its base class."""
     if not (isinstance(own_class, type) and issubclass(own_class, base)):
         raise OptionError(
             "", f" {shown(path)} must be a subclass of {base.__module__}.{base.__name__}"
@@ -651,7 +645,6 @@ class ClassSpec(Choice):
 
     @classmethod
     def of_class(cls, kind: type, options: dict[str, Any], trusted: Collection[str]) -> Any:
-        """The name of a class and its arguments."""
         return cls(name_of(kind, cls.choices()), options)
 
     def to_options(self) -> dict[str, Any]:

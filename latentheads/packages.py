@@ -24,11 +24,7 @@ class MissingPackageError(ImportError, ValueError):
 
 
 def import_optional(name: str) -> ModuleType:
-    """Imports an optional package, one of ``EXTRAS``.
-
-    Raises:
-        MissingPackageError: It is not installed; the message says how to install it.
-    """
+    """Imports an optional package, one of ``EXTRAS``."""
     try:
         return import_module(name)
     except ImportError as error:

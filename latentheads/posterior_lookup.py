@@ -57,11 +57,7 @@ def _describe_shapes(distribution: Any) -> str:
 
 
 def context_of(site: str, prior: Any) -> HeadContext:
-    """The context of a block: what it computed before its heads were sampled.
-
-    Raises:
-        ValueError: The prior is a distribution without a context.
-    """
+    """The context of a block: what it computed before its heads were sampled."""
     if not isinstance(prior, HeadVariable):
         raise ValueError(
             f"site {site!r}: a prior with a separate posterior must be a HeadVariable, such as "

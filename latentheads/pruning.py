@@ -31,7 +31,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
-from latentheads.checks import check_list, check_number, check_within
+from latentheads.checks import check_choice, check_list, check_number, check_within
 from latentheads.errors import shown
 from latentheads.families.family import Dependence
 from latentheads.guide import ModelGuide
@@ -179,8 +179,7 @@ def _active_heads(
     """The heads of every block that stay active, by their indices among the sampled ones."""
     active = {module.block.name: module.active_heads for module in blocks}
     for name, heads in kept.items():
-        if name not in active:
-            raise ValueError(f"unknown block {shown(name)}: this model has {', '.join(active)}")
+        check_choice("block", name, active)
         check_list(f"heads of block {shown(name)}", heads)
         for head in heads:  # a boolean mask would name the heads 1 and 0
             check_number(f"a head of block {shown(name)}", head, whole=True)

@@ -49,7 +49,6 @@ class FrontEnd(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[FrontEnd]]:
-        """The front ends by name."""
         return {name: pkgutil.resolve_name(path) for name, path in FRONT_ENDS.items()}
 
     @classmethod

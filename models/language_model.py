@@ -12,7 +12,12 @@ from latentheads.batch import Batch
 from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.latent import Latent
 from latentheads.latents.network import Choice
-from latentheads.latents.options import LatentOptions, ModelShape, make_latents
+from latentheads.latents.options import (
+    LatentOptions,
+    ModelShape,
+    add_latents_of_blocks,
+    make_latents,
+)
 from latentheads.layers.adaptive import AdaptiveOutput, AdaptiveTable
 from latentheads.layers.linear_output import TableOutput
 from latentheads.layers.output import Output, RowOutput
@@ -83,7 +88,7 @@ class LanguageModel(Decoder):
             return Layer(sizes, make_mixer(attention_type, depth, sizes, heads))
 
         self.decoder = Stack(sizes, sizes.depth("decoder"), layer)
-        self.add_latents_of_blocks(latents, shape)
+        add_latents_of_blocks(self, latents, shape)
 
     @classmethod
     def of(
@@ -115,7 +120,6 @@ class LanguageModel(Decoder):
     def states(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> Float[Tensor, "*batch target dim"]:
-        """Runs the decoder on whole sentences."""
         choices = self.select_heads(batch) if choices is None else choices
         x, attention_mask = (
             self.embedding(batch.decoder_input),
@@ -124,7 +128,6 @@ class LanguageModel(Decoder):
         return self.decoder(x, attention_mask, choices=choices)
 
     def begin(self, batch: Batch) -> DecodingState:
-        """Makes the initial state."""
         batch, choices, mixture = self.begin_heads(batch)
         state = DecodingState(choices=choices, mixture=mixture)
         if (heads := self.output_heads) is not None:
@@ -134,7 +137,6 @@ class LanguageModel(Decoder):
     def step(
         self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
-        """Feeds further tokens and scores the vocabulary after each."""
         rows = state.rows_of(tokens)
         attention_mask = self.step_mask(rows, state.position)
         x = self.decoder(

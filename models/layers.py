@@ -21,14 +21,7 @@ NONE: Mapping[str, Choice] = MappingProxyType({})
 
 
 class Layer(nn.Module):
-    """A Transformer layer: self-attention or another mixer, cross-attention, feed-forward.
-
-    Args:
-        network: Sizes.
-        inner: The mixer of positions.
-        cross: The cross-attention block, or None.
-        adapters: The adapters after self-attention and feed-forward, or None.
-    """
+    """A Transformer layer: self-attention or another mixer, cross-attention, feed-forward."""
 
     def __init__(
         self,
@@ -70,9 +63,6 @@ class Layer(nn.Module):
             choices: The selected heads of blocks that select.
             task: The task of every sentence, for adapters.
             keeps_logits: Whether a block of the stack samples logits or reads them: self, cross.
-
-        Raises:
-            ValueError: There is cross-attention, and no memory or no mask of it.
         """
         choice = choices.get(self.inner.block.name)
         if state is not None and choice is not None:
@@ -110,13 +100,7 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """A stack of layers, whose attention blocks pass their logits upwards.
-
-    Args:
-        network: Sizes.
-        layers: Number of layers.
-        make_layer: Makes the layer at an index.
-    """
+    """A stack of layers, whose attention blocks pass their logits upwards."""
 
     def __init__(self, network: Network, layers: int, make_layer: Callable[[int], Layer]) -> None:
         super().__init__()

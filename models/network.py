@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.batch import PAD
-from latentheads.checks import MAX_WIDTH
+from latentheads.checks import MAX_WIDTH, check_instance
 from latentheads.errors import shown
 from latentheads.layers.adaptive import AdaptiveTable
 from latentheads.layers.numeric import dropout
@@ -39,7 +39,6 @@ class Norm(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[Norm]]:
-        """The places by name."""
         return {"post": PostNorm, "pre": PreNorm}
 
     @property
@@ -57,14 +56,8 @@ class Norm(Choice, ABC):
 class PostNorm(Norm):
     """After each residual sum."""
 
-    @property
-    def is_pre(self) -> bool:
-        return False
-
-    @property
-    def ends_stack(self) -> bool:
-        """The last residual sum is normalised already."""
-        return False
+    is_pre = False
+    ends_stack = False  # the last residual sum is normalised already
 
 
 @options_class()
@@ -76,10 +69,7 @@ class PreNorm(Norm):
     """
 
     final_norm: bool = True
-
-    @property
-    def is_pre(self) -> bool:
-        return True
+    is_pre = True
 
     @property
     def ends_stack(self) -> bool:
@@ -382,5 +372,4 @@ def check_sides(corpus: object) -> None:
 
 def check_network(network: object) -> None:
     """Raises an error unless these are the sizes of a network, or None."""
-    if not isinstance(network, Network | None):
-        raise ValueError(f"network must be a Network, such as Network(width=64), got {network!r}")
+    check_instance("network", network, Network | None, "a Network, such as Network(width=64)")

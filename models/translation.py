@@ -16,7 +16,12 @@ from latentheads.checks import check_least
 from latentheads.latents.default import DEFAULT_LATENTS
 from latentheads.latents.latent import Latent
 from latentheads.latents.network import Choice, EncoderDecoderStates
-from latentheads.latents.options import LatentOptions, ModelShape, make_latents
+from latentheads.latents.options import (
+    LatentOptions,
+    ModelShape,
+    add_latents_of_blocks,
+    make_latents,
+)
 from latentheads.layers.linear_output import TableOutput
 from latentheads.mask import AttentionMask, PairMask
 from latentheads.model import Decoder, DecodingState
@@ -140,7 +145,7 @@ class Translation(Decoder):
                 make_adapters("decoder"),
             ),
         )
-        self.add_latents_of_blocks(latents, shape)
+        add_latents_of_blocks(self, latents, shape)
         self.ctc = self._front_end.make_loss(width, target_vocab_size, ctc) if ctc else None
 
     def _make_embeddings(self, source_vocab_size: int, target_vocab_size: int, bins: int) -> None:
@@ -235,7 +240,6 @@ class Translation(Decoder):
     def hidden(
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> EncoderDecoderStates:
-        """Runs encoder and decoder on whole sentences."""
         valid = batch.source_valid
         choices = self.select_heads(batch) if choices is None else choices
         memory = self.encode(batch, choices)
@@ -301,7 +305,6 @@ class Translation(Decoder):
     def step(
         self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
-        """Feeds further target tokens and scores the vocabulary after each."""
         assert isinstance(state, _TranslationState)
         rows = state.rows_of(tokens)
         attention_mask = self.step_mask(rows, state.position)

@@ -24,12 +24,7 @@ OF_SETTINGS: Mapping[str, type[ProgramOptions]] = {
 
 
 def format_completion(shell: str, programs: Mapping[str, str]) -> str:
-    """The script that completes the command.
-
-    Args:
-        shell: bash, zsh or tcsh.
-        programs: One line of help for each program.
-    """
+    """The script that completes the command."""
     script: str = import_optional("shtab").complete(make_parser(programs), shell)
     return script
 

@@ -100,11 +100,7 @@ def error_handling(
 
 
 class SignalInterrupt(KeyboardInterrupt):
-    """A signal asks the program to end, as Ctrl-C does.
-
-    Args:
-        number: The signal.
-    """
+    """A signal asks the program to end, as Ctrl-C does."""
 
     def __init__(self, number: int) -> None:
         super().__init__()

@@ -46,9 +46,6 @@ def check_distinct_files(
     Args:
         outputs: Files to write, each with the option that names it; None is no file.
         inputs: Files to read, and run folders; None is no file.
-
-    Raises:
-        ValueError: A file is named twice.
     """
     to_read = [path for name in inputs if name is not None for path in _files_of(Path(name))]
     others: list[tuple[str, str | Path]] = []

@@ -87,10 +87,6 @@ def result_table(results: Results, verbose: bool = False) -> str:
     """The one table a run prints, in nats per token unless a row names another unit.
 
     A score that is not known, as the truth of a text with an unknown word, leaves its cell empty.
-
-    Args:
-        results: The results.
-        verbose: Whether to add how far apart heads are.
     """
     rows: list[Row] = [("nats per token", "valid", "test")]
     for name in shown_names([*results.parts.values()]):

@@ -14,8 +14,6 @@
 A part is loaded when it is first used.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from latentheads.lazy import lazy_names

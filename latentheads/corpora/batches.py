@@ -54,11 +54,7 @@ def batches(
 
 
 def iterate_batches(parts: Any, name: str) -> Iterator[Batch]:
-    """Iterates over the batches of a part, or over the given ones; there is at least one.
-
-    Raises:
-        ValueError: ``parts`` is neither, or there is no batch.
-    """
+    """Iterates over the batches of a part, or over the given ones; there is at least one."""
     if isinstance(parts, Part):
         parts = batches(parts, TOKENS, shuffle=False)
     try:

@@ -69,7 +69,6 @@ class Characters(Vocabulary):
         return word_ids
 
     def to_json(self) -> dict[str, Any]:
-        """The characters, without the special tokens."""
         characters = list(self.characters)
         return {"kind": self.kind, "lowercase": self.lowercase, "characters": characters}
 

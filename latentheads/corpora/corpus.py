@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from latentheads.checks import check_least
+from latentheads.checks import check_instance, check_least
 from latentheads.corpora.cleaning import Cleaning
 from latentheads.corpora.length_limits import LineLocator, Side, drop_long_lines
 from latentheads.corpora.overlap import Overlap, count_shared
@@ -16,7 +16,6 @@ from latentheads.corpora.processor import MAX_LINE, Processor
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.text import PARTS
 from latentheads.corpora.vocabulary import Vocabulary
-from latentheads.errors import shown
 
 
 @dataclass(frozen=True)
@@ -163,5 +162,4 @@ class Corpus:
 
 def check_corpus(corpus: object) -> None:
     """Raises an error if the value is not a corpus."""
-    if not isinstance(corpus, Corpus):
-        raise ValueError(f"corpus must be a Corpus, with all its parts, got {shown(corpus)}")
+    check_instance("corpus", corpus, Corpus, "a Corpus, with all its parts")

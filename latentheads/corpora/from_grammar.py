@@ -75,10 +75,6 @@ def sample_text_corpus(sentences: int = 20_000, held_out: int = 500) -> Corpus:
 
     The parts are independent samples, so that log p(x) is exact in expectation too. Held-out
     sentences may occur in training.
-
-    Args:
-        sentences: Number of training sentences.
-        held_out: Number of sentences of valid, and of test.
     """
     samples = sample(sentences + 2 * held_out)
     words = Words.count(" ".join(sentence.source) for sentence in samples[:sentences])

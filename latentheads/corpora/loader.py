@@ -114,7 +114,6 @@ class PartLoader(StepLoader):
         self.pin = pin
 
     def epoch(self, number: int, skip: int) -> Iterator[tuple[Batch, float, int]]:
-        """The shuffled batches of an epoch."""
         for group in batch_indices(self.part, self.tokens, self.seed, number)[skip:]:
             own_indices = group[self.rank :: self.processes]
             batch = collate(self.part, own_indices if len(own_indices) else group[:1])
@@ -187,7 +186,6 @@ class BatchLoader(StepLoader):
         return rng.sample(self._batches, len(self._batches))
 
     def epoch(self, number: int, skip: int) -> Iterator[tuple[Batch, float, int]]:
-        """The batches of an epoch in their order."""
         batch_number, batches = 0, self._make_epoch(number)
         if batches is None:
             raise ValueError(f"batches must return those of epoch {number}, got None")

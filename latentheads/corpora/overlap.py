@@ -22,12 +22,7 @@ class Overlap(NamedTuple):
 
 
 def count_shared(train: Sequence[Rows], part: Sequence[Rows]) -> int:
-    """Counts the sentences of a part that also occur in training; empty ones do not count.
-
-    Args:
-        train: The sides of training: targets, and sources where there are any.
-        part: The same sides of the held-out part.
-    """
+    """Counts the sentences of a part that also occur in training; empty ones do not count."""
     candidates = np.flatnonzero(np.isin(_hash_rows(train), _hash_rows(part), kind="sort"))
     train_keys = {_sentence_key(train, index) for index in candidates.tolist()}
     nonempty = np.flatnonzero(np.max([side.lengths for side in part], axis=0) > 1)

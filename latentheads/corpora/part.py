@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latentheads.batch import UNK
+from latentheads.checks import check_instance
 from latentheads.corpora.frames import Frames
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Mixture
@@ -128,9 +129,7 @@ class Part:
 
 def check_part(part: object) -> None:
     """Raises an error if the value is not a part of a corpus."""
-    if not isinstance(part, Part):
-        type_name = type(part).__name__
-        raise ValueError(f"part must be one of a corpus, as corpus.test, got {type_name}")
+    check_instance("part", part, Part, "one of a corpus, as corpus.test")
 
 
 def mask_unknown(log_probs: Sequence[float], *sides: Rows) -> list[float]:

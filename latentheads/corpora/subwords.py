@@ -106,8 +106,6 @@ class Subwords(Vocabulary):
         return [*self.tokenizer.encode(_prepend_space(line, self.lowercase)).ids, EOS]
 
     def encode_all(self, lines: Iterable[str]) -> Rows:
-        """Encodes every line, `CHUNK` of them at a time."""
-
         def encode() -> Iterator[list[int]]:
             prepared = (_prepend_space(line, self.lowercase) for line in lines)
             while chunk := list(islice(prepared, CHUNK)):
@@ -143,7 +141,6 @@ class Subwords(Vocabulary):
         return word_ids + [word] * pending
 
     def to_json(self) -> dict[str, Any]:
-        """The trained tokenizer and how lines are preprocessed."""
         return {
             "kind": self.kind,
             "lowercase": self.lowercase,

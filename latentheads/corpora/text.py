@@ -11,7 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from latentheads.checks import check_as_many, check_list
+from latentheads.checks import check_as_many, check_instance, check_list
 
 SentencePair = tuple[str, str]
 """A source sentence and its target."""
@@ -169,6 +169,5 @@ def list_texts(name: str, texts: Any) -> list[str]:
     check_list(name, texts)
     as_list = list(texts)
     for text in as_list:
-        if not isinstance(text, str):
-            raise ValueError(f"{name} must be texts, got {type(text).__name__}")
+        check_instance(name, text, str, "texts")
     return as_list

@@ -214,7 +214,6 @@ class Tagged(Vocabulary):
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """The vocabulary of the text, and the tags."""
         return {"kind": self.kind, "tags": list(self.tags), "plain": self.plain.to_json()}
 
     @classmethod

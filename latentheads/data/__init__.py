@@ -5,8 +5,6 @@ my-texts --data.source en --data.target de`` reads. ``latentheads.data.base.DATA
 table of their names.
 """
 
-from __future__ import annotations
-
 from latentheads.batch import Batch
 from latentheads.corpora.batches import batches
 from latentheads.corpora.corpus import Corpus

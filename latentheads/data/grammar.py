@@ -34,15 +34,8 @@ class _Sampled(Data):
 
     sentences: Sentences = 20_000
     held_out: Sentences = 500
-
-    @property
-    def is_tokenised(self) -> bool:
-        return True
-
-    @property
-    def has_parses(self) -> bool:
-        """Every sentence has the tree that it was sampled with."""
-        return True
+    has_parses = True  # every sentence has the tree that it was sampled with
+    is_tokenised = True
 
 
 @options_class(kw_only=True)
@@ -76,12 +69,10 @@ class Grammar(_Sampled):
 
     @property
     def default_source(self) -> str | None:
-        """The English-like side."""
         return ENGLISH
 
     @property
     def name(self) -> str:
-        """``grammar-LANGUAGE``, or the tasks."""
         if self.mixture is not None:
             return f"grammar {','.join(self.mixture.names)}"
         return f"grammar-{self.language}"
@@ -97,14 +88,8 @@ class Grammar(_Sampled):
 class GrammarText(_Sampled):
     """The grammar's English-like side alone, for a language model; its exact log p(x) is known."""
 
-    @property
-    def name(self) -> str:
-        """``grammar-sources``."""
-        return "grammar-sources"
-
-    @property
-    def is_language_model(self) -> bool:
-        return True
+    name = "grammar-sources"
+    is_language_model = True
 
     def _make(self, log: Log | None, keep: bool) -> Corpus:
         return sample_text_corpus(self.sentences, self.held_out)

@@ -32,6 +32,7 @@ class InMemory(Data):
     lowercase: bool = False
     tokenised: bool = False
     tasks: Tasks | None = None
+    name = "a corpus in memory"
 
     @classmethod
     def of(cls, corpus: Corpus) -> InMemory:
@@ -47,11 +48,6 @@ class InMemory(Data):
             tokenised=corpus.target.tokenised,
             tasks=tasks,
         )
-
-    @property
-    def name(self) -> str:
-        """What stands in a title."""
-        return "a corpus in memory"
 
     @property
     def default_source(self) -> str | None:

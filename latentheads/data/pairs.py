@@ -101,7 +101,6 @@ class TextPairs(Cached):
 
     @property
     def direction(self) -> str:
-        """From which language into which."""
         return "" if self.tasks else f"from {self.source} to {self.target}"
 
     @property
@@ -111,7 +110,6 @@ class TextPairs(Cached):
 
     @property
     def name(self) -> str:
-        """Where the pairs are, and the direction or the tasks."""
         if self.mixture is not None:
             return f"{self._place_name} {','.join(self.mixture.names)}"
         return f"{self._place_name} {self.source}-{self.target}"

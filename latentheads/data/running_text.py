@@ -46,6 +46,7 @@ class _Text(Cached):
     lowercase: bool = False
     max_line: Size = MAX_LINE
     max_train_samples: Size = 0
+    is_language_model = True
 
     def _check(self) -> None:
         super()._check()
@@ -58,10 +59,6 @@ class _Text(Cached):
             raise OptionError("context", f" must {most}, got {self.context}")
         if self.block_size and self.max_line != MAX_LINE:
             raise OptionError("max_line", " is for lines, and blocks run across them: drop one")
-
-    @property
-    def is_language_model(self) -> bool:
-        return True
 
     @property
     def text_options(self) -> TextOptions:
@@ -122,7 +119,6 @@ class RunningText(FolderData, RawText):
 
     @property
     def name(self) -> str:
-        """The folder's name."""
         return name_of_folder(self.folder)
 
     def _file(self, part: str) -> Path:
@@ -179,14 +175,8 @@ class HubText(RawText):
 class PythonDocs(_Text):
     """The prose of Python's own reference; it needs no file."""
 
-    @property
-    def name(self) -> str:
-        """``pydoc``."""
-        return "pydoc"
-
-    @property
-    def is_tokenised(self) -> bool:
-        return True
+    name = "pydoc"
+    is_tokenised = True
 
     def _lines(self, part: str) -> Iterator[str]:
         return map(" ".join, getattr(pydoc.split(), part))

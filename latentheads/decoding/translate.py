@@ -94,9 +94,6 @@ def map_batches(
         work: Returns a result for each sentence of a batch.
         empty: The result of a sentence that is skipped.
         on_skip: Called if a single sentence does not fit into memory; None raises an error.
-
-    Raises:
-        UnfinishedError: A single sentence does not fit into memory.
     """
     results = [empty] * len(part)
     pending = batch_indices(part, TOKENS)[::-1]

@@ -29,12 +29,7 @@ from latentheads.posterior_lookup import context_of
 
 
 def check_options(hidden: int, scale: float) -> None:
-    """Check the range of options, whether or not a block of the model uses them.
-
-    Args:
-        hidden: Hidden units per head.
-        scale: Initial standard deviation of the posterior.
-    """
+    """Check the range of options, whether or not a block of the model uses them."""
     check_number("guide.hidden", hidden, whole=True)
     check_within("guide.hidden", hidden, 1, MAX_WIDTH)
     check_number("guide.scale", scale)
@@ -63,7 +58,6 @@ class Guide(ModelGuide):
     """
 
     def post_init(self) -> None:
-        """Make the posteriors of discrete latents, and the families of all blocks."""
         condition_on = self.condition_on
         super().post_init()
         noisy_blocks = [module.block for module in modules_with_noise(self.model)]
@@ -117,7 +111,6 @@ class Guide(ModelGuide):
 
     @property
     def is_target_conditioned(self) -> bool:
-        """Whether the posterior of a discrete latent or of logits is conditioned on a text."""
         return super().is_target_conditioned or any(
             isinstance(family, TargetConditioned) for family in self.families.values()
         )
@@ -133,7 +126,6 @@ class Guide(ModelGuide):
         return self.families[block.key](context)
 
     def dependence(self, block: Block) -> Dependence:
-        """The dependence of the block's family; independent if it has none."""
         if block.key not in self.families:
             return Dependence(across_heads=False, on_lower_logits=False)
         return cast(Family, self.families[block.key]).dependence

@@ -55,7 +55,6 @@ class Identity(Location):
     dependence = Dependence(across_heads=False, on_lower_logits=False)
 
     def shift(self, context: HeadContext) -> None:
-        """Adds nothing."""
         return None
 
 
@@ -65,7 +64,6 @@ class RunningSum(Location):
     dependence = Dependence(across_heads=False)
 
     def shift(self, context: HeadContext) -> Tensor | None:
-        """Returns the logits below, if any."""
         return context.below
 
 
@@ -87,13 +85,11 @@ class Cascade(Location):
         self.fusion = None if block.is_lowest else Fusion(block.heads, hidden, zero=zero)
 
     def shift(self, context: HeadContext) -> Tensor | None:
-        """Returns the fused logits below, if any."""
         if self.fusion is None or context.below is None:
             return None
         return self.fusion(context.below, self.link)
 
     def shift_and_squares(self, context: HeadContext) -> tuple[Tensor | None, Tensor | None]:
-        """Returns the fused logits below and their squares."""
         if self.fusion is None or context.below is None:
             return None, None
         return self.fusion.forward_and_squares(context.below, self.link)
@@ -112,7 +108,6 @@ class ReleasedCascade(Location):
         self.fusion = None if block.is_lowest else Fusion(block.heads, hidden=4, layers=3)
 
     def shift(self, context: HeadContext) -> Tensor | None:
-        """Returns the logits below plus the fused sum."""
         if self.fusion is None or context.below is None:
             return None
         return context.below + self.fusion(context.scores + context.below)
@@ -133,11 +128,9 @@ class OwnMLP(Location):
         self.fusion = Fusion(heads, hidden, zero=True)
 
     def shift(self, context: HeadContext) -> Tensor:
-        """Returns the correction of the scores."""
         return self.fusion(context.scores)
 
     def shift_and_squares(self, context: HeadContext) -> tuple[Tensor, Tensor]:
-        """Returns the correction of the scores and its squares."""
         return self.fusion.forward_and_squares(context.scores)
 
 
@@ -157,7 +150,6 @@ class Affine(Location):
         self.bias = nn.Parameter(torch.zeros(heads, 1, size))
 
     def shift(self, context: HeadContext) -> Tensor:
-        """Scales and shifts every coordinate."""
         return context.scores * self.gain + self.bias
 
     @torch.no_grad()

@@ -22,11 +22,9 @@ class Gaussian(Family):
 
     @property
     def dependence(self) -> Dependence:
-        """The dependence of the location."""
         return self.location.dependence
 
     def prune(self, heads: Sequence[int]) -> None:
-        """Removes the location's and the scale's parameters of all other heads."""
         self.location.prune(heads)
         self.scale.prune(heads)
 
@@ -51,11 +49,9 @@ class Point(Family):
 
     @property
     def dependence(self) -> Dependence:
-        """The dependence of the location."""
         return self.location.dependence
 
     def forward(self, context: HeadContext) -> DeltaHeads:
-        """Builds the point mass at the location."""
         return DeltaHeads(self.location(context), context)
 
 

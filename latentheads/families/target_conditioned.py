@@ -119,5 +119,4 @@ class TargetConditioned(Family):
         self.scores.prune(heads)
 
     def forward(self, context: HeadContext) -> HeadVariable:
-        """Builds the family's distribution around the shifted scores."""
         return self.family(replace(context, scores=context.scores + self.scores(context)))

@@ -1,7 +1,5 @@
 """Inference: the bound, the objective, and the report on a whole part."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from latentheads.lazy import lazy_names

@@ -167,12 +167,6 @@ def plug_in_from_terms(sample: Terms, model: HeadModel, batch: Batch, guide: Mod
     """Log-likelihood of every sentence under the plug-in network, without a pass if possible.
 
     If only summed latents have noise, the terms of any sample contain it.
-
-    Args:
-        sample: The terms of the bound of the batch.
-        model: The model.
-        batch: The sentences.
-        guide: Its guide.
     """
     if sample.noisy_sites:
         return plug_in_log_likelihood(model, batch, guide)

@@ -249,9 +249,6 @@ class _EagerKL(Messenger):
 
     The terms of a closed form that only depend on the scales of heads are computed for all blocks
     at once, when all are sampled.
-
-    Args:
-        objective: What computes the KL of a site.
     """
 
     def __init__(self, objective: Head_ELBO) -> None:

@@ -71,15 +71,7 @@ class SentenceBounds:
 def sentence_bounds(
     model: HeadModel, guide: ModelGuide, batch: Batch, num_samples: int, seed: int = 0
 ) -> SentenceBounds:
-    """Compute the bound of each sentence of a batch.
-
-    Args:
-        model: The model.
-        guide: Its guide.
-        batch: The sentences.
-        num_samples: Number K of samples of the latents.
-        seed: Seed of the noise.
-    """
+    """Compute the bound of each sentence of a batch."""
     check_pair(model, guide)
     with sampling_context(model, guide, num_samples, seed) as shared_samples:
         return _compute_bounds(model, guide, batch.to(model.device), shared_samples, Tasks())

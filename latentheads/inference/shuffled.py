@@ -47,9 +47,6 @@ def shuffle_targets(part: Part) -> Part:
 
     Each sentence gets the tokens that follow it in the part: those of the next sentence, cut to its
     own length or continued with the sentence after that. Its EOS stays in place.
-
-    Raises:
-        ValueError: The part has only one sentence.
     """
     check_part(part)
     if len(part.targets) < 2:

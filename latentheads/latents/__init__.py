@@ -1,7 +1,5 @@
 """The kinds of latents, a folder each; ``options`` and ``summed_out`` are common to them."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from latentheads.lazy import lazy_names

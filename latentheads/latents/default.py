@@ -1,7 +1,5 @@
 """The latents of a model or a run that names none."""
 
-from __future__ import annotations
-
 from latentheads.latents.alignments.options import AlignmentOptions
 
 DEFAULT_LATENTS = (AlignmentOptions(),)

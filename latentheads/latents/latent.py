@@ -15,6 +15,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
+from latentheads.checks import check_instance
 from latentheads.latents.mixture import PassMixture
 from latentheads.latents.network import Choice, LatentNetwork, NetworkBlock
 from latentheads.names import Block
@@ -318,8 +319,5 @@ class LatentModel(LatentNetwork):
 
 def check_model(model: object) -> None:
     """Raises an error unless a value is a model with latent heads."""
-    if not isinstance(model, LatentModel):
-        got = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
-        raise ValueError(
-            f"model must be one of heads, as Translation or lh.latent(network), got {got}"
-        )
+    accepted = "one of heads, as Translation or lh.latent(network)"
+    check_instance("model", model, LatentModel, accepted)

@@ -96,12 +96,7 @@ class PassMixture:
         scores: Float[Tensor, "rows *hypothesis new vocab"],
         tokens: Int[Tensor, "sentence *hypothesis new"],
     ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
-        """Log-probabilities of the vocabulary after each new token.
-
-        Args:
-            scores: The scores of the vocabulary under every component.
-            tokens: The tokens that were given.
-        """
+        """Log-probabilities of the vocabulary after each new token."""
         by_component = scores.unflatten(0, (-1, self.size))
         by_component = by_component.movedim(1, -3)  # sentence, hypotheses, component, new, vocab
         mixed: list[Any] = []

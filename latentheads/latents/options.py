@@ -8,10 +8,10 @@ was made in Python, warm starts and training loop over the latents; none names a
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from latentheads.errors import shown
+from latentheads.checks import check_instance
 from latentheads.latents.latent import HasPosteriors, Latent, Structure
 from latentheads.names import parse_attention_types
 
@@ -217,12 +217,24 @@ def make_latents(
     return [latent for latent in built if latent is not None]
 
 
-def check_latents(latents: object) -> None:
+def add_latents_of_blocks(
+    model: HeadModel, latents: Sequence[Latent | LatentOptions], shape: ModelShape
+) -> None:
+    """Give a model, which has its blocks, the latents that are made after them.
+
+    Raises:
+        ValueError: A latent, made before or after, cannot act on the blocks.
+    """
+    shape = replace(shape, blocks=tuple(module.block for module in model.head_blocks))
+    model.add_latents(make_latents(latents, shape, before_blocks=False))
+    for latent in model.latents.values():
+        latent.check_blocks(model)
+
+
+def check_latents(latents: Any) -> None:
     """Raises an error unless these are latents, or their options."""
-    if not isinstance(latents, list | tuple):
-        raise ValueError(
-            f"latents must be a list such as [lh.latents.AlignmentOptions(1)], got {shown(latents)}"
-        )
+    check_instance(
+        "latents", latents, list | tuple, "a list such as [lh.latents.AlignmentOptions(1)]"
+    )
     for latent in latents:
-        if not isinstance(latent, Latent | LatentOptions):
-            raise ValueError(f"latents must be options, as AlignmentOptions(), got {shown(latent)}")
+        check_instance("latents", latent, Latent | LatentOptions, "options, as AlignmentOptions()")

@@ -38,12 +38,7 @@ class OutputState(Protocol):
         states: Float[Tensor, "sentence *hypothesis new dim"],
         tokens: Int[Tensor, "sentence *hypothesis new"],
     ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
-        """Score the vocabulary after each new token, with the heads summed out.
-
-        Args:
-            states: The decoder states that predict the next tokens.
-            tokens: The input tokens of those states.
-        """
+        """Score the vocabulary after each new token, with the heads summed out."""
 
 
 @runtime_checkable
@@ -63,6 +58,9 @@ class DecomposableState(OutputState, Protocol):
             For each row the expected entropy of the token given the heads, its expected
             log-probability, and the expected KL from its marginal distribution to that given the
             heads.
+
+        Raises:
+            ValueError: Nothing was scored yet, or no head is latent.
         """
 
 
@@ -84,6 +82,7 @@ class OutputHeads(nn.Module, Latent):
     points: bool = False
     is_chained: bool = False
     no_position: str | None = None
+    decodes = True  # by the state that :meth:`begin` returns
 
     def position_tokens(self, batch: Batch) -> Int[Tensor, "sentence target"]:
         """The tokens that name the earlier states of a language model: those that were read."""
@@ -98,18 +97,11 @@ class OutputHeads(nn.Module, Latent):
         return {self.name: self}
 
     @property
-    def decodes(self) -> bool:
-        """True: by the state that :meth:`begin` returns."""
-        return True
-
-    @property
     def is_summed_out(self) -> bool:
-        """Whether they are random: they are then summed out."""
         return self.is_latent
 
     @property
     def has_posterior(self) -> bool:
-        """Whether they are random."""
         return self.is_latent
 
     def token_distribution(
@@ -182,11 +174,6 @@ class OutputHeads(nn.Module, Latent):
         """
 
     def begin_causal(self, output: RowOutput, texts: int) -> OutputState:
-        """Start decoding texts whose memory is their own past, which is empty.
-
-        Args:
-            output: The output layer.
-            texts: Number of texts.
-        """
+        """Start decoding texts whose memory is their own past, which is empty."""
         weight = next(output.parameters())
         return self.begin(without_memory(weight.new_zeros(texts, 0, output.width)), output)

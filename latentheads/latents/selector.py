@@ -72,12 +72,10 @@ class Selector(Latent):
 
     @property
     def has_penalty(self) -> bool:
-        """Whether the prior has an L0 penalty in training."""
         return self.penalty is not None
 
     @property
     def modules_to_save(self) -> Mapping[str, nn.Module]:
-        """The L0 penalty, if there is one."""
         return {} if self.penalty is None else {"l0_penalty": self.penalty}
 
     @property
@@ -122,13 +120,7 @@ class Selector(Latent):
     def select_heads(
         self, model: LatentNetwork, batch: Batch, values: Mapping[str, Tensor] | None = None
     ) -> dict[str, Choice]:
-        """Samples the selection of every task, once for all sentences, in the plate of the tasks.
-
-        Args:
-            model: The model.
-            batch: The sentences.
-            values: Sampled values by site, instead of sampling.
-        """
+        """Samples the selection of every task, once for all sentences, in the plate of tasks."""
         independent = _find_independent_types(model)
         blocks = model.selecting_blocks
         if values is not None:
@@ -160,9 +152,6 @@ class Selector(Latent):
             common: Whether all sentences have one task.
             num_samples: Number of samples that are stacked in ``value``, each for an equal part of
                 the sentences, whose tasks must then be given.
-
-        Raises:
-            ValueError: There are several samples, and they do not match the sentences.
         """
         if num_samples > 1:
             return self.make_choice(_choices_of_samples(value, task, num_samples))
@@ -227,11 +216,7 @@ class LatentSelector(Selector):
 
     is_shared: ClassVar[bool] = True
     gain: ClassVar[float] = 10.0
-
-    @property
-    def posterior_name(self) -> str:
-        """The name in checkpoints, the same of all strategies and of gates."""
-        return "selections"
+    posterior_name = "selections"  # in checkpoints, the same of all strategies and of gates
 
     @abstractmethod
     def distribution(
@@ -310,10 +295,8 @@ class SelectionFamily(LatentPosterior):
         return self.selector.distribution(self.logits, self.temperature)
 
     def posterior_of(self, prior: Any, batch: Batch) -> Selection:
-        """The distribution of every task's selection, whatever the sentences."""
         selection: Selection = self()
         return selection
 
     def set_progress(self, step: int, steps: int, relaxes: bool) -> None:
-        """Sets the temperature of the relaxation."""
         self.temperature = self.selector.temperature_at(step, steps) if relaxes else None

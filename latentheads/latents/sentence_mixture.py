@@ -84,11 +84,6 @@ class MixtureTokens(Tokens, SummedOut):
 
     Attributes:
         latent_class: The distribution of the latent at its own site.
-
-    Args:
-        site: The site of the latent.
-        prior: Its prior.
-        value: The sampled value of every sentence.
     """
 
     latent_class: ClassVar[type] = Categorical
@@ -108,11 +103,6 @@ class MixtureTokens(Tokens, SummedOut):
         return (self.prior.logits + self.prior.log_likelihoods(tokens)).logsumexp(-1)
 
     def enumerate_latents(self, model_trace: Trace, guide_trace: Trace) -> SiteEnumeration:
-        """Enumerates all values.
-
-        Raises:
-            ValueError: The posterior is not of as many values.
-        """
         prior = model_trace.nodes[self.site]["fn"]
         posterior = guide_trace.nodes.get(self.site, {"fn": prior})["fn"]
         wanted, values = prior.logits.shape[-1], posterior.logits.shape[-1]

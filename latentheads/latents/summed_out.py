@@ -63,12 +63,7 @@ class Enumeration(ABC):
 def expectation(
     log_weights: Float[Tensor, "*#batch value"], values: Float[Tensor, "*#batch value"]
 ) -> Float[Tensor, "*#batch"]:
-    """The expectation of values; one that is impossible counts 0, even if it is not finite.
-
-    Args:
-        log_weights: Log-probabilities.
-        values: The values.
-    """
+    """The expectation of values; one that is impossible counts 0, even if it is not finite."""
     weights = log_weights.exp()
     return (weights * values.masked_fill(weights == 0, 0.0)).sum(-1)
 
@@ -117,11 +112,6 @@ class TableEnumeration(Enumeration):
 
     @torch.no_grad()
     def log_weights(self, num_samples: int) -> Float[Tensor, sample * batch]:
-        """``log p(y, z | x) - log q(z)`` of new samples, without a pass of the network.
-
-        Args:
-            num_samples: Number of samples.
-        """
         values = (self.log_joint - self.log_q).double().expand(num_samples, *self.log_joint.shape)
         if not num_samples:  # torch samples at least once
             return values[..., 0]

@@ -152,7 +152,6 @@ class AdaptiveOutput(RowOutput):
 
     @property
     def width(self) -> int:
-        """The model width."""
         return self.table.embedding_dim
 
     def rows_of(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:

@@ -22,15 +22,12 @@ class LinearOutput(RowOutput):
 
     @property
     def width(self) -> int:
-        """The width of the matrix."""
         return self.weight.shape[-1]
 
     def rows_of(self, tokens: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch dim"]:
-        """The rows of the matrix."""
         return self.weight[tokens]
 
     def with_current_weights(self) -> LinearOutput:
-        """Binds the present matrix; see :class:`Output`."""
         return MatrixOutput(self.weight)
 
     def forward(self, states: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch vocab"]:
@@ -43,7 +40,6 @@ class LinearOutput(RowOutput):
         smoothing: float = 0.0,
         expected_gradient: ExpectedGradient = 1.0,
     ) -> Float[Tensor, "*batch"]:
-        """Log-probability of each token; see :class:`Output`."""
         flat = states.flatten(0, -2)
         inputs = flat, self.weight, tokens.flatten(), smoothing, expected_gradient
         log_probs = linear_log_prob(*inputs)
@@ -56,18 +52,13 @@ class LinearOutput(RowOutput):
         log_constant: Float[Tensor, "*batch"],
         smoothing: float = 0.0,
     ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
-        """The log of p(y) + c for each token y, and log p(y); see :class:`Output`."""
         flat = states.flatten(0, -2), self.weight, tokens.flatten(), log_constant.flatten()
         log_mixture, log_probs = linear_log_mixture(*flat, smoothing)
         return log_mixture.view(tokens.shape), log_probs.view(tokens.shape)
 
 
 class TableOutput(LinearOutput):
-    """The matrix is an embedding table, which may be tied to the input.
-
-    Args:
-        table: One row per token of the vocabulary.
-    """
+    """The matrix is an embedding table, which may be tied to the input."""
 
     def __init__(self, table: nn.Embedding) -> None:
         super().__init__()
@@ -79,11 +70,7 @@ class TableOutput(LinearOutput):
 
 
 class MatrixOutput(LinearOutput):
-    """The matrix is a tensor that belongs to another module.
-
-    Args:
-        matrix: One row per token of the vocabulary.
-    """
+    """The matrix is a tensor that belongs to another module."""
 
     def __init__(self, matrix: Float[Tensor, "vocab dim"]) -> None:
         super().__init__()

@@ -77,7 +77,6 @@ class GivenLogits(Output):
     """The states are the logits themselves."""
 
     def forward(self, states: Float[Tensor, "*batch vocab"]) -> Float[Tensor, "*batch vocab"]:
-        """Returns them."""
         return states
 
     def log_prob(
@@ -87,7 +86,6 @@ class GivenLogits(Output):
         smoothing: float = 0.0,
         expected_gradient: ExpectedGradient = 1.0,
     ) -> Float[Tensor, "*batch"]:
-        """Log-probability of each token; see :class:`Output`."""
         flat = full_precision(states).flatten(0, -2)
         losses = F.cross_entropy(
             flat, tokens.flatten(), reduction="none", label_smoothing=smoothing
@@ -111,5 +109,4 @@ class RowOutput(Output):
         """The row of each token."""
 
     def with_current_weights(self) -> RowOutput:
-        """Binds the present weights; see :class:`Output`."""
         return cast(RowOutput, super().with_current_weights())

@@ -3,8 +3,6 @@
 They stand apart from the table, because an installed package imports it to add a line.
 """
 
-from __future__ import annotations
-
 from latentheads.metrics.scores import SCORES
 
 COMPARED = tuple(name for name, info in SCORES.items() if info.compared)

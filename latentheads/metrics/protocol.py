@@ -1,7 +1,5 @@
 """Protocols: the ways in which papers have computed BLEU."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 Protocol = Literal["iwslt14", "wmt14"]

@@ -122,11 +122,7 @@ def _rate(total: Float[np.ndarray, " 4"]) -> float:
 
 
 def make_normaliser(lowercase: bool) -> Callable[[str], str]:
-    """Makes a function that normalises a line: NFC, one space between words.
-
-    Args:
-        lowercase: Whether it lower-cases the line too.
-    """
+    """Makes a function that normalises a line: NFC, one space between words."""
 
     def normalise(line: str) -> str:
         composed = unicodedata.normalize("NFC", line)

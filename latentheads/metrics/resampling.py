@@ -110,11 +110,7 @@ class Metric:
     untested: Callable[[Float[np.ndarray, " count"]], str] | None = None
 
     def count_lines(self, lines: Sequence[str]) -> Counts:
-        """Counts of each line.
-
-        Raises:
-            ValueError: There is not one row for each.
-        """
+        """Counts of each line."""
         counts = np.asarray(self.count(lines), np.float64)
         if counts.ndim != 2 or len(counts) != len(lines):
             raise ValueError(

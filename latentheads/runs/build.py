@@ -112,11 +112,7 @@ def _check_heads(settings: Settings, model: HeadModel) -> None:
 
 
 def read_heads(path: Path) -> dict[str, list[int]] | None:
-    """Reads the remaining heads of every block of a pruned network; None if it is not pruned.
-
-    Args:
-        path: The run folder.
-    """
+    """Reads the remaining heads of every block of a pruned network; None if it is not pruned."""
     if not (path / HEADS).exists():
         return None
     with reading_file(path / HEADS):
@@ -180,11 +176,7 @@ def digest_parts(corpus: Corpus) -> dict[str, str]:
 
 
 def changed_parts(path: Path, corpus: Corpus) -> list[str]:
-    """The parts of a corpus whose digests differ from those in a run's file, if there is one.
-
-    Raises:
-        ValueError: The file is damaged.
-    """
+    """The parts of a corpus whose digests differ from those in a run's file, if there is one."""
     if not path.exists():
         return []
     actual = digest_parts(corpus)

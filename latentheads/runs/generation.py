@@ -236,14 +236,7 @@ def raise_on_skip(index: int, reason: str) -> None:
 def encode_sources(
     trained: TrainedModel, lines: Sequence[str], task: int | None, on_skip: OnSkip
 ) -> EncodedInputs:
-    """Encodes the lines that are not empty, with placeholders for targets.
-
-    Args:
-        trained: The model with its guide and vocabularies.
-        lines: The lines.
-        task: Index of the lines' task, if the model has tasks.
-        on_skip: Called for a line that is too long for the model.
-    """
+    """Encodes the lines that are not empty, with placeholders for targets."""
     indices, lines = [], [trained.processor.normalise(line) for line in lines]
     for index, line in enumerate(lines):
         if reason := _has_too_many_characters(trained, line):
@@ -265,18 +258,7 @@ def encode_pairs(
     task: int | None,
     on_skip: OnSkip,
 ) -> EncodedInputs:
-    """Encodes pairs of lines and translations of which neither is empty.
-
-    Args:
-        trained: The model with its guide and vocabularies.
-        sentences: Lines in the source language.
-        translations: A translation of each.
-        task: Index of the lines' task, if the model has tasks.
-        on_skip: Called for a line that is too long for the model.
-
-    Raises:
-        ValueError: The numbers of lines and translations differ, or one is not a list of texts.
-    """
+    """Encodes pairs of lines and translations of which neither is empty."""
     sources = list_texts("sentences", sentences)
     targets = list_texts("translations", translations)
     check_as_many("translations", targets, "sentences", sources)
@@ -453,16 +435,7 @@ def continue_or_skip(
     on_skip: OnSkip,
     warn_unknown: Callable[[list[str]], object],
 ) -> Iterator[str]:
-    """Continues a prompt as :func:`continue_text`; yields empty texts if it is skipped.
-
-    Args:
-        trained: The model with its guide and vocabularies.
-        sampling: Options of sampling.
-        prompt: The prompt.
-        number: Number of continuations.
-        on_skip: Called if the prompt is too long for the model or for memory.
-        warn_unknown: Called with the words of the prompt that are not in the vocabulary.
-    """
+    """Continues a prompt as :func:`continue_text`; yields empty texts if it is skipped."""
     count, reason = 0, _is_too_long(trained, prompt)
     if not reason and (unknown := unknown_words(trained.target, prompt)):
         warn_unknown(unknown)

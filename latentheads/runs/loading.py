@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from latentheads.checks import check_instance
 from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.corpora.vocabulary import Vocabulary, vocabulary_from_json
 from latentheads.errors import shown
@@ -112,6 +113,5 @@ def load_finished(folder: str | Path, checkpoint: str, device: str, trusted: Tru
 
 def open_run(run: Run | str | Path) -> Run:
     """Returns a run as it is, or loads the run of a folder; see :func:`load_run`."""
-    if not isinstance(run, Run | str | Path):
-        raise ValueError(f"run must be a run, or its folder, got {type(run).__name__}")
+    check_instance("run", run, Run | str | Path, "a run, or its folder")
     return run if isinstance(run, Run) else load_run(run)

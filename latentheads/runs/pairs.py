@@ -67,11 +67,7 @@ class ModelGuidePair:
 
 
 def join_pair(prior: PriorSpec, guide: GuideSpec) -> ModelGuidePair:
-    """The pair that two names stand for; a prior called tied is that of the guide's own form.
-
-    Raises:
-        ValueError: They do not go together.
-    """
+    """The pair that two names stand for; a prior called tied is that of the guide's own form."""
     prior_class, guide_class = prior.find(), guide.find()
     prior_options, guide_options = dict(prior.options), dict(guide.options)
     if prior_class is OfGuide:

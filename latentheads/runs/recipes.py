@@ -30,9 +30,6 @@ def read_recipe(name: str) -> dict[str, Any]:
     that guides have a posterior of, as ``cascaded+alignments``; behind a further ``+`` may stand
     what selects heads, a selection strategy or gates, which alone is that of a plain network.
     ``module:Class`` stands for a prior or a guide of one's own.
-
-    Raises:
-        ValueError: There is no recipe of that name.
     """
     latent_suffixes = _find_suffixes()
     kinds = {suffix: LATENTS[latent] for suffix, (latent, _) in latent_suffixes.items()}

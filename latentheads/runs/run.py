@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from latentheads.batch import Batch
-from latentheads.checks import check_choice, check_seed
+from latentheads.checks import check_choice, check_instance, check_seed
 from latentheads.corpora.batches import collate
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Part
@@ -18,7 +18,6 @@ from latentheads.corpora.rows import Rows
 from latentheads.corpora.text import PARTS
 from latentheads.data.base import Data, FolderData
 from latentheads.decoding.translate import translate_part
-from latentheads.errors import shown
 from latentheads.guide import ModelGuide
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.model import Decoder
@@ -184,8 +183,7 @@ class Run(TrainedModel):
         check_seed(seed)
         processor, device = self.processor, self.model.device
         for name, text in (("sentence", sentence), ("target", "" if target is None else target)):
-            if not isinstance(text, str | Path):
-                raise ValueError(f"{name} must be one text, got {shown(text)}")
+            check_instance(name, text, str | Path, "one text")
         if self.source is None:
             if target is not None or direction is not None:
                 raise ValueError(f"{self.name} is a language model: drop target and direction")

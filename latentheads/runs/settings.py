@@ -168,9 +168,6 @@ class Settings:
             guide: Its guide.
             corpus: The corpus.
             **run: The other settings, such as ``train``, ``decode``, ``seed`` and ``num_samples``.
-
-        Raises:
-            ValueError: No settings say what one of them is.
         """
         check_corpus(corpus)
         check_pair(model, guide)
@@ -417,11 +414,7 @@ class Settings:
         return self.title_of(self.data.name)
 
     def title_of(self, corpus: str) -> str:
-        """What stands above a picture of the run: its recipe, corpus and seed.
-
-        Args:
-            corpus: What the corpus is called.
-        """
+        """What stands above a picture of the run: its recipe, corpus and seed."""
         names = self.data.mixture.names if self.data.mixture else ()
         if len(names) > SHOWN_TASKS:
             corpus = corpus.replace(",".join(names), f"{len(names)} tasks")

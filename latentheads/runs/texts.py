@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, overload
 
+from latentheads.checks import check_instance
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.processor import Processor
 from latentheads.decoding.options import Decoding
-from latentheads.errors import shown
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.guides.tied import Tied
 from latentheads.model import Decoder
@@ -204,14 +204,8 @@ def _join(model: Decoder, processor: Processor | Corpus, guide: ModelGuide | Non
     """A model with its guide and processor, where these belong together."""
     if isinstance(processor, Corpus):
         processor = processor.processor
-    if not isinstance(processor, Processor):
-        raise ValueError(
-            f"processor must be a Corpus, or the processor of one, got {shown(processor)}"
-        )
-    if not isinstance(model, Decoder):
-        raise ValueError(
-            f"model must be one that decodes, as Translation, or run.model, got {shown(model)}"
-        )
+    check_instance("processor", processor, Processor, "a Corpus, or the processor of one")
+    check_instance("model", model, Decoder, "one that decodes, as Translation, or run.model")
     source, target = processor.source, processor.target
     sizes = {"target": len(target)} | ({} if source is None else {"source": len(source)})
     for side, size in sizes.items():

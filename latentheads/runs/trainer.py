@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from pyro.infer import ELBO
 
+from latentheads.checks import check_instance
 from latentheads.console import print_message
 from latentheads.corpora.batches import collate, padding_fraction
 from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.data.in_memory import data_of
 from latentheads.decoding.options import Decoding
-from latentheads.errors import shown
 from latentheads.files import is_same_file, read_text
 from latentheads.guide import ModelGuide
 from latentheads.handlers import isolated_param_store
@@ -178,10 +178,7 @@ class Trainer:
             quiet: The same.
             loss: The loss that the settings name, where it is of a class of your own.
         """
-        if not isinstance(settings, Settings):
-            raise ValueError(
-                f"settings must be Settings, as Settings.read gives, got {shown(settings)}"
-            )
+        check_instance("settings", settings, Settings, "Settings, as Settings.read gives")
         if corpus is not None:
             check_corpus(corpus)
             settings = replace(settings, data=data_of(corpus))
@@ -512,7 +509,7 @@ def _settings_of(
 
 
 def open_folder(
-    settings: Settings, out: str | Path | None, overwrite: object, trusted: Trusted
+    settings: Settings, out: str | Path | None, overwrite: Any, trusted: Trusted
 ) -> Folder:
     """Opens the folder of a run; it is written only when training begins.
 
@@ -520,8 +517,7 @@ def open_folder(
         ValueError: It holds something else, or cannot be written.
     """
     # the text "no" would be true, and lose a finished run
-    if not isinstance(overwrite, bool):
-        raise ValueError(f"overwrite must be true or false, got {shown(overwrite)}")
+    check_instance("overwrite", overwrite, bool, "true or false")
     if out == "":  # as from a variable that is not set: it would be the current folder
         raise ValueError("out must name a folder, got ''")
     path = settings.out if out is None else Path(out)

@@ -251,7 +251,6 @@ class _BestWeights(Callback):
             self.kept |= self._copy_moving(self.kept)
 
     def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> None:
-        """Keeps weights that are better."""
         if is_best:
             self.kept = self._copy_moving()
 

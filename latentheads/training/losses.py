@@ -168,9 +168,6 @@ class HeadELBOLoss(ELBOLoss):
             of_sentences: Whether there is a KL of each sentence.
             sampled: Whether there is one that may be sampled.
             shared: Whether there is one that all sentences share.
-
-        Raises:
-            UnusedOptionError: An option acts on none.
         """
         has_any = of_sentences or shared
         acts = {"kl": sampled, "kl_weight": has_any, "kl_warmup": has_any}
@@ -265,7 +262,6 @@ class TraceELBOLoss(ELBOLoss):
     elbo: ClassVar[type[ELBO]] = Trace_ELBO
 
     def make(self, head_elbo: type[Head_ELBO] = Head_ELBO) -> ELBO:
-        """The loss of Pyro."""
         return self.elbo(**{name: getattr(self, name) for name in options_of(type(self))})
 
 

@@ -122,11 +122,7 @@ class ProgressDisplay:
 
 
 class ProgressBar(Callback):
-    """Shows each step of a training, and behind it the bound of the last evaluation.
-
-    Args:
-        display: Where it is shown.
-    """
+    """Shows each step of a training, and behind it the bound of the last evaluation."""
 
     def __init__(self, display: ProgressDisplay) -> None:
         self.display = display

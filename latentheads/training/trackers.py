@@ -31,11 +31,7 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 class Tracking(Callback):
-    """Hands every number of an evaluation to the trackers of an accelerator.
-
-    Args:
-        accelerator: An ``accelerate.Accelerator`` made with ``log_with``.
-    """
+    """Hands every number of an evaluation to the trackers of an accelerator."""
 
     def __init__(self, accelerator: Any) -> None:
         self.accelerator = accelerator

@@ -1,7 +1,5 @@
 """Word alignment of two texts: hidden Markov models of both directions, trained to agree."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from latentheads.lazy import lazy_names

@@ -13,6 +13,7 @@ import numpy as np
 from latentheads.checks import (
     check_as_many,
     check_choice,
+    check_instance,
     check_least,
     check_list,
     check_not_empty,
@@ -161,14 +162,6 @@ def list_lines(source: Any, target: Any, words: bool = False) -> tuple[list[Any]
     """Makes lists of two texts that have lines, and equally many.
 
     Lines are counted from the first, whatever its index: a pandas Series has labels.
-
-    Args:
-        source: Lines in one language.
-        target: The translation of each.
-        words: Whether a line may be a list of words.
-
-    Raises:
-        ValueError: They have not.
     """
     for name, lines in (("source", source), ("target", target)):
         is_table = getattr(lines, "ndim", 1) != 1  # that of pandas yields the names of columns
@@ -205,11 +198,9 @@ def _check_aligners(
     for name, trained in (("aligner", aligner), ("start", start)):
         if trained is None:
             continue
-        if not isinstance(trained, WordAligner):
-            raise ValueError(
-                f"{name} must be a WordAligner, which load_aligner reads from a file, got "
-                f"{shown(trained)}"
-            )
+        check_instance(
+            name, trained, WordAligner, "a WordAligner, which load_aligner reads from a file"
+        )
         if split not in (None, trained.split):
             raise ValueError(f"the aligner was trained with split {trained.split!r}, got {split!r}")
 

@@ -64,9 +64,6 @@ class LinkChain(TorchDistribution):
 
     A value has a state for each target word: its position, plus the number of positions if it is
     null.
-
-    Args:
-        weights: The parameters.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
@@ -167,12 +164,7 @@ class LinkChain(TorchDistribution):
         return float((reached * self._after[pair, max(words)]).sum().clamp(0, 1))
 
     def constrained_probability(self, pair: int, allowed: Bool[Tensor, "target source"]) -> float:
-        """The probability that all links of a pair are allowed ones; no link always is.
-
-        Args:
-            pair: The sentence pair.
-            allowed: Whether each target word may be linked to each source word.
-        """
+        """The probability that all links of a pair are allowed ones; no link always is."""
         linked, null = (weights[pair] for weights in self.weights.padded)
         linked = linked * torch.nn.functional.pad(allowed, (1, 0))
         reached = torch.zeros_like(self.weights.moves[pair, 0])

@@ -297,9 +297,6 @@ class Lexicon:
         With :math:`n(e, f)` the number of sentence pairs in which both words occur, each weighted
         by the inverse of its length, it is proportional to
         :math:`n(e, f) \bigl(n(e, f) / \sqrt{n(e)\, n(f)}\bigr)^2`.
-
-        Args:
-            bitext: The text, in this direction.
         """
         pairs = self.pairs
         counts = self.frequencies.new_zeros(pairs.entries + 1)

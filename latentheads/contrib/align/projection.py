@@ -52,9 +52,6 @@ def to_span(value: object) -> Span:
 
     >>> to_span((0, 2, "LOC"))
     Span(start=0, end=2, label='LOC')
-
-    Raises:
-        ValueError: It is none.
     """
     if isinstance(value, Span):
         return value

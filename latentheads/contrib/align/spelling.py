@@ -83,11 +83,7 @@ def normalise(word: str) -> str:
 
 
 class _Letters:
-    """The letters of words as numbers.
-
-    Args:
-        words: The words.
-    """
+    """The letters of words as numbers."""
 
     def __init__(self, words: Sequence[str]) -> None:
         plain = [normalise(word) for word in words]

@@ -68,12 +68,7 @@ class TokenizedLine:
 
 
 def tokenize_line(line: Line, split: str = "spaces") -> TokenizedLine:
-    """Splits a line.
-
-    Args:
-        line: The line, or its words.
-        split: One of :data:`SPLITS`.
-    """
+    """Splits a line."""
     check_choice("split", split, SPLITS)
     words = line.lower().split() if isinstance(line, str) else [word.lower() for word in line]
     if split == "characters":

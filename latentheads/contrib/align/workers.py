@@ -43,11 +43,7 @@ workers."""
 
 
 def check_workers(workers: int) -> None:
-    """Checks a number of processes.
-
-    Raises:
-        ValueError: It is below 1, or above where a process cannot be forked.
-    """
+    """Checks a number of processes."""
     check_least({"workers": workers}, workers=1)
     if workers > 1 and not hasattr(os, "fork"):
         raise ValueError(f"workers must be 1 on a system that cannot fork, got {workers}")

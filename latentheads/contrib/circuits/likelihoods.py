@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from latentheads.checks import check_positive
 from latentheads.contrib.circuits.prompts import Prompts
 
 
@@ -68,8 +69,8 @@ class LogitDifference(SubsetLikelihood):
     name = "logit-difference"
 
     def __init__(self, spread: float | None = None) -> None:
-        if spread is not None and not spread > 0:
-            raise ValueError(f"spread must be positive, got {spread}")
+        if spread is not None:
+            check_positive("spread", spread)
         self.spread = spread
 
     def __call__(

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from latentheads.checks import check_as_many
 from latentheads.errors import shown
 
 Rows = Sequence[Sequence[int] | Tensor]
@@ -36,8 +37,7 @@ class Prompts:
         sides = {"right": self.right, "wrong": self.wrong}
         answers = {name: tokens for name, tokens in sides.items() if tokens is not None}
         for name, value in (*self.inputs.items(), *answers.items()):
-            if len(value) != len(self.scored):
-                raise ValueError(f"{name} has {len(value)} rows, scored has {len(self.scored)}")
+            check_as_many(f"rows of {name}", value, "those of scored", self.scored)
         for name, tokens in answers.items():
             if len(missing := (tokens < 0).all(-1).nonzero()):
                 raise ValueError(f"{name} has no token after prompt {int(missing[0])}")

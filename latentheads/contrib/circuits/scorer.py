@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from latentheads.checks import check_instance
 from latentheads.contrib.circuits.likelihoods import Divergence, SubsetLikelihood
 from latentheads.contrib.circuits.prompts import Prompts
 from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
 from latentheads.contrib.heads.switch import HeadName, NetworkHeads, label_head
 from latentheads.contrib.hf.addresses import inner_network
 from latentheads.contrib.hf.tokens import check_tokens
-from latentheads.errors import shown
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.passes import evaluation_mode, uncompiled
 
@@ -60,18 +60,11 @@ class SubsetScorer:
                 "network must be a PreTrainedModel, got a latent one, which samples its heads: "
                 "lh.contrib.hf.plain(model) returns its network"
             )
-        if not isinstance(prompts, Prompts):
-            raise ValueError(
-                f"prompts must be what Prompts.of(token_ids) returns, got {shown(prompts)}"
-            )
-        for name, option, expected in (
-            ("intervention", intervention, Intervention),
-            ("likelihood", likelihood, SubsetLikelihood),
-        ):
-            if option is not None and not isinstance(option, expected):
-                raise ValueError(
-                    f"{name} must be an instance of {expected.__name__}, got {shown(option)}"
-                )
+        check_instance("prompts", prompts, Prompts, "what Prompts.of(token_ids) returns")
+        accepted = "an instance of Intervention"
+        check_instance("intervention", intervention, Intervention | None, accepted)
+        accepted = "an instance of SubsetLikelihood"
+        check_instance("likelihood", likelihood, SubsetLikelihood | None, accepted)
         check_tokens(prompts.inputs, network)
         own = NetworkHeads(network, attention_type)
         self.network, self.prompts, self.addresses = network, prompts, own.addresses

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from latentheads.checks import check_fraction, check_instance, check_not_empty
 from latentheads.contrib.heads.boundaries.chain import (
     BoundaryChain,
     BoundaryTimes,
@@ -39,7 +40,6 @@ from latentheads.contrib.heads.word_attention import (
     get_cross_heads,
     record_word_attention,
 )
-from latentheads.errors import shown
 from latentheads.frames import make_frame
 from latentheads.noise import fixed_noise
 
@@ -322,8 +322,7 @@ class AlignmentHeads:
             UserWarning: No head has a probability above one half, or attention does not fit the
                 words: its :meth:`evidence` is far below that of the examples.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"level must be between 0 and 1, got {level}")
+        check_fraction("level", level)
         if message := self._describe_misfit(attention):
             warnings.warn(message, stacklevel=2)
         marginals = self.model.posterior(attention, with_labels=False).marginals
@@ -431,8 +430,7 @@ def _list_examples(examples: Any, step: float | None) -> list[ForcedExample]:
         raise ValueError("examples must be a list of ForcedExample, got one: write [example]")
     listed = list(examples)
     for index, example in enumerate(listed):
-        if not isinstance(example, ForcedExample):
-            raise ValueError(f"examples[{index}] must be a ForcedExample, got {shown(example)}")
+        check_instance(f"examples[{index}]", example, ForcedExample, "a ForcedExample")
         if step is not None and example.step not in (None, step):
             raise ValueError(f"examples[{index}] has a step of {example.step:g}, got step={step:g}")
     return listed if step is None else [replace(example, step=step) for example in listed]
@@ -455,8 +453,7 @@ def fit_alignment_heads(
         options: How profiles are learned, as :func:`alignment_heads` takes them.
         chain: The prior of boundaries, as in :func:`alignment_heads`.
     """
-    if not attentions:
-        raise ValueError("examples must not be empty")
+    check_not_empty("examples", attentions)
     for index, attention in enumerate(attentions):
         if (views := len(attention.weights)) != 2 * len(heads):
             raise ValueError(

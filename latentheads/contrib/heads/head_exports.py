@@ -17,11 +17,7 @@ LIKELY = 0.5
 
 
 def describe_unlikely(probabilities: Mapping[Head, float]) -> str:
-    """The warning if no head is likely to be an alignment head; else empty.
-
-    Args:
-        probabilities: The probability of each head.
-    """
+    """The warning if no head is likely to be an alignment head; else empty."""
     best = max(probabilities.values(), default=0.0)
     if best > LIKELY:
         return ""

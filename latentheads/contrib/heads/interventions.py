@@ -23,10 +23,9 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
-from latentheads.checks import check_least
+from latentheads.checks import check_instance, check_least
 from latentheads.contrib.hf.addresses import Address, find_heads
 from latentheads.contrib.hf.arguments import get_cache, is_readable, mask_name
-from latentheads.errors import shown
 from latentheads.names import side_of
 from latentheads.passes import evaluation_mode, uncompiled
 
@@ -175,7 +174,6 @@ class Counterfactual(Replaced):
                     )
 
     def replacement(self, address: Address, outputs: Tensor) -> Tensor:
-        """The outputs of the paired inputs."""
         paired = self.outputs[address.block.name]
         rows, positions = outputs.shape[0], outputs.shape[1:]
         if rows % len(paired) or paired.shape[1:] != positions:
@@ -258,10 +256,7 @@ def intervene(
         addresses: The attention modules by the name of their block.
         gates: The heads that are kept, by block, as :data:`Gates`; other blocks keep all.
     """
-    if not isinstance(intervention, Intervention):
-        raise ValueError(
-            f"intervention must be an instance of Intervention, got {shown(intervention)}"
-        )
+    check_instance("intervention", intervention, Intervention, "an instance of Intervention")
     with ExitStack() as hooks:
         hooks.enter_context(uncompiled())
         for name, block_gates in gates.items():
@@ -273,14 +268,8 @@ def intervene(
 def record_outputs(
     network: Any, inputs: Mapping[str, Tensor]
 ) -> dict[str, Float[Tensor, "row query head w"]]:
-    """Runs a network, and returns the outputs of all heads before the output projection, by block.
-
-    Args:
-        network: The network.
-        inputs: Its arguments.
-    """
-    if not isinstance(inputs, Mapping):
-        raise ValueError(f"inputs must be tensors by name, as prompts.inputs, got {shown(inputs)}")
+    """Runs a network; returns the outputs of all heads before the output projection, by block."""
+    check_instance("inputs", inputs, Mapping, "tensors by name, as prompts.inputs")
     outputs: dict[str, Tensor] = {}
     with ExitStack() as hooks:
         for address in find_heads(network):

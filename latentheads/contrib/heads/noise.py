@@ -46,7 +46,6 @@ class NoisyHeads(Guide):
     """Adds Gaussian noise to the network's own logits, with one learned scale per head."""
 
     def post_init(self) -> None:
-        """Builds the families and checks that there is at least one."""
         super().post_init()
         if not self._scales():
             raise ValueError(

@@ -65,7 +65,6 @@ class PositionalDetector(Detector):
         self._possible: dict[str, OffsetCounts] = defaultdict(dict)
 
     def update(self, view: AttentionView) -> None:
-        """Counts the offsets that the heads of a block attend to."""
         pairs = view.active_pairs
         add_counts(self._hits[view.block], count_by_offset(argmax_pairs(view.weights, pairs)))
         add_counts(self._possible[view.block], count_by_offset(pairs))

@@ -77,7 +77,6 @@ class RareWordDetector(Detector):
         self._sums: dict[str, dict[str, Tensor]] = defaultdict(dict)
 
     def update(self, view: AttentionView) -> None:
-        """Counts the rare words that the heads of a block attend to."""
         if (view.tokens.keys == NO_TOKEN).any():
             raise ValueError(f"block {view.block!r} attends to sound, which has no rare words")
         pairs = view.active_pairs

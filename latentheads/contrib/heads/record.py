@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
+from latentheads.checks import check_list
 from latentheads.corpora.batches import iterate_batches
 from latentheads.corpora.part import Part
 from latentheads.errors import shown
@@ -137,11 +138,8 @@ class Recording:
     ) -> None:
         modules = [module for module in model.modules() if isinstance(module, HeadBlock)]
         self._modules = {module.block.name: module for module in modules if module.num_active_heads}
-        if isinstance(blocks, str):
-            raise ValueError(
-                f"blocks must be a list of names, as [{shown(blocks)}], got {shown(blocks)}"
-            )
         if blocks is not None:
+            check_list("blocks", blocks)
             names = [self._check_block(block_of(block)) for block in blocks]
             self._modules = {name: self._modules[name] for name in names}
         self.keep_gradients = keep_gradients

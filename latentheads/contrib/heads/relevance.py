@@ -58,6 +58,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from latentheads.batch import Batch
+from latentheads.checks import check_positive
 from latentheads.contrib.heads.means import Means
 from latentheads.contrib.heads.record import Recording
 from latentheads.corpora.batches import iterate_batches
@@ -167,8 +168,8 @@ def propagate(model: HeadModel, batch: Batch, stabiliser: float = 1e-9) -> Propa
         batch: Sentences, on the model's device.
         stabiliser: Keeps denominators away from 0.
     """
-    if stabiliser <= 0:  # a denominator that is 0 would give no number, or a wrong one
-        raise ValueError(f"stabiliser must be positive, got {stabiliser}")
+    # a denominator that is 0 would give no number, or a wrong one
+    check_positive("stabiliser", stabiliser)
     logits, heads, inputs = _run(model, batch, stabiliser)
     blocks = {block: heads[block.name].joined for block in heads.blocks}
     tensors = [*blocks.values(), *inputs]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from latentheads.checks import check_choice, split_items
+from latentheads.checks import check_choice, check_instance, split_items
 from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
 from latentheads.contrib.hf.addresses import find_heads, inner_network, matches_block
 from latentheads.errors import shown
@@ -85,10 +85,7 @@ class NetworkHeads:
         Args:
             factors: The factor of each head that is named; a tensor may need a gradient.
         """
-        if not isinstance(factors, Mapping):
-            raise ValueError(
-                f"factors must be a factor of each head, as {{(9, 6): 0.5}}, got {shown(factors)}"
-            )
+        check_instance("factors", factors, Mapping, "a factor of each head, as {(9, 6): 0.5}")
         self.find_all(list(factors))  # none is named twice
         by_block: dict[str, dict[int, float | Tensor]] = defaultdict(dict)
         for head, factor in factors.items():

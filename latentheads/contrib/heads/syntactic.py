@@ -119,7 +119,6 @@ class SyntacticDetector(Detector):
         self._words: dict[str, Tensor] = {}
 
     def update(self, view: AttentionView) -> None:
-        """Counts the words of a block that attend along each relation."""
         membership = self._members(view)
         related = self._related(view.sentence_indices, membership.any(-1)).to(membership.device)
         weights = _in_words(view.weights, membership)

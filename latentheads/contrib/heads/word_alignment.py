@@ -82,11 +82,6 @@ def link_past(
 ) -> list[Links]:
     """Links the words of texts with earlier words, by a language model; see :func:`align_lines`.
 
-    Args:
-        trained: A language model with copy heads, or with latent alignments.
-        texts: The texts.
-        split_punctuation: Punctuation before or after a word is a word of its own.
-
     Returns:
         The links of each text, as pairs of the index of an earlier word and of a word.
 
@@ -147,13 +142,7 @@ def align(
 def _link_batch(
     trained: TrainedModel, pairs: Sequence[tuple[str, str]] | None, batch: Batch
 ) -> list[Links]:
-    """The word links of every sentence of a batch.
-
-    Args:
-        trained: The model.
-        pairs: The lines and their translations, where punctuation is split off; otherwise None.
-        batch: The sentences.
-    """
+    """The word links of every sentence of a batch."""
     output_heads = trained.model.output_heads
     assert output_heads is not None
     has_tags = isinstance(trained.source, Tagged)
@@ -236,12 +225,7 @@ def split_word_ids(vocabulary: Vocabulary, ids: Iterable[int], line: str) -> lis
 def _words_of_characters(
     text: str, words: Iterable[Sequence[str]]
 ) -> Iterator[tuple[int, bool] | None]:
-    """The word of each character of a decoded line, and whether this is punctuation.
-
-    Args:
-        text: The decoded line.
-        words: The parts of each word of the line itself.
-    """
+    """The word of each character of a decoded line, and whether this is punctuation."""
     first, rest = 0, iter(words)
     for piece in re.findall(r"\s+|\S+", text):
         if piece.isspace():

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from latentheads.checks import check_as_many, check_not_empty
 from latentheads.contrib.hf.addresses import (
     NAME,
     attention_of_parts,
@@ -110,10 +111,6 @@ def record_cross_attention(
     """Attention weights of the query that predicts each token but the first.
 
     Those of a latent network have no noise, and those of one in training mode no dropout.
-
-    Args:
-        network: An encoder-decoder of ``transformers``, latent or not.
-        example: Source and target.
     """
     network = inner_network(network)
     device, dtype = network.device, network.dtype
@@ -263,14 +260,11 @@ def check_example(example: ForcedExample) -> None:
                 f"order, got ({first}, {stop})"
             )
         last = stop
-    if not example.words:
-        raise ValueError("an example must have words")
+    check_not_empty("words of an example", example.words)
     for name in ("starts", "ends"):
         labels = getattr(example, name)
-        if labels is not None and len(labels) != len(example.words):
-            raise ValueError(
-                f"{name} must have a time for each of {len(example.words)} words, got {len(labels)}"
-            )
+        if labels is not None:
+            check_as_many(name, labels, "words", example.words)
 
 
 @contextmanager

@@ -110,10 +110,6 @@ def attention_of_parts(network: nn.Module) -> dict[Any, str]:
 def parse_blocks(blocks: str, addresses: Collection[Block]) -> list[Block]:
     """Parses a choice of blocks: all, layers such as 3 or 3-5, attention types, or block names.
 
-    Args:
-        blocks: The text, with commas between items.
-        addresses: All blocks of the network.
-
     Returns:
         The chosen blocks, each with the first chosen layer of its attention type.
     """

@@ -55,17 +55,14 @@ class EncodedBatch(Batch):
 
     @property
     def source_valid(self) -> Bool[Tensor, "batch source"]:
-        """True at the encoder's real positions."""
         return _require("source_valid", self.encoder_valid)
 
     @property
     def target_valid(self) -> Bool[Tensor, "batch input"]:
-        """True at the decoder's real positions."""
         return _require("target_valid", self.decoder_valid)
 
     @property
     def target_latent(self) -> Bool[Tensor, "batch input"]:
-        """True at the decoder's positions whose heads carry a latent."""
         return self.target_valid if self.decoder_latent is None else self.decoder_latent
 
     def queries(self, side: str) -> Bool[Tensor, "batch query"] | None:

@@ -111,7 +111,6 @@ class PretrainedBlock(HeadBlock):
 
     @property
     def output_weight(self) -> Float[Tensor, "width joined"]:
-        """The weight of the output projection."""
         return weight_of(self._address.projection)
 
     @property
@@ -155,12 +154,6 @@ class PretrainedBlock(HeadBlock):
         dropout: float,
     ) -> tuple[Float[Tensor, "batch query head wide"], Float[Tensor, "batch head query key"]]:
         """Samples the logits, and computes the weighted sum of the values.
-
-        Args:
-            scores: The scores of the network.
-            value: The values.
-            attention_mask: The attention mask of the network.
-            dropout: Dropout of the weights.
 
         Returns:
             The outputs of the heads, multiplied by their gates, and the attention weights.

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import BOS, EOS, PAD
+from latentheads.checks import check_instance
 from latentheads.families.location import Identity
 from latentheads.families.normal import Point
 from latentheads.latents.logits.latent import Logits
@@ -42,8 +43,7 @@ def to_gpt2(model: LanguageModel, length: int = 1024) -> Any:
     Raises:
         ValueError: The model is not a plain Transformer.
     """
-    if not isinstance(model, LanguageModel):
-        raise ValueError(f"model must be a LanguageModel, got {type(model).__name__}")
+    check_instance("model", model, LanguageModel, "a LanguageModel")
     network = model.network
     _check_convertible(model)
     transformers = import_optional("transformers")

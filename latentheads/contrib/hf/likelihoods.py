@@ -156,7 +156,6 @@ class SentenceLabel(Likelihood):
         return sentence_labels[:, None]
 
     def scores(self, outputs: Any, batch: EncodedBatch) -> Float[Tensor, "batch 1 label"]:
-        """The network's logits."""
         if outputs.logits.shape[-1] < 2:
             raise ValueError("a classification needs two labels or more, the network has one")
         return outputs.logits[:, None]
@@ -196,10 +195,6 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
 
 def make_likelihood(network: Any, likelihood: str | Scores | None) -> Likelihood | None:
     """Makes the likelihood of a network from a name, a function, or the network's class.
-
-    Args:
-        network: A ``PreTrainedModel``.
-        likelihood: A name, a function, or None.
 
     Returns:
         The likelihood; None if the class has none: the network can be run, but has no bound.

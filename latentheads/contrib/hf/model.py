@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
+from latentheads.checks import check_instance
 from latentheads.contrib.hf.addresses import (
     NAME,
     Address,
@@ -40,7 +41,13 @@ from latentheads.families.family import Family, check_family
 from latentheads.latents.latent import Latent
 from latentheads.latents.logits.priors import make_prior
 from latentheads.latents.network import Choice, EncoderDecoderStates
-from latentheads.latents.options import LatentOptions, ModelShape, check_latents, make_latents
+from latentheads.latents.options import (
+    LatentOptions,
+    ModelShape,
+    add_latents_of_blocks,
+    check_latents,
+    make_latents,
+)
 from latentheads.latents.selector import Selector
 from latentheads.layers.output import GivenLogits
 from latentheads.model import HeadModel
@@ -141,7 +148,7 @@ class Pretrained(HeadModel):
 
     def _add_latents_of_blocks(self, options: Sequence[LatentOptions], shape: ModelShape) -> None:
         """Makes the latents that need to know the blocks, on the device of the network."""
-        self.add_latents_of_blocks(options, shape)
+        add_latents_of_blocks(self, options, shape)
         for latent in self.latents.values():
             nn.ModuleDict(latent.modules_to_save).to(self.network.device)
 
@@ -214,8 +221,7 @@ class Pretrained(HeadModel):
         """
         _check_inputs(inputs)
         check_tokens(inputs, self.network)
-        if not isinstance(labels, Tensor | None):
-            raise ValueError(f"labels must be a tensor, got {type(labels).__name__}")
+        check_instance("labels", labels, Tensor | None, "a tensor")
         index = None if index is None else torch.as_tensor(index)
         if self.label_likelihood is None:
             raise ValueError(
@@ -469,11 +475,8 @@ def latent(
             likelihood; or the network cannot have such a latent.
     """
     transformers = import_optional("transformers")
-    if not isinstance(model, transformers.PreTrainedModel):
-        raise ValueError(
-            "model must be a PreTrainedModel of transformers (of peft: model.get_base_model()), "
-            f"got {type(model).__name__}"
-        )
+    accepted = "a PreTrainedModel of transformers (of peft: model.get_base_model())"
+    check_instance("model", model, transformers.PreTrainedModel, accepted)
     if any(hasattr(module, OWNER) for module in model.modules()):
         raise ValueError("the heads of this model are latent already: call plain(model) first")
     check_latents(latents)
@@ -486,10 +489,7 @@ def latent(
             "copy heads of a pre-trained network point at earlier tokens of a text: "
             f"{type(model).__name__} is no language model with a decoder alone"
         )
-    if not isinstance(blocks, str):
-        raise ValueError(
-            f"blocks must be a word, as all, 3-5 or decoder-cross, got {shown(blocks)}"
-        )
+    check_instance("blocks", blocks, str, "a word, as all, 3-5 or decoder-cross")
     if prior is None:
         prior = "delta" if any(not x.kind.selects_heads for x in latents) else "independent"
     family = make_prior(prior) if isinstance(prior, str) else prior

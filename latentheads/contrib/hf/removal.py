@@ -87,7 +87,8 @@ def prune_weights(address: Address, kept: Sequence[int]) -> None:
             )
     else:
         _prune_fused(projections, rows)
-    _keep_inputs(address.projection, rows)
+    columns = rows.to(weight_of(address.projection).device)
+    _set_weight(address.projection, weight_of(address.projection).index_select(1, columns))
     if not kept:
         weight_of(address.projection).zero_()
     module.num_heads = len(kept_heads)  # type: ignore[assignment]  # Llama's leaves it to the configuration
@@ -218,10 +219,6 @@ def _keep_outputs(part: nn.Module, rows: Tensor) -> None:
     _set_weight(part, weight_of(part).index_select(0, rows.to(weight_of(part).device)))
     if isinstance(bias := getattr(part, "bias", None), Tensor):
         part.bias = nn.Parameter(bias[rows.to(bias.device)], bias.requires_grad)
-
-
-def _keep_inputs(part: nn.Module, columns: Tensor) -> None:
-    _set_weight(part, weight_of(part).index_select(1, columns.to(weight_of(part).device)))
 
 
 def _set_weight(part: nn.Module, weight: Tensor) -> None:

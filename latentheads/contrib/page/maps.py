@@ -82,14 +82,7 @@ def _pool_names(names: Sequence[str], stride: int) -> list[str]:
 def gather_map_tokens(
     run: Run, batch: Batch, index: int, links: Links = frozenset()
 ) -> dict[str, MapTokens]:
-    """Labels the rows and columns of the maps of each attention type.
-
-    Args:
-        run: The run.
-        batch: Its sentences.
-        index: Index of the sentence.
-        links: Gold links between source and target tokens.
-    """
+    """Labels the rows and columns of the maps of each attention type."""
     token_ids = batch.target[index][batch.target_valid[index]].tolist()
     target = name_tokens(run.target, token_ids)
     gold_links = [(word, key) for key, word in links]

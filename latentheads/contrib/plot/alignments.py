@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -30,10 +30,8 @@ from latentheads.contrib.speech.subsampler import FACTOR
 from latentheads.corpora.batches import collate
 from latentheads.corpora.part import Part
 from latentheads.metrics.alignment import Link, Links
-
-if TYPE_CHECKING:
-    from latentheads.runs.settings import Settings
-    from latentheads.runs.trained_model import TrainedModel
+from latentheads.runs.settings import Settings
+from latentheads.runs.trained_model import TrainedModel
 
 LABEL = 1.5
 """Minimum height of a map in inches: it has the label of its head beside it."""
@@ -65,14 +63,7 @@ def pair_to_show(part: Part) -> tuple[Batch, Links]:
 def batch_alignments(
     trained: TrainedModel, settings: Settings, batch: Batch, links: Collection[Link] = ()
 ) -> Figure:
-    """Draws the alignment of a batch's first sentence; see :func:`draw_alignments`.
-
-    Args:
-        trained: The model, with its guide and vocabularies.
-        settings: Those of its run, for the titles.
-        batch: The sentence.
-        links: Gold links, framed.
-    """
+    """Draws the alignment of a batch's first sentence; see :func:`draw_alignments`."""
     frames = None if batch.frames is None else batch.frames[0].double().cpu().numpy()
     heads = trained.model.output_heads
     assert heads is not None

@@ -134,12 +134,7 @@ def band_label(has_band: bool) -> str:
 
 
 def describe_noise(deviation: Numbers, active: Float[Numbers, " head"]) -> str:
-    """Describes the deviation over samples, and how often heads are active, in a line.
-
-    Args:
-        deviation: The standard deviation of the weights.
-        active: The share of samples in which each head is active.
-    """
+    """Describes the deviation over samples, and how often heads are active, in a line."""
     noise = (
         f"A weight varies by up to {_max_value(deviation):.2f} (standard deviation over samples)."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 from matplotlib.figure import Figure
 
@@ -27,10 +27,8 @@ from latentheads.latents.handlers import WithSelection
 from latentheads.latents.selector import SelectionFamily
 from latentheads.metrics.alignment import Link
 from latentheads.names import SELECTION, attention_type_of
-
-if TYPE_CHECKING:
-    from latentheads.runs.results import Results
-    from latentheads.runs.run import Run
+from latentheads.runs.results import Results
+from latentheads.runs.run import Run
 
 P = ParamSpec("P")
 

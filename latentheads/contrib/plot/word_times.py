@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from latentheads.checks import check_instance
 from latentheads.contrib.heads.alignment_heads import AlignmentHead, AlignmentHeads
 from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.heads.switch import label_head
 from latentheads.contrib.plot.canvas import WIDTH, Picture
 from latentheads.contrib.plot.style import GOLD, GREEN, GREY, in_style
-from latentheads.errors import shown
 
 MOST_HEADS = 12
 """Heads that are drawn."""
@@ -40,10 +40,7 @@ def draw_word_times(
         truth: When they truly start, if it is known.
         marked: Heads that are named in gold, such as those of another list.
     """
-    if not isinstance(starts, BoundaryTimes):
-        raise ValueError(
-            f"starts must be BoundaryTimes, as heads.align(...)['starts'], got {shown(starts)}"
-        )
+    check_instance("starts", starts, BoundaryTimes, "BoundaryTimes, as heads.align(...)['starts']")
     if isinstance(heads, AlignmentHeads):
         heads = heads.table()
     figure = Picture(WIDTH, 5.0)

@@ -5,8 +5,6 @@
 vocabularies and front ends name what stands here, which is loaded when it is first needed.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from latentheads.lazy import lazy_names

@@ -56,16 +56,13 @@ class Speech(FolderData):
     max_seconds: NonNegativeFloat = AudioOptions.max_seconds
     max_line: Size = MAX_LINE
     max_train_samples: Size = 0
+    is_speech = True
 
     def _check(self) -> None:
         super()._check()
         if self.tasks is not None:
             self.tasks.check_beside(self, (), "max_train_samples")
         _ = self.audio_options, self.mixture
-
-    @property
-    def is_speech(self) -> bool:
-        return True
 
     @property
     def is_recognition(self) -> bool:
@@ -78,7 +75,6 @@ class Speech(FolderData):
 
     @property
     def name(self) -> str:
-        """The folder's name, and the task or the tasks."""
         if self.mixture is not None:
             return f"{name_of_folder(self.folder)} {','.join(self.mixture.names)}"
         task = "recognition" if self.is_recognition else "speech-translation"
@@ -86,7 +82,6 @@ class Speech(FolderData):
 
     @property
     def text_options(self) -> TextOptions:
-        """How text is encoded, and how long an utterance may be."""
         options = super().text_options
         return replace(options, max_line=self.max_line, max_seconds=self.max_seconds)
 

@@ -59,10 +59,5 @@ class FrameEmbedding(ScaledWithPositions):
     def forward(
         self, frames: Float[Tensor, "batch frame bin"], lengths: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch position dim"]:
-        """Embeds utterances.
-
-        Args:
-            frames: Right-padded frames.
-            lengths: Frames of each utterance.
-        """
+        """Embeds utterances."""
         return self.add_positions(self.subsampler(self.hiding(frames, lengths), lengths))

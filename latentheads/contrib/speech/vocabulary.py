@@ -47,11 +47,7 @@ class Positions(Vocabulary):
     def encode_inputs(
         self, inputs: Sequence[str | Path], max_seconds: float = 0.0
     ) -> tuple[Rows, Frames]:
-        """The positions and the frames of audio files.
-
-        Raises:
-            UnfinishedError: A file cannot be used; one line that names it.
-        """
+        """The positions and the frames of audio files."""
         features = []
         for file in inputs:
             try:
@@ -67,7 +63,6 @@ class Positions(Vocabulary):
         return Rows(np.full(int(ends[-1]) if len(ends) else 0, POSITION, np.int32), ends)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The duration of speech, as text."""
         number = sum(1 for _ in before_end(ids))
         return f"{number * FACTOR * FRAME_SECONDS:.2f} s of speech"
 
@@ -79,7 +74,6 @@ class Positions(Vocabulary):
         return [None for _ in before_end(ids)]
 
     def to_json(self) -> dict[str, Any]:
-        """The options of the filterbank."""
         return {"kind": self.kind, "bins": self.filterbank.bins, "top": self.filterbank.high_freq}
 
     @classmethod

@@ -24,7 +24,7 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.checks import check_as_many, check_least
+from latentheads.checks import check_as_many, check_instance, check_least
 from latentheads.contrib.speech.spec_augment import SpecAugment
 from latentheads.contrib.uncertainty.prediction import Prediction, mix_distributions
 from latentheads.decoding.ensemble import ensemble_search
@@ -68,11 +68,7 @@ class Ensemble(ABC):
 
 def _check_model(model: object) -> None:
     """Checks that a model can decode."""
-    if not isinstance(model, Decoder):
-        raise ValueError(
-            "an ensemble is made of models that decode, Translation or LanguageModel, "
-            f"got {type(model).__name__}"
-        )
+    check_instance("model", model, Decoder, "one that decodes, Translation or LanguageModel")
 
 
 @contextmanager
@@ -147,7 +143,6 @@ class SingleModel(_OneNetwork):
         )
 
     def translate(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
-        """Translates by beam search."""
         with eval_no_grad(self.model), WithSelection(self.guide):
             return search(self.model, batch.to(self.model.device), decoding, 0)
 
@@ -273,7 +268,6 @@ class NoisyEnsemble(SampledEnsemble):
         self.scale = scale
 
     def sampling_context(self) -> AbstractContextManager[Any]:
-        """Adds noise to the heads."""
         return _AddedNoise(self.scale)
 
 
@@ -297,7 +291,6 @@ class DeepEnsemble(Ensemble):
 
     @property
     def device(self) -> torch.device:
-        """The device of the first network."""
         return self.models[0].device
 
     def predict(self, batch: Batch) -> Prediction:

@@ -212,13 +212,7 @@ def evaluate_ensemble(
 def sentence_chrf(
     lines: Sequence[str], references: Sequence[str], lowercase: bool = False
 ) -> list[float]:
-    """Computes sentence chrF; 100 if translation and reference are equal, even if empty.
-
-    Args:
-        lines: The translations.
-        references: The references.
-        lowercase: Whether case is ignored, as for a model whose vocabulary is lower-case.
-    """
+    """Computes sentence chrF; 100 if translation and reference are equal, even if empty."""
     metric = CHRF(lowercase=lowercase)
     pairs = zip(lines, references, strict=True)
     return [

@@ -243,14 +243,7 @@ def fit_temperature(ensemble: Ensemble, part: Part, vocab_size: int, seed: int =
 def translate_with_ensemble(
     ensemble: Ensemble, part: Part, decoding: Decoding, seed: int = 0
 ) -> list[list[int]]:
-    """Translates every sentence of a part into tokens.
-
-    Args:
-        ensemble: The ensemble.
-        part: Sentences; their targets are ignored.
-        decoding: Options of the beam search.
-        seed: Seed of sampling.
-    """
+    """Translates every sentence of a part into tokens."""
     with fixed_noise(seed, ensemble.device):
         return map_batches(part, lambda batch: ensemble.translate(batch, decoding), [EOS])
 

@@ -48,7 +48,6 @@ class Aligner(AlignmentStack, OutputHeads):
 
     @property
     def sites(self) -> list[str]:
-        """The sites of the latent blocks."""
         return [block.site(ALIGNED_POSITION) for block in self.addresses]
 
     @property
@@ -106,7 +105,6 @@ class Aligner(AlignmentStack, OutputHeads):
         )
 
     def exact_posterior(self, prior: Alignments, batch: Batch) -> Alignments:
-        """The exact posterior of a block, by Bayes' rule."""
         if not isinstance(context := prior.context, AlignmentContext):
             return prior
         posterior = context.alignment_pass.exact_inference(batch.scored).posterior()
@@ -117,7 +115,6 @@ class Aligner(AlignmentStack, OutputHeads):
         return AlignmentState(self, hidden, output)
 
     def begin_causal(self, output: RowOutput, texts: int) -> OutputState:
-        """Start decoding texts whose heads point at the past, or at components."""
         return begin_past_alignments(self, output, texts)
 
     def forward(
@@ -127,7 +124,6 @@ class Aligner(AlignmentStack, OutputHeads):
         output: RowOutput,
         smoothing: float = 0.0,
     ) -> Tokens:
-        """Sample the alignments block by block, and return the distribution of the tokens."""
         alignment_pass = self.prepare(
             hidden, valid, output.with_current_weights(), smoothing=smoothing
         )

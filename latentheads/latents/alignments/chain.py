@@ -72,7 +72,6 @@ class ChainParameters(CategoricalParameters):
 
     @property
     def marginals(self) -> Float[Tensor, "*batch target head key"]:
-        """The marginal probability of every position of each word."""
         return self.transitions(self.shared).marginals.to(self.scores.dtype).unsqueeze(-2)
 
     def word_log_prob(

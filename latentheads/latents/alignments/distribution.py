@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.kl import register_kl
 
+from latentheads.checks import check_instance
 from latentheads.distributions.heads import is_expandable
 from latentheads.layers.numeric import exp, log_softmax, softmax
 
@@ -161,11 +162,6 @@ def check_parameters(
 ) -> None:
     """Check that a posterior's parameters fit the prior of a block.
 
-    Args:
-        site: The sample site of the alignments, for the message.
-        parameters: The posterior's parameters.
-        prior: The prior's parameters.
-
     Raises:
         ValueError: They have other heads or positions, a head is conditioned on one
             that is not below it, or a word on the previous word where the prior is not a chain.
@@ -209,21 +205,13 @@ def check_parameters(
 def check_posterior(site: str, posterior: Any, prior: Alignments) -> None:
     """Check that a posterior is a distribution of the block's alignments, with the same mask.
 
-    Args:
-        site: The sample site of the alignments, for the message.
-        posterior: The posterior.
-        prior: The block's prior.
-
     Raises:
         ValueError: It is another distribution, or its padding mask differs, so that the KL would
             leave some words out.
     """
     if posterior is prior:
         return
-    if not isinstance(posterior, Alignments):
-        raise ValueError(
-            f"site {site!r}: the posterior must be Alignments, got {type(posterior).__name__}"
-        )
+    check_instance(f"site {site!r}: the posterior", posterior, Alignments, "Alignments")
     check_parameters(site, posterior.parameters, prior.parameters)
     if posterior.valid is not prior.valid and not torch.equal(posterior.valid, prior.valid):
         raise ValueError(f"site {site!r}: the posterior must count the prior's words, its valid")

@@ -55,7 +55,6 @@ class AlignmentEnumeration(Enumeration):
         return self.inference.expected_log_likelihood(self.posterior)
 
     def kl(self) -> dict[str, Float[Tensor, "*batch"]]:
-        """The KL of every block; exactly 0 if the posterior is the prior."""
         kl = dict(zip(self.sites, self.inference.kl(self.posterior), strict=True))
         return {
             site: torch.zeros_like(value) if site in self.tied else value
@@ -63,11 +62,9 @@ class AlignmentEnumeration(Enumeration):
         }
 
     def gap(self) -> dict[str, Float[Tensor, "*batch"]]:
-        """The KL of every block's posterior to the exact one; their sum is the gap of the bound."""
         return dict(zip(self.sites, self.inference.gap(self.posterior), strict=True))
 
     def entropies(self) -> dict[str, Float[Tensor, "*batch"]]:
-        """The prior's gap, entropies of prior and exact posterior, and the word's information."""
         return {name: getattr(self.inference, name) for name in ENTROPIES}
 
     @torch.no_grad()
@@ -131,11 +128,7 @@ def enumerate_alignments(
 
 
 def get_posterior_sites(model_trace: Trace, guide_trace: Trace) -> dict[str, dict[str, Any]]:
-    """The guide's sites of all blocks, from the lowest; the model's if the guide has none.
-
-    Raises:
-        ValueError: A posterior is not a distribution of alignments, or has another padding mask.
-    """
+    """The guide's sites of all blocks, from the lowest; the model's if the guide has none."""
     sites = {}
     for name, site in model_trace.nodes.items():
         if site["type"] == "sample" and isinstance(site["fn"], Alignments):

@@ -25,9 +25,6 @@ def alignment_loss_terms(
     ``bound`` and ``sampled`` are the guide's bound, summed over all alignments or of one sample;
     the KL is a part of it. ``marginal`` is log p(y | x), with the gradient of the guide's bound
     beside it. ``iwae`` and ``rws`` weigh several samples; their weights contain the KL.
-
-    Raises:
-        ValueError: It is ``relaxed``.
     """
     if objective == "relaxed":
         raise ValueError("alignments have no loss relaxed: it is of gates between 0 and 1")

@@ -141,7 +141,6 @@ class AlignmentOptions(LatentOptions):
 
     @property
     def phrase(self) -> str:
-        """The number of heads and their prior."""
         kind = "latent" if self.is_latent else "soft"
         plural = "s" * (self.total_heads > 1)
         # one block has none below it to be conditioned on

@@ -201,10 +201,6 @@ class AlignedTokens(Tokens, SummedOut):
 
     Attributes:
         latent_class: The distribution of alignments at their own sites.
-
-    Args:
-        alignment_pass: The pass.
-        alignments: The alignments of all heads.
     """
 
     latent_class: ClassVar[type] = Alignments
@@ -234,7 +230,6 @@ class AlignedTokens(Tokens, SummedOut):
         return self.exact_inference(tokens).log_evidence
 
     def enumerate_latents(self, model_trace: Trace, guide_trace: Trace) -> Enumeration:
-        """Enumerate the alignments of a pass."""
         return enumerate_alignments(model_trace, guide_trace)
 
     def loss_terms(
@@ -244,7 +239,6 @@ class AlignedTokens(Tokens, SummedOut):
         return alignment_loss_terms(model_trace, guide_trace, objective, num_samples)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> AlignedTokens:
-        """Add batch dimensions in front."""
         batch_shape = torch.Size(batch_shape)
         if batch_shape == self.batch_shape:
             return self

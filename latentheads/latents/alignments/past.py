@@ -12,17 +12,14 @@ from latentheads.attention.reorder import reorder
 from latentheads.latents.alignments.stack import AlignmentStack
 from latentheads.latents.alignments.state import AlignmentState
 from latentheads.latents.network import EncoderDecoderStates, without_memory
+from latentheads.latents.output_heads import DecomposableState
 from latentheads.layers.output import RowOutput
 
 
-class PastAlignmentState:
+class PastAlignmentState(DecomposableState):
     """The decoding state of alignments that point at the text's own past.
 
     Every hypothesis has a past of its own, so each is stored like a sentence.
-
-    Args:
-        aligner: The alignment blocks.
-        output: The output layer.
     """
 
     def __init__(self, aligner: AlignmentStack, output: RowOutput) -> None:
@@ -35,7 +32,6 @@ class PastAlignmentState:
         sentences: Int[Tensor, " kept"] | None,
         hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
     ) -> None:
-        """Select, repeat or reorder sentences, and the hypotheses of each."""
         if self._state is None or (sentences is None and hypotheses is None):
             return
         device = self._state.hidden.memory.device
@@ -62,14 +58,6 @@ class PastAlignmentState:
         probs: Float[Tensor, "sentence row vocab"],
         tokens: Int[Tensor, "sentence row"],
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Decompose the uncertainty about the tokens that were scored last.
-
-        See :meth:`latentheads.latents.alignments.state.AlignmentState.decompose_uncertainty`.
-
-        Args:
-            probs: The probabilities of the next words, whatever heads point at: what was scored.
-            tokens: The words that came.
-        """
         if self._state is None:
             raise ValueError("there are no alignments to compare: score tokens first")
         return self._state.decompose_uncertainty(probs, tokens)
@@ -87,13 +75,7 @@ class PastAlignmentState:
 def begin_past_alignments(
     aligner: AlignmentStack, output: RowOutput, texts: int
 ) -> PastAlignmentState | AlignmentState:
-    """Start decoding texts of a language model, whose heads point at the past or at components.
-
-    Args:
-        aligner: The alignment blocks.
-        output: The output layer.
-        texts: Number of texts.
-    """
+    """Start decoding texts of a language model, whose heads point at the past or at components."""
     if aligner.components is None:
         return PastAlignmentState(aligner, output)
     states = without_memory(aligner.components.new_zeros(texts, 0, output.width))

@@ -163,12 +163,7 @@ class AlignmentPosterior(LatentPosterior):
         ]
 
     def forward(self, context: AlignmentContext, batch: Batch) -> CategoricalParameters:
-        """Compute the posterior of one block.
-
-        Args:
-            context: The prior and the states of the block.
-            batch: The sentences, with their targets.
-        """
+        """Compute the posterior of one block."""
         alignment_pass, prior = context.alignment_pass, context.prior
         inputs = self._inputs(alignment_pass, batch, prior)
         attn_mask = alignment_pass.hidden.attn_mask

@@ -216,5 +216,4 @@ class MixturePrior(IndependentPrior):
 
     @property
     def num_components(self) -> int:
-        """Those of the option."""
         return self.components

@@ -15,11 +15,12 @@ from latentheads.latents.alignments.exact import block_log_probs, broadcast_sum
 from latentheads.latents.alignments.forward import ForwardAlgorithm
 from latentheads.latents.alignments.stack import AlignmentStack
 from latentheads.latents.network import EncoderDecoderStates
+from latentheads.latents.output_heads import DecomposableState
 from latentheads.layers.numeric import exp
 from latentheads.layers.output import RowOutput
 
 
-class AlignmentState:
+class AlignmentState(DecomposableState):
     """The decoding state of alignments, for a batch of sentences.
 
     Args:
@@ -82,7 +83,6 @@ class AlignmentState:
         sentences: Int[Tensor, " kept"] | None,
         hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
     ) -> None:
-        """Select, repeat or reorder sentences, and the hypotheses of each."""
         self._forward.select(sentences, hypotheses)
         if sentences is None:
             return
@@ -100,7 +100,6 @@ class AlignmentState:
         states: Float[Tensor, "sentence *hypothesis new dim"],
         tokens: Int[Tensor, "sentence *hypothesis new"],
     ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
-        """Score the vocabulary after each new token, with alignments summed out."""
         rows = states.flatten(1, -2)
         hidden = EncoderDecoderStates(rows, self.hidden.memory, self.hidden.attn_mask)
         alignment_pass = self.aligner.prepare(
@@ -121,22 +120,7 @@ class AlignmentState:
         probs: Float[Tensor, "sentence row vocab"],
         tokens: Int[Tensor, "sentence row"],
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Decompose the uncertainty about the tokens that were scored last.
-
-        Nothing is sampled: each value is an expectation over all alignments.
-
-        Args:
-            probs: The probabilities of the next words, whatever heads point at: what was scored.
-            tokens: The words that came.
-
-        Returns:
-            For each row the expected entropy of the token given the alignments, its expected
-            log-probability, and the expected KL from its marginal distribution to that given the
-            alignments.
-
-        Raises:
-            ValueError: Nothing was scored yet, or attention is soft.
-        """
+        # nothing is sampled: each value is an expectation over all alignments
         if self.next_token is None or self._scored is None:
             raise ValueError("there are no alignments to compare: score tokens first")
         rows, log_prior = self._scored

@@ -124,7 +124,6 @@ class SharedTransitions(Transitions):
         return -self.mean_log_prob(self)
 
     def kl(self, other: Transitions) -> Float[Tensor, "*batch target"]:
-        """The expected KL to another chain of each word's position given the previous one."""
         assert isinstance(other, SharedTransitions)
         return self.mean_log_prob(self) - self.mean_log_prob(other)
 
@@ -142,10 +141,6 @@ class SharedTransitions(Transitions):
 
 class WordTransitions(Transitions):
     """A chain with a transition matrix for each word.
-
-    Args:
-        scores: Scores of every word's positions.
-        transition_scores: Scores of transitions, for every word.
 
     Attributes:
         initial: Log-probabilities of the first word's positions.
@@ -180,7 +175,6 @@ class WordTransitions(Transitions):
         return -self._expectation(self.initial, self.later)
 
     def kl(self, other: Transitions) -> Float[Tensor, "*batch target"]:
-        """The expected KL to another chain of each word's position given the previous one."""
         assert isinstance(other, WordTransitions)
         return self._expectation(self.initial - other.initial, self.later - other.later)
 

@@ -104,7 +104,6 @@ class SubsetEnumeration(TableEnumeration):
         return {n: torch.zeros_like(v) if n in self.tied else v for n, v in kl.items()}
 
     def gap(self) -> dict[str, Float[Tensor, "*batch"]]:
-        """The KL of every block's posterior to the exact one; their sum is the gap of the bound."""
         return self._kl(self.log_q, self.posterior, self.exact_tables())
 
     def detach_model(self) -> SubsetEnumeration:
@@ -123,11 +122,7 @@ def _detached(table: SubsetTable) -> SubsetTable:
 
 
 def posterior_sites(model_trace: Trace, guide_trace: Trace) -> dict[str, dict[str, Any]]:
-    """The guide's sites of all blocks, from the lowest; the model's if the guide has none.
-
-    Raises:
-        ValueError: A posterior is not a distribution of subsets of heads.
-    """
+    """The guide's sites of all blocks, from the lowest; the model's if the guide has none."""
     sites = {}
     for name, site in model_trace.nodes.items():
         if site["type"] == "sample" and isinstance(site["fn"], HeadSubsets):
@@ -147,9 +142,6 @@ def enumerate_subsets(
         model_trace: The model's trace.
         guide_trace: The guide's trace; a block without a site keeps its prior.
         for_bound: Whether the gradient of the expected log-likelihood will be taken.
-
-    Raises:
-        ValueError: A posterior is not a distribution of subsets of heads.
     """
     target, sites = model_trace.nodes[TARGET], posterior_sites(model_trace, guide_trace)
     priors = {name: model_trace.nodes[name]["fn"] for name in sites}

@@ -76,6 +76,7 @@ class BernoulliHeads(nn.Module, Latent):
     """
 
     name: ClassVar[str] = "bernoulli-heads"
+    is_summed_out = True  # the target's distribution is a sum over all subsets
 
     def __init__(
         self, addresses: Sequence[Block], structure: Prior, rate: float, gibibytes: float
@@ -98,18 +99,11 @@ class BernoulliHeads(nn.Module, Latent):
 
     @property
     def sites(self) -> list[str]:
-        """The sites of all blocks."""
         return [block.site(ACTIVE) for block in self.addresses]
 
     @property
     def fixed_blocks(self) -> list[str]:
-        """The blocks whose heads have gates."""
         return [block.name for block in self.addresses]
-
-    @property
-    def is_summed_out(self) -> bool:
-        """The target's distribution is a sum over all subsets."""
-        return True
 
     def excludes(self, other: Latent) -> bool:
         """Whether another latent decides which heads are active, or runs the network."""
@@ -163,7 +157,6 @@ class BernoulliHeads(nn.Module, Latent):
         return SubsetPosterior(self.prior, model.vocabulary_sizes, structure, condition_on)
 
     def exact_posterior(self, prior: HeadSubsets, batch: Batch) -> HeadSubsets:
-        """The exact posterior of a block, by Bayes' rule."""
         context = prior.context
         if not isinstance(context, SubsetContext):
             return prior

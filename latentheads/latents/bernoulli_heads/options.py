@@ -82,22 +82,16 @@ class BernoulliHeadsOptions(LatentOptions):
 
     @property
     def phrase(self) -> str:
-        """The blocks and the prior."""
         where = f"of {self.blocks}" if self.blocks else "of the top block"
         return f"latent gates {where} (prior: {self.prior}, rate {self.rate:g})"
 
     @property
     def acts_on_encoder(self) -> bool:
-        """Whether a block of the encoder has gates."""
         return any(side_of(name) == "encoder" for name in self.blocks.split(","))
 
 
 def check_number_of_subsets(blocks: Sequence[Block]) -> None:
-    """Raises an error for blocks with too many heads.
-
-    Args:
-        blocks: The blocks.
-    """
+    """Raises an error for blocks with too many heads."""
     subsets = 2 ** sum(block.heads for block in blocks)
     if subsets > MAX_SUBSETS:
         names = ",".join(block.name for block in blocks)

@@ -30,12 +30,7 @@ from latentheads.layers.target_encoder import TargetEncoder
 
 
 class _TextEncoder(nn.Module):
-    """A vector of a text: the mean of its encoded tokens.
-
-    Args:
-        vocab_size: Vocabulary size.
-        size: Width.
-    """
+    """A vector of a text: the mean of its encoded tokens."""
 
     def __init__(self, vocab_size: int, size: int) -> None:
         super().__init__()
@@ -98,11 +93,7 @@ class SubsetPosterior(LatentPosterior):
             nn.init.zeros_(self.weights.weight)
 
     def forward(self, batch: Batch) -> list[SubsetTable]:
-        """Computes the posterior of every block.
-
-        Args:
-            batch: The sentences, with their targets.
-        """
+        """Computes the posterior of every block."""
         (prior,) = self._prior
         features = self._features(batch)
         logits = self._initial_logits() + self.logits(features)

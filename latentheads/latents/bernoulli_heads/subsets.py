@@ -86,12 +86,7 @@ def logistic_chain(
 
 
 def extend_table(table: SubsetTable, heads: int) -> Float[Tensor, "*batch joint"]:
-    """A table over the subsets of all heads, which does not depend on higher blocks.
-
-    Args:
-        table: The table.
-        heads: Heads of all blocks.
-    """
+    """A table over the subsets of all heads, which does not depend on higher blocks."""
     repeats = 2 ** (heads - table.first - table.heads)
     return table.log_probs.repeat(*(1,) * (table.log_probs.ndim - 1), repeats)
 

@@ -42,7 +42,6 @@ class GatedTokens(Tokens, SummedOut):
         return SubsetEnumeration(log_probs, self.prior, self.prior, ()).log_evidence
 
     def enumerate_latents(self, model_trace: Trace, guide_trace: Trace) -> Enumeration:
-        """Enumerates the subsets of a pass."""
         return enumerate_subsets(model_trace, guide_trace)
 
     def loss_terms(

@@ -242,12 +242,7 @@ class CopyPass(AlignmentPass):
 
 
 class CopiedTokens(AlignedTokens):
-    """The tokens of a sentence given sampled choices.
-
-    Args:
-        alignment_pass: The pass.
-        alignments: The choice at every token.
-    """
+    """The tokens of a sentence given sampled choices."""
 
     alignment_pass: CopyPass
 
@@ -280,7 +275,6 @@ class CopiedTokens(AlignedTokens):
     def token_log_prob(
         self, value: Int[Tensor, "*tokens token"], expected_gradient: ExpectedGradient = 1.0
     ) -> Float[Tensor, "*batch token"]:
-        """Log-probability of every token given the choices, 0 at padding."""
         enabled, dtype = self.autocast
         with torch.autocast(value.device.type, dtype, enabled):
             emissions = self.alignment_pass.emission_log_probs(value)

@@ -64,7 +64,6 @@ class CopyHeads(CopyScorer, OutputHeads):
 
     @property
     def sites(self) -> list[str]:
-        """The site of the choice."""
         return [block.site(COPY) for block in self.addresses]
 
     def position_tokens(self, batch: Batch) -> Int[Tensor, "sentence target"]:
@@ -128,7 +127,6 @@ class CopyHeads(CopyScorer, OutputHeads):
 
     @contextmanager
     def across_blocks(self) -> Iterator[None]:
-        """Context in which the head points at earlier blocks of a text, within its window."""
         self._past, self.added_bias = TextPast(self.window), self.across_bias
         try:
             yield
@@ -138,7 +136,6 @@ class CopyHeads(CopyScorer, OutputHeads):
     def add_earlier_blocks(
         self, hidden: EncoderDecoderStates, batch: Batch
     ) -> EncoderDecoderStates:
-        """Replaces the memory by the states of all earlier tokens in the window."""
         return hidden if self._past is None else self._past.remember(hidden, batch)
 
     def by_position(self, probs: Float[Tensor, "*batch choice"]) -> Float[Tensor, "*batch key"]:
@@ -153,7 +150,6 @@ class CopyHeads(CopyScorer, OutputHeads):
         output: RowOutput,
         smoothing: float = 0.0,
     ) -> Tokens:
-        """Samples the choices, and returns the distribution of the tokens."""
         copy_pass = self.prepare(hidden, valid, output.with_current_weights(), smoothing)
         (block,), (prior,) = self.addresses, copy_pass.priors
         context = AlignmentContext(block, 0, copy_pass, COPY)
@@ -163,7 +159,6 @@ class CopyHeads(CopyScorer, OutputHeads):
     def make_posterior(
         self, model: LatentNetwork, structure: Structure, condition_on: ConditionOn
     ) -> AlignmentPosterior:
-        """Makes the posterior of the choices."""
         width = model.output.width if isinstance(model.output, RowOutput) else 0
         # one categorical variable; the evidence of a pass is a log-likelihood ratio
         return AlignmentPosterior(
@@ -171,7 +166,6 @@ class CopyHeads(CopyScorer, OutputHeads):
         )
 
     def exact_posterior(self, prior: Alignments, batch: Batch) -> Alignments:
-        """The exact posterior of the choices, by Bayes' rule."""
         if not isinstance(context := prior.context, AlignmentContext):
             return prior
         (posterior,) = context.alignment_pass.exact_inference(batch.scored).posterior()
@@ -182,5 +176,4 @@ class CopyHeads(CopyScorer, OutputHeads):
         return CopyState(self, self.with_generate(hidden), output)
 
     def begin_causal(self, output: RowOutput, texts: int) -> OutputState:
-        """Starts decoding texts whose head points at the past."""
         return PastCopyState(self, output)

@@ -85,7 +85,6 @@ class CopyOptions(LatentOptions):
             )
 
     def make(self, shape: ModelShape) -> CopyHeads:
-        """Makes the copy heads of a model."""
         self.resolve(shape.is_causal)
         return CopyHeads(
             shape.width,
@@ -106,7 +105,6 @@ class CopyOptions(LatentOptions):
 
     @property
     def phrase(self) -> str:
-        """The number of heads and their prior."""
         plural, lexicon = "s" * (self.heads > 1), " and a lexicon head" * self.lexicon
         return (
             f"{self.heads} latent copy head{plural}{lexicon} (prior: {name_of_class(self.prior)})"

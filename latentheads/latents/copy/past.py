@@ -28,12 +28,7 @@ class TextPast:
         self._target: Tensor | None = None
 
     def remember(self, hidden: EncoderDecoderStates, batch: Batch) -> EncoderDecoderStates:
-        """Replaces the memory by the states of all earlier tokens in the window.
-
-        Args:
-            hidden: The states of the scored tokens.
-            batch: The blocks.
-        """
+        """Replaces the memory by the states of all earlier tokens in the window."""
         if batch.target is not self._target:  # the first pass of the next batch
             self._kept, self._target = self._latest, batch.target
         valid = batch.scored_mask

@@ -55,11 +55,7 @@ class CopyPrior(Choice, ABC):
 
     @abstractmethod
     def make_jumps(self, heads: int) -> JumpsAfterNull | None:
-        """Makes the scores of jumps between the choices of two neighbouring tokens, if any.
-
-        Args:
-            heads: Heads that point at positions.
-        """
+        """Makes the scores of jumps between the choices of two neighbouring tokens, if any."""
 
 
 @options_class()
@@ -84,5 +80,4 @@ class ChainCopyPrior(CopyPrior):
     reach: Reach = 3
 
     def make_jumps(self, heads: int) -> JumpsAfterNull:
-        """Scores by position, and with several heads by head."""
         return JumpsAfterNull(self.reach) if heads == 1 else JumpsOfHeads(self.reach, heads)

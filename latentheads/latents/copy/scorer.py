@@ -89,11 +89,7 @@ class CopyScorer(nn.Module):
         return self.copy_heads + (self.lexicon is not None)
 
     def with_generate(self, hidden: EncoderDecoderStates) -> EncoderDecoderStates:
-        """The memory with the key in front that stands for generate.
-
-        Raises:
-            ValueError: Positions have no tokens, as in speech.
-        """
+        """The memory with the key in front that stands for generate."""
         if hidden.tokens is None:
             raise ValueError("copy heads need positions with tokens: this source has none")
         memory, tokens = hidden.memory, hidden.tokens

@@ -23,11 +23,12 @@ from latentheads.latents.alignments.past import PastAlignmentState
 from latentheads.latents.copy.emission import GENERATE, copy_emissions
 from latentheads.latents.copy.scorer import CopyScorer
 from latentheads.latents.network import EncoderDecoderStates
+from latentheads.latents.output_heads import DecomposableState
 from latentheads.layers.numeric import exp, full_precision
 from latentheads.layers.output import RowOutput
 
 
-class CopyState:
+class CopyState(DecomposableState):
     """The decoding state of copy heads, for a batch of sentences.
 
     Args:
@@ -51,7 +52,6 @@ class CopyState:
         sentences: Int[Tensor, " kept"] | None,
         hypotheses: Int[Tensor, "kept hypothesis"] | None = None,
     ) -> None:
-        """Select, repeat or reorder sentences, and the hypotheses of each."""
         self._forward.select(sentences, hypotheses)
         if sentences is None:
             return
@@ -72,12 +72,6 @@ class CopyState:
         states: Float[Tensor, "sentence *hypothesis new dim"],
         tokens: Int[Tensor, "sentence *hypothesis new"],
     ) -> Float[Tensor, "sentence *hypothesis new vocab"]:
-        """Log-probabilities of the vocabulary after each new token.
-
-        Args:
-            states: The decoder states that predict the next tokens.
-            tokens: The input tokens of those states.
-        """
         rows = states.flatten(1, -2)
         generated = full_precision(self.output(rows)).log_softmax(-1)
         choice_mask = self.heads.choice_mask(self.hidden)
@@ -95,10 +89,6 @@ class CopyState:
         """Append states as keys, each with the token that followed it.
 
         The last state waits for the token that follows.
-
-        Args:
-            states: The decoder states that predict the next tokens.
-            tokens: The input tokens of those states.
         """
         self._drop_keys_outside_window()
         hidden, new = self.hidden, tokens.shape[1]
@@ -178,12 +168,7 @@ class CopyState:
         return self.hidden.tokens[:, None, 1:].clamp(min=0)
 
     def _emissions(self, kept: Sequence[Tensor], words: Tensor) -> Tensor:
-        """Log-probability of tokens for each choice.
-
-        Args:
-            kept: The states that predict them, and the network's log-probabilities.
-            words: The tokens.
-        """
+        """Log-probability of tokens for each choice; kept are states and the network's values."""
         assert self.hidden.tokens is not None
         rows, generated = kept
         of_words = generated.gather(-1, words[..., None])[..., 0]
@@ -196,17 +181,6 @@ class CopyState:
     def decompose_uncertainty(
         self, probs: Float[Tensor, "sentence row vocab"], tokens: Int[Tensor, "sentence row"]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Decompose the uncertainty about the tokens that were scored last.
-
-        See :meth:`latentheads.latents.output_heads.DecomposableState.decompose_uncertainty`.
-
-        Args:
-            probs: The probabilities of the next tokens: what was scored.
-            tokens: The tokens that came.
-
-        Raises:
-            ValueError: Nothing was scored yet.
-        """
         if self._scored is None:
             raise ValueError("there are no choices to compare: score tokens first")
         rows, generated, log_prior = self._scored
@@ -261,10 +235,6 @@ class PastCopyState(PastAlignmentState):
     """The decoding state of copy heads that point at the text's own past.
 
     Every hypothesis has a past of its own, so each is stored like a sentence.
-
-    Args:
-        heads: The copy heads.
-        output: The output layer.
     """
 
     def __init__(self, heads: CopyScorer, output: RowOutput) -> None:

@@ -69,11 +69,9 @@ class Gating(LatentSelector):
         return self.l0_penalty
 
     def for_heads(self, heads: int) -> Gating:
-        """The same gates for a block with another number of heads, with the same penalty."""
         return self if heads == self.heads else replace(self, heads=heads)
 
     def num_candidates(self, attention_type: str) -> int:
-        """The number of heads: every head has a gate."""
         return self.heads
 
     def num_tasks(self, attention_type: str) -> int:
@@ -102,7 +100,6 @@ class Gating(LatentSelector):
         common: bool = False,
         num_samples: int = 1,
     ) -> Choice:
-        """Returns the gates, whatever the task."""
         if num_samples == 1:
             return super().choose(value, None, True)
         # samples are matched to sentences by their tasks, and gates have the row of a single task
@@ -111,7 +108,6 @@ class Gating(LatentSelector):
         )
 
     def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
-        """Each head in its own slot, multiplied by its gate."""
         return Choice(value)
 
 
@@ -168,7 +164,6 @@ class GateController(Callback):
 
     @torch.no_grad()
     def on_step_end(self, step: int) -> None:
-        """Updates the penalty after an optimiser step."""
         excess = self.expected_heads() - self.target_heads(step)
         self.l0_penalty.value += self.gate_rate * self.tokens * excess
         self.l0_penalty.value.clamp_(min=0)

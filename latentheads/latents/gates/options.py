@@ -61,20 +61,14 @@ class GateOptions(LatentOptions):
     needs_closed_form: ClassVar[bool] = True
     plug_in: ClassVar[str] = "each gate has its value at test time under the guide"
     fixed_options: ClassVar[tuple[str, ...]] = ("blocks",)
+    has_shared_kl = True
 
     def make(self, shape: ModelShape) -> Gating | None:
-        """Makes the gates of a model; None if no attention type has gates."""
         return self.gating(shape.heads, shape.attention_types)
 
     @property
     def named_types(self) -> Collection[str]:
-        """Those of ``blocks``."""
         return parse_attention_types(self.blocks) or ()
-
-    @property
-    def has_shared_kl(self) -> bool:
-        """True: that of the gates."""
-        return True
 
     @classmethod
     def rows(cls, facts: Mapping[str, Any]) -> list[tuple[str, str, str]]:

@@ -21,7 +21,7 @@ class Logits(Latent):
     """
 
     name: ClassVar[str] = "logits"
-    before_blocks: ClassVar[bool] = True  # blocks are made with their prior
+    before_blocks = True  # blocks are made with their prior
 
     def __init__(
         self, prior: Prior | None = None, attention_types: Collection[str] | None = None

@@ -51,6 +51,7 @@ class LogitsOptions(LatentOptions):
 
     prior: Coerced[PriorSpec, str | Mapping[str, Any] | Prior] = cast(Any, PriorSpec("independent"))
     blocks: AttentionTypes = "all"
+    before_blocks = True
 
     kind: ClassVar[type[Latent]] = Logits
 
@@ -61,7 +62,6 @@ class LogitsOptions(LatentOptions):
             )
 
     def make(self, shape: ModelShape) -> Logits:
-        """Makes the prior of a model's logits."""
         kind = self.prior.find()
         if kind is OfGuide:
             raise ValueError("logits.prior tied needs a run, with a guide: name a prior")
@@ -74,16 +74,13 @@ class LogitsOptions(LatentOptions):
 
     @classmethod
     def labels(cls, name: str) -> Mapping[str, Mapping[str, Any]]:
-        """None: a recipe names them by its pair of prior and guide."""
         return {}
 
     @property
     def has_guide_form(self) -> bool:
-        """Whether a guide has a posterior of them."""
         return self.is_noisy
 
     @property
     def phrase(self) -> str:
-        """The prior."""
         kind = "latent" if self.is_noisy else "deterministic"
         return f"{kind} attention logits (prior: {self.prior.name})"

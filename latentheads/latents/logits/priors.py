@@ -74,7 +74,6 @@ class Independent(Prior):
         return Gaussian(Identity(), self.noise(block))
 
     def outputs(self, block: Block, scale: float) -> Family:
-        """Makes the same for the outputs of n-gram heads, with another scale."""
         return Gaussian(Identity(), HeadScale(block.heads, scale, self.learned_scale))
 
     def noise(self, block: Block) -> HeadScale:

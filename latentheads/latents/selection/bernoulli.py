@@ -27,7 +27,6 @@ class Bernoullis(EnumerableSelection):
 
     @property
     def num_choices(self) -> int:
-        """The number of sets of candidates."""
         return int(2 ** self.logits.shape[-1])
 
     def _enumerate_choices(self) -> Iterator[tuple[int, ...]]:
@@ -45,7 +44,6 @@ class Bernoullis(EnumerableSelection):
         return (self.logits > 0).to(self.logits)
 
     def log_prob(self, value: Float[Tensor, "*batch candidate"]) -> Float[Tensor, "*batch"]:
-        """Sums the log-probabilities of all candidates."""
         return (value * self.logits - F.softplus(self.logits)).sum(-1)
 
     def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,7 +68,6 @@ class BernoulliSelector(CandidateSelector):
 
     @property
     def num_slots(self) -> int:
-        """As many as candidates."""
         return self.candidates
 
     def distribution(
@@ -85,5 +82,4 @@ class BernoulliSelector(CandidateSelector):
         return like.new_full((self.num_tasks(attention_type), self.candidates), logit)
 
     def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
-        """Each candidate in its own slot."""
         return Choice(value)

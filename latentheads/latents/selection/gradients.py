@@ -30,7 +30,6 @@ class SelectionGradient(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[SelectionGradient]]:
-        """The estimators by name."""
         return {name: pkgutil.resolve_name(path) for name, path in GRADIENTS.items()}
 
     @abstractmethod

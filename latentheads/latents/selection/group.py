@@ -111,7 +111,6 @@ class GroupSelector(CandidateSelector):
         return Group(logits, self.heads, temperature)
 
     def make_choice(self, value: Float[Tensor, "*sentences candidate"]) -> Choice:
-        """The selected candidate of each group in the group's slot."""
         chosen = value.detach()
         member = chosen.unflatten(-1, (-1, self.heads)).argmax(-2)
         index = member * self.heads + torch.arange(self.heads, device=value.device)

@@ -56,7 +56,6 @@ class SelectionOptions(LatentOptions):
     fixed_options: ClassVar[tuple[str, ...]] = ("strategy", "blocks")
 
     def make(self, shape: ModelShape) -> Selector:
-        """Makes what selects heads."""
         types = self.named_types or ATTENTION_TYPES
         if self.blocks == AUTO:
             tasks = {"encoder-self": shape.sources, "decoder-self": shape.targets}
@@ -66,12 +65,10 @@ class SelectionOptions(LatentOptions):
 
     @property
     def named_types(self) -> Collection[str]:
-        """Those of ``blocks``."""
         return () if self.blocks == AUTO else parse_attention_types(self.blocks) or ()
 
     @property
     def acts_on_encoder(self) -> bool:
-        """Whether encoder self-attention selects, or may."""
         return not self.named_types or "encoder-self" in self.named_types
 
     @property
@@ -81,7 +78,6 @@ class SelectionOptions(LatentOptions):
 
     @property
     def has_shared_kl(self) -> bool:
-        """Whether the selection is learned."""
         return not self.fixes_task_weights
 
     @property
@@ -94,15 +90,12 @@ class SelectionOptions(LatentOptions):
 
     @classmethod
     def labels(cls, name: str) -> Mapping[str, Mapping[str, Any]]:
-        """The strategies."""
         return {strategy: {"strategy": strategy} for strategy in STRATEGIES}
 
     @property
     def label(self) -> str:
-        """The strategy."""
         return name_of_class(self.strategy)
 
     @property
     def phrase(self) -> str:
-        """The strategy."""
         return f"selection of heads for each task ({self.label})"

@@ -44,7 +44,6 @@ class TaskSelector(Selector):
         return self
 
     def num_tasks(self, attention_type: str) -> int:
-        """Number of tasks of the encoder or the decoder."""
         return self.sources if side_of(attention_type) == "encoder" else self.targets
 
 
@@ -76,19 +75,15 @@ class CandidateSelector(TaskSelector, LatentSelector):
 
     @property
     def objective(self) -> type[Any] | None:
-        """The objective of the gradient."""
         return self.gradient.objective
 
     def check_loss(self, model: LatentModel, loss: object) -> None:
-        """Raises an error for a loss that does not take the gradient."""
         self.gradient.check_loss(loss, model.is_summed_out)
 
     def temperature_at(self, step: int, steps: int) -> float | None:
-        """The temperature of the gradient's relaxation."""
         return self.gradient.temperature_at(step, steps)
 
     def num_candidates(self, attention_type: str) -> int:
-        """The same in every block."""
         return self.candidates
 
     def initial_logits(self, attention_type: str, like: Tensor) -> Float[Tensor, "task candidate"]:

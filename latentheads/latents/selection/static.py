@@ -46,7 +46,6 @@ class StaticSelector(TaskSelector):
                 raise ValueError(f"{side}_sets must name the set of each of {tasks} tasks")
 
     def num_candidates(self, attention_type: str) -> int:
-        """Number of candidates: H for every set."""
         return self.heads * (max(self._sets_of(attention_type)) + 1)
 
     def _sets_of(self, attention_type: str) -> tuple[int, ...]:
@@ -59,7 +58,6 @@ class StaticSelector(TaskSelector):
     def sample(
         self, site: str, attention_type: str, like: Tensor
     ) -> Float[Tensor, "task candidate"]:
-        """Returns ones at the heads of each task's set, without a site."""
         owner = torch.arange(self.num_candidates(attention_type), device=like.device) // self.heads
         set_index = as_tensor_like(self._sets_of(attention_type), owner)
         return (set_index[:, None] == owner).to(like.dtype)

@@ -30,7 +30,6 @@ class SelectionStrategy(Choice, ABC):
 
     @classmethod
     def choices(cls) -> Mapping[str, type[SelectionStrategy]]:
-        """The strategies by name."""
         return cast(Mapping[str, type[SelectionStrategy]], STRATEGIES)
 
     @abstractmethod
@@ -68,7 +67,6 @@ class CandidateStrategy(SelectionStrategy, ABC):
     gradient: SelectionGradient = DEFAULT_GRADIENT
 
     def arguments(self, heads: int, sources: Names, targets: Names) -> dict[str, Any]:
-        """The candidates, and how they are learned."""
         return {"candidates": self.candidates or 2 * heads, "gradient": self.gradient}
 
 
@@ -108,7 +106,6 @@ class StaticStrategy(SelectionStrategy):
     families: str = ""
 
     def arguments(self, heads: int, sources: Names, targets: Names) -> dict[str, Any]:
-        """The family of every task."""
         return {
             "source_sets": self._sets_of(sources, targets, sources),
             "target_sets": self._sets_of(sources, targets, targets),

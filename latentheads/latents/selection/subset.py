@@ -50,7 +50,6 @@ class Subset(EnumerableSelection):
 
     @property
     def num_choices(self) -> int:
-        """The number of subsets of the size."""
         return math.comb(self.logits.shape[-1], self.size)
 
     def _enumerate_choices(self) -> Iterator[tuple[int, ...]]:
@@ -58,7 +57,6 @@ class Subset(EnumerableSelection):
 
     @property
     def mean(self) -> Float[Tensor, "*batch candidate"]:
-        """The exact marginals."""
         return _marginals(self.logits, self.size)
 
     @property

@@ -65,7 +65,7 @@ def test_what_cannot_be_translated_is_one_line(run: Run) -> None:
     )
     wrong = lh.data.Grammar(sentences=20, held_out=2).load()
     for arguments, options, message in (
-        ((model, corpus, ["b a", 3]), {}, r"sentences must be texts, got int"),
+        ((model, corpus, ["b a", 3]), {}, r"sentences must be texts, got 3"),
         ((model, corpus, LINES), {"num_beams": 0}, "num_beams must be at least 1, got 0"),
         ((run, corpus, LINES), {}, r"model must be one that decodes, .* or run\.model, got"),
         ((model, run, LINES), {}, "processor must be a Corpus, or the processor of one, got"),

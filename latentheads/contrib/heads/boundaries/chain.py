@@ -48,12 +48,7 @@ class BoundaryChain:
     def advance(
         self, probs: Float[Tensor, "*batch position"], kind: int
     ) -> Float[Tensor, "*batch position"]:
-        """The distribution of the next boundary, given that of one.
-
-        Args:
-            probs: Its probability at each position.
-            kind: Its kind.
-        """
+        """The distribution of the next boundary, given that of one."""
         kernel = self.jumps[kind].exp()
         before = len(kernel) - 1 + self.least
         padded = F.pad(probs.reshape(-1, 1, probs.shape[-1]), (before, -self.least))

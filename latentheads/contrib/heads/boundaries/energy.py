@@ -43,11 +43,7 @@ RANGE = 600.0
 
 
 def speech_log_ratio(energy: Float[Tensor, " position"]) -> Float[Tensor, " position"]:
-    """The log-ratio of the energy of each position, within words to outside.
-
-    Args:
-        energy: The energy of each position of a sound.
-    """
+    """The log-ratio of the energy of each position, within words to outside."""
     low, high = energy.quantile(0.05), energy.quantile(0.95)
     scaled = ((energy - low) / (high - low).clamp(min=1e-9))[:, None]
     mean, deviation, share = energy.new_tensor([[0.1, 0.8], [0.2, 0.2], [0.5, 0.5]])
@@ -86,9 +82,6 @@ def energy_offsets(attentions: Sequence[WordAttention]) -> Float[Tensor, " kind"
 
     Between words without a pause no offset is the likeliest: the energy of the next word is taken
     for that of the last, up to the largest offset. Then it is 0 too.
-
-    Args:
-        attentions: Examples.
     """
     grid = torch.arange(-REACH, REACH + 0.1, 0.5, dtype=torch.float64)
     scores = torch.zeros(2, len(grid), dtype=torch.float64)

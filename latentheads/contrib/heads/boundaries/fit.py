@@ -216,11 +216,6 @@ def left_out_information(
     """As :func:`view_information`, each example with profiles learned from other examples.
 
     A single example has the profiles that were learned from it.
-
-    Args:
-        model: The model that was learned from all examples.
-        examples: The examples.
-        options: How profiles are learned.
     """
     marginals = [model.posterior(example).marginals for example in examples]
     if len(examples) < 2:
@@ -249,14 +244,7 @@ def left_out_error(
     examples: Sequence[WordAttention],
     options: FitOptions,
 ) -> Float[Tensor, " kind"]:
-    """The error under which labels are likeliest that profiles were not learned from.
-
-    Args:
-        model: The model that was learned from all examples.
-        labelled: The labelled examples.
-        examples: All examples.
-        options: How profiles are learned.
-    """
+    """The error under which labels are likeliest that profiles were not learned from."""
     if len(labelled) < 2:
         return make_model(examples, options, model.chain).error
     views = model.chosen.any(0)

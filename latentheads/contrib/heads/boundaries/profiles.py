@@ -72,11 +72,7 @@ class Profiles:
         )
 
     def log_ratios(self, attention: WordAttention) -> Float[Tensor, "kind head word position"]:
-        """Log-likelihood of one draw of each word for a boundary anywhere, less that of background.
-
-        Args:
-            attention: Attention of the same heads.
-        """
+        """Log-likelihood of one draw of a word for a boundary anywhere, less that of background."""
         background = self.background[..., None]
         density = (1 - background) * self.densities * attention.positions + background
         outside = background.log()
@@ -84,11 +80,7 @@ class Profiles:
         return inside + attention.weights.sum(-1)[None, ..., None] * outside[..., None]
 
     def emissions(self, attention: WordAttention) -> Float[Tensor, "kind head word position"]:
-        """Log-likelihood of the attention of each word, less that of background alone.
-
-        Args:
-            attention: Attention of the same heads.
-        """
+        """Log-likelihood of the attention of each word, less that of background alone."""
         follows = self.follows[..., None, None]
         return torch.logaddexp(
             follows.log() + self.counts * self.log_ratios(attention), (-follows).log1p()

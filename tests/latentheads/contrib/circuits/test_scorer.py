@@ -218,7 +218,10 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
         (lambda: SubsetScorer(plain, PROMPTS, ["decoder.0.self", (0, 1)]), r"head \('decoder\.0"),
         (lambda: SubsetScorer(plain.transformer, PROMPTS, [(0, 1)]), r"GPT2Model has no output"),
         (lambda: Prompts.of([[3], []]), r"a prompt has at least one token, got \[\[3\], \[\]\]"),
-        (lambda: Prompts({"input_ids": torch.ones(2, 3)}, PROMPTS.scored), r"input_ids has 2 rows"),
+        (
+            lambda: Prompts({"input_ids": torch.ones(2, 3)}, PROMPTS.scored),
+            r"^rows of input_ids must be",
+        ),
         (lambda: Prompts({}, torch.tensor([[True, True], [True, False]])), r"scored must be True"),
         (
             lambda: SubsetScorer(plain, PAIRED, [(0, 1)], likelihood=LogitDifference())(
@@ -268,8 +271,11 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
             r"right must be a list of tokens for each",
         ),
         (lambda: Prompts.of(["a b", "c"]), r"token_ids must be a list of tokens for each prompt"),
-        (lambda: LogitDifference(0.0), r"spread must be positive, got 0\.0"),
-        (lambda: Prompts.of([[3], [4]], [[1]], [[2], [2]]), r"right has 1 rows, scored has 2"),
+        (lambda: LogitDifference(0.0), r"spread must be positive and finite, got 0\.0"),
+        (
+            lambda: Prompts.of([[3], [4]], [[1]], [[2], [2]]),
+            r"rows of right must be as many as those of scored, 2, got 1",
+        ),
         (
             lambda: Prompts.of([[3], [4]], [[1], [5, 2]], [[2], [2, 6]]),
             r"^right and wrong both have token 2 after prompt 1$",

@@ -159,8 +159,8 @@ def test_ends_are_learned_where_one_is_known(network: Any) -> None:
     [
         ({"words": [(2, 4), (3, 4)]}, r"word 1 must be a span of tokens from 4 to 5, in order"),
         ({"words": [(0, 2)]}, r"word 0 must be a span of tokens from 1"),
-        ({"words": []}, "an example must have words"),
-        ({"starts": [1.0]}, "starts must have a time for each of 2 words, got 1"),
+        ({"words": []}, "words of an example must be at least one"),
+        ({"starts": [1.0]}, "starts must be as many as words, 2, got 1"),
         ({"energy": torch.zeros(5)}, "energy must have a number for each of 6 positions, got"),
         ({"energy": torch.full((6,), -torch.inf)}, "energy must be finite at each position"),
         ({"starts": [0.5, 7.5]}, "starts must be from 0 to 6, the number of positions, got 7.5"),
@@ -244,9 +244,9 @@ def test_options_that_do_not_fit_are_refused(network: Any) -> None:
         with pytest.raises(ValueError, match=f"^{name} must be above 0, got -1$"):
             unchecked(FitOptions)(**{name: -1.0})
     heads = lh.alignment_heads(network, [EXAMPLE])
-    with pytest.raises(ValueError, match="level must be between 0 and 1, got 90"):
+    with pytest.raises(ValueError, match="level must lie between 0 and 1, got 90"):
         heads.align(network, EXAMPLE, level=90)
-    with pytest.raises(ValueError, match="examples must not be empty"):
+    with pytest.raises(ValueError, match="examples must be at least one, got none"):
         lh.alignment_heads(network, [])
 
 

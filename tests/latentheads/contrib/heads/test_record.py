@@ -129,7 +129,7 @@ def test_some_blocks_alone() -> None:
         heads["encoder.0.self"]
     with pytest.raises(ValueError, match=r"unknown block 'encoder.7.self'"):
         Recording(model, ["encoder.7.self"])
-    with pytest.raises(ValueError, match="blocks must be a list of names, as "):
+    with pytest.raises(ValueError, match="blocks must be a list, got "):
         Recording(model, "encoder.0.self")
 
 

@@ -302,7 +302,7 @@ def test_it_leaves_no_trace_and_names_what_is_wrong() -> None:
         relevance(model, [batch])
     assert model.training
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-    with pytest.raises(ValueError, match=r"stabiliser must be positive, got 0.0"):
+    with pytest.raises(ValueError, match=r"stabiliser must be positive and finite, got 0.0"):
         propagate(model, batch, stabiliser=0.0)
     with pytest.raises(ValueError, match="parts must be at least one batch, got none"):
         relevance(model, [])

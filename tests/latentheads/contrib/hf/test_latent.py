@@ -523,7 +523,7 @@ def test_inputs_that_are_no_sentences_in_tensors_are_refused() -> None:
     refuse(lambda: batch(pairs), "attention_mask must have a row", "(3, 1, 5, 5)")
     other = {"input_ids": IDS, "attention_mask": REAL[:, :4]}
     refuse(lambda: batch(other), "attention_mask must have the shape of input_ids", "(3, 4)")
-    refuse(lambda: batch({"input_ids": IDS}, IDS.tolist()), "labels must be a tensor, got list")
+    refuse(lambda: batch({"input_ids": IDS}, IDS.tolist()), "labels must be a tensor, got [[")
     assert batch({"input_ids": IDS}, index=[2, 0, 1]).index.tolist() == [2, 0, 1]
 
 

@@ -250,7 +250,7 @@ def test_what_is_hidden_of_sound_is_no_dropout() -> None:
 @pytest.mark.parametrize("kind", [SingleModel, HeadSamples, DeepEnsemble])
 def test_a_model_that_does_not_decode_is_refused(kind: type[Ensemble]) -> None:
     network, made = torch.nn.Linear(2, 3), object.__new__(kind)
-    with pytest.raises(ValueError, match=r"^an ensemble is made of models that decode, .*Linear$"):
+    with pytest.raises(ValueError, match=r"^model must be one that decodes, .*Linear"):
         unchecked(kind.__init__)(made, [network] if kind is DeepEnsemble else network)
 
 
