@@ -276,8 +276,8 @@ class Trainer:
         """
         try:
             changed = changed_parts(folder.path / TEXTS, self.corpus)
-        except ValueError as reason:
-            note = f"note: whether the text of {folder.path} has changed is not known: {reason}"
+        except ValueError as error:
+            note = f"note: whether the text of {folder.path} has changed is not known: {error}"
             print_message(note, sys.stderr)
             return
         if not changed or (changed == ["train"] and folder.resumable):
