@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from latentheads.plain import MAX_YAML_BYTES, parse_json, parse_yaml
@@ -149,7 +150,10 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """
     with naming_file(path):
         if path.exists() and not (path.is_file() or path.is_dir()):
-            yield path
+            with TemporaryDirectory() as folder:  # safetensors would put a file in its place
+                partial = Path(folder, "whole")
+                yield partial
+                path.write_bytes(partial.read_bytes())
             return
         with _temporary_folder(path.parent) as temporary:
             partial = temporary / "whole"

@@ -69,7 +69,7 @@ def make_accelerator(
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=unused)],
         mixed_precision="no",
         cpu=device.type == "cpu",
-        log_with=[*trackers],
+        log_with=[*trackers] or None,
         project_dir=out,
     )
 

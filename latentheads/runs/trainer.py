@@ -222,7 +222,8 @@ class Trainer:
         self.trackers, self.callbacks, self.quiet = trackers, [*callbacks], quiet
         self.device, path = select_device(device), folder.path
         self.accelerator = make_accelerator(path, settings, self.device, trackers)
-        if self.accelerator is not None and self.accelerator.num_processes > 1:
+        self.processes = 1 if self.accelerator is None else self.accelerator.num_processes
+        if self.processes > 1:
             self.device = self.accelerator.device  # one GPU a process
         self.model, self.guide = model.to(self.device), guide.to(self.device)
         self._started = False
@@ -247,6 +248,8 @@ class Trainer:
 
     def _make_checkpoint_manager(self, settings: Settings, folder: Folder) -> CheckpointManager:
         """Makes the engine and the checkpoint manager."""
+        if self.processes > 1 and not torch.distributed.is_initialized():
+            raise ValueError("a program of several processes trains one run, and then no other")
         train = self.corpus.train
         training, seed = settings.train, settings.seed
         fixed = settings.train_only == "guide"
@@ -266,9 +269,14 @@ class Trainer:
         """Raises an error if the text of the run in the folder has changed.
 
         That for training is in the checkpoint from which it is resumed. Another vocabulary changes
-        the tokens of every part, so it is named alone.
+        the tokens of every part, so it is named alone. Of a damaged record a note is printed.
         """
-        changed = changed_parts(folder.path / TEXTS, self.corpus)
+        try:
+            changed = changed_parts(folder.path / TEXTS, self.corpus)
+        except ValueError as error:
+            note = f"note: whether the text of {folder.path} has changed is not known: {error}"
+            print_message(note, sys.stderr)
+            return
         if not changed or (changed == ["train"] and folder.resumable):
             return
         reason = f"watched on another text: that of {', '.join(changed)} has changed since"

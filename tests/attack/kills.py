@@ -55,7 +55,8 @@ def _kill(plan: str, ends: signal.Signals, arena: Arena, rng: Random) -> None:
         for _ in range(rng.randint(1, 4)):
             moment = _choose_moment(whole, ends, rng)
             ended = start("run", *words, folder=folder, watched=out, moment=moment)
-            check(ended, 0, _status_of(ends))
+            # before it has begun the signal ends it as any process
+            check(ended, 0, _status_of(ends), *(() if ended.acts else (-ends,)))
         done = check(start("run", *words, folder=folder))
         if done.status:
             raise TrialError("lost training", f"it does not go on: {done.error.strip()[-300:]}")

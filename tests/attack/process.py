@@ -231,9 +231,9 @@ def _run_here(program: str, words: Sequence[str]) -> NoReturn:
         left = import_module(_module(program)).main(list(words))
     except SystemExit as reason:
         left = reason.code
-    except BaseException:
-        traceback.print_exc()
-        left = 1
+    except BaseException as reason:
+        sys.excepthook(type(reason), reason, reason.__traceback__)  # that of the programs
+        left = 130 if isinstance(reason, KeyboardInterrupt) else 1
     if isinstance(left, str):
         print(left, file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):

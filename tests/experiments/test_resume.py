@@ -162,6 +162,13 @@ def test_resuming_beside_another_validation_text_is_refused(half: Path) -> None:
     assert json.loads(texts.read_text(encoding="utf-8"))["valid"] == "another"
 
 
+def test_a_damaged_record_of_the_text_loses_no_training(half: Path) -> None:
+    (half / "corpus.json").write_text("")
+    said = succeed("run.py", *WORDS, "--out", str(half)).stderr
+    assert f"note: whether the text of {half} has changed is not known: " in said
+    assert json.loads((half / "corpus.json").read_text(encoding="utf-8"))["valid"]
+
+
 def test_another_vocabulary_is_named_and_not_the_parts_that_it_changes(half: Path) -> None:
     texts, vocabulary = half / "corpus.json", half / "vocabulary.json"
     record = json.loads(texts.read_text(encoding="utf-8"))

@@ -18,6 +18,9 @@ from latentheads.contrib.plot.style import GOLD, GREEN, GREY, in_style
 MOST_HEADS = 12
 """Heads that are drawn."""
 
+LETTER = 0.01
+"""Width of a letter of a word, as a share of the sound."""
+
 
 @in_style
 def draw_word_times(
@@ -74,12 +77,15 @@ def _draw_sound(
         zorder=3,
         label="true start",
     )
-    for index, (word, start) in enumerate(zip(words, starts.median.tolist(), strict=True)):
+    ends: list[float] = []  # seconds at which the last word of each line ends
+    for word, start in zip(words, starts.median.tolist(), strict=True):
+        line = next((line for line, end in enumerate(ends) if end <= start), len(ends))
+        ends[line : line + 1] = [start + LETTER * (len(word) + 1) * duration]
         axis.annotate(
             word,
             (start, 1),
             xycoords=("data", "axes fraction"),
-            xytext=(0, 3 + 10 * (index % 3)),  # short words would lie on each other
+            xytext=(0, 3 + 10 * line),
             textcoords="offset points",
             fontsize=8,
             annotation_clip=False,
@@ -87,7 +93,7 @@ def _draw_sound(
     axis.set(xlim=(0, duration), ylim=(0, bands), yticks=[])
     axis.set_xlabel("seconds")
     axis.set_ylabel("mel bands")
-    axis.set_title("Start of each word: posterior median and 90 % interval", pad=36)
+    axis.set_title("Start of each word: posterior median and 90 % interval", pad=6 + 10 * len(ends))
     axis.grid(visible=False)
     if is_known.any():
         axis.legend(loc="upper right", fontsize=7, frameon=True, facecolor="white")

@@ -51,6 +51,7 @@ def test_the_precision_of_a_launcher_is_not_that_of_a_run(
     monkeypatch.setattr("accelerate.Accelerator", lambda **options: options)
     accelerator = make_accelerator(tmp_path, Settings(), torch.device("cpu"), trackers=())
     assert accelerator["mixed_precision"] == "no"
+    assert accelerator["log_with"] is None, "an empty list is warned of"
 
 
 @pytest.mark.parametrize(

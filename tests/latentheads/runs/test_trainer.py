@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -251,6 +252,16 @@ def test_more_updates_of_a_run_that_patience_stopped_outlast_a_break(
     assert again.engine.step == 2
     again.train(quiet=True)
     assert again.engine.step == 3
+
+
+def test_several_processes_train_one_run(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After it their process group is gone."""
+    ended = SimpleNamespace(num_processes=2, device=torch.device("cpu"))
+    monkeypatch.setattr("latentheads.runs.trainer.make_accelerator", lambda *_: ended)
+    with pytest.raises(ValueError, match=r"^a program of several processes trains one run"):
+        trainer(corpus, tmp_path / "run")
 
 
 def test_more_updates_that_are_refused_change_nothing(

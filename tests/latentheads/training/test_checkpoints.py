@@ -1,7 +1,9 @@
 """Checkpoints are whole or not there, and only ours are read."""
 
+import os
 import resource
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
@@ -165,3 +167,14 @@ def test_a_file_without_a_checksum_is_refused(
     save_file({"x": torch.ones(2)}, tmp_path / "x", header)
     with pytest.raises(ValueError, match=message):
         checkpoints.load(tmp_path / "x")
+
+
+def test_a_pipe_stays_one(tmp_path: Path) -> None:
+    pipe, copied = tmp_path / "pipe", tmp_path / "copied"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as reader:
+        content = reader.submit(pipe.read_bytes)
+        checkpoints.save(pipe, {"a": torch.ones(3)}, {"step": 7})
+        copied.write_bytes(content.result())
+    assert pipe.is_fifo()
+    assert checkpoints.load(copied)[1] == {"step": 7}

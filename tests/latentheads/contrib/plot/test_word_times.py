@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,17 @@ from tests.typechecking import unchecked
 def test_times_of_both_kinds_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^starts must be BoundaryTimes, as heads.align\("):
         unchecked(draw_word_times)(np.eye(3, 5), ["a"], {"starts": None}, [], 1.0)
+
+
+def test_words_do_not_touch() -> None:
+    words = ["to", "communication", "a", "x", "responsibilities", "the", "wwwww"] * 5
+    median = torch.arange(35) / 5.0
+    figure: Any = draw_word_times(
+        np.eye(3, 5), words, BoundaryTimes(median, median, median), [], 7.5
+    )
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
 
 
 def test_words_intervals_and_lags_are_drawn() -> None:
