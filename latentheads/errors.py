@@ -54,11 +54,11 @@ def one_line_message(error: BaseException) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in a one-line message; a class by its name, an object without a short repr by its."""
+    """A value in a one-line message; a class by its name, what has no short text by its type."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     text = repr(value)
-    if len(text.splitlines()) > 1 or text.startswith("<"):
+    if len(text.splitlines()) > 1 or " object at 0x" in text:
         return type(value).__name__
     return shorten(text)
 

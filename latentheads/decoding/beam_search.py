@@ -164,10 +164,8 @@ class _FinishedHypotheses:
         """The hypotheses of every sentence, best score first."""
         tokens, log_prob = self.tokens[:, :-1], self.log_prob[:, :-1]
         lengths = (tokens != PAD).sum(-1)
-        words = lengths.clamp(min=1).to(log_prob)
-        score = log_prob / words**length_penalty
-        key = log_prob.neg().clamp(min=0).log() - length_penalty * words.log()  # cannot overflow
-        order = key.argsort(dim=-1, stable=True)
+        score = log_prob / lengths.clamp(min=1).to(log_prob) ** length_penalty
+        order = score.argsort(dim=-1, descending=True, stable=True)
         columns = (part.gather(1, order).tolist() for part in (lengths, score, log_prob))
         rows = zip(tokens.take_along_dim(order[..., None], 1).tolist(), *columns, strict=True)
         return [

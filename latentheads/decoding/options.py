@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from annotated_types import Ge, Le
-from pydantic import NonNegativeFloat
 
 from latentheads.options import OptionError, Size, changed_options, from_dict, options_class
 
 MAX_BEAM = 1000
 """Most hypotheses or samples of a sentence: memory grows with them."""
+
+MAX_PENALTY = 10
+"""Largest length penalty: with more the power of a length overflows."""
 
 
 @options_class()
@@ -38,7 +40,7 @@ class Decoding:
     """
 
     num_beams: Annotated[int, Ge(1), Le(MAX_BEAM)] = 1
-    length_penalty: NonNegativeFloat = 1.0
+    length_penalty: Annotated[float, Ge(0), Le(MAX_PENALTY)] = 1.0
     num_samples: Annotated[int, Ge(0), Le(MAX_BEAM)] = 0
     paper_bleu: bool = False
     paper_wer: bool = False

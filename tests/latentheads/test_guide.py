@@ -420,7 +420,7 @@ def test_while_decoding_a_memory_alone_is_told_as_keys(mixers: str, batch: Batch
 
 
 def test_a_guide_of_no_model_is_refused_in_one_line() -> None:
-    message = r"^model must be one of heads, as Translation or lh.latent\(network\), got NoneType$"
+    message = r"^model must be one of heads, as Translation or lh.latent\(network\), got None$"
     with pytest.raises(ValueError, match=message):
         unchecked(ModelGuide.__init__)(Tied.__new__(Tied), None)
 

@@ -133,12 +133,6 @@ def test_a_wide_beam_finds_all_sentences_in_order(kind: str, prior: str, penalty
         agree(hypotheses[index], expected)
 
 
-def test_a_penalty_that_overflows_takes_the_longest_and_of_these_the_likeliest() -> None:
-    for hypotheses in beam_search(small(), small_batch(), WIDE, 1000.0, max_new_tokens=3):
-        ranks = [(len(hypothesis.tokens), hypothesis.log_prob) for hypothesis in hypotheses]
-        assert ranks == sorted(ranks, reverse=True)
-
-
 @in_turn(kind=KINDS[::-1], prior=sorted(PRIORS), beam=[1, 2, 3, 4])
 def test_it_follows_the_rules(kind: str, prior: str, beam: int) -> None:
     torch.manual_seed(beam)
