@@ -86,30 +86,6 @@ class EncoderDecoderStates:
         attn_mask = attn_mask if attn_mask.shape[-2] == 1 else attn_mask[..., context:, :]
         return EncoderDecoderStates(states, self.memory, attn_mask, self.window, self.tokens)
 
-    def window_keys(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """The keys in the windows of some tokens, and the index of every key among them.
-
-        Keys outside all windows get the index of null, which is 0.
-
-        Args:
-            start: Index of the first token.
-            stop: Index after the last.
-        """
-        keys, device = self.memory.shape[-2], self.memory.device
-        context = keys - self.states.shape[-2]
-        low, high = max(1, context + start + 1 - self.window), context + stop
-        all_keys = torch.arange(keys, device=device)
-        in_window = (all_keys >= low) & (all_keys < high)
-        return torch.cat([all_keys[:1], all_keys[low:high]]), in_window * (all_keys - low + 1)
-
-
-def without_memory(states: Float[Tensor, "*batch target dim"]) -> EncoderDecoderStates:
-    """States with an empty memory."""
-    empty = states[..., :0, :]
-    return EncoderDecoderStates(
-        states, empty, empty.new_ones(*empty.shape[:-2], 1, 0, dtype=torch.bool)
-    )
-
 
 @runtime_checkable
 class NetworkBlock(Protocol):

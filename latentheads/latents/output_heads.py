@@ -11,15 +11,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol, cast, runtime_checkable
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
 from latentheads.distributions.tokens import Tokens
 from latentheads.latents.latent import Latent
-from latentheads.latents.network import Choice, EncoderDecoderStates, LatentNetwork, without_memory
+from latentheads.latents.network import Choice, EncoderDecoderStates, LatentNetwork
 from latentheads.layers.output import RowOutput
 from latentheads.names import Block
+
+
+def without_memory(states: Float[Tensor, "*batch target dim"]) -> EncoderDecoderStates:
+    """States with an empty memory."""
+    empty = states[..., :0, :]
+    return EncoderDecoderStates(
+        states, empty, empty.new_ones(*empty.shape[:-2], 1, 0, dtype=torch.bool)
+    )
 
 
 @runtime_checkable

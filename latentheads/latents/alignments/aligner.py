@@ -19,8 +19,8 @@ from latentheads.latents.alignments.posterior import AlignmentPosterior, with_pa
 from latentheads.latents.alignments.stack import AlignmentStack
 from latentheads.latents.alignments.state import AlignmentState
 from latentheads.latents.latent import ConditionOn, Structure
-from latentheads.latents.network import EncoderDecoderStates, LatentNetwork, without_memory
-from latentheads.latents.output_heads import OutputHeads, OutputState
+from latentheads.latents.network import EncoderDecoderStates, LatentNetwork
+from latentheads.latents.output_heads import OutputHeads, OutputState, without_memory
 from latentheads.layers.output import RowOutput
 from latentheads.names import ALIGNED_POSITION, Block
 

@@ -184,7 +184,7 @@ class AlignmentPass:
         parts, step = [], self.hidden.window
         for start in range(0, states.shape[1], step):
             chunk = slice(start, min(start + step, states.shape[1]))
-            keys, indices = self.hidden.window_keys(chunk.start, chunk.stop)
+            keys, indices = _window_keys(self.hidden, chunk)
             rows = [vector.index_select(1, keys) for vector in vectors]
             inputs = states[:, chunk], rows, tokens[:, chunk]
             log_probs = compute_emission_log_probs(self.output, *inputs, smoothing=self.smoothing)
@@ -192,6 +192,19 @@ class AlignmentPass:
                 log_probs = log_probs.index_select(dim, indices)
             parts.append(log_probs)
         return torch.cat(parts, 1)
+
+
+def _window_keys(hidden: EncoderDecoderStates, tokens: slice) -> tuple[Tensor, Tensor]:
+    """The keys in the windows of some tokens, and the index of every key among them.
+
+    Keys outside all windows get the index of null, which is 0.
+    """
+    keys, device = hidden.memory.shape[-2], hidden.memory.device
+    context = keys - hidden.states.shape[-2]
+    low, high = max(1, context + tokens.start + 1 - hidden.window), context + tokens.stop
+    all_keys = torch.arange(keys, device=device)
+    in_window = (all_keys >= low) & (all_keys < high)
+    return torch.cat([all_keys[:1], all_keys[low:high]]), in_window * (all_keys - low + 1)
 
 
 class AlignedTokens(Tokens, SummedOut):

@@ -11,8 +11,8 @@ from torch import Tensor
 from latentheads.attention.reorder import reorder
 from latentheads.latents.alignments.stack import AlignmentStack
 from latentheads.latents.alignments.state import AlignmentState
-from latentheads.latents.network import EncoderDecoderStates, without_memory
-from latentheads.latents.output_heads import DecomposableState
+from latentheads.latents.network import EncoderDecoderStates
+from latentheads.latents.output_heads import DecomposableState, without_memory
 from latentheads.layers.output import RowOutput
 
 
