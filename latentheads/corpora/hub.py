@@ -205,7 +205,7 @@ def _silenced() -> Iterator[None]:
         for name in ("datasets", "huggingface_hub"):
             logger = logging.getLogger(name)
             after.callback(logger.setLevel, logger.level)
-            logger.setLevel(logging.ERROR)
+            logger.setLevel(logging.CRITICAL)
         yield
 
 

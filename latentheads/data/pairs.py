@@ -278,7 +278,7 @@ class Hub(TextPairs):
     Attributes:
         corpus: multi30k, iwslt14, iwslt17 or wmt14; texts with their summaries, gigaword,
             cnn_dailymail or scitldr; or a name of your own with a path.
-        path: Another repository of the hub than the known one, or local files.
+        path: Another repository of the hub than the known one, or a local folder.
         config: Its configuration.
     """
 
