@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from latentheads.batch import EOS
 from latentheads.checks import check_as_many, check_list
 from latentheads.corpora.part import Part
 from latentheads.corpora.tasks import Mixture
@@ -119,7 +120,10 @@ class Processor(TextOptions):
         if targets is not None:
             check_as_many("targets", targets, "inputs", inputs)
         if self.source is None:
-            return Part(self.target.encode_inputs(inputs)[0], None)
+            tokens = self.target.encode_inputs(inputs)[0]
+            # a line of running text follows the end of another, as in training
+            tags = np.full(len(tokens), EOS, np.int32) if self.block_size else None
+            return Part(tokens, None, tags=tags)
         rows, frames = self.source.encode_inputs(inputs, self.max_seconds)
         if self.max_source:
             rows = rows.truncate(self.max_source)
