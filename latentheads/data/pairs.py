@@ -325,6 +325,6 @@ class Hub(TextPairs):
 
 def local_files(path: str, cache: str) -> list[Path]:
     """The local files of a corpus that ``datasets`` reads, without those of the cache."""
-    root = Path(path or os.devnull)
+    root = Path(path or os.devnull).expanduser()
     files = (file for file in (root, *root.rglob("*")) if file.is_file())
     return sorted(file for file in files if not is_cache_file(cache, file))
