@@ -135,7 +135,7 @@ class Batch:
         object.__setattr__(self, name, ids.long())
 
     def check_ids(self, **sizes: int) -> None:
-        """Check that token ids are in the vocabulary.
+        """Check that token ids are in the vocabulary, and padded on the right.
 
         Args:
             **sizes: The vocabulary sizes of ``source`` and ``target``.
@@ -150,6 +150,9 @@ class Batch:
                     f"{name} has the token id {low if low < 0 else high}, and the model's "
                     f"vocabulary has the ids 0 to {size - 1:,}"
                 )
+            # batches with masks of their own may be padded on the left
+            if type(self) is Batch and ((ids[:, :-1] == PAD) & (ids[:, 1:] != PAD)).any():
+                raise ValueError(f"{name} has the padding id before a token: pad on the right")
 
     @classmethod
     def of(

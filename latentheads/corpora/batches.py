@@ -171,8 +171,11 @@ def collate(part: Part, group: Sequence[int] | Indices) -> Batch:
     """Collates the sentences of a part at some indices into a padded batch."""
     source = None if part.sources is None else torch.from_numpy(part.sources.pad(group))
     target = torch.from_numpy(part.targets.pad(group))
-    previous = torch.from_numpy(part.targets.previous_tokens(group)) if part.block_size else None
     indices = np.asarray(group)
+    before = part.targets.previous_tokens(group) if part.block_size else None
+    if part.tags is not None:
+        before = part.tags[indices].astype(np.int64)
+    previous = None if before is None else torch.from_numpy(before)
     task_ids: TaskIds = {}
     if part.task is not None and part.mixture is not None:
         task_ids = part.mixture.task_ids(part.task[indices])
@@ -180,8 +183,6 @@ def collate(part: Part, group: Sequence[int] | Indices) -> Batch:
     if part.frames is None:
         return batch
     frame_counts = torch.from_numpy(part.frames.lengths[indices])
-    if part.tags is not None:
-        batch = replace(batch, before=torch.from_numpy(part.tags[indices].astype(np.int64)))
     return replace(
         batch, frames=torch.from_numpy(part.frames.pad(indices)), frame_counts=frame_counts
     )

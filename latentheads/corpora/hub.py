@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -141,7 +142,8 @@ def _get_entry(
         return replace(default, config=config or default.config)
     if str(path) == "pandas":
         raise ValueError("pandas reads pickles, which are programs: use parquet, json or csv")
-    return replace(default, path=str(path), config=config, revision=None, files=None)
+    local = os.path.expanduser(path)
+    return replace(default, path=local, config=config, revision=None, files=None)
 
 
 def _open_part(corpus: HubCorpus, part: str) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
@@ -205,7 +207,7 @@ def _silenced() -> Iterator[None]:
         for name in ("datasets", "huggingface_hub"):
             logger = logging.getLogger(name)
             after.callback(logger.setLevel, logger.level)
-            logger.setLevel(logging.ERROR)
+            logger.setLevel(logging.CRITICAL)
         yield
 
 

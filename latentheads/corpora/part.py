@@ -39,8 +39,8 @@ class Part:
         links: The gold word alignment of each sentence pair, as (source, target) token positions;
             empty where it is not known, and for training.
         frames: The frames of each utterance, where the source is speech; None: text.
-        tags: The language tag before each target, where speech has several target languages: the
-            decoder's first input in the place of BOS, not scored. None: BOS.
+        tags: The decoder's first input in the place of BOS, not scored: a language tag where speech
+            has several target languages, EOS of lines for a model of running text. None: BOS.
     """
 
     targets: Rows

@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from latentheads.batch import EOS
 from latentheads.checks import check_as_many, check_list
 from latentheads.corpora.part import Part
+from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Mixture
 from latentheads.corpora.text import list_texts, normalise_whitespace
 from latentheads.corpora.vocabulary import Vocabulary, tag_of
@@ -119,12 +121,17 @@ class Processor(TextOptions):
         if targets is not None:
             check_as_many("targets", targets, "inputs", inputs)
         if self.source is None:
-            return Part(self.target.encode_inputs(inputs)[0], None)
+            return self.part_of_lines(self.target.encode_inputs(inputs)[0])
         rows, frames = self.source.encode_inputs(inputs, self.max_seconds)
         if self.max_source:
             rows = rows.truncate(self.max_source)
         part = self.with_task(Part(rows, rows, frames=frames), self.index_of_task(task))
         return part if targets is None else replace(part, targets=self.target.encode_all(targets))
+
+    def part_of_lines(self, rows: Rows) -> Part:
+        """Lines of a language model; one of running text follows the end of another."""
+        tags = np.full(len(rows), EOS, np.int32) if self.block_size else None
+        return Part(rows, None, tags=tags)
 
     def index_of_task(self, task: int | str | None) -> int | None:
         """The index of a task, given its name or index; None where there are none.

@@ -276,7 +276,7 @@ class Hub(TextPairs):
     Attributes:
         corpus: multi30k, iwslt14, iwslt17 or wmt14; texts with their summaries, gigaword,
             cnn_dailymail or scitldr; or a name of your own with a path.
-        path: Another repository of the hub than the known one, or local files.
+        path: Another repository of the hub than the known one, or a local folder.
         config: Its configuration.
     """
 
@@ -323,6 +323,6 @@ class Hub(TextPairs):
 
 def local_files(path: str, cache: str) -> list[Path]:
     """The local files of a corpus that ``datasets`` reads, without those of the cache."""
-    root = Path(path or os.devnull)
+    root = Path(path or os.devnull).expanduser()
     files = (file for file in (root, *root.rglob("*")) if file.is_file())
     return sorted(file for file in files if not is_cache_file(cache, file))

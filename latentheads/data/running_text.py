@@ -140,7 +140,7 @@ class HubText(RawText):
 
     Attributes:
         corpus: wikitext-2 or wikitext-103, or a name of your own with a path.
-        path: Another repository of the hub than the known one, or local files.
+        path: Another repository of the hub than the known one, or a local folder.
         config: Its configuration.
     """
 

@@ -12,9 +12,7 @@ from latentheads.batch import Batch
 from latentheads.checks import check_choice, check_instance, check_seed
 from latentheads.corpora.batches import collate
 from latentheads.corpora.corpus import Corpus
-from latentheads.corpora.part import Part
 from latentheads.corpora.processor import Processor
-from latentheads.corpora.rows import Rows
 from latentheads.corpora.text import PARTS
 from latentheads.data.base import Data, FolderData
 from latentheads.decoding.translate import translate_part
@@ -187,8 +185,7 @@ class Run(TrainedModel):
         if self.source is None:
             if target is not None or direction is not None:
                 raise ValueError(f"{self.name} is a language model: drop target and direction")
-            part = Part(Rows.of([self.target.encode(processor.normalise(sentence))]), None)
-            return collate(part, [0]).to(device)
+            return collate(processor.encode([sentence]), [0]).to(device)
         task = select_task(self, direction)
         if not processor.reads_text:
             part = processor.encode([sentence], task=task)

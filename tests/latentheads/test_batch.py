@@ -166,3 +166,11 @@ def test_an_id_beyond_the_vocabulary_is_named(kind: str, name: str, bad: int) ->
     message += f"{types - 1}$"
     with pytest.raises(ValueError, match=message):
         model(replace(batch, **{name: ids}))
+
+
+@pytest.mark.parametrize("name", ["target", "source"])
+def test_padding_on_the_left_is_refused(name: str) -> None:
+    batch = small_batch()
+    flipped = replace(batch, **{name: getattr(batch, name).flip(1)})
+    with pytest.raises(ValueError, match=f"^{name} has the padding id before a token: pad on"):
+        build("translation", prior="delta")(flipped)

@@ -69,5 +69,5 @@ def parsed_part(parsed: Sequence[ParsedSentence], trained: TrainedModel, name: s
         raise ValueError(f"{name}, sentence {index + 1}: {tokens}")
     arcs = [sentence.arcs for sentence in parsed]
     if trained.source is None:
-        return Parses(Part(rows, None), arcs, words, name)
+        return Parses(trained.processor.part_of_lines(rows), arcs, words, name)
     return Parses(Part(Rows.of([[EOS]] * len(rows)), rows), arcs, words, name)

@@ -95,6 +95,8 @@ def speech(
         raise ValueError(f"{name} has nothing to train on: {train_filter.summary()}")
     if log is not None:
         log(train_filter.summary())
+        if assigner.left_out:
+            log(f"{assigner.left_out:,} utterances of all parts are of no task: left out")
     assigner.check(name, "train", train_filter.utterances)
     target = _learn_vocabulary(
         texts["train"], vocab_size, lowercase, () if mixture is None else mixture.tags
@@ -123,6 +125,7 @@ class _TaskAssigner:
     def __init__(self, mixture: Mixture | None) -> None:
         self.mixture = mixture
         self._task_indices: dict[tuple[str, str, str], int | None] = {}
+        self.left_out = 0
 
     def task_index(self, utterance: Utterance) -> int | None:
         """The index of an utterance's task, 0 without tasks; None if no task matches."""
@@ -142,8 +145,12 @@ class _TaskAssigner:
         return self._task_indices[key]
 
     def with_task(self, utterances: Iterable[Utterance]) -> Iterator[Utterance]:
-        """The utterances that belong to a task."""
-        return (utterance for utterance in utterances if self.task_index(utterance) is not None)
+        """The utterances that belong to a task; the others are counted."""
+        for utterance in utterances:
+            if self.task_index(utterance) is None:
+                self.left_out += 1
+            else:
+                yield utterance
 
     def take_first(
         self, utterances: Iterable[Utterance], sizes: Sequence[int]

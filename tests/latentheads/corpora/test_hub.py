@@ -210,12 +210,16 @@ def test_a_row_may_not_lack_what_the_first_has(
     assert refused(path, streaming=streaming) == "json, row 2: de and en must be text"
 
 
-def test_files_of_ones_own_are_read_in_either_layout(nested: Path, flat: Path) -> None:
+def test_files_of_ones_own_are_read_in_either_layout(
+    nested: Path, flat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(nested.parent))
     for number, file in enumerate((nested, flat)):
         index = file.parent / str(number)
         index.mkdir()
         file.rename(index / "train.json")
-        assert list(load_pairs("mine", "train", "de", "en", index)) == PAIRS
+        for path in (index, f"~/{number}"):
+            assert list(load_pairs("mine", "train", "de", "en", path)) == PAIRS
 
 
 @STREAMING

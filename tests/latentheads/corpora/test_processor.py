@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 import latentheads as lh
+from latentheads.batch import BOS, EOS
 from latentheads.corpora import Processor, Words
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.vocabulary import Tagged
@@ -106,3 +107,10 @@ def test_a_corpus_has_that_which_encoded_it() -> None:
     assert own.processor.max_line == 40
     mixed = own.with_mixture(MIXTURE)
     assert mixed.processor.mixture == mixed.train.mixture == MIXTURE
+
+
+@pytest.mark.parametrize(("block_size", "first"), [(0, BOS), (5, EOS)])
+def test_a_line_of_running_text_follows_the_end_of_another(block_size: int, first: int) -> None:
+    part = Processor(WORDS, block_size=block_size).encode(["a", "b a"]).take([1, 0])
+    for batch in lh.data.batches(part):
+        assert batch.decoder_input[:, 0].tolist() == [first] * 2

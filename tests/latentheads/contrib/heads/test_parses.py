@@ -42,8 +42,10 @@ def test_parsed_words_are_read_as_the_run_reads_its_own() -> None:
     assert actual.part.sources[0].tolist() == [4, 5, EOS]
     assert actual.part.targets[0].tolist() == [EOS]
     trained.source, trained.target = None, Words(["dogs"], lowercase=True)
+    trained.processor = Processor(trained.target, block_size=5)
     part = unchecked(parsed_part)(sentences, trained, "file").part
     assert part.targets[0].tolist() == [4, UNK, EOS]
+    assert part.tags.tolist() == [EOS]
     sentences = [ParsedSentence(("a", "\u3000"), (), (False, False))]
     with pytest.raises(ValueError, match="file, sentence 1: the vocabulary does not split it"):
         unchecked(parsed_part)(sentences, trained, "file")

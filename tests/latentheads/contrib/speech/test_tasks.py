@@ -164,3 +164,10 @@ def test_tasks_made_by_hand_are_described_by_their_languages(folder: Path) -> No
     data_options = data_of(translated)
     assert data_options.task == "speech-translation"
     assert data_options.mixture == translated.train.mixture
+
+
+def test_utterances_of_no_task_are_counted(folder: Path) -> None:
+    lines: list[str] = []
+    corpus = Speech(str(folder), tasks=Tasks("de"), **SMALL).load(log=lines.append)
+    assert [len(part) for part in (corpus.train, corpus.valid, corpus.test)] == [3] * 3
+    assert "3 utterances of all parts are of no task: left out" in lines
