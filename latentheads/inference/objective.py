@@ -36,8 +36,9 @@ class Head_ELBO(Trace_ELBO):
 
     Sites of heads are reparameterised, and alignments are summed out. With its defaults other KLs
     are sampled, and where logits alone are latent the gradients are those of ``Trace_ELBO``, bit
-    for bit; with ``analytic`` they are those of ``TraceMeanField_ELBO``. It spares two things: nothing is copied to the host, and a
-    site whose posterior is its prior is not scored at all, since its log-ratio is exactly 0.
+    for bit; with ``analytic`` they are those of ``TraceMeanField_ELBO``. It spares two things:
+    nothing is copied to the host, and a site whose posterior is its prior is not scored at all,
+    since its log-ratio is exactly 0.
 
     A weight other than 1, free bits or smoothed tokens make an objective to train with, not a
     bound; :func:`latentheads.terms` computes the bound. For these and for closed forms, the
