@@ -142,6 +142,5 @@ def _add(group: Any, name: str, text: str, option: Option | None = None) -> None
         text, default = f"{text} (required)", None
     if isinstance(default, list | dict):
         default = ",".join(map(str, default)) if isinstance(default, list) else default.get("class")
-    group.add_argument(
-        name, action="store_true", default=default, help=text.strip().replace("%", "%%")
-    )
+    text = text.strip().replace("%", "%%") or "(default: %(default)s)"
+    group.add_argument(name, action="store_true", default=default, help=text)

@@ -321,7 +321,7 @@ class Importance:
 
     @property
     def bound(self) -> Float[Tensor, batch]:
-        r"""IWAE_K of every sentence, :math:`\log \frac1K \sum_k w_k`, at most log p(y | x)."""
+        r"""IWAE_K of every sentence, :math:`\log \frac1K \sum_k w_k`; its mean is at most log p."""
         return self.log_weights.logsumexp(0) - math.log(self.log_weights.shape[0])
 
     @property

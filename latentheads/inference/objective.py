@@ -34,10 +34,11 @@ KL = "kl"
 class Head_ELBO(Trace_ELBO):
     """Negative evidence lower bound: expected log-likelihood less one KL for each latent site.
 
-    Sites of heads are reparameterised, and alignments are summed out. With its defaults KLs are
-    sampled, and the gradients are those of ``Trace_ELBO``, bit for bit; with ``analytic`` they are
-    those of ``TraceMeanField_ELBO``. It spares two things: nothing is copied to the host, and a
-    site whose posterior is its prior is not scored at all, since its log-ratio is exactly 0.
+    Sites of heads are reparameterised, and alignments are summed out. With its defaults other KLs
+    are sampled, and where logits alone are latent the gradients are those of ``Trace_ELBO``, bit
+    for bit; with ``analytic`` they are those of ``TraceMeanField_ELBO``. It spares two things:
+    nothing is copied to the host, and a site whose posterior is its prior is not scored at all,
+    since its log-ratio is exactly 0.
 
     A weight other than 1, free bits or smoothed tokens make an objective to train with, not a
     bound; :func:`latentheads.terms` computes the bound. For these and for closed forms, the

@@ -226,9 +226,16 @@ def test_sentences_have_the_numbers_of_the_results() -> None:
     assert f"in synthetic speech within 50 ms; OpenAI's heads {openai}, without" in first_page
     assert f"without their bias {unbiased}." in first_page
     rivals = digits["rivals"]["digits-test"]
-    rows = (digits["heads"]["0"][0]["tests"]["digits-test"], *map(rivals.get, OPENAI))
-    in_digits = ", ".join(f"{within(row['both'])} %" for row in rows)
-    assert f"recorded digits: {in_digits}." in first_page
+    learned, plain, openai = (
+        f"{within(row['both'])} %"
+        for row in (
+            digits["heads"]["0"][0]["tests"]["digits-test"],
+            digits["without_energy"]["0"]["digits-test"],
+            rivals["openai"],
+        )
+    )
+    in_digits = f"{learned}; without the sound's energy {plain}, OpenAI's {openai}."
+    assert f"Recorded digits: {in_digits}" in first_page
 
     limits = PAGES[0].read_text("utf-8").partition("## Limits")[2]
     heads = {n: draws[0]["tests"]["digits-test"]["both"] for n, draws in digits["heads"].items()}

@@ -29,7 +29,7 @@ from latentheads.latents.alignments.enumeration import AlignmentEnumeration
 from latentheads.latents.alignments.posterior import with_parameters
 from latentheads.latents.summed_out import Objective
 from tests.crossing import in_turn, pairwise
-from tests.guides.attached import LEARNED, attach
+from tests.guides.attached import LEARNED, SUMMED, attach
 from tests.latentheads.latents.alignments.memory import Largest
 from tests.latentheads.latents.alignments.models import (
     ALIGNED_KINDS,
@@ -45,7 +45,7 @@ OBJECTIVES = [name for name in get_args(Objective) if name != "relaxed"]
 every_kind = pytest.mark.parametrize("kind", ALIGNED_KINDS)
 
 
-@pairwise(shape=SHAPES, name=GUIDES, condition_on=READS, kind=ALIGNED_KINDS)
+@pairwise(shape=SHAPES, name=SUMMED, condition_on=READS, kind=ALIGNED_KINDS)
 def test_a_bound_lacks_its_gap_of_the_exact_log_p(
     shape: str, name: str, condition_on: str, kind: str, batch: Batch
 ) -> None:
@@ -516,7 +516,7 @@ def test_a_chain_explains_no_words_that_stand_apart(shape: str, batch: Batch) ->
         terms(model, guide, batch)
 
 
-@in_turn(name=GUIDES, shape=SHAPES)
+@in_turn(name=SUMMED, shape=SHAPES)
 def test_half_precision_changes_the_bound_by_little(name: str, shape: str, batch: Batch) -> None:
     guide = attach(name, aligned(SHAPES[shape])).float()
     expected = terms(guide.model.float(), guide, batch).elbo

@@ -133,7 +133,7 @@ class Own(Prior):
         share: Share of what is below.
     """
 
-    def __init__(self, share: float = 0.5) -> None:
+    def __init__(self, share: float = 0.5, size: int = 3) -> None:
         self.share = share
 
     def __call__(self, block: Block) -> Family:
@@ -145,6 +145,7 @@ def test_help_of_a_class_of_ones_own_has_its_options() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"--logits.prior {__name__}:Own:\nA prior of the reader's own.")
     assert "--logits.prior.share  Share of what is below. (default: 0.5)" in done.stdout
+    assert "--logits.prior.size (default: 3)" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize(

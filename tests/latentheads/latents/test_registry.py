@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import latentheads as lh
-from latentheads.guides import GUIDES, Guide, ModelGuide
+from latentheads.guides import GUIDES, Guide
 from latentheads.latents.options import LatentOptions, check_latents
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.model import HeadModel
@@ -20,6 +20,7 @@ from latentheads.models import LanguageModel, Translation
 from latentheads.runs.build import make_model
 from latentheads.runs.settings import Settings
 from latentheads.training.losses import HeadELBOLoss, Loss
+from tests.guides.attached import SUMMED
 from tests.latentheads.corpora.texts import pets, story
 from tests.tiny import SOURCE_TYPES, TARGET_TYPES, jiggle, sizes, small_batch
 
@@ -44,14 +45,7 @@ def batch_of(kind: str) -> lh.data.Batch:
 
 def guides_of(model: HeadModel) -> list[Any]:
     """A guide of every structure, and the exact one where it is known."""
-
-    def has_posterior(kind: type[ModelGuide]) -> bool:
-        """Whether there is one: a guide of logits alone has none of what is summed out."""
-        if model.is_summed_out:
-            return kind.structure is not None or not issubclass(kind, Guide)
-        return kind is not GUIDES["exact"]
-
-    names = [name for name, kind in GUIDES.items() if has_posterior(kind)]
+    names = SUMMED if model.is_summed_out else [name for name in GUIDES if name != "exact"]
     return [jiggle(GUIDES[name](model).double(), 0.3).eval() for name in names]
 
 

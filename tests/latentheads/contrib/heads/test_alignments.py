@@ -26,11 +26,12 @@ from latentheads.latents.alignments.options import AlignmentOptions
 from latentheads.latents.logits.latent import Logits
 from latentheads.metrics.alignment import LinkCounts, count_links
 from latentheads.models import LanguageModel, Translation
+from tests.guides.attached import SUMMED
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT, aligned
 from tests.tiny import build, jiggle, padded, sizes
 
 OPTIONS = {**SHAPES, "two soft heads": AlignmentOptions(1, 2, "soft", 5)}
-EVERY = [(shape, name) for shape in SHAPES for name in GUIDES]
+EVERY = [(shape, name) for shape in SHAPES for name in SUMMED]
 
 
 def attach(name: str, model: Any) -> Any:

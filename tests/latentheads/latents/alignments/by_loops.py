@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from latentheads.batch import Batch
-from latentheads.guides import GUIDES
 from latentheads.inference.bound import Terms, terms
 from latentheads.latents.alignments.chain import ChainParameters
 from latentheads.latents.alignments.distribution import CategoricalParameters
-from tests.guides.attached import attach
+from tests.guides.attached import SUMMED, attach
 from tests.latentheads.latents.alignments.models import MIXTURE, SHAPES, aligned
 from tests.tiny import small_batch
 
@@ -284,7 +283,7 @@ def farthest(shape: str) -> tuple[int, float]:
     """How many alignments a model has, and the largest difference of all figures and guides."""
     torch.manual_seed(0)
     model, batch, apart = aligned(ALL[shape]), small_batch(), [0.0]
-    for name in GUIDES:
+    for name in SUMMED:
         actual, item = go_through(model, attach(name, model), batch)
         for index, sums in enumerate(item):
             here = computed(actual, index)

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from latentheads.batch import Batch
-from latentheads.guides import GUIDES
 from latentheads.inference.evaluation import Report, evaluate
 from tests.docs.pages import RESULTS, rows_of
-from tests.guides.attached import attach
+from tests.guides.attached import SUMMED, attach
 from tests.latentheads.latents.alignments import by_loops
 from tests.latentheads.latents.alignments.by_loops import ALL, computed, go_through
 from tests.latentheads.latents.alignments.models import aligned
@@ -27,7 +26,7 @@ def reported(report: Report) -> dict[str, float]:
 
 
 @every_shape
-@pytest.mark.parametrize("name", GUIDES)
+@pytest.mark.parametrize("name", SUMMED)
 def test_every_figure_is_a_sum_over_all_alignments(shape: str, name: str, batch: Batch) -> None:
     model = aligned(ALL[shape])
     guide = attach(name, model)
@@ -53,7 +52,7 @@ def test_the_table_is_that_of_the_study(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But for the differences, which are those of a machine's rounding."""
-    monkeypatch.setattr(by_loops, "GUIDES", ["exact"])
+    monkeypatch.setattr(by_loops, "SUMMED", ["exact"])
     by_loops.main()
     printed = rows_of(capsys.readouterr().out)
     assert len(printed) == len(ALL)

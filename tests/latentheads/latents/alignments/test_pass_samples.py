@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.guides import GUIDES
 from latentheads.handlers import SharedSamples
 from latentheads.inference.bound import terms, traces
 from latentheads.inference.objective import Head_ELBO
@@ -30,7 +29,7 @@ from latentheads.latents.sampled import (
     wake_objective,
 )
 from tests import crossing
-from tests.guides.attached import LEARNED, attach
+from tests.guides.attached import LEARNED, SUMMED, attach
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT, aligned, telling
 from tests.latentheads.latents.draws import expectation
 from tests.tiny import jiggle
@@ -188,7 +187,7 @@ def test_draws_that_weigh_alike_give_no_credit() -> None:
     torch.testing.assert_close(log_guide.grad, torch.full((3, 2, 5), -1 / 3))
 
 
-@crossing.pairwise(shape=SHAPES, name=GUIDES, condition_on=READS)
+@crossing.pairwise(shape=SHAPES, name=SUMMED, condition_on=READS)
 @torch.no_grad()
 def test_two_draws_bound_more_than_one_and_no_more_than_log_p(
     shape: str, name: str, condition_on: str

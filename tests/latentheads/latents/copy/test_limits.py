@@ -11,6 +11,7 @@ import latentheads as lh
 from latentheads.guides import GUIDES
 from latentheads.latents.copy.emission import Slip, copy_emissions
 from latentheads.models import LanguageModel, Translation
+from tests.guides.attached import SUMMED
 from tests.tiny import TARGET_TYPES, jiggle, padded, rows, sizes, small_batch
 
 KINDS = ("translation", "language-model")
@@ -47,7 +48,7 @@ def test_a_token_that_float32_cannot_represent_keeps_its_score(kind: str) -> Non
 
 
 @pytest.mark.parametrize("prior", ["independent", "chain"])
-@pytest.mark.parametrize("name", GUIDES)
+@pytest.mark.parametrize("name", SUMMED)
 @every_kind
 @torch.no_grad()
 def test_padding_and_order_change_no_bound(kind: str, name: str, prior: str) -> None:
