@@ -12,6 +12,7 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from latentheads.batch import UNK
 from latentheads.corpora.cache import cached
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.part import Log, Part
@@ -35,6 +36,9 @@ DATA: dict[str, str | type] = {
     "in-memory": "latentheads.data.in_memory:InMemory",
 }
 """The data classes by name, or where they are; a new corpus is a file beside these and a line."""
+
+UNKNOWN = 0.01
+"""Share of unknown target tokens above which it is printed."""
 
 
 @options_class(kw_only=True)
@@ -105,6 +109,11 @@ class Data(Choice, ABC):
                 if number := _count_empty(part):
                     pairs = f"{number:,} of {len(part):,} pairs of {name}"
                     log(f"{pairs} are empty on a side, and are scored like all others")
+        if log is not None and not self.block_size:  # the line of a running text has it
+            for name, part in (("valid", corpus.valid), ("test", corpus.test)):
+                if (share := (part.targets.tokens == UNK).mean()) > UNKNOWN:
+                    tokens = f"{share:.1%} of the target tokens of {name}"
+                    log(f"{tokens} are unknown: one token to all scores")
         return corpus
 
     def processor(self, target: Vocabulary, source: Vocabulary | None = None) -> Processor:

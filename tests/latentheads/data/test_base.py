@@ -129,9 +129,8 @@ def test_held_out_sentences_that_stand_in_training_are_logged() -> None:
     corpus, logged = load(GrammarText(sentences=600, held_out=300))
     valid, test = corpus.overlap
     assert min(valid, test) > 0
-    assert logged == [
-        f"{valid} of 300 sentences of valid and {test} of 300 of test stand in training too"
-    ]
+    both = f"{valid} of 300 sentences of valid and {test} of 300 of test stand in training too"
+    assert logged[0] == both
     assert load(Grammar(sentences=100, held_out=20))[1] == []
 
 

@@ -11,6 +11,7 @@ import datasets
 import pytest
 from pyarrow import Table, parquet
 
+from latentheads.batch import UNK
 from latentheads.corpora.text import normalise_whitespace, read_pairs
 from latentheads.data import Hub, Pairs, Tasks
 from tests.latentheads.corpora.folders import (
@@ -72,6 +73,17 @@ def test_a_folder_is_known_by_its_name_however_it_is_written(
     monkeypatch.chdir(folder)
     for written in (".", "../corpus/", "~/corpus", str(folder)):
         assert load(Pairs(written, source="en", target="de"))[0].name == "corpus en-de"
+
+
+def test_many_unknown_tokens_of_held_out_targets_are_counted(tmp_path: Path) -> None:
+    for part, text in (("train", "a b\nb a\n" * 3), ("valid", "a b\n"), ("test", "a c\nb a\n")):
+        for language in ("en", "de"):
+            (tmp_path / f"{part}.{language}").write_text(text, "utf-8")
+    corpus, logged = load_pairs(tmp_path, tokenised=True)
+    share = (corpus.test.targets.tokens == UNK).mean()
+    assert 0 < share < 1
+    expected = f"{share:.1%} of the target tokens of test are unknown: one token to all scores"
+    assert [line for line in logged if "unknown" in line] == [expected]
 
 
 def test_the_parts_may_have_other_names(folder: Path) -> None:
