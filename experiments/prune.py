@@ -326,12 +326,10 @@ def _check_options(options: Options) -> None:
 
 
 def _make_folder(options: Options) -> Path:
-    """Creates the output folder, unless it contains a run or a curve."""
+    """Creates the output folder, unless it contains a curve."""
     run = Path(options.run)
     run = run if run.name not in ("", "..") else run.resolve()  # beside the run, never within
     out = Path(options.out or run.with_name(f"{run.name}-pruned"))
-    if (out / "config.yaml").exists():
-        raise ValueError(f"{out} is a run folder: choose another --out")
     existing = pruned_networks(out)
     if run.resolve() in (path.resolve() for path in existing):
         raise ValueError(f"{out} holds {run}, the run itself: choose another --out")
