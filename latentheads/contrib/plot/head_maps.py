@@ -218,7 +218,7 @@ def _scale_ticks(low: float, high: float) -> list[float]:
 def _draw_map(
     axis: Any, blocks: Sequence[Block], values: dict[str, Tensor], scale: dict[str, Any]
 ) -> Any:
-    """Draws layers by heads, padded with white."""
+    """Draws layers by heads, padded with grey."""
     grid = pad_rows(values[block.name].tolist() for block in blocks)
     image = draw_map(axis, grid, origin="lower", **scale)
     axis.set_xticks(_ticks(grid.shape[1]))
