@@ -219,7 +219,7 @@ class Reporter:
                 names = mixture.sources if side_of(attention_type) == "encoder" else mixture.targets
             overlaps = [overlap_coefficient(chosen[block]) for block in blocks]
             by_chance = torch.stack([overlap_by_chance(chosen[block]) for block in blocks]).mean(0)
-            pairs = torch.triu_indices(*by_chance.shape, min(1, len(by_chance) - 1))
+            pairs = torch.triu_indices(len(names), len(names), min(1, len(names) - 1))
             selection_by_type[attention_type] = {
                 "tasks": list(names),
                 "chosen": {block: chosen[block].tolist() for block in blocks},

@@ -99,8 +99,8 @@ def gather_map_tokens(
         assert heads is not None
         keys = name_positions(batch, run.source, run.target, heads, index)
         first = int(heads.no_position is not None)
-        columns = [(word, key + first) for word, key in gold_links]
-        by_type[ALIGNMENT] = MapTokens(target, keys, [], columns, heads.no_position)
+        at_keys = [(word, key + first) for word, key in gold_links]
+        by_type[ALIGNMENT] = MapTokens(target, keys, [], at_keys, heads.no_position)
     return by_type
 
 
