@@ -141,7 +141,7 @@ def draw_alignments(
     for axis, distribution in zip(axes[0], DISTRIBUTIONS):
         suffix = f":\n{guide}" if distribution == "guide" and guide else ""
         axis.set_title(f"{TITLES[distribution]}{suffix}")
-    position_label = position_label if frames is None else "audio"
+    position_label = position_label if frames is None else "position in the audio"
     step = 1 if frames is None else math.ceil(len(sources) / AUDIO_LABELS)
     for axis in axes[-1]:
         axis.set_xticks(range(0, len(sources), step), sources[::step], rotation=90)
