@@ -155,7 +155,7 @@ def draw(
     title = f"{caption(texts, options)}\n{warn_of_texts(texts)}"
     save(draw_averages(head_reports, title), out / "divergence.png")
     save(draw_maps(head_reports, title), out / "heads.png")
-    roles = draw_roles(head_reports, "\n".join([title, *gaps(head_reports)]))
+    roles = draw_roles(head_reports, "\n".join([title, *gaps(texts, head_reports)]))
     save(roles, out / "roles.png")
 
 

@@ -234,9 +234,9 @@ def _log_likelihood(valid: Mapping[str, Any]) -> tuple[str, str]:
 def table(points: Sequence[dict[str, Any]]) -> str:
     """Formats the curve as a table."""
     score = primary_score(points[0]["test"])
-    title = SCORES[score or "bleu"].heading
+    scores = [SCORES[score].heading] if score else []
     name, _ = _log_likelihood(points[0]["valid"])
-    titles = ("heads", "parameters", name, "bound", title, "tokens/s", "speed")
+    titles = ("heads", "parameters", name, "bound", *scores, "tokens/s", "speed")
     return aligned([titles, *(_row(point, score) for point in points)])
 
 
@@ -246,7 +246,7 @@ def _row(point: dict[str, Any], score: str | None) -> tuple[str, ...]:
         f"{point['parameters']:,}",
         _log_likelihood(point["valid"])[1],
         format_value(point["valid"]["elbo"]),
-        format_value(point["test"].get(score or ""), "%"),
+        *([format_value(point["test"][score], "%")] if score else []),
         f"{point['tokens_per_second']:,.0f}",
         f"{point['speed']:.2f}",
     )
@@ -326,12 +326,10 @@ def _check_options(options: Options) -> None:
 
 
 def _make_folder(options: Options) -> Path:
-    """Creates the output folder, unless it contains a run or a curve."""
+    """Creates the output folder, unless it contains a curve."""
     run = Path(options.run)
     run = run if run.name not in ("", "..") else run.resolve()  # beside the run, never within
     out = Path(options.out or run.with_name(f"{run.name}-pruned"))
-    if (out / "config.yaml").exists():
-        raise ValueError(f"{out} is a run folder: choose another --out")
     existing = pruned_networks(out)
     if run.resolve() in (path.resolve() for path in existing):
         raise ValueError(f"{out} holds {run}, the run itself: choose another --out")

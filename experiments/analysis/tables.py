@@ -15,6 +15,8 @@ from latentheads.contrib.heads.divergence import Divergence, pair_mean
 from latentheads.contrib.heads.head_report import HeadReport, off_diagonal_mean
 from latentheads.contrib.heads.roles import role_map
 from latentheads.contrib.heads.syntactic import SyntacticHeads
+from latentheads.contrib.speech.features import FRAME_SECONDS
+from latentheads.contrib.speech.subsampler import FACTOR
 from latentheads.experiments.analysis.texts import Text
 from latentheads.experiments.cli.parser import Options
 from latentheads.experiments.cli.tables import markdown
@@ -253,7 +255,7 @@ def notes(texts: Sequence[Text], head_reports: Sequence[HeadReport], options: Op
     ]
     queries = " / ".join(str(number) for number in map(_rare_queries, head_reports) if number)
     rare = [f"Rare-word roles: of at most {queries} queries of a head."] if queries else []
-    return [*lines, *inactive, *parsed, *rare, *(f"{note}." for note in gaps(head_reports))]
+    return [*lines, *inactive, *parsed, *rare, *(f"{note}." for note in gaps(texts, head_reports))]
 
 
 def _active_heads(head_reports: Sequence[HeadReport]) -> list[int]:
@@ -287,9 +289,14 @@ def warn_of_texts(texts: Sequence[Text]) -> str:
     return "" if same else "Warning: not all runs were analysed on the same tokens"
 
 
-def gaps(head_reports: Sequence[HeadReport]) -> list[str]:
-    """Notes which roles were not detected, and why."""
+def gaps(texts: Sequence[Text], head_reports: Sequence[HeadReport]) -> list[str]:
+    """Notes what offsets are in sound, and which roles were not detected, and why."""
     lines = []
+    if not all(text.run.processor.reads_text for text in texts):
+        step = f"{1000 * FACTOR * FRAME_SECONDS:.0f} ms"
+        lines.append(
+            f"Offsets in sound are in steps of {step}, and from tokens to sound without a unit"
+        )
     without_roles = [head_report for head_report in head_reports if head_report.syntactic is None]
     for reason, attend in (("no parses", True), ("no head attends within the source", False)):
         names = [

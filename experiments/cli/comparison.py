@@ -40,6 +40,7 @@ from latentheads.experiments.cli.options import (
     read_run_settings,
     trainer_of,
 )
+from latentheads.experiments.cli.outputs import check_no_run
 from latentheads.experiments.cli.trust import select_trusted
 from latentheads.latents.registry import DEFAULT_LATENT, LATENTS
 from latentheads.options import CLASS, Count, Size, UnusedOptionError, flatten, merge
@@ -230,6 +231,7 @@ def _unused_options(values: Mapping[str, Any], trusted: Collection[str]) -> froz
 
 def train_all(plans: Sequence[Plan], options: ComparisonOptions, out: Path) -> None:
     """Trains what is not finished, beside each other or one after the other."""
+    check_no_run(out)
     slots = make_slots(options.jobs, options.devices)
     if options.slurm and options.devices:
         raise ValueError("devices are of this machine, and slurm chooses its own: drop one of them")

@@ -70,8 +70,15 @@ def _files_of(path: Path) -> list[Path]:
     return [*(path / name for name in names), *(path / "checkpoints").glob("*")]
 
 
+def check_no_run(out: Path) -> None:
+    """Checks that a folder is not that of a run, whose own files might be replaced."""
+    if (out / "config.yaml").exists():
+        raise ValueError(f"{out} is a run folder: choose another --out")
+
+
 def make_output_folder(out: Path) -> Path:
     """Creates the output folder, and checks that a file can be written into it."""
+    check_no_run(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=out).close()

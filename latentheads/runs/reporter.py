@@ -27,6 +27,7 @@ from latentheads.inference.display import TRUE_BOUND
 from latentheads.inference.evaluation import Report, evaluate
 from latentheads.latents.selection.sharing import (
     chosen_heads,
+    overlap_by_chance,
     overlap_coefficient,
     selection_probabilities,
 )
@@ -216,15 +217,15 @@ class Reporter:
             names: tuple[str, ...] = ("",)
             if mixture is not None and selector.num_tasks(attention_type) > 1:
                 names = mixture.sources if side_of(attention_type) == "encoder" else mixture.targets
-            shared = torch.stack([overlap_coefficient(chosen[block]) for block in blocks]).nanmean(
-                0
-            )
+            overlaps = [overlap_coefficient(chosen[block]) for block in blocks]
+            by_chance = torch.stack([overlap_by_chance(chosen[block]) for block in blocks]).mean(0)
+            pairs = torch.triu_indices(len(names), len(names), min(1, len(names) - 1))
             selection_by_type[attention_type] = {
                 "tasks": list(names),
                 "chosen": {block: chosen[block].tolist() for block in blocks},
                 "probabilities": {block: probabilities[block].tolist() for block in blocks},
-                "sharing": shared.tolist(),
-                "by_chance": selector.heads / selector.num_candidates(attention_type),
+                "sharing": torch.stack(overlaps).nanmean(0).tolist(),
+                "by_chance": float(by_chance[*pairs].mean()),
             }
         return selection_by_type
 

@@ -466,6 +466,9 @@ def test_a_folder_of_something_else_is_told_before_anything_starts(tmp_path: Pat
     (tmp_path / "coda-cs-seed3" / "checkpoints").mkdir(parents=True)
     says = "is not a run folder, but contains checkpoints"
     assert_refused("compare.py", *words, "--out", str(tmp_path), says=says, quiet=False)
+    (tmp_path / "config.yaml").touch()
+    says = f"{tmp_path} is a run folder: choose another --out"
+    assert_refused("compare.py", *words, "--out", str(tmp_path), says=says)
     assert not (tmp_path / "transformer-seed3").exists()
 
 

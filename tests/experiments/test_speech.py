@@ -141,6 +141,7 @@ def test_the_heads_of_a_run_are_analysed(run: Path, tmp_path: Path) -> None:
     words = ["--sentences=2", "--relevance=0", "--out", str(tmp_path)]
     succeed("analyse.py", str(run), *words)
     assert len(list(tmp_path.glob("alignments-*.png"))) == 1
+    assert "Offsets in sound are in steps of 40 ms" in (tmp_path / "table.md").read_text()
 
 
 def test_what_is_of_text_refuses_a_run_that_hears(run: Path, tmp_path: Path) -> None:

@@ -98,7 +98,9 @@ def gather_map_tokens(
         heads = run.model.output_heads
         assert heads is not None
         keys = name_positions(batch, run.source, run.target, heads, index)
-        by_type[ALIGNMENT] = MapTokens(target, keys, [], gold_links, heads.no_position)
+        first = int(heads.no_position is not None)
+        at_keys = [(word, key + first) for word, key in gold_links]
+        by_type[ALIGNMENT] = MapTokens(target, keys, [], at_keys, heads.no_position)
     return by_type
 
 

@@ -101,7 +101,7 @@ def draw_alignments(
         distributions: The distributions over positions.
         sources: Label of each position.
         targets: The target tokens.
-        links: Gold links, framed.
+        links: Gold links of source and target tokens, framed.
         guide: Name of the guide, and what it is conditioned on.
         title: Title of the figure.
         frames: Normalised frames of audio input, drawn above the maps on the same time axis.
@@ -126,13 +126,14 @@ def draw_alignments(
     maps = axes[len(frame_heights) :]
     if frames is not None:  # before the maps, which set the limits of the shared x axis
         _draw_frames(axes[0], frames)
+    columns = {(key + distributions.first_position, query) for key, query in links}
     image: Any = None
     for head, row_axes in enumerate(maps):
         for axis, distribution in zip(row_axes, DISTRIBUTIONS):
             values = getattr(distributions, distribution)[0, head, : size[0], : size[1]]
             values = values.double().cpu().numpy()
             image = draw_map(axis, values, vmin=0, vmax=1)
-            frame_links(axis, links)
+            frame_links(axis, columns)
         name = distributions.heads[head].replace(" head ", "\nhead ")
         head_label = f"{name}\n" if heads > 1 else ""
         row_axes[0].set_ylabel(f"{head_label}target token")
@@ -140,7 +141,7 @@ def draw_alignments(
     for axis, distribution in zip(axes[0], DISTRIBUTIONS):
         suffix = f":\n{guide}" if distribution == "guide" and guide else ""
         axis.set_title(f"{TITLES[distribution]}{suffix}")
-    position_label = position_label if frames is None else "audio"
+    position_label = position_label if frames is None else "position in the audio"
     step = 1 if frames is None else math.ceil(len(sources) / AUDIO_LABELS)
     for axis in axes[-1]:
         axis.set_xticks(range(0, len(sources), step), sources[::step], rotation=90)

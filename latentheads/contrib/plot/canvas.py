@@ -150,7 +150,8 @@ def escape(name: str) -> str:
 
 
 def draw_map(axis: Any, values: Any, **options: Any) -> Any:
-    """Draws an array as an image within a frame; NaN is white."""
+    """Draws an array as an image within a frame; NaN is grey, as 0 is white."""
+    axis.set_facecolor("0.85")
     for side in axis.spines.values():
         side.set_visible(True)
     axis.tick_params(length=2)

@@ -54,7 +54,7 @@ LINE = 0.2
 QUANTITIES = {
     "confidence": "confidence\nmean largest weight",
     "entropy": "entropy\nnats",
-    "importance": "importance\ngradient of the loss",
+    "importance": "importance by gradient\nnorm of a block: 1",
     "relevance": "relevance\nshare of the block",
     "cosine": "cosine to other\nheads' outputs",
 }
@@ -168,7 +168,8 @@ def draw_maps(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Fi
     figure = Picture(WIDTH, 1.5 + sum(heights))
     axes = figure.subplots(len(rows), len(names), height_ratios=heights, squeeze=False)
     for column, name in zip(axes.T, names):
-        scale = _scale([maps[name] for maps in maps_of_runs if name in maps])
+        drawn = [(blocks, maps[name]) for _, blocks, maps in rows if name in maps]
+        scale = _scale([values[block.name] for blocks, values in drawn for block in blocks])
         image = ScalarMappable()
         for axis, (_, blocks, maps) in zip(column, rows):
             if name in maps:
@@ -198,9 +199,9 @@ def _label_rows(axes: Any, names: Sequence[str]) -> None:
             axis.tick_params(labelbottom=axis.get_xlim() != next_axis.get_xlim())
 
 
-def _scale(maps: Sequence[dict[str, Tensor]]) -> dict[str, Any]:
+def _scale(of_blocks: Sequence[Tensor]) -> dict[str, Any]:
     """The colour scale for all values: from 0, or symmetric around 0 if some are negative."""
-    values = torch.cat([tensor.flatten() for blocks in maps for tensor in blocks.values()])
+    values = torch.cat(list(of_blocks))
     values = values[values.isfinite()]
     limit = max(1e-9, float(values.abs().max())) if len(values) else 1.0
     if (values < 0).any():
@@ -218,7 +219,7 @@ def _scale_ticks(low: float, high: float) -> list[float]:
 def _draw_map(
     axis: Any, blocks: Sequence[Block], values: dict[str, Tensor], scale: dict[str, Any]
 ) -> Any:
-    """Draws layers by heads, padded with white."""
+    """Draws layers by heads, padded with grey."""
     grid = pad_rows(values[block.name].tolist() for block in blocks)
     image = draw_map(axis, grid, origin="lower", **scale)
     axis.set_xticks(_ticks(grid.shape[1]))

@@ -61,7 +61,7 @@ def draw_selection(selection: Mapping[str, Any], title: str = "") -> Figure:
                 pad_rows(block[index] for block in entry[name].values())
                 for name in ("probabilities", "chosen")
             )
-            image = draw_map(row[index], probabilities, vmin=0, vmax=1)
+            image = draw_map(row[index], probabilities, vmin=0, vmax=1, origin="lower")
             rows, heads = np.nonzero(chosen == 1)
             row[index].scatter(heads, rows, s=26, color=RED, edgecolor="white", lw=0.8)
             row[index].set_title(f"{attention_type}\n{shorten(task or 'all', MAX_TASK)}")

@@ -31,8 +31,14 @@ def overlap_coefficient(chosen: Float[Tensor, "task candidate"]) -> Float[Tensor
 
     .. math:: |S_s \cap S_t| / \min(|S_s|, |S_t|)
 
-    Two random halves of the candidates overlap by 1/2 on average. NaN if a task has no heads.
+    NaN if a task has no heads.
     """
     common = chosen @ chosen.T
     size = chosen.sum(-1)
     return common / torch.minimum(size[:, None], size[None, :])
+
+
+def overlap_by_chance(chosen: Float[Tensor, "task candidate"]) -> Float[Tensor, "task other"]:
+    r"""Its mean for random heads, as many as each task has: :math:`\max(|S_s|, |S_t|) / H'`."""
+    size = chosen.sum(-1)
+    return torch.maximum(size[:, None], size[None, :]) / chosen.shape[-1]

@@ -45,6 +45,10 @@ def test_rows_and_columns_are_named_and_links_stand_where_a_word_is_predicted(
     assert cross == MapTokens(rows, ["b", "a", "<eos>"], predicts, cross.links)
     assert set(cross.links) == {(0, 1), (2, 0)}
     assert sides["encoder-self"].predicts == sides["encoder-self"].links == []
+    run = make_run(tmp_path / "copy", corpus, aligned="copy")
+    copied = gather_map_tokens(run, batch, 0, corpus.test.links[0])[ALIGNMENT]
+    assert copied.columns == ["generate", "b", "a", "<eos>"]
+    assert set(copied.links) == {(0, 2), (2, 1)}
 
 
 def test_long_sides_are_told_pooled() -> None:

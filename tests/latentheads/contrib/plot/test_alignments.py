@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,13 @@ def _tables(distributions: AlignmentDistributions) -> tuple[torch.Tensor, ...]:
     return distributions.prior, distributions.guide, distributions.posterior
 
 
-def test_gold_links_are_framed_in_every_map() -> None:
-    figure: Any = draw_alignments(some_laws(1), SOURCES, TARGETS, {(2, 0), (0, 1)})
+@pytest.mark.parametrize("first", [0, 1])
+def test_gold_links_are_framed_in_every_map(first: int) -> None:
+    laws = replace(some_laws(1), first_position=first)
+    figure: Any = draw_alignments(laws, SOURCES, TARGETS, {(2, 0), (0, 1)})
     for axis in figure.axes[:3]:
-        assert [patch.get_xy() for patch in axis.patches] == [(-0.5, 0.5), (1.5, -0.5)]
+        corners = [(first - 0.5, 0.5), (first + 1.5, -0.5)]
+        assert [patch.get_xy() for patch in axis.patches] == corners
     assert figure.get_suptitle().endswith("Framed: gold alignment.")
     with pytest.raises(ValueError, match=r"^links must be pairs of indices below 4 and 3, got"):
         draw_alignments(some_laws(1), SOURCES, TARGETS, {(9, 0)})
@@ -73,7 +77,7 @@ def test_sound_is_drawn_above_every_law_in_its_time() -> None:
         above, below = figure.axes[index], figure.axes[3 + index]
         assert above.images[0].get_extent() == [-0.5, 3.0, 0, 5]  # a position is four frames
         assert above.get_xlim() == below.get_xlim() == (-0.5, 3.5)  # the last position is whole
-        assert below.get_xlabel() == "audio"
+        assert below.get_xlabel() == "position in the audio"
     assert figure.axes[1].get_title() == "guide:\nmine"
     assert ticks(figure.axes[3], "y") == TARGETS
 

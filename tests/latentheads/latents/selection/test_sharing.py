@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import combinations, product
 from math import nan
+from statistics import mean
 
+import pytest
 import torch
 
 from latentheads.guides import Tied
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.selection.sharing import (
     chosen_heads,
+    overlap_by_chance,
     overlap_coefficient,
     selection_probabilities,
 )
@@ -23,6 +27,9 @@ def test_what_two_tasks_share_is_counted_by_the_smaller_set() -> None:
     chosen = torch.tensor([[1.0, 1, 0, 0, 0], [0, 1, 1, 1, 0], [0, 0, 0, 0, 0]])
     expected = torch.tensor([[1.0, 0.5, nan], [0.5, 1, nan], [nan, nan, nan]])
     torch.testing.assert_close(overlap_coefficient(chosen), expected, equal_nan=True)
+    random_pairs = product(combinations(range(5), 2), combinations(range(5), 3))
+    by_chance = [len({*one} & {*other}) / 2 for one, other in random_pairs]
+    assert overlap_by_chance(chosen)[0, 1].item() == pytest.approx(mean(by_chance))
 
 
 def test_a_guide_tells_its_selections_by_block() -> None:
