@@ -107,10 +107,7 @@ class MeanField(Guide):
             PlugIn(),
             recorder,
         ):
-            if selections:
-                self.model.states(batch, self.model.select_heads(batch, selections))
-            else:
-                self.model.states(batch)
+            self.model.states(batch, self.model.select_heads(batch, selections or None))
         nodes = trace.trace.nodes
         self._noiseless = {
             block.key: replace(

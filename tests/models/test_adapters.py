@@ -39,6 +39,8 @@ def test_an_adapter_starts_as_the_identity_and_learns_one_task_at_a_time() -> No
     for index, number in enumerate((2, 0)):
         one = adapter(x[index], SentenceTasks(torch.tensor([number]), common=True))
         torch.testing.assert_close(adapted[index], one)
+    first = SentenceTasks(torch.tensor([0]), common=True)
+    torch.testing.assert_close(adapter(x, None), adapter(x, first))
     adapted.square().sum().backward()
     for parameter in adapter.parameters():
         assert (parameter.grad[[0, 2]] != 0).any(-1).any(-1).all() if parameter.ndim > 1 else True

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from latentheads.attention.block import BlockCache, HeadBlock
+from latentheads.attention.block import BlockCache, HeadBlock, gather_selected
 from latentheads.batch import Batch
 from latentheads.distributions import HeadContext
 from latentheads.families import Family, Gaussian, HeadScale, Identity
@@ -18,6 +18,7 @@ from latentheads.handlers import PlugIn
 from latentheads.inference.bound import terms
 from latentheads.inference.evaluation import evaluate
 from latentheads.inference.objective import Head_ELBO
+from latentheads.latents.network import Choice
 from latentheads.mask import AttentionMask
 from latentheads.names import Block
 from latentheads.pruning import remove_heads
@@ -119,3 +120,15 @@ def test_its_heads_can_be_removed_with_their_posterior(batch: Batch) -> None:
         remove_heads(model, {"decoder.0.self": [1, 2]}, guide)
         assert torch.allclose(model.states(batch), whole)
     assert terms(model, guide, batch).elbo.isfinite().all()
+
+
+@pytest.mark.parametrize("in_front_of", ["heads", "choice"])
+def test_particles_may_be_in_front_of_heads_or_of_their_choice(in_front_of: str) -> None:
+    heads, index = torch.randn(2, 5, 7, 3), torch.tensor([[4, 0, 4], [1, 2, 3]])
+    expected = torch.stack([of[chosen] for of, chosen in zip(heads, index, strict=True)])
+    if in_front_of == "heads":
+        heads = heads.expand(11, *heads.shape)
+    else:
+        index = index.expand(11, *index.shape)
+    selected = gather_selected(heads, Choice(torch.ones(index.shape), index))
+    torch.testing.assert_close(selected, expected.expand(11, *expected.shape))

@@ -195,7 +195,7 @@ def test_subsets_by_probability_and_by_size() -> None:
     first, second = posterior.most_probable(2)
     assert first.probability >= second.probability
     assert first.probability == pytest.approx(float(posterior.log_probs.exp().max()))
-    nats = posterior.nats
+    nats = posterior.log_likelihoods.sum(0) / posterior.tokens.sum()
     index = sum(2**head for head in first.heads["decoder.1.cross"])
     assert first.nats == pytest.approx(float(nats[-1] - nats[index]))
     assert posterior.smallest_subset(math.inf).size == 0

@@ -64,6 +64,12 @@ def enumerable_batch(kind: str) -> lh.data.Batch:
     return lh.data.Batch.of(targets, sources if kind == "translation" else None)
 
 
+def test_a_learned_slip_begins_at_the_given_one() -> None:
+    model = build("translation", size=0.0, heads=2, learn_slip=True, slip=0.1)
+    slip = model.latents["copy"].slip(torch.zeros(()))
+    torch.testing.assert_close(slip.log.exp(), torch.full((2,), 0.1))
+
+
 def by_loops(model: Any, batch: lh.data.Batch) -> Tensor:
     """log p of every sentence: the forward algorithm over all choices, as the docstrings say."""
     heads = model.latents["copy"]

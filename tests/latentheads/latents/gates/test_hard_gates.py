@@ -65,6 +65,13 @@ def test_gates_have_a_temperature_of_their_own() -> None:
     assert [distribution.temperature for distribution in both] == [0.7, 0.7]
 
 
+def test_a_block_has_as_many_gates_as_heads_and_the_penalty_of_all() -> None:
+    gating = Gating(HEADS)
+    other = gating.for_heads(HEADS + 2)
+    assert other.prior("encoder-self", torch.zeros(1)).event_shape == (HEADS + 2,)
+    assert other.penalty is gating.penalty
+
+
 def test_a_network_in_half_precision_has_gates_in_float32(batch: Batch) -> None:
     model = gated().bfloat16()
     guide = FORMS["tied"](model).eval()

@@ -38,6 +38,14 @@ def test_loud_positions_are_within_words() -> None:
     assert speech_log_ratio(torch.zeros(9).double()).isfinite().all()
 
 
+def test_the_log_ratio_is_that_of_two_normal_distributions() -> None:
+    normal = torch.distributions.Normal(torch.tensor(0.0).double(), 1.0)
+    quiet, loud = (normal.icdf((torch.arange(n) + 0.5) / n) for n in (299, 99))
+    energy = torch.cat([quiet, 5 + loud])
+    expected = (5 * energy - 12.5).clamp(-3, 3)
+    torch.testing.assert_close(speech_log_ratio(energy), expected, rtol=0, atol=0.1)
+
+
 def test_a_path_has_the_sum_of_its_words() -> None:
     energy = make_energy()
     ratio = speech_log_ratio(energy)
