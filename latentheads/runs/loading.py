@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 
 import torch
@@ -41,6 +42,7 @@ def load_run(
     Raises:
         ValueError: It is not a run folder, lacks the checkpoint, or names an untrusted class.
     """
+    check_instance("folder", folder, str | PathLike, "that of a run")
     if corpus is not None:
         check_corpus(corpus)
     path, torch_device = Path(folder), select_device(device)

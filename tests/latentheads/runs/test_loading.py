@@ -231,6 +231,8 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_neither_a_run_nor_its_folder_is_refused() -> None:
     model: Any = torch.nn.Linear(2, 3)
+    with pytest.raises(ValueError, match=r"^folder must be that of a run, got None$"):
+        load_run(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^run must be a run, or its folder, got Linear"):
         open_run(model)
 
