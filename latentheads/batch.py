@@ -135,7 +135,7 @@ class Batch:
         object.__setattr__(self, name, ids.long())
 
     def check_ids(self, **sizes: int) -> None:
-        """Check that ids are in the vocabularies, of these sizes by side, and padded on the right."""
+        """Check that ids are in the vocabularies of these sizes, and padded on the right."""
         for name, size in sizes.items():
             ids = getattr(self, name)
             if ids is None or not ids.numel():
