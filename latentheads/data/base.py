@@ -109,11 +109,11 @@ class Data(Choice, ABC):
                 if number := _count_empty(part):
                     pairs = f"{number:,} of {len(part):,} pairs of {name}"
                     log(f"{pairs} are empty on a side, and are scored like all others")
-        if log is not None and not self.block_size:  # the line of a running text has it
+        if log is not None and not self.is_language_model:  # the line of a text has it
             for name, part in (("valid", corpus.valid), ("test", corpus.test)):
                 if (share := (part.targets.tokens == UNK).mean()) > UNKNOWN:
                     tokens = f"{share:.1%} of the target tokens of {name}"
-                    log(f"{tokens} are unknown: one token to all scores")
+                    log(f"{tokens} are unknown: all scores take them for one")
         return corpus
 
     def processor(self, target: Vocabulary, source: Vocabulary | None = None) -> Processor:
