@@ -42,7 +42,7 @@ def version_of(x: Tensor) -> int:
 def version_of_parameters(module: nn.Module) -> int:
     """How often a module's parameters were changed in place, all together.
 
-    ``module.parameters()`` takes ten times as long, and a pass asks for each block.
+    ``module.parameters()`` takes twice as long, and a pass asks for each block.
     """
     version, modules = 0, [module]
     for submodule in modules:  # which grows
