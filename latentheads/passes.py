@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import RLock
 from typing import Any
 
@@ -60,6 +60,8 @@ def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
 
 def uncompiled() -> Any:
     """Context that ignores ``torch.compile``: compiled code does not run hooks that came later."""
+    if torch.compiler.is_compiling():  # within a compiled function, whose hooks are new
+        return nullcontext()
     return torch.compiler.set_stance("force_eager")
 
 

@@ -109,12 +109,12 @@ class Data(Choice, ABC):
                 if number := _count_empty(part):
                     pairs = f"{number:,} of {len(part):,} pairs of {name}"
                     log(f"{pairs} are empty on a side, and are scored like all others")
-        # the line of a running text has it, and a corpus with a true log p is synthetic
-        if log is not None and not self.block_size and corpus.test.true_log_probs is None:
+        # the line of a text has it, and a corpus with a true log p is synthetic
+        if log is not None and not (self.is_language_model or corpus.test.true_log_probs):
             for name, part in (("valid", corpus.valid), ("test", corpus.test)):
                 if (share := (part.targets.tokens == UNK).mean()) > UNKNOWN:
                     tokens = f"{share:.1%} of the target tokens of {name}"
-                    log(f"{tokens} are unknown: one token to all scores")
+                    log(f"{tokens} are unknown: all scores take them for one")
         return corpus
 
     def processor(self, target: Vocabulary, source: Vocabulary | None = None) -> Processor:

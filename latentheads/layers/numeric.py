@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import has_torch_function_variadic
 
@@ -37,18 +37,6 @@ def full_precision(x: Tensor) -> Tensor:
 def version_of(x: Tensor) -> int:
     """How often a tensor was changed in place; 0 in inference mode, where that is not counted."""
     return 0 if x.is_inference() else x._version
-
-
-def version_of_parameters(module: nn.Module) -> int:
-    """How often a module's parameters were changed in place, all together.
-
-    ``module.parameters()`` takes ten times as long, and a pass asks for each block.
-    """
-    version, modules = 0, [module]
-    for submodule in modules:  # which grows
-        modules += [child for child in submodule._modules.values() if child is not None]
-        version += sum(version_of(p) for p in submodule._parameters.values() if p is not None)
-    return version
 
 
 def forbid_second_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NODE = re.compile(r"a(\d+)\.h(\d+)")
 Head = tuple[int, int]
 
-PARALLEL = ("codegen", "cohere", "cohere2", "cohere2_moe", "gptj", "phi")
+PARALLEL = ("codegen", "cohere", "cohere2", "cohere2_moe", "cohere_compass_text", "gptj", "phi")
 """Types of networks whose attention and feed-forward of a layer have one input, in all sizes."""
 
 

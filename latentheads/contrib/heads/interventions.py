@@ -117,10 +117,15 @@ class Mean(Replaced):
     ) -> None:
         self.by_position = by_position
         self.means = {}
-        for name, heads in record_outputs(network, inputs).items():
-            of_decoder = network.config.is_encoder_decoder and side_of(name) == "decoder"
-            mask = inputs.get("decoder_attention_mask" if of_decoder else "attention_mask")
-            self.means[name] = _mean(heads, _valid_rows(heads, mask), by_position)
+        outputs, is_pair = record_outputs(network, inputs), network.config.is_encoder_decoder
+        has_encoder = is_pair or not any(side_of(name) == "decoder" for name in outputs)
+        # an encoder that reads images for a decoder alone has no mask
+        masks = {"encoder" if has_encoder else "decoder": inputs.get("attention_mask")}
+        if is_pair:
+            masks["decoder"] = inputs.get("decoder_attention_mask")
+        for name, heads in outputs.items():
+            rows = _valid_rows(heads, masks.get(side_of(name)))
+            self.means[name] = _mean(heads, rows, by_position)
 
     def replacement(self, address: Address, outputs: Tensor) -> Tensor:
         means, positions = self.means[address.block.name], outputs.shape[-3]

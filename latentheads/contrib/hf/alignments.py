@@ -211,9 +211,10 @@ class AlignedDecoder:
     def _all_real(states: Tensor) -> Bool[Tensor, "batch position"]:
         return states.new_ones(states.shape[:2], dtype=torch.bool)
 
-    def _score_all(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _score_all(self, network: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Makes the network return the states of all positions, which heads point at."""
-        self._mask = kwargs.get("attention_mask")
+        names = inspect.signature(network.forward).parameters if args else ()
+        self._mask = (dict(zip(names, args)) | kwargs).get("attention_mask")
         return (args, kwargs | {"logits_to_keep": 0}) if "logits_to_keep" in kwargs else None
 
     def _record_call(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ from latentheads.latents.alignments.distribution import (
 from latentheads.latents.alignments.passes import AlignmentContext, AlignmentPass
 from latentheads.latents.alignments.transitions import later_transitions
 from latentheads.latents.latent import ConditionOn, LatentPosterior, Structure
-from latentheads.layers.numeric import full_precision, version_of_parameters
+from latentheads.layers.numeric import full_precision, version_of
 from latentheads.layers.position import sinusoidal_positions
 from latentheads.layers.target_encoder import TargetEncoder
 from latentheads.names import ALIGNED_POSITION
@@ -222,7 +222,7 @@ class AlignmentPosterior(LatentPosterior):
 
         A block that is asked for again, or other weights, begin anew: the pass may have been kept.
         """
-        weights = version_of_parameters(self)
+        weights = sum(map(version_of, self.parameters()))
         key = self, id(batch), torch.is_grad_enabled(), weights
         _, inputs, served = alignment_pass.inputs.get(key, (None, None, ()))
         if inputs is None or prior.heads in served:

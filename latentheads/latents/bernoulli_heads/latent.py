@@ -23,10 +23,10 @@ from latentheads.latents.bernoulli_heads.subsets import (
     joint_table,
 )
 from latentheads.latents.bernoulli_heads.tokens import GatedTokens
-from latentheads.latents.latent import ConditionOn, Latent, LatentModel, Structure
+from latentheads.latents.latent import ConditionOn, Latent, Structure
 from latentheads.latents.mixture import PassMixture
 from latentheads.latents.network import Choice, LatentNetwork
-from latentheads.layers.numeric import version_of_parameters
+from latentheads.layers.numeric import version_of
 from latentheads.names import Block
 
 ACTIVE = "active"
@@ -51,7 +51,7 @@ class SubsetContext:
 
     def cached(self, posterior: SubsetPosterior, batch: Batch) -> Sequence[SubsetTable]:
         """The posterior of every block: one call of the inference network in a pass."""
-        weights = version_of_parameters(posterior)
+        weights = sum(map(version_of, posterior.parameters()))
         key = posterior, id(batch), torch.is_grad_enabled(), weights
         if key not in self.tables:  # with the batch, so that no other has its address
             self.tables[key] = batch, posterior(batch)
@@ -109,7 +109,7 @@ class BernoulliHeads(nn.Module, Latent):
         """Whether another latent decides which heads are active, or runs the network."""
         return other.selects_heads or other.runs_network
 
-    def check_blocks(self, model: LatentModel) -> None:
+    def check_blocks(self, model: LatentNetwork) -> None:
         """Raises an error if attention logits have noise, which subsets do not sum over."""
         if model.samples_heads:
             raise ValueError(
@@ -119,6 +119,7 @@ class BernoulliHeads(nn.Module, Latent):
 
     def gated_blocks(self, model: LatentNetwork) -> list[HeadBlock]:
         """The blocks of a model that have gates, from the lowest."""
+        self.check_blocks(model)  # a model of one's own may not have asked
         modules = {
             module.block.name: module
             for module in model.head_blocks

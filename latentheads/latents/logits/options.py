@@ -51,7 +51,6 @@ class LogitsOptions(LatentOptions):
 
     prior: Coerced[PriorSpec, str | Mapping[str, Any] | Prior] = cast(Any, PriorSpec("independent"))
     blocks: AttentionTypes = "all"
-    before_blocks = True
 
     kind: ClassVar[type[Latent]] = Logits
 

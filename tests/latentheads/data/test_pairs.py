@@ -82,7 +82,7 @@ def test_many_unknown_tokens_of_held_out_targets_are_counted(tmp_path: Path) -> 
     corpus, logged = load_pairs(tmp_path, tokenised=True)
     share = (corpus.test.targets.tokens == UNK).mean()
     assert 0 < share < 1
-    expected = f"{share:.1%} of the target tokens of test are unknown: one token to all scores"
+    expected = f"{share:.1%} of the target tokens of test are unknown: all scores take them for one"
     assert [line for line in logged if "unknown" in line] == [expected]
 
 

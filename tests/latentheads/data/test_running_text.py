@@ -46,7 +46,8 @@ def test_options_reach_the_text(texts: Path) -> None:
     (texts / "valid.txt").rename(texts / "dev.txt")
     (texts / "test.txt").rename(texts / "unseen.txt")
     plain, _ = load_text(texts, test_name="unseen")
-    rare, _ = load_text(texts, test_name="unseen", unit=WordUnit(min_count=9))
+    rare, logged = load_text(texts, test_name="unseen", unit=WordUnit(min_count=9), block_size=0)
+    assert sum("unknown" in line for line in logged) == 1
     assert len(rare.target) < len(plain.target)
     lower, _ = load_text(texts, test_name="unseen", lowercase=True)
     assert "straße" in lower.target.words

@@ -23,7 +23,7 @@ from latentheads.contrib.heads.interventions import (
 )
 from latentheads.contrib.hf.addresses import find_heads
 from tests.latentheads.contrib.circuits.tiny import PROMPTS
-from tests.latentheads.contrib.hf.networks import IDS, REAL, bart, gpt2, grouped, t5
+from tests.latentheads.contrib.hf.networks import IDS, REAL, bart, gemma3, gpt2, grouped, t5
 from tests.tiny import jiggle
 from tests.typechecking import unchecked
 
@@ -283,3 +283,13 @@ def test_what_an_intervention_cannot_do_is_said_in_one_line() -> None:
         unchecked(record_outputs)(network, PROMPTS)
     with pytest.raises(ValueError, match=r"^size must be at least 1, got 0"):
         Window(0)
+
+
+def test_a_mask_of_text_is_not_that_of_images_beside_it() -> None:
+    network, ids = jiggle(gemma3(), 0.3).eval(), torch.tensor([[2, 12, 4, 5, 6], [12, 7, 8, 9, 10]])
+    inputs = {"input_ids": ids, "pixel_values": torch.linspace(-1, 1, 96).reshape(2, 3, 4, 4)}
+    inputs |= {"attention_mask": (ids != 2).long(), "token_type_ids": (ids == 12).long()}
+    means, outputs = Mean(network, inputs).means, record_outputs(network, inputs)
+    images, text = outputs["encoder.0.self"], outputs["decoder.0.self"]
+    torch.testing.assert_close(means["encoder.0.self"], images.mean((0, 1)))
+    torch.testing.assert_close(means["decoder.0.self"], text[ids != 2].mean(0))

@@ -224,6 +224,12 @@ def test_heads_of_a_compiled_network_are_off_too() -> None:
     assert not torch.allclose(zero, whole)
     torch.testing.assert_close(run(network), whole)
 
+    def run_without() -> Tensor:
+        with lh.heads(network).off([(0, 1)]):
+            return run(network)
+
+    torch.testing.assert_close(torch.compile(run_without, backend="eager")(), zero)
+
 
 def test_heads_are_off_where_weights_are_on_a_device_only_while_they_are_used() -> None:
     network, run = build("grouped")

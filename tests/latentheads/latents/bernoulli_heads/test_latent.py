@@ -15,6 +15,7 @@ import latentheads as lh
 from latentheads.decoding.beam_search import beam_search
 from latentheads.latents.bernoulli_heads.options import BernoulliHeadsOptions
 from latentheads.latents.gates.options import GateOptions
+from latentheads.latents.options import ModelShape, make_latents
 from latentheads.models import Translation
 from latentheads.pruning import all_heads, remove_heads
 from tests.latentheads.latents.bernoulli_heads.models import (
@@ -40,6 +41,11 @@ def test_noise_of_logits_is_refused() -> None:
     latents = [lh.latents.LogitsOptions(), BernoulliHeadsOptions()]
     with pytest.raises(ValueError, match="attention logits must have prior delta"):
         Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents)
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents[:1])
+    shape = ModelShape(3, (), blocks=tuple(module.block for module in model.head_blocks))
+    model.add_latents(make_latents(latents[1:], shape, before_blocks=False))
+    with pytest.raises(ValueError, match="attention logits must have prior delta"):
+        model(small_batch())
 
 
 @pytest.mark.parametrize("other", [GateOptions(), lh.latents.AlignmentOptions()])
