@@ -307,7 +307,7 @@ def test_what_a_step_costs_beside_its_arithmetic_is_that_of_the_rows() -> None:
 
 def test_what_posteriors_of_blocks_spare_is_that_of_the_rows() -> None:
     text = (ROOT / "docs" / "cost.md").read_text("utf-8")
-    (line,) = re.findall(r"^\* (Two blocks of alignments are faster.*?)^$", text, re.M | re.S)
+    (line,) = re.findall(r"^\* (Two blocks of alignments became faster.*?)^$", text, re.M | re.S)
     _, before, after = re.split("In revision", line)
     for sentences, name in ((before, "host-blocks-before"), (after, "host-blocks")):
         point = measured(name)["points"][-1]
