@@ -10,8 +10,8 @@ step of preset ``multi30k`` takes a tenth less time. It has no effect where the 
 are freed: decoding makes one of the vocabulary's scores for each token, and a greedy search takes
 10 to 16 % less time.
 
-A thread that waits for others spins less long before it sleeps. So beside two busy programs on two
-cores the grammar's preset takes about twice as many steps a second, and as many on an idle machine.
+A thread that waits for others spins less long before it sleeps: beside other busy programs a step
+takes less time by that, as docs/faq.md measures.
 """
 
 from __future__ import annotations

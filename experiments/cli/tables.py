@@ -44,7 +44,7 @@ HEAD_DIVERGENCE = "divergence of heads (Jensen-Shannon)"
 
 BELOW_PRIOR = "the guide's bound is below that of its model's prior: guide tied would lose less"
 
-UNINFORMED = "the target says next to nothing about the latents: their posterior is near the prior"
+UNINFORMED = "the target reveals little about the latents: their posterior is near the prior"
 
 
 def aligned(rows: list[Row]) -> str:

@@ -459,7 +459,7 @@ ROUNDING = 5e-5
 """Smaller differences of nats are not shown."""
 
 LEAST_INFORMATION = 0.01
-"""Nats below which a text says next to nothing about the latents."""
+"""Nats below which a text reveals little about the latents."""
 
 MOST_CERTAIN = 0.25
 """Nats of entropy up to which a prior needs no text: its positions are nearly certain."""
@@ -531,7 +531,7 @@ def is_below_prior(scores: Mapping[str, Any], prior_elbo: float | None = None) -
 
 
 def is_uninformed(scores: Mapping[str, Any]) -> bool:
-    """Whether latents are uncertain, and the text says next to nothing about them."""
+    """Whether latents are uncertain, and the text reveals little about them."""
     information, entropy = scores.get("information"), scores.get("prior_entropy")
     if information is None or entropy is None:
         return False

@@ -164,8 +164,8 @@ def test_resuming_beside_another_validation_text_is_refused(half: Path) -> None:
 
 def test_a_damaged_record_of_the_text_loses_no_training(half: Path) -> None:
     (half / "corpus.json").write_text("")
-    said = succeed("run.py", *WORDS, "--out", str(half)).stderr
-    assert f"note: whether the text of {half} has changed is not known: " in said
+    notes = succeed("run.py", *WORDS, "--out", str(half)).stderr
+    assert f"note: whether the text of {half} has changed is not known: " in notes
     assert json.loads((half / "corpus.json").read_text(encoding="utf-8"))["valid"]
 
 

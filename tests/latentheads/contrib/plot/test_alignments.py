@@ -57,8 +57,8 @@ def _tables(distributions: AlignmentDistributions) -> tuple[torch.Tensor, ...]:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_gold_links_are_framed_in_every_map(first: int) -> None:
-    laws = replace(some_laws(1), first_position=first)
-    figure: Any = draw_alignments(laws, SOURCES, TARGETS, {(2, 0), (0, 1)})
+    distributions = replace(some_laws(1), first_position=first)
+    figure: Any = draw_alignments(distributions, SOURCES, TARGETS, {(2, 0), (0, 1)})
     for axis in figure.axes[:3]:
         corners = [(first - 0.5, 0.5), (first + 1.5, -0.5)]
         assert [patch.get_xy() for patch in axis.patches] == corners
