@@ -12,8 +12,9 @@ Dataset, and keeps the cross-attention of all utterances. sentences, digits: sha
 (and ends) near the truth, coverage of intervals, by number of labelled utterances. heads: each head
 from five labelled sentences, how often intervals of its information hold that on fresh ones, and
 how many sentences, right and wrong ones, do not fit their words. stability: how much sets of heads
-agree between resamples. No part needs more than the cache. What is chosen was chosen on the sets
-dev, dev10 and digits-pool.
+agree between resamples. forced: a forced aligner on the same sounds (pip install pocketsphinx), and
+heads that learn from its times. No other part needs more than the cache. What is chosen was chosen
+on the sets dev, dev10 and digits-pool.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -38,13 +39,18 @@ from latentheads.experiments.studies.word_times.cache import (
     read_cache,
     write_cache,
 )
+from latentheads.experiments.studies.word_times.forced import align_sets, measure_forced
 from latentheads.experiments.studies.word_times.information import (
     measure_information,
     measure_misfit,
 )
 from latentheads.experiments.studies.word_times.measures import measure_heads, measure_rivals
 from latentheads.experiments.studies.word_times.rivals import HEADS
-from latentheads.experiments.studies.word_times.speech import digit_strings, sentences
+from latentheads.experiments.studies.word_times.speech import (
+    Utterance,
+    digit_strings,
+    sentences,
+)
 from latentheads.experiments.studies.word_times.stability import measure_stability
 from latentheads.files import write_text
 
@@ -56,6 +62,7 @@ TESTS = {
     "digits": ("digits-test", "digits-noise20"),
 }
 POOLS = {"sentences": "pool", "digits": "digits-pool"}
+NEEDED = {"cache": ("network", "multi30k", "fsdd"), "forced": ("multi30k", "fsdd", "out")}
 GROUPS = {
     "data": ("network", "multi30k", "fsdd", "cache"),
     "output": ("out", "help"),
@@ -65,7 +72,7 @@ GROUPS = {
 def make_parser() -> Parser:
     """Makes the parser."""
     parser = Parser("bench_word_times.py", __doc__, GROUPS, "[options] PART")
-    parser.add_argument("part", choices=("cache", *TESTS, "heads", "stability"))
+    parser.add_argument("part", choices=("cache", *TESTS, "heads", "stability", "forced"))
     parser.add_argument("--network", type=Path, help="folder of Whisper tiny.en")
     parser.add_argument("--multi30k", type=Path, help="folder with train.en, val.en, ...")
     parser.add_argument("--fsdd", type=Path, help="folder with wav/0_jackson_0.wav, ...")
@@ -139,27 +146,43 @@ def _row(row: Any) -> dict[str, Any]:
     return rounded | {"information": [round(value, 3) for value in row.information]}
 
 
-def _write_cache(options: Namespace) -> None:
-    """Speaks and joins all utterances, and writes their attention."""
-    utterances = chain(digit_strings(options.fsdd), sentences(options.multi30k))
-    write_cache(options.network, utterances, options.cache)
+def _speak(options: Namespace) -> Iterator[Utterance]:
+    """Speaks and joins all utterances."""
+    return chain(digit_strings(options.fsdd), sentences(options.multi30k))
+
+
+def _measure_forced(options: Namespace, sets: dict[str, list[CachedUtterance]]) -> dict[str, Any]:
+    """A forced aligner and alignment heads on the same utterances."""
+    names = [name for part in TESTS for name in (POOLS[part], *TESTS[part])]
+    aligned = align_sets(_speak(options), sets, names)
+    return {
+        part: measure_forced(
+            aligned[POOLS[part]],
+            {name: aligned[name] for name in TESTS[part]},
+            sets[POOLS[part]],
+            1 if part == "sentences" else 2,
+        )
+        for part in TESTS
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     parser = make_parser()
     options = parser.parse_args(arguments)
-    needed = ("network", "multi30k", "fsdd") if options.part == "cache" else ("out",)
+    needed = NEEDED.get(options.part, ("out",))
     for name in needed:
         if vars(options)[name] is None:
             parser.error(f"{options.part} needs --{name}")
     with error_handling("bench_word_times.py"):
         if options.part == "cache":
-            _write_cache(options)
+            write_cache(options.network, _speak(options), options.cache)
             return 0
         sets = read_cache(options.cache)
-        if options.part == "stability":
-            result: dict[str, Any] = measure_stability(
+        if options.part == "forced":
+            result: dict[str, Any] = _measure_forced(options, sets)
+        elif options.part == "stability":
+            result = measure_stability(
                 [u for name in ("pool", "dev", "test", "other") for u in sets[name]]
             )
         elif options.part == "heads":
