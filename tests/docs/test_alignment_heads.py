@@ -149,7 +149,62 @@ def stability_lines() -> list[str]:
     return [f"| {name} | {' | '.join(f'{x:.2f}' for x in row)} |" for name, row in rows.items()]
 
 
+FORCED_SETS = {
+    **SETS,
+    "other": "other voices",
+    "digits-test": "digits",
+    "digits-noise20": "digits, noise, 20 dB",
+}
+LEARNED = {"0 labelled": "none", "5 labelled": "five labelled", "taught": "its times"}
+
+
+def _forced() -> dict[str, Any]:
+    return {name: rows for part in read("forced").values() for name, rows in part.items()}
+
+
+def _less(row: dict[str, Any], limit: str) -> str:
+    middle, low, high = row["less_aligner"][limit]
+    sign = " n.s." if low <= 0 <= high else ""
+    return f"{middle} [{low}, {high}]{sign}".replace("-", "\N{MINUS SIGN}")
+
+
+def aligner_lines() -> list[str]:
+    """A line for each test set: a forced aligner."""
+    return [
+        f"| {title} | {rows['pocketsphinx']['boundaries']} | {_cells(rows['pocketsphinx'])[:-3]} |"
+        for title, rows in ((title, _forced()[name]) for name, title in FORCED_SETS.items())
+    ]
+
+
+def taught_lines() -> list[str]:
+    """A line for each test set, and what heads learned from: heads less a forced aligner."""
+    lines = []
+    for name, title in FORCED_SETS.items():
+        for labels, learned in LEARNED.items():
+            row = _forced()[name][labels]
+            cells = [f"{row['within'][limit][0]}" for limit in LIMITS[:2]]
+            cells += [f"{row['coverage_of_90'][0]}", *(_less(row, n) for n in LIMITS[:2])]
+            lines.append(f"| {title} | {learned} | {' | '.join(cells)} |")
+    return lines
+
+
+def forced_lines() -> list[str]:
+    """The same at 50 ms alone, a line for each test set."""
+    lines = []
+    for name, title in FORCED_SETS.items():
+        rows = _forced()[name]
+        cells = [f"{rows['pocketsphinx']['within']['50 ms'][0]}"]
+        for labels in ("0 labelled", "taught"):
+            share = rows[labels]["within"]["50 ms"][0]
+            cells += [f"{share}", _less(rows[labels], "50 ms")]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return lines
+
+
 TABLES = {
+    "a forced aligner": aligner_lines,
+    "heads and a forced aligner": taught_lines,
+    "heads and a forced aligner, in short": forced_lines,
     "sentences": lambda: table_lines("sentences", "test", "starts"),
     "digits": lambda: table_lines("digits", "digits-test", "both"),
     "digits with noise": lambda: table_lines("digits", "digits-noise20", "both"),
@@ -219,23 +274,24 @@ def test_sentences_have_the_numbers_of_the_results() -> None:
 
     rivals = sentences["rivals"]["test"]
     learned = sentences["heads"]["0"][0]["tests"]["test"]["starts"]
-    shares = [learned, rivals["openai"]["starts"], rivals["openai, bias removed"]["starts"]]
+    aligner = _forced()["test"]["pocketsphinx"]
+    compared = (learned, aligner, *(rivals[name]["starts"] for name in OPENAI))
+    shares = [within(row) for row in compared]
     first_page = " ".join((ROOT / "README.md").read_text("utf-8").split())
-    ours, openai, unbiased = (f"{within(share)} %" for share in shares)
-    assert f"put {ours} of {learned['boundaries']} word starts" in first_page
-    assert f"in synthetic speech within 50 ms; OpenAI's heads {openai}, without" in first_page
-    assert f"without their bias {unbiased}." in first_page
+    assert f"put {shares[0]} % of {learned['boundaries']} word starts in synthetic" in first_page
+    openai = f"OpenAI's heads {shares[2]} %, unbiased {shares[3]} %."
+    others = f"A forced aligner has {shares[1]} %, {openai}"
+    assert f"within 50 ms. {others}" in first_page
     rivals = digits["rivals"]["digits-test"]
-    learned, plain, openai = (
-        f"{within(row['both'])} %"
-        for row in (
-            digits["heads"]["0"][0]["tests"]["digits-test"],
-            digits["without_energy"]["0"]["digits-test"],
-            rivals["openai"],
-        )
+    rows = (
+        digits["heads"]["0"][0]["tests"]["digits-test"]["both"],
+        _forced()["digits-test"]["pocketsphinx"],
+        rivals["openai"]["both"],
+        digits["without_energy"]["0"]["digits-test"]["both"],
     )
-    in_digits = f"{learned}; without the sound's energy {plain}, OpenAI's {openai}."
-    assert f"Recorded digits: {in_digits}" in first_page
+    *shares, plain = [within(row) for row in rows]
+    in_digits = ", ".join(map(str, shares))
+    assert f"In digits: {in_digits}; without the sound's energy {plain} %." in first_page
 
     limits = PAGES[0].read_text("utf-8").partition("## Limits")[2]
     heads = {n: draws[0]["tests"]["digits-test"]["both"] for n, draws in digits["heads"].items()}
