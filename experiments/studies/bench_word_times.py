@@ -13,8 +13,9 @@ Dataset, and keeps the cross-attention of all utterances. sentences, digits: sha
 from five labelled sentences, how often intervals of its information hold that on fresh ones, and
 how many sentences, right and wrong ones, do not fit their words. stability: how much sets of heads
 agree between resamples. forced: a forced aligner on the same sounds (pip install pocketsphinx), and
-heads that learn from its times. No other part needs more than the cache. What is chosen was chosen
-on the sets dev, dev10 and digits-pool.
+heads that learn from its times. recordings: how often heads agree with it in natural speech, the
+WAV files of a folder. No other part needs more than the cache. What is chosen was chosen on the
+sets dev, dev10 and digits-pool.
 """
 
 from __future__ import annotations
@@ -29,23 +30,24 @@ from typing import Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
+from latentheads.contrib.heads.alignment_heads import AlignmentHeads
 from latentheads.contrib.heads.boundaries.fit import FitOptions
 from latentheads.contrib.page.facts import get_revision
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.word_times.cache import (
     CachedUtterance,
+    Recorder,
     read_cache,
     write_cache,
 )
-from latentheads.experiments.studies.word_times.forced import align_sets, measure_forced
+from latentheads.experiments.studies.word_times.forced import align_sets, fit, measure_forced
 from latentheads.experiments.studies.word_times.information import (
     measure_information,
     measure_misfit,
 )
 from latentheads.experiments.studies.word_times.measures import measure_heads, measure_rivals
-from latentheads.experiments.studies.word_times.rivals import HEADS
+from latentheads.experiments.studies.word_times.recordings import measure_agreement
 from latentheads.experiments.studies.word_times.speech import (
     Utterance,
     digit_strings,
@@ -62,9 +64,13 @@ TESTS = {
     "digits": ("digits-test", "digits-noise20"),
 }
 POOLS = {"sentences": "pool", "digits": "digits-pool"}
-NEEDED = {"cache": ("network", "multi30k", "fsdd"), "forced": ("multi30k", "fsdd", "out")}
+NEEDED = {
+    "cache": ("network", "multi30k", "fsdd"),
+    "forced": ("multi30k", "fsdd", "out"),
+    "recordings": ("network", "sounds", "out"),
+}
 GROUPS = {
-    "data": ("network", "multi30k", "fsdd", "cache"),
+    "data": ("network", "multi30k", "fsdd", "sounds", "cache"),
     "output": ("out", "help"),
 }
 
@@ -72,10 +78,13 @@ GROUPS = {
 def make_parser() -> Parser:
     """Makes the parser."""
     parser = Parser("bench_word_times.py", __doc__, GROUPS, "[options] PART")
-    parser.add_argument("part", choices=("cache", *TESTS, "heads", "stability", "forced"))
+    parser.add_argument(
+        "part", choices=("cache", *TESTS, "heads", "stability", "forced", "recordings")
+    )
     parser.add_argument("--network", type=Path, help="folder of Whisper tiny.en")
     parser.add_argument("--multi30k", type=Path, help="folder with train.en, val.en, ...")
     parser.add_argument("--fsdd", type=Path, help="folder with wav/0_jackson_0.wav, ...")
+    parser.add_argument("--sounds", type=Path, help="folder with WAV files of natural speech")
     parser.add_argument("--cache", type=Path, required=True, help="file of the attention")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     return parser
@@ -125,8 +134,7 @@ def _fit(
 ) -> AlignmentHeads:
     """Heads from labelled utterances; from the whole pool if none has labels."""
     chosen = pool[draw * number : (draw + 1) * number] if number else pool
-    attentions = [utterance.attention(labelled=number > 0) for utterance in chosen]
-    return fit_alignment_heads(HEADS, attentions, options=options)
+    return fit(chosen, number > 0, options)
 
 
 def _row(row: Any) -> dict[str, Any]:
@@ -181,6 +189,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sets = read_cache(options.cache)
         if options.part == "forced":
             result: dict[str, Any] = _measure_forced(options, sets)
+        elif options.part == "recordings":
+            result = measure_agreement(options.sounds, Recorder(options.network), sets["pool"])
         elif options.part == "stability":
             result = measure_stability(
                 [u for name in ("pool", "dev", "test", "other") for u in sets[name]]

@@ -61,29 +61,46 @@ class CachedUtterance:
         return self.starts if kind == 0 else self.ends or []
 
 
-def write_cache(network: Path, utterances: Iterable[Utterance], path: Path) -> None:
-    """Writes the attention of all utterances."""
-    transformers = import_optional("transformers")
-    processor = transformers.WhisperProcessor.from_pretrained(network)
-    whisper = transformers.WhisperForConditionalGeneration.from_pretrained(network).eval()
-    cached = []
-    for utterance in tqdm(utterances, disable=None):
-        example = make_forced_example(processor, utterance.samples, utterance.words)
+class Recorder:
+    """Records the attention of Whisper.
+
+    Args:
+        network: The folder of Whisper.
+
+    Attributes:
+        whisper: The network.
+        processor: What prepares sound and text for it.
+    """
+
+    def __init__(self, network: Path) -> None:
+        transformers = import_optional("transformers")
+        self.processor = transformers.WhisperProcessor.from_pretrained(network)
+        whisper = transformers.WhisperForConditionalGeneration.from_pretrained(network)
+        self.whisper = whisper.eval()
+
+    def record(self, utterance: Utterance) -> CachedUtterance:
+        """The attention of all heads to an utterance, in half precision."""
+        example = make_forced_example(self.processor, utterance.samples, utterance.words)
         # the last token is no input of the decoder, and OpenAI's code has its row
         tokens = [*example.tokens, example.tokens[-1]]
-        weights = record_cross_attention(whisper, replace(example, tokens=tokens))
-        cached.append(
-            {
-                "name": utterance.name,
-                "words": utterance.words,
-                "spans": list(example.words),
-                "weights": weights.half(),
-                "whole_positions": len(utterance.samples) // round(WHISPER_STEP * RATE),
-                "starts": list(map(float, utterance.starts)),
-                "ends": utterance.ends and list(map(float, utterance.ends)),
-                "energy": example.energy,
-            }
+        weights = record_cross_attention(self.whisper, replace(example, tokens=tokens))
+        assert example.energy is not None
+        return CachedUtterance(
+            utterance.name,
+            utterance.words,
+            list(example.words),
+            weights.half(),
+            len(utterance.samples) // round(WHISPER_STEP * RATE),
+            list(map(float, utterance.starts)),
+            utterance.ends and list(map(float, utterance.ends)),
+            example.energy,
         )
+
+
+def write_cache(network: Path, utterances: Iterable[Utterance], path: Path) -> None:
+    """Writes the attention of all utterances."""
+    recorder = Recorder(network)
+    cached = [vars(recorder.record(utterance)) for utterance in tqdm(utterances, disable=None)]
     torch.save(cached, path)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from string import punctuation
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class ForcedAligner:
 
     def times(self, utterance: Utterance) -> Times | None:
         """Seconds at which words start and end; None for words that it lacks, or without a path."""
-        words = [word.lower().strip(",") for word in utterance.words]
+        words = [word.lower().strip(punctuation) for word in utterance.words]
         if None in map(self.decoder.lookup_word, words):
             return None
         self.decoder.set_align_text(" ".join(words))
@@ -129,16 +130,17 @@ def measure_forced(
         for utterance, (starts, ends) in zip(taught.utterances, taught.times)
     ]
     heads = {
-        "0 labelled": _fit(pool, False, options),
-        "5 labelled": _fit(pool[:5], True, options),
-        "taught": _fit(lessons, True, options),
+        "0 labelled": fit(pool, False, options),
+        "5 labelled": fit(pool[:5], True, options),
+        "taught": fit(lessons, True, options),
     }
     return {name: _measure(test, heads, kinds) for name, test in tests.items()}
 
 
-def _fit(
-    utterances: Sequence[CachedUtterance], labelled: bool, options: FitOptions
+def fit(
+    utterances: Sequence[CachedUtterance], labelled: bool, options: FitOptions | None = None
 ) -> AlignmentHeads:
+    """Heads that learn from utterances, with their times or without."""
     attentions = [utterance.attention(labelled) for utterance in utterances]
     return fit_alignment_heads(HEADS, attentions, options=options)
 

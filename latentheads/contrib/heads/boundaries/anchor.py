@@ -32,8 +32,8 @@ def anchor_shift(
 ) -> float:
     """Positions by which boundaries have to be moved to be where the energy rises, or falls.
 
-    The first word of each example, which silence precedes, gives a rough shift. The others give a
-    precise one: the mean energy around them has its sharpest bend where words start.
+    The first word of each example, after a silence, gives a rough shift. The others give a precise
+    one: the mean energy around them has its sharpest bend where words start.
 
     Args:
         attentions: Examples with energy.
@@ -51,17 +51,33 @@ def anchor_shift(
     ]
     if not pairs:
         return 0.0
-    first = [sound_onset(energy) - float(medians(marginal[:1])) for energy, marginal in pairs]
+    boundaries = [float(medians(marginal[:1])) for _, marginal in pairs]
+    first = [
+        sound_onset(energy, int(boundary) + 2 * WINDOW + 1) - boundary
+        for (energy, _), boundary in zip(pairs, boundaries)
+    ]
     centre = float(torch.tensor(first).median())
     others = [(energy, marginal[1:]) for energy, marginal in pairs if len(marginal) > 1]
     shift = _sharpest_bend(_mean_energy(others, reach), centre) if others else centre
     return shift if kind == 0 else -shift
 
 
-def sound_onset(energy: Float[Tensor, " position"]) -> float:
-    """The position at which there first is sound."""
+def sound_onset(energy: Float[Tensor, " position"], stop: int | None = None) -> float:
+    """The position at which sound follows the longest silence.
+
+    A recording that was cut out of a longer one may begin within another word.
+
+    Args:
+        energy: The energy of a sound.
+        stop: The end of the part in which it is searched; None: the end of the sound.
+    """
     low, high = energy.quantile(0.1), energy.quantile(0.9)
-    return float((energy > low + RISE * (high - low)).double().argmax())
+    onset = longest = silence = 0
+    for position, is_loud in enumerate((energy > low + RISE * (high - low))[:stop].tolist()):
+        silence = 0 if is_loud else silence + 1
+        if silence > longest:
+            onset, longest = position + 1, silence
+    return float(onset)
 
 
 def _mean_energy(pairs: Sequence[tuple[Tensor, Tensor]], reach: int) -> Float[Tensor, " lag"]:

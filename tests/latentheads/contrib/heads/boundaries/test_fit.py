@@ -216,7 +216,15 @@ def test_energy_anchors_starts_and_ends() -> None:
     for energy in (None, torch.ones_like(example.energy)):
         silent = replace(example, energy=energy)
         assert anchor_shift([silent], [marginals], 0) == 0.0
-    assert sound_onset(example.energy) == starts[0]
+    assert sound_onset(example.energy, int(starts[1])) == starts[0]
+
+
+def test_sound_before_the_silence_is_not_that_of_the_first_word() -> None:
+    energy = torch.tensor([1, 1, 0, 0, 0, 1, 1, 0, 1, 0, 0, 0, 0, 1]).double()
+    assert sound_onset(energy[2:], 6) == 3
+    assert sound_onset(energy, 9) == 5
+    assert sound_onset(energy) == 13
+    assert sound_onset(torch.tensor([1, 1, 1, 0]).double(), 2) == 0
 
 
 def _uniform(positions: int) -> Tensor:
