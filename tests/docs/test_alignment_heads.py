@@ -201,7 +201,25 @@ def forced_lines() -> list[str]:
     return lines
 
 
+RECORDINGS = {"prompts": "prompts of a telephone exchange", "book": "a book that is read"}
+METHODS = {
+    "learned from synthetic speech": "alignment heads, 0 labelled, of synthetic speech",
+    "learned from these recordings": "alignment heads, 0 labelled, of these recordings",
+    **{name: title for name, title in RIVALS.items() if not name.startswith(("upper", "norm"))},
+}
+
+
+def recording_lines() -> list[str]:
+    """A line for each method: natural speech, against the times of a forced aligner."""
+    return [
+        f"| {title} | {row['boundaries']} | {method} | {_cells(row)} |"
+        for part, title in RECORDINGS.items()
+        for row, method in ((read(part)["agreement"][n], m) for n, m in METHODS.items())
+    ]
+
+
 TABLES = {
+    "natural speech": recording_lines,
     "a forced aligner": aligner_lines,
     "heads and a forced aligner": taught_lines,
     "heads and a forced aligner, in short": forced_lines,
@@ -266,6 +284,11 @@ def test_the_page_has_the_coverage_and_the_misfits_of_the_results() -> None:
     assert f"for {fitting} right ones, but for only {half} whose" in page
 
 
+def _share(row: dict[str, Any]) -> str:
+    middle, low, high = row["within"]["50 ms"]
+    return f"{middle} % [{low}, {high}]"
+
+
 def test_sentences_have_the_numbers_of_the_results() -> None:
     sentences, digits = read("sentences"), read("digits")
 
@@ -292,6 +315,18 @@ def test_sentences_have_the_numbers_of_the_results() -> None:
     *shares, plain = [within(row) for row in rows]
     in_digits = ", ".join(map(str, shares))
     assert f"In digits: {in_digits}; without the sound's energy {plain} %." in first_page
+
+    page = " ".join(PAGES[0].read_text("utf-8").split())
+    prompts = read("prompts")["agreement"]
+    mine, own = (
+        prompts[f"learned from {name}"] for name in ("synthetic speech", "these recordings")
+    )
+    assert f"{_share(mine)} of {mine['boundaries']} words; OpenAI's heads in" in page
+    assert f"in {_share(prompts['openai'])}, without their bias" in page
+    assert f"bias {_share(prompts['openai, bias removed'])}. Learned" in page
+    assert f"themselves it is {_share(own)}." in page
+    covered = f"{mine['coverage_of_90'][0]} % and {own['coverage_of_90'][0]} %"
+    assert f"intervals hold {covered} of the aligner's starts" in page
 
     limits = PAGES[0].read_text("utf-8").partition("## Limits")[2]
     heads = {n: draws[0]["tests"]["digits-test"]["both"] for n, draws in digits["heads"].items()}

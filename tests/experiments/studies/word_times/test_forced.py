@@ -53,7 +53,7 @@ def _spoken(name: str, words: list[str]) -> Utterance:
     return Utterance(name, words, np.zeros(16000, np.float32), starts)
 
 
-def _cached(name: str, words: list[str]) -> CachedUtterance:
+def make_cached(name: str, words: list[str]) -> CachedUtterance:
     """All heads attend to the ten positions of a word while it is predicted."""
     weights = torch.full((len(HEADS), len(words) + 3, 50), 1e-3)
     for row in range(len(words)):
@@ -69,7 +69,7 @@ def test_utterances_without_times_are_left_out_of_both(monkeypatch: pytest.Monke
     words = [["A", "dog,", "runs"], ["An", "unheard-of", "dog"], ["A", "lost", "dog"]]
     names = [f"test/{index}" for index in range(5)]
     lines = [*words, words[0], words[0]]
-    sets = {"test": [_cached(name, line) for name, line in zip(names, lines)]}
+    sets = {"test": [make_cached(name, line) for name, line in zip(names, lines)]}
     sounds = [_spoken(name, line) for name, line in zip([*names, "other/0"], [*lines, words[0]])]
     aligned = align_sets(sounds, sets, ["test"])["test"]
     assert aligned.left_out == ["test/1", "test/2"]
