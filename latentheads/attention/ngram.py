@@ -1,7 +1,7 @@
 """Neural n-grams: heads that are an MLP of a window of inputs; their outputs may be latent.
 
-Loem, Takase, Kaneko and Okazaki 2022, https://arxiv.org/abs/2207.13354; with one head, Sun
-and Iyyer 2021, https://arxiv.org/abs/2104.03474.
+Loem, Takase, Kaneko and Okazaki 2022, https://arxiv.org/abs/2207.13354; with one head similar to
+Sun and Iyyer 2021, https://arxiv.org/abs/2104.03474.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class NGram(HeadBlock):
     ``<block>.outputs``, are the outputs of the heads; without a prior :math:`h_{tk} = m_{tk}`, as
     in the paper.
 
-    As the equations stand, K heads of width w compute what one head of width K w does (the n-gram
-    of Sun and Iyyer 2021 with as many hidden units). They differ if the paper is understood to give
-    head k only the k-th of K slices of each input (``slices``).
+    As the equations stand, K heads of width w compute what one head of width K w does. They differ
+    if the paper is understood to give head k only the k-th of K slices of each input (``slices``).
+    The biases are ours.
 
     Hooks are called with the outputs of the heads, the queries at which they are latent, and which
     heads are active.

@@ -3,7 +3,7 @@ r"""Alignment blocks: heads above a decoder that point at one position each.
 Head :math:`k` scores positions by queries and keys. It adds the vector
 :math:`u^k_s = U_k \mathrm{LN}(e_s)` of the position that it points at to the state:
 
-.. math:: p(z_t = s) \propto \exp(q_k(h_t) \cdot k_k(e_s) / \sqrt{d_a}), \qquad
+.. math:: p(z_t = s) \propto \exp(q_k(h_t) \cdot k_k(\mathrm{LN}(e_s)) / \sqrt{d_a}), \qquad
           p(y_t \mid z) = \mathrm{softmax}\bigl(E (h_t + \textstyle\sum_k u^k_{z^k})\bigr)[y_t].
 
 Here :math:`e_s` is the memory at position s: the encoder's state, or a causal network's own of an

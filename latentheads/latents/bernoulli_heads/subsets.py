@@ -81,7 +81,8 @@ def logistic_chain(
     first = weight.shape[-1] - heads
     subsets = all_subsets(first + heads, logits)
     scores = logits[..., None, :] + subsets @ weight.mT
-    log_probs = (subsets[:, first:] * scores - F.softplus(scores)).sum(-1)
+    # not softplus, which leaves out log(1 + exp(-x)) of x above 20
+    log_probs = F.logsigmoid((2 * subsets[:, first:] - 1) * scores).sum(-1)
     return SubsetTable(log_probs, heads, first)
 
 

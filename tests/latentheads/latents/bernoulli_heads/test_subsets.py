@@ -47,6 +47,12 @@ def test_a_chain_multiplies_the_probability_of_each_head_given_those_before() ->
     torch.testing.assert_close(table.given(gates[:1])[2], expected)
 
 
+def test_it_is_normalised_where_gates_are_nearly_certain() -> None:
+    logits = torch.tensor([23.0, -29.0, 31.0], dtype=torch.float64)
+    total = logistic_chain(logits, torch.zeros(3, 3, dtype=torch.float64)).log_probs.exp().sum()
+    assert abs(float(total) - 1) < 1e-14
+
+
 def test_it_is_normalised_given_lower_blocks() -> None:
     table = a_table(batch=(7,))
     for lower in all_subsets(2, LIKE):
