@@ -208,6 +208,18 @@ def test_the_likelihood_is_the_loss_of_the_network() -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("name", ["Bart", "MBart"])
+def test_the_decoder_of_a_classifier_is_fed_the_source_and_not_the_classes(name: str) -> None:
+    made = jiggle(bart(name, f"{name}ForSequenceClassification"), 0.3).eval()
+    ids, classes = torch.tensor([[3, 4, 5, 1], [6, 7, 1, 2]]), torch.tensor([0, 1])
+    inputs = {"input_ids": ids, "attention_mask": (ids != 2).long()}
+    expected = made(**inputs).logits.log_softmax(-1)[range(2), classes]
+    model = lh.latent(made, "delta")
+    batch = model.batch(inputs, classes)
+    torch.testing.assert_close(model.token_distribution(batch).log_prob(batch.scored), expected)
+
+
+@torch.no_grad()
 def test_a_network_of_text_and_images_is_a_language_model() -> None:
     made = jiggle(gemma3(), 0.3).eval()
     ids = torch.tensor([[2, 12, 4, 5, 6], [12, 7, 8, 9, 10]])
