@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from latentheads.corpora.text import SentencePair
+from latentheads.errors import shown
 
 CHUNK = 1_000
 """Number of rows fetched at a time."""
@@ -128,7 +129,7 @@ def load_lines(
         if not isinstance(line, str):
             raise ValueError(
                 f"{corpus.path}, row {number}: no text in a column {corpus.column!r}; "
-                f"it has {', '.join(row)}"
+                f"it is {shown(row)}"
             )
         yield line.removesuffix("\n").removesuffix("\r")
 
