@@ -220,6 +220,9 @@ def test_files_of_ones_own_are_read_in_either_layout(
         file.rename(index / "train.json")
         for path in (index, f"~/{number}"):
             assert list(load_pairs("mine", "train", "de", "en", path)) == PAIRS
+    monkeypatch.chdir(nested.parent)
+    Path("0").rename("json")  # as a loader is called
+    assert list(load_pairs("mine", "train", "de", "en", "json")) == PAIRS
 
 
 @STREAMING
