@@ -310,7 +310,7 @@ def _valid_rows(heads: Tensor, mask: Tensor | None) -> Tensor:
     if mask.shape != heads.shape[:2]:
         raise ValueError(
             f"attention_mask has shape {list(mask.shape)}, heads have {list(heads.shape[:2])}: "
-            "leave it out if it is of samples of sound, and give sounds of one length"
+            "leave out one of other positions, as of samples of sound; give inputs of one length"
         )
     return mask.bool()
 

@@ -277,7 +277,7 @@ def test_what_an_intervention_cannot_do_is_said_in_one_line() -> None:
         unchecked(intervene)("mean", {}, {}),
     ):
         pass
-    with pytest.raises(ValueError, match=r"^attention_mask has shape \[3, 5\], heads have"):
+    with pytest.raises(ValueError, match=r"^attention_mask has.* inputs of one length$"):
         _valid_rows(torch.zeros(3, 4, 2, 1), REAL)
     with pytest.raises(ValueError, match=r"^inputs must be tensors by name, .* got Prompts\("):
         unchecked(record_outputs)(network, PROMPTS)
