@@ -19,6 +19,7 @@ from torch import Tensor
 
 import latentheads as lh
 from latentheads.contrib.heads import (
+    PositionalDetector,
     RareWordDetector,
     Recording,
     analyse,
@@ -431,6 +432,9 @@ def test_positions_of_sound_are_measured_though_they_have_no_tokens() -> None:
     assert keys == list("012345")
     rare = RareWordDetector(torch.arange(20))
     refuse(lambda: detect(model, [batch], [rare], "decoder-cross"), "sound, which has no rare")
+    positional = PositionalDetector()
+    detect(model, [batch], [positional], "encoder-self")
+    refuse(lambda: detect(model, [batch], [positional], "decoder-cross"), "no common positions")
     refuse(lambda: analyse(model), "run must be a run", "measure(model, batches)")
 
 
