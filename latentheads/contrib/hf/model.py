@@ -34,6 +34,7 @@ from latentheads.contrib.hf.likelihoods import (
     make_likelihood,
 )
 from latentheads.contrib.hf.registry import OWNER, owner_of, register
+from latentheads.contrib.hf.removal import weight_of
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.distributions.tokens import Tokens
 from latentheads.errors import shown
@@ -600,6 +601,7 @@ def _selector_of_block(address: Address, selector: Selector | None) -> Selector 
             f"block {address.block.name!r} normalises its heads together before they are projected:"
             " gates cannot be folded into its weights"
         )
+    weight_of(address.projection)  # gates are folded into it
     return selector.for_heads(address.block.heads)
 
 
