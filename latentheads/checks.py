@@ -76,6 +76,14 @@ def check_instance(name: str, value: Any, kinds: type | UnionType, accepted: str
         raise ValueError(f"{name} must be {accepted}, got {shown(value)}")
 
 
+def check_unicode(name: str, text: str) -> None:
+    """Raises an error for a text with a lone surrogate, which Python makes of other bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} must be UTF-8, got {shown(text)}") from error
+
+
 def check_list(name: str, values: Any) -> None:
     """Checks that values are several; one text would be read letter by letter."""
     if isinstance(values, str) or not isinstance(values, Iterable):

@@ -9,11 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from latentheads.corpora.text import SentencePair
+from latentheads.errors import shown
 
 CHUNK = 1_000
 """Number of rows fetched at a time."""
@@ -32,7 +34,7 @@ class HubCorpus:
     """Location and column layout of a corpus.
 
     Attributes:
-        path: Repository on the hub, local folder, or loader such as ``json`` or ``parquet``.
+        path: Repository on the hub, or local folder.
         config: Configuration of the repository.
         column: The column that holds a sentence for each language; "" where every language is
             a column of its own. Of running text, the column of its lines.
@@ -128,7 +130,7 @@ def load_lines(
         if not isinstance(line, str):
             raise ValueError(
                 f"{corpus.path}, row {number}: no text in a column {corpus.column!r}; "
-                f"it has {', '.join(row)}"
+                f"it is {shown(row)}"
             )
         yield line.removesuffix("\n").removesuffix("\r")
 
@@ -140,9 +142,14 @@ def _get_entry(
     default = table.get(name, HubCorpus(""))
     if path is None:
         return replace(default, config=config or default.config)
-    if str(path) == "pandas":
-        raise ValueError("pandas reads pickles, which are programs: use parquet, json or csv")
     local = os.path.expanduser(path)
+    if os.path.exists(local):
+        local = os.path.abspath(local)  # a folder may be called as a loader is
+    elif local.isidentifier() and find_spec(f"datasets.packaged_modules.{local}"):
+        raise ValueError(
+            "path must be a folder or a repository of the hub, got a loader of datasets, "
+            f"{shown(local)}, which would read the current folder"
+        )
     return replace(default, path=local, config=config, revision=None, files=None)
 
 

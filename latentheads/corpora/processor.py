@@ -121,6 +121,8 @@ class Processor(TextOptions):
         if targets is not None:
             check_as_many("targets", targets, "inputs", inputs)
         if self.source is None:
+            if task is not None:
+                raise ValueError(f"a language model has no tasks, got task {shown(task)}")
             return self.part_of_lines(self.target.encode_inputs(inputs)[0])
         rows, frames = self.source.encode_inputs(inputs, self.max_seconds)
         if self.max_source:

@@ -12,6 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from latentheads.batch import EOS, SPECIALS
+from latentheads.checks import check_unicode
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.vocabulary import Vocabulary, before_end
 from latentheads.options import OptionError
@@ -169,6 +170,7 @@ def _untrained_tokenizer(tokenised: bool) -> Tokenizer:
 
 def _prepend_space(line: str, lowercase: bool) -> str:
     """Prepends a space, so that the first word is encoded like the others; not to an empty line."""
+    check_unicode("a text", line)  # the tokenizer's own error names nothing
     line = line.lower() if lowercase else line
     return f" {line}" if line else line
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from latentheads.checks import check_instance
+from latentheads.errors import shown
 from latentheads.latents.latent import HasPosteriors, Latent, Structure
 from latentheads.names import parse_attention_types
 
@@ -201,8 +202,8 @@ def make_latents(
         before_blocks: Whether to make those that blocks are made with.
 
     Raises:
-        ValueError: One is neither a latent nor the options of one; or the model has none of the
-            attention types that options name.
+        ValueError: One is neither a latent nor the options of one; options make another kind than
+            they name; or the model has none of the attention types that they name.
     """
     check_latents(latents)
     chosen = [latent for latent in latents if latent.kind.before_blocks == before_blocks]
@@ -214,6 +215,12 @@ def make_latents(
                 f"heads, it has {', '.join(shape.attention_types)}"
             )
     built = [lat.make(shape) if isinstance(lat, LatentOptions) else lat for lat in chosen]
+    for given, latent in zip(chosen, built, strict=True):
+        if latent is not None and not isinstance(latent, given.kind):
+            raise ValueError(
+                f"{type(given).__name__}.kind must be the class of what it makes, "
+                f"{type(latent).__name__}, got {shown(given.kind)}"
+            )
     return [latent for latent in built if latent is not None]
 
 

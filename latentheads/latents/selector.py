@@ -63,7 +63,10 @@ class Selector(Latent):
     def check_blocks(self, model: LatentModel) -> None:
         """Raises an error for a model without blocks that it selects heads of."""
         if not model.selecting_blocks:
-            raise ValueError(f"{self.name}.blocks: this network has no such heads")
+            types = dict.fromkeys(module.block.attention_type for module in model.head_blocks)
+            raise ValueError(
+                f"{self.name}.blocks: this network has no such heads, it has {', '.join(types)}"
+            )
 
     @property
     def num_slots(self) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from pyro.infer import ELBO
 
-from latentheads.checks import check_instance
+from latentheads.checks import check_instance, check_unicode
 from latentheads.console import print_message
 from latentheads.corpora.batches import collate, padding_fraction
 from latentheads.corpora.corpus import Corpus, check_corpus
@@ -529,6 +529,7 @@ def open_folder(
     if out == "":  # as from a variable that is not set: it would be the current folder
         raise ValueError("out must name a folder, got ''")
     path = settings.out if out is None else Path(out)
+    check_unicode("out", str(path))  # safetensors would not open what it wrote there
     if settings.start and is_same_file(settings.start, path):
         raise ValueError(f"start and out are both {path}: choose another out")
     return Folder(path, settings.to_yaml(), overwrite, name_trusted(settings, trusted))

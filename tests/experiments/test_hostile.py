@@ -172,6 +172,7 @@ def test_nothing_is_written_where_a_folder_says(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_loader_that_unpickles_is_refused() -> None:
-    with pytest.raises(ValueError, match="pandas reads pickles, which are programs"):
-        load_pairs("mine", "train", "en", "de", path="pandas")
+@pytest.mark.parametrize("name", ["pandas", "json"])
+def test_a_loader_that_unpickles_or_reads_whatever_folder_this_is_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"^path must be a folder .*, got .*'{name}', which would"):
+        load_pairs("mine", "train", "en", "de", path=name)

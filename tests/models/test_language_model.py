@@ -107,5 +107,5 @@ def test_options_of_what_it_has_not_are_refused(network: dict[str, Any], message
 def test_latents_of_heads_that_it_does_not_have_are_refused(options: Any) -> None:
     with pytest.raises(ValueError, match=r"blocks decoder-cross: this network has no such heads"):
         LanguageModel(7, Network(width=6, heads=3), [options(blocks="decoder-cross")])
-    with pytest.raises(ValueError, match=r"^gates.blocks: this network has no such heads"):
+    with pytest.raises(ValueError, match=r"^gates.blocks: .* no such heads, it has decoder-self$"):
         LanguageModel(7, Network(width=6, heads=3), [Gating(3, ("encoder-self",))])

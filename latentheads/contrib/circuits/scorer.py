@@ -16,6 +16,7 @@ from latentheads.contrib.circuits.prompts import Prompts
 from latentheads.contrib.heads.interventions import Intervention, Zero, intervene
 from latentheads.contrib.heads.switch import HeadName, NetworkHeads, label_head
 from latentheads.contrib.hf.addresses import inner_network
+from latentheads.contrib.hf.arguments import device_of_inputs
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.passes import evaluation_mode, uncompiled
@@ -149,7 +150,7 @@ class SubsetScorer:
     @torch.no_grad()
     def _log_probs(self, copies: int, replay: bool = False) -> Tensor:
         """Log-probabilities at the scored positions of the prompts, so often over."""
-        device = self.network.device
+        device = device_of_inputs(self.network)
         inputs = {
             name: value.repeat(copies, *(1,) * (value.ndim - 1)).to(device)
             for name, value in self.prompts.inputs.items()

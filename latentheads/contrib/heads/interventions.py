@@ -78,6 +78,8 @@ class Replaced(Intervention):
             joined, *others = args
             outputs = joined.unflatten(-1, (address.block.heads, -1))
             other = self.replacement(address, outputs).to(outputs)
+            if gates.ndim > 1 and len(gates) not in (1, len(outputs)):
+                raise ValueError(f"{self.name} is of {len(gates)} rows, got {len(outputs)}")
             kept = gates[..., None, :, None].to(outputs.device)  # the same at all queries
             if gates.dtype == torch.bool:  # not a product: 0 times infinity is no number
                 return (torch.where(kept, outputs, other).flatten(-2), *others)
@@ -146,7 +148,8 @@ class Counterfactual(Replaced):
     Args:
         network: The network.
         inputs: Its arguments with the paired inputs, such as the same prompts with other names. Row
-            i is paired with row i of the batch, and of a batch of several copies with that of each.
+            i is paired with row i of the batch; if each row has gates of its own, with that of
+            every copy of the batch.
     """
 
     name = "counterfactual"
@@ -177,6 +180,11 @@ class Counterfactual(Replaced):
                         f"prompt {row} has {own} tokens and its paired prompt {other}: a "
                         "counterfactual replaces outputs position by position"
                     )
+
+    def attach(self, address: Address, gates: Gates) -> Callable[[], None]:
+        """As of the class; rows of ``generate`` for one prompt are no copies of the batch."""
+        rows = len(self.outputs[address.block.name])
+        return super().attach(address, gates.expand(rows, -1) if gates.ndim == 1 else gates)
 
     def replacement(self, address: Address, outputs: Tensor) -> Tensor:
         paired = self.outputs[address.block.name]
@@ -310,7 +318,7 @@ def _valid_rows(heads: Tensor, mask: Tensor | None) -> Tensor:
     if mask.shape != heads.shape[:2]:
         raise ValueError(
             f"attention_mask has shape {list(mask.shape)}, heads have {list(heads.shape[:2])}: "
-            "leave it out if it is of samples of sound, and give sounds of one length"
+            "leave out one of other positions, as of samples of sound; give inputs of one length"
         )
     return mask.bool()
 

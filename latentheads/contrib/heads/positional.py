@@ -19,6 +19,7 @@ from latentheads.contrib.heads.roles import (
     count_by_offset,
     fraction,
 )
+from latentheads.contrib.heads.tokens import NO_TOKEN
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,9 @@ class PositionalDetector(Detector):
         self._possible: dict[str, OffsetCounts] = defaultdict(dict)
 
     def update(self, view: AttentionView) -> None:
+        tokens = view.tokens
+        if len({bool((ids == NO_TOKEN).any()) for ids in (tokens.queries, tokens.keys)}) > 1:
+            raise ValueError(f"block {view.block!r}: tokens and sound have no common positions")
         pairs = view.active_pairs
         add_counts(self._hits[view.block], count_by_offset(argmax_pairs(view.weights, pairs)))
         add_counts(self._possible[view.block], count_by_offset(pairs))

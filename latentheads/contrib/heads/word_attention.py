@@ -19,6 +19,7 @@ from latentheads.contrib.hf.addresses import (
     find_heads,
     inner_network,
 )
+from latentheads.contrib.hf.arguments import device_of_inputs
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.errors import shown
 from latentheads.passes import evaluation_mode
@@ -113,7 +114,7 @@ def record_cross_attention(
     Those of a latent network have no noise, and those of one in training mode no dropout.
     """
     network = inner_network(network)
-    device, dtype = network.device, network.dtype
+    device, dtype = device_of_inputs(network), network.dtype
     tokens = torch.tensor([list(example.tokens)], device=device)
     inputs = {
         name: value.to(device, dtype if value.is_floating_point() else None)

@@ -10,6 +10,12 @@ from jaxtyping import Bool
 from torch import Tensor
 
 
+def device_of_inputs(network: Any) -> torch.device:
+    """The device of a network's arguments; accelerate moves those of one whose weights it keeps."""
+    device: torch.device = network.device
+    return torch.device("cpu") if device.type == "meta" else device
+
+
 def get_cache(arguments: Mapping[str, Any]) -> Any:
     """The cache of keys and values that a module is called with; None: there is none.
 

@@ -15,9 +15,9 @@ from latentheads.contrib.hf.addresses import Address
 from latentheads.contrib.hf.arguments import get_cache, is_readable
 from latentheads.contrib.hf.removal import (
     check_prunable,
+    effective_weight,
     prune_weights,
     record_kept_heads,
-    weight_of,
 )
 from latentheads.distributions.heads import BlockStates, HeadContext
 from latentheads.families.family import Family
@@ -111,7 +111,7 @@ class PretrainedBlock(HeadBlock):
 
     @property
     def output_weight(self) -> Float[Tensor, "width joined"]:
-        return weight_of(self._address.projection)
+        return effective_weight(self._address.projection)
 
     @property
     def size(self) -> int:

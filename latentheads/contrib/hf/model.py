@@ -34,6 +34,7 @@ from latentheads.contrib.hf.likelihoods import (
     make_likelihood,
 )
 from latentheads.contrib.hf.registry import OWNER, owner_of, register
+from latentheads.contrib.hf.removal import weight_of
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.distributions.tokens import Tokens
 from latentheads.errors import shown
@@ -231,9 +232,8 @@ class Pretrained(HeadModel):
             )
         inputs = dict(inputs)
         collated_labels = inputs.pop("labels", None)
-        targets = self.label_likelihood.labels(
-            inputs, collated_labels if labels is None else labels
-        )
+        labels = collated_labels if labels is None else labels
+        targets = self.label_likelihood.labels(inputs, labels)
         valid = targets != IGNORE_INDEX
         # a chain passes through every token: padding may only follow
         chained = self.output_heads is not None and self.output_heads.is_chained
@@ -256,21 +256,31 @@ class Pretrained(HeadModel):
             scored_valid=valid,
             boundary_ids=_boundary_ids(self.network.config),
         )
-        return self._add_sides(batch, tokens, attention_valid)
+        of_tokens = labels is None or labels.ndim > 1
+        return self._add_sides(batch, tokens, attention_valid, of_tokens)
 
     def _add_sides(
-        self, batch: EncodedBatch, tokens: Tensor | None, attention_valid: Tensor | None
+        self,
+        batch: EncodedBatch,
+        tokens: Tensor | None,
+        attention_valid: Tensor | None,
+        of_tokens: bool,
     ) -> EncodedBatch:
-        """Adds the inputs and padding masks of encoder and decoder."""
+        """Adds the inputs and padding masks of encoder and decoder.
+
+        Without labels of tokens an encoder-decoder feeds its decoder by itself, with the source.
+        """
         assert self.label_likelihood is not None
         assert batch.scored_valid is not None
         inputs, valid = dict(batch.inputs), batch.scored_valid
         if self.network.config.is_encoder_decoder:
-            if "decoder_input_ids" not in inputs:
+            if (of_tokens or tokens is None) and "decoder_input_ids" not in inputs:
                 inputs["decoder_input_ids"] = self._shift_right(batch)
-            decoder_inputs = inputs["decoder_input_ids"]
+            decoder_inputs = inputs.get("decoder_input_ids")
+            positions = tokens if decoder_inputs is None else decoder_inputs
+            assert positions is not None
             mask = inputs.get("decoder_attention_mask")
-            decoder_mask = torch.ones_like(decoder_inputs) if mask is None else mask
+            decoder_mask = torch.ones_like(positions) if mask is None else mask
             latent = self.label_likelihood.latent_positions(valid, decoder_mask.bool())
             if attention_valid is None:
                 attention_valid = self._sound_positions(inputs)
@@ -591,6 +601,7 @@ def _selector_of_block(address: Address, selector: Selector | None) -> Selector 
             f"block {address.block.name!r} normalises its heads together before they are projected:"
             " gates cannot be folded into its weights"
         )
+    weight_of(address.projection)  # gates are folded into it
     return selector.for_heads(address.block.heads)
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from latentheads.contrib.hf.addresses import HEAD_COUNTS, Address, find_heads
 from latentheads.packages import import_optional
+from latentheads.passes import evaluation_mode
 
 KEPT = "kept_heads"
 """The attribute of a configuration with the original indices of the remaining heads, by block."""
@@ -197,14 +198,32 @@ def weight_of(part: nn.Module) -> Tensor:
     Raises:
         ValueError: It is not stored as it is used: it is quantised, or an adapter adds to it.
     """
-    weight = getattr(part, "weight", None)
-    # by type: a product in place does not change the weight of a subclass, or of a parametrization
-    if type(weight) is not nn.Parameter or not (isinstance(part, nn.Linear) or hasattr(part, "nf")):
+    if not _is_stored_as_used(part):
         raise ValueError(
             f"the weight of {type(part).__name__} cannot be changed: load it without quantisation, "
             "and merge adapters"
         )
+    weight = cast(nn.Parameter, part.weight)
     return weight if isinstance(part, nn.Linear) else weight.T
+
+
+@torch.no_grad()
+def effective_weight(part: nn.Module) -> Tensor:
+    """What inputs are multiplied by; computed, and no parameter, where :func:`weight_of` fails."""
+    inputs: Any = getattr(part, "in_features", getattr(part, "nx", None))
+    if inputs is None or _is_stored_as_used(part):
+        return weight_of(part)
+    stored = *part.parameters(), *part.buffers(), torch.empty(())
+    dtype = next(tensor.dtype for tensor in stored if tensor.is_floating_point())
+    identity = torch.eye(inputs, dtype=dtype, device=stored[0].device)
+    with evaluation_mode(part):
+        return (part.forward(identity) - part.forward(torch.zeros_like(identity[:1]))).T
+
+
+def _is_stored_as_used(part: nn.Module) -> bool:
+    # by type: a product in place does not change the weight of a subclass, or of a parametrization
+    is_parameter = type(getattr(part, "weight", None)) is nn.Parameter
+    return is_parameter and (isinstance(part, nn.Linear) or hasattr(part, "nf"))
 
 
 def _outputs_of(part: nn.Module) -> int:

@@ -126,14 +126,13 @@ def draw_alignments(
     maps = axes[len(frame_heights) :]
     if frames is not None:  # before the maps, which set the limits of the shared x axis
         _draw_frames(axes[0], frames)
-    columns = {(key + distributions.first_position, query) for key, query in links}
     image: Any = None
     for head, row_axes in enumerate(maps):
         for axis, distribution in zip(row_axes, DISTRIBUTIONS):
             values = getattr(distributions, distribution)[0, head, : size[0], : size[1]]
             values = values.double().cpu().numpy()
             image = draw_map(axis, values, vmin=0, vmax=1)
-            frame_links(axis, columns)
+            frame_links(axis, links, distributions.first_position)
         name = distributions.heads[head].replace(" head ", "\nhead ")
         head_label = f"{name}\n" if heads > 1 else ""
         row_axes[0].set_ylabel(f"{head_label}target token")

@@ -167,15 +167,16 @@ def pad_rows(rows: Iterable[Sequence[float]]) -> NDArray[np.float64]:
     return padded
 
 
-def frame_links(axis: Any, links: Collection[Link]) -> None:
-    """Frames the cells of gold links, with keys on the x axis and queries on the y axis."""
+def frame_links(axis: Any, links: Collection[Link], first: int = 0) -> None:
+    """Frames the cells of gold links, with keys from ``first`` on on the x axis, queries on y."""
     queries, keys = axis.images[-1].get_array().shape[:2]
     for key, query in sorted(links):
-        if not (0 <= key < keys and 0 <= query < queries):
+        if not (0 <= key < keys - first and 0 <= query < queries):
             raise ValueError(
-                f"links must be pairs of indices below {keys} and {queries}, got {key, query}"
+                f"links must be pairs of indices below {keys - first} and {queries}, "
+                f"got {key, query}"
             )
-        corner = key - 0.5, query - 0.5
+        corner = first + key - 0.5, query - 0.5
         axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GOLD, linewidth=1.8))
 
 

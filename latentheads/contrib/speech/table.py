@@ -49,7 +49,8 @@ def find_utterances(folder: Path, part: str, stem: str | None = None) -> Path:
     """The table of a part, such as ``train.tsv``, or the folder of that name."""
     names = [stem] if stem else [part, *(("val", "dev") if part == "valid" else ())]
     for name in names:
-        if not (folder / f"{name}.tsv").exists() and (folder / name).is_dir():
+        tables = (folder / f"{name}.{suffix}" for suffix in ("tsv", "tsv.gz"))
+        if (folder / name).is_dir() and not any(table.exists() for table in tables):
             return folder / name
     return find_file(folder, part, "tsv", stem)
 

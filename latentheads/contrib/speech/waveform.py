@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,15 @@ AUDIO_EXTENSIONS = ("wav", "flac", "ogg", "opus", "mp3")
 
 MAX_AMPLITUDE = 1e9
 """Maximum amplitude: usually 1, in some files 2^15; at this one no energy overflows yet."""
+
+CUT = re.compile(r"^data : (\d+) \(should be (\d+)\)$", re.MULTILINE)
+"""What libsndfile's log says of a wav file with fewer bytes of sound than its header announces."""
+
+UNKNOWN_SIZE = 0x7FF00000
+"""From this number of bytes on, the program that wrote a header did not know the size."""
+
+TOLERANCE = 0.1
+"""Seconds by which the duration in a header may exceed the sound."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +52,16 @@ def read_waveform(path: str | Path) -> Waveform:
     """Reads an audio file (wav, FLAC, Ogg Vorbis, Opus, MP3, ...); channels are averaged.
 
     Raises:
-        ValueError: The file cannot be read, or its samples are not finite or too large.
+        ValueError: The file cannot be read or is cut, or its samples are not finite or too large.
     """
     with _open_audio(path) as file:
         samples, sample_rate = file.read(dtype="float32", always_2d=True), file.samplerate
+        announced = _announced_seconds(file)
+    if len(samples) / sample_rate < announced - TOLERANCE:
+        raise ValueError(
+            f"it is cut: {len(samples) / sample_rate:.6g} s of sound, {announced:.6g} s in its "
+            "header"
+        )
     if not np.isfinite(samples).all():
         raise ValueError("its samples are not all numbers")
     if (largest := float(np.abs(samples).max(initial=0))) > MAX_AMPLITUDE:
@@ -66,6 +82,13 @@ def resample(sound: Waveform, rate: int) -> Float[np.ndarray, " sample"]:
     common = np.gcd(rate, sound.sample_rate)
     samples = resample_poly(sound.samples, rate // common, sound.sample_rate // common)
     return (samples / max(1.0, float(np.abs(samples).max(initial=0)))).astype(np.float32)
+
+
+def _announced_seconds(file: Any) -> float:
+    """The duration that a header announces: libsndfile shortens that of a wav file that is cut."""
+    seconds: float = file.frames / file.samplerate
+    announced, present = map(int, cut.groups()) if (cut := CUT.search(file.extra_info)) else (1, 1)
+    return seconds * announced / present if present and announced < UNKNOWN_SIZE else seconds
 
 
 @contextmanager

@@ -220,6 +220,9 @@ def test_files_of_ones_own_are_read_in_either_layout(
         file.rename(index / "train.json")
         for path in (index, f"~/{number}"):
             assert list(load_pairs("mine", "train", "de", "en", path)) == PAIRS
+    monkeypatch.chdir(nested.parent)
+    Path("0").rename("json")  # as a loader is called
+    assert list(load_pairs("mine", "train", "de", "en", "json")) == PAIRS
 
 
 @STREAMING
@@ -290,11 +293,12 @@ def unread(*arguments: Any) -> str:
 
 def test_what_is_no_running_text_is_refused_in_one_line(tmp_path: Path) -> None:
     folder = write_lines(tmp_path / "text", "jsonl", column="sentence")
-    expected = f"{folder}, row 1: no text in a column 'text'; it has sentence"
+    expected = f"{folder}, row 1: no text in a column 'text'; it is {{'sentence': 'train'}}"
     assert unread("mine", "train", folder) == expected
     for split in SPLITS[:2]:
         write(folder / f"{split}.jsonl", [{"text": "a"}, {"text": None}])
     (folder / "test.jsonl").unlink()
-    assert unread("mine", "train", folder).startswith(f"{folder}, row 2: no text in a column")
+    expected = f"{folder}, row 2: no text in a column 'text'; it is {{'text': None}}"
+    assert unread("mine", "train", folder) == expected
     assert unread("mine", "test", folder).startswith(f"cannot read split 'test' of {folder}: ")
     assert unread("mine", "train", tmp_path / "gone").startswith("cannot read split 'train' of ")

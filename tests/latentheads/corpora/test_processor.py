@@ -90,6 +90,8 @@ def test_of_several_tasks_one_is_named() -> None:
             processor.encode(["a"], task=task)
     with pytest.raises(ValueError, match=r"^task is for a corpus of several, got 0$"):
         Processor(WORDS, WORDS).encode(["a"], task=0)
+    with pytest.raises(ValueError, match=r"^a language model has no tasks, got task 'x-y'$"):
+        Processor(WORDS).encode(["a"], task="x-y")
 
 
 def test_a_corpus_has_that_which_encoded_it() -> None:

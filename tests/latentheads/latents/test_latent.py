@@ -117,6 +117,13 @@ def test_a_posterior_of_a_sampled_latent_is_conditioned_on_the_text_that_a_guide
     assert not moody().latents["mood"].has_posterior
 
 
+def test_options_that_make_another_kind_than_they_name_are_refused() -> None:
+    options = type("Others", (TemperatureOptions,), {"kind": Plain})()
+    message = r"^Others.kind must be the class of what it makes, Temperature, got the class Plain$"
+    with pytest.raises(ValueError, match=message):
+        Translation(SOURCE_TYPES, TARGET_TYPES, sizes(), latents=[options])
+
+
 class Mood(Latent):
     """A number with the prior N(0, 1), by which the heads of a block are multiplied."""
 

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latentheads.metrics.resampling import Resamples, estimate_systems, resample_counts
+from latentheads.metrics.resampling import (
+    RESAMPLES,
+    SEED,
+    Resamples,
+    estimate_systems,
+    resample_counts,
+)
 from tests.latentheads.metrics.systems import paired_bootstrap
 
 RIGHT = [f"The well-known dog {i} saw, on day {i * i}, a state-of-the-art cat!" for i in range(60)]
@@ -121,6 +127,17 @@ def test_equal_systems_are_told_apart_as_rarely_as_p_says() -> None:
     assert sum(p < 0.05 for p in actual) <= 8
     assert 0.3 < sum(actual) / len(actual) < 0.65
     assert max(actual) > 0.8
+
+
+@pytest.mark.parametrize(("number", "share"), [(8, 0.89), (30, 0.94)])
+def test_an_interval_over_few_sentences_is_too_narrow(number: int, share: float) -> None:
+    resamples = np.stack(list(Resamples(number, RESAMPLES, SEED)))
+    samples = np.random.default_rng(0).normal(size=(2000, number))
+    held = 0
+    for scores in samples:
+        estimate = estimate_systems([(float(scores.mean()), scores[resamples].mean(1))], "")[0]
+        held += estimate.low <= 0 <= estimate.high
+    assert held / len(samples) == pytest.approx(share, abs=0.02)
 
 
 def test_resamples_of_a_single_sentence_say_nothing() -> None:

@@ -79,8 +79,9 @@ def test_a_loop_over_seeds_that_are_not_given_is_no_second_run(
         trainer(corpus, out=None, steps=5).fit()
     assert trainer(corpus, out=None, overwrite=True).fit() is not None
     assert trainer(corpus, out=None, seed=1).fit() is not None
-    with pytest.raises(ValueError, match=r"^out must name a folder, got ''$"):
-        lh.Trainer(first.model, first.guide, corpus, out="", **SHORT)
+    for out, message in (("", "name a folder, got ''"), ("a\udcff", r"be UTF-8, got 'a\\udcff'")):
+        with pytest.raises(ValueError, match=f"^out must {message}$"):
+            lh.Trainer(first.model, first.guide, corpus, out=out, **SHORT)
     assert trainer(corpus, out=first.folder.path).fit() is not None
 
 

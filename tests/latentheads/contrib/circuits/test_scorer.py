@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import accelerate
 import pytest
 import torch
 import transformers
@@ -143,6 +144,14 @@ def test_layers_below_run_once() -> None:
     scorer = SubsetScorer(plain, PROMPTS, ["decoder.1.self"])
     scorer(all_subsets(3, torch.empty(())))
     assert len(calls) == 1
+
+
+def test_weights_may_be_on_a_device_only_while_they_are_used() -> None:
+    plain, gates = network(), all_subsets(3, torch.empty(()))
+    expected = SubsetScorer(plain, PROMPTS, ["decoder.1.self"])(gates)
+    accelerate.cpu_offload(plain, torch.device("cpu"))
+    for _ in range(2):
+        assert torch.equal(SubsetScorer(plain, PROMPTS, ["decoder.1.self"])(gates), expected)
 
 
 def test_layers_above_may_use_the_keys_of_lower_ones() -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import accelerate
 import pytest
 import torch
 
@@ -100,6 +101,12 @@ def test_dropout_of_a_network_in_training_mode_is_off(network: Any) -> None:
     network.train()
     torch.testing.assert_close(record_cross_attention(network, EXAMPLE), expected)
     assert network.training
+
+
+def test_weights_may_be_on_a_device_only_while_they_are_used(network: Any) -> None:
+    expected = record_cross_attention(network, EXAMPLE)
+    accelerate.cpu_offload(network, torch.device("cpu"))
+    torch.testing.assert_close(record_cross_attention(network, EXAMPLE), expected)
 
 
 def test_heads_of_text_are_found_where_words_change_places(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,12 +236,17 @@ def test_a_mean_of_each_side_is_over_what_is_no_padding_there() -> None:
 
 def test_copies_of_a_batch_have_the_pair_of_each_row() -> None:
     network = build(gpt2)
-    paired = Counterfactual(network, PAIRED)
+    paired, gates = Counterfactual(network, PAIRED), (torch.arange(3) != HEAD).expand(6, -1)
     twice = {name: value.repeat(2, 1) for name, value in INPUTS.items()}
-    with lh.heads(network).off([(0, HEAD)], paired):
+    with intervene(paired, lh.heads(network).addresses, {"decoder.0.self": gates}):
         copies = network(**twice).logits
     once = logits_of(network, paired)
     torch.testing.assert_close(copies, torch.cat([once, once]))
+    with (
+        lh.heads(network).off([(0, HEAD)], paired),
+        pytest.raises(ValueError, match=r"^counterfactual is of 3 rows, got 6$"),
+    ):
+        network.generate(IDS, num_beams=2, max_new_tokens=1)
 
 
 def test_what_an_intervention_cannot_do_is_said_in_one_line() -> None:
@@ -277,7 +282,7 @@ def test_what_an_intervention_cannot_do_is_said_in_one_line() -> None:
         unchecked(intervene)("mean", {}, {}),
     ):
         pass
-    with pytest.raises(ValueError, match=r"^attention_mask has shape \[3, 5\], heads have"):
+    with pytest.raises(ValueError, match=r"^attention_mask has.* inputs of one length$"):
         _valid_rows(torch.zeros(3, 4, 2, 1), REAL)
     with pytest.raises(ValueError, match=r"^inputs must be tensors by name, .* got Prompts\("):
         unchecked(record_outputs)(network, PROMPTS)

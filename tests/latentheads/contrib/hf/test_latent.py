@@ -16,9 +16,11 @@ from pyro import poutine
 from pyro.infer import SVI
 from pyro.optim import Adam
 from torch import Tensor
+from torch.nn import functional as F
 
 import latentheads as lh
 from latentheads.contrib.heads import (
+    PositionalDetector,
     RareWordDetector,
     Recording,
     analyse,
@@ -36,6 +38,7 @@ from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.gates.options import GateOptions
 from latentheads.latents.selection.static import StaticSelector
 from latentheads.models import PRIORS, make_prior
+from latentheads.names import ATTENTION_TYPES
 from latentheads.pruning import remove_heads
 from tests.latentheads.contrib.hf.networks import (
     IDS,
@@ -205,6 +208,18 @@ def test_the_likelihood_is_the_loss_of_the_network() -> None:
         tokens = model.token_distribution(batch)
         mean = -tokens.log_prob(batch.scored).sum() / tokens.valid.sum()
         torch.testing.assert_close(mean, loss.double())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["Bart", "MBart"])
+def test_the_decoder_of_a_classifier_is_fed_the_source_and_not_the_classes(name: str) -> None:
+    made = jiggle(bart(name, f"{name}ForSequenceClassification"), 0.3).eval()
+    ids, classes = torch.tensor([[3, 4, 5, 1], [6, 7, 1, 2]]), torch.tensor([0, 1])
+    inputs = {"input_ids": ids, "attention_mask": (ids != 2).long()}
+    expected = made(**inputs).logits.log_softmax(-1)[range(2), classes]
+    model = lh.latent(made, "delta")
+    batch = model.batch(inputs, classes)
+    torch.testing.assert_close(model.token_distribution(batch).log_prob(batch.scored), expected)
 
 
 @torch.no_grad()
@@ -419,6 +434,9 @@ def test_positions_of_sound_are_measured_though_they_have_no_tokens() -> None:
     assert keys == list("012345")
     rare = RareWordDetector(torch.arange(20))
     refuse(lambda: detect(model, [batch], [rare], "decoder-cross"), "sound, which has no rare")
+    positional = PositionalDetector()
+    detect(model, [batch], [positional], "encoder-self")
+    refuse(lambda: detect(model, [batch], [positional], "decoder-cross"), "no common positions")
     refuse(lambda: analyse(model), "run must be a run", "measure(model, batches)")
 
 
@@ -597,6 +615,22 @@ def test_attention_that_is_not_chosen_by_name_has_the_masks_that_it_had() -> Non
     before = made(**inputs_of(made)).logits
     lh.latent(made, "delta")
     torch.testing.assert_close(made(**inputs_of(made)).logits, before, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_a_part_whose_attention_is_not_chosen_by_name_stays_as_it_is() -> None:
+    sizes = {"hidden_size": 6, "intermediate_size": 7, "num_attention_heads": 3}
+    encoder = transformers.DebertaV2Config(vocab_size=13, num_hidden_layers=1, **sizes)
+    decoder = bert("BertLMHeadModel", is_decoder=True, add_cross_attention=True).config
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    config.decoder_start_token_id, config.pad_token_id = 0, 2
+    made = jiggle(transformers.EncoderDecoderModel(config), 0.3).eval()
+    model = lh.latent(made, "delta", likelihood="sequence-to-sequence")
+    assert {module.block.attention_type for module in model.heads} == set(ATTENTION_TYPES[1:])
+    batch = model.batch({"input_ids": IDS, "attention_mask": REAL}, TARGETS)
+    loss = F.cross_entropy(made(**batch.inputs).logits.flatten(0, 1), TARGETS.flatten())
+    tokens = model.token_distribution(batch)
+    torch.testing.assert_close(-tokens.log_prob(batch.scored).sum() / tokens.valid.sum(), loss)
 
 
 def test_a_network_without_a_likelihood_says_so_where_it_needs_one() -> None:

@@ -63,8 +63,10 @@ def test_gold_links_are_framed_in_every_map(first: int) -> None:
         corners = [(first - 0.5, 0.5), (first + 1.5, -0.5)]
         assert [patch.get_xy() for patch in axis.patches] == corners
     assert figure.get_suptitle().endswith("Framed: gold alignment.")
-    with pytest.raises(ValueError, match=r"^links must be pairs of indices below 4 and 3, got"):
-        draw_alignments(some_laws(1), SOURCES, TARGETS, {(9, 0)})
+    message = rf"^links must be pairs of indices below {4 - first} and 3, got \({{}}, 0\)$"
+    for key in (-1, 4 - first):
+        with pytest.raises(ValueError, match=message.format(key)):
+            draw_alignments(distributions, SOURCES, TARGETS, {(key, 0)})
 
 
 def test_sound_is_drawn_above_every_law_in_its_time() -> None:

@@ -22,6 +22,21 @@ def test_many_formats_are_read(tmp_path: Path, ending: str) -> None:
     assert read_waveform(path).sample_rate == 16000
 
 
+@pytest.mark.parametrize("ending", ["wav", "mp3"])
+def test_a_file_that_is_cut_is_no_shorter_sound(tmp_path: Path, ending: str) -> None:
+    path = write_sound(tmp_path / f"a.{ending}", make_noise(2), 16000)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(ValueError, match=r"^it is cut: 0\.\d+ s of sound, 1 s in its header$"):
+        read_waveform(path)
+
+
+def test_a_header_that_was_written_before_the_sound_does_not_know_its_size(tmp_path: Path) -> None:
+    path = write_sound(tmp_path / "a.wav", make_noise(0.5))
+    header, sound = path.read_bytes()[:40], path.read_bytes()[44:]
+    path.write_bytes(header + b"\xff\xff\xff\xff" + sound)
+    assert read_waveform(path).duration == 0.5
+
+
 def test_channels_are_averaged(tmp_path: Path) -> None:
     one, two = make_noise(0.1, 1), make_noise(0.1, 2)
     path = tmp_path / "a.wav"

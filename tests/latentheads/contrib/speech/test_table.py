@@ -64,6 +64,8 @@ def test_a_folder_has_text_beside_each_sound(tmp_path: Path, sound: Path) -> Non
 def test_a_part_is_a_table_or_a_folder(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     assert find_utterances(tmp_path, "valid") == tmp_path / "dev"
+    (tmp_path / "dev.tsv.gz").touch()
+    assert find_utterances(tmp_path, "valid") == tmp_path / "dev.tsv.gz"
     write_table(tmp_path / "dev.tsv", [])
     assert find_utterances(tmp_path, "valid") == tmp_path / "dev.tsv"
     assert find_utterances(tmp_path, "test", "dev") == tmp_path / "dev.tsv"

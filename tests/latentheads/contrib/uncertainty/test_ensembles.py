@@ -35,6 +35,7 @@ from latentheads.latents.output_heads import OutputState
 from latentheads.models import Translation
 from latentheads.noise import fixed_noise
 from tests.latentheads.latents.alignments.models import SHAPES, aligned
+from tests.latentheads.latents.bernoulli_heads import models as gated
 from tests.tiny import KINDS, SOURCE_TYPES, TARGET_TYPES, build, jiggle, sizes, small_batch
 from tests.typechecking import unchecked
 
@@ -114,6 +115,15 @@ def test_the_law_of_a_reference_is_the_likelihood_of_the_network(shape: str) -> 
     with torch.no_grad():
         expected = plug_in_log_likelihood(model, batch)
     assert torch.allclose((actual * batch.target_valid).sum(-1), expected)
+
+
+def test_subsets_are_summed_and_their_disagreement_is_data_uncertainty() -> None:
+    model, batch = gated.build(), small_batch()
+    prediction = SingleModel(model).predict(batch)
+    of_tokens = prediction.log_probs.gather(-1, batch.target[..., None])[..., 0]
+    log_evidence = model.token_distribution(batch).log_evidence(batch.scored)
+    torch.testing.assert_close((of_tokens * batch.scored_mask).sum(-1), log_evidence)
+    assert not prediction.reverse_mutual_information.any()
 
 
 def test_draws_that_are_held_give_the_probability_that_a_search_finds() -> None:

@@ -97,6 +97,18 @@ def test_gradients_are_those_of_passes_of_the_whole_network() -> None:
     torch.testing.assert_close(gradients[0], gradients[1])
 
 
+def test_an_expected_gradient_with_more_particles_than_the_pass_has_changes_nothing() -> None:
+    model, batch, gradients = build(), small_batch(), []
+    table = torch.rand(2, len(batch.target), 64).double()
+    for expected in (None, table[0], table):
+        model.zero_grad()
+        log_probs = passes(model, batch).log_probs_of_subsets(batch.scored, expected)
+        log_probs.logsumexp(-1).sum().backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    torch.testing.assert_close(gradients[1], gradients[0])
+    torch.testing.assert_close(gradients[2], gradients[0])
+
+
 def test_slices_with_dropout_are_computed_alike_in_the_backward_pass() -> None:
     model, batch = build(dropout=0.3).train(), small_batch()
     gated_pass = passes(model, batch, gibibytes=1e-9)
