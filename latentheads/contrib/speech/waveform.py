@@ -59,8 +59,8 @@ def read_waveform(path: str | Path) -> Waveform:
         announced = _announced_seconds(file)
     if len(samples) / sample_rate < announced - TOLERANCE:
         raise ValueError(
-            f"it is cut: {len(samples) / sample_rate:.6g} s of sound, {announced:.6g} s in its "
-            "header"
+            f"it is cut, or its header is wrong: {len(samples) / sample_rate:.6g} s of sound, "
+            f"{announced:.6g} s in its header"
         )
     if not np.isfinite(samples).all():
         raise ValueError("its samples are not all numbers")

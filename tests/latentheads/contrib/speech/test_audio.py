@@ -26,7 +26,10 @@ def test_many_formats_are_read(tmp_path: Path, ending: str) -> None:
 def test_a_file_that_is_cut_is_no_shorter_sound(tmp_path: Path, ending: str) -> None:
     path = write_sound(tmp_path / f"a.{ending}", make_noise(2), 16000)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(ValueError, match=r"^it is cut: 0\.\d+ s of sound, 1 s in its header$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^it is cut, or its header is wrong: 0\.\d+ s of sound, 1 s in its header$",
+    ):
         read_waveform(path)
 
 
