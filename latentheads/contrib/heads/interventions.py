@@ -124,6 +124,7 @@ class Mean(Replaced):
         if is_pair:
             masks["decoder"] = inputs.get("decoder_attention_mask")
         for name, heads in outputs.items():
+            heads = heads.reshape(-1, *heads.shape[-3:])  # patches of all images have no rows
             rows = _valid_rows(heads, masks.get(side_of(name)))
             self.means[name] = _mean(heads, rows, by_position)
 
