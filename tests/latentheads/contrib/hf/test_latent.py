@@ -550,6 +550,8 @@ def test_networks_whose_attention_is_not_chosen_by_name_are_refused() -> None:
     xlnet = transformers.XLNetConfig(vocab_size=13, d_model=6, n_layer=1, n_head=3, d_inner=7)
     refuse(lambda: lh.latent(transformers.XLNetModel(xlnet)), "XLNetModel", "AttentionInterface")
     refuse(lambda: lh.heads(grouped("DiffLlama")), "DiffLlamaForCausalLM", "in pairs")
+    looped = grouped(n_recurrent_loops=2)  # as Dory, whose layers run twice
+    refuse(lambda: lh.heads(looped), "LlamaForCausalLM", "shares")
 
 
 @pytest.mark.parametrize(
