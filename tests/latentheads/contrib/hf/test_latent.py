@@ -590,6 +590,9 @@ def test_an_encoder_has_no_likelihood_of_the_next_token() -> None:
         refuse(lambda name=likelihood: lh.latent(made, likelihood=name), "attends to later tokens")
     lh.latent(bert("BertLMHeadModel", is_decoder=True))
     lh.latent(made, likelihood="masked-language-model")
+    refuse(lambda: lh.latent(grouped(is_causal=False)), "attends to later tokens")
+    gemma = grouped("Gemma", use_bidirectional_attention=True, head_dim=2)
+    refuse(lambda: lh.latent(gemma), "attends to later tokens")
 
 
 @torch.no_grad()
