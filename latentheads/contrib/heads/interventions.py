@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from latentheads.checks import check_instance, check_least
 from latentheads.contrib.hf.addresses import Address, find_heads
 from latentheads.contrib.hf.arguments import get_cache, is_readable, mask_name
+from latentheads.handlers import PlugIn
 from latentheads.names import side_of
 from latentheads.passes import evaluation_mode, uncompiled
 
@@ -286,6 +287,7 @@ def record_outputs(
             hooks.callback(address.joined.register_forward_pre_hook(keep).remove)
         hooks.enter_context(evaluation_mode(network))
         hooks.enter_context(uncompiled())
+        hooks.enter_context(PlugIn())  # latent heads without noise
         network(**inputs)
     return outputs
 

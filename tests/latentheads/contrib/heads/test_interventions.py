@@ -216,11 +216,13 @@ def test_gates_of_rows_are_those_of_a_row_at_a_time_and_fractions_have_gradients
     assert torch.autograd.grad(logits.square().sum(), soft)[0].abs().min() > 0
 
 
-def test_recorded_outputs_are_those_without_dropout() -> None:
+def test_recorded_outputs_are_those_without_dropout_and_noise() -> None:
     network = build(gpt2).train()
     means = Mean(network, INPUTS).means["decoder.0.self"]
     assert network.training
     assert torch.equal(means, Mean(network.eval(), INPUTS).means["decoder.0.self"])
+    lh.latent(network)
+    torch.testing.assert_close(Mean(network, INPUTS).means["decoder.0.self"], means)
 
 
 def test_a_mean_of_each_side_is_over_what_is_no_padding_there() -> None:
