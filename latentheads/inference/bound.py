@@ -189,7 +189,7 @@ def _is_scaled_or_masked(site: Any) -> bool:
 @torch.no_grad()
 @passes()
 def terms(model: Any, guide: Any, *args: Any, **kwargs: Any) -> Terms:
-    """Compute the terms of the bound for one sample of the latents.
+    """Compute the terms of the bound for one sample of the latents, without gradients.
 
     The model must be in evaluation mode: with dropout, penalties and label smoothing there is no
     bound. Dropout in a guide is allowed: the bound then belongs to the guide with that dropout.

@@ -17,6 +17,7 @@ from latentheads.contrib.heads.interventions import Intervention, Zero, interven
 from latentheads.contrib.heads.switch import HeadName, NetworkHeads, label_head
 from latentheads.contrib.hf.addresses import inner_network
 from latentheads.contrib.hf.arguments import device_of_inputs
+from latentheads.contrib.hf.registry import owner_of
 from latentheads.contrib.hf.tokens import check_tokens
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.passes import evaluation_mode, uncompiled
@@ -56,7 +57,7 @@ class SubsetScorer:
         attention_type: str | None = None,
         tokens: int = TOKENS,
     ) -> None:
-        if inner_network(network) is not network:
+        if inner_network(network) is not network or owner_of(network) is not None:
             raise ValueError(
                 "network must be a PreTrainedModel, got a latent one, which samples its heads: "
                 "lh.contrib.hf.plain(model) returns its network"

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from latentheads.checks import check_instance, check_least
 from latentheads.contrib.hf.addresses import Address, find_heads
 from latentheads.contrib.hf.arguments import get_cache, is_readable, mask_name
+from latentheads.handlers import PlugIn
 from latentheads.names import side_of
 from latentheads.passes import evaluation_mode, uncompiled
 
@@ -126,6 +127,7 @@ class Mean(Replaced):
         if is_pair:
             masks["decoder"] = inputs.get("decoder_attention_mask")
         for name, heads in outputs.items():
+            heads = heads.reshape(-1, *heads.shape[-3:])  # patches of all images have no rows
             rows = _valid_rows(heads, masks.get(side_of(name)))
             self.means[name] = _mean(heads, rows, by_position)
 
@@ -293,6 +295,7 @@ def record_outputs(
             hooks.callback(address.joined.register_forward_pre_hook(keep).remove)
         hooks.enter_context(evaluation_mode(network))
         hooks.enter_context(uncompiled())
+        hooks.enter_context(PlugIn())  # latent heads without noise
         network(**inputs)
     return outputs
 

@@ -29,6 +29,9 @@ OUTPUTS = (
 NORMS = ("attn_sub_norm", "inner_attn_ln")
 """Names of a norm of all heads together before that, in BitNet and Kosmos-2."""
 
+LOOPS = ("num_hidden_groups", "n_recurrent_loops", "loop_num_passes", "H_cycles")
+"""Names, in configurations, of how often layers run: of ALBERT, Dory, Inkling 2, HRM."""
+
 CROSS = re.compile("cross|encoder_attn|encdec", re.IGNORECASE)
 
 
@@ -62,8 +65,9 @@ def find_heads(network: Any) -> list[Address]:
     network_name = type(network).__name__
     if not hasattr(network, "config"):
         raise ValueError(f"network must be a PreTrainedModel of transformers, got {network_name}")
-    # the layers of ALBERT are one module that runs many times: a site cannot be sampled twice
-    if hasattr(network.config, "num_hidden_groups"):
+    configs = [getattr(module, "config", None) for module in network.modules()]
+    # a site cannot be sampled twice
+    if any(hasattr(config, name) for config in configs for name in LOOPS):
         raise ValueError(
             f"{network_name} shares one attention module between layers: no site is one layer"
         )

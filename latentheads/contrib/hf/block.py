@@ -233,7 +233,8 @@ class PretrainedBlock(HeadBlock):
         if logits.shape != scores.shape:
             raise ValueError(
                 f"site {self.site!r}: a pre-trained network takes one sample at a time, got shape "
-                f"{tuple(logits.shape)}: sample particles one after the other"
+                f"{tuple(logits.shape)}: sample particles one after the other, and leave out "
+                "blocks whose rows are patches of images"
             )
         if self.prior is not None:
             # those below are not needed any more: their memory is freed before the next block

@@ -95,7 +95,7 @@ class Pretrained(HeadModel):
         if isinstance(likelihood, NextToken) and _is_bidirectional(network, attention_types):
             raise ValueError(
                 f"{type(network).__name__} attends to later tokens, and has no likelihood of the "
-                "next one: make it with is_decoder=True, or give another likelihood"
+                "next one: make it causal, as by is_decoder=True, or give another likelihood"
             )
         super().__init__(attention_types)
         # parameters stand in this order in the state of an optimizer
@@ -589,8 +589,8 @@ def _check_types(name: str, named_types: Collection[str], attention_types: Seque
 
 def _is_bidirectional(network: Any, attention_types: Collection[str]) -> bool:
     """Whether a network that could be a decoder is an encoder, as BertLMHeadModel may be."""
-    is_encoder = getattr(network.config, "is_decoder", None) is False
-    return is_encoder and "decoder-self" not in attention_types
+    is_causal = getattr(network.config.get_text_config(decoder=True), "is_causal", True)
+    return not is_causal or "decoder-self" not in attention_types
 
 
 def _selector_of_block(address: Address, selector: Selector | None) -> Selector | None:

@@ -7,6 +7,7 @@ passes these layers return what was recorded. It works for any network whose lay
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -30,6 +31,7 @@ class LowerLayers:
         reuse &= not any(getattr(module, "is_kv_shared_layer", False) for module in model.modules())
         self._candidates = list(_layers_of(model)) if reuse else []
         self._outputs: dict[nn.Module, Any] = {}
+        self._calls = Counter[nn.Module]()
         self._is_below = True
         self.is_recorded = False
 
@@ -37,6 +39,7 @@ class LowerLayers:
     def record(self) -> Iterator[None]:
         """Context of the pass that is recorded."""
         self._outputs.clear()
+        self._calls.clear()
         self._is_below = True
         hooks = [layer.register_forward_hook(self._keep_output) for layer in self._candidates]
         hooks += [module.register_forward_pre_hook(self._stop) for module in self._called]
@@ -45,6 +48,9 @@ class LowerLayers:
         finally:
             for hook in hooks:
                 hook.remove()
+        for layer, calls in self._calls.items():
+            if calls > 1:  # each call of a layer that runs in a loop has its own output
+                self._outputs.pop(layer, None)
         self.is_recorded = True
 
     @contextmanager
@@ -77,6 +83,7 @@ class LowerLayers:
         return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
     def _keep_output(self, layer: nn.Module, _: Any, output: Any) -> None:
+        self._calls[layer] += 1
         if self._is_below:
             self._outputs[layer] = output
 

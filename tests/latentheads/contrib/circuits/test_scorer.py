@@ -224,6 +224,10 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
             lambda: SubsetScorer(lh.latent(network()), PROMPTS, [(0, 1)]),
             r"network must be a PreTrainedModel, got a latent one, which samples its heads: ",
         ),
+        (
+            lambda: SubsetScorer(lh.latent(network()).network, PROMPTS, [(0, 1)]),
+            r"network must be a PreTrainedModel, got a latent one, which samples its heads: ",
+        ),
         (lambda: SubsetScorer(plain, PROMPTS, ["decoder.0.self", (0, 1)]), r"head \('decoder\.0"),
         (lambda: SubsetScorer(plain.transformer, PROMPTS, [(0, 1)]), r"GPT2Model has no output"),
         (lambda: Prompts.of([[3], []]), r"a prompt has at least one token, got \[\[3\], \[\]\]"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
 from transformers import DynamicCache
 
@@ -215,11 +216,13 @@ def test_gates_of_rows_are_those_of_a_row_at_a_time_and_fractions_have_gradients
     assert torch.autograd.grad(logits.square().sum(), soft)[0].abs().min() > 0
 
 
-def test_recorded_outputs_are_those_without_dropout() -> None:
+def test_recorded_outputs_are_those_without_dropout_and_noise() -> None:
     network = build(gpt2).train()
     means = Mean(network, INPUTS).means["decoder.0.self"]
     assert network.training
     assert torch.equal(means, Mean(network.eval(), INPUTS).means["decoder.0.self"])
+    lh.latent(network)
+    torch.testing.assert_close(Mean(network, INPUTS).means["decoder.0.self"], means)
 
 
 def test_a_mean_of_each_side_is_over_what_is_no_padding_there() -> None:
@@ -298,3 +301,29 @@ def test_a_mask_of_text_is_not_that_of_images_beside_it() -> None:
     images, text = outputs["encoder.0.self"], outputs["decoder.0.self"]
     torch.testing.assert_close(means["encoder.0.self"], images.mean((0, 1)))
     torch.testing.assert_close(means["decoder.0.self"], text[ids != 2].mean(0))
+
+
+def test_a_mean_is_of_all_patches_where_images_have_no_rows() -> None:
+    text = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 13}
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 0]}
+    tokens = {"image_token_id": 12, "vision_start_token_id": 11, "vision_end_token_id": 10}
+    text |= {"bos_token_id": 0, "eos_token_id": 1, "num_key_value_heads": 2}
+    images = {"depth": 1, "embed_dim": 12, "num_heads": 3, "hidden_size": 8, "mlp_ratio": 1}
+    patches = {"patch_size": 2, "spatial_merge_size": 2, "temporal_patch_size": 1}
+    config = transformers.Qwen2VLConfig(
+        text_config={"intermediate_size": 5, "rope_parameters": rope, **text},
+        vision_config={**images, **patches},
+        **tokens,
+    )
+    network = jiggle(transformers.Qwen2VLForConditionalGeneration(config), 0.3).eval()
+    ids = torch.tensor([[11, 12, 10, 3], [11, 12, 10, 5]])
+    inputs = {
+        "input_ids": ids,
+        "pixel_values": torch.linspace(-2, 2, 8 * 12).sin().view(8, 12),
+        "image_grid_thw": torch.tensor([[1, 2, 2], [1, 2, 2]]),
+        "mm_token_type_ids": (ids == 12).int(),
+    }
+    outputs, mean = record_outputs(network, inputs), Mean(network, inputs)
+    assert outputs["encoder.0.self"].shape == (8, 3, 4)
+    assert torch.allclose(mean.means["encoder.0.self"], outputs["encoder.0.self"].mean(0))
+    assert torch.allclose(mean.means["decoder.0.self"], outputs["decoder.0.self"].mean((0, 1)))

@@ -568,6 +568,8 @@ def test_networks_whose_attention_is_not_chosen_by_name_are_refused() -> None:
     xlnet = transformers.XLNetConfig(vocab_size=13, d_model=6, n_layer=1, n_head=3, d_inner=7)
     refuse(lambda: lh.latent(transformers.XLNetModel(xlnet)), "XLNetModel", "AttentionInterface")
     refuse(lambda: lh.heads(grouped("DiffLlama")), "DiffLlamaForCausalLM", "in pairs")
+    looped = grouped(n_recurrent_loops=2)  # as Dory, whose layers run twice
+    refuse(lambda: lh.heads(looped), "LlamaForCausalLM", "shares")
 
 
 @pytest.mark.parametrize(
@@ -606,6 +608,9 @@ def test_an_encoder_has_no_likelihood_of_the_next_token() -> None:
         refuse(lambda name=likelihood: lh.latent(made, likelihood=name), "attends to later tokens")
     lh.latent(bert("BertLMHeadModel", is_decoder=True))
     lh.latent(made, likelihood="masked-language-model")
+    refuse(lambda: lh.latent(grouped(is_causal=False)), "attends to later tokens")
+    gemma = grouped("Gemma", use_bidirectional_attention=True, head_dim=2)
+    refuse(lambda: lh.latent(gemma), "attends to later tokens")
 
 
 @torch.no_grad()

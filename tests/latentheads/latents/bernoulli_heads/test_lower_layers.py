@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers, _repeat_rows
 from latentheads.latents.network import Choice
@@ -66,3 +67,25 @@ def test_rows_of_sentences_are_repeated_and_what_they_share_is_not() -> None:
     word, repeated, *others = _repeat_rows(("word", states, shared, number, None), 4, 2)
     assert (word, repeated.shape) == ("word", (8, 3, 5))
     assert others == [shared, number, None]
+
+
+def test_a_layer_that_runs_in_a_loop_runs_again() -> None:
+    class Loop(nn.Module):
+        """Three layers, of which the second runs twice."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(3))
+
+        def forward(self, states: Tensor) -> Tensor:
+            first, looped, last = self.layers
+            return last(looped(looped(first(states))))
+
+    model, states = Loop(), torch.randn(3, 2)
+    lower = LowerLayers(model, [model.layers[2]])
+    with lower.record():
+        recorded = model(states)
+    with lower.replay():
+        torch.testing.assert_close(model(states), recorded)
+    assert lower.size == 6
+    assert list(lower._outputs) == [model.layers[0]]
