@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 import latentheads as lh
@@ -157,6 +158,32 @@ def test_what_it_takes_of_the_model_is_detached(name: str, batch: Batch) -> None
     seen[0].square().sum().backward()
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(parameter.grad is not None for parameter in part.parameters())
+
+
+@pairwise(name=LEARNED, condition_on=["source", "prefix", "target"])
+def test_the_gradient_of_a_guide_lacks_the_path_through_states_of_sampled_heads(
+    name: str, condition_on: str, batch: Batch, tape: NoiseTape
+) -> None:
+    """Against a finite difference along the gradient, with the same noise."""
+    model = build().eval()
+    guide = jiggle(GUIDES[name](model, condition_on=condition_on).double(), 0.2)
+
+    parameters = list(guide.parameters())
+
+    def loss() -> Tensor:
+        tape.rewind()
+        return lh.Head_ELBO(analytic=True).differentiable_loss(model, guide, batch)
+
+    gradients = torch.autograd.grad(loss(), parameters)
+    norm, values = torch.stack([g.norm() for g in gradients]).norm(), []
+    with torch.no_grad():
+        for step in (1e-6, -2e-6):
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.add_(step * gradient / norm)
+            values.append(loss())
+    difference = (values[0] - values[1]) / 2e-6
+    is_whole = name == "mean-field" or condition_on == "source"
+    assert bool(abs(difference - norm) < 1e-6 * norm) == is_whole
 
 
 def test_auto_is_the_target_of_alignments_and_the_source_of_logits() -> None:
