@@ -59,7 +59,7 @@ QUANTITIES = {
     "cosine": "cosine to other\nheads' outputs",
 }
 OFFSET = "no role: most frequent offset, share of queries"
-WIDE_CELL = 0.38
+WIDE_CELL = 0.45
 """Minimum width in inches of a cell that has the share, too."""
 KINDS = {
     "positional": ("#9ecae1", " (key minus query position)"),
