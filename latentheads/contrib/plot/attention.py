@@ -69,12 +69,7 @@ def draw_weights(
     width = max(WIDTH, 1.2 + 3 * (0.3 + CELL * size[1]))
     figure = Picture(width, 2.2 + len(shown_heads) * max(1.0, 0.15 + CELL * size[0]))
     means, deviations, bars = _make_columns(figure, len(shown_heads))
-    scale: dict[str, Any] = {
-        "location": "top",
-        "aspect": 18,
-        "shrink": 0.9,
-        "pad": 0.2 / figure.get_figheight(),
-    }
+    pad = 0.2 / figure.get_figheight()
     for axes, values, colours, label in (
         (means, mean, MEAN_CMAP, "mean weight"),
         (deviations, deviation, STD_CMAP, "standard deviation over samples"),
@@ -88,7 +83,7 @@ def draw_weights(
             for edge in (row - 0.5, row + 0.5):
                 axis.axhline(edge, color="black", linewidth=0.8)
             frame_links(axis, links if values is mean else ())
-        bar = figure.colorbar(images[0], ax=axes, **scale)
+        bar = figure.colorbar(images[0], ax=axes, location="top", aspect=18, shrink=0.9, pad=pad)
         bar.set_label(label)
     positions, has_band = np.arange(size[1], dtype=float), has_noise(deviation)
     for axis, head in zip(bars, shown_heads):
