@@ -10,6 +10,7 @@ import torch
 from matplotlib.figure import Figure
 
 from latentheads.contrib.plot import Picture, draw_head_posteriors
+from latentheads.contrib.plot.canvas import show_whole_markers
 from latentheads.contrib.plot.style import in_style
 
 Results = Sequence[Mapping[str, Any]]
@@ -54,6 +55,7 @@ def draw_gaps(networks: Results) -> Figure:
     axis.invert_yaxis()
     axis.set_xlabel("gap, nats per target token")
     axis.set_xlim(left=0)
+    show_whole_markers(figure)
     figure.suptitle(f"Gates of {networks[0]['blocks']} for each sentence: gaps of guides")
     return figure
 

@@ -69,12 +69,12 @@ def draw_weights(
     width = max(WIDTH, 1.2 + 3 * (0.3 + CELL * size[1]))
     figure = Picture(width, 2.2 + len(shown_heads) * max(1.0, 0.15 + CELL * size[0]))
     means, deviations, bars = _make_columns(figure, len(shown_heads))
+    pad = 0.2 / figure.get_figheight()
     for axes, values, colours, label in (
         (means, mean, MEAN_CMAP, "mean weight"),
         (deviations, deviation, STD_CMAP, "standard deviation over samples"),
     ):
-        vmax = _max_value(values[shown_heads])
-        vmax = 1.0 if values is deviation and vmax < NO_NOISE else vmax
+        vmax = _scale_limit(values[shown_heads])
         images = [
             draw_map(axis, values[head], vmin=0, vmax=vmax, cmap=colours)
             for axis, head in zip(axes, shown_heads)
@@ -83,7 +83,7 @@ def draw_weights(
             for edge in (row - 0.5, row + 0.5):
                 axis.axhline(edge, color="black", linewidth=0.8)
             frame_links(axis, links if values is mean else ())
-        bar = figure.colorbar(images[0], ax=axes, location="top", aspect=18, shrink=0.9)
+        bar = figure.colorbar(images[0], ax=axes, location="top", aspect=18, shrink=0.9, pad=pad)
         bar.set_label(label)
     positions, has_band = np.arange(size[1], dtype=float), has_noise(deviation)
     for axis, head in zip(bars, shown_heads):
@@ -92,7 +92,7 @@ def draw_weights(
         axis.set_xlim(-0.5, size[1] - 0.5)
         for key in sorted(key for key, query in links if query == row):
             axis.axvspan(key - 0.5, key + 0.5, color="0.87", zorder=0)
-        axis.set_ylim(0, min(1.0, 1.1 * _max_value(high[shown_heads, row])))
+        axis.set_ylim(0, min(1.0, 1.1 * _scale_limit(high[shown_heads, row])))
     _label_axes((means, deviations, bars), list(map(escape, queries)), list(map(escape, keys)))
     for axis, head in zip(means, shown_heads):
         axis.set_ylabel(f"head {head}{_active_label(active[head])}\nquery")
@@ -162,8 +162,14 @@ def _make_columns(figure: Picture, heads: int) -> list[list[Any]]:
 
 
 def _max_value(values: Numbers) -> float:
-    """The upper limit of a scale from 0; inactive heads are NaN."""
-    return max(1e-9, float(np.nan_to_num(values).max()))
+    """The largest value; inactive heads are NaN."""
+    return float(np.nan_to_num(values).max())
+
+
+def _scale_limit(values: Numbers) -> float:
+    """The upper limit of a scale from 0: 1 without noise, or without an active head."""
+    largest = _max_value(values)
+    return largest if largest >= NO_NOISE else 1.0
 
 
 def check_indices(name: str, indices: Iterable[int], number: int) -> None:

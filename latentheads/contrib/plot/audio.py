@@ -76,6 +76,7 @@ def draw_audio(
     band = (low[head, row], high[head, row]) if has_band else None
     draw_row(bars, seconds_of_positions, mean[head, row], band)
     bars.set_title(f"row “{tokens[row]}”: {band_label(has_band)}", loc="left")
+    bars.set_xlim(0, seconds)  # a single bar is wider
     bars.set_xlabel("seconds")
     bars.set_ylabel("weight")
     write_title(figure, f"{title}\n{describe_noise(deviation[head], active)}")

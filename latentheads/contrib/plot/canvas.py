@@ -120,8 +120,9 @@ def group_by_attention_type(sites: Iterable[str]) -> dict[str, list[str]]:
 
 
 def largest_value(values: Iterable[Tensor]) -> float:
-    """The upper limit of a colour scale for several tensors, NaN left out."""
-    return max([1e-9, *(float(tensor.nan_to_num().max()) for tensor in values)])
+    """The upper limit of a colour scale for several tensors, NaN left out; 1 if all are 0."""
+    largest = max([0.0, *(float(tensor.nan_to_num().max()) for tensor in values)])
+    return largest if largest > 1e-9 else 1.0
 
 
 def legend_label(name: str) -> str:

@@ -170,7 +170,7 @@ def draw_gaps(models: Mapping[str, Sequence[Mapping[str, Any]]], title: str = ""
         bars = axis.barh(range(len(rows)), gaps, xerr=intervals.tolist(), **style)
         axis.bar_label(bars, labels=list(map(format_nats, gaps)), padding=6)
         axis.set_yticks(range(len(rows)), [fold(row["recipe"]) for row in rows])
-        axis.invert_yaxis()
+        axis.set_ylim(len(rows) - 0.5, -0.5)
         axis.tick_params(axis="y", length=0)
         axis.margins(x=0.12)
         axis.set_title(escape(model), loc="left")

@@ -58,8 +58,8 @@ QUANTITIES = {
     "relevance": "relevance\nshare of the block",
     "cosine": "cosine to other\nheads' outputs",
 }
-OFFSET = "no role: most frequent offset, share of queries"
-WIDE_CELL = 0.38
+OFFSET = "no role: most frequent offset; in wide cells also its share of queries"
+WIDE_CELL = 0.45
 """Minimum width in inches of a cell that has the share, too."""
 KINDS = {
     "positional": ("#9ecae1", " (key minus query position)"),

@@ -53,7 +53,7 @@ def draw_links(links: Mapping[str, Sequence[LinkScore]], title: str = "") -> Fig
     bars = axis.barh(positions, rates, xerr=errors.tolist(), color=colours, height=0.85, **style)
     axis.bar_label(bars, labels=[f"{rate:.3f}" for rate in rates], fontsize=8, padding=2)
     axis.set_yticks(positions, [escape(f"{run}: {score.head}") for run, score in rows])
-    axis.invert_yaxis()
+    axis.set_ylim(positions[-1] + 0.6, positions[0] - 0.6)
     axis.set_xlim(0, 1.08)
     axis.set_xlabel("alignment error rate\n(0: every link is correct)")
     present = {score.distribution for _, score in rows}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from latentheads.checks import check_not_empty
@@ -17,6 +18,7 @@ from latentheads.contrib.plot.canvas import (
     draw_map,
     escape,
     group_by_attention_type,
+    largest_value,
     marker_stride,
     pad_rows,
     shorten,
@@ -66,6 +68,7 @@ def draw_selection(selection: Mapping[str, Any], title: str = "") -> Figure:
             row[index].scatter(heads, rows, s=26, color=RED, edgecolor="white", lw=0.8)
             row[index].set_title(f"{attention_type}\n{shorten(task or 'all', MAX_TASK)}")
             row[index].set_xlabel("head")
+            row[index].xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
             row[index].set_ylabel("layer")
             layers = [str(layer_of(block)) for block in entry["probabilities"]]
             row[index].set_yticks(range(len(probabilities)), layers)
@@ -209,7 +212,7 @@ def draw_covariance(posterior: HeadPosterior, title: str = "") -> Figure:
     """
     covariance = posterior.covariance
     off_diagonal = covariance - covariance.diagonal().diag()
-    limit = max(float(off_diagonal.abs().max()), 1e-9)
+    limit = largest_value([off_diagonal.abs()])
     names = [escape(f"{block} {head}") for block, head in posterior.heads]
     labels, cells_inches = LETTER * max(map(len, names)), max(1.8, 0.45 * len(names))
     figure = Picture(labels + cells_inches + 1.8, labels + cells_inches + 1.2)

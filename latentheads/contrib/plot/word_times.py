@@ -12,13 +12,13 @@ from latentheads.checks import check_instance
 from latentheads.contrib.heads.alignment_heads import AlignmentHead, AlignmentHeads
 from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.heads.switch import label_head
-from latentheads.contrib.plot.canvas import WIDTH, Picture
+from latentheads.contrib.plot.canvas import WIDTH, Picture, escape
 from latentheads.contrib.plot.style import GOLD, GREEN, GREY, in_style
 
 MOST_HEADS = 12
 """Heads that are drawn."""
 
-LETTER = 0.01
+LETTER = 0.012
 """Width of a letter of a word, as a share of the sound."""
 
 
@@ -82,7 +82,7 @@ def _draw_sound(
         line = next((line for line, end in enumerate(ends) if end <= start), len(ends))
         ends[line : line + 1] = [start + LETTER * (len(word) + 1) * duration]
         axis.annotate(
-            word,
+            escape(word),
             (start, 1),
             xycoords=("data", "axes fraction"),
             xytext=(0, 3 + 10 * line),

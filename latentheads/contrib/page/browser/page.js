@@ -16,7 +16,7 @@ const VIEWS = [
   {
     key: "bounds",
     title: "Bounds",
-    says: "Reported values on the test part, in nats per target token: higher is better. A bound lies below the exact log p(y | x).",
+    says: "Reported values on the test part, in nats per target token. Higher is better for log p(y | x) and its bounds, which lie below it.",
     offered: () => true,
     draw: drawBounds,
   },

@@ -62,7 +62,7 @@ function drawHeads(run, box) {
   box.append(make("div", { class: "bar choices", role: "group", "aria-label": "Colour" }, names.map(choose)));
   box.append(make("p", {}, make("b", {}, title), `, ${unit}. ${words}`), makeScale(ramp, write(limit, 2), ""));
   if (PER_BLOCK.includes(quantity) && isKnown(run.other)) box.append(note(`This value is ${run.other}.`));
-  if (["subset", "group", "static"].includes(run.options.select)) {
+  if (["subset", "group", "static"].includes(run.options["selection.strategy.class"])) {
     const words =
       "Heads are selected from candidates: a cell is a slot, which each task may fill with another candidate.";
     box.append(note(words));

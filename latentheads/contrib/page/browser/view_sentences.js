@@ -139,7 +139,7 @@ async function drawAlignments(run, box) {
     const distributions = Object.entries(DISTRIBUTIONS).map(([key, style]) => ({
       ...style,
       map: block.parts[key][head],
-      note: key === "guide" ? `${run.guide}${run.reads ? `, conditioned on the ${run.reads}` : ""}` : style.note,
+      note: key === "guide" ? `${run.guide}${run.condition_on ? `, conditioned on the ${run.condition_on}` : ""}` : style.note,
     }));
     const shown = distributions.map(({ map, name, note }) => ({ map, title: name, note, ramp, limit: 1 }));
     const bars = (row) =>

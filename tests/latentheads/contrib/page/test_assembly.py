@@ -58,6 +58,12 @@ def test_it_tells_every_run(page: lh.contrib.page.ReportPage, runs: list[Run]) -
     assert pairs["sentences"][0]["bounds"]["pareto_k"] is None
 
 
+def test_it_asks_for_nothing_that_it_is_not_told(page: lh.contrib.page.ReportPage) -> None:
+    asked = set(re.findall(r"\brun\.(\w+)", page.html.split("</script>")[1]))
+    assert "condition_on" in asked
+    assert asked <= {*told(page)["runs"][1], "unread"}
+
+
 def test_it_reads_nothing_but_itself_and_its_words_stay_words(
     page: lh.contrib.page.ReportPage,
 ) -> None:

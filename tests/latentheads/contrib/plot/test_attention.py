@@ -95,3 +95,13 @@ def test_the_share_of_samples_in_which_a_head_is_active_is_named(noise: float) -
 def test_places_that_are_not_there_are_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message.replace(".", r"\.")):
         draw_weights(some_weights(), QUERIES, KEYS, **more)
+
+
+def test_of_inactive_heads_no_scale_has_tiny_numbers() -> None:
+    weights = some_weights()
+    for values in (weights.mean, weights.deviation, weights.low, weights.high):
+        values.fill_(torch.nan)
+    weights.active.zero_()
+    figure: Any = draw_weights(weights, ["a", "b", "c"], ["v", "w"])
+    assert {image.get_clim() for axis in figure.axes for image in axis.images} == {(0, 1)}
+    assert {axis.get_ylim() for axis in figure.axes if axis.patches} <= {(0, 1)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from latentheads.contrib.heads.samples import SampledWeights
 from latentheads.contrib.plot.audio import draw_audio
 from tests.latentheads.contrib.plot.drawn import sound_weights
 
@@ -42,3 +43,10 @@ def test_a_place_that_is_not_there_is_refused() -> None:
         draw_audio(frames, sound_weights(), ["a", "b", "c"], head=2)
     with pytest.raises(ValueError, match=r"row must lie in 0 \.\.\. 2, got -1"):
         draw_audio(frames, sound_weights(), ["a", "b", "c"], row=-1)
+
+
+def test_a_single_position_has_the_time_axis_to_itself() -> None:
+    one = sound_weights()
+    parts = (part[..., :1] for part in (one.mean, one.deviation, one.low, one.high))
+    figure = draw_audio(np.zeros((3, 7)), SampledWeights(*parts, one.active), ["a", "b", "c"])
+    assert {axis.get_xlim() for axis in figure.axes} == {(0, 0.04)}

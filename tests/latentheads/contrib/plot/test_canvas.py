@@ -17,6 +17,7 @@ from matplotlib.text import Text
 
 from latentheads.contrib import plot
 from latentheads.contrib.heads import LinkScore
+from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.uncertainty import Bins, Figure
 from latentheads.metrics.alignment import LinkCounts
 from tests.latentheads.contrib.plot.drawn import (
@@ -40,6 +41,7 @@ SIDE = {
 }
 BINS = Bins(np.array([2.0]), np.array([0.25]), np.array([0.5]))
 LINK = LinkScore("prior", "head 0", LinkCounts(9, 11, 1, 1))
+STARTS = BoundaryTimes(*torch.full((3, 1), 0.5))
 FIGURE = Figure(0.5, 0.4, 0.6, 0.0, 0.0, 0.0, None, [0.5])
 PICTURES: dict[str, Callable[[], Any]] = {
     "curves": lambda: plot.draw_curves({NAME: [[{"step": 1, "valid": {"elbo": -1.0}}]]}, NAME),
@@ -54,6 +56,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "alignments": lambda: plot.draw_alignments(some_laws(1), [NAME] * 4, [NAME] * 3),
     "sound": lambda: plot.draw_audio(np.zeros((18, 7)), sound_weights(), [NAME] * 3),
     "selection": lambda: plot.draw_selection({"encoder-self": SIDE}),
+    "word times": lambda: plot.draw_word_times(np.eye(3, 5), [NAME], STARTS, [], 1.0),
     "reliability": lambda: plot.draw_reliability({NAME: {"as it is": BINS}}),
     "figures": lambda: plot.draw_metrics({NAME: {"nll": FIGURE}}, {NAME: {"nll": NAME}}),
 }

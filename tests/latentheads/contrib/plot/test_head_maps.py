@@ -110,6 +110,7 @@ def test_silent_heads_are_blank_and_in_no_mean() -> None:
     assert shown(figure)[0].get_title() == f"encoder-self\nlayer 0: {apart:.2f}"
     matrix.fill_(torch.nan)
     assert pair_mean(matrix) is own.divergence.average() is None
+    assert largest_value([matrix]) == 1
 
 
 def test_a_block_with_fewer_heads_leaves_blanks() -> None:

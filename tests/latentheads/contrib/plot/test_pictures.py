@@ -13,6 +13,8 @@ import torch
 
 import latentheads as lh
 from latentheads.contrib import plot
+from latentheads.contrib.heads import LinkScore
+from latentheads.metrics.alignment import LinkCounts
 from tests.figures import FIGURES
 from tests.latentheads.contrib.plot.drawn import texts_of, ticks
 
@@ -181,6 +183,21 @@ def test_blocks_with_fewer_heads_than_others_leave_places_empty() -> None:
     side |= {"probabilities": upper, "chosen": upper}
     axis, *_ = plot.draw_selection({"encoder-self": side}).axes
     assert ticks(axis, "y") == ["3"]
+
+
+def test_heads_of_a_selection_have_whole_numbers() -> None:
+    two = {"encoder.0.self": [[0.5, 1.0]], "encoder.1.self": [[0.5, 1.0]]}
+    side = {"tasks": [""], "probabilities": two, "chosen": two, "sharing": [[1.0]], "by_chance": 1}
+    axis, *_ = plot.draw_selection({"encoder-self": side}).axes
+    assert all(tick == int(tick) for tick in axis.get_xticks())
+
+
+def test_a_bar_without_a_value_stands_within_its_axes() -> None:
+    rows = [{"recipe": "one", "gap": 0.5}, {"recipe": "two", "gap": np.nan}]
+    assert plot.draw_gaps({"model": rows}).axes[0].get_ylim() == (1.5, -0.5)
+    none = LinkScore("prior", "head 0", LinkCounts(0, 0, 0, 0))
+    low, high = plot.draw_links({"run": [none]}).axes[0].get_ylim()
+    assert low > 1 > high
 
 
 @pytest.mark.parametrize(
