@@ -57,6 +57,10 @@ class Formatter(argparse.HelpFormatter):
             for part in parts
         )
 
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        # a name that is broken at its hyphen cannot be copied
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
     def _get_help_string(self, action: argparse.Action) -> str:
         text, default = action.help or "", action.default
         if default is False or default in (None, "", (), argparse.SUPPRESS) or "default" in text:

@@ -80,3 +80,11 @@ def test_classes_that_are_trusted_one_by_one_are_all_trusted() -> None:
     assert parser.parse_args([]).trust == []
     words = ["--trust", "m:C", "--trust=n:D", "--guide", "o:E"]
     assert parser.parse_args(words).trust == ["m:C", "n:D", "o:E"]
+
+
+def test_a_name_is_not_broken_at_its_hyphen() -> None:
+    parser = Parser("a.py", "Does it.", {})
+    names = [f"mean-field-{index}" for index in range(11)]
+    parser.add_argument("--names", help=" ".join(names), default=",".join(names[:5]))
+    words = parser.format_help().split()
+    assert {*names, f"{','.join(names[:5])})"} <= {*words}
