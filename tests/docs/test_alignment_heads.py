@@ -302,8 +302,9 @@ def test_sentences_have_the_numbers_of_the_results() -> None:
     shares = [within(row) for row in compared]
     first_page = " ".join((ROOT / "README.md").read_text("utf-8").split())
     assert f"put {shares[0]} % of {learned['boundaries']} word starts in synthetic" in first_page
-    openai = f"OpenAI's heads {shares[2]} %, unbiased {shares[3]} %."
-    others = f"A forced aligner has {shares[1]} %, {openai}"
+    openai = f"more at 20 ms; OpenAI's heads {shares[2]}, unbiased {shares[3]}."
+    others = f"A forced aligner has {shares[1]} % of {aligner['boundaries']}, {openai}"
+    assert aligner["within"]["20 ms"][0] > learned["within"]["20 ms"][0]
     assert f"within 50 ms. {others}" in first_page
     rivals = digits["rivals"]["digits-test"]
     rows = (
@@ -312,9 +313,8 @@ def test_sentences_have_the_numbers_of_the_results() -> None:
         rivals["openai"]["both"],
         digits["without_energy"]["0"]["digits-test"]["both"],
     )
-    *shares, plain = [within(row) for row in rows]
-    in_digits = ", ".join(map(str, shares))
-    assert f"In digits: {in_digits}; without the sound's energy {plain} %." in first_page
+    digit, *rest, plain = (str(within(row)) for row in rows)
+    assert f"Digits: {digit} (without energy {plain}), {', '.join(rest)}." in first_page
 
     page = " ".join(PAGES[0].read_text("utf-8").split())
     prompts = read("prompts")["agreement"]

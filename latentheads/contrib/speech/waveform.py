@@ -23,6 +23,9 @@ MAX_AMPLITUDE = 1e9
 CUT = re.compile(r"^data : (\d+) \(should be (\d+)\)$", re.MULTILINE)
 """What libsndfile's log says of a wav file with fewer bytes of sound than its header announces."""
 
+TAGS = re.compile(r"^Length : (\d+)\nFound 'ID3' marker\.\n.*:\s(\d+)$", re.MULTILINE)
+"""What it says of an MP3 that begins with tags, which it takes for sound if no length is given."""
+
 UNKNOWN_SIZE = 0x7FF00000
 """From this number of bytes on, the program that wrote a header did not know the size."""
 
@@ -87,6 +90,9 @@ def resample(sound: Waveform, rate: int) -> Float[np.ndarray, " sample"]:
 def _announced_seconds(file: Any) -> float:
     """The duration that a header announces: libsndfile shortens that of a wav file that is cut."""
     seconds: float = file.frames / file.samplerate
+    if tags := TAGS.search(file.extra_info):
+        size, size_of_tags = map(int, tags.groups())
+        return seconds * (size - size_of_tags) / size
     announced, present = map(int, cut.groups()) if (cut := CUT.search(file.extra_info)) else (1, 1)
     return seconds * announced / present if present and announced < UNKNOWN_SIZE else seconds
 

@@ -202,13 +202,13 @@ def test_a_size_below_the_characters_is_refused() -> None:
         Subwords.train(["a b"], 6, tokenised=True)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_half_a_character_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^a text must be UTF-8, got 'a \\udcff'$"):
         RAW.encode_all(["a", "a \udcff"])
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_process_encodes_too(capfd: pytest.CaptureFixture[str]) -> None:
     expected = RAW.encode_all(LINES).tokens.tolist()
     child = os.fork()

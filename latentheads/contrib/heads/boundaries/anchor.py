@@ -23,6 +23,9 @@ WINDOW = 4
 RISE = 0.3
 """Share of the way from the lowest to the highest energy above which there is sound."""
 
+CLOSURE = 4
+"""Positions that a silence within a word, or between words that are spoken in one go, may have."""
+
 
 def anchor_shift(
     attentions: Sequence[WordAttention],
@@ -63,19 +66,21 @@ def anchor_shift(
 
 
 def sound_onset(energy: Float[Tensor, " position"], stop: int | None = None) -> float:
-    """The position at which sound follows the longest silence.
+    """The position at which there first is sound, or at which it follows a longer silence.
 
     A recording that was cut out of a longer one may begin within another word.
 
     Args:
         energy: The energy of a sound.
-        stop: The end of the part in which it is searched; None: the end of the sound.
+        stop: The end of the part in which a longer silence is searched; None: that of the sound.
     """
     low, high = energy.quantile(0.1), energy.quantile(0.9)
-    onset = longest = silence = 0
-    for position, is_loud in enumerate((energy > low + RISE * (high - low))[:stop].tolist()):
-        silence = 0 if is_loud else silence + 1
-        if silence > longest:
+    is_loud = energy > low + RISE * (high - low)
+    onset = longest = int(is_loud.double().argmax())
+    silence = 0
+    for position, loud in enumerate(is_loud[:stop].tolist()):
+        silence = 0 if loud else silence + 1
+        if silence > max(longest, CLOSURE):
             onset, longest = position + 1, silence
     return float(onset)
 

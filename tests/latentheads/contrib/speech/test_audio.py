@@ -33,6 +33,16 @@ def test_a_file_that_is_cut_is_no_shorter_sound(tmp_path: Path, ending: str) -> 
         read_waveform(path)
 
 
+def test_tags_before_an_mp3_without_a_header_are_no_sound(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp3"
+    soundfile.write(path, make_noise(1), 16000, bitrate_mode="CONSTANT")
+    frames = path.read_bytes()
+    frames = frames[frames.index(frames[:2], 1) :]  # the first one is the header
+    for tags in (b"", b"ID3\x03\0\0\0\0\x40\0" + bytes(2**13)):
+        path.write_bytes(tags + frames)
+        assert read_waveform(path).duration == pytest.approx(0.5, abs=0.1)
+
+
 def test_a_header_that_was_written_before_the_sound_does_not_know_its_size(tmp_path: Path) -> None:
     path = write_sound(tmp_path / "a.wav", make_noise(0.5))
     header, sound = path.read_bytes()[:40], path.read_bytes()[44:]

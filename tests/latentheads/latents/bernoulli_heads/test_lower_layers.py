@@ -82,10 +82,13 @@ def test_a_layer_that_runs_in_a_loop_runs_again() -> None:
             return last(looped(looped(first(states))))
 
     model, states = Loop(), torch.randn(3, 2)
+    own = model.layers[0].forward = model.layers[0].forward  # as accelerate sets one
     lower = LowerLayers(model, [model.layers[2]])
-    with lower.record():
-        recorded = model(states)
+    for _ in range(2):
+        with lower.record():
+            recorded = model(states)
     with lower.replay():
         torch.testing.assert_close(model(states), recorded)
     assert lower.size == 6
     assert list(lower._outputs) == [model.layers[0]]
+    assert vars(model.layers[0])["forward"] is own

@@ -220,11 +220,24 @@ def test_energy_anchors_starts_and_ends() -> None:
 
 
 def test_sound_before_the_silence_is_not_that_of_the_first_word() -> None:
-    energy = torch.tensor([1, 1, 0, 0, 0, 1, 1, 0, 1, 0, 0, 0, 0, 1]).double()
-    assert sound_onset(energy[2:], 6) == 3
-    assert sound_onset(energy, 9) == 5
-    assert sound_onset(energy) == 13
-    assert sound_onset(torch.tensor([1, 1, 1, 0]).double(), 2) == 0
+    energy = torch.tensor([0, 0, 0, 1, *[0] * 5, 1, 1, 0, 1, *[0] * 6, 1]).double()
+    assert sound_onset(energy, 8) == 3
+    assert sound_onset(energy, 18) == 9
+    assert sound_onset(energy) == 19
+    assert sound_onset(energy[9:]) == 10
+
+
+@pytest.mark.parametrize("lead", [0, 1, 20])
+def test_a_pause_after_the_first_word_is_not_the_silence_before_it(lead: int) -> None:
+    word = [1.0, 0.9, 0.0, 0.0, 0.8, 0.7, *[0.0] * 4]
+    energy = torch.tensor([0.0] * lead + word * 5).double()
+    marginals = torch.zeros(1, 5, len(energy)).double()
+    for shift in (-2, 0, 15 if lead > 15 else 0):
+        index = lead - shift + 10 * torch.arange(5)
+        marginals.zero_()[0, range(5), index] = 1.0
+        example = replace(_plant(0), energy=energy)
+        assert sound_onset(energy, int(index[0]) + 9) == lead
+        assert anchor_shift([example], [marginals], 0) == pytest.approx(shift - 1, abs=1)
 
 
 def _uniform(positions: int) -> Tensor:
