@@ -160,7 +160,7 @@ def fold_selection(model: HeadModel, guide: ModelGuide) -> dict[str, Selection]:
     families = guide.find_posteriors(SelectionFamily)
     for module in model.selecting_blocks:
         posterior = families[module.block.site(SELECTION)]()
-        module.output_weight.mul_(posterior.mode[0].repeat_interleave(module.size))
+        module.scale_output(posterior.mode[0].repeat_interleave(module.size))
         folded[module.block.name] = posterior
         module.selector = None
     guide.remove_posterior(selector)

@@ -85,8 +85,12 @@ class HeadBlock(nn.Module, ABC):
 
     @property
     def output_weight(self) -> Float[Tensor, "width joined"]:
-        """The weight of the output projection, the columns of all heads; not a copy."""
+        """The weight of the output projection, the columns of all heads."""
         return cast(Tensor, self.projection.weight)
+
+    def scale_output(self, factors: Float[Tensor, " joined"]) -> None:
+        """Multiplies the columns of that weight in place."""
+        cast(Tensor, self.projection.weight).mul_(factors)
 
     @property
     @abstractmethod

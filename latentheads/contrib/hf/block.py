@@ -18,6 +18,7 @@ from latentheads.contrib.hf.removal import (
     effective_weight,
     prune_weights,
     record_kept_heads,
+    weight_of,
 )
 from latentheads.distributions.heads import BlockStates, HeadContext
 from latentheads.families.family import Family
@@ -112,6 +113,9 @@ class PretrainedBlock(HeadBlock):
     @property
     def output_weight(self) -> Float[Tensor, "width joined"]:
         return effective_weight(self._address.projection)
+
+    def scale_output(self, factors: Float[Tensor, " joined"]) -> None:
+        weight_of(self._address.projection).mul_(factors)
 
     @property
     def size(self) -> int:

@@ -13,7 +13,11 @@ import pytest
 import torch
 
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
-from latentheads.experiments.studies.word_times.forced import align_sets, measure_forced
+from latentheads.experiments.studies.word_times.forced import (
+    Compared,
+    align_sets,
+    measure_forced,
+)
 from latentheads.experiments.studies.word_times.rivals import HEADS
 from latentheads.experiments.studies.word_times.speech import Utterance
 from latentheads.packages import MissingPackageError
@@ -85,6 +89,19 @@ def test_utterances_without_times_are_left_out_of_both(monkeypatch: pytest.Monke
     assert results["5 labelled"]["within"]["50 ms"][0] == 100
     assert results["5 labelled"]["less_aligner"]["50 ms"][0] == 11.1
     assert results["5 labelled"]["boundaries"] == results["taught"]["boundaries"] == 9
+
+
+def test_heads_learn_from_the_times_that_their_row_names() -> None:
+    """True times of the pool are .1 s late, those of the aligner .2 s; none are those of tests."""
+    tests = [make_cached(f"test/{index}", ["a", "b", "c"]) for index in range(3)]
+    late = [replace(utterance, starts=[0.1, 0.3, 0.5]) for utterance in tests]
+    taught = Compared(tests, [([0.2, 0.4, 0.6], [])] * 3, [])
+    right = Compared(tests, [(utterance.starts, []) for utterance in tests], [])
+    rows = measure_forced(taught, {"test": right}, late, 1)["test"]
+    biases = [rows[name]["bias"] for name in ("5 labelled", "taught")]
+    np.testing.assert_allclose(biases, [0.1, 0.2], atol=0.01)
+    others = measure_forced(right, {"test": right}, tests, 1)["test"]
+    assert rows["0 labelled"] == others["0 labelled"]
 
 
 def test_a_missing_aligner_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,12 @@ import pyro
 import pytest
 import torch
 import transformers
+from torch.nn import functional
 
 import latentheads as lh
 from latentheads.contrib.heads import measure
 from latentheads.contrib.hf import from_pretrained
+from latentheads.contrib.hf.removal import effective_weight
 from latentheads.guides import Cascaded, MeanField, Tied
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.logits.priors import Independent
@@ -223,6 +225,29 @@ def test_weights_that_are_not_stored_as_they_are_used_are_read(condition_on: Any
     assert lh.terms(model, guide, batch).elbo.isfinite().all()
     entropy = measure(model, [batch]).entropy["decoder.1.cross"]
     assert entropy.isnan().tolist() == [True, False]
+
+
+class Dropped(Adapted):
+    """One that drops outputs in training."""
+
+    def forward(self, states: Any) -> Any:
+        return functional.dropout(super().forward(states), 0.5, self.training)
+
+
+def test_a_weight_is_read_without_bias_and_dropout() -> None:
+    base = torch.nn.Linear(5, 3)
+    part = Dropped(base).train()
+    torch.testing.assert_close(effective_weight(part), base.weight + 1)
+    assert part.training
+
+
+@torch.no_grad()
+def test_gates_are_not_folded_into_a_copy() -> None:
+    model = lh.latent(bart(), "delta", latents=[lh.latents.GateOptions(blocks="decoder-cross")])
+    guide = MeanField(model)
+    torch.nn.utils.parametrizations.weight_norm(model.selecting_blocks[0].address.projection)
+    with pytest.raises(ValueError, match="ParametrizedLinear cannot be changed"):
+        fold_selection(model, guide)
 
 
 class Plain(Adapted):
