@@ -10,17 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from latentheads.experiments.studies.word_times.cache import CachedUtterance
 from latentheads.experiments.studies.word_times.forced import (
     Compared,
     align_sets,
     measure_forced,
 )
-from latentheads.experiments.studies.word_times.rivals import HEADS
 from latentheads.experiments.studies.word_times.speech import Utterance
 from latentheads.packages import MissingPackageError
+from tests.experiments.studies.word_times.cached import make_cached
 
 
 class Decoder:
@@ -55,17 +53,6 @@ class Decoder:
 def _spoken(name: str, words: list[str]) -> Utterance:
     starts = [0.2 * index for index in range(len(words))]
     return Utterance(name, words, np.zeros(16000, np.float32), starts)
-
-
-def make_cached(name: str, words: list[str]) -> CachedUtterance:
-    """All heads attend to the ten positions of a word while it is predicted."""
-    weights = torch.full((len(HEADS), len(words) + 3, 50), 1e-3)
-    for row in range(len(words)):
-        weights[:, row + 1, 10 * row : 10 * row + 3] = 1.0
-    spans = [(2 + index, 3 + index) for index in range(len(words))]
-    starts = [0.2 * index for index in range(len(words))]
-    energy = torch.ones(50)
-    return CachedUtterance(name, words, spans, weights, 50, starts, None, energy)
 
 
 def test_utterances_without_times_are_left_out_of_both(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from latentheads.experiments.studies.word_times import recordings
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 from latentheads.experiments.studies.word_times.espeak import RATE
 from latentheads.experiments.studies.word_times.speech import Utterance
-from tests.experiments.studies.word_times.test_forced import make_cached
+from tests.experiments.studies.word_times.cached import make_cached
 
 TRANSCRIPTS = {"few": "too few", "long": "", "odd": "a b odd d e", "right": "a b c d e", "run": ""}
 
