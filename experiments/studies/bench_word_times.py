@@ -204,7 +204,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             }
         else:
             result = measure(sets, options.part)
-        command = f"bench_word_times.py {options.part} --cache {options.cache.name}"
+        inputs = [name for name in (*needed, "cache") if name != "out"]
+        named = (f"--{name} {vars(options)[name].name}" for name in inputs)
+        command = " ".join(["bench_word_times.py", options.part, *named])
         record = {"command": command, "revision": get_revision(), "results": result}
         write_text(options.out, json.dumps(record, indent=1) + "\n")
     return 0
