@@ -120,6 +120,10 @@ class Subwords(Vocabulary):
         pieces = (self._token_bytes[token_id] for token_id in before_end(ids))
         return b"".join(pieces).decode("utf-8", "replace").removeprefix(" ")
 
+    def token_text(self, token: int) -> str:
+        # a part of a character is no text: its bytes are shown
+        return self._token_bytes[token].decode("utf-8", "backslashreplace").removeprefix(" ")
+
     def word_ids(self, ids: Iterable[int]) -> list[int | None]:
         """The word of each token; a token with part of a character gets the completed one's."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -61,6 +61,10 @@ class Vocabulary(ABC):
     def decode(self, ids: Iterable[int]) -> str:
         """Decodes token ids up to the first EOS."""
 
+    def token_text(self, token: int) -> str:
+        """The text of one token, as the label of an axis; by default it is decoded."""
+        return self.decode([token])
+
     @abstractmethod
     def word_ids(self, ids: Iterable[int]) -> list[int | None]:
         """The index of the word of each token in the decoded text, up to the first EOS.
@@ -203,6 +207,9 @@ class Tagged(Vocabulary):
     def decode(self, ids: Iterable[int]) -> str:
         """Decodes token ids up to the first EOS; tags are skipped."""
         return self.plain.decode(token_id for token_id in ids if token_id < len(self.plain))
+
+    def token_text(self, token: int) -> str:
+        return self.plain.token_text(token)
 
     def word_ids(self, ids: Iterable[int]) -> list[int | None]:
         token_ids = list(before_end(ids))

@@ -33,7 +33,7 @@ def _name_token(vocabulary: Vocabulary, token: int) -> str:
         return SPECIALS[token]
     if isinstance(vocabulary, Tagged) and token >= len(vocabulary.plain):
         return vocabulary.tags[token - len(vocabulary.plain)]
-    return _show_text(vocabulary.decode([token]))
+    return _show_text(vocabulary.token_text(token))
 
 
 def _show_text(text: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from latentheads.batch import Batch
+from latentheads.batch import EOS, Batch
 from latentheads.contrib.heads.labels import name_queries_and_keys, name_tokens
 from latentheads.corpora.characters import Characters
+from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.vocabulary import Tagged, Words
 
 SOURCE, TARGET = Tagged(Words(["a", "b"]), ["<2x>"]), Words(["c", "d"])
@@ -20,6 +21,13 @@ def test_special_tokens_and_tags_have_names() -> None:
 def test_a_space_is_seen_and_what_cannot_be_printed_too() -> None:
     letters = Characters.count(["a b\x1b"])
     assert name_tokens(letters, letters.encode("a \x1b")) == ["a", "␣", "\\x1b", "<eos>"]
+
+
+def test_a_part_of_a_character_is_shown_by_its_bytes() -> None:
+    subwords = Subwords.train(["ab ab"], 262)
+    tokens = [*subwords.encode("ä ab")[:-1], EOS]
+    assert name_tokens(subwords, tokens) == ["␣", "\\xc3", "\\xa4", "ab", "<eos>"]
+    assert name_tokens(Tagged(subwords, ["<2x>"]), [tokens[1], len(subwords)]) == ["\\xc3", "<2x>"]
 
 
 @pytest.mark.parametrize(
