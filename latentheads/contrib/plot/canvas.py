@@ -142,7 +142,7 @@ def fold(name: str, most: int = 26) -> str:
         if lines[-1] and len(lines[-1]) + len(piece) > most:
             lines.append("")
         lines[-1] += piece
-    return escape("\n".join(lines))
+    return escape("\n".join(map(str.rstrip, lines)))
 
 
 def escape(name: str) -> str:

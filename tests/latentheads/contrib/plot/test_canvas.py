@@ -18,6 +18,7 @@ from matplotlib.text import Text
 from latentheads.contrib import plot
 from latentheads.contrib.heads import LinkScore
 from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
+from latentheads.contrib.plot.canvas import fold
 from latentheads.contrib.uncertainty import Bins, Figure
 from latentheads.metrics.alignment import LinkCounts
 from tests.latentheads.contrib.plot.drawn import (
@@ -140,3 +141,8 @@ class _Warning(Text):
         warnings.warn("drawn otherwise", DeprecationWarning, stacklevel=1)
         if self.fails:
             raise OSError("no picture")
+
+
+def test_a_name_is_folded_where_its_words_are_joined_without_a_space_at_the_end() -> None:
+    assert fold("mean-field, conditioned on x") == "mean-field, conditioned on\nx"
+    assert fold("a+b", most=2) == "a+\nb"
