@@ -144,5 +144,5 @@ class _Warning(Text):
 
 
 def test_a_name_is_folded_where_its_words_are_joined_without_a_space_at_the_end() -> None:
-    assert fold("mean-field, conditioned on x") == "mean-field, conditioned on\nx"
+    assert fold("mean-field, conditioned on x") == "mean-field, conditioned\non x"
     assert fold("a+b", most=2) == "a+\nb"
