@@ -41,12 +41,16 @@ from latentheads.experiments.studies.word_times.cache import (
     read_cache,
     write_cache,
 )
-from latentheads.experiments.studies.word_times.forced import align_sets, fit, measure_forced
+from latentheads.experiments.studies.word_times.forced import align_sets, measure_forced
 from latentheads.experiments.studies.word_times.information import (
     measure_information,
     measure_misfit,
 )
-from latentheads.experiments.studies.word_times.measures import measure_heads, measure_rivals
+from latentheads.experiments.studies.word_times.measures import (
+    fit_heads,
+    measure_heads,
+    measure_rivals,
+)
 from latentheads.experiments.studies.word_times.recordings import measure_agreement
 from latentheads.experiments.studies.word_times.speech import (
     Utterance,
@@ -134,7 +138,7 @@ def _fit(
 ) -> AlignmentHeads:
     """Heads from labelled utterances; from the whole pool if none has labels."""
     chosen = pool[draw * number : (draw + 1) * number] if number else pool
-    return fit(chosen, number > 0, options)
+    return fit_heads(chosen, number > 0, options)
 
 
 def _row(row: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
+from latentheads.contrib.heads.alignment_heads import AlignmentHeads
 from latentheads.contrib.heads.boundaries.fit import FitOptions
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 from latentheads.experiments.studies.word_times.espeak import RATE
@@ -23,9 +23,9 @@ from latentheads.experiments.studies.word_times.measures import (
     LIMITS,
     RESAMPLES,
     Errors,
+    fit_heads,
     join,
 )
-from latentheads.experiments.studies.word_times.rivals import HEADS
 from latentheads.experiments.studies.word_times.speech import Utterance
 from latentheads.metrics.resampling import Resamples, resample_counts
 from latentheads.packages import MissingPackageError
@@ -55,7 +55,7 @@ class ForcedAligner:
         )
 
     def times(self, utterance: Utterance) -> Times | None:
-        """Seconds at which words start and end; None for words that it lacks, or without a path."""
+        """Seconds at which words start and end; None without a pronunciation or a path."""
         words = [word.lower().strip(punctuation) for word in utterance.words]
         if None in map(self.decoder.lookup_word, words):
             return None
@@ -130,19 +130,11 @@ def measure_forced(
         for utterance, (starts, ends) in zip(taught.utterances, taught.times)
     ]
     heads = {
-        "0 labelled": fit(pool, False, options),
-        "5 labelled": fit(pool[:5], True, options),
-        "taught": fit(lessons, True, options),
+        "0 labelled": fit_heads(pool, False, options),
+        "5 labelled": fit_heads(pool[:5], True, options),
+        "taught": fit_heads(lessons, True, options),
     }
     return {name: _measure(test, heads, kinds) for name, test in tests.items()}
-
-
-def fit(
-    utterances: Sequence[CachedUtterance], labelled: bool, options: FitOptions | None = None
-) -> AlignmentHeads:
-    """Heads that learn from utterances, with their times or without."""
-    attentions = [utterance.attention(labelled) for utterance in utterances]
-    return fit_alignment_heads(HEADS, attentions, options=options)
 
 
 def _measure(test: Compared, heads: dict[str, AlignmentHeads], kinds: int) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from latentheads.contrib.heads.alignment_heads import AlignmentHeads
+from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
+from latentheads.contrib.heads.boundaries.fit import FitOptions
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
-from latentheads.experiments.studies.word_times.rivals import RIVALS, warped_times
+from latentheads.experiments.studies.word_times.rivals import HEADS, RIVALS, warped_times
 from latentheads.metrics.resampling import Resamples, resample_counts
 
 LIMITS = (0.02, 0.05, 0.1, 0.2)
@@ -92,6 +93,14 @@ def _share(hits: Sequence[NDArray[np.bool_]]) -> list[float]:
     indices = Resamples(len(hits), RESAMPLES, 0)
     share, shares = resample_counts(counts, lambda sums: sums[0] / sums[1], indices)
     return [round(100 * float(value), 1) for value in (share, *np.quantile(shares, (0.025, 0.975)))]
+
+
+def fit_heads(
+    utterances: Sequence[CachedUtterance], labelled: bool, options: FitOptions | None = None
+) -> AlignmentHeads:
+    """Heads that learn from utterances, with their times or without."""
+    attentions = [utterance.attention(labelled) for utterance in utterances]
+    return fit_alignment_heads(HEADS, attentions, options=options)
 
 
 def measure_heads(heads: AlignmentHeads, utterances: Sequence[CachedUtterance]) -> dict[str, Any]:

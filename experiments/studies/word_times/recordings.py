@@ -16,8 +16,12 @@ from latentheads.contrib.speech.forced import transcribe_words
 from latentheads.contrib.speech.waveform import read_waveform, resample
 from latentheads.experiments.studies.word_times.cache import CachedUtterance, Recorder
 from latentheads.experiments.studies.word_times.espeak import RATE
-from latentheads.experiments.studies.word_times.forced import ForcedAligner, fit
-from latentheads.experiments.studies.word_times.measures import measure_heads, measure_rivals
+from latentheads.experiments.studies.word_times.forced import ForcedAligner
+from latentheads.experiments.studies.word_times.measures import (
+    fit_heads,
+    measure_heads,
+    measure_rivals,
+)
 from latentheads.experiments.studies.word_times.speech import Utterance
 
 LEAST_WORDS = 5
@@ -57,9 +61,11 @@ def measure_agreement(
         else:
             starts, ends = times
             natural.append(recorder.record(replace(utterance, starts=starts, ends=ends)))
+    learned = {"synthetic speech": fit_heads(pool, False)}
+    learned["these recordings"] = fit_heads(natural, False)
     results = {
-        "learned from synthetic speech": measure_heads(fit(pool, False), natural)["starts"],
-        "learned from these recordings": measure_heads(fit(natural, False), natural)["starts"],
+        f"learned from {name}": measure_heads(heads, natural)["starts"]
+        for name, heads in learned.items()
     }
     # the bias of others is that of synthetic speech, where it is known
     results |= {name: row["starts"] for name, row in measure_rivals(natural, pool, 1).items()}

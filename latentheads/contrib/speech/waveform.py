@@ -21,13 +21,13 @@ MAX_AMPLITUDE = 1e9
 """Maximum amplitude: usually 1, in some files 2^15; at this one no energy overflows yet."""
 
 CUT = re.compile(r"^data : (\d+) \(should be (\d+)\)$", re.MULTILINE)
-"""What libsndfile's log says of a wav file with fewer bytes of sound than its header announces."""
+"""In libsndfile's log: a wav file has fewer bytes of sound than its header announces."""
 
 TAGS = re.compile(r"^Length : (\d+)\nFound 'ID3' marker\.\n.*:\s(\d+)$", re.MULTILINE)
-"""What it says of an MP3 that begins with tags, which it takes for sound if no length is given."""
+"""In its log: an MP3 begins with tags, which it takes for sound if no length is given."""
 
 UNKNOWN_SIZE = 0x7FF00000
-"""From this number of bytes on, the program that wrote a header did not know the size."""
+"""From this number of bytes on, a header has no true size, as of a stream."""
 
 TOLERANCE = 0.1
 """Seconds by which the duration in a header may exceed the sound."""

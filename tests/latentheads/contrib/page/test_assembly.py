@@ -23,8 +23,8 @@ from tests.second_device import second_device
 from tests.tiny import sizes
 
 
-def told(page: lh.contrib.page.ReportPage) -> Any:
-    """What the page is told."""
+def read_data(page: lh.contrib.page.ReportPage) -> Any:
+    """The data within the page."""
     match = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.html, re.S)
     assert match is not None
     return json.loads(match[1])
@@ -46,9 +46,9 @@ def page(runs: list[Run]) -> lh.contrib.page.ReportPage:
 
 
 def test_it_tells_every_run(page: lh.contrib.page.ReportPage, runs: list[Run]) -> None:
-    pairs, aligned, text = told(page)["runs"]
+    pairs, aligned, text = read_data(page)["runs"]
     assert [run["name"] for run in (pairs, aligned, text)] == ["pairs", "aligned", "text"]
-    assert told(page)["scores"] == list_scores()
+    assert read_data(page)["scores"] == list_scores()
     assert pairs["figures"]["test"]["elbo"] == runs[0].results.test.elbo
     assert pairs["curves"]["steps"] == [1, 2, 3]
     assert [len(run["sentences"]) for run in (pairs, aligned, text)] == [2, 2, 2]
@@ -58,10 +58,12 @@ def test_it_tells_every_run(page: lh.contrib.page.ReportPage, runs: list[Run]) -
     assert pairs["sentences"][0]["bounds"]["pareto_k"] is None
 
 
-def test_it_asks_for_nothing_that_it_is_not_told(page: lh.contrib.page.ReportPage) -> None:
-    asked = set(re.findall(r"\brun\.(\w+)", page.html.split("</script>")[1]))
-    assert "condition_on" in asked
-    assert asked <= {*told(page)["runs"][1], "unread"}
+def test_its_code_reads_no_key_of_a_run_that_its_data_does_not_have(
+    page: lh.contrib.page.ReportPage,
+) -> None:
+    keys = set(re.findall(r"\brun\.(\w+)", page.html.split("</script>")[1]))
+    assert "condition_on" in keys
+    assert keys <= {*read_data(page)["runs"][1], "unread"}
 
 
 def test_it_reads_nothing_but_itself_and_its_words_stay_words(
@@ -73,7 +75,7 @@ def test_it_reads_nothing_but_itself_and_its_words_stay_words(
     assert "default-src 'none'" in page.html
     assert BREAKS_OUT not in page.html
     assert page.html.count("</script>") == 2
-    assert told(page)["runs"][0]["sentences"][1]["reference"] == f"d {BREAKS_OUT}"
+    assert read_data(page)["runs"][0]["sentences"][1]["reference"] == f"d {BREAKS_OUT}"
 
 
 def test_it_is_written_whole_and_shows_in_a_frame(
@@ -89,8 +91,8 @@ def test_it_is_written_whole_and_shows_in_a_frame(
 
 def test_gates_are_sampled_though_bounds_have_no_noise(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", small_corpus(), "delta", "bernoulli")
-    (told_run,) = told(lh.contrib.page.report(run, shown=3, num_samples=8))["runs"]
-    maps = [actual for sentence in told_run["sentences"] for actual in sentence["maps"]]
+    (page_run,) = read_data(lh.contrib.page.report(run, shown=3, num_samples=8))["runs"]
+    maps = [actual for sentence in page_run["sentences"] for actual in sentence["maps"]]
     active = [actual["active"] for actual in maps if actual["name"] == "decoder.0.cross"]
     assert len(active) == 3
     assert all(share * 8 % 1 == 0 for shares in active for share in shares)
@@ -101,10 +103,10 @@ def test_a_page_that_is_too_large_loses_draws_and_then_sentences(runs: list[Run]
     whole = lh.contrib.page.report(runs[0], shown=3, num_samples=4)
     size = len(whole.html.encode())
     with mock.patch.object(assembly, "MAX_BYTES", size - 1):
-        fewer = told(lh.contrib.page.report(runs[0], shown=3, num_samples=4))
+        fewer = read_data(lh.contrib.page.report(runs[0], shown=3, num_samples=4))
     assert (fewer["kept"], len(fewer["runs"][0]["sentences"])) == (2, 3)
     with mock.patch.object(assembly, "MAX_BYTES", 1):  # which no page can keep
-        least = told(lh.contrib.page.report(runs[0], shown=3, num_samples=4))
+        least = read_data(lh.contrib.page.report(runs[0], shown=3, num_samples=4))
     assert (least["kept"], len(least["runs"][0]["sentences"]), least["asked"]) == (0, 1, 3)
 
 
@@ -124,7 +126,9 @@ def test_the_grid_has_a_figure_a_head_or_a_block(runs: list[Run]) -> None:
 def test_sentences_are_of_the_part_that_is_asked_for(runs: list[Run], part: str) -> None:
     run = runs[0]
     text = getattr(run.corpus, part)
-    (actual,) = told(lh.contrib.page.report(run, part=part, num_samples=2, sentences=2))["runs"]
+    (actual,) = read_data(lh.contrib.page.report(run, part=part, num_samples=2, sentences=2))[
+        "runs"
+    ]
     references = [sentence["reference"] for sentence in actual["sentences"]]
     assert references == [run.target.decode(row.tolist()) for row in text.targets]
     measured = min(2, len(text))
@@ -136,7 +140,7 @@ def test_a_run_whose_text_is_gone_still_tells_what_it_reported(tmp_path: Path) -
     run.user_corpus = None
     with mock.patch.object(type(run), "corpus", property(_refuse)):
         page = lh.contrib.page.report(run)
-    (actual,) = told(page)["runs"]
+    (actual,) = read_data(page)["runs"]
     assert actual["unread"] == page.unread["run"] == "the text is not here"
     assert actual["sentences"] == []
     assert actual["figures"]["test"]
@@ -150,7 +154,7 @@ def test_what_a_latent_cannot_do_is_left_out_of_its_run_alone(
     gated = make_run(tmp_path / "gated", small_corpus(), "delta", "bernoulli")
     monkeypatch.setattr(BernoulliHeads, "decoding_mixture", Latent.decoding_mixture)
     page = lh.contrib.page.report([gated, runs[0]], num_samples=2)
-    without, whole = told(page)["runs"]
+    without, whole = read_data(page)["runs"]
     reason = "latents bernoulli-heads run the network, so that decoding needs their"
     assert page.left_out == {"gated": without["left_out"]}
     assert {*without["left_out"]} == {"calibration", "translations"}
@@ -185,7 +189,7 @@ def test_options_out_of_range_are_refused(runs: list[Run]) -> None:
 def test_heads_that_do_not_attend_have_figures_and_no_maps(tmp_path: Path, slices: bool) -> None:
     network = sizes(mixers="ngram", windows="2", ngram_slices=slices)
     corpus = small_corpus(text=True)
-    (actual,) = told(
+    (actual,) = read_data(
         lh.contrib.page.report(make_run(tmp_path / "run", corpus, network=network), num_samples=2)
     )["runs"]
     assert not any(block["attends"] for block in actual["grid"]["blocks"])
@@ -201,4 +205,4 @@ def test_a_run_on_another_device_has_the_same_page(tmp_path: Path, aligned: str)
     with second_device() as device:
         run.model.to(device.name)
         run.guide.to(device.name)
-        assert told(lh.contrib.page.report(run, shown=2, num_samples=2)) == told(here)
+        assert read_data(lh.contrib.page.report(run, shown=2, num_samples=2)) == read_data(here)
