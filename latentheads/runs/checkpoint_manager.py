@@ -36,7 +36,7 @@ class CheckpointManager(Callback):
     Attributes:
         best: The best value of the metric so far, and the number of validations since.
         reported: The step of the weights that are reported on; 0 before.
-        saved: The step of the last saved state; None before.
+        is_saved: Whether the folder got a state of this run.
         averaged: Number of checkpoints whose average is reported on; 0: a single one.
     """
 
@@ -47,7 +47,7 @@ class CheckpointManager(Callback):
         self.digest, self.names = digest, names
         self.best = Best()
         self.reported, self.averaged = 0, 0
-        self.saved: int | None = None
+        self.is_saved = False
 
     def begin(self) -> None:
         """Creates the folder, or reopens it for resuming."""
@@ -91,7 +91,18 @@ class CheckpointManager(Callback):
             metadata |= {"best": best_value, "stale": self.best.stale}
             metadata |= {"corpus": self.digest, "steps": self.engine.training.steps}
             checkpoints.save(self.folder.last, tensors, metadata)
-        self.saved = self.engine.step
+        self.is_saved = True
+
+    @property
+    def saved(self) -> int | None:
+        """The step of the last saved state; None without one.
+
+        It is read from the file: a signal may come between writing that and a note of its step.
+        """
+        try:
+            return checkpoints.load(self.folder.last)[1]["step"] if self.is_saved else None
+        except ValueError:
+            return None
 
     def check(self) -> None:
         """Checks that training can resume from the last state."""
@@ -111,7 +122,7 @@ class CheckpointManager(Callback):
         self.best = best
         self._restore(self.folder.last, tensors)
         self.engine.restore(tensors, metadata)
-        self.saved = self.engine.step
+        self.is_saved = True
         if self.engine.running and math.isfinite(self.best.value):
             self._reset_missing_best()
 
