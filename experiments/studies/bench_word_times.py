@@ -1,4 +1,4 @@
-"""Word times from the attention of Whisper tiny.en, against heads chosen by hand.
+"""Word times from the attention of Whisper, against heads chosen by hand.
 
     python experiments/studies/prepare.py whisper-tiny
     pip install espeakng-loader
@@ -16,6 +16,10 @@ agree between resamples. forced: a forced aligner on the same sounds (pip instal
 heads that learn from its times. recordings: how often heads agree with it in natural speech, the
 WAV files of a folder. No other part needs more than the cache. What is chosen was chosen on the
 sets dev, dev10 and digits-pool.
+
+Whisper base (prepare.py whisper-base) needs --language en. With cs, de or fr the captions are in
+that language, and sentences alone can be measured; with --pool the cache of another language is
+what heads learn from.
 """
 
 from __future__ import annotations
@@ -50,11 +54,14 @@ from latentheads.experiments.studies.word_times.measures import (
     fit_heads,
     measure_heads,
     measure_rivals,
+    only_listed,
 )
 from latentheads.experiments.studies.word_times.recordings import measure_agreement
 from latentheads.experiments.studies.word_times.speech import (
+    FOREIGN_VOICES,
     Utterance,
     digit_strings,
+    foreign_sentences,
     sentences,
 )
 from latentheads.experiments.studies.word_times.stability import measure_stability
@@ -69,12 +76,12 @@ TESTS = {
 }
 POOLS = {"sentences": "pool", "digits": "digits-pool"}
 NEEDED = {
-    "cache": ("network", "multi30k", "fsdd"),
+    "cache": ("network", "multi30k"),
     "forced": ("multi30k", "fsdd", "out"),
     "recordings": ("network", "sounds", "out"),
 }
 GROUPS = {
-    "data": ("network", "multi30k", "fsdd", "sounds", "cache"),
+    "data": ("network", "language", "multi30k", "fsdd", "sounds", "cache", "pool"),
     "output": ("out", "help"),
 }
 
@@ -85,19 +92,27 @@ def make_parser() -> Parser:
     parser.add_argument(
         "part", choices=("cache", *TESTS, "heads", "stability", "forced", "recordings")
     )
-    parser.add_argument("--network", type=Path, help="folder of Whisper tiny.en")
+    parser.add_argument("--network", type=Path, help="folder of Whisper")
+    parser.add_argument(
+        "--language",
+        choices=("en", *FOREIGN_VOICES),
+        help="what is spoken to a network of many languages (default: it is one of English alone)",
+    )
     parser.add_argument("--multi30k", type=Path, help="folder with train.en, val.en, ...")
     parser.add_argument("--fsdd", type=Path, help="folder with wav/0_jackson_0.wav, ...")
     parser.add_argument("--sounds", type=Path, help="folder with WAV files of natural speech")
     parser.add_argument("--cache", type=Path, required=True, help="file of the attention")
+    parser.add_argument("--pool", type=Path, help="cache that heads learn from (default: --cache)")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     return parser
 
 
-def measure(sets: dict[str, list[CachedUtterance]], part: str) -> dict[str, Any]:
-    """All methods on all test sets of a part."""
-    pool, kinds = sets[POOLS[part]], 1 if part == "sentences" else 2
-    tests = {name: sets[name] for name in TESTS[part]}
+def measure(
+    sets: dict[str, list[CachedUtterance]], pool: Sequence[CachedUtterance], part: str
+) -> dict[str, Any]:
+    """All methods on all test sets of a part, with heads that learn from a pool."""
+    kinds = 1 if part == "sentences" else 2
+    tests = {name: sets[name] for name in TESTS[part] if name in sets}
     results: dict[str, Any] = {
         "rivals": {name: measure_rivals(test, pool[:5], kinds) for name, test in tests.items()},
         "heads": {},
@@ -107,6 +122,14 @@ def measure(sets: dict[str, list[CachedUtterance]], part: str) -> dict[str, Any]
         results["without_energy"] = {
             str(number): _measure_all(_fit(pool, number, 0, plain), tests) for number in LABELLED
         }
+    listed = [only_listed(utterance) for utterance in pool]
+    results["listed"] = {
+        str(number): _measure_all(
+            _fit(listed, number, 0, FitOptions(kinds=kinds)),
+            {name: [only_listed(utterance) for utterance in test] for name, test in tests.items()},
+        )
+        for number in LABELLED
+    }
     for number, draws in LABELLED.items():
         fits = [_fit(pool, number, draw, FitOptions(kinds=kinds)) for draw in range(draws)]
         results["heads"][str(number)] = [
@@ -160,6 +183,8 @@ def _row(row: Any) -> dict[str, Any]:
 
 def _speak(options: Namespace) -> Iterator[Utterance]:
     """Speaks and joins all utterances."""
+    if options.language in FOREIGN_VOICES:
+        return foreign_sentences(options.multi30k, options.language)
     return chain(digit_strings(options.fsdd), sentences(options.multi30k))
 
 
@@ -183,18 +208,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
     options = parser.parse_args(arguments)
     needed = NEEDED.get(options.part, ("out",))
+    if options.part == "cache" and options.language not in FOREIGN_VOICES:
+        needed = (*needed, "fsdd")
     for name in needed:
         if vars(options)[name] is None:
             parser.error(f"{options.part} needs --{name}")
     with error_handling("bench_word_times.py"):
         if options.part == "cache":
-            write_cache(options.network, _speak(options), options.cache)
+            recorder = Recorder(options.network, options.language)
+            write_cache(recorder, _speak(options), options.cache)
             return 0
         sets = read_cache(options.cache)
+        if options.part != "sentences" and "dev" not in sets:
+            raise ValueError(f"{options.cache} has no English, which {options.part} needs")
         if options.part == "forced":
             result: dict[str, Any] = _measure_forced(options, sets)
         elif options.part == "recordings":
-            result = measure_agreement(options.sounds, Recorder(options.network), sets["pool"])
+            recorder = Recorder(options.network, options.language)
+            result = measure_agreement(options.sounds, recorder, sets["pool"])
         elif options.part == "stability":
             result = measure_stability(
                 [u for name in ("pool", "dev", "test", "other") for u in sets[name]]
@@ -207,9 +238,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "information": measure_information([*sets["pool"], *sets["test"]]),
             }
         else:
-            result = measure(sets, options.part)
-        inputs = [name for name in (*needed, "cache") if name != "out"]
-        named = (f"--{name} {vars(options)[name].name}" for name in inputs)
+            pools = read_cache(options.pool) if options.pool else sets
+            result = measure(sets, pools[POOLS[options.part]], options.part)
+        inputs = {name: vars(options)[name] for name in GROUPS["data"]}
+        named = (f"--{name} {Path(value).name}" for name, value in inputs.items() if value)
         command = " ".join(["bench_word_times.py", options.part, *named])
         record = {"command": command, "revision": get_revision(), "results": result}
         write_text(options.out, json.dumps(record, indent=1) + "\n")

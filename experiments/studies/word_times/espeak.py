@@ -103,7 +103,7 @@ def speak(
     synthesis = _Synthesis(rate)
     callback = _CALLBACK(synthesis)  # kept until the end: the library has only its address
     library.espeak_SetSynthCallback(callback)
-    content = " ".join(words).encode("ascii")
+    content = " ".join(words).encode()
     flags = UTF8 | END_PAUSE
     library.espeak_Synth(content, len(content) + 1, 0, 1, 0, flags, None, None)
     library.espeak_Synchronize()

@@ -19,7 +19,7 @@ from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignm
 from latentheads.contrib.heads.boundaries.fit import view_information
 from latentheads.contrib.heads.word_attention import WordAttention
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
-from latentheads.experiments.studies.word_times.rivals import HEADS
+from latentheads.experiments.studies.word_times.measures import fit_heads
 from latentheads.metrics.seeds import spread
 
 SIZES = (1, 2, 3, 5)
@@ -59,9 +59,9 @@ def _trial(
     """Of each head: the truth, information on learned sentences, the estimate; with intervals."""
     order = random.permutation(len(utterances))[: size + FRESH]
     attentions = [utterances[index].attention(labelled) for index in order]
-    heads = fit_alignment_heads(HEADS, attentions[:size])
+    heads = fit_alignment_heads(utterances[0].heads, attentions[:size])
     rows = {row.head: row.information for row in heads.table()}
-    estimates = torch.tensor([rows[head] for head in HEADS], dtype=torch.float64)
+    estimates = torch.tensor([rows[head] for head in utterances[0].heads], dtype=torch.float64)
     truth, learned = (_information(heads, x) for x in (attentions[size:], attentions[:size]))
     weights = torch.from_numpy(random.dirichlet(np.ones(size), 2000))
     levels = torch.tensor([0.05, 0.95], dtype=torch.float64)
@@ -109,7 +109,7 @@ def measure_misfit(sets: Mapping[str, Sequence[CachedUtterance]]) -> list[dict[s
     rows = []
     for number in (5, 20):
         learned = [*sets["pool"][: number - 1], sets["wrong"][-1]]
-        heads = fit_alignment_heads(HEADS, [utterance.attention(False) for utterance in learned])
+        heads = fit_heads(learned, False)
         tests = {name: [u.attention(False) for u in sets[name][:-1]] for name in (*RIGHT, *WRONG)}
         rows.append(
             {

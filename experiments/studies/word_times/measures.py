@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from latentheads.contrib.heads.alignment_heads import AlignmentHeads, fit_alignment_heads
 from latentheads.contrib.heads.boundaries.fit import FitOptions
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
-from latentheads.experiments.studies.word_times.rivals import HEADS, RIVALS, warped_times
+from latentheads.experiments.studies.word_times.rivals import RIVALS, warped_times
 from latentheads.metrics.resampling import Resamples, resample_counts
 
 LIMITS = (0.02, 0.05, 0.1, 0.2)
@@ -100,7 +100,13 @@ def fit_heads(
 ) -> AlignmentHeads:
     """Heads that learn from utterances, with their times or without."""
     attentions = [utterance.attention(labelled) for utterance in utterances]
-    return fit_alignment_heads(HEADS, attentions, options=options)
+    return fit_alignment_heads(utterances[0].heads, attentions, options=options)
+
+
+def only_listed(utterance: CachedUtterance) -> CachedUtterance:
+    """An utterance with the attention of the heads of OpenAI's list alone."""
+    indices = [utterance.heads.index(head) for head in utterance.listed]
+    return replace(utterance, weights=utterance.weights[indices], heads=utterance.listed)
 
 
 def measure_heads(heads: AlignmentHeads, utterances: Sequence[CachedUtterance]) -> dict[str, Any]:

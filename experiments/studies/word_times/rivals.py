@@ -15,24 +15,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from latentheads.contrib.heads.boundaries.dtw import average_heads, dtw_starts, warp
-from latentheads.contrib.heads.word_attention import WHISPER_STEP, Head
+from latentheads.contrib.heads.word_attention import WHISPER_STEP
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
-
-HEADS: list[Head] = [(layer, head) for layer in range(4) for head in range(6)]
-"""The heads of Whisper tiny.en."""
-
-OPENAI: list[Head] = [(1, 0), (2, 0), (2, 5), (3, 0), (3, 1), (3, 2), (3, 3), (3, 4)]
-"""Its alignment heads, chosen by hand (Radford et al. 2022)."""
 
 
 def all_heads(utterance: CachedUtterance) -> list[int]:
     """The upper half of the heads, which ``transformers`` takes where none are named."""
-    return list(range(len(HEADS) // 2, len(HEADS)))
+    return list(range(len(utterance.heads) // 2, len(utterance.heads)))
 
 
 def openai_heads(utterance: CachedUtterance) -> list[int]:
     """OpenAI's alignment heads."""
-    return [HEADS.index(head) for head in OPENAI]
+    return [utterance.heads.index(head) for head in utterance.listed]
 
 
 def norm_heads(utterance: CachedUtterance, number: int = 8) -> list[int]:

@@ -1,7 +1,8 @@
 """The sets of the study: which words are spoken, by whom, with which noise, and when.
 
 No set shares a caption with another. Profiles are learned from ``pool``, options were chosen on
-``dev``, and everything else is a test.
+``dev``, and everything else is a test. Languages other than English have a pool and a test alone,
+with the captions of the same pictures.
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ from latentheads.experiments.studies.word_times.espeak import RATE, speak
 VOICES = ("en-us+m3", "en-us+f2", "en+m7", "en+f4", "en-gb-scotland+m1", "en-gb-scotland+f3")
 DEV_VOICES = ("en-us+m1", "en-us+f5", "en+m4", "en-gb-x-rp+f1")
 OTHER_VOICES = ("en-029+m2", "en-gb-x-gbclan+f1", "en-us+m6", "en-gb-x-gbcwmd+m5", "en-us+f3")
+FOREIGN_VOICES = {
+    "cs": ("cs+m3", "cs+f2", "cs+m7", "cs+f4", "cs+m1", "cs+f3"),
+    "de": ("de+m3", "de+f2", "de+m7", "de+f4", "de+m1", "de+f3"),
+    "fr": ("fr+m3", "fr+f2", "fr-be+m7", "fr-be+f4", "fr-ch+m1", "fr-ch+f3"),
+}
+LETTERS = "A-Za-zÀ-ÖØ-öø-ž"
 NOISES = (20, 10, 5)
 """Decibels by which the speech is louder than white noise."""
 
@@ -48,7 +55,7 @@ class Utterance:
 def sentences(multi30k: Path) -> Iterator[Utterance]:
     """All spoken captions."""
     captions = {
-        part: _captions(multi30k / f"{stem}.en")
+        part: read_captions(multi30k / f"{stem}.en")
         for part, stem in (("train", "train"), ("val", "val"), ("test", "test_2016_flickr"))
     }
     sets = {
@@ -69,6 +76,14 @@ def sentences(multi30k: Path) -> Iterator[Utterance]:
                 yield _add_noise(utterance, f"dev10/{index}", 10)
 
 
+def foreign_sentences(multi30k: Path, language: str) -> Iterator[Utterance]:
+    """Spoken captions in another language, in the voices of :data:`FOREIGN_VOICES`."""
+    for name, stem in (("pool", "train"), ("test", "test_2016_flickr")):
+        captions = read_captions(multi30k / f"{stem}.{language}", LETTERS)
+        for index, words in enumerate(captions[:40]):
+            yield _speak(f"{name}/{index}", words, FOREIGN_VOICES[language], (130, 190))
+
+
 def digit_strings(fsdd: Path) -> Iterator[Utterance]:
     """All joined digits: 40 strings of two speakers, 60 of four others; these with noise too."""
     for part, number in (("pool", 40), ("test", 60)):
@@ -86,11 +101,11 @@ def _random(name: str) -> np.random.Generator:
     return np.random.default_rng(list(name.encode()))
 
 
-def _captions(path: Path) -> list[list[str]]:
+def read_captions(path: Path, letter: str = "A-Za-z") -> list[list[str]]:
     """Captions of plain words alone."""
     lines = path.read_text(encoding="utf-8").split("\n")
     plain = (line.strip().rstrip(".").split() for line in lines)
-    whole = re.compile(r"[A-Za-z'-]*[A-Za-z][A-Za-z'-]*,?")
+    whole = re.compile(rf"[{letter}'-]*[{letter}][{letter}'-]*,?")
     return [words for words in plain if 5 <= len(words) <= 16 and all(map(whole.fullmatch, words))]
 
 

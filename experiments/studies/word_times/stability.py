@@ -18,7 +18,6 @@ from latentheads.contrib.heads.boundaries.fit import (
 )
 from latentheads.contrib.heads.word_attention import WHISPER_STEP, Head
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
-from latentheads.experiments.studies.word_times.rivals import HEADS
 
 SIZES = (5, 20, 100)
 """Examples of a resample."""
@@ -29,18 +28,19 @@ THRESHOLD = 0.1
 
 def attention_scores(utterances: Sequence[CachedUtterance]) -> dict[Head, float]:
     """Share of words whose likeliest position lies between their start and the next one's."""
-    hits = torch.zeros(len(HEADS))
+    heads = utterances[0].heads
+    hits = torch.zeros(len(heads))
     words = 0
     for utterance in utterances:
         attention = utterance.attention(labelled=True)
         starts = attention.starts
         next_starts = torch.cat([starts[1:], torch.tensor([float(attention.positions)])])
-        peaks = attention.weights[: len(HEADS)].argmax(-1)
+        peaks = attention.weights[: len(heads)].argmax(-1)
         is_known = starts.isfinite() & next_starts.isfinite()
         is_inside = (starts.floor() <= peaks) & (peaks < next_starts)
         hits += is_inside[:, is_known].sum(-1)
         words += int(is_known.sum())
-    return dict(zip(HEADS, (hits / words).tolist()))
+    return dict(zip(heads, (hits / words).tolist()))
 
 
 def select_heads(utterances: Sequence[CachedUtterance]) -> dict[str, set[Head]]:
@@ -51,7 +51,7 @@ def select_heads(utterances: Sequence[CachedUtterance]) -> dict[str, set[Head]]:
     marginals = [model.posterior(attention).marginals for attention in attentions]
     model = learn(model, attentions, attentions, marginals, options)
     information = left_out_information(model, attentions, options)
-    heads = AlignmentHeads(model, HEADS, information, attentions, WHISPER_STEP)
+    heads = AlignmentHeads(model, utterances[0].heads, information, attentions, WHISPER_STEP)
     scores = attention_scores(utterances)
     best = sorted(scores, key=lambda head: -scores[head])
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,16 +15,20 @@ from transformers.models.whisper import generation_whisper
 from latentheads.contrib.heads.boundaries.dtw import dtw_starts
 from latentheads.contrib.heads.word_attention import WHISPER_STEP
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
-from latentheads.experiments.studies.word_times.measures import Errors, measure_rivals
+from latentheads.experiments.studies.word_times.measures import (
+    Errors,
+    measure_rivals,
+    only_listed,
+)
 from latentheads.experiments.studies.word_times.rivals import (
-    HEADS,
-    OPENAI,
     norm_heads,
     openai_starts,
     transformers_starts,
     warped_times,
 )
+from latentheads.experiments.studies.word_times.speech import LETTERS, read_captions
 from latentheads.experiments.studies.word_times.stability import attention_scores
+from tests.experiments.studies.word_times.cached import HEADS, LISTED
 
 
 def _planted() -> CachedUtterance:
@@ -39,7 +44,9 @@ def _planted() -> CachedUtterance:
     weights[..., 40] = 0.5
     starts = [0.0, 0.2, float("nan")]
     spans, energy = [(2, 3), (3, 4), (4, 5)], torch.ones(41)
-    return CachedUtterance("test/0", ["a", "b", "c"], spans, weights, 40, starts, None, energy)
+    return CachedUtterance(
+        *("test/0", ["a", "b", "c"], spans, weights, 40, starts, None, energy, HEADS, LISTED)
+    )
 
 
 def test_shares_are_of_known_boundaries_and_bias_is_removed() -> None:
@@ -58,7 +65,6 @@ def test_rivals_warp_the_rows_that_predict_words() -> None:
     assert results["openai"]["starts"]["within"]["20 ms"][0] == 100
     assert abs(results["upper, bias removed"]["starts"]["bias"]) <= 0.01
     assert HEADS[norm_heads(_planted(), 1)[0]] == (0, 3)
-    assert set(OPENAI) <= set(HEADS)
 
 
 def test_times_are_those_of_all_tokens_within_the_sound() -> None:
@@ -67,7 +73,7 @@ def test_times_are_those_of_all_tokens_within_the_sound() -> None:
     scores[..., 29] += 4
     spans = [(2, 3), (3, 5), (5, 6)]
     utterance = replace(_planted(), weights=scores.softmax(-1), whole_positions=29, spans=spans)
-    inside = scores[[HEADS.index(head) for head in OPENAI], :, :29].softmax(-1)
+    inside = scores[[HEADS.index(head) for head in LISTED], :, :29].softmax(-1)
     entered = WHISPER_STEP * dtw_starts(inside, slice(1, 6))
     starts, ends = warped_times(utterance, openai_starts)
     np.testing.assert_allclose(starts, entered[[0, 1, 3]])
@@ -83,7 +89,7 @@ def test_times_of_transformers_are_those_of_generated_tokens() -> None:
         sequences=torch.zeros(1, 7).long(),
     )
     times = generation_whisper.WhisperGenerationMixin._extract_token_timestamps(
-        whisper, outputs, OPENAI, num_frames=58, num_input_ids=1
+        whisper, outputs, LISTED, num_frames=58, num_input_ids=1
     )
     spans, weights = [(2, 3), (3, 5), (5, 6)], scores.softmax(-1)
     utterance = replace(_planted(), weights=weights, whole_positions=29, spans=spans)
@@ -97,3 +103,17 @@ def test_a_score_is_the_share_of_peaks_within_words() -> None:
     assert scores[1, 0] == 1.0
     assert scores[0, 3] == 0.0
     assert np.isfinite([*scores.values()]).all()
+
+
+def test_only_listed_heads_are_kept() -> None:
+    kept = only_listed(_planted())
+    assert kept.heads == kept.listed == LISTED
+    for index, (layer, head) in enumerate(LISTED):
+        assert torch.equal(kept.weights[index], _planted().weights[6 * layer + head])
+
+
+def test_words_of_other_languages_have_letters_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "train.de"
+    path.write_text("Zwei weiße Männer über dem Fluß.\nEin 2 Jahre alter Hund im Schnee.\n")
+    assert read_captions(path, LETTERS) == [["Zwei", "weiße", "Männer", "über", "dem", "Fluß"]]
+    assert read_captions(path) == []

