@@ -40,12 +40,13 @@ DESCRIPTION = (
     "Writes when each word of sound files starts, with an interval, from the attention of "
     "Whisper.\n\n"
     "    python experiments/word_times.py data/whisper-tiny a.wav b.flac --format srt\n\n"
-    "NETWORK is a folder that WhisperForConditionalGeneration.from_pretrained opens. The text "
+    "NETWORK is a folder that WhisperForConditionalGeneration.from_pretrained opens. One of many "
+    "languages is given the one that is spoken, as --language de. The text "
     "of a.wav stands in a.txt beside it; if there is none, Whisper transcribes it. Which heads "
     "show the words, and how far they lag, is learned from all files together, without labels: "
     "some twenty sentences are better than one. The words of a.wav are written to a.json."
 )
-GROUPS = {"output": ("format", "level", "help")}
+GROUPS = {"sound": ("language",), "output": ("format", "level", "help")}
 
 
 def make_parser() -> Parser:
@@ -53,6 +54,7 @@ def make_parser() -> Parser:
     parser = Parser("word_times.py", DESCRIPTION, GROUPS, "[options] NETWORK FILE [FILE ...]")
     parser.add_argument("network", help="folder of Whisper")
     parser.add_argument("files", nargs="+", help="sound of at most 30 seconds each")
+    parser.add_argument("--language", help="what is spoken, to a network of many languages")
     parser.add_argument(
         "--format", choices=tuple(FORMATS), default="json", help="what is written (default: json)"
     )
@@ -62,14 +64,21 @@ def make_parser() -> Parser:
     return parser
 
 
-def _load(folder: str) -> tuple[Any, Any]:
-    """Whisper, and what prepares sound and text for it."""
+def _load(folder: str, language: str | None) -> tuple[Any, Any]:
+    """Whisper, and what prepares sound and text of a language for it."""
     transformers = import_optional("transformers")
     if not Path(folder).is_dir():  # transformers would ask its hub for it
         raise ValueError(f"there is no folder {folder}")
     try:
         network = transformers.WhisperForConditionalGeneration.from_pretrained(folder)
-        return network.eval(), transformers.WhisperProcessor.from_pretrained(folder)
+        is_multilingual = getattr(network.generation_config, "is_multilingual", False)
+        if is_multilingual and not language:
+            raise ValueError(f"{folder} is of many languages: name one, as --language de")
+        if language and not is_multilingual:
+            raise ValueError(f"{folder} is of English alone: leave out --language {language}")
+        prompt = {"language": language, "task": "transcribe"} if language else {}
+        processor = transformers.WhisperProcessor.from_pretrained(folder, **prompt)
+        return network.eval(), processor
     except OSError as reason:  # such as a file that is not there
         raise ValueError(f"{folder} is no folder of Whisper: {reason}") from reason
 
@@ -122,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outputs = [path.with_suffix(f".{options.format}") for path in paths]
         named = [(f"the times of {p}", output) for p, output in zip(paths, outputs, strict=True)]
         check_distinct_files(named, options.files)
-        network, processor = _load(options.network)
+        network, processor = _load(options.network, options.language)
         rate = processor.feature_extractor.sampling_rate
         notes: list[str] = []
         records = []

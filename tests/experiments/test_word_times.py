@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from scipy.io import wavfile
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
+from latentheads.contrib.heads.word_attention import record_word_attention
 from latentheads.contrib.speech.forced import make_forced_example, transcribe_words
 from latentheads.contrib.speech.word_times import to_textgrid, to_word_times
 from tests.experiments.programs import assert_one_line, inside
@@ -170,8 +173,10 @@ class _Network(torch.nn.Module):
         super().__init__()
         self.tokens = torch.tensor([tokens])
         self.generation_config = transformers.GenerationConfig(**limit)
+        self.prompt: dict[str, str] = {}
 
-    def generate(self, features: torch.Tensor) -> torch.Tensor:
+    def generate(self, features: torch.Tensor, **prompt: str) -> torch.Tensor:
+        self.prompt = prompt
         return self.tokens
 
 
@@ -187,6 +192,41 @@ def test_a_transcript_that_is_none_is_warned_of(whisper: Path) -> None:
     ):
         with pytest.warns(UserWarning, match=f"^the transcript {message}"):
             transcribe_words(network, processor, samples)
+
+
+@pytest.mark.usefixtures("as_the_programs_do")
+def test_what_is_transcribed_is_in_the_language_of_the_processor(whisper: Path) -> None:
+    processor, network = transformers.WhisperProcessor.from_pretrained(whisper), _Network([2])
+    for prompt in ({}, {"language": "de", "task": "transcribe"}):
+        vars(processor.tokenizer).update(prompt)
+        transcribe_words(network, processor, np.zeros(16000, np.float32))
+        assert network.prompt == prompt
+
+
+@pytest.mark.parametrize("languages", [{}, {"<|de|>": 4}])
+def test_a_language_is_named_to_a_network_of_many(
+    languages: dict[str, int], whisper: Path, sounds: list[str], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(whisper, tmp_path / "whisper"))
+    options = {"is_multilingual": bool(languages), "lang_to_id": languages}
+    (folder / "generation_config.json").write_text(json.dumps(options))
+    words = () if languages else ("--language", "de")
+    done = inside("word_times.py", str(folder), sounds[0], *words)
+    reason = "many languages: name one, as" if languages else "English alone: leave out"
+    message = f"word_times.py: error: {folder} is of {reason} --language de"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, message)
+
+
+@pytest.mark.usefixtures("as_the_programs_do")
+def test_tokens_without_a_language_are_warned_of(whisper: Path) -> None:
+    network = transformers.WhisperForConditionalGeneration.from_pretrained(whisper)
+    network.generation_config.lang_to_id = {"<|de|>": 4}
+    processor = transformers.WhisperProcessor.from_pretrained(whisper)
+    example = make_forced_example(processor, np.ones(16000, np.float32), ["a"])
+    with pytest.warns(UserWarning, match=r"^no token names a language, .* language='de', task="):
+        record_word_attention(network, example)
+    tokens = [1, 4, *example.tokens[1:]]
+    record_word_attention(network, replace(example, tokens=tokens, words=[(2, 3)]))
 
 
 def test_times_lie_within_a_short_sound() -> None:

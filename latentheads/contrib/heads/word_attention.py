@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -112,8 +113,18 @@ def record_cross_attention(
     """Attention weights of the query that predicts each token but the first.
 
     Those of a latent network have no noise, and those of one in training mode no dropout.
+
+    Warns:
+        UserWarning: No token names the language to a Whisper of many, which then attends elsewhere.
     """
     network = inner_network(network)
+    languages = getattr(getattr(network, "generation_config", None), "lang_to_id", None) or {}
+    if languages and not set(languages.values()) & set(example.tokens):
+        warnings.warn(
+            "no token names a language, so attention hardly shows the words: make the processor by "
+            "from_pretrained(..., language='de', task='transcribe') for German",
+            stacklevel=2,
+        )
     device, dtype = device_of_inputs(network), network.dtype
     tokens = torch.tensor([list(example.tokens)], device=device)
     inputs = {

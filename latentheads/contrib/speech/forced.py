@@ -31,7 +31,8 @@ def make_forced_example(
     """An example for :func:`latentheads.alignment_heads`, whose times are seconds.
 
     Args:
-        processor: A ``WhisperProcessor``.
+        processor: A ``WhisperProcessor``; for a network of many languages one that was made with
+            ``language="de", task="transcribe"``, for example.
         samples: At most 30 seconds of sound, at the processor's rate.
         words: The words that are spoken, with their punctuation.
         starts: Seconds at which words start, if they are known.
@@ -86,7 +87,7 @@ def transcribe_words(
 
     Args:
         network: A ``WhisperForConditionalGeneration``.
-        processor: Its ``WhisperProcessor``.
+        processor: Its ``WhisperProcessor``, whose language is transcribed.
         samples: At most 30 seconds of sound, at the processor's rate.
         sampling_rate: Samples in a second, to check them by; None: those of the processor.
 
@@ -96,8 +97,12 @@ def transcribe_words(
     extractor = processor.feature_extractor
     _check_samples(samples, sampling_rate, extractor.sampling_rate)
     features = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="pt")
+    language = getattr(processor.tokenizer, "language", None)
+    prompt = {"language": language, "task": processor.tokenizer.task} if language else {}
     with torch.no_grad():
-        tokens = network.generate(features.input_features.to(network.device, network.dtype))
+        tokens = network.generate(
+            features.input_features.to(network.device, network.dtype), **prompt
+        )
     text = processor.batch_decode(tokens, skip_special_tokens=True)[0]
     if message := _describe_runaway(text, tokens.shape[-1], network.generation_config):
         warnings.warn(message, stacklevel=2)
