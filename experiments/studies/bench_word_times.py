@@ -17,9 +17,9 @@ heads that learn from its times. recordings: how often heads agree with it in na
 WAV files of a folder. No other part needs more than the cache. What is chosen was chosen on the
 sets dev, dev10 and digits-pool.
 
-Whisper base (prepare.py whisper-base) needs --language en. With cs, de or fr the captions are in
-that language, and sentences alone can be measured; with --pool the cache of another language is
-what heads learn from.
+Whisper base (prepare.py whisper-base) is given --language en. With --speech cs, de or fr captions
+of that language are spoken, and sentences alone can be measured; with --pool heads learn from the
+cache of another one.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ NEEDED = {
     "recordings": ("network", "sounds", "out"),
 }
 GROUPS = {
-    "data": ("network", "language", "multi30k", "fsdd", "sounds", "cache", "pool"),
+    "data": ("network", "language", "speech", "multi30k", "fsdd", "sounds", "cache", "pool"),
     "output": ("out", "help"),
 }
 
@@ -93,10 +93,9 @@ def make_parser() -> Parser:
         "part", choices=("cache", *TESTS, "heads", "stability", "forced", "recordings")
     )
     parser.add_argument("--network", type=Path, help="folder of Whisper")
+    parser.add_argument("--language", help="what a network of many languages takes speech to be")
     parser.add_argument(
-        "--language",
-        choices=("en", *FOREIGN_VOICES),
-        help="what is spoken to a network of many languages (default: it is one of English alone)",
+        "--speech", choices=("en", *FOREIGN_VOICES), default="en", help="what is spoken"
     )
     parser.add_argument("--multi30k", type=Path, help="folder with train.en, val.en, ...")
     parser.add_argument("--fsdd", type=Path, help="folder with wav/0_jackson_0.wav, ...")
@@ -183,8 +182,8 @@ def _row(row: Any) -> dict[str, Any]:
 
 def _speak(options: Namespace) -> Iterator[Utterance]:
     """Speaks and joins all utterances."""
-    if options.language in FOREIGN_VOICES:
-        return foreign_sentences(options.multi30k, options.language)
+    if options.speech in FOREIGN_VOICES:
+        return foreign_sentences(options.multi30k, options.speech)
     return chain(digit_strings(options.fsdd), sentences(options.multi30k))
 
 
@@ -208,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
     options = parser.parse_args(arguments)
     needed = NEEDED.get(options.part, ("out",))
-    if options.part == "cache" and options.language not in FOREIGN_VOICES:
+    if options.part == "cache" and options.speech not in FOREIGN_VOICES:
         needed = (*needed, "fsdd")
     for name in needed:
         if vars(options)[name] is None:
@@ -241,7 +240,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             pools = read_cache(options.pool) if options.pool else sets
             result = measure(sets, pools[POOLS[options.part]], options.part)
         inputs = {name: vars(options)[name] for name in GROUPS["data"]}
-        named = (f"--{name} {Path(value).name}" for name, value in inputs.items() if value)
+        named = (
+            f"--{name} {Path(value).name}"
+            for name, value in inputs.items()
+            if value != parser.get_default(name)
+        )
         command = " ".join(["bench_word_times.py", options.part, *named])
         record = {"command": command, "revision": get_revision(), "results": result}
         write_text(options.out, json.dumps(record, indent=1) + "\n")

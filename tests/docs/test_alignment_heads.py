@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import pytest
 
 from tests.docs.pages import ROOT
+from tests.experiments.studies.word_times.cached import LISTED
 
 RESULTS = ROOT / "experiments" / "results" / "word-times"
 PAGES = [ROOT / "docs" / "alignment-heads.md", RESULTS / "README.md"]
@@ -71,9 +73,9 @@ def energy_lines() -> list[str]:
     return lines
 
 
-def condition_lines() -> list[str]:
+def condition_lines(part: str = "sentences") -> list[str]:
     """A line for each test set: OpenAI's heads without their bias, and five labelled or none."""
-    heads, rivals = read("sentences")["heads"], read("sentences")["rivals"]
+    heads, rivals = read(part)["heads"], read(part)["rivals"]
     lines = []
     for name, title in SETS.items():
         cells = [f"{rivals[name]['openai, bias removed']['starts']['within']['50 ms'][0]}"]
@@ -84,16 +86,14 @@ def condition_lines() -> list[str]:
     return lines
 
 
-def head_lines() -> list[str]:
+def head_lines(part: str = "heads", openai: Sequence[tuple[int, int]] = LISTED) -> list[str]:
     """A line for each head with at least half a nat, from five labelled sentences."""
-    from latentheads.experiments.studies.word_times.rivals import OPENAI
-
     lines = []
-    for row in read("heads")["table"]:
+    for row in read(part)["table"]:
         mean, low, high = row["information"]
         if mean >= 0.5:
             layer, head = row["head"]
-            listed = "yes" if (layer, head) in OPENAI else ""
+            listed = "yes" if (layer, head) in openai else ""
             lines.append(
                 f"| L{layer}H{head} | {row['probability']:.2f} | {mean:.1f} [{low:.1f}, {high:.1f}]"
                 f" | {row['lag']:+.2f} | {row['width']:.2f} | {listed} |"
@@ -158,8 +158,8 @@ FORCED_SETS = {
 LEARNED = {"0 labelled": "none", "5 labelled": "five labelled", "taught": "its times"}
 
 
-def _forced() -> dict[str, Any]:
-    return {name: rows for part in read("forced").values() for name, rows in part.items()}
+def _forced(file: str = "forced") -> dict[str, Any]:
+    return {name: rows for part in read(file).values() for name, rows in part.items()}
 
 
 def _less(row: dict[str, Any], limit: str) -> str:
@@ -188,17 +188,85 @@ def taught_lines() -> list[str]:
     return lines
 
 
-def forced_lines() -> list[str]:
+def forced_lines(file: str = "forced") -> list[str]:
     """The same at 50 ms alone, a line for each test set."""
     lines = []
     for name, title in FORCED_SETS.items():
-        rows = _forced()[name]
+        rows = _forced(file)[name]
         cells = [f"{rows['pocketsphinx']['within']['50 ms'][0]}"]
         for labels in ("0 labelled", "taught"):
             share = rows[labels]["within"]["50 ms"][0]
             cells += [f"{share}", _less(rows[labels], "50 ms")]
         lines.append(f"| {title} | {' | '.join(cells)} |")
     return lines
+
+
+BASE_LISTED = [(3, 1), (4, 2), (4, 3), (4, 7), (5, 1), (5, 2), (5, 4), (5, 6)]
+NETWORKS = {
+    "tiny-en": "tiny.en, English",
+    "base-en": "base, English",
+    "base-de": "base, German",
+    "base-fr": "base, French",
+    "base-cs": "base, Czech",
+}
+PROMPTS = {"base-de-as-en": "English", "base-de-none": "none"}
+
+
+def _at_50_ms(row: dict[str, Any]) -> str:
+    middle, low, high = row["starts"]["within"]["50 ms"]
+    return f"{middle} [{low}, {high}]"
+
+
+def _network_rows(part: str) -> dict[str, dict[str, Any]]:
+    """The rows of a network and a language on clean sentences."""
+    results = read(part)
+    heads = {number: draws[0]["tests"]["test"] for number, draws in results["heads"].items()}
+    listed = {f"listed {number}": tests["test"] for number, tests in results["listed"].items()}
+    return {**results["rivals"]["test"], **heads, **listed}
+
+
+def network_lines() -> list[str]:
+    """A line for each network and language, within 50 ms."""
+    lines = []
+    for part, title in NETWORKS.items():
+        rows = _network_rows(part)
+        names = ("openai", "openai, bias removed", "listed 0", "0", "listed 5", "5")
+        cells = [_at_50_ms(rows[name]) for name in names]
+        words = rows["0"]["starts"]["boundaries"]
+        lines.append(f"| {title} | {words} | {' | '.join(cells)} |")
+    return lines
+
+
+def coverage_lines() -> list[str]:
+    """A line for each network and language: 90 % intervals that hold the true start."""
+    lines = []
+    for part, title in NETWORKS.items():
+        rows = [_network_rows(part)[name]["starts"] for name in ("listed 0", "0", "listed 5", "5")]
+        cells = [f"{row['coverage_of_90'][0]}" for row in rows]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return lines
+
+
+def carried_lines() -> list[str]:
+    """A line for each language: heads that learned from English, and from the language itself."""
+    lines = []
+    for part, title in list(NETWORKS.items())[2:]:
+        cells = []
+        for number in ("0", "5"):
+            for source in (f"{part}-from-en", part):
+                row = _network_rows(source)[number]
+                cells += [_at_50_ms(row), f"{row['starts']['coverage_of_90'][0]}"]
+        lines.append(f"| {title.removeprefix('base, ')} | {' | '.join(cells)} |")
+    return lines
+
+
+def prompt_lines() -> list[str]:
+    """A line for each language that German speech is given as."""
+    return [
+        f"| {title} | {' | '.join(_at_50_ms(_network_rows(part)[n]) for n in names)} |"
+        for names in [("openai, bias removed", "0", "5")]
+        for part, title in {"base-de": "German", **PROMPTS}.items()
+    ]
 
 
 RECORDINGS = {"prompts": "prompts of a telephone exchange", "book": "a book that is read"}
@@ -218,7 +286,14 @@ def recording_lines() -> list[str]:
     ]
 
 
-TABLES = {
+TABLES: dict[str, Callable[[], list[str]]] = {
+    "networks and languages": network_lines,
+    "networks and languages, covered": coverage_lines,
+    "languages, learned from English": carried_lines,
+    "German, given as": prompt_lines,
+    "base and a forced aligner": lambda: forced_lines("base-en-forced"),
+    "conditions of base": lambda: condition_lines("base-en"),
+    "heads of base": lambda: head_lines("base-en-heads", BASE_LISTED),
     "natural speech": recording_lines,
     "a forced aligner": aligner_lines,
     "heads and a forced aligner": taught_lines,
@@ -238,7 +313,7 @@ TABLES = {
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_is_that_of_the_results(name: str) -> None:
     lines = TABLES[name]()
-    assert len(lines) > 3
+    assert len(lines) > 2
     texts = [page.read_text("utf-8") for page in PAGES]
     assert [line for line in lines if not any(line in text for text in texts)] == []
 
@@ -258,7 +333,9 @@ def test_links_of_words_are_those_of_the_study() -> None:
 def test_every_row_of_the_page_is_of_the_results() -> None:
     rows = [line for line in PAGES[0].read_text("utf-8").splitlines() if line.startswith("| ")]
     headings = [
-        row for row in rows if row.startswith(("| method", "| head |", "| test set", "| set"))
+        row
+        for row in rows
+        if row.startswith(("| method", "| head |", "| test set", "| set", "| Whisper"))
     ]
     results = {line for lines in TABLES.values() for line in lines()}
     assert [row for row in rows if row not in results] == headings
@@ -302,10 +379,14 @@ def test_sentences_have_the_numbers_of_the_results() -> None:
     shares = [within(row) for row in compared]
     first_page = " ".join((ROOT / "README.md").read_text("utf-8").split())
     assert f"put {shares[0]} % of {learned['boundaries']} word starts in synthetic" in first_page
-    openai = f"more at 20 ms; OpenAI's heads {shares[2]}, unbiased {shares[3]}."
-    others = f"A forced aligner has {shares[1]} % of {aligner['boundaries']}, {openai}"
+    openai = f"within 50 ms; OpenAI's heads {shares[2]}, unbiased {shares[3]};"
+    assert f"{openai} a forced aligner {shares[1]}, more at 20 ms." in first_page
+    rows = {part: _network_rows(part) for part in NETWORKS}
+    base, *averaged = (within(rows["base-en"][name]["starts"]) for name in ("0", *OPENAI))
+    assert f"Base: {base} for {averaged[0]} and {averaged[1]};" in first_page
+    others = [round(within(rows[part]["0"]["starts"])) for part in list(NETWORKS)[2:]]
+    assert f"French and Czech {min(others)} to {max(others)}." in first_page
     assert aligner["within"]["20 ms"][0] > learned["within"]["20 ms"][0]
-    assert f"within 50 ms. {others}" in first_page
     rivals = digits["rivals"]["digits-test"]
     rows = (
         digits["heads"]["0"][0]["tests"]["digits-test"]["both"],
@@ -314,7 +395,8 @@ def test_sentences_have_the_numbers_of_the_results() -> None:
         digits["without_energy"]["0"]["digits-test"]["both"],
     )
     digit, *rest, plain = (str(within(row)) for row in rows)
-    assert f"Digits: {digit} (without energy {plain}), {', '.join(rest)}." in first_page
+    energy = f"{digit} (without energy {plain})"
+    assert f"digits: tiny.en {energy}, the aligner {rest[0]}, OpenAI's {rest[1]}." in first_page
 
     page = " ".join(PAGES[0].read_text("utf-8").split())
     prompts = read("prompts")["agreement"]
@@ -334,3 +416,34 @@ def test_sentences_have_the_numbers_of_the_results() -> None:
     numbers += [heads[number]["coverage_of_90"][0] for number in ("0", "5", "20")]
     numbers += [within(rivals[name]["both"]) for name in OPENAI]
     assert [number for number in numbers if f"{number} %" not in limits] == []
+
+
+def test_sentences_on_networks_and_languages_have_the_numbers_of_the_results() -> None:
+    page = " ".join(PAGES[0].read_text("utf-8").split())
+
+    def share(part: str, name: str = "0") -> float:
+        return float(_network_rows(part)[name]["starts"]["within"]["50 ms"][0])
+
+    german, unnamed, misnamed = (
+        share(part) for part in ("base-de", "base-de-none", "base-de-as-en")
+    )
+    assert f"within 50 ms fall from {german} % to {unnamed} %; with those of English" in page
+    assert f"with those of English they are {misnamed} %" in page
+    learned = {part: share(f"{part}-from-en") for part in ("base-de", "base-fr", "base-cs")}
+    assert learned["base-fr"] == learned["base-cs"]
+    assert f"have {learned['base-de']} % in German, {learned['base-fr']} % in French and" in page
+    bias, profiles = share("tiny-en", "openai, bias removed"), share("tiny-en", "listed 0")
+    assert f"profiles alone bring it from {bias} % to {profiles} %" in page
+    covered = [
+        float(_network_rows(part)[number]["starts"]["coverage_of_90"][0])
+        for part in NETWORKS
+        for number in ("0", "5")
+    ]
+    assert f"intervals of heads from all cover {min(covered)} % to {max(covered)} %" in page
+    chosen = {
+        part: {tuple(head) for head in read(part)["heads"]["0"][0]["chosen"]} for part in NETWORKS
+    }
+    english = chosen["base-en"]
+    assert len(english & set(BASE_LISTED)) == 4
+    assert english == chosen["base-de"] == chosen["base-cs"]
+    assert len(english & chosen["base-fr"]) == 5
