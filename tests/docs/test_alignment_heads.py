@@ -292,6 +292,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "languages, learned from English": carried_lines,
     "German, given as": prompt_lines,
     "base and a forced aligner": lambda: forced_lines("base-en-forced"),
+    "digits of base": lambda: table_lines("base-en-digits", "digits-test", "both"),
     "conditions of base": lambda: condition_lines("base-en"),
     "heads of base": lambda: head_lines("base-en-heads", BASE_LISTED),
     "natural speech": recording_lines,
@@ -447,3 +448,11 @@ def test_sentences_on_networks_and_languages_have_the_numbers_of_the_results() -
     assert len(english & set(BASE_LISTED)) == 4
     assert english == chosen["base-de"] == chosen["base-cs"]
     assert len(english & chosen["base-fr"]) == 5
+    few, many = (
+        [row["misfits"][name] for name in MISFITS if name != "half"]
+        for row in read("base-en-heads")["misfit"]
+    )
+    rows = " ".join(PAGES[1].read_text("utf-8").split())
+    assert f"another one {few[-1]} of 39 come with a warning if profiles are from 5" in rows
+    assert f"from 5 sentences, {many[-1]} from 20; of right ones none of 234." in rows
+    assert not any([*few[:-1], *many[:-1]])
