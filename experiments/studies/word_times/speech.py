@@ -2,7 +2,7 @@
 
 No set shares a caption with another. Profiles are learned from ``pool``, options were chosen on
 ``dev``, and everything else is a test. Languages other than English have a pool and a test alone,
-with the captions of the same pictures.
+of the same corpus.
 """
 
 from __future__ import annotations
