@@ -269,7 +269,11 @@ def prompt_lines() -> list[str]:
     ]
 
 
-RECORDINGS = {"prompts": "prompts of a telephone exchange", "book": "a book that is read"}
+RECORDINGS = {
+    "prompts": "prompts of a telephone exchange",
+    "book": "a book that is read",
+    "base-en-prompts": "the prompts, Whisper base",
+}
 METHODS = {
     "learned from synthetic speech": "alignment heads, 0 labelled, of synthetic speech",
     "learned from these recordings": "alignment heads, 0 labelled, of these recordings",
@@ -408,6 +412,11 @@ def test_sentences_have_the_numbers_of_the_results() -> None:
     assert f"in {_share(prompts['openai'])}, without their bias" in page
     assert f"bias {_share(prompts['openai, bias removed'])}. Learned" in page
     assert f"themselves it is {_share(own)}." in page
+    base = read("base-en-prompts")["agreement"]
+    learned, openai = base["learned from synthetic speech"], base["openai"]
+    assert f"With Whisper base {_share(learned)} of {learned['boundaries']} words agree," in page
+    assert f"words agree, by OpenAI's heads {_share(openai)}," in page
+    assert f"without their bias {_share(base['openai, bias removed'])} (" in page
     covered = f"{mine['coverage_of_90'][0]} % and {own['coverage_of_90'][0]} %"
     assert f"intervals hold {covered} of the aligner's starts" in page
 
