@@ -40,6 +40,20 @@ def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for() -> None:
     assert "some text" in title
 
 
+def test_panels_name_slots_of_heads_that_tasks_select() -> None:
+    own = head_report(chains=ATTENTION_TYPES[:2], layers=2)
+    first, *others = own.divergence.summed
+    for slots, expected in (
+        ((), [("head", ""), ("", ""), ("head", "head"), ("", "head")]),
+        ((first, *others), [("slot", ""), ("", ""), ("slot", "slot"), ("", "slot")]),
+        ((first,), [("slot", "slot"), *[("head", "head")] * 3]),
+    ):
+        figure = draw_divergence(replace(own.divergence, slots=frozenset(slots)))
+        names = [(axis.get_ylabel(), axis.get_xlabel()) for axis in shown(figure)]
+        assert names == expected
+        assert ("A slot has the head" in figure.get_suptitle()) == bool(slots)
+
+
 def test_averages_have_no_panel_of_a_chain_without_pairs_of_heads() -> None:
     own = head_report("a")
     for block in own.blocks_of("decoder-self"):
