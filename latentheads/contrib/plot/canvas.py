@@ -20,7 +20,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from latentheads.contrib.plot.style import GOLD, GREY, MEAN_CMAP, styled
+from latentheads.contrib.plot.style import DIVERGING_CMAP, GOLD, GREY, MEAN_CMAP, styled
 from latentheads.files import atomic_write
 from latentheads.metrics.alignment import Link
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
@@ -38,6 +38,9 @@ EDGE_NOTE: dict[str, Any] = {
     "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
 }
 """The style of a note at an end of an axis."""
+
+MAP_INCHES, LABEL_INCHES, MAX_LABEL = 7.0, 0.125, 24
+"""Maximum side of a map of positions, height of a tick label, and its most characters."""
 
 MOST_MARKERS = 20
 """Number of markers of a line."""
@@ -159,6 +162,27 @@ def draw_map(axis: Any, values: Any, **options: Any) -> Any:
     return axis.imshow(values, **{"cmap": MEAN_CMAP, "aspect": "auto", **options})
 
 
+def cell_inches(positions: int, largest: float) -> float:
+    """The size of a cell of a map: with many positions cells are smaller, not the map larger."""
+    return min(largest, MAP_INCHES / max(1, positions))
+
+
+def position_labels(names: Sequence[str], cell: float) -> tuple[range, list[str]]:
+    """Tick positions and labels of a map with cells of a size in inches, so few that they fit."""
+    step = math.ceil(LABEL_INCHES / cell)
+    return range(0, len(names), step), [shorten(name, MAX_LABEL) for name in names[::step]]
+
+
+def colour_scale(values: Iterable[NDArray[Any]]) -> dict[str, Any]:
+    """The colour scale for all values: from 0, or symmetric around 0 if some are negative."""
+    numbers = np.concatenate([array.ravel() for array in values])
+    numbers = numbers[np.isfinite(numbers)]
+    limit = max(1e-9, float(np.abs(numbers).max())) if len(numbers) else 1.0
+    if (numbers < 0).any():
+        return {"vmin": -limit, "vmax": limit, "cmap": DIVERGING_CMAP}
+    return {"vmin": 0, "vmax": limit, "cmap": MEAN_CMAP}
+
+
 def pad_rows(rows: Iterable[Sequence[float]]) -> NDArray[np.float64]:
     """Stacks rows of numbers, padded with NaN."""
     rows = list(rows)
@@ -171,6 +195,7 @@ def pad_rows(rows: Iterable[Sequence[float]]) -> NDArray[np.float64]:
 def frame_links(axis: Any, links: Collection[Link], first: int = 0) -> None:
     """Frames the cells of gold links, with keys from ``first`` on on the x axis, queries on y."""
     queries, keys = axis.images[-1].get_array().shape[:2]
+    width = 1.8 * min(1, 50 / max(queries, keys, 1))  # so that it does not cover a small cell
     for key, query in sorted(links):
         if not (0 <= key < keys - first and 0 <= query < queries):
             raise ValueError(
@@ -178,7 +203,7 @@ def frame_links(axis: Any, links: Collection[Link], first: int = 0) -> None:
                 f"got {key, query}"
             )
         corner = first + key - 0.5, query - 0.5
-        axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GOLD, linewidth=1.8))
+        axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GOLD, linewidth=width))
 
 
 def values_with_intervals(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[Any, Any]:

@@ -24,7 +24,7 @@ MAX_BLOCKS = 64
 """Batches of a running text on which heads are compared."""
 
 MAX_WORDS = 100
-"""Most tokens of a source whose alignment is drawn, each with its label."""
+"""Most tokens of a source whose alignment is drawn."""
 
 
 def report_divergence(reporter: Reporter) -> dict[str, Any]:
