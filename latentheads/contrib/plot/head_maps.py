@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
@@ -22,6 +21,7 @@ from latentheads.contrib.plot.canvas import (
     WIDTH,
     Picture,
     add_legend,
+    colour_scale,
     draw_map,
     legend_label,
     pad_rows,
@@ -32,10 +32,8 @@ from latentheads.contrib.plot.canvas import (
 )
 from latentheads.contrib.plot.divergence import NO_PAIRS
 from latentheads.contrib.plot.style import (
-    DIVERGING_CMAP,
     GREY,
     MARKERS,
-    MEAN_CMAP,
     distinct_colours,
     in_style,
 )
@@ -169,7 +167,9 @@ def draw_maps(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Fi
     axes = figure.subplots(len(rows), len(names), height_ratios=heights, squeeze=False)
     for column, name in zip(axes.T, names):
         drawn = [(blocks, maps[name]) for _, blocks, maps in rows if name in maps]
-        scale = _scale([values[block.name] for blocks, values in drawn for block in blocks])
+        scale = colour_scale(
+            values[block.name].numpy() for blocks, values in drawn for block in blocks
+        )
         image = ScalarMappable()
         for axis, (_, blocks, maps) in zip(column, rows):
             if name in maps:
@@ -197,16 +197,6 @@ def _label_rows(axes: Any, names: Sequence[str]) -> None:
     for row, below in pairwise(axes):
         for axis, next_axis in zip(row, below):
             axis.tick_params(labelbottom=axis.get_xlim() != next_axis.get_xlim())
-
-
-def _scale(of_blocks: Sequence[Tensor]) -> dict[str, Any]:
-    """The colour scale for all values: from 0, or symmetric around 0 if some are negative."""
-    values = torch.cat(list(of_blocks))
-    values = values[values.isfinite()]
-    limit = max(1e-9, float(values.abs().max())) if len(values) else 1.0
-    if (values < 0).any():
-        return {"vmin": -limit, "vmax": limit, "cmap": DIVERGING_CMAP}
-    return {"vmin": 0, "vmax": limit, "cmap": MEAN_CMAP}
 
 
 def _scale_ticks(low: float, high: float) -> list[float]:
