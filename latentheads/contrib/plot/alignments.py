@@ -22,6 +22,7 @@ from latentheads.contrib.plot.canvas import (
     Picture,
     cell_inches,
     draw_map,
+    escape,
     frame_links,
     position_labels,
     write_title,
@@ -140,7 +141,7 @@ def draw_alignments(
         row_axes[0].set_ylabel(f"{head_label}target token")
         row_axes[0].set_yticks(*position_labels(targets, cell_height))
     for axis, distribution in zip(axes[0], DISTRIBUTIONS):
-        suffix = f":\n{guide}" if distribution == "guide" and guide else ""
+        suffix = f":\n{escape(guide)}" if distribution == "guide" and guide else ""
         axis.set_title(f"{TITLES[distribution]}{suffix}")
     position_label = position_label if frames is None else "position in the audio"
     for axis in axes[-1]:

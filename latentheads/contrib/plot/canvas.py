@@ -28,8 +28,11 @@ from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, lay
 WIDTH = 7.5
 """Width of a figure in inches, which pages show without scaling."""
 
-CHARACTERS_PER_INCH = 12
-"""Characters of a title per inch."""
+CHARACTERS_PER_INCH, LEGEND_CHARACTERS = 12, 14
+"""Characters of a title, and of a legend, per inch."""
+
+LINE = 0.18
+"""Height in inches of a line of a title or of a legend."""
 
 EDGE_NOTE: dict[str, Any] = {
     "xycoords": "axes fraction",
@@ -177,7 +180,8 @@ def colour_scale(values: Iterable[NDArray[Any]]) -> dict[str, Any]:
     """The colour scale for all values: from 0, or symmetric around 0 if some are negative."""
     numbers = np.concatenate([array.ravel() for array in values])
     numbers = numbers[np.isfinite(numbers)]
-    limit = max(1e-9, float(np.abs(numbers).max())) if len(numbers) else 1.0
+    limit = float(np.abs(numbers).max(initial=0.0))
+    limit = limit if limit > 1e-9 else 1.0
     if (numbers < 0).any():
         return {"vmin": -limit, "vmax": limit, "cmap": DIVERGING_CMAP}
     return {"vmin": 0, "vmax": limit, "cmap": MEAN_CMAP}
@@ -243,15 +247,41 @@ def write_note_below(axis: Any, text: str) -> None:
 
 
 def add_legend(figure: Figure, columns: int = 3, **options: Any) -> None:
-    """Adds one legend below the figure, with each label of all panels once."""
+    """Adds one legend below the figure, with each label of all panels once.
+
+    It has as many columns as fit, and the figure grows by its lines after the second.
+    """
     handles: dict[str, Any] = {}
     for axis in figure.axes:
         for handle, name in zip(*axis.get_legend_handles_labels()):
             handles.setdefault(name, handle)
     if handles:
-        columns = min(columns, len(handles))
+        columns = _count_columns(list(handles), columns, LEGEND_CHARACTERS * figure.get_figwidth())
         options = {"loc": "outside lower center", "ncols": columns, **options}
         figure.legend(list(handles.values()), list(map(escape, handles)), **options)
+        _grow(figure, math.ceil(len(handles) / columns) - 2)
+
+
+def _count_columns(labels: Sequence[str], columns: int, room: float) -> int:
+    """The most columns of a legend that fit in a number of characters."""
+    for number in range(min(columns, len(labels)), 1, -1):
+        parts = np.array_split(list(map(len, labels)), number)
+        if sum(7 + int(part.max()) for part in parts) <= room:
+            return number
+    return 1
+
+
+def _grow(figure: Figure, lines: int) -> None:
+    """Makes a figure higher by some lines."""
+    figure.set_figheight(figure.get_figheight() + LINE * max(0, lines))
+
+
+def label_steps(axis: Any, steps: Sequence[int]) -> None:
+    """Labels the x axis of a plot over training, with whole numbers."""
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    if len({*steps}) == 1:
+        axis.set_xticks([steps[0]])
+    axis.set_xlabel("optimiser steps")
 
 
 def scale_by_log(axis: Any) -> None:
@@ -283,8 +313,9 @@ def format_number(value: float | None, digits: int = 2) -> str:
 
 
 def write_title(figure: Figure, text: str) -> None:
-    """Sets the title above a figure and wraps its lines to the figure's width."""
+    """Sets the title above a figure, wrapped; the figure grows by its lines after the second."""
     width = int(CHARACTERS_PER_INCH * figure.get_figwidth())
     wrap = textwrap.TextWrapper(width, break_on_hyphens=False).wrap
     lines = [part for paragraph in text.splitlines() for part in wrap(paragraph)]
     figure.suptitle(escape("\n".join(lines)))
+    _grow(figure, len(lines) - 2)

@@ -23,6 +23,7 @@ from latentheads.contrib.plot.canvas import (
     add_legend,
     colour_scale,
     draw_map,
+    escape,
     legend_label,
     pad_rows,
     shorten,
@@ -47,8 +48,6 @@ MAX_COLUMNS = 12
 """Maximum number of heads side by side in a role map of several attention types."""
 MAX_NAME = 48
 """Maximum length of a row's name."""
-LINE = 0.2
-"""Height in inches of each line of a title after the second."""
 QUANTITIES = {
     "confidence": "confidence\nmean largest weight",
     "entropy": "entropy\nnats",
@@ -262,8 +261,6 @@ def draw_roles(head_reports: HeadReport | Sequence[HeadReport], title: str) -> F
         axis.set_xlabel("head")
     figure.legend(handles=_legend_entries(head_reports), loc="outside lower center", ncols=2)
     write_title(figure, f"Roles of heads\n{title}")
-    extra_lines = max(0, figure.get_suptitle().count("\n") - 1)
-    figure.set_figheight(figure.get_figheight() + LINE * extra_lines)
     return figure
 
 
@@ -295,7 +292,7 @@ def _legend_entries(head_reports: Sequence[HeadReport]) -> list[Patch]:
     """The kinds of roles that heads have, and what grey numbers are."""
     kinds = _kinds(role for head_report in head_reports for role in head_report.roles)
     styles = [(kind, *KINDS.get(kind, OTHER_KIND)) for kind in kinds]
-    entries = [Patch(color=colour, label=f"{kind}{note}") for kind, colour, note in styles]
+    entries = [Patch(color=colour, label=escape(f"{kind}{note}")) for kind, colour, note in styles]
     return [*entries, Patch(facecolor="white", edgecolor=GREY, label=OFFSET)]
 
 
@@ -327,8 +324,9 @@ def _draw_roles(axis: Any, head_report: HeadReport, attention_type: str, width: 
                 _draw_cell(axis, head, row, roles_of_heads[head], width)
             else:
                 label = _describe_offset(head_report, block, head, width)
-                style = {"ha": "center", "va": "center_baseline", "fontsize": 7, "color": GREY}
-                axis.text(head, row, label, **style)
+                style = {"ha": "center", "va": "center_baseline", "color": GREY}
+                size = min(7.0, 100 * width / max(1, len(label)))
+                axis.text(head, row, label, fontsize=size, **style)
 
 
 def _draw_cell(axis: Any, head: int, row: int, roles: Sequence[Role], width: float) -> None:
@@ -342,7 +340,7 @@ def _draw_cell(axis: Any, head: int, row: int, roles: Sequence[Role], width: flo
         label = _label([role for role in roles if role.role == kind], width > 0.7)
         size = min(8.0, 16 * height, 115 * width / len(label))
         middle = bottom + height / 2
-        axis.text(head, middle, label, ha="center", va="center_baseline", fontsize=size)
+        axis.text(head, middle, escape(label), ha="center", va="center_baseline", fontsize=size)
 
 
 def _describe_offset(head_report: HeadReport, block: Block, head: int, width: float) -> str:

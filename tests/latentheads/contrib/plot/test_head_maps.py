@@ -178,3 +178,10 @@ def test_a_role_of_a_kind_of_your_own_is_drawn_and_named() -> None:
     texts = [text.get_text() for axis in figure.axes for text in axis.texts]
     assert "closes" in texts
     assert texts_of(figure.legends[0].get_texts())[len(KINDS)] == "bracket"
+
+
+def test_measures_that_are_all_0_have_a_scale_to_1() -> None:
+    own = head_report(chains=ATTENTION_TYPES[:1])
+    zeros = {block.name: torch.zeros(block.heads) for block in own.blocks}
+    image = shown(draw_maps(replace(own, importance=zeros), ""))[2].images[0]
+    assert image.get_clim() == (0, 1)
