@@ -84,7 +84,8 @@ function drawLines(title, note, lines, { decades = false, zero = false, negated 
     textOf(LEFT - 6, scale.y(tick) + 4, nameTick(sign * tick)),
   ]);
   const centred = { "text-anchor": "middle" };
-  const xticks = ticksOf(first, last, false).map((tick) =>
+  const isShown = (tick) => last <= 1 || Number.isInteger(tick); // there is no half step
+  const xticks = ticksOf(first, last, false).filter(isShown).map((tick) =>
     textOf(x(tick), HIGH - 8, nameTick(tick), centred),
   );
   xticks.push(textOf((LEFT + width - 12) / 2, HIGH + 12, xlabel, centred));
