@@ -180,7 +180,7 @@ def draw_maps(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Fi
         bar.set_label(QUANTITIES[name], fontsize=8)
         ticks = _scale_ticks(scale["vmin"], scale["vmax"])
         bar.set_ticks(ticks, labels=[f"{tick:g}".replace("-", "\N{MINUS SIGN}") for tick in ticks])
-        column[-1].set_xlabel("head")
+        column[-1].set_xlabel(_name_heads(head_reports))
     _label_rows(axes, [f"{blocks[0].attention_type}, {report.name}" for report, blocks, _ in rows])
     write_title(figure, f"Measures of every head\n{title}")
     return figure
@@ -258,7 +258,7 @@ def draw_roles(head_reports: HeadReport | Sequence[HeadReport], title: str) -> F
         type_title = row[0].get_title(loc="left")
         row[0].set_title(f"{shorten(head_report.name, MAX_NAME)}\n{type_title}", loc="left")
     for axis in axes[-1]:
-        axis.set_xlabel("head")
+        axis.set_xlabel(_name_heads(head_reports))
     figure.legend(handles=_legend_entries(head_reports), loc="outside lower center", ncols=2)
     write_title(figure, f"Roles of heads\n{title}")
     return figure
@@ -273,6 +273,12 @@ def _list_reports(head_reports: HeadReport | Sequence[HeadReport]) -> Sequence[H
         )
     check_not_empty("head_reports", reports)
     return reports
+
+
+def _name_heads(head_reports: Sequence[HeadReport]) -> str:
+    """What maps number: heads, or slots of heads that each task selects."""
+    slots = [b.site() in report.divergence.slots for report in head_reports for b in report.blocks]
+    return "slot" if all(slots) else "head or slot" if any(slots) else "head"
 
 
 def _has_role(head_report: HeadReport, attention_types: Sequence[str]) -> bool:

@@ -52,6 +52,10 @@ def test_panels_name_slots_of_heads_that_tasks_select() -> None:
         names = [(axis.get_ylabel(), axis.get_xlabel()) for axis in shown(figure)]
         assert names == expected
         assert ("A slot has the head" in figure.get_suptitle()) == bool(slots)
+        selected = replace(own, divergence=replace(own.divergence, slots=frozenset(slots)))
+        name = {0: "head", 1: "head or slot", 4: "slot"}[len(slots)]
+        assert draw_maps(selected, "").axes[-6].get_xlabel() == name
+        assert draw_roles(selected, "").axes[-1].get_xlabel() == name
 
 
 def test_averages_have_no_panel_of_a_chain_without_pairs_of_heads() -> None:
