@@ -97,7 +97,5 @@ def _describe_average(divergence: Divergence) -> str:
     if divergence.average() is None:
         return f"Divergence between the heads of a block\n{NO_PAIRS}"
     figures = f"average JSD: {summed} nats per sentence, {per_query} per query"
-    note = "\nA slot has the head that is selected for the task of the sentence." * bool(
-        divergence.slots
-    )
+    note = "\nA slot has the head that the sentence's task selects." * bool(divergence.slots)
     return f"Divergence between the heads of a block\n{figures}{note}"
