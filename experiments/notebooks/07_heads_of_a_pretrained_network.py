@@ -152,7 +152,7 @@ shown = {
 }
 figure = lh.plot.Picture(7.5, 3)
 for axis, (title, values) in zip(figure.subplots(1, 2), shown.items()):
-    image = axis.imshow(values.numpy(), aspect="auto")
+    image = axis.imshow(values.numpy(), aspect="auto", vmin=0)
     axis.set_title(title)
     axis.set_xlabel("head")
     axis.set_ylabel("layer")

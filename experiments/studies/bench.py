@@ -180,7 +180,7 @@ def draw(results: Mapping[str, Sequence[Result]], path: Path) -> None:
     from latentheads.contrib.plot.canvas import WIDTH, add_legend, scale_by_log, write_title
     from latentheads.contrib.plot.style import styled
 
-    labels = {"length": "tokens a sentence", "heads": "heads a block"}
+    labels = {"length": "tokens per sentence", "heads": "heads per block"}
     first = results["length"][0]
     with styled():
         figure = Picture(WIDTH, 5.2)
@@ -191,7 +191,7 @@ def draw(results: Mapping[str, Sequence[Result]], path: Path) -> None:
             scale_by_log(above)
             below.set_ylim(bottom=0)
             below.set_xlabel(labels[axis])
-        axes[0][0].set_ylabel("a step, milliseconds")
+        axes[0][0].set_ylabel("time per step, milliseconds")
         axes[1][0].set_ylabel(f"ratio to {BASELINE}")
         add_legend(figure, columns=4)
         what = f"A training step of {first.recipe}, {first.precision}"

@@ -234,7 +234,7 @@ class Study:
 
         noisy = self._middle_noise()
         shown = {
-            noisy: f"noise that a head bears\n(deviation, price {noisy[6:]})",
+            noisy: f"noise a head tolerates\n(s, KL weight {noisy[6:]})",
             "alone": "log p that noise in it\nalone costs, nats",
             "gradient": "importance by the\ngradient, nats",
             "gates": "log alpha of its gate",

@@ -192,7 +192,7 @@ def _metric(
 
 def _weights(title: str, meaning: str, unit: str) -> ScoreInfo:
     """Describes a diagnostic of the importance weights of IWAE."""
-    return ScoreInfo(title, meaning, "bound", unit=unit, indented=True, estimates="exact")
+    return ScoreInfo(title, meaning, "count", unit=unit, indented=True, estimates="exact")
 
 
 def _first_sentence(title: str) -> ScoreInfo:
@@ -303,7 +303,7 @@ SCORES: dict[str, ScoreInfo] = {
     "truth_gap": _nats(
         "gap of the bound to true log p",
         "true log p minus the bound",
-        "bound",
+        "term",
         indented=True,
     ),
     "plug_in": _nats(

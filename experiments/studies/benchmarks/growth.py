@@ -89,7 +89,7 @@ def race_at_all(
     for size in growth.sizes:
         runners = make(size, setting, precision)
         with progress(len(runners) * (growth.rounds + growth.warmup)) as bar:
-            bar.set_description(f"{size.length} tokens a block")
+            bar.set_description(f"{size.length} tokens per block")
             race(runners, growth.rounds, growth.warmup, setting.seed, bar)
         points += [(point or _point)(runner, runners, size) for runner in runners]
     return points
@@ -126,12 +126,12 @@ def draw(points: Sequence[Point], title: str, path: Path) -> None:
         figure = Picture(WIDTH, 3.5)
         left, right = figure.subplots(1, 2)
         draw_rows(left, points, "length", "ms", ("low", "high"))
-        left.set_ylabel("a step, milliseconds")
+        left.set_ylabel("time per step, milliseconds")
         draw_rows(right, points, "length", "megabytes")
         right.set_ylabel("memory, MB")
         for axes in (left, right):
             scale_by_log(axes)
-            axes.set_xlabel("tokens a block")
+            axes.set_xlabel("tokens per block")
         add_legend(figure, columns=4)
         write_title(figure, title)
     save(figure, path)
@@ -187,7 +187,7 @@ def growth_parser(
         action="append",
         type=positive,
         metavar="N",
-        help=f"tokens a block, may be repeated; default: {', '.join(map(str, full.lengths))}",
+        help=f"tokens per block, may be repeated; default: {', '.join(map(str, full.lengths))}",
     )
     if figure:
         parser.add_argument("--figure", type=writable, metavar="FILE", help="draw time and memory")

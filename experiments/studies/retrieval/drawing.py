@@ -13,6 +13,7 @@ from latentheads.contrib.plot.canvas import (
     WIDTH,
     Picture,
     add_legend,
+    colour_scale,
     draw_map,
     escape,
     pad_rows,
@@ -53,7 +54,7 @@ def draw_encoder(
     axes = above.subplots(1, len(measures), squeeze=False)[0]
     for axis, (name, label) in zip(axes, measures.items(), strict=True):
         values = _average_map(heads, name)
-        image = draw_map(axis, values)
+        image = draw_map(axis, values, **colour_scale([values]))
         axis.set_title(escape(label))
         axis.set_xlabel("head")
         axis.set_yticks(range(len(values)))

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from latentheads.attention.block import HeadBlock
 from latentheads.batch import Batch
 from latentheads.contrib.heads.means import Means, active_pairs
 from latentheads.contrib.heads.record import record_heads
@@ -67,10 +68,12 @@ class Divergence:
     Attributes:
         summed: By block site: summed over queries, averaged over sentences, as the paper does.
         normalised: By block site: averaged over queries.
+        slots: Sites of blocks whose heads are slots, in which each task has one of the candidates.
     """
 
     summed: dict[str, Float[Tensor, "head head"]]
     normalised: dict[str, Float[Tensor, "head head"]]
+    slots: frozenset[str] = frozenset()
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each pair of heads of a block, with both averages."""
@@ -140,4 +143,11 @@ def divergence(
                 active = active_pairs(recorded.active)
                 summed.add(block.site(), values, active)
                 normalised.add(block.site(), values, active, queries.sum(-1))
-    return Divergence(summed.result(), normalised.result())
+    slots = frozenset(module.block.site() for module in modules if _has_slots(module))
+    return Divergence(summed.result(), normalised.result(), slots)
+
+
+def _has_slots(module: HeadBlock) -> bool:
+    """Whether tasks may have different heads in one place of a block."""
+    selector, attention_type = module.selector, module.block.attention_type
+    return selector is not None and selector.num_candidates(attention_type) > selector.num_slots

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -18,11 +17,14 @@ from latentheads.contrib.heads.alignments import (
 )
 from latentheads.contrib.heads.labels import name_positions, name_tokens
 from latentheads.contrib.plot.canvas import (
+    MAX_LABEL,
     WIDTH,
     Picture,
+    cell_inches,
     draw_map,
     escape,
     frame_links,
+    position_labels,
     write_title,
 )
 from latentheads.contrib.plot.style import in_style
@@ -44,10 +46,10 @@ TITLES = {
 
 
 WORD, AUDIO_POSITION = 0.15, 0.05
-"""Width of a position in inches, of a text and of sound."""
+"""Maximum width of a position in inches, of a text and of sound."""
 
-AUDIO_LABELS = 12
-"""Maximum number of labelled positions of sound; of a text all are."""
+WORD_HEIGHT = 0.19
+"""Height of a target token in inches."""
 
 
 SHOWN_TOKENS = 12
@@ -108,13 +110,14 @@ def draw_alignments(
         position_label: Label of the position axis for text input, which says what else than a
             position has probability.
     """
-    sources, targets = list(map(escape, sources)), list(map(escape, targets))
     heads, size = len(distributions.heads), (len(targets), len(sources))
     frame_heights = [] if frames is None else [1.3]
-    heights = [*frame_heights, *[max(LABEL, 0.5 + 0.19 * size[0])] * heads]
-    width = 0.3 + (WORD if frames is None else AUDIO_POSITION) * size[1]
-    label_height = 0.08 * max(map(len, sources), default=0)
-    figure = Picture(max(WIDTH, 1.2 + 3 * width), 1.7 + sum(heights) + label_height)
+    cell_height = cell_inches(size[0], WORD_HEIGHT)
+    cell_width = cell_inches(size[1], WORD if frames is None else AUDIO_POSITION)
+    heights = [*frame_heights, *[max(LABEL, 0.5 + cell_height * size[0])] * heads]
+    label_height = 0.08 * min(MAX_LABEL, max(map(len, sources), default=0))
+    width = max(WIDTH, 1.2 + 3 * (0.3 + cell_width * size[1]))
+    figure = Picture(width, 1.7 + sum(heights) + label_height)
     axes = figure.subplots(
         len(heights),
         len(DISTRIBUTIONS),
@@ -136,14 +139,13 @@ def draw_alignments(
         name = distributions.heads[head].replace(" head ", "\nhead ")
         head_label = f"{name}\n" if heads > 1 else ""
         row_axes[0].set_ylabel(f"{head_label}target token")
-        row_axes[0].set_yticks(range(size[0]), targets)
+        row_axes[0].set_yticks(*position_labels(targets, cell_height))
     for axis, distribution in zip(axes[0], DISTRIBUTIONS):
-        suffix = f":\n{guide}" if distribution == "guide" and guide else ""
+        suffix = f":\n{escape(guide)}" if distribution == "guide" and guide else ""
         axis.set_title(f"{TITLES[distribution]}{suffix}")
     position_label = position_label if frames is None else "position in the audio"
-    step = 1 if frames is None else math.ceil(len(sources) / AUDIO_LABELS)
     for axis in axes[-1]:
-        axis.set_xticks(range(0, len(sources), step), sources[::step], rotation=90)
+        axis.set_xticks(*position_labels(sources, cell_width), rotation=90)
         axis.set_xlabel(position_label)
     bar = figure.colorbar(image, ax=axes, location="bottom", aspect=50, shrink=0.6, pad=0.02)
     bar.set_label(f"probability of {position_label}")

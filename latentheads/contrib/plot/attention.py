@@ -15,9 +15,10 @@ from latentheads.contrib.heads.samples import BAND, NO_NOISE, SampledWeights
 from latentheads.contrib.plot.canvas import (
     WIDTH,
     Picture,
+    cell_inches,
     draw_map,
-    escape,
     frame_links,
+    position_labels,
     shorten,
     write_title,
 )
@@ -30,7 +31,7 @@ MAX_HEADS = 8
 """Maximum number of heads below each other."""
 
 CELL = 0.17
-"""Minimum size of a cell in inches."""
+"""Maximum size of a cell in inches."""
 MAX_TOKEN = 20
 """Characters of a token that fit above the last panel."""
 
@@ -66,8 +67,11 @@ def draw_weights(
     check_indices("row", [row], size[0])
     check_indices("heads", heads, len(mean))
     shown_heads = list(heads) or list(range(min(MAX_HEADS, len(mean))))
-    width = max(WIDTH, 1.2 + 3 * (0.3 + CELL * size[1]))
-    figure = Picture(width, 2.2 + len(shown_heads) * max(1.0, 0.15 + CELL * size[0]))
+    height, width = (cell_inches(number, CELL) for number in size)
+    figure = Picture(
+        max(WIDTH, 1.2 + 3 * (0.3 + width * size[1])),
+        2.2 + len(shown_heads) * max(1.0, 0.15 + height * size[0]),
+    )
     means, deviations, bars = _make_columns(figure, len(shown_heads))
     pad = 0.2 / figure.get_figheight()
     for axes, values, colours, label in (
@@ -93,7 +97,8 @@ def draw_weights(
         for key in sorted(key for key, query in links if query == row):
             axis.axvspan(key - 0.5, key + 0.5, color="0.87", zorder=0)
         axis.set_ylim(0, min(1.0, 1.1 * _scale_limit(high[shown_heads, row])))
-    _label_axes((means, deviations, bars), list(map(escape, queries)), list(map(escape, keys)))
+    labels = position_labels(queries, height), position_labels(keys, width)
+    _label_axes((means, deviations, bars), *labels)
     for axis, head in zip(means, shown_heads):
         axis.set_ylabel(f"head {head}{_active_label(active[head])}\nquery")
     row_name = shorten(queries[row], MAX_TOKEN)
@@ -181,17 +186,19 @@ def check_indices(name: str, indices: Iterable[int], number: int) -> None:
 
 def _label_axes(
     columns: Sequence[Sequence[Any]],
-    queries: Sequence[str],
-    keys: Sequence[str],
+    queries: tuple[range, list[str]],
+    keys: tuple[range, list[str]],
 ) -> None:
     """Labels queries on the left and keys below."""
     means, deviations, bars = columns
     for axes in columns:
         for axis in axes:
-            axis.set_xticks(range(len(keys)), keys, rotation=90)
+            axis.set_xticks(*keys, rotation=90)
             axis.tick_params(axis="x", labelbottom=axis is axes[-1])
-    for axis in (*means, *deviations):
-        axis.set_yticks(range(len(queries)), queries if axis in means else [])
+    for axis in means:
+        axis.set_yticks(*queries)
+    for axis in deviations:
+        axis.set_yticks(queries[0], [])
     for axis in (means[-1], deviations[-1], bars[-1]):
         axis.set_xlabel("key")
     bars[0].set_ylabel("weight")

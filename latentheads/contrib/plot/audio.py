@@ -17,7 +17,17 @@ from latentheads.contrib.plot.attention import (
     has_noise,
     select_row,
 )
-from latentheads.contrib.plot.canvas import WIDTH, Picture, draw_map, escape, write_title
+from latentheads.contrib.plot.canvas import (
+    MAP_INCHES,
+    MAX_LABEL,
+    WIDTH,
+    Picture,
+    cell_inches,
+    draw_map,
+    position_labels,
+    shorten,
+    write_title,
+)
 from latentheads.contrib.plot.style import in_style
 from latentheads.contrib.speech.features import FRAME_SECONDS
 from latentheads.contrib.speech.subsampler import FACTOR
@@ -45,7 +55,6 @@ def draw_audio(
         row: Index of the query shown with bands; by default the least certain one.
         title: Title of the figure.
     """
-    tokens = list(map(escape, tokens))
     mean, deviation, low, high = (
         np.nan_to_num(values[0, :, : len(tokens)].double().cpu().numpy())
         for values in (samples.mean, samples.deviation, samples.low, samples.high)
@@ -55,8 +64,10 @@ def draw_audio(
     row = select_row(mean[[head]], deviation[[head]]) if row is None else row
     check_indices("row", [row], len(tokens))
     seconds = mean.shape[-1] * POSITION
-    figure = Picture(max(WIDTH, 1 + 2.2 * seconds), 4.2 + 0.17 * len(tokens))
-    heights = [1.6, 0.4 + 0.17 * len(tokens), 1.0]
+    row_height = cell_inches(len(tokens), 0.17)
+    map_height = row_height * len(tokens)
+    figure = Picture(max(WIDTH, 1 + min(2.2 * seconds, 3 * MAP_INCHES)), 4.2 + map_height)
+    heights = [1.6, 0.4 + map_height, 1.0]
     spectrogram, maps, bars = figure.subplots(3, 1, sharex=True, height_ratios=heights)
     duration = len(frames) * FRAME_SECONDS
     audio_extent = (0.0, duration, 0.0, float(frames.shape[1]))
@@ -64,7 +75,7 @@ def draw_audio(
     spectrogram.set_ylabel("frequency (mel bin)")
     map_extent = (0.0, seconds, len(tokens) - 0.5, -0.5)
     draw_map(maps, mean[head], extent=map_extent, vmin=0)
-    maps.set_yticks(range(len(tokens)), tokens)
+    maps.set_yticks(*position_labels(tokens, row_height))
     for edge in (row - 0.5, row + 0.5):
         maps.axhline(edge, color="black", linewidth=0.8)
     scale = f"white 0, darkest {mean[head].max():.2f}"
@@ -75,7 +86,8 @@ def draw_audio(
     has_band = has_noise(deviation[head])
     band = (low[head, row], high[head, row]) if has_band else None
     draw_row(bars, seconds_of_positions, mean[head, row], band)
-    bars.set_title(f"row “{tokens[row]}”: {band_label(has_band)}", loc="left")
+    name = shorten(tokens[row], MAX_LABEL)
+    bars.set_title(f"row “{name}”: {band_label(has_band)}", loc="left")
     bars.set_xlim(0, seconds)  # a single bar is wider
     bars.set_xlabel("seconds")
     bars.set_ylabel("weight")

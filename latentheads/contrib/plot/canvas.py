@@ -20,7 +20,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from latentheads.contrib.plot.style import GOLD, GREY, MEAN_CMAP, styled
+from latentheads.contrib.plot.style import DIVERGING_CMAP, GOLD, GREY, MEAN_CMAP, styled
 from latentheads.files import atomic_write
 from latentheads.metrics.alignment import Link
 from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, layer_of
@@ -28,8 +28,11 @@ from latentheads.names import ALIGNMENT, ATTENTION_TYPES, attention_type_of, lay
 WIDTH = 7.5
 """Width of a figure in inches, which pages show without scaling."""
 
-CHARACTERS_PER_INCH = 12
-"""Characters of a title per inch."""
+CHARACTERS_PER_INCH, LEGEND_CHARACTERS = 12, 14
+"""Characters of a title, and of a legend, per inch."""
+
+LINE = 0.18
+"""Height in inches of a line of a title or of a legend."""
 
 EDGE_NOTE: dict[str, Any] = {
     "xycoords": "axes fraction",
@@ -38,6 +41,9 @@ EDGE_NOTE: dict[str, Any] = {
     "bbox": {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
 }
 """The style of a note at an end of an axis."""
+
+MAP_INCHES, LABEL_INCHES, MAX_LABEL = 7.0, 0.125, 24
+"""Maximum side of a map of positions, height of a tick label, and its most characters."""
 
 MOST_MARKERS = 20
 """Number of markers of a line."""
@@ -159,6 +165,28 @@ def draw_map(axis: Any, values: Any, **options: Any) -> Any:
     return axis.imshow(values, **{"cmap": MEAN_CMAP, "aspect": "auto", **options})
 
 
+def cell_inches(positions: int, largest: float) -> float:
+    """The size of a cell of a map: with many positions cells are smaller, not the map larger."""
+    return min(largest, MAP_INCHES / max(1, positions))
+
+
+def position_labels(names: Sequence[str], cell: float) -> tuple[range, list[str]]:
+    """Tick positions and labels of a map with cells of a size in inches, so few that they fit."""
+    step = math.ceil(LABEL_INCHES / cell)
+    return range(0, len(names), step), [shorten(name, MAX_LABEL) for name in names[::step]]
+
+
+def colour_scale(values: Iterable[NDArray[Any]]) -> dict[str, Any]:
+    """The colour scale for all values: from 0, or symmetric around 0 if some are negative."""
+    numbers = np.concatenate([array.ravel() for array in values])
+    numbers = numbers[np.isfinite(numbers)]
+    limit = float(np.abs(numbers).max(initial=0.0))
+    limit = limit if limit > 1e-9 else 1.0
+    if (numbers < 0).any():
+        return {"vmin": -limit, "vmax": limit, "cmap": DIVERGING_CMAP}
+    return {"vmin": 0, "vmax": limit, "cmap": MEAN_CMAP}
+
+
 def pad_rows(rows: Iterable[Sequence[float]]) -> NDArray[np.float64]:
     """Stacks rows of numbers, padded with NaN."""
     rows = list(rows)
@@ -171,6 +199,7 @@ def pad_rows(rows: Iterable[Sequence[float]]) -> NDArray[np.float64]:
 def frame_links(axis: Any, links: Collection[Link], first: int = 0) -> None:
     """Frames the cells of gold links, with keys from ``first`` on on the x axis, queries on y."""
     queries, keys = axis.images[-1].get_array().shape[:2]
+    width = 1.8 * min(1, 50 / max(queries, keys, 1))  # so that it does not cover a small cell
     for key, query in sorted(links):
         if not (0 <= key < keys - first and 0 <= query < queries):
             raise ValueError(
@@ -178,7 +207,7 @@ def frame_links(axis: Any, links: Collection[Link], first: int = 0) -> None:
                 f"got {key, query}"
             )
         corner = first + key - 0.5, query - 0.5
-        axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GOLD, linewidth=1.8))
+        axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=GOLD, linewidth=width))
 
 
 def values_with_intervals(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[Any, Any]:
@@ -218,15 +247,41 @@ def write_note_below(axis: Any, text: str) -> None:
 
 
 def add_legend(figure: Figure, columns: int = 3, **options: Any) -> None:
-    """Adds one legend below the figure, with each label of all panels once."""
+    """Adds one legend below the figure, with each label of all panels once.
+
+    It has as many columns as fit, and the figure grows by its lines after the second.
+    """
     handles: dict[str, Any] = {}
     for axis in figure.axes:
         for handle, name in zip(*axis.get_legend_handles_labels()):
             handles.setdefault(name, handle)
     if handles:
-        columns = min(columns, len(handles))
+        columns = _count_columns(list(handles), columns, LEGEND_CHARACTERS * figure.get_figwidth())
         options = {"loc": "outside lower center", "ncols": columns, **options}
         figure.legend(list(handles.values()), list(map(escape, handles)), **options)
+        _grow(figure, math.ceil(len(handles) / columns) - 2)
+
+
+def _count_columns(labels: Sequence[str], columns: int, room: float) -> int:
+    """The most columns of a legend that fit in a number of characters."""
+    for number in range(min(columns, len(labels)), 1, -1):
+        parts = np.array_split(list(map(len, labels)), number)
+        if sum(7 + int(part.max()) for part in parts) <= room:
+            return number
+    return 1
+
+
+def _grow(figure: Figure, lines: int) -> None:
+    """Makes a figure higher by some lines."""
+    figure.set_figheight(figure.get_figheight() + LINE * max(0, lines))
+
+
+def label_steps(axis: Any, steps: Sequence[int]) -> None:
+    """Labels the x axis of a plot over training, with whole numbers."""
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    if len({*steps}) == 1:
+        axis.set_xticks([steps[0]])
+    axis.set_xlabel("optimiser steps")
 
 
 def scale_by_log(axis: Any) -> None:
@@ -258,8 +313,9 @@ def format_number(value: float | None, digits: int = 2) -> str:
 
 
 def write_title(figure: Figure, text: str) -> None:
-    """Sets the title above a figure and wraps its lines to the figure's width."""
+    """Sets the title above a figure, wrapped; the figure grows by its lines after the second."""
     width = int(CHARACTERS_PER_INCH * figure.get_figwidth())
     wrap = textwrap.TextWrapper(width, break_on_hyphens=False).wrap
     lines = [part for paragraph in text.splitlines() for part in wrap(paragraph)]
     figure.suptitle(escape("\n".join(lines)))
+    _grow(figure, len(lines) - 2)

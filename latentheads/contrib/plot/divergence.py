@@ -60,12 +60,12 @@ def draw_divergence(divergence: Divergence, title: str = "", vmax: float | None 
         write_notice(axes[0, 0], "no latent attention block")
         return figure
     color_limit = largest_value(divergence.summed.values()) if vmax is None else vmax
-    for axis, site in zip(axes.flat, sites):
+    names = ["slot" if site in divergence.slots else "head" for site in sites]
+    differ = len({*names}) > 1
+    for index, (axis, site, name) in enumerate(zip(axes.flat, sites, names)):
         image = _draw_pairs(axis, divergence, site, color_limit)
-    for axis in axes[:, 0]:
-        axis.set_ylabel("head")
-    for axis in axes.flat[max(0, len(sites) - columns) : len(sites)]:
-        axis.set_xlabel("head")
+        axis.set_ylabel(name if differ or index % columns == 0 else "")
+        axis.set_xlabel(name if differ or index >= len(sites) - columns else "")
     bar = figure.colorbar(image, ax=axes, shrink=0.9, aspect=20)
     bar.set_label("JSD, nats\n(0: equal heads)")
     return figure
@@ -97,4 +97,5 @@ def _describe_average(divergence: Divergence) -> str:
     if divergence.average() is None:
         return f"Divergence between the heads of a block\n{NO_PAIRS}"
     figures = f"average JSD: {summed} nats per sentence, {per_query} per query"
-    return f"Divergence between the heads of a block\n{figures}"
+    note = "\nA slot has the head that the sentence's task selects." * bool(divergence.slots)
+    return f"Divergence between the heads of a block\n{figures}{note}"

@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
@@ -22,7 +21,9 @@ from latentheads.contrib.plot.canvas import (
     WIDTH,
     Picture,
     add_legend,
+    colour_scale,
     draw_map,
+    escape,
     legend_label,
     pad_rows,
     shorten,
@@ -32,10 +33,8 @@ from latentheads.contrib.plot.canvas import (
 )
 from latentheads.contrib.plot.divergence import NO_PAIRS
 from latentheads.contrib.plot.style import (
-    DIVERGING_CMAP,
     GREY,
     MARKERS,
-    MEAN_CMAP,
     distinct_colours,
     in_style,
 )
@@ -49,8 +48,6 @@ MAX_COLUMNS = 12
 """Maximum number of heads side by side in a role map of several attention types."""
 MAX_NAME = 48
 """Maximum length of a row's name."""
-LINE = 0.2
-"""Height in inches of each line of a title after the second."""
 QUANTITIES = {
     "confidence": "confidence\nmean largest weight",
     "entropy": "entropy\nnats",
@@ -169,7 +166,9 @@ def draw_maps(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Fi
     axes = figure.subplots(len(rows), len(names), height_ratios=heights, squeeze=False)
     for column, name in zip(axes.T, names):
         drawn = [(blocks, maps[name]) for _, blocks, maps in rows if name in maps]
-        scale = _scale([values[block.name] for blocks, values in drawn for block in blocks])
+        scale = colour_scale(
+            values[block.name].numpy() for blocks, values in drawn for block in blocks
+        )
         image = ScalarMappable()
         for axis, (_, blocks, maps) in zip(column, rows):
             if name in maps:
@@ -181,7 +180,7 @@ def draw_maps(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Fi
         bar.set_label(QUANTITIES[name], fontsize=8)
         ticks = _scale_ticks(scale["vmin"], scale["vmax"])
         bar.set_ticks(ticks, labels=[f"{tick:g}".replace("-", "\N{MINUS SIGN}") for tick in ticks])
-        column[-1].set_xlabel("head")
+        column[-1].set_xlabel(_name_heads(head_reports))
     _label_rows(axes, [f"{blocks[0].attention_type}, {report.name}" for report, blocks, _ in rows])
     write_title(figure, f"Measures of every head\n{title}")
     return figure
@@ -197,16 +196,6 @@ def _label_rows(axes: Any, names: Sequence[str]) -> None:
     for row, below in pairwise(axes):
         for axis, next_axis in zip(row, below):
             axis.tick_params(labelbottom=axis.get_xlim() != next_axis.get_xlim())
-
-
-def _scale(of_blocks: Sequence[Tensor]) -> dict[str, Any]:
-    """The colour scale for all values: from 0, or symmetric around 0 if some are negative."""
-    values = torch.cat(list(of_blocks))
-    values = values[values.isfinite()]
-    limit = max(1e-9, float(values.abs().max())) if len(values) else 1.0
-    if (values < 0).any():
-        return {"vmin": -limit, "vmax": limit, "cmap": DIVERGING_CMAP}
-    return {"vmin": 0, "vmax": limit, "cmap": MEAN_CMAP}
 
 
 def _scale_ticks(low: float, high: float) -> list[float]:
@@ -269,11 +258,9 @@ def draw_roles(head_reports: HeadReport | Sequence[HeadReport], title: str) -> F
         type_title = row[0].get_title(loc="left")
         row[0].set_title(f"{shorten(head_report.name, MAX_NAME)}\n{type_title}", loc="left")
     for axis in axes[-1]:
-        axis.set_xlabel("head")
+        axis.set_xlabel(_name_heads(head_reports))
     figure.legend(handles=_legend_entries(head_reports), loc="outside lower center", ncols=2)
     write_title(figure, f"Roles of heads\n{title}")
-    extra_lines = max(0, figure.get_suptitle().count("\n") - 1)
-    figure.set_figheight(figure.get_figheight() + LINE * extra_lines)
     return figure
 
 
@@ -286,6 +273,12 @@ def _list_reports(head_reports: HeadReport | Sequence[HeadReport]) -> Sequence[H
         )
     check_not_empty("head_reports", reports)
     return reports
+
+
+def _name_heads(head_reports: Sequence[HeadReport]) -> str:
+    """What maps number: heads, or slots of heads that each task selects."""
+    slots = [b.site() in report.divergence.slots for report in head_reports for b in report.blocks]
+    return "slot" if all(slots) else "head or slot" if any(slots) else "head"
 
 
 def _has_role(head_report: HeadReport, attention_types: Sequence[str]) -> bool:
@@ -305,7 +298,7 @@ def _legend_entries(head_reports: Sequence[HeadReport]) -> list[Patch]:
     """The kinds of roles that heads have, and what grey numbers are."""
     kinds = _kinds(role for head_report in head_reports for role in head_report.roles)
     styles = [(kind, *KINDS.get(kind, OTHER_KIND)) for kind in kinds]
-    entries = [Patch(color=colour, label=f"{kind}{note}") for kind, colour, note in styles]
+    entries = [Patch(color=colour, label=escape(f"{kind}{note}")) for kind, colour, note in styles]
     return [*entries, Patch(facecolor="white", edgecolor=GREY, label=OFFSET)]
 
 
@@ -337,8 +330,9 @@ def _draw_roles(axis: Any, head_report: HeadReport, attention_type: str, width: 
                 _draw_cell(axis, head, row, roles_of_heads[head], width)
             else:
                 label = _describe_offset(head_report, block, head, width)
-                style = {"ha": "center", "va": "center_baseline", "fontsize": 7, "color": GREY}
-                axis.text(head, row, label, **style)
+                style = {"ha": "center", "va": "center_baseline", "color": GREY}
+                size = min(7.0, 100 * width / max(1, len(label)))
+                axis.text(head, row, label, fontsize=size, **style)
 
 
 def _draw_cell(axis: Any, head: int, row: int, roles: Sequence[Role], width: float) -> None:
@@ -352,7 +346,7 @@ def _draw_cell(axis: Any, head: int, row: int, roles: Sequence[Role], width: flo
         label = _label([role for role in roles if role.role == kind], width > 0.7)
         size = min(8.0, 16 * height, 115 * width / len(label))
         middle = bottom + height / 2
-        axis.text(head, middle, label, ha="center", va="center_baseline", fontsize=size)
+        axis.text(head, middle, escape(label), ha="center", va="center_baseline", fontsize=size)
 
 
 def _describe_offset(head_report: HeadReport, block: Block, head: int, width: float) -> str:

@@ -12,11 +12,14 @@ from matplotlib.patches import Patch
 
 from latentheads.checks import check_not_empty
 from latentheads.contrib.heads.alignments import ATTENTION, DISTRIBUTIONS, SOFT, LinkScore
-from latentheads.contrib.plot.canvas import WIDTH, Picture, escape, write_title
+from latentheads.contrib.plot.canvas import WIDTH, Picture, shorten, write_title
 from latentheads.contrib.plot.style import GREEN, ORANGE, RED, in_style
 
 BAR = 0.22
 """Height of a bar in inches."""
+
+MAX_RUN = 32
+"""Characters of the name of a run beside a bar."""
 
 KINDS = {
     **dict(zip(DISTRIBUTIONS, ("#9ecae1", "#4292c6", "#084594"))),
@@ -52,7 +55,7 @@ def draw_links(links: Mapping[str, Sequence[LinkScore]], title: str = "") -> Fig
     style: dict[str, Any] = {"error_kw": {"elinewidth": 1.0, "capsize": 2}}
     bars = axis.barh(positions, rates, xerr=errors.tolist(), color=colours, height=0.85, **style)
     axis.bar_label(bars, labels=[f"{rate:.3f}" for rate in rates], fontsize=8, padding=2)
-    axis.set_yticks(positions, [escape(f"{run}: {score.head}") for run, score in rows])
+    axis.set_yticks(positions, [f"{shorten(run, MAX_RUN)}: {score.head}" for run, score in rows])
     axis.set_ylim(positions[-1] + 0.6, positions[0] - 0.6)
     axis.set_xlim(0, 1.08)
     axis.set_xlabel("alignment error rate\n(0: every link is correct)")

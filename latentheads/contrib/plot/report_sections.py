@@ -23,9 +23,6 @@ from latentheads.runs.trained_model import TrainedModel
 MAX_BLOCKS = 64
 """Batches of a running text on which heads are compared."""
 
-MAX_WORDS = 100
-"""Most tokens of a source whose alignment is drawn, each with its label."""
-
 
 def report_divergence(reporter: Reporter) -> dict[str, Any]:
     """How far apart the heads are, and the plot of it."""
@@ -60,12 +57,10 @@ def draw_plots(reporter: Reporter) -> dict[str, Any]:
 
 
 def _draw_alignments(reporter: Reporter) -> None:
-    """Draws a sentence of the test part, unless its source has too many words."""
+    """Draws a sentence of the test part."""
     batch, links = pair_to_show(reporter.corpus.test)
-    assert batch.source is not None
-    if batch.frames is not None or batch.source.shape[1] <= MAX_WORDS:
-        trained = TrainedModel(reporter.model, reporter.guide, reporter.corpus.processor)
-        _save(reporter, "alignments", batch_alignments, trained, reporter.settings, batch, links)
+    trained = TrainedModel(reporter.model, reporter.guide, reporter.corpus.processor)
+    _save(reporter, "alignments", batch_alignments, trained, reporter.settings, batch, links)
 
 
 def _save(reporter: Reporter, name: str, draw: Callable[..., Figure], *of: Any) -> None:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from latentheads.checks import check_not_empty
 from latentheads.contrib.plot.canvas import (
+    WIDTH,
     Picture,
     add_legend,
+    cell_inches,
     draw_map,
-    escape,
     group_by_attention_type,
+    label_steps,
     largest_value,
     marker_stride,
     pad_rows,
+    position_labels,
     shorten,
     show_whole_markers,
     write_title,
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
     from latentheads.latents.bernoulli_heads.corpus import HeadPosterior
 MAX_TASK = 16
 """Characters of the name of a task that fit above a panel."""
+
+DOT = 0.11
+"""Size in inches of a cell that has a dot."""
 
 LETTER = 0.08
 """Width in inches of a letter of a tick label."""
@@ -49,10 +55,12 @@ def draw_selection(selection: Mapping[str, Any], title: str = "") -> Figure:
     check_not_empty("selection", selection)
     max_tasks = max(len(entry["tasks"]) for entry in selection.values())
     matrix_inches = max(1.9, 0.42 * max_tasks)  # every cell has a number
-    figure = Picture(
-        1.9 * max_tasks + matrix_inches + 0.8, (matrix_inches + 0.3) * len(selection) + 0.8
-    )
-    widths = [1.9] * max_tasks + [matrix_inches]
+    blocks = [entry["probabilities"] for entry in selection.values()]
+    most_heads = max(len(rows[0]) for by_block in blocks for rows in by_block.values())
+    width = max(1.9, 0.4 + DOT * most_heads)
+    height = max(matrix_inches, DOT * max(map(len, blocks)))
+    figure = Picture(width * max_tasks + matrix_inches + 0.8, (height + 0.3) * len(selection) + 0.8)
+    widths = [width] * max_tasks + [matrix_inches]
     axes = figure.subplots(len(selection), max_tasks + 1, squeeze=False, width_ratios=widths)
     image = None
     for row, (attention_type, entry) in zip(axes, selection.items()):
@@ -64,11 +72,12 @@ def draw_selection(selection: Mapping[str, Any], title: str = "") -> Figure:
                 for name in ("probabilities", "chosen")
             )
             image = draw_map(row[index], probabilities, vmin=0, vmax=1, origin="lower")
-            rows, heads = np.nonzero(chosen == 1)
-            row[index].scatter(heads, rows, s=26, color=RED, edgecolor="white", lw=0.8)
+            active = np.argwhere(chosen == 1)[:, ::-1]
+            row[index].scatter(*active.T, s=26, color=RED, edgecolor="white", lw=0.8)
             row[index].set_title(f"{attention_type}\n{shorten(task or 'all', MAX_TASK)}")
             row[index].set_xlabel("head")
-            row[index].xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+            heads = probabilities.shape[1]
+            row[index].set_xticks(range(0, heads, math.ceil(heads / 8)))
             row[index].set_ylabel("layer")
             layers = [str(layer_of(block)) for block in entry["probabilities"]]
             row[index].set_yticks(range(len(probabilities)), layers)
@@ -109,10 +118,14 @@ def draw_gates(gates: Mapping[str, Float[Tensor, " head"]], title: str = "") -> 
     """
     groups = group_by_attention_type(gates)
     most_heads = max(len(gates[block]) for block in gates)  # every cell has a number
-    width = max(2.3, 0.42 * most_heads + 0.5) * len(groups) + 0.6
-    figure = Picture(width, 1.6 + 0.3 * max(map(len, groups.values())))
-    axes = figure.subplots(1, len(groups), squeeze=False)[0]
-    for axis, (attention_type, blocks) in zip(axes, groups.items()):
+    width, heights = max(2.3, 0.42 * most_heads + 0.5), [1 + 0.3 * len(b) for b in groups.values()]
+    if width * len(groups) + 0.6 <= WIDTH:
+        figure = Picture(width * len(groups) + 0.6, 0.6 + max(heights))
+        axes = figure.subplots(1, len(groups), squeeze=False)
+    else:
+        figure = Picture(width + 0.6, 0.6 + sum(heights))
+        axes = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights)
+    for axis, (attention_type, blocks) in zip(axes.flat, groups.items()):
         num_open = sum(int((gates[block] > 0).sum()) for block in blocks)
         axis.set_title(f"{attention_type}: {num_open} open")
         _draw_heads(axis, gates, blocks)
@@ -213,16 +226,17 @@ def draw_covariance(posterior: HeadPosterior, title: str = "") -> Figure:
     covariance = posterior.covariance
     off_diagonal = covariance - covariance.diagonal().diag()
     limit = largest_value([off_diagonal.abs()])
-    names = [escape(f"{block} {head}") for block, head in posterior.heads]
-    labels, cells_inches = LETTER * max(map(len, names)), max(1.8, 0.45 * len(names))
+    names = [f"{block} {head}" for block, head in posterior.heads]
+    cell = cell_inches(len(names), 0.45)
+    labels, cells_inches = LETTER * max(map(len, names)), max(1.8, cell * len(names))
     figure = Picture(labels + cells_inches + 1.8, labels + cells_inches + 1.2)
     axis = figure.subplots()
     cells = off_diagonal.numpy().copy()
     np.fill_diagonal(cells, np.nan)
     limits = {"vmin": -limit, "vmax": limit}
     image = draw_map(axis, cells, cmap="RdBu", aspect="equal", **limits)
-    axis.set_xticks(range(len(names)), names, rotation=90)
-    axis.set_yticks(range(len(names)), names)
+    axis.set_xticks(*position_labels(names, cell), rotation=90)
+    axis.set_yticks(*position_labels(names, cell))
     axis.set_xlabel("block and head")
     axis.set_ylabel("block and head")
     figure.colorbar(image, ax=axis, label="covariance of the gates", shrink=0.8)
@@ -277,7 +291,7 @@ def draw_selection_history(
         axis.set_title(block)
         axis.grid(axis="y")
     for axis in axes.flat[max(0, len(blocks) - columns) : len(blocks)]:
-        axis.set_xlabel("optimiser steps")
+        label_steps(axis, steps)
         axis.tick_params(labelbottom=True)
     for row in axes:
         row[0].set_ylabel("q(active)")

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from latentheads.contrib.plot.canvas import (
     WIDTH,
@@ -17,6 +16,7 @@ from latentheads.contrib.plot.canvas import (
     add_legend,
     format_nats,
     group_by_attention_type,
+    label_steps,
     legend_label,
     marker_stride,
     scale_negated_by_log,
@@ -90,10 +90,7 @@ def _finish(figure: Figure, axis: Any, records: Sequence[Mapping[str, Any]], tit
         _draw_true_log_prob(axis, records[-1]["valid"])
     scale_negated_by_log(axis)
     axis.grid(axis="y")
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    if len({record["step"] for record in records}) == 1:
-        axis.set_xticks([records[0]["step"]])
-    axis.set_xlabel("optimiser steps")
+    label_steps(axis, [record["step"] for record in records])
     axis.set_ylabel("nats per target token (log scale)")
     add_legend(figure)
     write_title(figure, title)
@@ -253,7 +250,7 @@ def _draw_kl_bars(
         bars, list(map(_describe_kl, values, map(how.get, sites))), padding=4, fontsize=8
     )
     axis.set_yticks(range(len(sites)), map(_label, sites))
-    axis.invert_yaxis()
+    axis.set_ylim(len(sites) - 0.4, -0.6)
     axis.tick_params(axis="y", length=0)
     axis.set_xlabel("KL, nats per target token")
     axis.grid(axis="x")
@@ -303,8 +300,8 @@ def draw_kl_history(records: Sequence[Mapping[str, Any]], title: str = "") -> Fi
                 steps, values, line, label=_label(site), markevery=marker_stride(steps), **style
             )
     if has_kl:
-        axis.set_xlabel("optimiser steps")
-        axis.set_ylabel("KL, nats per target token (validation)")
+        label_steps(axis, steps)
+        axis.set_ylabel("KL, nats per target token\n(validation)")
         axis.grid(axis="y")
         axis.set_yscale("log")
         add_legend(figure, columns=4)

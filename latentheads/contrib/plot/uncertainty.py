@@ -19,6 +19,7 @@ from latentheads.contrib.plot.canvas import (
     Picture,
     add_legend,
     escape,
+    fold,
     show_whole_markers,
     write_title,
 )
@@ -140,7 +141,7 @@ def _make_panels(names: Collection[str], xlabel: str) -> tuple[Picture, list[Any
         axis.set_visible(False)
     panels = list(axes[: len(names)])
     for axis, name in zip(panels, names, strict=True):
-        axis.set_title(escape(name))
+        axis.set_title(fold(name, 30))
     for axis in panels[-columns:]:
         axis.set_xlabel(xlabel)
         axis.tick_params(labelbottom=True)
@@ -179,7 +180,7 @@ def draw_metrics(
         axis.set_xlabel(escape(xlabel))
         axis.xaxis.set_major_locator(MaxNLocator(4))
         axis.grid(axis="x")
-    axes[0, 0].set_yticks(range(len(names)), list(map(escape, names)))
+    axes[0, 0].set_yticks(range(len(names)), list(map(fold, names)))
     axes[0, 0].set_ylim(len(names) - 0.5, -0.5)
     add_legend(figure, columns=5)
     write_title(figure, title)

@@ -8,12 +8,20 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from latentheads.contrib.align.symmetrization import LinkPosterior
-from latentheads.contrib.plot.canvas import Picture, draw_map, escape, frame_links, write_title
+from latentheads.contrib.plot.canvas import (
+    MAX_LABEL,
+    Picture,
+    cell_inches,
+    draw_map,
+    frame_links,
+    position_labels,
+    write_title,
+)
 from latentheads.contrib.plot.style import in_style
 from latentheads.metrics.alignment import Link
 
 CELL = 0.19
-"""Width and height of a pair of words in inches."""
+"""Maximum width and height of a pair of words in inches."""
 
 LETTER = 0.07
 """Width of a letter in inches."""
@@ -47,19 +55,20 @@ def draw_word_links(
         "target to source": posterior.backward,
         "geometric mean": posterior.product,
     }
-    words, labels = (list(map(escape, side)) for side in (source, target))
-    margins = [LETTER * max(map(len, side), default=0) for side in (source, target)]
-    width = 0.8 + margins[1] + 3 * (0.15 + max(1.3, CELL * shape[0]))
-    figure = Picture(width, 1.8 + margins[0] + CELL * shape[1])
+    longest = (max(map(len, side), default=0) for side in (source, target))
+    below, beside = (LETTER * min(MAX_LABEL, length) for length in longest)
+    cell_width, cell_height = (cell_inches(number, CELL) for number in shape)
+    width = 0.8 + beside + 3 * (0.15 + max(1.3, cell_width * shape[0]))
+    figure = Picture(width, 1.8 + below + cell_height * shape[1])
     axes: Any = figure.subplots(1, 3, sharey=True, squeeze=False)
     image: Any = None
     for axis, (name, values) in zip(axes[0], panels.items(), strict=True):
         image = draw_map(axis, values.T, vmin=0, vmax=1)
         frame_links(axis, links)
-        axis.set_xticks(range(shape[0]), words, rotation=90)
+        axis.set_xticks(*position_labels(source, cell_width), rotation=90)
         axis.set_title(name)
         axis.set_xlabel("source word")
-    axes[0, 0].set_yticks(range(shape[1]), labels)
+    axes[0, 0].set_yticks(*position_labels(target, cell_height))
     axes[0, 0].set_ylabel("target word")
     bar = figure.colorbar(image, ax=axes, location="bottom", aspect=50, shrink=0.6, pad=0.02)
     bar.set_label("probability of the link")

@@ -193,3 +193,8 @@ def test_transcripts_and_translations_have_metrics_of_their_own() -> None:
     assert {*translated} & own == {"bleu", "chrf"}
     assert {*heard} & own == {"wer", "cer"}
     assert (heard.substitutions, heard.words) == (0, 2)
+
+
+def test_only_bounds_are_called_bounds() -> None:
+    bounds = {name for name, info in SCORES.items() if info.kind == "bound"}
+    assert bounds == {"elbo", "iwae", "truth_elbo"}

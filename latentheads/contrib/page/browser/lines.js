@@ -17,6 +17,10 @@ function ticksOf(low, high, decades) {
   return ticks.filter((tick) => tick <= high + step / 1e6);
 }
 
+// A tick as it is, without rounding errors of its computation.
+const EXACT = { maximumSignificantDigits: 12, signDisplay: "negative" };
+const nameTick = (tick) => tick.toLocaleString("en", EXACT).replace("-", "−");
+
 // The values that set the limits of the y axis: without a reference line that would leave others less than half of it.
 function shownValues(lines, decades) {
   const isShown = (value) => Number.isFinite(value) && (!decades || value > 0);
@@ -77,11 +81,12 @@ function drawLines(title, note, lines, { decades = false, zero = false, negated 
   const sign = negated ? -1 : 1;
   const yticks = scale.ticks.map((tick) => [
     lineOf(LEFT, scale.y(tick), width - 12, scale.y(tick), "var(--line)"),
-    textOf(LEFT - 6, scale.y(tick) + 4, String(sign * Number(tick.toPrecision(3))).replace("-", "−")),
+    textOf(LEFT - 6, scale.y(tick) + 4, nameTick(sign * tick)),
   ]);
   const centred = { "text-anchor": "middle" };
-  const xticks = ticksOf(first, last, false).map((tick) =>
-    textOf(x(tick), HIGH - 8, tick.toLocaleString("en"), centred),
+  const isShown = (tick) => last <= 1 || Number.isInteger(tick); // there is no half step
+  const xticks = ticksOf(first, last, false).filter(isShown).map((tick) =>
+    textOf(x(tick), HIGH - 8, nameTick(tick), centred),
   );
   xticks.push(textOf((LEFT + width - 12) / 2, HIGH + 12, xlabel, centred));
   const curves = lines.filter((line) => !scale.isBeyond(line)).map((line) => drawLine(line, x, scale, sign));

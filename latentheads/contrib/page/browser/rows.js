@@ -39,9 +39,9 @@ function drawColumn(name, column, { bars, band, marks, gold }, layout) {
 function drawRow(columns, content, { top, room, label }) {
   const layout = layOutRow(columns, top, room);
   const width = 42 + layout.step * columns.length;
-  const grid = [0, top / 2, top].map((value) => [
+  const grid = ticksOf(0, top, false).map((value) => [
     lineOf(38, layout.y(value), width, layout.y(value), "var(--line)"),
-    textOf(33, layout.y(value) + 4, write(value, 2)),
+    textOf(33, layout.y(value) + 4, nameTick(value)),
   ]);
   const drawn = columns.map((name, column) => drawColumn(name, column, content, layout));
   const below = layout.named ? 0.82 * widthOf(columns) + 12 : 6;

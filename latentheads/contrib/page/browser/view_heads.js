@@ -48,6 +48,13 @@ const QUANTITIES = {
 const PER_BLOCK = ["kl", "gap"];
 const SHARES = ["confidence", "speaks"];
 
+// Says what is numbered where tasks select heads from candidates.
+function noteSlots(run, box, place) {
+  if (!["subset", "group", "static"].includes(run.options["selection.strategy.class"])) return;
+  const words = `Heads are selected from candidates: a ${place} is a slot, which each task may fill with another candidate.`;
+  box.append(note(words));
+}
+
 function drawHeads(run, box) {
   const { blocks, values } = run.grid;
   const names = Object.keys(QUANTITIES).filter((name) => values[name]);
@@ -62,11 +69,7 @@ function drawHeads(run, box) {
   box.append(make("div", { class: "bar choices", role: "group", "aria-label": "Colour" }, names.map(choose)));
   box.append(make("p", {}, make("b", {}, title), `, ${unit}. ${words}`), makeScale(ramp, write(limit, 2), ""));
   if (PER_BLOCK.includes(quantity) && isKnown(run.other)) box.append(note(`This value is ${run.other}.`));
-  if (["subset", "group", "static"].includes(run.options["selection.strategy.class"])) {
-    const words =
-      "Heads are selected from candidates: a cell is a slot, which each task may fill with another candidate.";
-    box.append(note(words));
-  }
+  noteSlots(run, box, "cell");
   const charts = make("div", { class: "charts" });
   for (const type of new Set(blocks.map((block) => block.chain))) {
     const measured = blocks.filter((block) => block.chain === type && values[quantity][block.name]).reverse();
@@ -119,6 +122,7 @@ function drawPairs(run, box) {
     return make("div", {}, make("h4", {}, `layer ${layerOf(block)}`), square);
   };
   box.append(makeScale(ramp, write(limit, 2), "nats per query, at most 0.69"));
+  noteSlots(run, box, "row or column");
   const types = new Set(blocks.map(attentionTypeOf));
   for (const type of types) {
     const charts = blocks.filter((block) => attentionTypeOf(block) === type).map(draw);

@@ -1,6 +1,7 @@
 """Divergence between heads against its definition."""
 
 import math
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -9,7 +10,19 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from latentheads.contrib.heads.divergence import divergence, head_divergence
-from tests.tiny import attach, build, small_batch
+from latentheads.latents.handlers import WithSelection
+from latentheads.latents.selection.strategies import make_selector
+from latentheads.models import Translation, make_prior
+from tests.tiny import (
+    HEADS,
+    SOURCE_TYPES,
+    TARGET_TYPES,
+    attach,
+    build,
+    latent_logits,
+    sizes,
+    small_batch,
+)
 
 
 def by_definition(p: torch.Tensor, q: torch.Tensor) -> float:
@@ -83,6 +96,25 @@ def test_of_a_model_without_latent_blocks_all_are_measured() -> None:
     average = divergence(model, [small_batch()]).average()
     assert average == divergence(model, [small_batch()], latent=False).average()
     assert average is not None
+
+
+@pytest.mark.parametrize(
+    ("strategy", "tasks", "slots"),
+    [
+        ("subset", 1, {"encoder.0.self.logits"}),
+        ("bernoulli", 1, set()),
+        ("static", 2, {"encoder.0.self.logits"}),
+        ("static", 1, set()),
+    ],
+)
+def test_heads_that_each_task_selects_are_slots(strategy: Any, tasks: int, slots: set[str]) -> None:
+    selector = make_selector(strategy, HEADS, 2 * HEADS, ("encoder-self",), tasks, 1)
+    latents = [latent_logits(make_prior("delta")), selector]
+    model = Translation(SOURCE_TYPES, TARGET_TYPES, sizes(layers=1), latents).double()
+    batch = small_batch()
+    batch = replace(batch, source_task=torch.zeros(len(batch.target), dtype=torch.long))
+    with WithSelection(attach("tied", model)):
+        assert divergence(model, [batch]).slots == slots
 
 
 def test_blocks_without_a_latent_are_measured_when_asked_for() -> None:

@@ -120,6 +120,20 @@ def test_maps_are_of_heads_that_vary_and_of_those_that_do_not(seen: dict[str, An
     assert seen["views"][1, "alignments"]["gold"] == "2"
 
 
+def test_ticks_of_bars_stand_where_their_numbers_are(
+    page: lh.contrib.page.ReportPage, tmp_path: Path
+) -> None:
+    page.save(tmp_path / "page.html")
+    dom = body_of(tmp_path / "page.html", "#view=head&block=decoder.0.cross")["dom"]
+    tick = r'<line x1="38" y1="([\d.]+)"[^>]*></line><text[^>]*>([\d.]+)</text>'
+    heights, values = zip(*((float(y), float(v)) for y, v in re.findall(tick, dom)), strict=True)
+    assert len(values) > 2
+    assert values[0] == 0
+    for height, value in zip(heights[1:], values[1:], strict=True):
+        unit = (heights[0] - heights[1]) / values[1]
+        assert (heights[0] - height) / value == pytest.approx(unit, rel=1e-6)
+
+
 def test_words_that_are_rather_copied_are_marked(seen: dict[str, Any], copied: Any) -> None:
     batch = collate(copied.corpus.test, range(1))
     posterior = alignment_distributions(copied.model, copied.guide, batch).posterior[0, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +135,17 @@ def test_without_alignments_there_is_nothing_to_show() -> None:
     run = finished(sample_pairs(sentences=40, held_out=4), None)
     with pytest.raises(ValueError, match="runs/mine has no latent alignments: there is nothing"):
         lh.plot.alignments(run, "the cat")
+
+
+def test_a_long_pair_has_smaller_cells_and_fewer_labels() -> None:
+    tables = [torch.full((1, 1, 199, 211), 1 / 211) for _ in range(3)]
+    words = [f"a long word {number}, longer than a label" for number in range(211)]
+    figure: Any = draw_alignments(AlignmentDistributions(("h",), *tables), words, words[:199])
+    assert max(figure.get_size_inches()) < 25
+    assert images(figure)[0].shape == (199, 211)
+    rows, columns = ticks(figure.axes[0], "y"), ticks(figure.axes[2], "x")
+    assert rows[:2] == ["a long word 0, longer t…", "a long word 4, longer t…"]
+    assert (len(rows), len(columns)) == (50, 53)
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in figure.axes[2].get_xticklabels()]
+    assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))

@@ -18,6 +18,7 @@ from matplotlib.text import Text
 from latentheads.contrib import plot
 from latentheads.contrib.heads import LinkScore
 from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
+from latentheads.contrib.heads.roles import Role
 from latentheads.contrib.plot.canvas import fold
 from latentheads.contrib.uncertainty import Bins, Figure
 from latentheads.metrics.alignment import LinkCounts
@@ -42,6 +43,7 @@ SIDE = {
 }
 BINS = Bins(np.array([2.0]), np.array([0.25]), np.array([0.5]))
 LINK = LinkScore("prior", "head 0", LinkCounts(9, 11, 1, 1))
+ROLE = Role("encoder.0.self", 0, NAME, NAME, 0.5)
 STARTS = BoundaryTimes(*torch.full((3, 1), 0.5))
 FIGURE = Figure(0.5, 0.4, 0.6, 0.0, 0.0, 0.0, None, [0.5])
 PICTURES: dict[str, Callable[[], Any]] = {
@@ -52,9 +54,10 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "maps": lambda: plot.draw_maps([head_report(NAME)], ""),
     "no roles": lambda: plot.draw_roles([head_report(NAME)], ""),
     "roles": lambda: plot.draw_roles([with_roles(NAME)], ""),
+    "own roles": lambda: plot.draw_roles([replace(head_report(NAME), other_roles=(ROLE,))], ""),
     "links": lambda: plot.draw_links({NAME: [LINK]}),
     "weights": lambda: plot.draw_weights(some_weights(), [NAME] * 3, [NAME] * 5),
-    "alignments": lambda: plot.draw_alignments(some_laws(1), [NAME] * 4, [NAME] * 3),
+    "alignments": lambda: plot.draw_alignments(some_laws(1), [NAME] * 4, [NAME] * 3, (), NAME),
     "sound": lambda: plot.draw_audio(np.zeros((18, 7)), sound_weights(), [NAME] * 3),
     "selection": lambda: plot.draw_selection({"encoder-self": SIDE}),
     "word times": lambda: plot.draw_word_times(np.eye(3, 5), [NAME], STARTS, [], 1.0),

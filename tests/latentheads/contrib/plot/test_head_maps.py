@@ -40,6 +40,24 @@ def test_pairs_have_a_panel_a_layer_on_the_scale_that_is_asked_for() -> None:
     assert "some text" in title
 
 
+def test_panels_name_slots_of_heads_that_tasks_select() -> None:
+    own = head_report(chains=ATTENTION_TYPES[:2], layers=2)
+    first, *others = own.divergence.summed
+    for slots, expected in (
+        ((), [("head", ""), ("", ""), ("head", "head"), ("", "head")]),
+        ((first, *others), [("slot", ""), ("", ""), ("slot", "slot"), ("", "slot")]),
+        ((first,), [("slot", "slot"), *[("head", "head")] * 3]),
+    ):
+        figure = draw_divergence(replace(own.divergence, slots=frozenset(slots)))
+        names = [(axis.get_ylabel(), axis.get_xlabel()) for axis in shown(figure)]
+        assert names == expected
+        assert ("A slot has the head" in figure.get_suptitle()) == bool(slots)
+        selected = replace(own, divergence=replace(own.divergence, slots=frozenset(slots)))
+        name = {0: "head", 1: "head or slot", 4: "slot"}[len(slots)]
+        assert draw_maps(selected, "").axes[-6].get_xlabel() == name
+        assert draw_roles(selected, "").axes[-1].get_xlabel() == name
+
+
 def test_averages_have_no_panel_of_a_chain_without_pairs_of_heads() -> None:
     own = head_report("a")
     for block in own.blocks_of("decoder-self"):
@@ -164,3 +182,10 @@ def test_a_role_of_a_kind_of_your_own_is_drawn_and_named() -> None:
     texts = [text.get_text() for axis in figure.axes for text in axis.texts]
     assert "closes" in texts
     assert texts_of(figure.legends[0].get_texts())[len(KINDS)] == "bracket"
+
+
+def test_measures_that_are_all_0_have_a_scale_to_1() -> None:
+    own = head_report(chains=ATTENTION_TYPES[:1])
+    zeros = {block.name: torch.zeros(block.heads) for block in own.blocks}
+    image = shown(draw_maps(replace(own, importance=zeros), ""))[2].images[0]
+    assert image.get_clim() == (0, 1)

@@ -192,6 +192,43 @@ def test_heads_of_a_selection_have_whole_numbers() -> None:
     assert all(tick == int(tick) for tick in axis.get_xticks())
 
 
+def test_one_head_and_one_step_have_one_tick() -> None:
+    one = {"encoder.0.self": [[0.5]]}
+    side = {"tasks": [""], "probabilities": one, "chosen": one, "sharing": [[1.0]], "by_chance": 1}
+    axis, *_ = plot.draw_selection({"encoder-self": side}).axes
+    assert ticks(axis, "x") == ["0"]
+    history = [{"step": 7, "selection": {"encoder.0.self": [0.5]}}]
+    (axis,) = plot.draw_selection_history(history, {"encoder-self": side}).axes
+    assert axis.get_xticks().tolist() == [7]
+    records = [{"step": 7, "kl_by_site": {SITE: 0.5}}]
+    assert plot.draw_kl_history(records).axes[0].get_xticks().tolist() == [7]
+
+
+def test_a_figure_grows_with_its_title_and_its_legend() -> None:
+    gates = {"encoder.0.self": torch.ones(1)}
+    short, long = (plot.draw_gates(gates, title) for title in ("run", "a name " * 20))
+    assert long.get_figheight() > short.get_figheight() + 0.5
+    for figure in (short, long):
+        figure.draw_without_rendering()
+        assert figure.axes[0].get_window_extent().height > 0.4 * figure.dpi
+    names = [f"a run with a long name, which has the number {index}" for index in range(9)]
+    rows = {name: [[{"step": 1, "valid": {"elbo": -2.0}}]] for name in names}
+    few, many = (plot.draw_curves(dict(list(rows.items())[:number])) for number in (2, 9))
+    assert many.get_figheight() > few.get_figheight() + 0.5
+    many.draw_without_rendering()
+    box = many.legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= many.bbox.width
+
+
+def test_gates_of_many_heads_stand_below_each_other() -> None:
+    blocks = ("encoder.0.self", "decoder.0.self", "decoder.0.cross")
+    for heads, rows in ((4, 1), (8, 3)):
+        figure = plot.draw_gates({block: torch.ones(heads) for block in blocks})
+        assert figure.axes[0].get_gridspec().nrows == rows
+        assert figure.get_figwidth() <= 8
+
+
 def test_a_bar_without_a_value_stands_within_its_axes() -> None:
     rows = [{"recipe": "one", "gap": 0.5}, {"recipe": "two", "gap": np.nan}]
     assert plot.draw_gaps({"model": rows}).axes[0].get_ylim() == (1.5, -0.5)
