@@ -404,7 +404,7 @@ class Pretrained(HeadModel):
         """Sets the state of a forward pass; passes may be nested, such as that of a guide."""
         outer = self._holder.forward_pass
         queries = {side: batch.queries(side) for side in ("encoder", "decoder")}
-        self._holder.forward_pass = ForwardPass(queries, choices)
+        self._holder.forward_pass = ForwardPass(queries, choices, sentences=len(batch.target))
         try:
             yield
         finally:

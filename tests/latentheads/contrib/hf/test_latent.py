@@ -43,6 +43,7 @@ from latentheads.pruning import remove_heads
 from tests.latentheads.contrib.hf.networks import (
     IDS,
     NETWORKS,
+    PATCHES,
     REAL,
     TARGETS,
     WRITERS,
@@ -55,6 +56,7 @@ from tests.latentheads.contrib.hf.networks import (
     inputs_of,
     labels_of,
     network,
+    qwen2vl,
     refuse,
     source_of,
 )
@@ -235,6 +237,22 @@ def test_a_network_of_text_and_images_is_a_language_model() -> None:
     model = lh.latent(made, prior="delta", likelihood="language-model")
     bound = lh.terms(model, Tied(model).eval(), model.batch(inputs))
     torch.testing.assert_close(bound.log_likelihood, words.sum(-1), check_dtype=False)
+
+
+def test_blocks_of_images_that_are_no_rows_of_sentences_are_not_latent() -> None:
+    made = jiggle(qwen2vl(), 0.3).eval()
+    model = lh.latent(made, likelihood="language-model")
+    batch = model.batch(PATCHES)
+    refuse(lambda: model(batch), "encoder.0.self", "no rows of 2", "blocks='decoder-self'")
+    model = lh.latent(
+        lh.contrib.hf.plain(model), blocks="decoder-self", likelihood="language-model"
+    )
+    bound = lh.terms(model, Tied(model), batch)
+    assert [*bound.kl] == ["decoder.0.self.logits"]
+    refuse(lambda: gradient_importance(model, [batch]), "encoder.0.self", "one sentence")
+    first = {name: value[: len(value) // 2] for name, value in PATCHES.items()}
+    importance = gradient_importance(model, [model.batch(first)])
+    assert [*importance] == ["encoder.0.self", "decoder.0.self"]
 
 
 def test_labels_may_stand_among_the_inputs_as_a_collator_puts_them() -> None:
