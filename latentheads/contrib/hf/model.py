@@ -23,6 +23,7 @@ from latentheads.contrib.hf.addresses import (
     parse_blocks,
 )
 from latentheads.contrib.hf.alignments import AlignedDecoder, make_output_heads
+from latentheads.contrib.hf.arguments import device_of_inputs
 from latentheads.contrib.hf.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
 from latentheads.contrib.hf.block import ForwardPass, ForwardPassHolder, PretrainedBlock
 from latentheads.contrib.hf.likelihoods import (
@@ -145,13 +146,13 @@ class Pretrained(HeadModel):
             modules.append(PretrainedBlock(address, family, selector, self._holder, is_top, config))
         # densities are never computed in less than float32
         dtype = torch.promote_types(self.network.dtype, torch.float32)
-        return modules.to(self.network.device, dtype)
+        return modules.to(self.device, dtype)
 
     def _add_latents_of_blocks(self, options: Sequence[LatentOptions], shape: ModelShape) -> None:
         """Makes the latents that need to know the blocks, on the device of the network."""
         add_latents_of_blocks(self, options, shape)
         for latent in self.latents.values():
-            nn.ModuleDict(latent.modules_to_save).to(self.network.device)
+            nn.ModuleDict(latent.modules_to_save).to(self.device)
 
     def _attach(self) -> None:
         """Makes every attention module call its block."""
@@ -176,6 +177,10 @@ class Pretrained(HeadModel):
             )
         if not self._holder.forward_pass.queries:
             self._holder.forward_pass = ForwardPass()
+
+    @property
+    def device(self) -> torch.device:
+        return device_of_inputs(self.network)
 
     @property
     def _attached(self) -> bool:

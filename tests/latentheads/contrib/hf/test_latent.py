@@ -8,6 +8,7 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
+import accelerate
 import pyro
 import pytest
 import torch
@@ -343,6 +344,26 @@ def test_svi_trains_network_prior_and_guide() -> None:
     unread = {n for n in still if "embed_positions" in n}
     assert still == unread
     pyro.clear_param_store()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bart"])
+def test_heads_are_measured_where_weights_are_on_a_device_only_while_they_are_used(
+    name: str,
+) -> None:
+    model, batch = made_latent(name)
+
+    def measures(model: Any) -> list[Any]:
+        torch.manual_seed(0)
+        guide: Any = attach("mean-field", model).eval()
+        entropy = measure(model, [batch], guide).entropy
+        figures = lh.evaluate(model, guide, [batch])
+        return [entropy, gradient_importance(model, [batch], guide), figures.kl_by_site]
+
+    expected, made = measures(model), accelerate.cpu_offload(model.network, torch.device("cpu"))
+    assert made.device.type == "meta"
+    torch.testing.assert_close(measures(model), expected)
+    again = lh.latent(lh.contrib.hf.plain(model)).eval()
+    torch.testing.assert_close(measures(again), expected)
 
 
 @pytest.mark.parametrize("training", [False, True])
