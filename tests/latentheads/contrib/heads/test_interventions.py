@@ -17,7 +17,6 @@ from latentheads.contrib.heads.interventions import (
     Mean,
     Window,
     Zero,
-    _valid_rows,
     intervene,
     record_outputs,
 )
@@ -294,8 +293,9 @@ def test_what_an_intervention_cannot_do_is_said_in_one_line() -> None:
         unchecked(intervene)("mean", {}, {}),
     ):
         pass
-    with pytest.raises(ValueError, match=r"^attention_mask has.* inputs of one length$"):
-        _valid_rows(torch.zeros(3, 4, 2, 1), REAL)
+    for mask in (REAL[:, :4], torch.ones(3, 1, 5, 5).tril()):
+        with pytest.raises(ValueError, match=r"^attention_mask has.* inputs of one length$"):
+            Mean(network, {"input_ids": IDS, "attention_mask": mask})
     with pytest.raises(ValueError, match=r"^inputs must be tensors by name, .* got Prompts\("):
         unchecked(record_outputs)(network, PROMPTS)
     with pytest.raises(ValueError, match=r"^size must be at least 1, got 0"):

@@ -372,6 +372,17 @@ def test_a_model_begins_in_the_mode_of_its_network(training: bool) -> None:
     assert all(part.training == training for part in lh.latent(network).modules())
 
 
+def test_a_network_that_draws_heads_compiles_as_a_whole() -> None:
+    made = lh.latent(network("llama").train()).network
+    compiled, logits, gradients = torch.compile(made, fullgraph=True, backend="eager"), [], []
+    for run in (made, compiled):
+        torch.manual_seed(0)
+        logits.append(run(IDS, use_cache=False).logits)
+        gradients.append(torch.autograd.grad(logits[-1].square().sum(), made.lm_head.weight))
+    assert torch.equal(*logits)
+    torch.testing.assert_close(*gradients)
+
+
 def test_dropout_of_any_name_makes_no_bound() -> None:
     model = lh.latent(grouped(attention_dropout=0.5).train(), "delta")
     batch = model.batch({"input_ids": IDS})
