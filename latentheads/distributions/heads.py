@@ -68,18 +68,21 @@ class HeadContext:
 
     @property
     def below(self) -> Float[Tensor, "*below head query key"] | None:
-        """The sampled logits of the block below, of as many heads; None in the first block.
+        """The sampled logits of the block below, of the same shape; None in the first block.
 
         Raises:
-            ValueError: The block below has another number of heads.
+            ValueError: The block below has another number of heads, queries or keys.
         """
-        if self.lower is not None and self.lower.shape[-3] != self.scores.shape[-3]:
-            name = "a block" if self.block is None else f"block {self.block.name!r}"
-            raise ValueError(
-                f"{name} has {self.scores.shape[-3]} heads, the one below {self.lower.shape[-3]}: "
-                "a prior or guide that reads the logits below needs as many; take independent or "
-                "mean-field"
-            )
+        below = self.scores.shape if self.lower is None else self.lower.shape
+        for what, own, lower in zip(
+            ("heads", "queries", "keys"), self.scores.shape[-3:], below[-3:]
+        ):
+            if own != lower:
+                name = "a block" if self.block is None else f"block {self.block.name!r}"
+                raise ValueError(
+                    f"{name} has {own} {what}, the one below {lower}: a prior or guide that reads "
+                    "the logits below needs as many; take independent or mean-field"
+                )
         return self.lower
 
     @property

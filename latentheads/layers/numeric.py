@@ -35,8 +35,8 @@ def full_precision(x: Tensor) -> Tensor:
 
 
 def version_of(x: Tensor) -> int:
-    """How often a tensor was changed in place; 0 in inference mode, where that is not counted."""
-    return 0 if x.is_inference() else x._version
+    """How often a tensor was changed in place; 0 in inference mode and compiled code."""
+    return 0 if torch.compiler.is_compiling() or x.is_inference() else x._version
 
 
 def forbid_second_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:

@@ -71,7 +71,14 @@ def gradient_importance(
         device_batch = batch.to(model.device)
         gradients = _gradients(model, guide, device_batch, seed + index, shared_samples)
         for block, active, gradient in gradients:
-            means.add(block.name, gradient.sum(1).abs(), active)
+            if len(batch) > 1 and (gradient.ndim == 2 or len(gradient) % len(batch)):
+                raise ValueError(
+                    f"block {block.name!r} has the images of all sentences in one row: give "
+                    "batches of one sentence"
+                )
+            rows = len(batch), -1, gradient.shape[-1]  # an image may have a row for each window
+            sums = gradient.reshape(rows).sum(1)
+            means.add(block.name, sums.abs(), active.reshape(rows).any(1))
     importance = means.result()
     if normalise:
         for value in importance.values():

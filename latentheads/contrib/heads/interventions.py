@@ -316,12 +316,12 @@ def _count_tokens(inputs: Mapping[str, Tensor], side: str) -> list[int] | None:
 
 def _valid_rows(heads: Tensor, mask: Tensor | None) -> Tensor:
     """True at the queries of examples that are no padding."""
-    if mask is None or mask.ndim != 2:
+    if mask is None:
         return torch.ones(heads.shape[:2], dtype=torch.bool, device=heads.device)
     if mask.shape != heads.shape[:2]:
         raise ValueError(
             f"attention_mask has shape {list(mask.shape)}, heads have {list(heads.shape[:2])}: "
-            "leave out one of other positions, as of samples of sound; give inputs of one length"
+            "leave out one of pairs or of samples of sound; give inputs of one length"
         )
     return mask.bool()
 

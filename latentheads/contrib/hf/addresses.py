@@ -32,6 +32,9 @@ NORMS = ("attn_sub_norm", "inner_attn_ln")
 LOOPS = ("num_hidden_groups", "n_recurrent_loops", "loop_num_passes", "H_cycles")
 """Names, in configurations, of how often layers run: of ALBERT, Dory, Inkling 2, HRM."""
 
+LAYER = re.compile(r"(?:^|\.)(\d+)(?=\.|$)")
+"""Numbers in the path of a module, of which the first is that of its layer."""
+
 CROSS = re.compile("cross|encoder_attn|encdec", re.IGNORECASE)
 
 
@@ -90,12 +93,16 @@ def find_heads(network: Any) -> list[Address]:
         address = _address_of(path, module, network, encoder)
         if address.block.attention_type == "decoder-cross" and _has_no_source(network.config):
             continue
-        first = addresses.setdefault(address.block.name, address)
-        if first is not address:
-            raise ValueError(
-                f"{network_name} has two blocks {shown(address.block.name)}, {first.path} and "
-                f"{path}: make one of its parts latent"
-            )
+        while (first := addresses.get(address.block.name)) is not None:
+            if LAYER.sub("", first.path) != LAYER.sub("", path):
+                raise ValueError(
+                    f"{network_name} has two blocks {shown(address.block.name)}, {first.path} and "
+                    f"{path}: make one of its parts latent"
+                )
+            # the layers of Swin's stages are counted on
+            block = replace(address.block, layer=address.block.layer + 1)
+            address = replace(address, block=block)
+        addresses[address.block.name] = address
     return list(addresses.values())
 
 
@@ -160,7 +167,7 @@ def _address_of(path: str, module: nn.Module, network: Any, encoder: set[nn.Modu
         side = "encoder" if module in encoder else "decoder"
     else:
         side = "decoder" if is_cross or _is_of_decoder(module) else "encoder"
-    layer = re.search(r"(?:^|\.)(\d+)(?:\.|$)", path)
+    layer = LAYER.search(path)
     attention_type = f"{side}-{'cross' if is_cross else 'self'}"
     block = Block(attention_type, int(layer.group(1)) if layer else 0, _count_heads(module))
     projection = next(_find_outputs(path, module, network), None)

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from latentheads.contrib.hf.arguments import get_cache
+from latentheads.contrib.hf.arguments import device_of_inputs, get_cache
 from latentheads.contrib.hf.likelihoods import Likelihood, NextToken, TargetToken
 from latentheads.latents.latent import Latent
 from latentheads.latents.network import EncoderDecoderStates
@@ -349,4 +349,4 @@ def make_output_heads(
             f"a pre-trained network has no latents {heads.name}: give it alignments, copy heads, "
             "gates or bernoulli-heads"
         )
-    return heads.to(network.device, output.dtype), output
+    return heads.to(device_of_inputs(network), output.dtype), output

@@ -11,9 +11,12 @@ from torch import Tensor
 
 
 def device_of_inputs(network: Any) -> torch.device:
-    """The device of a network's arguments; accelerate moves those of one whose weights it keeps."""
-    device: torch.device = network.device
-    return torch.device("cpu") if device.type == "meta" else device
+    """The device where a network computes; accelerate may keep its weights elsewhere."""
+    if network.device.type != "meta":
+        return torch.device(network.device)
+    hooks = (getattr(module, "_hf_hook", None) for module in network.modules())
+    devices = (getattr(hook, "execution_device", None) for hook in hooks)
+    return torch.device(next((device for device in devices if device is not None), "cpu"))
 
 
 def get_cache(arguments: Mapping[str, Any]) -> Any:

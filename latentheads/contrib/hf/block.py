@@ -45,6 +45,7 @@ class ForwardPass:
         masks: By attention type, the last attention mask, the shape of its scores, and the
             :class:`PairMask` that was made of it.
         states: By block, the input states of its module, until its heads are sampled.
+        sentences: Their number; None in a call of the network itself.
     """
 
     queries: dict[str, Tensor | None] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class ForwardPass:
     below: dict[str, Tensor] = field(default_factory=dict)
     masks: dict[str, tuple[Tensor | None, torch.Size, PairMask]] = field(default_factory=dict)
     states: dict[str, BlockStates] = field(default_factory=dict)
+    sentences: int | None = None
 
 
 class ForwardPassHolder:
@@ -162,7 +164,7 @@ class PretrainedBlock(HeadBlock):
         Returns:
             The outputs of the heads, multiplied by their gates, and the attention weights.
         """
-        choice = self._get_choice()
+        choice = self._get_choice(len(scores))
         if attention_mask is not None:
             if attention_mask.shape[-1] > scores.shape[-1]:
                 attention_mask = attention_mask[..., : scores.shape[-1]]
@@ -185,10 +187,15 @@ class PretrainedBlock(HeadBlock):
             heads = heads * choice.weight[..., None, None].to(heads.dtype)
         return heads.transpose(1, 2).contiguous(), weights
 
-    def _get_choice(self) -> Choice | None:
+    def _get_choice(self, rows: int) -> Choice | None:
         """The selected heads: those of the pass, or sampled in a call of the network itself."""
         choice = self._holder.forward_pass.choices.get(self.block.name)
-        return self.choose(None, True) if choice is None and self.selector else choice
+        if choice is None:
+            return self.choose(None, True) if self.selector else None
+        if choice.common or len(choice.weight) == rows:
+            return choice
+        windows = rows // len(choice.weight)  # of each image, that has a row for each
+        return choice.select(torch.arange(rows, device=choice.weight.device) // windows)
 
     def _get_mask(
         self, attention_mask: Shaped[Tensor, "*pairs"] | None, scores: Tensor
@@ -233,19 +240,28 @@ class PretrainedBlock(HeadBlock):
         forward_pass, attention_type = self._holder.forward_pass, self.block.attention_type
         below = None if self.block.is_lowest else forward_pass.below.get(attention_type)
         states = forward_pass.states.pop(self.block.name, None)
+        if self.prior is None:
+            return scores
+        windows, others = divmod(len(scores), sentences := forward_pass.sentences or len(scores))
+        if others or (forward_pass.sentences and states is None):  # of a part of the module's call
+            raise ValueError(
+                f"block {self.block.name!r} attends within images that are no rows of {sentences} "
+                "sentences: name other blocks, as blocks='decoder-self'"
+            )
+        if windows > 1:
+            # those of an image are its queries, with keys of their own
+            scores, mask, states = _fold(scores, windows), _fold_mask(mask, windows), None
         logits = self._sample_heads(HeadContext(scores, below, mask, self.block, None, states))
         if logits.shape != scores.shape:
             raise ValueError(
                 f"site {self.site!r}: a pre-trained network takes one sample at a time, got shape "
-                f"{tuple(logits.shape)}: sample particles one after the other, and leave out "
-                "blocks whose rows are patches of images"
+                f"{tuple(logits.shape)}: sample particles one after the other"
             )
-        if self.prior is not None:
-            # those below are not needed any more: their memory is freed before the next block
-            forward_pass.below.pop(attention_type, None)
-            if not self.last:
-                forward_pass.below[attention_type] = logits
-        return logits
+        # those below are not needed any more: their memory is freed before the next block
+        forward_pass.below.pop(attention_type, None)
+        if not self.last:
+            forward_pass.below[attention_type] = logits
+        return logits if windows == 1 else _unfold(logits, windows)
 
     @property
     def address(self) -> Address:
@@ -284,3 +300,22 @@ def _apply_grouped(
     groups = shared.shape[1]
     grouped_rows = rows.reshape(batch, groups, heads // groups * num_rows, inner)
     return function(grouped_rows, shared).view(batch, heads, num_rows, shared.shape[-1])
+
+
+def _fold(
+    pairs: Shaped[Tensor, "row any query key"], windows: int
+) -> Shaped[Tensor, "sentence any queries key"]:
+    """Puts the queries of the windows of an image, which are rows, one after the other."""
+    return pairs.unflatten(0, (-1, windows)).transpose(1, 2).flatten(2, 3)
+
+
+def _unfold(
+    pairs: Shaped[Tensor, "sentence head queries key"], windows: int
+) -> Shaped[Tensor, "row head query key"]:
+    """The inverse of :func:`_fold`."""
+    return pairs.unflatten(2, (windows, -1)).transpose(1, 2).flatten(0, 1)
+
+
+def _fold_mask(mask: PairMask, windows: int) -> PairMask:
+    latent = _fold(mask.latent[:, None], windows)[:, 0]
+    return PairMask(_fold(mask.bias, windows), latent, latent.sum((-1, -2)))

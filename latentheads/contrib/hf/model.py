@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,8 +22,10 @@ from latentheads.contrib.hf.addresses import (
     parse_blocks,
 )
 from latentheads.contrib.hf.alignments import AlignedDecoder, make_output_heads
-from latentheads.contrib.hf.batch import IGNORE_INDEX, EncodedBatch, scored_here_or_later
+from latentheads.contrib.hf.arguments import device_of_inputs
+from latentheads.contrib.hf.batch import EncodedBatch, scored_here_or_later
 from latentheads.contrib.hf.block import ForwardPass, ForwardPassHolder, PretrainedBlock
+from latentheads.contrib.hf.encoding import check_inputs, encode, takes
 from latentheads.contrib.hf.likelihoods import (
     Likelihood,
     NextToken,
@@ -54,12 +55,6 @@ from latentheads.layers.output import GivenLogits
 from latentheads.model import HeadModel
 from latentheads.names import Block
 from latentheads.packages import import_optional
-
-POSITIONS_FROM_TOKENS = "create_position_ids_from_input_ids"
-"""An attribute of embeddings that compute positions from the tokens, skipping padding."""
-
-ENDS = ("bos", "eos", "cls", "sep", "decoder_start")
-"""Names, in configurations, of tokens that only begin or end a sentence."""
 
 
 class Pretrained(HeadModel):
@@ -145,13 +140,13 @@ class Pretrained(HeadModel):
             modules.append(PretrainedBlock(address, family, selector, self._holder, is_top, config))
         # densities are never computed in less than float32
         dtype = torch.promote_types(self.network.dtype, torch.float32)
-        return modules.to(self.network.device, dtype)
+        return modules.to(self.device, dtype)
 
     def _add_latents_of_blocks(self, options: Sequence[LatentOptions], shape: ModelShape) -> None:
         """Makes the latents that need to know the blocks, on the device of the network."""
         add_latents_of_blocks(self, options, shape)
         for latent in self.latents.values():
-            nn.ModuleDict(latent.modules_to_save).to(self.network.device)
+            nn.ModuleDict(latent.modules_to_save).to(self.device)
 
     def _attach(self) -> None:
         """Makes every attention module call its block."""
@@ -176,6 +171,10 @@ class Pretrained(HeadModel):
             )
         if not self._holder.forward_pass.queries:
             self._holder.forward_pass = ForwardPass()
+
+    @property
+    def device(self) -> torch.device:
+        return device_of_inputs(self.network)
 
     @property
     def _attached(self) -> bool:
@@ -220,7 +219,7 @@ class Pretrained(HeadModel):
             ValueError: The inputs are not tensors of sentences; the network has no likelihood; or
                 labels are missing, or have a gap that alignments cannot have.
         """
-        _check_inputs(inputs)
+        check_inputs(inputs)
         check_tokens(inputs, self.network)
         check_instance("labels", labels, Tensor | None, "a tensor")
         index = None if index is None else torch.as_tensor(index)
@@ -230,11 +229,9 @@ class Pretrained(HeadModel):
                 "layer, such as BertForMaskedLM, or give likelihood= of lh.latent, a name or a "
                 "function of outputs and batch"
             )
-        inputs = dict(inputs)
-        collated_labels = inputs.pop("labels", None)
-        labels = collated_labels if labels is None else labels
-        targets = self.label_likelihood.labels(inputs, labels)
-        valid = targets != IGNORE_INDEX
+        sides = {block.side for block in self._pretrained_blocks()}
+        batch = encode(self.network, self.label_likelihood, sides, inputs, labels)
+        valid = batch.scored_mask
         # a chain passes through every token: padding may only follow
         chained = self.output_heads is not None and self.output_heads.is_chained
         if chained and not torch.equal(valid, scored_here_or_later(valid)):
@@ -242,120 +239,7 @@ class Pretrained(HeadModel):
                 "alignments in a chain need every token from the first on: pad on the right, and "
                 "give no label -100 before one that is predicted"
             )
-        target = targets.masked_fill(~valid, 0)  # -100 is no index of the vocabulary
-        tokens, mask = inputs.get("input_ids"), inputs.get("attention_mask")
-        attention_valid = None if mask is None else mask.bool()
-        if attention_valid is None and tokens is not None:
-            attention_valid = torch.ones_like(tokens, dtype=torch.bool)
-        batch = EncodedBatch(
-            target,
-            None,
-            index,
-            corpus_size,
-            inputs=inputs,
-            scored_valid=valid,
-            boundary_ids=_boundary_ids(self.network.config),
-        )
-        of_tokens = labels is None or labels.ndim > 1
-        return self._add_sides(batch, tokens, attention_valid, of_tokens)
-
-    def _add_sides(
-        self,
-        batch: EncodedBatch,
-        tokens: Tensor | None,
-        attention_valid: Tensor | None,
-        of_tokens: bool,
-    ) -> EncodedBatch:
-        """Adds the inputs and padding masks of encoder and decoder.
-
-        Without labels of tokens an encoder-decoder feeds its decoder by itself, with the source.
-        """
-        assert self.label_likelihood is not None
-        assert batch.scored_valid is not None
-        inputs, valid = dict(batch.inputs), batch.scored_valid
-        if self.network.config.is_encoder_decoder:
-            if (of_tokens or tokens is None) and "decoder_input_ids" not in inputs:
-                inputs["decoder_input_ids"] = self._shift_right(batch)
-            decoder_inputs = inputs.get("decoder_input_ids")
-            positions = tokens if decoder_inputs is None else decoder_inputs
-            assert positions is not None
-            mask = inputs.get("decoder_attention_mask")
-            decoder_mask = torch.ones_like(positions) if mask is None else mask
-            latent = self.label_likelihood.latent_positions(valid, decoder_mask.bool())
-            if attention_valid is None:
-                attention_valid = self._sound_positions(inputs)
-            return replace(
-                batch,
-                inputs=inputs,
-                source=tokens,
-                input_ids=decoder_inputs,
-                encoder_valid=attention_valid,
-                # without a mask, positions that no prediction depends on are padding
-                decoder_valid=latent if mask is None else mask.bool(),
-                decoder_latent=latent,
-            )
-        sides = {block.side for block in self._pretrained_blocks()}
-        if sides == {"encoder"}:
-            return replace(
-                batch,
-                source=tokens,
-                input_ids=tokens,
-                encoder_valid=attention_valid,
-                decoder_valid=attention_valid,
-            )
-        if attention_valid is None:
-            return replace(batch, input_ids=tokens)
-        # networks of text and images have an encoder too, and may count positions otherwise
-        if sides == {"decoder"} and not attention_valid[:, 0].all():
-            inputs = self._add_position_ids(inputs, attention_valid)
-        latent = self.label_likelihood.latent_positions(valid, attention_valid)
-        return replace(
-            batch,
-            inputs=inputs,
-            input_ids=tokens,
-            decoder_valid=attention_valid,
-            decoder_latent=latent,
-        )
-
-    def _sound_positions(self, inputs: Mapping[str, Tensor]) -> Tensor | None:
-        """The positions of Whisper's encoder, all of which are real; None: of another network."""
-        config = self.network.config
-        if config.model_type != "whisper" or (features := inputs.get("input_features")) is None:
-            return None
-        return features.new_ones(len(features), config.max_source_positions, dtype=torch.bool)
-
-    def _shift_right(self, batch: EncodedBatch) -> Tensor:
-        """The input of the decoder: the labels after a start token, as the network shifts them."""
-        shift = getattr(self.network, "prepare_decoder_input_ids_from_labels", None)
-        assert batch.scored_valid is not None
-        if shift is not None:
-            return shift(labels=batch.target.masked_fill(~batch.scored_valid, IGNORE_INDEX))
-        config = self.network.config
-        start = getattr(config, "decoder_start_token_id", None)
-        pad = getattr(config, "pad_token_id", None)
-        if start is None or pad is None:
-            raise ValueError(
-                "inputs must hold decoder_input_ids: the network does not shift labels"
-            )
-        # as Whisper does within its forward pass, where labels would add a loss
-        tokens = batch.target.masked_fill(~batch.scored_valid, pad)
-        return torch.cat([torch.full_like(tokens[:, :1], start), tokens[:, :-1]], 1)
-
-    def _add_position_ids(
-        self, inputs: dict[str, Tensor], attention_valid: Tensor
-    ) -> dict[str, Tensor]:
-        """Counts positions from the first real token after left padding, as ``generate`` does."""
-        # RoBERTa and similar networks count by themselves, and not from 0
-        computes_own_positions = any(
-            hasattr(part, POSITIONS_FROM_TOKENS) for part in self.network.modules()
-        )
-        if computes_own_positions or "position_ids" in inputs or not self._takes("position_ids"):
-            return inputs
-        return inputs | {"position_ids": (attention_valid.long().cumsum(-1) - 1).clamp_min(0)}
-
-    def _takes(self, name: str) -> bool:
-        """Whether the network has an argument of this name."""
-        return name in inspect.signature(self.network.forward).parameters
+        return replace(batch, index=index, corpus_size=corpus_size)
 
     @property
     def vocabulary_sizes(self) -> dict[str, int]:
@@ -392,7 +276,7 @@ class Pretrained(HeadModel):
                 )
         choices = self.select_heads(batch) if choices is None else choices
         options: dict[str, Any] = {"return_dict": True}
-        if self._takes("use_cache"):
+        if takes(self.network, "use_cache"):
             options["use_cache"] = False
         with self._run_forward_pass(batch, choices):
             return self.network(**{**batch.inputs, **options})
@@ -404,7 +288,7 @@ class Pretrained(HeadModel):
         """Sets the state of a forward pass; passes may be nested, such as that of a guide."""
         outer = self._holder.forward_pass
         queries = {side: batch.queries(side) for side in ("encoder", "decoder")}
-        self._holder.forward_pass = ForwardPass(queries, choices)
+        self._holder.forward_pass = ForwardPass(queries, choices, sentences=len(batch.target))
         try:
             yield
         finally:
@@ -528,41 +412,6 @@ def plain(model: Any) -> Any:
         raise ValueError("the heads of this model are not latent")
     owner.detach()
     return owner.network
-
-
-def _check_inputs(inputs: Any) -> None:
-    """Checks that inputs are tensors by name, with one row per sentence."""
-    by_name = inputs if isinstance(inputs, Mapping) else {"inputs": inputs}
-    not_tensors = [name for name, value in by_name.items() if not isinstance(value, Tensor)]
-    if not_tensors or by_name is not inputs:
-        name = next(iter(not_tensors), "inputs")
-        raise ValueError(
-            "inputs must be tensors by name, as a tokenizer gives with return_tensors='pt', got "
-            f"{name} of type {type(by_name[name]).__name__}"
-        )
-    for name in ("input_ids", "attention_mask"):
-        if name in inputs and inputs[name].ndim != 2:
-            raise ValueError(
-                f"{name} must have a row for each sentence and a column for each position, got "
-                f"shape {tuple(inputs[name].shape)}"
-            )
-    tokens, mask = inputs.get("input_ids"), inputs.get("attention_mask")
-    if tokens is not None and mask is not None and tokens.shape != mask.shape:
-        raise ValueError(
-            f"attention_mask must have the shape of input_ids, {tuple(tokens.shape)}, got "
-            f"{tuple(mask.shape)}"
-        )
-
-
-def _boundary_ids(config: Any) -> tuple[int, ...]:
-    """The ids of tokens that only begin or end a sentence, by a configuration."""
-    ids = [getattr(config, f"{name}_token_id", None) for name in ENDS]
-    id_lists = [
-        token_ids if isinstance(token_ids, list) else [token_ids]
-        for token_ids in ids
-        if token_ids is not None
-    ]
-    return tuple(dict.fromkeys(token_id for token_ids in id_lists for token_id in token_ids))
 
 
 def _check_selector(selector: Selector | None, attention_types: Sequence[str]) -> None:

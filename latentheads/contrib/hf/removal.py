@@ -210,6 +210,11 @@ def weight_of(part: nn.Module) -> Tensor:
 @torch.no_grad()
 def effective_weight(part: nn.Module) -> Tensor:
     """What inputs are multiplied by; computed, and no parameter, where :func:`weight_of` fails."""
+    if hasattr(part, "_hf_hook") and any(tensor.is_meta for tensor in part.parameters()):
+        from accelerate.utils import align_module_device
+
+        with align_module_device(part):
+            return effective_weight(part)
     inputs: Any = getattr(part, "in_features", getattr(part, "nx", None))
     if inputs is None or _is_stored_as_used(part):
         return weight_of(part)

@@ -73,22 +73,13 @@ def draw_weights(
         2.2 + len(shown_heads) * max(1.0, 0.15 + height * size[0]),
     )
     means, deviations, bars = _make_columns(figure, len(shown_heads))
-    pad = 0.2 / figure.get_figheight()
     for axes, values, colours, label in (
         (means, mean, MEAN_CMAP, "mean weight"),
         (deviations, deviation, STD_CMAP, "standard deviation over samples"),
     ):
-        vmax = _scale_limit(values[shown_heads])
-        images = [
-            draw_map(axis, values[head], vmin=0, vmax=vmax, cmap=colours)
-            for axis, head in zip(axes, shown_heads)
-        ]
-        for axis in axes:
-            for edge in (row - 0.5, row + 0.5):
-                axis.axhline(edge, color="black", linewidth=0.8)
-            frame_links(axis, links if values is mean else ())
-        bar = figure.colorbar(images[0], ax=axes, location="top", aspect=18, shrink=0.9, pad=pad)
-        bar.set_label(label)
+        _draw_maps(figure, axes, values[shown_heads], colours, label, row)
+    for axis in means:
+        frame_links(axis, links)
     positions, has_band = np.arange(size[1], dtype=float), has_noise(deviation)
     for axis, head in zip(bars, shown_heads):
         band = (low[head, row], high[head, row]) if has_band else None
@@ -158,6 +149,28 @@ def _active_label(share: float) -> str:
     if share == 1:
         return ""
     return f"\nactive: {100 * share:.0f} %" if share else "\ninactive"
+
+
+def _draw_maps(
+    figure: Figure,
+    axes: Sequence[Any],
+    values: Float[np.ndarray, "head query key"],
+    colours: str,
+    label: str,
+    row: int,
+) -> None:
+    """Draws a column of maps of a statistic on one scale, with lines around a row."""
+    vmax = _scale_limit(values)
+    images = [
+        draw_map(axis, of_head, vmin=0, vmax=vmax, cmap=colours)
+        for axis, of_head in zip(axes, values)
+    ]
+    for axis in axes:
+        for edge in (row - 0.5, row + 0.5):
+            axis.axhline(edge, color="black", linewidth=0.8)
+    pad = 0.2 / figure.get_figheight()
+    bar = figure.colorbar(images[0], ax=axes, location="top", aspect=18, shrink=0.9, pad=pad)
+    bar.set_label(label)
 
 
 def _make_columns(figure: Picture, heads: int) -> list[list[Any]]:

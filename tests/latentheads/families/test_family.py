@@ -57,14 +57,17 @@ def test_first_block_of_a_chain_stands_at_the_scores(location: nn.Module) -> Non
 
 
 @pytest.mark.parametrize("location", [RunningSum(), Cascade(SECOND), ReleasedCascade(SECOND)])
+@pytest.mark.parametrize(
+    ("dim", "what", "own"), [(1, "heads", 3), (2, "queries", 5), (3, "keys", 7)]
+)
 @pytest.mark.parametrize("below", [1, 2])
-def test_logits_of_another_number_of_heads_below_are_refused(
-    location: nn.Module, below: int
+def test_logits_of_another_shape_below_are_refused(
+    location: nn.Module, below: int, dim: int, what: str, own: int
 ) -> None:
     c = context(below=True)
     assert c.lower is not None
-    fewer = replace(c, lower=c.lower[:, :below], block=SECOND)
-    message = f"^block 'encoder.1.self' has 3 heads, the one below {below}: a prior or guide that"
+    fewer = replace(c, lower=c.lower.narrow(dim, 0, below), block=SECOND)
+    message = f"^block 'encoder.1.self' has {own} {what}, the one below {below}: a prior or guide"
     with pytest.raises(ValueError, match=message):
         location(fewer)
     assert Identity()(fewer) is c.scores

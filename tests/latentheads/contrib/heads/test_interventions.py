@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from torch import Tensor
 from transformers import DynamicCache
 
@@ -18,13 +17,22 @@ from latentheads.contrib.heads.interventions import (
     Mean,
     Window,
     Zero,
-    _valid_rows,
     intervene,
     record_outputs,
 )
 from latentheads.contrib.hf.addresses import find_heads
 from tests.latentheads.contrib.circuits.tiny import PROMPTS
-from tests.latentheads.contrib.hf.networks import IDS, REAL, bart, gemma3, gpt2, grouped, t5
+from tests.latentheads.contrib.hf.networks import (
+    IDS,
+    PATCHES,
+    REAL,
+    bart,
+    gemma3,
+    gpt2,
+    grouped,
+    qwen2vl,
+    t5,
+)
 from tests.tiny import jiggle
 from tests.typechecking import unchecked
 
@@ -285,8 +293,9 @@ def test_what_an_intervention_cannot_do_is_said_in_one_line() -> None:
         unchecked(intervene)("mean", {}, {}),
     ):
         pass
-    with pytest.raises(ValueError, match=r"^attention_mask has.* inputs of one length$"):
-        _valid_rows(torch.zeros(3, 4, 2, 1), REAL)
+    for mask in (REAL[:, :4], torch.ones(3, 1, 5, 5).tril()):
+        with pytest.raises(ValueError, match=r"^attention_mask has.* inputs of one length$"):
+            Mean(network, {"input_ids": IDS, "attention_mask": mask})
     with pytest.raises(ValueError, match=r"^inputs must be tensors by name, .* got Prompts\("):
         unchecked(record_outputs)(network, PROMPTS)
     with pytest.raises(ValueError, match=r"^size must be at least 1, got 0"):
@@ -304,25 +313,7 @@ def test_a_mask_of_text_is_not_that_of_images_beside_it() -> None:
 
 
 def test_a_mean_is_of_all_patches_where_images_have_no_rows() -> None:
-    text = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 13}
-    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 0]}
-    tokens = {"image_token_id": 12, "vision_start_token_id": 11, "vision_end_token_id": 10}
-    text |= {"bos_token_id": 0, "eos_token_id": 1, "num_key_value_heads": 2}
-    images = {"depth": 1, "embed_dim": 12, "num_heads": 3, "hidden_size": 8, "mlp_ratio": 1}
-    patches = {"patch_size": 2, "spatial_merge_size": 2, "temporal_patch_size": 1}
-    config = transformers.Qwen2VLConfig(
-        text_config={"intermediate_size": 5, "rope_parameters": rope, **text},
-        vision_config={**images, **patches},
-        **tokens,
-    )
-    network = jiggle(transformers.Qwen2VLForConditionalGeneration(config), 0.3).eval()
-    ids = torch.tensor([[11, 12, 10, 3], [11, 12, 10, 5]])
-    inputs = {
-        "input_ids": ids,
-        "pixel_values": torch.linspace(-2, 2, 8 * 12).sin().view(8, 12),
-        "image_grid_thw": torch.tensor([[1, 2, 2], [1, 2, 2]]),
-        "mm_token_type_ids": (ids == 12).int(),
-    }
+    network, inputs = jiggle(qwen2vl(), 0.3).eval(), PATCHES
     outputs, mean = record_outputs(network, inputs), Mean(network, inputs)
     assert outputs["encoder.0.self"].shape == (8, 3, 4)
     assert torch.allclose(mean.means["encoder.0.self"], outputs["encoder.0.self"].mean(0))

@@ -75,6 +75,12 @@ def image(name: str = "ViT", **options: Any) -> Any:
     return getattr(transformers, f"{name}ForImageClassification")(config)
 
 
+def swin() -> Any:
+    """A classifier of images of two windows, which the second layer shifts."""
+    windows = {"image_size": (4, 8), "window_size": 2, "depths": [2], "embed_dim": 6}
+    return image("Swin", num_attention_heads=[3], **windows)
+
+
 def gemma3() -> Any:
     """A decoder of text and images, of which 12 is a token; it makes its masks itself."""
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4}
@@ -85,6 +91,22 @@ def gemma3() -> Any:
         mm_tokens_per_image=1,
     )
     return transformers.Gemma3ForConditionalGeneration(config)
+
+
+def qwen2vl() -> Any:
+    """A decoder of text and images, whose patches stand one after the other in a single row."""
+    text = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 13}
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 0]}
+    tokens = {"image_token_id": 12, "vision_start_token_id": 11, "vision_end_token_id": 10}
+    text |= {"bos_token_id": 0, "eos_token_id": 1, "num_key_value_heads": 2}
+    images = {"depth": 1, "embed_dim": 12, "num_heads": 3, "hidden_size": 8, "mlp_ratio": 1}
+    patches = {"patch_size": 2, "spatial_merge_size": 2, "temporal_patch_size": 1}
+    config = transformers.Qwen2VLConfig(
+        text_config={"intermediate_size": 5, "rope_parameters": rope, **text},
+        vision_config={**images, **patches},
+        **tokens,
+    )
+    return transformers.Qwen2VLForConditionalGeneration(config)
 
 
 def t5() -> Any:
@@ -112,6 +134,15 @@ FRAMES = torch.linspace(-1, 1, 3 * 5 * 12).reshape(3, 5, 12).sin()
 """Three sounds of twelve frames."""
 
 
+PATCHES = {
+    "input_ids": torch.tensor([[11, 12, 10, 3], [11, 12, 10, 5]]),
+    "pixel_values": torch.linspace(-2, 2, 8 * 12).sin().view(8, 12),
+    "image_grid_thw": torch.tensor([[1, 2, 2], [1, 2, 2]]),
+    "mm_token_type_ids": torch.tensor([[0, 1, 0, 0], [0, 1, 0, 0]]).int(),
+}
+"""Two sentences with an image of four patches each."""
+
+
 NETWORKS: dict[str, Callable[[], Any]] = {
     "gpt2": gpt2,
     "llama": grouped,
@@ -124,8 +155,9 @@ NETWORKS: dict[str, Callable[[], Any]] = {
     "marian": lambda: bart("Marian", "MarianMTModel"),
     "t5": t5,
     "whisper": whisper,
+    "swin": swin,
 }
-"""One of each kind: one head a key, grouped heads, a window, encoders, both, biases of position."""
+"""One of each kind: one head a key, grouped heads, windows, encoders, both, biases of position."""
 
 WRITERS = ("gpt2", "llama", "mistral", "bart", "marian", "t5", "whisper")
 
@@ -136,7 +168,9 @@ def network(name: str) -> Any:
 
 
 def source_of(made: Any) -> dict[str, Tensor]:
-    """Three sentences, padded, or three sounds."""
+    """Three sentences, padded, three sounds or three images."""
+    if made.main_input_name == "pixel_values":
+        return {"pixel_values": torch.linspace(-2, 2, 3 * 32).sin().view(3, 1, 4, 8)}
     if made.main_input_name == "input_features":
         return {"input_features": FRAMES.to(made.dtype)}
     return {"input_ids": IDS, "attention_mask": REAL}
@@ -156,7 +190,7 @@ def labels_of(name: str) -> Tensor | None:
     """What the network is to predict, where it is not its own input."""
     if name in ("bert", "modernbert"):
         return IDS.masked_fill(torch.arange(5) % 2 == 1, -100).masked_fill(REAL == 0, -100)
-    if name == "classifier":
+    if name in ("classifier", "swin"):
         return torch.tensor([2, 0, 1])
     return TARGETS if name in ("bart", "marian", "t5", "whisper") else None
 

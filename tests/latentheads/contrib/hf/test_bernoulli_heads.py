@@ -16,11 +16,15 @@ from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from tests.latentheads.contrib.hf.networks import inputs_of, labels_of, network, refuse
 
 BOTH = "encoder.1.self,decoder.0.cross"
-BLOCKS = {"gpt2": "", "whisper": "", "bart": BOTH, "bert": "encoder.0.self"}
+BLOCKS = {
+    "gpt2": "",
+    "whisper": "",
+    "bart": BOTH,
+    "bert": "encoder.0.self",
+    "swin": "encoder.0.self",
+}
 """Blocks with gates of some networks; none: the top one of the decoder."""
 RATE = 0.7
-
-every_network = pytest.mark.parametrize("name", BLOCKS)
 
 
 def build(name: str, **options: Any) -> tuple[Any, Any]:
@@ -44,7 +48,7 @@ def log_likelihood_without(model: Any, batch: Any, gates: Tensor) -> Tensor:
     return log_prob
 
 
-@every_network
+@pytest.mark.parametrize("name", BLOCKS)
 @torch.no_grad()
 def test_evidence_and_posterior_are_those_of_every_subset(name: str) -> None:
     model, batch = build(name)
@@ -61,7 +65,7 @@ def test_evidence_and_posterior_are_those_of_every_subset(name: str) -> None:
     assert joint.std(-1).min() > 1e-3
 
 
-@every_network
+@pytest.mark.parametrize("name", ["gpt2", "whisper", "bart", "bert"])
 @pytest.mark.parametrize("structure", ["mean-field", "autoregressive", "cascaded"])
 def test_guides_depend_on_the_texts_that_there_are(name: str, structure: str) -> None:
     model, batch = build(name)
@@ -108,8 +112,9 @@ def test_noise_beside_gates_is_refused() -> None:
     assert lh.latent(made, latents=latents).latents  # the network is as it was
 
 
-def test_importance_is_the_derivative_of_the_sum_over_subsets() -> None:
-    model, batch = build("gpt2")
+@pytest.mark.parametrize("name", ["gpt2", "swin"])
+def test_importance_is_the_derivative_of_the_sum_over_subsets(name: str) -> None:
+    model, batch = build(name)
     step = 1e-5
     for name, values in gradient_importance(model, [batch], normalise=False).items():
         (module,) = (module for module in model.head_blocks if module.block.name == name)

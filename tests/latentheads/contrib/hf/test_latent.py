@@ -8,6 +8,7 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
+import accelerate
 import pyro
 import pytest
 import torch
@@ -43,6 +44,7 @@ from latentheads.pruning import remove_heads
 from tests.latentheads.contrib.hf.networks import (
     IDS,
     NETWORKS,
+    PATCHES,
     REAL,
     TARGETS,
     WRITERS,
@@ -55,6 +57,7 @@ from tests.latentheads.contrib.hf.networks import (
     inputs_of,
     labels_of,
     network,
+    qwen2vl,
     refuse,
     source_of,
 )
@@ -237,6 +240,22 @@ def test_a_network_of_text_and_images_is_a_language_model() -> None:
     torch.testing.assert_close(bound.log_likelihood, words.sum(-1), check_dtype=False)
 
 
+def test_blocks_of_images_that_are_no_rows_of_sentences_are_not_latent() -> None:
+    made = jiggle(qwen2vl(), 0.3).eval()
+    model = lh.latent(made, likelihood="language-model")
+    batch = model.batch(PATCHES)
+    refuse(lambda: model(batch), "encoder.0.self", "no rows of 2", "blocks='decoder-self'")
+    model = lh.latent(
+        lh.contrib.hf.plain(model), blocks="decoder-self", likelihood="language-model"
+    )
+    bound = lh.terms(model, Tied(model), batch)
+    assert [*bound.kl] == ["decoder.0.self.logits"]
+    refuse(lambda: gradient_importance(model, [batch]), "encoder.0.self", "one sentence")
+    first = {name: value[: len(value) // 2] for name, value in PATCHES.items()}
+    importance = gradient_importance(model, [model.batch(first)])
+    assert [*importance] == ["encoder.0.self", "decoder.0.self"]
+
+
 def test_labels_may_stand_among_the_inputs_as_a_collator_puts_them() -> None:
     model, batch = made_latent("bart")
     inputs = {"input_ids": IDS, "attention_mask": REAL, "labels": TARGETS}
@@ -327,10 +346,41 @@ def test_svi_trains_network_prior_and_guide() -> None:
     pyro.clear_param_store()
 
 
+@pytest.mark.parametrize("name", ["gpt2", "bart"])
+def test_heads_are_measured_where_weights_are_on_a_device_only_while_they_are_used(
+    name: str,
+) -> None:
+    model, batch = made_latent(name)
+
+    def measures(model: Any) -> list[Any]:
+        torch.manual_seed(0)
+        guide: Any = attach("mean-field", model).eval()
+        entropy = measure(model, [batch], guide).entropy
+        figures = lh.evaluate(model, guide, [batch])
+        return [entropy, gradient_importance(model, [batch], guide), figures.kl_by_site]
+
+    expected, made = measures(model), accelerate.cpu_offload(model.network, torch.device("cpu"))
+    assert made.device.type == "meta"
+    torch.testing.assert_close(measures(model), expected)
+    again = lh.latent(lh.contrib.hf.plain(model)).eval()
+    torch.testing.assert_close(measures(again), expected)
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_a_model_begins_in_the_mode_of_its_network(training: bool) -> None:
     network = grouped(attention_dropout=0.5).train(training)
     assert all(part.training == training for part in lh.latent(network).modules())
+
+
+def test_a_network_that_draws_heads_compiles_as_a_whole() -> None:
+    made = lh.latent(network("llama").train()).network
+    compiled, logits, gradients = torch.compile(made, fullgraph=True, backend="eager"), [], []
+    for run in (made, compiled):
+        torch.manual_seed(0)
+        logits.append(run(IDS, use_cache=False).logits)
+        gradients.append(torch.autograd.grad(logits[-1].square().sum(), made.lm_head.weight))
+    assert torch.equal(*logits)
+    torch.testing.assert_close(*gradients)
 
 
 def test_dropout_of_any_name_makes_no_bound() -> None:
