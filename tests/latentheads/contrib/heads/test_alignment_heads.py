@@ -251,7 +251,7 @@ def test_options_that_do_not_fit_are_refused(network: Any) -> None:
         with pytest.raises(ValueError, match=f"^{name} must be above 0, got -1$"):
             unchecked(FitOptions)(**{name: -1.0})
     heads = lh.alignment_heads(network, [EXAMPLE])
-    with pytest.raises(ValueError, match="level must lie between 0 and 1, got 90"):
+    with pytest.raises(ValueError, match="level must be above 0 and below 1, got 90"):
         heads.align(network, EXAMPLE, level=90)
     with pytest.raises(ValueError, match="examples must be at least one, got none"):
         lh.alignment_heads(network, [])
