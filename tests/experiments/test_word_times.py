@@ -141,7 +141,7 @@ def test_a_wrong_sound_is_named(whisper: Path, sounds: list[str], tmp_path: Path
         "short": "there are more words than positions of sound: 6 words, 5 positions of 0.02 seco",
         "long": "sound must have at most 2 seconds, got 7.5",
         "wordy": "tokens must be at most 17 for this network, got 32",
-        "wordless": "words of an example must be at least one",
+        "wordless": f"{tmp_path / 'wordless.txt'} has no words",
     }
     for name, reason in reasons.items():
         path = tmp_path / f"{name}.wav"
