@@ -109,7 +109,9 @@ def _read_words(
     """The words of a sound: those beside it, or else a transcript."""
     beside = path.with_suffix(".txt")
     if beside.is_file():
-        return " ".join(read_lines(beside)).split()
+        if words := " ".join(read_lines(beside)).split():
+            return words
+        raise ValueError(f"{beside} has no words")
     return transcribe_words(network, processor, samples)
 
 

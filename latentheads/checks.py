@@ -43,7 +43,7 @@ def check_within(name: str, value: Any, low: float, high: float) -> None:
 def check_fraction(name: str, value: Any) -> None:
     """Checks that a number is a probability that is neither 0 nor 1."""
     if not 0 < value < 1:
-        raise ValueError(f"{name} must lie between 0 and 1, got {value}")
+        raise ValueError(f"{name} must be above 0 and below 1, got {value}")
 
 
 def check_positive(name: str, value: Any) -> None:

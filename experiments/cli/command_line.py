@@ -312,7 +312,10 @@ def _check_direction(data: Any) -> None:
     names = (file.name.removesuffix(".gz").removeprefix(f"{stem}.") for file in files)
     languages = sorted(set(names))
     if len(languages) < 2:
-        return
+        if not os.path.isdir(os.path.expanduser(folder)):
+            return
+        missing = f"no {stem}.LANGUAGE of two languages, no train.txt and no train.tsv"
+        raise OptionError("data", f" {folder!r} has {missing}")
     directions = [
         f"--data.source {source} --data.target {target}"
         for source, target in permutations(languages, 2)

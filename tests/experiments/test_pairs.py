@@ -146,6 +146,9 @@ def test_a_folder_of_two_languages_needs_a_direction(
     (folder / "train.fr.gz").write_bytes(b"")
     says = "has text in de, en, fr: give --data.source and --data.target\n"
     assert_refused(program, *words.format(folder).split(), says=says)
+    (tmp_path / "other").mkdir()
+    says = "has no train.LANGUAGE of two languages, no train.txt and no train.tsv\n"
+    assert_refused(program, *words.format(tmp_path / "other").split(), says=says)
 
 
 @pytest.mark.parametrize("words", [LANGUAGES, ["--preset=multi30k"], ["--data.source=en"]])

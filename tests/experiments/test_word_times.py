@@ -144,7 +144,7 @@ def test_a_wrong_sound_is_named(whisper: Path, sounds: list[str], tmp_path: Path
         "short": "there are more words than positions of sound: 6 words, 5 positions of 0.02 seco",
         "long": "sound must have at most 2 seconds, got 7.5",
         "wordy": "tokens must be at most 17 for this network, got 32",
-        "wordless": "words of an example must be at least one",
+        "wordless": f"{tmp_path / 'wordless.txt'} has no words",
     }
     for name, reason in reasons.items():
         path = tmp_path / f"{name}.wav"
@@ -256,6 +256,10 @@ def test_an_example_has_the_prompt_the_words_and_the_end(whisper: Path) -> None:
         ValueError, match=r"^samples must be of one channel, got shape \[2, 8000\]$"
     ):
         unchecked(make_forced_example)(processor, samples.reshape(2, -1), ["a"])
+    with pytest.raises(ValueError, match=r"^samples must be floats from -1 to 1, got int16$"):
+        unchecked(make_forced_example)(processor, np.int16(32767 * samples), ["a"])
+    with pytest.raises(ValueError, match=r"^words must be a list, got 'a b'$"):
+        make_forced_example(processor, samples, "a b")
     with pytest.raises(ValueError, match=r"^processor must be a WhisperProcessor, got Whisper"):
         make_forced_example(processor.feature_extractor, samples, ["a"])
     with pytest.raises(ValueError, match=r"at most 2 seconds, got 3\.0"):

@@ -43,7 +43,7 @@ def test_a_word_that_an_option_does_not_know_is_refused_with_those_that_it_knows
     ("check", "good", "bad", "message"),
     [
         (lambda x: check_within("size", x, 1, 3), [1, 3], [0, 4, nan], "size must lie in 1 ... 3"),
-        (lambda x: check_fraction("rate", x), [0.1], [0, 1, nan], "rate must lie between 0 and 1"),
+        (lambda x: check_fraction("rate", x), [0.1], [0, 1, nan], "rate must be above 0 and"),
         (lambda x: check_positive("tau", x), [1, 0.1], [0, nan, inf], "tau must be positive and"),
         (lambda x: check_list("texts", x), [["a"], ()], ["a", 3], "texts must be a list, got "),
         (lambda x: check_not_empty("runs", x), ["a", [0]], [[], {}], "runs must be at least one"),

@@ -79,7 +79,7 @@ class TokenizedText(Sequence[tuple[TokenizedLine, TokenizedLine]]):
         longest = max(len(left.tokens), len(right.tokens))
         if longest <= self._max_words:
             return left, right
-        self.skipped[index] = f"{longest:,} words, and at most {self._max_words:,} are aligned"
+        self.skipped[index] = f"{longest:,} words, more than max_words {self._max_words:,}"
         return TokenizedLine((), (), left.length), TokenizedLine((), (), right.length)
 
 

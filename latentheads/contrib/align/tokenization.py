@@ -70,9 +70,10 @@ class TokenizedLine:
 def tokenize_line(line: Line, split: str = "spaces") -> TokenizedLine:
     """Splits a line."""
     check_choice("split", split, SPLITS)
-    words = line.lower().split() if isinstance(line, str) else [word.lower() for word in line]
-    if split == "characters":
-        return TokenizedLine.of_words([letter for word in words for letter in word])
+    words = line.split() if isinstance(line, str) else line
+    if split == "characters":  # in lower case a letter may be two, as a Turkish one is
+        return TokenizedLine.of_words([letter.lower() for word in words for letter in word])
+    words = [word.lower() for word in words]
     if split == "spaces":
         return TokenizedLine.of_words(words)
     parts = [_split_punctuation(word) for word in words]

@@ -180,6 +180,10 @@ def to_word_attention(
     step = 1.0 if example.step is None else example.step
     starts = _to_labels("starts", example.starts, views, step)
     ends = _to_labels("ends", example.ends, views, step)
+    if (ends < starts).any():
+        word = int((ends < starts).nonzero()[0])
+        span = f"{starts[word] * step:g} to {ends[word] * step:g}"
+        raise ValueError(f"word {word} must end after it starts, got {span}")
     energy = (
         None if example.energy is None else torch.as_tensor(example.energy).to("cpu", torch.float64)
     )

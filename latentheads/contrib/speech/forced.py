@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from latentheads.checks import check_list
 from latentheads.contrib.heads.word_attention import WHISPER_STEP, ForcedExample
 
 REPETITION = 2.4
@@ -40,14 +41,15 @@ def make_forced_example(
         sampling_rate: Samples in a second, to check them by; None: those of the processor.
 
     Raises:
-        ValueError: There is too much sound, of another rate or of several channels; or the
-            processor is only a part of one.
+        ValueError: There is too much sound, of another rate or of several channels, or of whole
+            numbers; words are one text; or the processor is only a part of one.
     """
     for part in ("tokenizer", "feature_extractor"):
         if not hasattr(processor, part):
             raise ValueError(
                 f"processor must be a WhisperProcessor, got {type(processor).__name__}"
             )
+    check_list("words", words)
     tokenizer, extractor = processor.tokenizer, processor.feature_extractor
     _check_samples(samples, sampling_rate, extractor.sampling_rate)
     rate = extractor.sampling_rate
@@ -123,9 +125,11 @@ def _describe_runaway(text: str, tokens: int, options: Any) -> str:
 
 
 def _check_samples(samples: Any, sampling_rate: int | None, expected: int) -> None:
-    """Checks that samples are of one channel, and that their rate is the one that is expected."""
+    """Checks that samples are of one channel, from -1 to 1, and of the rate that is expected."""
     if len(shape := np.shape(samples)) != 1:
         raise ValueError(f"samples must be of one channel, got shape {list(shape)}")
+    if (dtype := np.asarray(samples).dtype).kind != "f":  # such as those of scipy.io.wavfile
+        raise ValueError(f"samples must be floats from -1 to 1, got {dtype}")
     if sampling_rate not in (None, expected):
         raise ValueError(
             f"samples must have the processor's rate, {expected} a second, got {sampling_rate}: "

@@ -20,8 +20,11 @@ AUDIO_EXTENSIONS = ("wav", "flac", "ogg", "opus", "mp3")
 MAX_AMPLITUDE = 1e9
 """Maximum amplitude: usually 1, in some files 2^15; at this one no energy overflows yet."""
 
-CUT = re.compile(r"^data : (\d+) \(should be (\d+)\)$", re.MULTILINE)
-"""In libsndfile's log: a wav file has fewer bytes of sound than its header announces."""
+CUT = re.compile(r"^ *(?:data|SSND|Data Size) *: (\d+) \(should be (\d+)\)$", re.MULTILINE)
+"""In libsndfile's log: wav, AIFF or AU has fewer bytes of sound than its header announces."""
+
+CUT_PAGE = "Junk after the last page."
+"""In its log: Ogg or Opus ends within a page; no header of these announces a duration."""
 
 TAGS = re.compile(r"^Length : (\d+)\nFound 'ID3' marker\.\n.*:\s(\d+)$", re.MULTILINE)
 """In its log: an MP3 begins with tags, which it takes for sound if no length is given."""
@@ -59,7 +62,9 @@ def read_waveform(path: str | Path) -> Waveform:
     """
     with _open_audio(path) as file:
         samples, sample_rate = file.read(dtype="float32", always_2d=True), file.samplerate
-        announced = _announced_seconds(file)
+        announced, ends_within_page = _announced_seconds(file), CUT_PAGE in file.extra_info
+    if ends_within_page:
+        raise ValueError("it is cut, or has other bytes after its sound")
     if len(samples) / sample_rate < announced - TOLERANCE:
         raise ValueError(
             f"it is cut, or its header is wrong: {len(samples) / sample_rate:.6g} s of sound, "
@@ -88,7 +93,7 @@ def resample(sound: Waveform, rate: int) -> Float[np.ndarray, " sample"]:
 
 
 def _announced_seconds(file: Any) -> float:
-    """The duration that a header announces: libsndfile shortens that of a wav file that is cut."""
+    """The duration that a header announces: libsndfile shortens that of a file that is cut."""
     seconds: float = file.frames / file.samplerate
     if tags := TAGS.search(file.extra_info):
         size, size_of_tags = map(int, tags.groups())

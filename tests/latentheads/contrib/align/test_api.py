@@ -217,7 +217,7 @@ def test_a_kept_aligner_with_other_facts_is_one_line(
 
 def test_a_long_line_has_no_links_and_is_named() -> None:
     aligned = align([*SOURCE, "a b c d"], [*TARGET, "a"], max_words=3)
-    assert aligned.skipped == {5: "4 words, and at most 3 are aligned"}
+    assert aligned.skipped == {5: "4 words, more than max_words 3"}
     assert aligned.links[5] == []
     assert aligned.posteriors[5].forward.shape == (4, 1)
     assert_unknown(aligned.posteriors[5])
@@ -232,6 +232,10 @@ def test_punctuation_is_aligned_apart_and_joined_again() -> None:
     line = tokenize_line("Don't go! ...", "punctuation")
     assert line.tokens == ("don", "'", "t", "go", "!", ".", ".", ".")
     assert (line.words, line.length) == ((0, None, 0, 1, None, 2, 2, 2), 3)
+
+
+def test_a_letter_that_is_two_in_lower_case_stays_one() -> None:
+    assert tokenize_line("İki Λ", "characters").tokens == ("i\u0307", "k", "i", "λ")
 
 
 def test_combining_marks_and_joiners_do_not_split_a_word() -> None:

@@ -255,7 +255,7 @@ def test_a_large_text_takes_fewer_passes_unless_their_number_is_given(
     ("options", "message"),
     [
         ({"iterations": 0}, "iterations must be at least 1, got 0"),
-        ({"null_probability": 1.0}, "null_probability must lie between 0 and 1, got 1.0"),
+        ({"null_probability": 1.0}, "null_probability must be above 0 and below 1, got 1.0"),
         ({"agreement": 1.5}, "agreement must lie in 0 ... 1"),
         ({"jump_smoothing": -1.0}, "jump_smoothing must be at least 0"),
     ],

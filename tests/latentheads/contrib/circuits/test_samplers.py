@@ -147,7 +147,7 @@ def test_samples_repeat_with_their_seed_and_blocks_are_checked(table: Table) -> 
         smc(table, [list(range(13))])
     for threshold in (0.0, 1.0):
         with pytest.raises(
-            ValueError, match=rf"^threshold must lie between 0 and 1, got {threshold}"
+            ValueError, match=rf"^threshold must be above 0 and below 1, got {threshold}"
         ):
             smc(table, BLOCKS, threshold=threshold)
 
@@ -157,5 +157,5 @@ def test_a_density_takes_what_a_posterior_takes(scorer: SubsetScorer) -> None:
         SubsetDensity(scorer, -1.0, tau=1.0)
     with pytest.raises(ValueError, match=r"^tau must be positive and finite, got 0\.0$"):
         SubsetDensity(scorer, 0.0, tau=0.0)
-    with pytest.raises(ValueError, match=r"^rate must lie between 0 and 1, got 1\.0$"):
+    with pytest.raises(ValueError, match=r"^rate must be above 0 and below 1, got 1\.0$"):
         SubsetDensity(scorer, 0.0, 1.0, rate=1.0)

@@ -171,6 +171,7 @@ def test_ends_are_learned_where_one_is_known(network: Any) -> None:
         ({"energy": torch.zeros(5)}, "energy must have a number for each of 6 positions, got"),
         ({"energy": torch.full((6,), -torch.inf)}, "energy must be finite at each position"),
         ({"starts": [0.5, 7.5]}, "starts must be from 0 to 6, the number of positions, got 7.5"),
+        ({"starts": [0.5, 3.0], "ends": [1.5, 2.0]}, "word 1 must end after it starts, got 3 to 2"),
         ({"ends": [-1.5, 2.0]}, "ends must be from 0 to 6, the number of positions, got -1.5"),
         ({"inputs": {"input_features": FRAMES[:2]}}, r"inputs must be tensors of one sequence"),
         ({"tokens": [1] * 18}, "tokens must be at most 17 for this network, got 18"),
@@ -251,7 +252,7 @@ def test_options_that_do_not_fit_are_refused(network: Any) -> None:
         with pytest.raises(ValueError, match=f"^{name} must be above 0, got -1$"):
             unchecked(FitOptions)(**{name: -1.0})
     heads = lh.alignment_heads(network, [EXAMPLE])
-    with pytest.raises(ValueError, match="level must lie between 0 and 1, got 90"):
+    with pytest.raises(ValueError, match="level must be above 0 and below 1, got 90"):
         heads.align(network, EXAMPLE, level=90)
     with pytest.raises(ValueError, match="examples must be at least one, got none"):
         lh.alignment_heads(network, [])

@@ -237,7 +237,7 @@ def test_the_bootstrap_of_a_mean_has_its_standard_error() -> None:
     [
         ({"tau": 0.0}, "tau must be positive and finite, got 0"),
         ({"tau": math.nan}, "tau must be"),
-        ({"rate": 1.0}, "rate must lie between 0 and 1, got 1"),
+        ({"rate": 1.0}, "rate must be above 0 and below 1, got 1"),
         ({"blocks": "decoder.9.self"}, "blocks must be one of "),
         (
             {"blocks": ",".join(f"{s}.{n}.self" for s in ("encoder", "decoder") for n in range(3))},

@@ -239,7 +239,7 @@ def test_the_penalty_is_kept_with_the_model() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gate_open": 1.0}, "gate_open must lie between 0 and 1, got 1.0"),
+        ({"gate_open": 1.0}, "gate_open must be above 0 and below 1, got 1.0"),
         ({"gate_temperature": 0.0}, "gate_temperature must be positive and finite, got 0.0"),
         ({"gate_start": float("nan")}, "gate_start must be finite, got nan"),
     ],
