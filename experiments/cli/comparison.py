@@ -154,7 +154,8 @@ def plan_all(
     plans = {}
     for values in product(*varied.values()):
         words = [f"--{name}={value}" for name, value in zip(varied, values, strict=True)]
-        overridden, _ = override(dict(options), split_words(words))
+        overridden, own_words = override(dict(options), split_words(words))
+        varied_line = replace(line, sources=[*line.sources, ("", own_words)])
         named = {recipe: dict(merge(overridden, read_recipe(recipe))) for recipe in program.recipes}
         unused = {recipe: _unused_options(named[recipe], line.trusted) for recipe in named}
         for seed, recipe in product(program.seeds, program.recipes):
@@ -169,7 +170,7 @@ def plan_all(
                     raise ValueError(f"--vary: {path} acts on nothing in recipe {recipe}")
             own = without_options(named[recipe], left_out) | {"seed": seed}
             label = " ".join([recipe, *(word.removeprefix("--") for word in words)])
-            settings = read_run_settings(own, line, prog)
+            settings = read_run_settings(own, varied_line, prog)
             folder = str(run_folder(out, label, seed))
             plans[seed, recipe, label] = Plan(label, settings, replace(program, out=folder))
     order = product(program.seeds, program.recipes)

@@ -78,12 +78,18 @@ class RunJob:
 
     def __call__(self) -> int:
         """Runs it on a node of a cluster; returns its exit status."""
-        return self.start({}, _ignore_slurm_signals).wait()
+        # Slurm itself requeues a run whose node is lost: nobody has called ``checkpoint`` then
+        job = self.resuming() if "SLURM_RESTART_COUNT" in os.environ else self
+        return job.start({}, _ignore_slurm_signals).wait()
 
     def checkpoint(self) -> Any:
         """The job that is put back into the queue: it goes on from the last checkpoint."""
+        return import_optional("submitit").helpers.DelayedSubmission(self.resuming())
+
+    def resuming(self) -> RunJob:
+        """The job that goes on with what its folder has."""
         words = [word for word in self.words if not word.startswith("--overwrite")]
-        return import_optional("submitit").helpers.DelayedSubmission(replace(self, words=words))
+        return replace(self, words=words)
 
     def describe_failure(self, status: int) -> str:
         """Why it has failed, by the exit status of its process; empty if it has not."""

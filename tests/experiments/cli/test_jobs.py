@@ -275,6 +275,19 @@ def test_what_is_put_back_into_the_queue_goes_on_with_what_there_is(tmp_path: Pa
     assert again.result() == 0
 
 
+@pytest.mark.parametrize("restarts", ["", "1"])
+def test_a_run_whose_node_is_lost_goes_on_with_what_there_is(
+    restarts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm starts the same job again, and says so in a variable."""
+    if restarts:
+        monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
+    overwrites = "import sys; sys.exit('--overwrite=true' in sys.argv)"
+    program = [sys.executable, "-S", "-c", overwrites]
+    (job,) = make(tmp_path, ["--overwrite=true"], program=program)
+    assert job() == (0 if restarts else 1)
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR2"])
 def test_a_signal_that_submitit_answers_does_not_end_a_run(name: str, tmp_path: Path) -> None:
     """Slurm sends it to both, and a run that has ended is not put back into the queue."""
