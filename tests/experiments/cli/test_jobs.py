@@ -45,7 +45,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_more_run_at_once_than_there_are_places(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = make(tmp_path, *[["--wait", "0.5"]] * 5)
+    made = make(tmp_path, *[["--wait", "0.5", "--meet", "2"]] * 5)
     run_jobs(made, [{"OMP_NUM_THREADS": "3"}] * 2)
     seen = [int((job.folder / "seen").read_text()) for job in made]
     assert max(seen) == 2
@@ -167,7 +167,8 @@ def test_ctrl_c_pressed_again_ends_a_run_that_ignores_it(
 
 
 def test_each_gpu_has_one_run_at_a_time(tmp_path: Path) -> None:
-    runs = make(tmp_path, *[["--wait", "0.2"]] * 4)
+    waits = ("--wait", "0.2", "--meet")
+    runs = make(tmp_path, *([*waits, number] for number in ("2", "2", "4", "4")))
     run_jobs(runs, make_slots(1, (3, 5)))
     assert max(int((job.folder / "seen").read_text()) for job in runs) == 2
     devices = [(job.folder / "device").read_text() for job in runs]
