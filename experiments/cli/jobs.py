@@ -215,6 +215,7 @@ def run_on_slurm(
             waiting = {executor.submit(job): job for job in jobs}
     except (RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"slurm: {' '.join(str(error).split())}") from error
+    print_message(f"{len(jobs)} runs submitted, their nodes' logs are in {folder}", sys.stdout)
     completed = submitit.helpers.as_completed([*waiting], poll_frequency=POLL_SECONDS)
     ended = ((submitted, waiting.pop(submitted)) for submitted in completed)
     try:

@@ -227,12 +227,15 @@ def slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_slurm_runs_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_runs_an_array(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = make(tmp_path, [], [], ["--status", "2"])
     options = {"partition": "gpu", "time": 7, "gpus_per_node": 1}
     message = "^1 of 3 runs failed: run-2 ended with status 2: last words$"
     with slurm(tmp_path / "nodes", monkeypatch), pytest.raises(UnfinishedError, match=message):
         run_on_slurm(runs, 2, options, tmp_path / "nodes")
+    assert capsys.readouterr().out.startswith("3 runs submitted, their nodes' logs are in /")
     for job in runs:
         assert (job.folder / LOG_FILE).read_text().endswith("first words\nlast words\n\n")
     paths = SubmittedJob(tmp_path / "nodes", job_id="12").paths
