@@ -61,6 +61,9 @@ RECIPES = ",".join(
     f"{guide}+{DEFAULT_LATENT}" for guide in ("tied", "mean-field", "cascaded", "exact")
 )
 
+CLOCK = re.compile(r"\d+(:\d+)+")
+"""A time as 10:00:00, which YAML takes for one number."""
+
 OF_ONE_RUN = {
     **dict.fromkeys(("recipe", "guide", "latents"), "recipes"),
     "seed": "seeds",
@@ -100,7 +103,12 @@ class ComparisonOptions(ProgramOptions):
     def __post_init__(self) -> None:
         for name in ("recipes", "seeds"):
             check_items(name, getattr(self, name))
-        plain = {n: parse_yaml(v) if isinstance(v, str) else v for n, v in self.slurm.items()}
+        plain = {
+            name: parse_yaml(value)
+            if isinstance(value, str) and not CLOCK.fullmatch(value)
+            else value
+            for name, value in self.slurm.items()
+        }
         object.__setattr__(self, "slurm", plain)
 
 

@@ -201,12 +201,16 @@ def run_on_slurm(
         folder: The folder of submitit's files and logs.
 
     Raises:
-        ValueError: submitit is missing, the time is not given, or Slurm rejects the jobs.
+        ValueError: submitit is missing, the time is no number of minutes, or Slurm rejects the
+            jobs.
         UnfinishedError: Some have failed.
     """
     submitit = import_optional("submitit")
-    if "time" not in options:  # the default of submitit is five minutes
-        raise ValueError("slurm.time must be given: the minutes that a run may take, as 600")
+    # the default of submitit is five minutes, and it multiplies what it is given
+    if not isinstance(time_limit := options.get("time"), int):
+        raise ValueError(
+            f"slurm.time must be the minutes that a run may take, as 600; got {time_limit!r}"
+        )
     own = {"job_name": "latentheads", "array_parallelism": parallel}
     try:
         executor = submitit.SlurmExecutor(folder, max_num_timeout=MAX_TIMEOUTS)

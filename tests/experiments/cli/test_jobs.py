@@ -303,7 +303,8 @@ def test_a_signal_that_submitit_answers_does_not_end_a_run(name: str, tmp_path: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"partition": "gpu"}, r"^slurm\.time must be given: the minutes"),
+        ({"partition": "gpu"}, r"^slurm\.time must be the minutes .*; got None$"),
+        ({"time": "2-00:00:00"}, r"^slurm\.time must be the minutes .*; got '2-00:00:00'$"),
         ({"time": 7, "partitoin": "gpu"}, r"^slurm: Unavailable parameter.*\['partitoin'\]"),
     ],
 )
