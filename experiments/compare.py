@@ -140,6 +140,7 @@ def draw(plans: Sequence[Plan], rows: list[dict[str, Any]], out: Path) -> None:
         of_models = "each row is of a model of its own"
     title = f"{what}{mean}\n{of_models}"
     save(draw_recipes(rows, title, one_model=one_model), out / "elbos.png")
+    (out / "gaps.png").unlink(missing_ok=True)  # of other recipes, compared here before
     if gap_rows := [row for row in rows if "gap" in row]:
         save(draw_gaps({"": gap_rows}, title), out / "gaps.png")
     histories = {

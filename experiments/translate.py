@@ -1,6 +1,6 @@
 """Translates text with a run, line by line.
 
-python experiments/translate.py runs/coda-seed0 < text.en > text.de
+python experiments/translate.py runs/coda-seed0 < text.en > translated.de
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ from latentheads.runs.run import Run
 
 DESCRIPTION = (
     "Translates standard input with one run or several, line by line.\n\n"
-    "    python experiments/translate.py runs/coda-seed0 < text.en > text.de\n"
-    "    python experiments/translate.py runs/coda-seed? < text.en > text.de\n\n"
+    "    python experiments/translate.py runs/coda-seed0 < text.en > translated.de\n"
+    "    python experiments/translate.py runs/coda-seed? < text.en > translated.de\n\n"
     "One sentence per line; the translation of an empty line is empty. Several runs are an "
     "ensemble. Output is written while input is still being read. A line that is too long for the "
     "run or for memory is reported on standard error, and its translation is empty; the exit "

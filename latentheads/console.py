@@ -14,7 +14,8 @@ def print_message(line: str, file: Any) -> None:
     if file is None:
         return
     try:
-        print(line, file=file, flush=True)
+        # one write: Ctrl-C between two would leave a line without its end
+        print(f"{line}\n", end="", file=file, flush=True)
     except (OSError, ValueError) as error:  # a closed file is a ValueError
         is_closed = getattr(error, "errno", None) in (errno.EPIPE, errno.EIO)
         if is_closed or file is sys.stderr:

@@ -61,6 +61,9 @@ RECIPES = ",".join(
     f"{guide}+{DEFAULT_LATENT}" for guide in ("tied", "mean-field", "cascaded", "exact")
 )
 
+CLOCK = re.compile(r"\d+(:\d+)+")
+"""A time as 10:00:00, which YAML takes for one number."""
+
 OF_ONE_RUN = {
     **dict.fromkeys(("recipe", "guide", "latents"), "recipes"),
     "seed": "seeds",
@@ -100,7 +103,12 @@ class ComparisonOptions(ProgramOptions):
     def __post_init__(self) -> None:
         for name in ("recipes", "seeds"):
             check_items(name, getattr(self, name))
-        plain = {n: parse_yaml(v) if isinstance(v, str) else v for n, v in self.slurm.items()}
+        plain = {
+            name: parse_yaml(value)
+            if isinstance(value, str) and not CLOCK.fullmatch(value)
+            else value
+            for name, value in self.slurm.items()
+        }
         object.__setattr__(self, "slurm", plain)
 
 
@@ -154,7 +162,8 @@ def plan_all(
     plans = {}
     for values in product(*varied.values()):
         words = [f"--{name}={value}" for name, value in zip(varied, values, strict=True)]
-        overridden, _ = override(dict(options), split_words(words))
+        overridden, own_words = override(dict(options), split_words(words))
+        varied_line = replace(line, sources=[*line.sources, ("", own_words)])
         named = {recipe: dict(merge(overridden, read_recipe(recipe))) for recipe in program.recipes}
         unused = {recipe: _unused_options(named[recipe], line.trusted) for recipe in named}
         for seed, recipe in product(program.seeds, program.recipes):
@@ -169,7 +178,7 @@ def plan_all(
                     raise ValueError(f"--vary: {path} acts on nothing in recipe {recipe}")
             own = without_options(named[recipe], left_out) | {"seed": seed}
             label = " ".join([recipe, *(word.removeprefix("--") for word in words)])
-            settings = read_run_settings(own, line, prog)
+            settings = read_run_settings(own, varied_line, prog)
             folder = str(run_folder(out, label, seed))
             plans[seed, recipe, label] = Plan(label, settings, replace(program, out=folder))
     order = product(program.seeds, program.recipes)

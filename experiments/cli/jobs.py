@@ -78,12 +78,18 @@ class RunJob:
 
     def __call__(self) -> int:
         """Runs it on a node of a cluster; returns its exit status."""
-        return self.start({}, _ignore_slurm_signals).wait()
+        # Slurm itself requeues a run whose node is lost: nobody has called ``checkpoint`` then
+        job = self.resuming() if "SLURM_RESTART_COUNT" in os.environ else self
+        return job.start({}, _ignore_slurm_signals).wait()
 
     def checkpoint(self) -> Any:
         """The job that is put back into the queue: it goes on from the last checkpoint."""
+        return import_optional("submitit").helpers.DelayedSubmission(self.resuming())
+
+    def resuming(self) -> RunJob:
+        """The job that goes on with what its folder has."""
         words = [word for word in self.words if not word.startswith("--overwrite")]
-        return import_optional("submitit").helpers.DelayedSubmission(replace(self, words=words))
+        return replace(self, words=words)
 
     def describe_failure(self, status: int) -> str:
         """Why it has failed, by the exit status of its process; empty if it has not."""
@@ -195,12 +201,16 @@ def run_on_slurm(
         folder: The folder of submitit's files and logs.
 
     Raises:
-        ValueError: submitit is missing, the time is not given, or Slurm rejects the jobs.
+        ValueError: submitit is missing, the time is no number of minutes, or Slurm rejects the
+            jobs.
         UnfinishedError: Some have failed.
     """
     submitit = import_optional("submitit")
-    if "time" not in options:  # the default of submitit is five minutes
-        raise ValueError("slurm.time must be given: the minutes that a run may take, as 600")
+    # the default of submitit is five minutes, and it multiplies what it is given
+    if not isinstance(time_limit := options.get("time"), int):
+        raise ValueError(
+            f"slurm.time must be the minutes that a run may take, as 600; got {time_limit!r}"
+        )
     own = {"job_name": "latentheads", "array_parallelism": parallel}
     try:
         executor = submitit.SlurmExecutor(folder, max_num_timeout=MAX_TIMEOUTS)
@@ -209,6 +219,7 @@ def run_on_slurm(
             waiting = {executor.submit(job): job for job in jobs}
     except (RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"slurm: {' '.join(str(error).split())}") from error
+    print_message(f"{len(jobs)} runs submitted, their nodes' logs are in {folder}", sys.stdout)
     completed = submitit.helpers.as_completed([*waiting], poll_frequency=POLL_SECONDS)
     ended = ((submitted, waiting.pop(submitted)) for submitted in completed)
     try:

@@ -37,7 +37,14 @@ def read_all(plans: Sequence[Plan]) -> pd.DataFrame:
             raise UnfinishedError(f"the report of {plan.folder} has no {missing}")
         results_by_recipe.append((plan.recipe, results))
     check_texts(plans)
-    return tabulate(results_by_recipe)
+    return tabulate(results_by_recipe).assign(token_digest=[*map(_digest_of_tokens, plans)])
+
+
+def _digest_of_tokens(plan: Plan) -> str | None:
+    """A digest of a language model's test tokens: with other unknown words they are others."""
+    path = plan.folder / TEXTS
+    is_text_alone = not (plan.folder / "test.references.txt").exists()
+    return read_json(path)["test"] if is_text_alone and path.exists() else None
 
 
 def check_texts(plans: Iterable[Plan]) -> None:

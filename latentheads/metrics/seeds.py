@@ -26,7 +26,10 @@ EQUAL = ("exact", "iwae", "plug_in")
 TRUTH = ("truth", "truth_sentences", "sentences")
 """Columns that depend on the corpus, and not on a recipe."""
 
-TEXT = ("corpus", "sentences", "tokens", "truth")
+TOKENS = ("tokens", "token_digest")
+"""Columns of how a text is cut into tokens; the second where the caller of ``summarise`` has it."""
+
+TEXT = ("corpus", "sentences", "truth", *TOKENS)
 """Columns in which runs that are tested on one text agree; on another, no figure is comparable."""
 
 DIGITS = 6
@@ -178,7 +181,8 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
     for recipe in recipes:
         recipe_runs = runs[runs.recipe == recipe].set_index("seed")
         row: dict[str, Any] = {"recipe": recipe, "seeds": len(recipe_runs)}
-        row |= {name: recipe_runs[name].tolist()[0] for name in dict.fromkeys((*TRUTH, *TEXT))}
+        of_text = [name for name in dict.fromkeys((*TRUTH, *TEXT)) if name in recipe_runs]
+        row |= {name: recipe_runs[name].tolist()[0] for name in of_text}
         for name in recipe_runs.columns:
             is_compared = name in COMPARED or name.startswith(INTERVALS)
             if is_compared and _have(recipe_runs, name):
@@ -222,7 +226,7 @@ def is_of_text(
         first: The other.
         other_tokens: The text may be cut into other tokens: scores are comparable then.
     """
-    names = [name for name in TEXT if not (other_tokens and name == "tokens")]
+    names = [name for name in TEXT if not (other_tokens and name in TOKENS)]
     return all(_rounded(row.get(name)) == _rounded(first.get(name)) for name in names)
 
 

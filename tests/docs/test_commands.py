@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from latentheads.experiments.cli.comparison import ComparisonOptions, plan_all
 from latentheads.experiments.cli.main import PROGRAMS
-from latentheads.experiments.cli.options import read_settings
+from latentheads.experiments.cli.options import read_program, read_settings
 from tests.docs.commands import TRAINING, accept, commands, known_options
 from tests.docs.pages import CHANGES, GONE, PAGES, REPORTS, ROOT, Page
 from tests.experiments.programs import STUDIES
@@ -103,14 +104,20 @@ def test_every_option_within_a_sentence_is_known(page: Page) -> None:
 
 
 @pytest.mark.usefixtures("reader")
-def test_different_runs_of_the_readme_are_in_different_folders() -> None:
-    folders: dict[str, str] = {}
-    for program, *words in commands(Page(ROOT / "README.md")):
+def test_different_runs_of_the_pages_are_in_different_folders() -> None:
+    """Whoever pastes the commands of several pages finds no folder of other options."""
+    runs: dict[str, set[str]] = {}
+    for program, *words in COMMANDS:
         if program == "run":
             settings, options, _ = read_settings(words, "run.py", "")
-            folders[settings.to_yaml()] = options.out or str(settings.out)
-    assert len(folders) > 4
-    assert len(set(folders.values())) == len(folders)
+            runs.setdefault(options.out or str(settings.out), set()).add(settings.to_yaml())
+        if program == "compare":
+            common, line, options = read_program(words, "compare.py", "", ComparisonOptions)
+            for plan in plan_all(common, line, options, Path(options.out), "compare.py"):
+                runs.setdefault(str(plan.folder), set()).add(plan.settings.to_yaml())
+                runs.setdefault(options.out, {"compare"}).add("compare")
+    assert len(runs) > 100
+    assert [folder for folder, settings in runs.items() if len(settings) > 1] == []
 
 
 def test_commands_of_the_papers_run_in_their_order() -> None:

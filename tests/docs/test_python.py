@@ -368,7 +368,7 @@ def test_a_prior_of_alignments_of_ones_own_divides_the_scores() -> None:
     assert (plain == NOWHERE).any()
 
 
-def test_links_of_a_run_are_scored() -> None:
+def test_links_of_a_run_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     _, script, _ = snippets("docs/alignments.md")
     corpus = lh.data.Grammar(language="velu", sentences=60, held_out=5).load()
     options = AlignmentOptions(blocks=1, prior="independent", width=4)
@@ -377,7 +377,8 @@ def test_links_of_a_run_are_scored() -> None:
 
     guide, processor = Exact(model), corpus.processor
     opened = SimpleNamespace(model=model, guide=guide, corpus=corpus, processor=processor)
-    names: dict[str, Any] = {"run": opened, "lh": lh}
+    monkeypatch.setattr(lh, "load_run", lambda _: opened)
+    names: dict[str, Any] = {}
     with torch.no_grad():
         run(script, names)
     assert names["distributions"].posterior.shape[0] == 1

@@ -242,6 +242,8 @@ def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> 
     assert f"{apart:.4f} |" in text
     assert (tmp_path / "gaps.png").is_file()
     assert "| exact log p | gap |" in text
+    succeed("compare.py", "--recipes=transformer", *words[1:], "--out", str(tmp_path))
+    assert not (tmp_path / "gaps.png").exists()  # the table beside it has no gap any more
 
 
 def test_a_recipe_without_a_selection_takes_none_of_its_options_from_a_file(tmp_path: Path) -> None:
@@ -349,7 +351,8 @@ MISTAKES = [
     (f"{ONE}+group --selection.strategy subset", "strategy stands in a recipe's name: write"),
     ("--recipes coda --logits.prior tied", "--logits.prior stands in a recipe's name: write"),
     ("--recipes coda --selection.candidates=6", "--selection is not latent: latents are"),
-    (f"{ONE} --slurm.partition gpu", "slurm.time must be given: the minutes that a run may take"),
+    (f"{ONE} --slurm.partition gpu", "slurm.time must be the minutes that a run may take, as 600"),
+    (f"{ONE} --slurm.time 10:00:00", "as 600; got '10:00:00'"),
     (f"{ONE} --slurm.time 9 --devices 0", "devices are of this machine, and slurm chooses its own"),
     (f"{ONE} --vary loss", "vary must be OPTION=VALUE,VALUE, as train.loss=marginal,sampled; got"),
     (f"{ONE} --vary loss=,iwae", "vary must be OPTION=VALUE,VALUE"),
@@ -371,6 +374,13 @@ MISTAKES = [
 @pytest.mark.parametrize(("words", "message"), MISTAKES)
 def test_a_mistake_costs_one_line_and_status_two(words: str, message: str) -> None:
     assert_refused("compare.py", *words.split(), says=message)
+
+
+def test_a_value_that_varies_is_no_mistake_of_the_file_below_it(tmp_path: Path) -> None:
+    file = tmp_path / "options.yaml"
+    file.write_text("train: {steps: 3}\n")
+    words = ["--config", str(file), "--recipes=coda", "--vary=train.learning_rate=0.1,x"]
+    assert_refused("compare.py", *words, says="error: --train.learning_rate must be a number,")
 
 
 @pytest.mark.parametrize(("overwrite", "again"), [("", "the"), ("--overwrite", "without")])

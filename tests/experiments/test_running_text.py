@@ -106,3 +106,12 @@ def test_a_mistake_costs_one_line_and_writes_nothing(
     texts: Path, act: Callable[[Path], object] | None, words: str, message: str
 ) -> None:
     assert_data_refused(texts, act, [*SMALL, *words.split()], message)
+
+
+def test_models_of_other_unknown_words_have_no_difference(texts: Path, tmp_path: Path) -> None:
+    """Their tokens are as many, but the likelihood of a word that is unknown is another."""
+    words = ["--recipes=transformer", "--seeds=0", "--vary=data.unit.min_count=1,9"]
+    words += ["--data", str(texts), *CUT, *SMALL, *SHORT, "--out", str(tmp_path / "runs")]
+    text = " ".join(succeed("compare.py", *words).stdout.split())
+    assert "not comparable with its: transformer data.unit.min_count=9." in text
+    assert "less first row" not in text

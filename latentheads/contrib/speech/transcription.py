@@ -188,8 +188,18 @@ def transcribe(
 ) -> list[str] | list[list[str]]:
     """Transcribes or translates audio files, as the test part of a run was.
 
-    Arguments are those of :func:`transcribe_files`. ``decoding`` overrides the run's
-    :class:`~latentheads.decoding.options.Decoding`, as with ``num_beams=5``.
+    Args:
+        run: A run of speech.
+        files: Wav, FLAC, Ogg, Opus, MP3, ...
+        num_return_sequences: Number of transcripts of each, every one with newly sampled heads;
+            None: one, not in a list.
+        direction: The task of a model with several tasks, as de, de-en or ann:en.
+        seed: Seed of sampling.
+        **decoding: Options of :class:`~latentheads.inference.Decoding` in the place of the run's,
+            as ``num_beams=5``.
+
+    Returns:
+        A transcript of each file, or a list of several.
     """
     options = override_decoding(run, run.settings.decode, decoding, num_return_sequences)
     return transcribe_files(

@@ -193,6 +193,11 @@ class HeadSamples(SampledEnsemble):
     """Samples of the heads from their prior, each fixed for a sentence.
 
     If the guide selects heads, the selection is sampled too, as in decoding with as many draws.
+
+    Args:
+        model: The network.
+        guide: Its guide, if that selects heads.
+        members: Number of samples.
     """
 
     sentence_level = True
@@ -245,7 +250,14 @@ def has_dropout(model: Decoder, batch: Batch, guide: ModelGuide | None = None) -
 
 
 class NoisyEnsemble(SampledEnsemble):
-    """A network trained with deterministic heads, with Gaussian noise added to them."""
+    """A network trained with deterministic heads, with Gaussian noise added to them.
+
+    Args:
+        model: The network; its logits are sites, as with prior ``delta``.
+        guide: Its guide, if that selects heads.
+        members: Number of samples.
+        scale: Standard deviation of the noise.
+    """
 
     sentence_level = True
 

@@ -158,7 +158,15 @@ def score_tokens(
     temperatures: Sequence[float] = (1.0,),
     seed: int = 0,
 ) -> TokenScores:
-    """Scores every target token of a part."""
+    """Scores every target token of a part.
+
+    Args:
+        ensemble: What predicts them, such as ``HeadSamples(run.model, run.guide)``.
+        part: The sentences, with their targets.
+        vocab_size: Number of tokens of the target vocabulary, ``len(run.target)``.
+        temperatures: Log-probabilities are divided by each, and normalised again.
+        seed: Seed of what is sampled.
+    """
     columns: list[list[ndarray]] = []
     batch_evaluations: list[list[TokenEvaluation]] = []
     seconds = 0.0

@@ -153,6 +153,10 @@ PRIORS: dict[str, type[Prior]] = {
 def make_prior(name: str, **options: Any) -> Prior:
     """Makes a prior by name.
 
+    Args:
+        name: A name of the table ``PRIORS``.
+        **options: Arguments of its class.
+
     Example:
         >>> prior = make_prior("cascaded", hidden=8, link=False)
         >>> deep = Translation.of(corpus, latents=[Logits(prior)], width=8, heads=2, layers=3)

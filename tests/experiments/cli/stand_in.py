@@ -1,4 +1,4 @@
-"""A stand-in of run.py, and runs of it."""
+"""A stand-in of run.py, and runs of it; ``--meet N``: it waits until N of them have begun."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ beside = out.parent / "beside"
 beside.mkdir(exist_ok=True)
 mine = beside / out.name
 mine.touch()
+print("first words", flush=True)
 (out / "seen").write_text(str(len(list(beside.iterdir()))))
 (out / "threads").write_text(os.environ["OMP_NUM_THREADS"])
 (out / "device").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
 (out / "configuration").write_text(pathlib.Path(words["--config"]).read_text())
-print("first words", flush=True)
+while len(list(out.parent.glob("*/configuration"))) < int(words.get("--meet", 0)):
+    time.sleep(0.01)
 time.sleep(float(words.get("--wait", 0)))
 print("last words\\n", flush=True)
 mine.unlink()

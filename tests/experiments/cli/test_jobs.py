@@ -45,7 +45,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_more_run_at_once_than_there_are_places(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = make(tmp_path, *[["--wait", "0.5"]] * 5)
+    made = make(tmp_path, *[["--wait", "0.5", "--meet", "2"]] * 5)
     run_jobs(made, [{"OMP_NUM_THREADS": "3"}] * 2)
     seen = [int((job.folder / "seen").read_text()) for job in made]
     assert max(seen) == 2
@@ -167,7 +167,8 @@ def test_ctrl_c_pressed_again_ends_a_run_that_ignores_it(
 
 
 def test_each_gpu_has_one_run_at_a_time(tmp_path: Path) -> None:
-    runs = make(tmp_path, *[["--wait", "0.2"]] * 4)
+    waits = ("--wait", "0.2", "--meet")
+    runs = make(tmp_path, *([*waits, number] for number in ("2", "2", "4", "4")))
     run_jobs(runs, make_slots(1, (3, 5)))
     assert max(int((job.folder / "seen").read_text()) for job in runs) == 2
     devices = [(job.folder / "device").read_text() for job in runs]
@@ -226,12 +227,15 @@ def slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_slurm_runs_an_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_runs_an_array(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = make(tmp_path, [], [], ["--status", "2"])
     options = {"partition": "gpu", "time": 7, "gpus_per_node": 1}
     message = "^1 of 3 runs failed: run-2 ended with status 2: last words$"
     with slurm(tmp_path / "nodes", monkeypatch), pytest.raises(UnfinishedError, match=message):
         run_on_slurm(runs, 2, options, tmp_path / "nodes")
+    assert capsys.readouterr().out.startswith("3 runs submitted, their nodes' logs are in /")
     for job in runs:
         assert (job.folder / LOG_FILE).read_text().endswith("first words\nlast words\n\n")
     paths = SubmittedJob(tmp_path / "nodes", job_id="12").paths
@@ -275,6 +279,19 @@ def test_what_is_put_back_into_the_queue_goes_on_with_what_there_is(tmp_path: Pa
     assert again.result() == 0
 
 
+@pytest.mark.parametrize("restarts", ["", "1"])
+def test_a_run_whose_node_is_lost_goes_on_with_what_there_is(
+    restarts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm starts the same job again, and says so in a variable."""
+    if restarts:
+        monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
+    overwrites = "import sys; sys.exit('--overwrite=true' in sys.argv)"
+    program = [sys.executable, "-S", "-c", overwrites]
+    (job,) = make(tmp_path, ["--overwrite=true"], program=program)
+    assert job() == (0 if restarts else 1)
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR2"])
 def test_a_signal_that_submitit_answers_does_not_end_a_run(name: str, tmp_path: Path) -> None:
     """Slurm sends it to both, and a run that has ended is not put back into the queue."""
@@ -286,7 +303,8 @@ def test_a_signal_that_submitit_answers_does_not_end_a_run(name: str, tmp_path: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"partition": "gpu"}, r"^slurm\.time must be given: the minutes"),
+        ({"partition": "gpu"}, r"^slurm\.time must be the minutes .*; got None$"),
+        ({"time": "2-00:00:00"}, r"^slurm\.time must be the minutes .*; got '2-00:00:00'$"),
         ({"time": 7, "partitoin": "gpu"}, r"^slurm: Unavailable parameter.*\['partitoin'\]"),
     ],
 )
