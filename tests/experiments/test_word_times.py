@@ -217,6 +217,18 @@ def test_a_language_is_named_to_a_network_of_many(
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, message)
 
 
+def test_a_large_vocabulary_is_of_many_languages(
+    whisper: Path, sounds: list[str], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(whisper, tmp_path / "whisper"))
+    config = transformers.WhisperConfig.from_pretrained(folder)
+    config.vocab_size = 51865
+    transformers.WhisperForConditionalGeneration(config).save_pretrained(folder)
+    (folder / "generation_config.json").unlink()
+    done = inside("word_times.py", str(folder), sounds[0])
+    assert f"{folder} is of many languages: name one, as --language de" in done.stderr
+
+
 @pytest.mark.usefixtures("as_the_programs_do")
 def test_tokens_without_a_language_or_a_task_are_warned_of(whisper: Path) -> None:
     network = transformers.WhisperForConditionalGeneration.from_pretrained(whisper)
