@@ -217,6 +217,10 @@ def _at_50_ms(row: dict[str, Any]) -> str:
     return f"{middle} [{low}, {high}]"
 
 
+def _less_all(row: dict[str, Any]) -> str:
+    return _less({"less_aligner": row["less_all"]}, "50 ms")
+
+
 def _network_rows(part: str) -> dict[str, dict[str, Any]]:
     """The rows of a network and a language on clean sentences."""
     results = read(part)
@@ -433,6 +437,17 @@ def test_sentences_on_networks_and_languages_have_the_numbers_of_the_results() -
     learned = {part: share(f"{part}-from-en") for part in ("base-de", "base-fr", "base-cs")}
     assert learned["base-fr"] == learned["base-cs"]
     assert f"have {learned['base-de']} % in German, {learned['base-fr']} % in French and" in page
+    rows = " ".join(PAGES[1].read_text("utf-8").split())
+    less = [
+        _less_all(read(part)["listed"][number]["test"])
+        for number in ("0", "5")
+        for part in ("base-en", "base-de")
+    ]
+    assert f"in points: English {less[0]}, German {less[1]}; from five" in rows
+    assert f"from five labelled {less[2]} and {less[3]} The mean of" in rows
+    means = [_at_50_ms(read("base-en")["averaged"][number]["test"]) for number in ("0", "5")]
+    assert f"has {means[0]} in English, {means[1]} from five labelled." in rows
+    assert f"their mean as one head with a profile has {means[0].split()[0]} %." in page
     few = _network_rows("base-de-from-en")["5"]["starts"]
     few_covered = f"{few['within']['50 ms'][0]} % in German, where 90 % intervals cover"
     assert f"five labelled sentences {few_covered} {few['coverage_of_90'][0]} %" in page
