@@ -447,7 +447,7 @@ def test_sentences_on_networks_and_languages_have_the_numbers_of_the_results() -
     assert f"from five labelled {less[2]} and {less[3]} The mean of" in rows
     means = [_at_50_ms(read("base-en")["averaged"][number]["test"]) for number in ("0", "5")]
     assert f"has {means[0]} in English, {means[1]} from five labelled." in rows
-    assert f"their mean as one head with a profile has {means[0].split()[0]} %." in page
+    assert f"Their mean as one head with a profile has {means[0].split()[0]} %." in page
     few = _network_rows("base-de-from-en")["5"]["starts"]
     few_covered = f"{few['within']['50 ms'][0]} % in German, where 90 % intervals cover"
     assert f"five labelled sentences {few_covered} {few['coverage_of_90'][0]} %" in page
