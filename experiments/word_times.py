@@ -46,6 +46,9 @@ DESCRIPTION = (
     "show the words, and how far they lag, is learned from all files together, without labels: "
     "some twenty sentences are better than one. The words of a.wav are written to a.json."
 )
+ENGLISH_SIZE = 51864
+"""Size of the vocabulary of networks of English alone; others have one more."""
+
 GROUPS = {"sound": ("language",), "output": ("format", "level", "help")}
 
 
@@ -71,7 +74,8 @@ def _load(folder: str, language: str | None) -> tuple[Any, Any]:
         raise ValueError(f"there is no folder {folder}")
     try:
         network = transformers.WhisperForConditionalGeneration.from_pretrained(folder)
-        is_multilingual = getattr(network.generation_config, "is_multilingual", False)
+        is_large = network.config.vocab_size > ENGLISH_SIZE  # old folders say nothing more
+        is_multilingual = getattr(network.generation_config, "is_multilingual", is_large)
         if is_multilingual and not language:
             raise ValueError(f"{folder} is of many languages: name one, as --language de")
         if language and not is_multilingual:

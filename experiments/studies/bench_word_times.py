@@ -51,7 +51,9 @@ from latentheads.experiments.studies.word_times.information import (
     measure_misfit,
 )
 from latentheads.experiments.studies.word_times.measures import (
+    average_listed,
     fit_heads,
+    head_errors,
     measure_heads,
     measure_rivals,
     only_listed,
@@ -75,6 +77,9 @@ TESTS = {
     "digits": ("digits-test", "digits-noise20"),
 }
 POOLS = {"sentences": "pool", "digits": "digits-pool"}
+KEPT = {"listed": only_listed, "averaged": average_listed}
+"""What a model is given in place of all heads."""
+
 NEEDED = {
     "cache": ("network", "multi30k"),
     "forced": ("multi30k", "fsdd", "out"),
@@ -115,20 +120,13 @@ def measure(
     results: dict[str, Any] = {
         "rivals": {name: measure_rivals(test, pool[:5], kinds) for name, test in tests.items()},
         "heads": {},
+        **{kind: {} for kind in KEPT},
     }
     if part == "digits":  # energy is in the model where ends are learned
         plain = FitOptions(kinds=kinds, energy=False)
         results["without_energy"] = {
             str(number): _measure_all(_fit(pool, number, 0, plain), tests) for number in LABELLED
         }
-    listed = [only_listed(utterance) for utterance in pool]
-    results["listed"] = {
-        str(number): _measure_all(
-            _fit(listed, number, 0, FitOptions(kinds=kinds)),
-            {name: [only_listed(utterance) for utterance in test] for name, test in tests.items()},
-        )
-        for number in LABELLED
-    }
     for number, draws in LABELLED.items():
         fits = [_fit(pool, number, draw, FitOptions(kinds=kinds)) for draw in range(draws)]
         results["heads"][str(number)] = [
@@ -146,6 +144,12 @@ def measure(
             }
             for draw, fit in enumerate(fits)
         ]
+        for kind, keep in KEPT.items():
+            fit = _fit([keep(u) for u in pool], number, 0, FitOptions(kinds=kinds))
+            results[kind][str(number)] = {
+                name: measure_heads(fit, [keep(u) for u in test], head_errors(fits[0], test))
+                for name, test in tests.items()
+            }
     return results
 
 

@@ -36,7 +36,7 @@ class CheckpointManager(Callback):
     Attributes:
         best: The best value of the metric so far, and the number of validations since.
         reported: The step of the weights that are reported on; 0 before.
-        is_saved: Whether the folder got a state of this run.
+        is_own: Whether a state in the folder is of this run, and of none before.
         averaged: Number of checkpoints whose average is reported on; 0: a single one.
     """
 
@@ -47,7 +47,7 @@ class CheckpointManager(Callback):
         self.digest, self.names = digest, names
         self.best = Best()
         self.reported, self.averaged = 0, 0
-        self.is_saved = False
+        self.is_own = False
 
     def begin(self) -> None:
         """Creates the folder, or reopens it for resuming."""
@@ -64,6 +64,7 @@ class CheckpointManager(Callback):
 
     def on_train_begin(self, step: int, steps: int) -> None:
         """Saves the first weights: those made by a user cannot be made again from a seed."""
+        self.is_own = True
         if step == 0:
             self.on_save()
 
@@ -91,7 +92,6 @@ class CheckpointManager(Callback):
             metadata |= {"best": best_value, "stale": self.best.stale}
             metadata |= {"corpus": self.digest, "steps": self.engine.training.steps}
             checkpoints.save(self.folder.last, tensors, metadata)
-        self.is_saved = True
 
     @property
     def saved(self) -> int | None:
@@ -100,7 +100,7 @@ class CheckpointManager(Callback):
         It is read from the file: a signal may come between writing that and a note of its step.
         """
         try:
-            return checkpoints.load(self.folder.last)[1]["step"] if self.is_saved else None
+            return checkpoints.load(self.folder.last)[1]["step"] if self.is_own else None
         except ValueError:
             return None
 
@@ -122,7 +122,7 @@ class CheckpointManager(Callback):
         self.best = best
         self._restore(self.folder.last, tensors)
         self.engine.restore(tensors, metadata)
-        self.is_saved = True
+        self.is_own = True
         if self.engine.running and math.isfinite(self.best.value):
             self._reset_missing_best()
 

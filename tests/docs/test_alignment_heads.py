@@ -217,6 +217,10 @@ def _at_50_ms(row: dict[str, Any]) -> str:
     return f"{middle} [{low}, {high}]"
 
 
+def _less_all(row: dict[str, Any]) -> str:
+    return _less({"less_aligner": row["less_all"]}, "50 ms")
+
+
 def _network_rows(part: str) -> dict[str, dict[str, Any]]:
     """The rows of a network and a language on clean sentences."""
     results = read(part)
@@ -388,7 +392,7 @@ def test_sentences_have_the_numbers_of_the_results() -> None:
     assert f"{openai} a forced aligner {shares[1]}, more at 20 ms." in first_page
     rows = {part: _network_rows(part) for part in NETWORKS}
     base, *averaged = (within(rows["base-en"][name]["starts"]) for name in ("0", *OPENAI))
-    assert f"Base: {base} for {averaged[0]} and {averaged[1]};" in first_page
+    assert f"Base: {base}, theirs {averaged[0]}, {averaged[1]};" in first_page
     others = [round(within(rows[part]["0"]["starts"])) for part in list(NETWORKS)[2:]]
     assert f"French and Czech {min(others)} to {max(others)}." in first_page
     assert aligner["within"]["20 ms"][0] > learned["within"]["20 ms"][0]
@@ -442,8 +446,22 @@ def test_sentences_on_networks_and_languages_have_the_numbers_of_the_results() -
     learned = {part: share(f"{part}-from-en") for part in ("base-de", "base-fr", "base-cs")}
     assert learned["base-fr"] == learned["base-cs"]
     assert f"have {learned['base-de']} % in German, {learned['base-fr']} % in French and" in page
+    rows = " ".join(PAGES[1].read_text("utf-8").split())
+    less = [
+        _less_all(read(part)["listed"][number]["test"])
+        for number in ("0", "5")
+        for part in ("base-en", "base-de")
+    ]
+    assert f"in points: English {less[0]}, German {less[1]}; from five" in rows
+    assert f"from five labelled {less[2]} and {less[3]} The mean of" in rows
+    means = [_at_50_ms(read("base-en")["averaged"][number]["test"]) for number in ("0", "5")]
+    assert f"has {means[0]} in English, {means[1]} from five labelled." in rows
+    assert f"Their mean as one head with a profile has {means[0].split()[0]} %." in page
+    few = _network_rows("base-de-from-en")["5"]["starts"]
+    few_covered = f"{few['within']['50 ms'][0]} % in German, where 90 % intervals cover"
+    assert f"five labelled sentences {few_covered} {few['coverage_of_90'][0]} %" in page
     bias, profiles = share("tiny-en", "openai, bias removed"), share("tiny-en", "listed 0")
-    assert f"profiles alone bring it from {bias} % to {profiles} %" in page
+    assert f"the model brings it from {bias} % to {profiles} % alone" in page
     covered = [
         float(_network_rows(part)[number]["starts"]["coverage_of_90"][0])
         for part in NETWORKS
@@ -457,11 +475,11 @@ def test_sentences_on_networks_and_languages_have_the_numbers_of_the_results() -
     assert len(english & set(BASE_LISTED)) == 4
     assert english == chosen["base-de"] == chosen["base-cs"]
     assert len(english & chosen["base-fr"]) == 5
-    few, many = (
-        [row["misfits"][name] for name in MISFITS if name != "half"]
-        for row in read("base-en-heads")["misfit"]
-    )
+    misfit = read("base-en-heads")["misfit"]
+    few, many = ([row["misfits"][name] for name in MISFITS if name != "half"] for row in misfit)
+    halves = " and ".join(str(row["misfits"]["half"]) for row in misfit)
     rows = " ".join(PAGES[1].read_text("utf-8").split())
     assert f"another one {few[-1]} of 39 come with a warning if profiles are from 5" in rows
-    assert f"from 5 sentences, {many[-1]} from 20; of right ones none of 234." in rows
+    assert f"from 5 sentences, {many[-1]} from 20; of those whose" in rows
+    assert f"second half is of another one {halves}; of right ones none of 234." in rows
     assert not any([*few[:-1], *many[:-1]])

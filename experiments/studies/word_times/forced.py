@@ -19,15 +19,13 @@ from latentheads.contrib.heads.boundaries.fit import FitOptions
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 from latentheads.experiments.studies.word_times.espeak import RATE
 from latentheads.experiments.studies.word_times.measures import (
-    KINDS,
-    LIMITS,
-    RESAMPLES,
     Errors,
+    differences,
     fit_heads,
+    head_errors,
     join,
 )
 from latentheads.experiments.studies.word_times.speech import Utterance
-from latentheads.metrics.resampling import Resamples, resample_counts
 from latentheads.packages import MissingPackageError
 
 Times = tuple[list[float], list[float]]
@@ -142,8 +140,8 @@ def _measure(test: Compared, heads: dict[str, AlignmentHeads], kinds: int) -> di
     aligner = join([_errors(test, test.times, kind) for kind in range(kinds)])
     results: dict[str, Any] = {"left_out": test.left_out, "pocketsphinx": aligner.summary()}
     for name, fit in heads.items():
-        errors = join([_head_errors(test, fit, kind) for kind in range(kinds)])
-        results[name] = errors.summary() | {"less_aligner": _differences(errors, aligner)}
+        errors = join(list(head_errors(fit, test.utterances).values()))
+        results[name] = errors.summary() | {"less_aligner": differences(errors, aligner)}
     return results
 
 
@@ -152,32 +150,3 @@ def _errors(test: Compared, times: Sequence[Sequence[Sequence[float]]], kind: in
     for utterance, predicted in zip(test.utterances, times):
         errors.add(utterance.boundaries(kind), predicted[kind])
     return errors
-
-
-def _head_errors(test: Compared, heads: AlignmentHeads, kind: int) -> Errors:
-    errors = Errors()
-    for utterance in test.utterances:
-        times = heads.times(utterance.attention(labelled=False), bounded=False)[KINDS[kind]]
-        interval = (times.low.tolist(), times.high.tolist())
-        errors.add(utterance.boundaries(kind), times.median.tolist(), interval)
-    return errors
-
-
-def _differences(errors: Errors, others: Errors) -> dict[str, list[float]]:
-    """Shares near the truth less those of others in points, with 95 % intervals over utterances."""
-    indices = Resamples(len(errors.seconds), RESAMPLES, 0)
-    differences = {}
-    for limit in LIMITS:
-        counts = np.array(
-            [
-                ((np.abs(a) <= limit).sum() - (np.abs(b) <= limit).sum(), len(a))
-                for a, b in zip(errors.seconds, others.seconds)
-            ],
-            float,
-        )
-        share, shares = resample_counts(counts, lambda sums: sums[0] / sums[1], indices)
-        ends = np.quantile(shares, (0.025, 0.975))
-        differences[f"{round(1000 * limit)} ms"] = [
-            round(100 * float(value), 1) for value in (share, *ends)
-        ]
-    return differences

@@ -109,17 +109,55 @@ def only_listed(utterance: CachedUtterance) -> CachedUtterance:
     return replace(utterance, weights=utterance.weights[indices], heads=utterance.listed)
 
 
-def measure_heads(heads: AlignmentHeads, utterances: Sequence[CachedUtterance]) -> dict[str, Any]:
-    """The errors of alignment heads, by kind of boundary and together."""
-    kinds = KINDS[: heads.model.chain.kinds]
-    errors = {kind: Errors() for kind in kinds}
+def average_listed(utterance: CachedUtterance) -> CachedUtterance:
+    """An utterance with one head in place of all: the mean of those of OpenAI's list."""
+    mean = only_listed(utterance).weights.float().mean(0, keepdim=True)
+    return replace(utterance, weights=mean, heads=utterance.listed[:1])
+
+
+def head_errors(heads: AlignmentHeads, utterances: Sequence[CachedUtterance]) -> dict[str, Errors]:
+    """The errors of alignment heads, by kind of boundary."""
+    errors = {kind: Errors() for kind in KINDS[: heads.model.chain.kinds]}
     for utterance in utterances:
         times = heads.times(utterance.attention(labelled=False), bounded=False)
-        for index, kind in enumerate(kinds):
+        for index, kind in enumerate(errors):
             predicted = times[kind]
             ends = (predicted.low.tolist(), predicted.high.tolist())
             errors[kind].add(utterance.boundaries(index), predicted.median.tolist(), ends)
-    return _summaries(errors)
+    return errors
+
+
+def measure_heads(
+    heads: AlignmentHeads,
+    utterances: Sequence[CachedUtterance],
+    others: dict[str, Errors] | None = None,
+) -> dict[str, Any]:
+    """The errors of alignment heads, by kind of boundary and together, and less those of others."""
+    errors = head_errors(heads, utterances)
+    if others is None:
+        return _summaries(errors)
+    both = join(list(errors.values())), join(list(others.values()))
+    return _summaries(errors) | {"less_all": differences(*both)}
+
+
+def differences(errors: Errors, others: Errors) -> dict[str, list[float]]:
+    """Shares near the truth less those of others in points, with 95 % intervals over utterances."""
+    indices = Resamples(len(errors.seconds), RESAMPLES, 0)
+    results = {}
+    for limit in LIMITS:
+        counts = np.array(
+            [
+                ((np.abs(a) <= limit).sum() - (np.abs(b) <= limit).sum(), len(a))
+                for a, b in zip(errors.seconds, others.seconds)
+            ],
+            float,
+        )
+        share, shares = resample_counts(counts, lambda sums: sums[0] / sums[1], indices)
+        ends = np.quantile(shares, (0.025, 0.975))
+        results[f"{round(1000 * limit)} ms"] = [
+            round(100 * float(value), 1) for value in (share, *ends)
+        ]
+    return results
 
 
 def measure_rivals(

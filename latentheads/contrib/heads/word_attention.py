@@ -115,14 +115,14 @@ def record_cross_attention(
     Those of a latent network have no noise, and those of one in training mode no dropout.
 
     Warns:
-        UserWarning: No token names the language to a Whisper of many, which then attends elsewhere.
+        UserWarning: Tokens name no language or no task to a Whisper of many languages, which then
+            attends elsewhere.
     """
     network = inner_network(network)
-    languages = getattr(getattr(network, "generation_config", None), "lang_to_id", None) or {}
-    if languages and not set(languages.values()) & set(example.tokens):
+    if _lacks_prompt(network, example.tokens):
         warnings.warn(
-            "no token names a language, so attention hardly shows the words: make the processor by "
-            "from_pretrained(..., language='de', task='transcribe') for German",
+            "tokens must name a language and a task, or attention hardly shows the words: make the "
+            "processor by from_pretrained(..., language='de', task='transcribe') for German",
             stacklevel=2,
         )
     device, dtype = device_of_inputs(network), network.dtype
@@ -149,6 +149,15 @@ def record_cross_attention(
     weights = torch.cat([layer[0] for layer in output.cross_attentions])
     length = _length_of_mask(mask.get("attention_mask"), weights.shape[-1])
     return weights[..., : length if example.length is None else example.length]
+
+
+def _lacks_prompt(network: Any, tokens: Sequence[int]) -> bool:
+    """Whether a network of many languages is told no language, or not what to do with it."""
+    options = getattr(network, "generation_config", None)
+    if not getattr(options, "is_multilingual", False):
+        return False
+    kinds = (getattr(options, name, None) for name in ("lang_to_id", "task_to_id"))
+    return any(set(kind.values()).isdisjoint(tokens) for kind in kinds if kind)
 
 
 def _length_of_mask(mask: Tensor | None, positions: int) -> int:

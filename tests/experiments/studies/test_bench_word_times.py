@@ -17,6 +17,8 @@ from latentheads.contrib.heads.word_attention import WHISPER_STEP
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 from latentheads.experiments.studies.word_times.measures import (
     Errors,
+    average_listed,
+    differences,
     measure_rivals,
     only_listed,
 )
@@ -117,3 +119,14 @@ def test_words_of_other_languages_have_letters_of_their_own(tmp_path: Path) -> N
     path.write_text("Zwei weiße Männer über dem Fluß.\nEin 2 Jahre alter Hund im Schnee.\n")
     assert read_captions(path, LETTERS) == [["Zwei", "weiße", "Männer", "über", "dem", "Fluß"]]
     assert read_captions(path) == []
+
+
+def test_the_average_of_listed_heads_is_one_head() -> None:
+    averaged, kept = average_listed(_planted()), only_listed(_planted())
+    torch.testing.assert_close(averaged.weights[0], kept.weights.float().mean(0))
+    assert len(averaged.heads) == len(averaged.weights) == 1
+
+
+def test_errors_less_those_of_others_are_paired() -> None:
+    half, whole = (Errors([np.array([0.0, error])] * 3) for error in (0.3, 0.0))
+    assert differences(half, whole)["50 ms"] == [-50.0] * 3
