@@ -275,7 +275,7 @@ def test_the_options_of_a_strategy_are_those_of_recipes_that_have_it(tmp_path: P
 def test_a_recipe_and_a_seed_of_a_file_are_left_out_and_named(tmp_path: Path) -> None:
     (tmp_path / "some.yaml").write_text("recipe: coda\nseed: 4\ntrackers: tensorboard\n")
     words = ["--recipes=transformer", "--config", str(tmp_path / "some.yaml"), "--seeds=0"]
-    words += ["--data", str(tmp_path / "none")]  # nothing is trained
+    words += ["--data", str(tmp_path), "--data.source=de", "--data.target=en"]  # it has no text
     lines = inside("compare.py", *words).stderr.splitlines()
     assert lines[:3] == [
         "compare.py: note: recipe of --config is left out: compare.py takes --recipes",
