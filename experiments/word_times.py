@@ -24,7 +24,11 @@ from latentheads.contrib.heads.word_attention import (
     get_cross_heads,
     record_word_attention,
 )
-from latentheads.contrib.speech.forced import make_forced_example, transcribe_words
+from latentheads.contrib.speech.forced import (
+    is_multilingual,
+    make_forced_example,
+    transcribe_words,
+)
 from latentheads.contrib.speech.waveform import Waveform, read_waveform, resample
 from latentheads.contrib.speech.word_times import FORMATS, to_word_times
 from latentheads.corpora.text import read_lines
@@ -46,9 +50,6 @@ DESCRIPTION = (
     "show the words, and how far they lag, is learned from all files together, without labels: "
     "some twenty sentences are better than one. The words of a.wav are written to a.json."
 )
-ENGLISH_SIZE = 51864
-"""Size of the vocabulary of networks of English alone; others have one more."""
-
 GROUPS = {"sound": ("language",), "output": ("format", "level", "help")}
 
 
@@ -74,11 +75,9 @@ def _load(folder: str, language: str | None) -> tuple[Any, Any]:
         raise ValueError(f"there is no folder {folder}")
     try:
         network = transformers.WhisperForConditionalGeneration.from_pretrained(folder)
-        default = network.config.vocab_size > ENGLISH_SIZE  # of folders without that file
-        is_multilingual = getattr(network.generation_config, "is_multilingual", default)
-        if is_multilingual and not language:
+        if is_multilingual(network) and not language:
             raise ValueError(f"{folder} is of many languages: name one, as --language de")
-        if language and not is_multilingual:
+        if language and not is_multilingual(network):
             raise ValueError(f"{folder} is of English alone: leave out --language {language}")
         prompt = {"language": language, "task": "transcribe"} if language else {}
         processor = transformers.WhisperProcessor.from_pretrained(folder, **prompt)

@@ -387,41 +387,24 @@ def _share(row: dict[str, Any]) -> str:
     return f"{middle} % [{low}, {high}]"
 
 
+def test_the_first_page_has_the_numbers_of_the_results() -> None:
+    sentences, first_page = read("sentences"), " ".join((ROOT / "README.md").read_text().split())
+    learned = sentences["heads"]["0"][0]["tests"]["test"]
+    boundaries = learned["starts"]["boundaries"]
+    words = f"put {_share(learned['starts'])} of {boundaries} word starts in synthetic speech"
+    assert f"{words} within 50 ms;" in first_page
+    openai, unbiased = (_at_50_ms(sentences["rivals"]["test"][name]) for name in OPENAI)
+    assert f"within 50 ms; OpenAI's heads {openai}, unbiased {unbiased}." in first_page
+    clean, digits = (_forced()[name] for name in ("test", "digits-test"))
+    less = {limit: _less(clean["0 labelled"], limit) for limit in ("20 ms", "50 ms")}
+    boundaries = clean["pocketsphinx"]["boundaries"]
+    assert f"a forced aligner, {boundaries} words: {less['50 ms']};" in first_page
+    assert f"at 20 ms {less['20 ms']}; digits {_less(digits['0 labelled'], '50 ms')}" in first_page
+    base = _network_rows("base-en")
+    assert f"Base: {_at_50_ms(base['0'])}, OpenAI's {_at_50_ms(base['openai'])}." in first_page
+
+
 def test_sentences_have_the_numbers_of_the_results() -> None:
-    sentences, digits = read("sentences"), read("digits")
-
-    def within(summary: dict[str, Any]) -> float:
-        return float(summary["within"]["50 ms"][0])
-
-    rivals = sentences["rivals"]["test"]
-    learned = sentences["heads"]["0"][0]["tests"]["test"]["starts"]
-    aligner = _forced()["test"]["pocketsphinx"]
-    compared = (learned, aligner, *(rivals[name]["starts"] for name in OPENAI))
-    shares = [within(row) for row in compared]
-    first_page = " ".join((ROOT / "README.md").read_text("utf-8").split())
-    assert f"put {shares[0]} % of {learned['boundaries']} word starts in synthetic" in first_page
-    openai = f"within 50 ms; OpenAI's heads {shares[2]}, unbiased {shares[3]};"
-    assert (
-        f"{openai} a forced aligner {shares[1]} of {aligner['boundaries']}, more at 20"
-        in first_page
-    )
-    rows = {part: _network_rows(part) for part in NETWORKS}
-    base, *averaged = (within(rows["base-en"][name]["starts"]) for name in ("0", *OPENAI))
-    assert f"Base: {base}, theirs {averaged[0]}, {averaged[1]};" in first_page
-    three = [round(within(rows[part]["0"]["starts"])) for part in list(NETWORKS)[2:]]
-    assert f"in German, French, Czech {min(three)} to {max(three)}." in first_page
-    assert aligner["within"]["20 ms"][0] > learned["within"]["20 ms"][0]
-    rivals = digits["rivals"]["digits-test"]
-    rows = (
-        digits["heads"]["0"][0]["tests"]["digits-test"]["both"],
-        _forced()["digits-test"]["pocketsphinx"],
-        rivals["openai"]["both"],
-        digits["without_energy"]["0"]["digits-test"]["both"],
-    )
-    digit, *rest, plain = (str(within(row)) for row in rows)
-    energy = f"{digit} (without energy {plain})"
-    assert f"digits: tiny.en {energy}, aligner {rest[0]}, OpenAI's {rest[1]}." in first_page
-
     page = " ".join(PAGES[0].read_text("utf-8").split())
     prompts = read("prompts")["agreement"]
     mine, own = (
@@ -440,10 +423,12 @@ def test_sentences_have_the_numbers_of_the_results() -> None:
     assert f"intervals hold {covered} of the aligner's starts" in page
 
     limits = PAGES[0].read_text("utf-8").partition("## Limits")[2]
+    digits = read("digits")
     heads = {n: draws[0]["tests"]["digits-test"]["both"] for n, draws in digits["heads"].items()}
-    numbers = [within(heads[number]) for number in ("0", "5", "20")]
-    numbers += [heads[number]["coverage_of_90"][0] for number in ("0", "5", "20")]
-    numbers += [within(rivals[name]["both"]) for name in OPENAI]
+    rows = [heads[number] for number in ("0", "5", "20")]
+    numbers = [row["coverage_of_90"][0] for row in rows]
+    rows += [digits["rivals"]["digits-test"][name]["both"] for name in OPENAI]
+    numbers += [row["within"]["50 ms"][0] for row in rows]
     assert [number for number in numbers if f"{number} %" not in limits] == []
 
 
@@ -454,15 +439,17 @@ def test_sentences_on_networks_and_languages_have_the_numbers_of_the_results() -
         return float(_network_rows(part)[name]["starts"]["within"]["50 ms"][0])
 
     german, unnamed, misnamed = (
-        share(part) for part in ("base-de", "base-de-none", "base-de-as-en")
+        _share(_network_rows(part)["0"]["starts"])
+        for part in ("base-de", "base-de-none", "base-de-as-en")
     )
-    assert f"within 50 ms fall from {german} % to {unnamed} %; with those of English" in page
-    assert f"with those of English they are {misnamed} %" in page
+    words = _network_rows("base-de")["0"]["starts"]["boundaries"]
+    assert f"within 50 ms fall from {german} to {unnamed} of {words}; with those" in page
+    assert f"with those of English they are {misnamed} (" in page
     learned = {part: share(f"{part}-from-en") for part in ("base-de", "base-fr", "base-cs")}
     assert learned["base-fr"] == learned["base-cs"]
     assert f"have {learned['base-de']} % in German, {learned['base-fr']} % in French and" in page
-    mean = read("base-en")["averaged"]["0"]["test"]["starts"]["within"]["50 ms"][0]
-    assert f"Their mean as one head with a profile has {mean} %." in page
+    mean = _share(read("base-en")["averaged"]["0"]["test"]["starts"])
+    assert f"Their mean as one head with a profile has {mean}." in page
     digits = _forced("base-en-forced")["digits-test"]["0 labelled"]
     without, few = (
         read("base-en-digits")["heads"][number][0]["tests"]["digits-test"]["both"]

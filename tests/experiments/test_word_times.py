@@ -261,7 +261,7 @@ def test_tokens_without_a_language_or_a_task_are_warned_of(whisper: Path) -> Non
             record_word_attention(network, named)
     named = replace(example, tokens=[start, 4, 5, *rest], words=[(3, 4)])
     record_word_attention(network, named)
-    network.generation_config.is_multilingual = False  # a list of languages alone says nothing
+    network.generation_config.is_multilingual = False  # a list of languages alone is no sign
     record_word_attention(network, example)
 
 

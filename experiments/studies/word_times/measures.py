@@ -89,9 +89,15 @@ def join(errors: Sequence[Errors]) -> Errors:
 
 def _share(hits: Sequence[NDArray[np.bool_]]) -> list[float]:
     """A share in per cent, and a 95 % interval over utterances."""
-    counts = np.array([(hit.sum(), len(hit)) for hit in hits], float)
-    indices = Resamples(len(hits), RESAMPLES, 0)
-    share, shares = resample_counts(counts, lambda sums: sums[0] / sums[1], indices)
+    return _resample([(hit.sum(), len(hit)) for hit in hits])
+
+
+def _resample(counts: Sequence[tuple[int, int]]) -> list[float]:
+    """The ratio of two sums over utterances in per cent, and a 95 % interval over utterances."""
+    indices = Resamples(len(counts), RESAMPLES, 0)
+    share, shares = resample_counts(
+        np.array(counts, float), lambda sums: sums[0] / sums[1], indices
+    )
     return [round(100 * float(value), 1) for value in (share, *np.quantile(shares, (0.025, 0.975)))]
 
 
@@ -142,22 +148,13 @@ def measure_heads(
 
 def differences(errors: Errors, others: Errors) -> dict[str, list[float]]:
     """Shares near the truth less those of others in points, with 95 % intervals over utterances."""
-    indices = Resamples(len(errors.seconds), RESAMPLES, 0)
-    results = {}
-    for limit in LIMITS:
-        counts = np.array(
-            [
-                ((np.abs(a) <= limit).sum() - (np.abs(b) <= limit).sum(), len(a))
-                for a, b in zip(errors.seconds, others.seconds)
-            ],
-            float,
+    pairs = [*zip(errors.seconds, others.seconds, strict=True)]
+    return {
+        f"{round(1000 * limit)} ms": _resample(
+            [((np.abs(a) <= limit).sum() - (np.abs(b) <= limit).sum(), len(a)) for a, b in pairs]
         )
-        share, shares = resample_counts(counts, lambda sums: sums[0] / sums[1], indices)
-        ends = np.quantile(shares, (0.025, 0.975))
-        results[f"{round(1000 * limit)} ms"] = [
-            round(100 * float(value), 1) for value in (share, *ends)
-        ]
-    return results
+        for limit in LIMITS
+    }
 
 
 def measure_rivals(

@@ -152,7 +152,7 @@ def record_cross_attention(
 
 
 def _lacks_prompt(network: Any, tokens: Sequence[int]) -> bool:
-    """Whether a network of many languages is told no language, or not what to do with it."""
+    """Whether tokens for a network of many languages name no language, or no task."""
     options = getattr(network, "generation_config", None)
     if not getattr(options, "is_multilingual", False):
         return False

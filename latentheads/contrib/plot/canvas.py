@@ -127,8 +127,12 @@ def group_by_attention_type(sites: Iterable[str]) -> dict[str, list[str]]:
 
 def largest_value(values: Iterable[Tensor]) -> float:
     """The upper limit of a colour scale for several tensors, NaN left out; 1 if all are 0."""
-    largest = max([0.0, *(float(tensor.nan_to_num().max()) for tensor in values)])
-    return largest if largest > 1e-9 else 1.0
+    return _nonzero(max([0.0, *(float(tensor.nan_to_num().max()) for tensor in values)]))
+
+
+def _nonzero(limit: float) -> float:
+    """The limit of a scale; 1 where all values are 0."""
+    return limit if limit > 1e-9 else 1.0
 
 
 def legend_label(name: str) -> str:
@@ -180,8 +184,7 @@ def colour_scale(values: Iterable[NDArray[Any]]) -> dict[str, Any]:
     """The colour scale for all values: from 0, or symmetric around 0 if some are negative."""
     numbers = np.concatenate([array.ravel() for array in values])
     numbers = numbers[np.isfinite(numbers)]
-    limit = float(np.abs(numbers).max(initial=0.0))
-    limit = limit if limit > 1e-9 else 1.0
+    limit = _nonzero(float(np.abs(numbers).max(initial=0.0)))
     if (numbers < 0).any():
         return {"vmin": -limit, "vmax": limit, "cmap": DIVERGING_CMAP}
     return {"vmin": 0, "vmax": limit, "cmap": MEAN_CMAP}

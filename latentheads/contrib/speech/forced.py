@@ -16,6 +16,9 @@ from torch import Tensor
 from latentheads.checks import check_list
 from latentheads.contrib.heads.word_attention import WHISPER_STEP, ForcedExample
 
+ENGLISH_SIZE = 51864
+"""Size of the vocabulary of a Whisper of English alone; others have one more."""
+
 REPETITION = 2.4
 """Compression ratio above which a transcript repeats itself: that of OpenAI's ``transcribe``."""
 
@@ -76,6 +79,12 @@ def make_forced_example(
         _energy(features, length),
         WHISPER_STEP,
     )
+
+
+def is_multilingual(network: Any) -> bool:
+    """Whether a Whisper is of many languages; by its vocabulary if it has no such option."""
+    default = network.config.vocab_size > ENGLISH_SIZE
+    return bool(getattr(network.generation_config, "is_multilingual", default))
 
 
 def transcribe_words(

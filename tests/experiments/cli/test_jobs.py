@@ -283,7 +283,7 @@ def test_what_is_put_back_into_the_queue_goes_on_with_what_there_is(tmp_path: Pa
 def test_a_run_whose_node_is_lost_goes_on_with_what_there_is(
     restarts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slurm starts the same job again, and says so in a variable."""
+    """Slurm starts the same job again, and counts that in a variable."""
     if restarts:
         monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
     overwrites = "import sys; sys.exit('--overwrite=true' in sys.argv)"

@@ -48,7 +48,7 @@ const QUANTITIES = {
 const PER_BLOCK = ["kl", "gap"];
 const SHARES = ["confidence", "speaks"];
 
-// Says what is numbered where tasks select heads from candidates.
+// A note on what is numbered where tasks select heads from candidates.
 function noteSlots(run, box, place) {
   if (!["subset", "group", "static"].includes(run.options["selection.strategy.class"])) return;
   const words = `Heads are selected from candidates: a ${place} is a slot, which each task may fill with another candidate.`;
