@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
@@ -398,7 +399,11 @@ def _align_by_runs(options: Options, skipped: SkippedInputs) -> Aligned:
     from latentheads.runs.loading import load_run
 
     forward, backward = map(load_run, options.runs)
-    aligned = align_by_networks(*_unzip(iterate_pairs(options.texts)), forward, backward)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        aligned = align_by_networks(*_unzip(iterate_pairs(options.texts)), forward, backward)
+    for warning in caught:
+        print_message(f"align.py: note: {warning.message}", sys.stderr)
     for index, reason in aligned.skipped.items():
         skipped.note(index, reason)
     return None, iter(aligned.posteriors)

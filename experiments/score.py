@@ -22,6 +22,7 @@ from latentheads.experiments.cli.parser import Parser, add_run_options, writable
 from latentheads.experiments.cli.systems import (
     System,
     compare,
+    describe_steps,
     describe_tests,
     describe_untested,
     read_systems,
@@ -115,8 +116,9 @@ def make_parser() -> Parser:
     return parser
 
 
-def table(names: Sequence[str], rows: Sequence[Mapping[str, Estimate]], sentences: int) -> str:
+def table(systems: Sequence[System], rows: Sequence[Mapping[str, Estimate]]) -> str:
     """Formats the scores of all systems, the number of sentences and tests, and the signatures."""
+    names, sentences = [system.name for system in systems], len(systems[0].references.lines)
     titles = {name: SCORES[name].heading for name in rows[0]}
     heads = [cell for title in titles.values() for cell in (f"{title} [95 %]", "p")]
     cells = [[cell for name in titles for cell in _cells(row[name])] for row in rows]
@@ -125,7 +127,8 @@ def table(names: Sequence[str], rows: Sequence[Mapping[str, Estimate]], sentence
     signatures = (f"{title:{width}}  {rows[0][name].signature}" for name, title in titles.items())
     tests = describe_tests(sum(score.p is not None for row in rows for score in row.values()))
     untested = describe_untested({t: [row[name] for row in rows] for name, t in titles.items()})
-    notes = [f"{sentences:,} sentences of test", *[tests] * bool(tests), *untested]
+    steps = describe_steps([system.step for system in systems])
+    notes = [f"{sentences:,} sentences of test", *steps, *[tests] * bool(tests), *untested]
     return "\n".join([aligned(lines), "", *notes, *signatures])
 
 
@@ -168,8 +171,7 @@ def _score_texts(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     )
     comparison_options = (options.paper, options.resamples, options.seed, options.accuracy)
     rows = compare(systems, *comparison_options)
-    sentences = len(systems[0].references.lines)
-    return table([system.name for system in systems], rows, sentences), record(systems, rows)
+    return table(systems, rows), record(systems, rows)
 
 
 def _score_likelihoods(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:

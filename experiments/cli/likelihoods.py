@@ -14,7 +14,7 @@ from tqdm import tqdm
 from latentheads.corpora.batches import TOKENS, batches
 from latentheads.corpora.part import Part
 from latentheads.experiments.cli.parser import open_run
-from latentheads.experiments.cli.systems import describe_tests
+from latentheads.experiments.cli.systems import describe_steps, describe_tests
 from latentheads.experiments.cli.tables import Row, aligned
 from latentheads.inference.sentences import part_bounds
 from latentheads.metrics.likelihood import Likelihood, compare_likelihoods
@@ -48,6 +48,7 @@ class SentenceLikelihoods:
         kind: What ``nats`` are: ``exact``, or a bound, ``IWAE`` or ``ELBO``.
         num_samples: Samples of the latents by which the bound is estimated; None: it is exact.
         pieces: The unit of text: sentences, utterances, or blocks of running text.
+        step: The training step of the weights.
     """
 
     name: str
@@ -56,6 +57,7 @@ class SentenceLikelihoods:
     kind: Literal["exact", "IWAE", "ELBO"]
     num_samples: int | None
     pieces: str
+    step: int | None = None
 
     @property
     def label(self) -> str:
@@ -123,6 +125,7 @@ def _compute_bounds(run: Run, part: Part) -> SentenceLikelihoods:
         kind if bounds.varies else "exact",
         samples if bounds.varies else None,
         part.unit,
+        run.step,
     )
 
 
@@ -177,6 +180,7 @@ def format_table(
         lines.append((run.name, run.label, _cell(comparison.nats), *cells))
     sentences = f"{len(likelihoods[0].nats):,} {likelihoods[0].pieces}"
     notes = [f"{sentences} of test, {comparisons[0].nats.signature}"]
+    notes += describe_steps([run.step for run in likelihoods])
     tests = sum(row.difference is not None and row.difference.p is not None for row in comparisons)
     notes += [describe_tests(tests)] * bool(tests)
     if unit == "sentence":

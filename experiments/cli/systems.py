@@ -23,11 +23,13 @@ class System:
         name: The name as given on the command line.
         translations: The translation of each sentence.
         references: The references, and how translations are compared with them.
+        step: The training step of a run.
     """
 
     name: str
     translations: list[str]
     references: References
+    step: int | None = None
 
     @property
     def kind(self) -> str:
@@ -60,7 +62,12 @@ def read_run(folder: Path) -> System:
         accuracy="accuracy" in test,
         paper_wer="paper_wer" in test,
     )
-    return System(str(folder), read_lines(folder / "test.translations.txt"), references)
+    return System(
+        str(folder),
+        read_lines(folder / "test.translations.txt"),
+        references,
+        results.get("reported_step"),
+    )
 
 
 def _select_task(folder: Path, system: System, task: str) -> System:
@@ -168,6 +175,13 @@ def describe_untested(estimates: Mapping[str, Sequence[Estimate]]) -> list[str]:
         if estimate.untested
     }
     return [*reasons]
+
+
+def describe_steps(steps: Sequence[int | None]) -> list[str]:
+    """A note on runs that were trained for different times; empty if all have one step."""
+    different = sorted({step for step in steps if step is not None})
+    named = " and ".join(f"{step:,}" for step in different)
+    return [f"weights of different steps: {named}"] if len(different) > 1 else []
 
 
 def describe_tests(number: int, score: str = "") -> str:

@@ -416,6 +416,10 @@ def test_two_runs_align_by_their_posteriors(runs: tuple[Path, Path], tmp_path: P
     # each target word has its likeliest source word where that is likelier than none
     for line, links in zip(forward, own, strict=False):
         assert set(line.split()) <= {f"{s}-{t}" for s, t in links}
+    with mock.patch("latentheads.contrib.align.networks._are_swapped", return_value=True):
+        swapped = inside("align.py", *paths, *words).stderr
+    note = "does not seem to translate the source to the target: its vocabularies fit better if"
+    assert swapped.startswith(f"align.py: note: {runs[0]} {note}")
 
 
 def test_runs_without_alignments_are_one_line(

@@ -25,10 +25,15 @@ SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:none|smooth:exp|version:2.6.0"
 
 
 def make_run(
-    folder: Path, translations: list[str], references: list[str] = RIGHT, signature: str = SIGNATURE
+    folder: Path,
+    translations: list[str],
+    references: list[str] = RIGHT,
+    signature: str = SIGNATURE,
+    step: int = 20,
 ) -> str:
     folder.mkdir()
-    results = {"test": [{"name": "bleu", "value": 1, "signature": signature}]}
+    test = [{"name": "bleu", "value": 1, "signature": signature}]
+    results = {"test": test, "reported_step": step}
     (folder / "results.json").write_text(json.dumps(results))
     write(folder / "test.translations.txt", translations)
     write(folder / "test.references.txt", references)
@@ -63,6 +68,12 @@ def test_runs_are_scored_beside_the_first(tmp_path: Path) -> None:
     assert [system["run"] for system in written["systems"]] == runs
     assert written["systems"][0]["bleu"]["p"] is None
     assert written["systems"][1]["paper_bleu"]["score"] == poor.paper_bleu.score
+
+
+def test_runs_of_different_steps_have_a_note(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / str(step), GOOD, step=step) for step in (300, 20_000)]
+    done = succeed("score.py", *runs, "--resamples", "40")
+    assert "40 sentences of test\nweights of different steps: 300 and 20,000\n" in done.stdout
 
 
 def test_text_files_stand_for_runs_and_a_lone_one_has_its_interval(tmp_path: Path) -> None:

@@ -344,8 +344,8 @@ def align(
             with options of training or another split; an option is out of range.
 
     Warns:
-        UserWarning: Words are so long that a text seems to have no spaces between them; or a
-            trained aligner does not know most of them.
+        UserWarning: Words are so long that a text seems to have no spaces between them; a
+            trained aligner does not know most of them; or lines are too long to be aligned.
     """
     alignment = start_alignment(
         source,
@@ -366,7 +366,15 @@ def align(
     existing = aligner or start
     if existing is not None and (message := describe_unknown(existing, source, target)):
         warnings.warn(message, stacklevel=2)
-    return AlignedText(list(alignment.posteriors), alignment.aligner, alignment.skipped)
+    posteriors = list(alignment.posteriors)
+    if skipped := alignment.skipped:
+        first = min(skipped)
+        warnings.warn(
+            f"{len(skipped):,} of {len(posteriors):,} lines have no links, the first is "
+            f"source[{first}]: {skipped[first]}",
+            stacklevel=2,
+        )
+    return AlignedText(posteriors, alignment.aligner, skipped)
 
 
 def project(

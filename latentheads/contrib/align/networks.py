@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from functools import partial
 
@@ -12,15 +13,19 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from latentheads.batch import Batch
+from latentheads.batch import UNK, Batch
 from latentheads.contrib.align.api import AlignedText, list_lines
 from latentheads.contrib.align.symmetrization import LinkPosterior
 from latentheads.contrib.heads.alignments import alignment_distributions, target_words
 from latentheads.contrib.heads.word_alignment import check_alignments, name_spaces
+from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.runs.generation import encode_pairs
 from latentheads.runs.trained_model import TrainedModel
 
 Table = Float[ndarray, "source target"]
+
+FIRST_LINES = 1000
+"""Lines by which the direction of networks is checked."""
 
 
 def align_by_networks(
@@ -40,9 +45,18 @@ def align_by_networks(
     Raises:
         ValueError: A model has no alignments, both translate in one direction, or the texts differ
             in their number of lines.
+
+    Warns:
+        UserWarning: The texts fit the networks better if they are swapped.
     """
     source, target = list_lines(source, target)
     check_directions(forward, backward)
+    if _are_swapped(forward, source[:FIRST_LINES], target[:FIRST_LINES]):
+        warnings.warn(
+            f"{forward.name} does not seem to translate the source to the target: its vocabularies "
+            "fit better if texts are swapped, or networks",
+            stacklevel=2,
+        )
     skipped: dict[int, str] = {}
     lengths = [(len(left.split()), len(right.split())) for left, right in zip(source, target)]
     tables = [
@@ -72,6 +86,22 @@ def check_directions(forward: TrainedModel, backward: TrainedModel) -> None:
             f"{forward.name} and {backward.name} both translate {direction}: give a run of each "
             "direction"
         )
+
+
+def _are_swapped(forward: TrainedModel, source: Sequence[str], target: Sequence[str]) -> bool:
+    """Whether the vocabularies of a network fit both texts better if these are swapped.
+
+    Vocabularies that fit have fewer tokens, and fewer unknown ones; a joint one fits both alike.
+    """
+
+    def cost(vocabulary: Vocabulary, lines: Sequence[str]) -> int:
+        tokens = vocabulary.encode_all(lines).tokens
+        return len(tokens) + int((tokens == UNK).sum())
+
+    assert forward.source is not None
+    own = cost(forward.source, source), cost(forward.target, target)
+    swapped = cost(forward.source, target), cost(forward.target, source)
+    return sum(own) > sum(swapped)
 
 
 def _link_words(

@@ -216,7 +216,9 @@ def test_a_kept_aligner_with_other_facts_is_one_line(
 
 
 def test_a_long_line_has_no_links_and_is_named() -> None:
-    aligned = align([*SOURCE, "a b c d"], [*TARGET, "a"], max_words=3)
+    long = r"^1 of 6 lines have no links, the first is source\[5\]: 4 words, more than max_words 3$"
+    with pytest.warns(UserWarning, match=long):
+        aligned = align([*SOURCE, "a b c d"], [*TARGET, "a"], max_words=3)
     assert aligned.skipped == {5: "4 words, more than max_words 3"}
     assert aligned.links[5] == []
     assert aligned.posteriors[5].forward.shape == (4, 1)

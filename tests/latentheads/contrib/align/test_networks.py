@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,16 +20,29 @@ from latentheads.runs.trained_model import TrainedModel
 from tests.tiny import sizes
 from tests.typechecking import unchecked
 
+AB = Words(["a", "b"])
 
-def network(name: str, source: str, target: str, latent: LatentOptions) -> TrainedModel:
-    words, latents = Words(["a", "b"]), [latent]
-    model = Translation(
-        len(words), len(words), sizes(), latents=[Logits(attention_types=()), *latents]
-    )
+
+def network(
+    name: str, source: str, target: str, latent: LatentOptions, sides: Sequence[Words] = (AB, AB)
+) -> TrainedModel:
+    model = Translation(*map(len, sides), sizes(), latents=[Logits(attention_types=()), latent])
     data: Any = Pairs("here", source=source, target=target)
     return TrainedModel(
-        model.double().eval(), GUIDES["exact"](model), data.processor(words, words), name
+        model.double().eval(), GUIDES["exact"](model), data.processor(*sides[::-1]), name
     )
+
+
+def test_networks_in_the_wrong_order_are_warned_of() -> None:
+    cd = Words(["c", "d"])
+    forward = network("f", "de", "en", AlignmentOptions(1), (AB, cd))
+    backward = network("b", "en", "de", AlignmentOptions(1), (cd, AB))
+    lines = ["a b", "b"], ["c", "d c"]
+    align_by_networks(*lines, forward, backward)
+    with pytest.warns(UserWarning, match="^b does not seem to translate the source to the target"):
+        align_by_networks(*lines, backward, forward)
+    with pytest.warns(UserWarning, match="^f does not seem to translate the source to the target"):
+        align_by_networks(*lines[::-1], forward, backward)
 
 
 def test_networks_of_one_direction_are_refused() -> None:
