@@ -9,16 +9,21 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from latentheads.console import print_message
 from latentheads.contrib.heads.alignment_heads import fit_alignment_heads
+from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.heads.word_attention import (
     WordAttention,
     get_cross_heads,
@@ -30,6 +35,7 @@ from latentheads.contrib.speech.forced import (
     transcribe_words,
 )
 from latentheads.contrib.speech.waveform import Waveform, read_waveform, resample
+from latentheads.contrib.speech.windows import divide_words, split_at_pauses
 from latentheads.contrib.speech.word_times import FORMATS, to_word_times
 from latentheads.corpora.text import read_lines
 from latentheads.errors import naming
@@ -48,8 +54,18 @@ DESCRIPTION = (
     "languages is given the one that is spoken, as --language de. The text "
     "of a.wav stands in a.txt beside it; if there is none, Whisper transcribes it. Which heads "
     "show the words, and how far they lag, is learned from all files together, without labels: "
-    "some twenty sentences are better than one. The words of a.wav are written to a.json."
+    "some twenty sentences are better than one. The words of a.wav are written to a.json.\n\n"
+    "A sound longer than Whisper takes, 30 seconds, is cut where it is quiet, and each part "
+    "transcribed. If there is a text, its words are divided by these transcripts."
 )
+LEARNED = 600
+"""Seconds of sound that heads are learned from: ten minutes of attention are some gigabytes."""
+
+MANY = 5
+"""Windows from which on their number is shown."""
+
+Item = TypeVar("Item")
+
 GROUPS = {"sound": ("language",), "output": ("format", "level", "help")}
 
 
@@ -57,7 +73,7 @@ def make_parser() -> Parser:
     """Makes the parser."""
     parser = Parser("word_times.py", DESCRIPTION, GROUPS, "[options] NETWORK FILE [FILE ...]")
     parser.add_argument("network", help="folder of Whisper")
-    parser.add_argument("files", nargs="+", help="sound of at most 30 seconds each")
+    parser.add_argument("files", nargs="+", help="sound, such as wav, flac or mp3")
     parser.add_argument("--language", help="what is spoken, to a network of many languages")
     parser.add_argument(
         "--format", choices=tuple(FORMATS), default="json", help="what is written (default: json)"
@@ -90,17 +106,17 @@ def _load(folder: str, language: str | None) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _naming_file(path: Path, notes: list[str]) -> Iterator[None]:
-    """Adds the name of a file to what is wrong with it, and to what is warned of."""
+def _naming(name: str, notes: list[str]) -> Iterator[None]:
+    """Adds the name of a sound to what is wrong with it, and to what is warned of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        with naming(str(path)):
+        with naming(name):
             yield
-    notes += [f"{path}: {warning.message}" for warning in caught]
+    notes += [f"{name}: {warning.message}" for warning in caught]
 
 
 def _read_sound(path: Path) -> Waveform:
-    with _naming_file(path, []):
+    with naming(str(path)):
         sound = read_waveform(path)
         if not len(sound.samples):
             raise ValueError("it has no samples")
@@ -109,25 +125,114 @@ def _read_sound(path: Path) -> Waveform:
         return sound
 
 
-def _read_words(
-    path: Path, network: Any, processor: Any, samples: NDArray[np.float32]
-) -> list[str]:
-    """The words of a sound: those beside it, or else a transcript."""
+def _read_text(path: Path) -> list[str]:
+    """The words that stand beside a sound; empty if there is no such file."""
     beside = path.with_suffix(".txt")
-    if beside.is_file():
-        if words := " ".join(read_lines(beside)).split():
-            return words
-        raise ValueError(f"{beside} has no words")
-    return transcribe_words(network, processor, samples)
+    if not beside.is_file():
+        return []
+    if words := " ".join(read_lines(beside)).split():
+        return words
+    raise ValueError(f"{path}: {beside} has no words")
 
 
-def _record(
-    path: Path, network: Any, processor: Any, samples: NDArray[np.float32]
-) -> tuple[list[str], WordAttention]:
-    """The words of a sound, and the attention at each."""
-    words = _read_words(path, network, processor, samples)
-    example = make_forced_example(processor, samples, words)
-    return words, record_word_attention(network, example)
+@dataclass(frozen=True)
+class _Window:
+    """A part of a sound that Whisper takes at once, with its words.
+
+    Attributes:
+        name: What it is called in notes.
+        offset: Seconds at which it starts.
+        samples: Its sound, at the rate of Whisper.
+        words: What is spoken in it.
+    """
+
+    name: str
+    offset: float
+    samples: NDArray[np.float32]
+    words: list[str]
+
+
+class _Whisper:
+    """Whisper, which transcribes and attends.
+
+    Args:
+        network: The network.
+        processor: What prepares sound and text for it.
+
+    Attributes:
+        notes: What seems to be wrong with a sound.
+    """
+
+    def __init__(self, network: Any, processor: Any) -> None:
+        self.network, self.processor = network, processor
+        self.rate: int = processor.feature_extractor.sampling_rate
+        self.notes: list[str] = []
+
+    def divide(self, path: Path, sound: Waveform) -> list[_Window]:
+        """The windows of a sound that have words."""
+        samples, words = resample(sound, self.rate), _read_text(path)
+        longest = self.processor.feature_extractor.chunk_length
+        spans = split_at_pauses(samples, self.rate, longest)
+        windows = [
+            _Window(
+                f"{path}, from {first / self.rate:.1f} s" if first else str(path),
+                first / self.rate,
+                samples[first:last],
+                words,
+            )
+            for first, last in spans
+        ]
+        if not words or len(windows) > 1:
+            texts = [self._transcribe(w) for w in _show(windows, f"transcribing {path.name}")]
+            texts = divide_words(texts, words) if words else texts
+            windows = [replace(w, words=text) for w, text in zip(windows, texts) if text]
+        if not windows:
+            raise ValueError(f"{path}: no words were transcribed: give its text")
+        return windows
+
+    def _transcribe(self, window: _Window) -> list[str]:
+        with _naming(window.name, self.notes):
+            return transcribe_words(self.network, self.processor, window.samples)
+
+    def record(self, window: _Window) -> WordAttention:
+        """The attention at each word of a window."""
+        with naming(window.name):
+            example = make_forced_example(self.processor, window.samples, window.words)
+            return record_word_attention(self.network, example)
+
+    def times(self, windows: Sequence[_Window], level: float) -> Iterator[dict[str, BoundaryTimes]]:
+        """The times of the words of each window."""
+        seconds = sum(len(window.samples) for window in windows) / self.rate
+        share = min(1.0, LEARNED / seconds)
+        chosen = [i for i in range(len(windows)) if int((i + 1) * share) > int(i * share)]
+        recorded = {i: self.record(windows[i]) for i in _show(chosen, "learning heads")}
+        heads = fit_alignment_heads(get_cross_heads(self.network), [*recorded.values()])
+        for index, window in enumerate(_show(windows, "finding times")):
+            attention = recorded.get(index) or self.record(window)
+            with _naming(window.name, self.notes):
+                yield heads.times(attention, level)
+
+
+def _show(items: Sequence[Item], what: str) -> Iterator[Item]:
+    """The items, with a progress bar where there are many of them."""
+    return iter(
+        tqdm(items, what, leave=False, dynamic_ncols=True, disable=len(items) < MANY or None)
+    )
+
+
+def _join(windows: Sequence[tuple[_Window, dict[str, BoundaryTimes]]]) -> dict[str, BoundaryTimes]:
+    """The times of the words of a sound, given those of its windows."""
+    return {
+        kind: BoundaryTimes(
+            *(
+                torch.cat(
+                    [getattr(times[kind], field) + window.offset for window, times in windows]
+                )
+                for field in ("median", "low", "high")
+            )
+        )
+        for kind in windows[0][1]
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -139,23 +244,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outputs = [path.with_suffix(f".{options.format}") for path in paths]
         named = [(f"the times of {p}", output) for p, output in zip(paths, outputs, strict=True)]
         check_distinct_files(named, options.files)
-        network, processor = _load(options.network, options.language)
-        rate = processor.feature_extractor.sampling_rate
-        notes: list[str] = []
-        records = []
-        for path, sound in zip(paths, sounds, strict=True):
-            with _naming_file(path, notes):
-                records.append(_record(path, network, processor, resample(sound, rate)))
-        attentions = [attention for _, attention in records]
-        heads = fit_alignment_heads(get_cross_heads(network), attentions)
-        times = []
-        for path, attention in zip(paths, attentions, strict=True):
-            with _naming_file(path, notes):
-                times.append(heads.times(attention, options.level))
-        for note in notes:
+        whisper = _Whisper(*_load(options.network, options.language))
+        windows = [whisper.divide(path, sound) for path, sound in zip(paths, sounds, strict=True)]
+        all_times = [*whisper.times([*chain.from_iterable(windows)], options.level)]
+        for note in whisper.notes:
             print_message(f"word_times.py: note: {note}", sys.stderr)
-        for output, sound, (words, _), of_words in zip(outputs, sounds, records, times):
-            word_times = to_word_times(words, of_words, sound.duration)
+        remaining = iter(all_times)
+        for output, sound, of_sound in zip(outputs, sounds, windows, strict=True):
+            times = _join([(window, next(remaining)) for window in of_sound])
+            words = [word for window in of_sound for word in window.words]
+            word_times = to_word_times(words, times, sound.duration)
             write_text(output, FORMATS[options.format](word_times, sound.duration))
     return 0
 

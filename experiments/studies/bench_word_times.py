@@ -14,8 +14,9 @@ from five labelled sentences, how often intervals of its information hold that o
 how many sentences, right and wrong ones, do not fit their words. stability: how much sets of heads
 agree between resamples. forced: a forced aligner on the same sounds (pip install pocketsphinx), and
 heads that learn from its times. recordings: how often heads agree with it in natural speech, the
-WAV files of a folder. No other part needs more than the cache. What is chosen was chosen on the
-sets dev, dev10 and digits-pool.
+WAV files of a folder. long: sentences joined to recordings of some minutes, which are cut at their
+pauses. No other part needs more than the cache. What is chosen was chosen on the sets dev, dev10
+and digits-pool.
 
 Whisper base (prepare.py whisper-base) is given --language en. With --speech cs, de or fr captions
 of that language are spoken, and sentences alone can be measured; with --pool heads learn from the
@@ -50,6 +51,7 @@ from latentheads.experiments.studies.word_times.information import (
     measure_information,
     measure_misfit,
 )
+from latentheads.experiments.studies.word_times.long_sounds import measure_long
 from latentheads.experiments.studies.word_times.measures import (
     average_listed,
     fit_heads,
@@ -84,7 +86,9 @@ NEEDED = {
     "cache": ("network", "multi30k"),
     "forced": ("multi30k", "fsdd", "out"),
     "recordings": ("network", "sounds", "out"),
+    "long": ("network", "multi30k", "out"),
 }
+LONG = ("dev", "test", "other")
 GROUPS = {
     "data": ("network", "language", "speech", "multi30k", "fsdd", "sounds", "cache", "pool"),
     "output": ("out", "help"),
@@ -95,7 +99,7 @@ def make_parser() -> Parser:
     """Makes the parser."""
     parser = Parser("bench_word_times.py", __doc__, GROUPS, "[options] PART")
     parser.add_argument(
-        "part", choices=("cache", *TESTS, "heads", "stability", "forced", "recordings")
+        "part", choices=("cache", *TESTS, "heads", "stability", "forced", "recordings", "long")
     )
     parser.add_argument("--network", type=Path, help="folder of Whisper")
     parser.add_argument("--language", help="what a network of many languages takes speech to be")
@@ -105,7 +109,7 @@ def make_parser() -> Parser:
     parser.add_argument("--multi30k", type=Path, help="folder with train.en, val.en, ...")
     parser.add_argument("--fsdd", type=Path, help="folder with wav/0_jackson_0.wav, ...")
     parser.add_argument("--sounds", type=Path, help="folder with WAV files of natural speech")
-    parser.add_argument("--cache", type=Path, required=True, help="file of the attention")
+    parser.add_argument("--cache", type=Path, help="file of the attention")
     parser.add_argument("--pool", type=Path, help="cache that heads learn from (default: --cache)")
     parser.add_argument("--out", type=Path, help="JSON file to write")
     return parser
@@ -211,6 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
     options = parser.parse_args(arguments)
     needed = NEEDED.get(options.part, ("out",))
+    needed = needed if options.part == "long" else (*needed, "cache")
     if options.part == "cache" and options.speech not in FOREIGN_VOICES:
         needed = (*needed, "fsdd")
     for name in needed:
@@ -221,14 +226,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             recorder = Recorder(options.network, options.language)
             write_cache(recorder, _speak(options), options.cache)
             return 0
-        sets = read_cache(options.cache)
-        if options.part != "sentences" and "dev" not in sets:
+        sets = {} if options.part == "long" else read_cache(options.cache)
+        if options.part not in ("sentences", "long") and "dev" not in sets:
             raise ValueError(f"{options.cache} has no English, which {options.part} needs")
         if options.part == "forced":
             result: dict[str, Any] = _measure_forced(options, sets)
         elif options.part == "recordings":
             recorder = Recorder(options.network, options.language)
             result = measure_agreement(options.sounds, recorder, sets["pool"])
+        elif options.part == "long":
+            recorder = Recorder(options.network, options.language)
+            spoken = list(sentences(options.multi30k))
+            result = {
+                name: measure_long(recorder, [u for u in spoken if u.name.startswith(f"{name}/")])
+                for name in LONG
+            }
         elif options.part == "stability":
             result = measure_stability(
                 [u for name in ("pool", "dev", "test", "other") for u in sets[name]]

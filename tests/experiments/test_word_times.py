@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -131,12 +132,10 @@ def test_a_wrong_sound_is_named(whisper: Path, sounds: list[str], tmp_path: Path
     noise = np.arange(12000, dtype=np.int16)
     wavfile.write(tmp_path / "silent.wav", 8000, np.zeros(12000, np.int16))
     wavfile.write(tmp_path / "empty.wav", 8000, noise[:0])
-    wavfile.write(tmp_path / "long.wav", 8000, np.tile(noise, 5))
     wavfile.write(tmp_path / "wordy.wav", 8000, noise)
     wavfile.write(tmp_path / "wordless.wav", 8000, noise)
     wavfile.write(tmp_path / "short.wav", 8000, noise[:800])
     (tmp_path / "short.txt").write_text("a b c a b c")
-    (tmp_path / "long.txt").write_text("a")
     (tmp_path / "wordy.txt").write_text("a " * 30)
     (tmp_path / "wordless.txt").write_text("\n")
     reasons = {
@@ -144,7 +143,6 @@ def test_a_wrong_sound_is_named(whisper: Path, sounds: list[str], tmp_path: Path
         "silent": "it is silent",
         "empty": "it has no samples",
         "short": "there are more words than positions of sound: 6 words, 5 positions of 0.02 seco",
-        "long": "sound must have at most 2 seconds, got 7.5",
         "wordy": "tokens must be at most 17 for this network, got 32",
         "wordless": f"{tmp_path / 'wordless.txt'} has no words",
     }
@@ -164,6 +162,45 @@ def test_a_sound_without_a_text_is_transcribed(whisper: Path, sounds: list[str])
     config.save_pretrained(whisper)
     assert inside("word_times.py", str(whisper), sounds[0]).returncode == 0
     assert json.loads(Path(sounds[0]).with_suffix(".json").read_text())
+
+
+@pytest.mark.parametrize("learned", [600, 2])
+def test_a_long_sound_is_cut_and_its_text_divided(
+    learned: int, whisper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    samples = random.standard_normal(40000) * np.repeat([0, 900, 0, 900, 0, 900, 0, 900], 5000)
+    wavfile.write(tmp_path / "long.wav", 8000, samples.astype(np.int16))
+    texts = iter([["a", "b"], [], ["c", "a"], []] * 2)
+    heard: list[int] = []
+
+    def transcribe(network: Any, processor: Any, samples: np.ndarray) -> list[str]:
+        heard.append(len(samples))
+        return next(texts)
+
+    program = "latentheads.experiments.word_times"
+    monkeypatch.setattr(f"{program}.transcribe_words", transcribe)
+    monkeypatch.setattr(f"{program}.LEARNED", learned)
+    run = partial(inside, "word_times.py", str(whisper), str(tmp_path / "long.wav"))
+    assert run().returncode == 0
+    assert sum(heard) == 80000
+    assert max(heard) <= 32000
+    out = tmp_path / "long.json"
+    transcribed = json.loads(out.read_text())
+    assert [word["word"] for word in transcribed] == ["a", "b", "c", "a"]
+    starts = [word["start"] for word in transcribed]
+    first, second, _, _ = (length / 16000 for length in heard)
+    assert starts == sorted(starts)
+    assert starts[1] <= first < first + second <= starts[2]
+    assert starts[3] <= 5
+    (tmp_path / "long.txt").write_text("a b b. C a")
+    assert run().returncode == 0
+    assert [word["word"] for word in json.loads(out.read_text())] == ["a", "b", "b.", "C", "a"]
+    (tmp_path / "long.txt").unlink()
+    monkeypatch.setattr(f"{program}.transcribe_words", lambda *_: [])
+    done = run()
+    assert done.returncode == 2
+    assert done.stderr.endswith("long.wav: no words were transcribed: give its text\n")
 
 
 class _Network(torch.nn.Module):

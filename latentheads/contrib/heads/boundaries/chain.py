@@ -123,7 +123,7 @@ def chain_posterior(
 
 
 def monotone_chain(
-    means: Sequence[float], spread: float = 0.6, reach: float = 6.0
+    means: Sequence[float], spread: float = 0.6, reach: float = 30.0
 ) -> BoundaryChain:
     """A chain whose boundaries never go back: its jumps are log-normal.
 

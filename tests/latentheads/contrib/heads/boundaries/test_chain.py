@@ -79,3 +79,11 @@ def test_words_of_text_go_back_less_often_than_ahead() -> None:
     for word, position in enumerate((2, 1, 0)):
         emissions[word, position] = 0
     assert chain_posterior(chain, emissions).marginals[0].argmax(-1).tolist() == [2, 1, 0]
+
+
+def test_a_pause_may_be_much_longer_than_a_word() -> None:
+    emissions = torch.full((4, 67), -9.0, dtype=torch.float64)
+    truth = torch.tensor([1, 3, 61, 64])
+    emissions[torch.arange(4), truth] = 0.0
+    posterior = chain_posterior(monotone_chain([2.0]), emissions)
+    assert posterior.marginals[0].argmax(-1).tolist() == truth.tolist()

@@ -1,0 +1,64 @@
+"""Long sounds are cut where they are quiet, and their words divided."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latentheads.contrib.speech.windows import divide_words, split_at_pauses
+
+RATE = 500
+
+
+def test_a_sound_is_cut_in_the_pauses_of_the_second_halves() -> None:
+    samples = np.random.default_rng(0).standard_normal(53 * RATE).astype(np.float32)
+    for second in (3, 17, 30, 45):
+        samples[second * RATE : (second + 1) * RATE] = 0
+    windows = split_at_pauses(samples, RATE, 20)
+    assert [first / RATE for first, _ in windows] == pytest.approx([0, 17.5, 30.5, 45.5], abs=0.15)
+    assert [last for _, last in windows] == [*(first for first, _ in windows[1:]), len(samples)]
+
+
+@given(st.integers(0, 40 * RATE), st.integers(3, 11), st.booleans())
+def test_windows_are_the_whole_sound_and_none_is_too_long(
+    length: int, longest: int, is_silent: bool
+) -> None:
+    random = np.random.default_rng(length)
+    samples = np.zeros(length) if is_silent else random.standard_normal(length)
+    windows = split_at_pauses(samples.astype(np.float32), RATE, longest)
+    assert (windows[0][0], windows[-1][1]) == (0, length)
+    assert all(last == first for (_, last), (first, _) in pairwise(windows))
+    assert all(last - first <= longest * RATE for first, last in windows)
+    assert all(last - first >= longest * RATE / 2 - 10 for first, last in windows[:-1])
+
+
+@pytest.mark.parametrize(
+    ("transcripts", "words", "expected"),
+    [
+        ("A man,|goes hom|now", "a man goes home right now", "a man|goes home right|now"),
+        ("a|b", "x a y b z", "x a y|b z"),
+        ("a|wrong words here|b", "a these are right b", "a|these are right|b"),
+        ("a||b", "a b", "a||b"),
+        ("|", "a b", "a b|"),
+        ("a b|c", "", "|"),
+    ],
+)
+def test_words_are_divided_by_the_transcripts(transcripts: str, words: str, expected: str) -> None:
+    divided = divide_words([part.split() for part in transcripts.split("|")], words.split())
+    assert divided == [part.split() for part in expected.split("|")]
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), max_size=5), min_size=1), st.data())
+def test_all_words_are_kept_in_order(transcripts: list[list[str]], data: st.DataObject) -> None:
+    words = [word for part in transcripts for word in part]
+    assert divide_words(transcripts, [word.upper() for word in words]) == [
+        [word.upper() for word in part] for part in transcripts
+    ]
+    some = data.draw(st.lists(st.sampled_from("abx")))
+    divided = divide_words(transcripts, some)
+    assert len(divided) == len(transcripts)
+    assert [word for part in divided for word in part] == some
