@@ -129,15 +129,21 @@ def test_equal_systems_are_told_apart_as_rarely_as_p_says() -> None:
     assert max(actual) > 0.8
 
 
-@pytest.mark.parametrize(("number", "share"), [(8, 0.89), (30, 0.94)])
-def test_an_interval_over_few_sentences_is_too_narrow(number: int, share: float) -> None:
+@pytest.mark.parametrize(("number", "share", "rejected"), [(8, 0.89, 0.11), (30, 0.94, 0.06)])
+def test_over_few_sentences_an_interval_is_too_narrow_and_p_too_small(
+    number: int, share: float, rejected: float
+) -> None:
     resamples = np.stack(list(Resamples(number, RESAMPLES, SEED)))
     samples = np.random.default_rng(0).normal(size=(2000, number))
-    held = 0
+    baseline = 0.0, np.zeros(RESAMPLES)
+    held, low_p = 0, 0
     for scores in samples:
-        estimate = estimate_systems([(float(scores.mean()), scores[resamples].mean(1))], "")[0]
+        system = float(scores.mean()), scores[resamples].mean(1)
+        _, estimate = estimate_systems([baseline, system], "")
         held += estimate.low <= 0 <= estimate.high
+        low_p += estimate.p is not None and estimate.p < 0.05
     assert held / len(samples) == pytest.approx(share, abs=0.02)
+    assert low_p / len(samples) == pytest.approx(rejected, abs=0.02)
 
 
 def test_resamples_of_a_single_sentence_say_nothing() -> None:
