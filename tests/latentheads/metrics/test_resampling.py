@@ -75,7 +75,7 @@ def test_the_bootstrap_tells_a_worse_system_from_the_baseline() -> None:
     for name in ("bleu", "chrf", "paper_bleu"):
         assert getattr(base, name).p is None
         assert getattr(poor, name).p == pytest.approx(1 / 201)
-        assert getattr(poor, name).high < getattr(base, name).low
+        assert getattr(poor, name).high < getattr(base, name).score == pytest.approx(100)
 
 
 def test_the_bootstrap_does_not_tell_a_system_from_itself_or_a_like_one() -> None:
@@ -110,6 +110,13 @@ def test_an_interval_stays_within_what_a_score_can_be() -> None:
         < computed_estimate.accuracy.score
         < computed_estimate.accuracy.high
     )
+
+
+@pytest.mark.parametrize("end", [0.0, 100.0])
+def test_resamples_that_are_all_at_an_end_of_the_scale_have_no_interval(end: float) -> None:
+    (estimate,) = estimate_systems([(end, np.full(50, end + 1e-13))], "", 0.0, 100.0)
+    assert estimate.score == end
+    assert np.isnan([estimate.low, estimate.high]).all()
 
 
 def test_equal_systems_are_told_apart_as_rarely_as_p_says() -> None:
