@@ -135,7 +135,8 @@ def resample_counts(counts: Counts, combine: Combine, indices: Resamples) -> Res
 class Estimate:
     """A score of one system with its bootstrap interval and p-value.
 
-    For a single sentence all but the score is NaN, and there is no p-value.
+    For a single sentence all but the score is NaN, and there is no p-value. Where all resamples are
+    at an end of the scale, as 0 errors, the interval is NaN: it would be a point.
 
     Attributes:
         score: The score of the whole corpus.
@@ -196,6 +197,8 @@ def estimate_systems(
         finite = np.isfinite(differences).all() and np.isfinite(score - baseline)
         p = (1 + int(extreme.sum())) / (len(resampled) + 1) if finite else None
         mean, half_width = map(float, estimate_ci(resampled))
+        if np.isclose(resampled, minimum).all() or np.isclose(resampled, maximum).all():
+            half_width = math.nan  # no sentence differs, yet others may
         # np.clip keeps NaN, where max and min would return the bounds
         low, high = np.clip([mean - half_width, mean + half_width], minimum, maximum).tolist()
         estimates.append(Estimate(score, mean, half_width, low, high, p, signature))

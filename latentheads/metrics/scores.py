@@ -49,7 +49,7 @@ class Score:
     Attributes:
         name: As in ``SCORES``.
         value: None if it is not a finite number.
-        interval: Its 95 % bootstrap interval; None if nothing was resampled.
+        interval: Its 95 % bootstrap interval; None if there is none.
         unit: The unit of the value.
         kind: What it is.
         signature: How it was computed, if there is more than one way.

@@ -116,7 +116,7 @@ def information_lines() -> list[str]:
 
 def _percent(share: list[float]) -> str:
     mean, low, high = (100 * min(1, max(0, value)) for value in share)
-    return f"{mean:.0f} [{low:.0f}, {high:.0f}]"
+    return f"{mean:.0f} in each" if low == high else f"{mean:.0f} [{low:.0f}, {high:.0f}]"
 
 
 MISFITS = {

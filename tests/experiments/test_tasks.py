@@ -159,12 +159,12 @@ def test_the_paired_test_takes_all_tasks_together_or_one_alone(
     words = ["score.py", str(finished), str(finished), "--resamples=50", "--json", str(file)]
     for name, figures in {"": results["test"], **results["tasks"]}.items():
         chosen = ["--direction", name] if name else []
-        assert f"{figures['bleu']:.2f} [" in succeed(*words, *chosen).stdout
+        assert f" {figures['bleu']:.2f} " in succeed(*words, *chosen).stdout
         sentences = SIZES["test"] * (1 if name else len(NAMES))
         assert json.loads(file.read_text())["sentences"] == sentences
     for short, name in (("fr", "en-fr"), ("bible:de", "bible:en-de")):
         printed = succeed(*words, "--direction", short).stdout
-        assert f"{results['tasks'][name]['bleu']:.2f} [" in printed
+        assert f" {results['tasks'][name]['bleu']:.2f} " in printed
 
 
 def test_scores_of_a_task_that_is_not_there_are_refused(finished: Path, tmp_path: Path) -> None:

@@ -220,7 +220,8 @@ class LinkScore:
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of the alignment error rate, by bootstrap over sentences.
 
-        NaN of less than two sentences, and where a resample has no links.
+        NaN of less than two sentences, without any error or right link, and where a resample has no
+        links.
         """
         if len(self.by_sentence) < 2:
             return math.nan, math.nan

@@ -30,7 +30,8 @@ class ConfidenceScores:
 
     Attributes:
         score: The expected share of correct tokens; None for an empty translation.
-        words: For each word the probability that it is correct: the minimum over its tokens.
+        words: For each word the probability that it is correct: the minimum over its tokens, at
+            least that of all being correct.
     """
 
     score: float | None

@@ -35,11 +35,13 @@ class Measure:
         at: Computes it.
         minimum: Its minimum.
         maximum: Its maximum.
+        text: The text that it compares the test part with, if any.
     """
 
     at: Callable[[SentenceIndices], float]
     minimum: float = 0.0
     maximum: float = 1.0
+    text: str = TEST
 
     def __call__(self, indices: SentenceIndices) -> float:
         """Computes the measure on some sentences."""
@@ -92,7 +94,7 @@ def compute_measures(
         for text, others in evaluation.scores.items():
             if text != TEST:
                 area = partial(_area_at, text, values, others[name])
-                measures[f"roc_{text}_{name}"] = Measure(area)
+                measures[f"roc_{text}_{name}"] = Measure(area, text=text)
     return measures
 
 
@@ -305,13 +307,13 @@ def _resample(
 ) -> Resampled:
     """The mean of a measure over evaluations, on all sentences and on every resample.
 
-    For a test part of one sentence the resamples are NaN.
+    For a text of one sentence the resamples are NaN.
     """
 
     def mean_at(indices: SentenceIndices) -> float:
         return float(np.mean([measures[name](indices) for measures in evaluations]))
 
-    if len(whole[TEST]) == 1:
+    if 1 in (len(whole[TEST]), len(whole[evaluations[0][name].text])):
         return mean_at(whole), np.full(len(resampled[TEST]), np.nan)
     rows = zip(*resampled.values(), strict=True)
     values = [mean_at(dict(zip(resampled, indices, strict=True))) for indices in rows]

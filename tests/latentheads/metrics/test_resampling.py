@@ -75,7 +75,7 @@ def test_the_bootstrap_tells_a_worse_system_from_the_baseline() -> None:
     for name in ("bleu", "chrf", "paper_bleu"):
         assert getattr(base, name).p is None
         assert getattr(poor, name).p == pytest.approx(1 / 201)
-        assert getattr(poor, name).high < getattr(base, name).low
+        assert getattr(poor, name).high < getattr(base, name).score == pytest.approx(100)
 
 
 def test_the_bootstrap_does_not_tell_a_system_from_itself_or_a_like_one() -> None:
@@ -112,6 +112,13 @@ def test_an_interval_stays_within_what_a_score_can_be() -> None:
     )
 
 
+@pytest.mark.parametrize("end", [0.0, 100.0])
+def test_resamples_that_are_all_at_an_end_of_the_scale_have_no_interval(end: float) -> None:
+    (estimate,) = estimate_systems([(end, np.full(50, end + 1e-13))], "", 0.0, 100.0)
+    assert estimate.score == end
+    assert np.isnan([estimate.low, estimate.high]).all()
+
+
 def test_equal_systems_are_told_apart_as_rarely_as_p_says() -> None:
     """Sixty pairs of systems that drop words at the same rate: three are expected below 0.05."""
     rng = random.Random(3)
@@ -129,15 +136,21 @@ def test_equal_systems_are_told_apart_as_rarely_as_p_says() -> None:
     assert max(actual) > 0.8
 
 
-@pytest.mark.parametrize(("number", "share"), [(8, 0.89), (30, 0.94)])
-def test_an_interval_over_few_sentences_is_too_narrow(number: int, share: float) -> None:
+@pytest.mark.parametrize(("number", "share", "rejected"), [(8, 0.89, 0.11), (30, 0.94, 0.06)])
+def test_over_few_sentences_an_interval_is_too_narrow_and_p_too_small(
+    number: int, share: float, rejected: float
+) -> None:
     resamples = np.stack(list(Resamples(number, RESAMPLES, SEED)))
     samples = np.random.default_rng(0).normal(size=(2000, number))
-    held = 0
+    baseline = 0.0, np.zeros(RESAMPLES)
+    held, low_p = 0, 0
     for scores in samples:
-        estimate = estimate_systems([(float(scores.mean()), scores[resamples].mean(1))], "")[0]
+        system = float(scores.mean()), scores[resamples].mean(1)
+        _, estimate = estimate_systems([baseline, system], "")
         held += estimate.low <= 0 <= estimate.high
+        low_p += estimate.p is not None and estimate.p < 0.05
     assert held / len(samples) == pytest.approx(share, abs=0.02)
+    assert low_p / len(samples) == pytest.approx(rejected, abs=0.02)
 
 
 def test_resamples_of_a_single_sentence_say_nothing() -> None:

@@ -224,6 +224,16 @@ def test_resamples_of_a_single_sentence_say_nothing(
         assert figure.p is None
 
 
+def test_an_area_with_a_single_other_sentence_has_no_interval(
+    evaluation: EnsembleEvaluation,
+) -> None:
+    (actual,) = compare_systems([[evaluation]], TEXTS.sizes | {"turned": 1}, resamples=40)
+    area = actual["roc_turned_log_prob"]
+    assert np.isfinite(area.score)
+    assert np.isnan([area.low, area.high]).all()
+    assert np.isfinite([actual["nll"].low, actual["nll"].high]).all()
+
+
 def test_systems_are_compared_on_the_same_resamples(
     model: Any, evaluation: EnsembleEvaluation
 ) -> None:
