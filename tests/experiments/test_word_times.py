@@ -22,6 +22,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.heads.word_attention import record_word_attention
 from latentheads.contrib.speech.forced import make_forced_example, transcribe_words
+from latentheads.contrib.speech.timing import time_words
 from latentheads.contrib.speech.word_times import to_textgrid, to_word_times
 from tests.experiments.programs import assert_one_line, inside
 from tests.typechecking import unchecked
@@ -178,7 +179,7 @@ def test_a_long_sound_is_cut_and_its_text_divided(
         heard.append(len(samples))
         return next(texts)
 
-    program = "latentheads.experiments.word_times"
+    program = "latentheads.contrib.speech.timing"
     monkeypatch.setattr(f"{program}.transcribe_words", transcribe)
     monkeypatch.setattr(f"{program}.LEARNED", learned)
     run = partial(inside, "word_times.py", str(whisper), str(tmp_path / "long.wav"))
@@ -201,6 +202,24 @@ def test_a_long_sound_is_cut_and_its_text_divided(
     done = run()
     assert done.returncode == 2
     assert done.stderr.endswith("long.wav: no words were transcribed: give its text\n")
+
+
+@pytest.mark.usefixtures("as_the_programs_do")
+def test_sounds_and_texts_are_checked_by_name(whisper: Path) -> None:
+    network = transformers.WhisperForConditionalGeneration.from_pretrained(whisper)
+    processor = transformers.WhisperProcessor.from_pretrained(whisper)
+    samples = np.ones(16000, np.float32)
+    for texts, message in (
+        ({"b": ["a"]}, r"^the name of a text must be one of a; got 'b'$"),
+        ({"a": "a b"}, r"^texts\['a'\] must be a list, got 'a b'$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            time_words(network, processor, {"a": samples}, texts)
+    with pytest.raises(ValueError, match=r"^a: samples must be of one channel, got shape \[1, "):
+        unchecked(time_words)(network, processor, {"a": samples[None]})
+    with pytest.warns(UserWarning, match=r"^a: no head has P above 0\.5 "):
+        (word,) = time_words(network, processor, {"a": samples}, {"a": ["b"]})["a"]
+    assert 0 <= word.low <= word.start <= word.high <= word.end == 1
 
 
 class _Network(torch.nn.Module):

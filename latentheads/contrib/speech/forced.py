@@ -54,7 +54,7 @@ def make_forced_example(
             )
     check_list("words", words)
     tokenizer, extractor = processor.tokenizer, processor.feature_extractor
-    _check_samples(samples, sampling_rate, extractor.sampling_rate)
+    check_samples(samples, sampling_rate, extractor.sampling_rate)
     rate = extractor.sampling_rate
     seconds = len(samples) / rate
     if seconds > extractor.chunk_length:
@@ -106,7 +106,7 @@ def transcribe_words(
         UserWarning: The transcript repeats itself, or was cut off at the largest length.
     """
     extractor = processor.feature_extractor
-    _check_samples(samples, sampling_rate, extractor.sampling_rate)
+    check_samples(samples, sampling_rate, extractor.sampling_rate)
     features = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="pt")
     language = getattr(processor.tokenizer, "language", None)
     prompt = {"language": language, "task": processor.tokenizer.task} if language else {}
@@ -133,7 +133,7 @@ def _describe_runaway(text: str, tokens: int, options: Any) -> str:
     return ""
 
 
-def _check_samples(samples: Any, sampling_rate: int | None, expected: int) -> None:
+def check_samples(samples: Any, sampling_rate: int | None, expected: int) -> None:
     """Checks that samples are of one channel, from -1 to 1, and of the rate that is expected."""
     if len(shape := np.shape(samples)) != 1:
         raise ValueError(f"samples must be of one channel, got shape {list(shape)}")
