@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from pyro.infer import TraceMeanField_ELBO
 
 import latentheads as lh
 from latentheads.contrib.heads.word_attention import ForcedExample
+from latentheads.contrib.speech.word_times import WordTime
 from latentheads.distributions import NormalHeads
 from latentheads.families import Gaussian, HeadScale, Identity
 from latentheads.guides import RECIPES, Cascaded, Exact, Guide, MeanField, Tied
@@ -50,7 +52,7 @@ SHOWN = {
     "docs/papers-in-miniature.md": 1,
     "docs/pretrained.md": 6,
     "docs/analysis.md": 3,
-    "docs/alignment-heads.md": 3,
+    "docs/alignment-heads.md": 4,
     "docs/report.md": 1,
     "docs/selecting.md": 1,
 }
@@ -450,11 +452,16 @@ def test_heads_are_switched_off_and_scaled() -> None:
 
 @pytest.mark.filterwarnings("ignore:no head has P above")  # the networks are not trained
 def test_alignment_heads_are_learned_from_an_example() -> None:
-    snippet, text, decoder_only = snippets("docs/alignment-heads.md")
+    snippet, sounds, text, decoder_only = snippets("docs/alignment-heads.md")
     inputs = {"input_features": FRAMES[:1].double()}
     example = ForcedExample(inputs, [1, 3, 5, 7, 1], [(1, 3), (3, 4)], starts=[0.01, 0.05])
     names: dict[str, Any] = {"whisper": whisper().double().eval()}
     run(snippet, names | {"examples": [example], "example": example})
+    found = {"talk": [WordTime("a", 0.1, 0.0, 0.2, 0.3)]}
+    program = "latentheads.contrib.speech.timing.time_words"
+    with mock.patch(program, autospec=True, return_value=found) as timed:
+        run(sounds, names | {"processor": "processor", "samples": "samples"})
+    timed.assert_called_once_with(names["whisper"], "processor", {"talk": "samples"})
     names = {"lh": lh, "bart": bart().eval(), "gpt2": gpt2().eval()}
     names["source"] = torch.tensor([[5, 6, 7]])
     for shown in (text, decoder_only):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,15 +33,12 @@ def measure_long(recorder: Recorder, sentences: Sequence[Utterance]) -> dict[str
     errors_alone = _collect(alone, sentences, np.zeros(len(sentences)))
     results: dict[str, Any] = {"sentence by sentence": _summarise(errors_alone, sentences)}
     for pause in PAUSES:
-        padded = [np.pad(sentence.samples, (0, pause * RATE)) for sentence in sentences]
-        whole = np.concatenate(padded)
-        words = [word for sentence in sentences for word in sentence.words]
-        times = iter(
-            time_words(recorder.whisper, recorder.processor, {"all": whole}, {"all": words})["all"]
-        )
-        found = {s.name: [next(times) for _ in s.words] for s in sentences}
-        offsets = np.cumsum([0, *map(len, padded)])[:-1] / RATE
-        errors = _collect(found, sentences, offsets)
+        padded = [
+            replace(sentence, samples=np.pad(sentence.samples, (0, pause * RATE)))
+            for sentence in sentences
+        ]
+        whole = np.concatenate([sentence.samples for sentence in padded])
+        errors = find_joined(recorder, padded)
         results[f"{pause} s"] = {
             "seconds": round(len(whole) / RATE, 1),
             "windows": len(split_at_pauses(whole, RATE, LONGEST)),
@@ -48,6 +46,17 @@ def measure_long(recorder: Recorder, sentences: Sequence[Utterance]) -> dict[str
             "less_alone": differences(errors, errors_alone),
         }
     return results
+
+
+def find_joined(recorder: Recorder, utterances: Sequence[Utterance]) -> Errors:
+    """The errors of the words of each utterance where all of them are one sound and one text."""
+    whole = np.concatenate([utterance.samples for utterance in utterances])
+    words = [word for utterance in utterances for word in utterance.words]
+    found = time_words(recorder.whisper, recorder.processor, {"all": whole}, {"all": words})
+    times = iter(found["all"])
+    by_utterance = {u.name: [next(times) for _ in u.words] for u in utterances}
+    lengths = [len(utterance.samples) for utterance in utterances]
+    return _collect(by_utterance, utterances, np.cumsum([0, *lengths])[:-1] / RATE)
 
 
 def _collect(

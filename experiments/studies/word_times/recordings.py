@@ -17,6 +17,7 @@ from latentheads.contrib.speech.waveform import read_waveform, resample
 from latentheads.experiments.studies.word_times.cache import CachedUtterance, Recorder
 from latentheads.experiments.studies.word_times.espeak import RATE
 from latentheads.experiments.studies.word_times.forced import ForcedAligner
+from latentheads.experiments.studies.word_times.long_sounds import find_joined
 from latentheads.experiments.studies.word_times.measures import (
     fit_heads,
     measure_heads,
@@ -53,20 +54,22 @@ def measure_agreement(
         recorder: Records the attention of Whisper.
         pool: Sentences of synthetic speech, from which heads learn without their times.
     """
-    aligner, natural, left_out = ForcedAligner(), [], []
+    aligner, aligned, left_out = ForcedAligner(), [], []
     for utterance in transcribe(folder, recorder):
         times = aligner.times(utterance)
         if times is None:
             left_out.append(utterance.name)
         else:
             starts, ends = times
-            natural.append(recorder.record(replace(utterance, starts=starts, ends=ends)))
+            aligned.append(replace(utterance, starts=starts, ends=ends))
+    natural = [recorder.record(utterance) for utterance in aligned]
     learned = {"synthetic speech": fit_heads(pool, False)}
     learned["these recordings"] = fit_heads(natural, False)
     results = {
         f"learned from {name}": measure_heads(heads, natural)["starts"]
         for name, heads in learned.items()
     }
+    results["joined to one sound"] = find_joined(recorder, aligned).summary()
     # the bias of others is that of synthetic speech, where it is known
     results |= {name: row["starts"] for name, row in measure_rivals(natural, pool, 1).items()}
     return {"utterances": len(natural), "left_out": left_out, "agreement": results}
