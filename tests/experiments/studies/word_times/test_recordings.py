@@ -14,6 +14,7 @@ from scipy.io import wavfile
 from latentheads.experiments.studies.word_times import recordings
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 from latentheads.experiments.studies.word_times.espeak import RATE
+from latentheads.experiments.studies.word_times.measures import Errors
 from latentheads.experiments.studies.word_times.speech import Utterance
 from tests.experiments.studies.word_times.cached import make_cached
 
@@ -55,6 +56,13 @@ def test_recordings_are_compared_with_the_aligner(
     names = iter(name for name in TRANSCRIPTS if name != "long")
     monkeypatch.setattr(recordings, "transcribe_words", transcribe)
     monkeypatch.setattr(recordings, "ForcedAligner", Aligner)
+    joined: list[Utterance] = []
+
+    def find_joined(recorder: Any, utterances: list[Utterance]) -> Errors:
+        joined.extend(utterances)
+        return Errors([np.zeros(5)])
+
+    monkeypatch.setattr(recordings, "find_joined", find_joined)
     pool = [make_cached(f"pool/{index}", ["a", "b", "c"]) for index in range(2)]
     recorder: Any = Recorder()
     results = recordings.measure_agreement(tmp_path, recorder, pool)
@@ -63,3 +71,6 @@ def test_recordings_are_compared_with_the_aligner(
     agreement = results["agreement"]
     assert agreement["learned from synthetic speech"]["boundaries"] == 5
     assert agreement["openai"]["boundaries"] == 5
+    assert agreement["joined to one sound"]["within"]["20 ms"][0] == 100
+    (right,) = joined
+    assert (right.name, right.starts[1]) == ("right", pytest.approx(0.21))
