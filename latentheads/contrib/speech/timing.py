@@ -31,7 +31,7 @@ from latentheads.contrib.speech.word_times import WordTime, to_word_times
 from latentheads.errors import naming
 
 LEARNED = 600
-"""Seconds of sound that heads are learned from: ten minutes of attention are some gigabytes."""
+"""Seconds of sound that heads are learned from: of Whisper base, 48 heads, 1.5 GB of attention."""
 
 MANY = 5
 """Windows from which on their number is shown."""
