@@ -16,6 +16,7 @@ from annotated_types import Ge, Lt
 from pydantic import FiniteFloat
 
 from latentheads.checks import check_choice, split_items
+from latentheads.console import print_message
 from latentheads.contrib.uncertainty.evaluation import EnsembleEvaluation, Texts, evaluate_ensemble
 from latentheads.contrib.uncertainty.measures import compare_systems
 from latentheads.decoding.options import Decoding
@@ -165,7 +166,7 @@ def evaluate_systems(
             evaluations.append(
                 evaluate_ensemble(ensemble, texts, decoding, options.seed, options.varied, cache)
             )
-        print(f"{system.name}: evaluated", file=sys.stderr)
+        print_message(f"{system.name}: evaluated", sys.stderr)
         results.append(evaluations)
     return results
 
@@ -199,7 +200,7 @@ def run_evaluation(options: Options) -> tuple[EvaluationResults, Path]:
         )
     out = make_output_folder(Path(options.out))
     for note in notes:
-        print(f"uncertainty.py: note: {note}", file=sys.stderr)
+        print_message(f"uncertainty.py: note: {note}", sys.stderr)
     evaluations = evaluate_systems(systems, texts, runs[0].settings.decode, options)
     figures = compare_systems(evaluations, texts.sizes, options.resamples, paired=[PERMUTED])
     return EvaluationResults(systems, evaluations, figures, texts), out

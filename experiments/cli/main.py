@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -12,6 +11,7 @@ from latentheads.experiments.cli.startup import COMMAND
 
 import latentheads
 from latentheads.checks import check_choice
+from latentheads.console import print_message
 from latentheads.errors import one_line_message
 from latentheads.plugins import PROGRAMS as ADDED
 from latentheads.plugins import describe, find_entry_points, package_of
@@ -60,7 +60,7 @@ def print_completion(words: Sequence[str]) -> int:
     check_choice("--print_completion", " ".join(words), SHELLS)
     from latentheads.experiments.cli.completion import format_completion  # it loads torch
 
-    print(format_completion(words[0], PROGRAMS), flush=True)
+    print_message(format_completion(words[0], PROGRAMS), sys.stdout)
     return 0
 
 
@@ -68,14 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a program and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if not words or words[0] in ("-h", "--help"):
-        try:
-            print(usage(), flush=True)
-        except BrokenPipeError:  # the reader has closed the pipe
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print_message(usage(), sys.stdout)
         return 0 if words else 2
     name, *rest = words
     if name == "--version":
-        print(f"latentheads {latentheads.__version__}")
+        print_message(f"latentheads {latentheads.__version__}", sys.stdout)
         return 0
     try:
         if name == "--print_completion":

@@ -1,7 +1,7 @@
 """How a program begins: Ctrl-C while it still loads its libraries ends it in one line.
 
-Imported before anything that takes long to load. Where standard error is closed, as by ``2>&-``,
-notes go nowhere: ``print`` would write them among what the program writes.
+Imported before anything that takes long to load. Where standard output or standard error is closed,
+as by ``2>&-``, what would go there goes nowhere: ``print`` would write notes among the rest.
 
 PyTorch is asked for large pages under large tensors. A step on a CPU makes and forgets many
 matrices of a few megabytes, and every page of fresh memory costs an interrupt: with large pages a
@@ -57,5 +57,7 @@ if sys.stdin is None:  # closed, as by a system of jobs: there is nothing to rea
     sys.stdin = open(os.devnull)  # noqa: SIM115
 if sys.stderr is None:
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+if sys.stdout is None:
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 if isinstance(sys.stdout, TextIOWrapper):  # a sign that a terminal does not know costs no table
     sys.stdout.reconfigure(errors="backslashreplace")

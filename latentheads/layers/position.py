@@ -17,7 +17,8 @@ def sinusoidal_positions(
     length: int, width: int, device: torch.device, dtype: torch.dtype
 ) -> Float[Tensor, "length width"]:
     """Sinusoidal positions: sines in the first half of the width, cosines in the second."""
-    half = width // 2
-    rate = torch.exp(torch.arange(half, device=device) * (-math.log(10_000.0) / max(half - 1, 1)))
+    half, exact = width // 2, torch.promote_types(dtype, torch.float32)  # whatever the default is
+    steps = torch.arange(half, dtype=exact, device=device)
+    rate = torch.exp(steps * (-math.log(10_000.0) / max(half - 1, 1)))
     angle = torch.arange(length, device=device)[:, None] * rate
     return torch.cat([angle.sin(), angle.cos()], 1).to(dtype)

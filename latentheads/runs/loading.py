@@ -12,6 +12,7 @@ from latentheads.corpora.corpus import Corpus, check_corpus
 from latentheads.corpora.vocabulary import Vocabulary, vocabulary_from_json
 from latentheads.errors import shown
 from latentheads.files import read_json, read_yaml, reading_file
+from latentheads.noise import fixed_noise
 from latentheads.options import CLASS_PATH, import_path
 from latentheads.runs.build import apply_pruning, make_model, read_heads, select_device
 from latentheads.runs.folder import VOCABULARY, read_processor
@@ -58,8 +59,9 @@ def load_run(
     tensors, metadata = checkpoints.load(weights)
     heads = read_heads(path)
     try:
-        model = make_model(settings, target, source).to(torch_device)
-        guide = settings.pair.make_guide(model).to(torch_device)
+        with fixed_noise(settings.seed, torch.device("cpu")):  # for weights that are not kept
+            model = make_model(settings, target, source).to(torch_device)
+            guide = settings.pair.make_guide(model).to(torch_device)
     except (RuntimeError, TypeError, ValueError) as error:
         message = " ".join(str(error).split())
         raise ValueError(

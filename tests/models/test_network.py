@@ -32,6 +32,13 @@ def test_positions_are_sines_then_cosines() -> None:
             assert table[position, 3 + i].item() == pytest.approx(math.cos(angle))
 
 
+@pytest.mark.parametrize("default", [torch.float32, torch.bfloat16])
+def test_positions_have_the_digits_of_their_own_type(default: torch.dtype) -> None:
+    expected = sinusoidal_positions(300, 6, torch.device("cpu"), torch.float64)
+    torch.set_default_dtype(default)
+    assert torch.equal(sinusoidal_positions(300, 6, torch.device("cpu"), torch.float64), expected)
+
+
 def test_embedding_is_the_scaled_table_and_positions() -> None:
     embedding = Embedding(Embedding.new_table(7, 6), dropout=0.0)
     tokens = torch.tensor([[3, 5, PAD]])

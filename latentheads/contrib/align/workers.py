@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import mmap
-import os
 import pickle
 import signal
 import traceback
@@ -32,8 +31,8 @@ from latentheads.errors import UnfinishedError
 AHEAD = 4
 """Batches that each worker may be ahead of the one that is waited for, which bounds memory."""
 
-ENDING = [number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGHUP")]
-"""Signals that ask a program to end; not every system has all."""
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask a program to end."""
 
 Result = TypeVar("Result")
 
@@ -45,8 +44,6 @@ workers."""
 def check_workers(workers: int) -> None:
     """Checks a number of processes."""
     check_least({"workers": workers}, workers=1)
-    if workers > 1 and not hasattr(os, "fork"):
-        raise ValueError(f"workers must be 1 on a system that cannot fork, got {workers}")
 
 
 def map_batches(function: BatchFunction[Result], batches: int, workers: int) -> Iterator[Result]:

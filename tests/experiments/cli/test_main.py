@@ -45,13 +45,20 @@ def test_an_unknown_program_costs_one_line(capsys: pytest.CaptureFixture[str]) -
     assert stderr.count("\n") == 1
 
 
-def test_a_reader_that_goes_away_costs_no_word() -> None:
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["--print_completion", "zsh"]])
+def test_a_reader_that_goes_away_costs_no_word(words: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    words = [sys.executable, "-m", "latentheads.experiments.cli.main", "--help"]
-    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, check=False)
+    called = [sys.executable, "-m", "latentheads.experiments.cli.main", *words]
+    done = subprocess.run(called, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_closed_streams_take_what_is_written() -> None:
+    write = "import sys, latentheads.experiments.cli.startup; sys.stdout.buffer.write(b'links')"
+    line = ["sh", "-c", f'"{sys.executable}" -c "{write}" <&- >&- 2>&-']
+    assert subprocess.run(line, cwd=ROOT, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

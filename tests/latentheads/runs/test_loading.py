@@ -69,6 +69,12 @@ def test_every_kept_checkpoint_is_loaded_by_its_name(finished: Path) -> None:
     assert equal(load(finished, "step-0000003"), last.model, last.guide)
 
 
+def test_loading_draws_no_random_number(finished: Path) -> None:
+    before = torch.get_rng_state()
+    load(finished)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_an_unknown_checkpoint_is_refused_with_those_there_are(finished: Path) -> None:
     names = "average, best, last, step-0000002, step-0000003"
     refusal = refused(finished, "newest")

@@ -72,7 +72,8 @@ def energy_scores(
         offsets: Positions by which the energy changes later than labels do, at starts and at ends.
     """
     total = _sum_up(energy)
-    middle = torch.arange(len(energy)) + 0.5  # a boundary is somewhere in its position
+    # a boundary is somewhere in its position
+    middle = torch.arange(0.5, len(energy), dtype=energy.dtype)
     start, end = (_interpolate(total, middle + offset) for offset in offsets)
     return torch.stack([-start, end])
 

@@ -96,7 +96,8 @@ def label_distances(
 ) -> Float[Tensor, "kind word position"]:
     """Labels less shifted boundaries; not a number where there is no label."""
     labels = torch.stack([attention.starts, attention.ends])[: model.chain.kinds]
-    positions = torch.arange(attention.positions) + 0.5  # a boundary is somewhere in its position
+    # a boundary is somewhere in its position
+    positions = torch.arange(0.5, attention.positions, dtype=labels.dtype)
     return labels[..., None] - positions - model.shift[:, None, None]
 
 

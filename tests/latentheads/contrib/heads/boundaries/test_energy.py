@@ -58,6 +58,13 @@ def test_a_path_has_the_sum_of_its_words() -> None:
     torch.testing.assert_close(later[1, 5], scores[1, 4])
 
 
+def test_positions_are_exact_whatever_the_default_type_is() -> None:
+    energy, offsets = torch.rand(1001).double(), torch.zeros(2).double()
+    expected = energy_scores(energy, offsets)
+    torch.set_default_dtype(torch.bfloat16)
+    assert torch.equal(energy_scores(energy, offsets), expected)
+
+
 def test_offsets_are_those_of_labels() -> None:
     energy = make_energy(later=2.0)
     weights = torch.zeros(1, 2, 40).double()
