@@ -61,17 +61,12 @@ def make_forced_example(
         raise ValueError(
             f"sound must have at most {extractor.chunk_length} seconds, got {seconds:.1f}"
         )
-    prompt = [token for token in tokenizer("")["input_ids"] if token != tokenizer.eos_token_id]
-    tokens, spans = list(prompt), []
-    for word in words:
-        first = len(tokens)
-        tokens += tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
-        spans.append((first, len(tokens)))
+    tokens, spans = make_tokens(tokenizer, words)
     features = extractor(samples, sampling_rate=rate, return_tensors="pt").input_features
     length = math.ceil(seconds / WHISPER_STEP)
     return ForcedExample(
         {"input_features": features},
-        [*tokens, tokenizer.eos_token_id],
+        tokens,
         spans,
         length,
         starts,
@@ -79,6 +74,17 @@ def make_forced_example(
         _energy(features, length),
         WHISPER_STEP,
     )
+
+
+def make_tokens(tokenizer: Any, words: Sequence[str]) -> tuple[list[int], list[tuple[int, int]]]:
+    """The prompt, words and the end as decoder tokens, and the span of each word."""
+    tokens = [token for token in tokenizer("")["input_ids"] if token != tokenizer.eos_token_id]
+    spans = []
+    for word in words:
+        first = len(tokens)
+        tokens += tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
+        spans.append((first, len(tokens)))
+    return [*tokens, tokenizer.eos_token_id], spans
 
 
 def is_multilingual(network: Any) -> bool:

@@ -24,6 +24,7 @@ from latentheads.contrib.heads.word_attention import (
 from latentheads.contrib.speech.forced import (
     check_samples,
     make_forced_example,
+    make_tokens,
     transcribe_words,
 )
 from latentheads.contrib.speech.windows import divide_words, split_at_pauses
@@ -35,6 +36,9 @@ LEARNED = 600
 
 MANY = 5
 """Windows from which on their number is shown."""
+
+MOVED = 5
+"""Words that may move between neighbouring windows."""
 
 Item = TypeVar("Item")
 
@@ -131,11 +135,27 @@ class _Whisper:
             windows.append(_Window(named, offset, samples[first:last], words))
         if not words or len(windows) > 1:
             texts = [self._transcribe(w) for w in _show(windows, f"transcribing {name}")]
-            texts = divide_words(texts, words) if words else texts
+            texts = self._divide(windows, divide_words(texts, words)) if words else texts
             windows = [replace(w, words=text) for w, text in zip(windows, texts) if text]
         if not windows:
             raise ValueError(f"{name}: no words were transcribed: give its text")
         return windows
+
+    def _divide(self, windows: Sequence[_Window], parts: list[list[str]]) -> list[list[str]]:
+        """Moves words between neighbouring windows where these are then likelier.
+
+        Transcripts err, at the ends of windows too, and a word that is given to another window has
+        a wrong time.
+        """
+        parts = list(parts)
+        scorers = [_Scorer(self.network, self.processor, window.samples) for window in windows]
+        for k in range(len(windows) - 1):
+            both, cut = [*parts[k], *parts[k + 1]], len(parts[k])
+            cuts = range(max(0, cut - MOVED), min(len(both), cut + MOVED) + 1)
+            scores = {c: scorers[k](both[:c]) + scorers[k + 1](both[c:]) for c in cuts}
+            cut = max(cuts, key=lambda c: scores[c])
+            parts[k : k + 2] = both[:cut], both[cut:]
+        return parts
 
     def _transcribe(self, window: _Window) -> list[str]:
         with _naming(window):
@@ -158,6 +178,27 @@ class _Whisper:
             with _naming(window):
                 times = heads.times(attention, level)
             yield times
+
+
+class _Scorer:
+    """The log-probability of words, and of no more, in a sound."""
+
+    def __init__(self, network: Any, processor: Any, samples: Float[np.ndarray, " sample"]) -> None:
+        self.network, self.tokenizer = network, processor.tokenizer
+        extractor = processor.feature_extractor
+        features = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="pt")
+        features = features.input_features.to(network.device, network.dtype)
+        with torch.no_grad():
+            self.encoded = network.get_encoder()(features)
+
+    @torch.no_grad()
+    def __call__(self, words: Sequence[str]) -> float:
+        tokens, _ = make_tokens(self.tokenizer, words)
+        prompt = len(make_tokens(self.tokenizer, [])[0]) - 1
+        inputs = torch.tensor([tokens], device=self.network.device)
+        output = self.network(encoder_outputs=self.encoded, decoder_input_ids=inputs[:, :-1])
+        log_probs = output.logits[0, prompt - 1 :].double().log_softmax(-1)
+        return float(log_probs.gather(-1, inputs[0, prompt:, None]).sum())
 
 
 def _show(items: Sequence[Item], what: str) -> Iterator[Item]:
