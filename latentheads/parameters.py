@@ -6,7 +6,9 @@ import weakref
 from typing import Any
 
 import pyro
+from pyro.poutine.lift_messenger import LiftMessenger
 from pyro.poutine.runtime import _PYRO_STACK, effectful
+from pyro.poutine.substitute_messenger import SubstituteMessenger
 from pyro.poutine.trace_messenger import TraceMessenger
 from torch import Tensor, nn
 from torch.distributions import constraints
@@ -37,21 +39,27 @@ def register_parameters(name: str, module: nn.Module) -> None:
     # the one place that reads private members of Pyro, which has no public way to ask which
     # handlers are active, nor to name a tensor that is not in its global store; its own
     # PyroModule writes names in the same way
-    captured = any(
-        isinstance(handler, TraceMessenger) and handler.param_only for handler in _PYRO_STACK
-    )
+    replaced = any(isinstance(h, LiftMessenger | SubstituteMessenger) for h in _PYRO_STACK)
+    captured = any(isinstance(h, TraceMessenger) and h.param_only for h in _PYRO_STACK)
     for parameter_name, parameter in module.named_parameters():
-        if parameter.requires_grad:
+        # a weight that torch.func.functional_call replaces by a sample is no parameter
+        if parameter.requires_grad and parameter.is_leaf:
+            full_name = f"{name}.{parameter_name}"
             parameter.unconstrained = _ParameterReference(parameter)  # type: ignore[attr-defined]
-            _register_param(f"{name}.{parameter_name}", parameter)
-            if not captured:
+            value = _param(full_name, parameter, constraint=constraints.real, name=full_name)
+            if replaced and value is not parameter:
+                raise ValueError(
+                    f"{full_name} is a weight, which poutine.lift and poutine.substitute do not "
+                    "reach: replace it by torch.func.functional_call"
+                )
+            if not (captured or replaced):
                 return
-            pyro.get_param_store()._param_to_name[parameter] = f"{name}.{parameter_name}"
+            pyro.get_param_store()._param_to_name[parameter] = full_name
 
 
-def _register_param(name: str, parameter: nn.Parameter) -> None:
-    def value(*_: Any, **__: Any) -> Tensor:
-        return parameter
+def _value_of(name: str, parameter: nn.Parameter, **_: Any) -> Tensor:
+    """The value of a ``param`` statement; a trace that has it can be pickled."""
+    return parameter
 
-    statement = effectful(value, type="param")
-    statement(name, parameter, constraint=constraints.real, name=name)
+
+_param = effectful(_value_of, type="param")

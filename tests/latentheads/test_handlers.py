@@ -11,12 +11,17 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
-from pyro.infer import SVI, Trace_ELBO
+from pyro.infer import SVI, Trace_ELBO, TraceEnum_ELBO, config_enumerate
+from pyro.infer.autoguide import AutoDelta
 from torch import nn
+from torch.func import functional_call
 
 from latentheads.batch import Batch
+from latentheads.guides import Exact
 from latentheads.handlers import PlugIn, plug_in_value
+from latentheads.inference.bound import terms
 from latentheads.parameters import register_parameters
+from tests.latentheads.latents.alignments.models import SHAPES, aligned
 from tests.tiny import KINDS, NOISY, attach, bernoulli_gate, build
 
 
@@ -137,3 +142,53 @@ def test_pyro_optimisers_take_options_by_name_and_restore_their_state(batch: Bat
         for kind, module in (("model", model), ("guide", guide))
         for name, _ in module.named_parameters()
     }
+
+
+OUTPUT = "output.table.weight"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_weight_that_is_sampled_is_learned_beside_alignments_that_are_enumerated(
+    kind: str,
+) -> None:
+    model = aligned(SHAPES["one head"], size=0.3, kind=kind)
+    batch, table = Batch.of([[5, 2], [8, 2]], [[4, 6, 2], [7, 5, 2]]), model.output.table.weight
+    prior, start = dist.Normal(table.detach().clone(), 0.5).to_event(2), table.detach() + 0.1
+
+    def bayesian(batch: Batch) -> Any:
+        sampled = {OUTPUT: pyro.sample("table", prior)}
+        return functional_call(model, sampled, (batch,), tie_weights=False)
+
+    hidden = poutine.block(bayesian, expose=["table"])
+    guide = AutoDelta(hidden, init_loc_fn=lambda _: start.clone())
+    elbo = TraceEnum_ELBO(max_plate_nesting=1)
+    svi = SVI(config_enumerate(bayesian), guide, pyro.optim.Adam({"lr": 0.1}), elbo)
+    twin = copy.deepcopy(model)
+    nn.init.zeros_(twin.output.table.weight).data.add_(start)
+    expected = terms(twin, Exact(twin), batch).elbo.sum() + prior.log_prob(start)
+    assert svi.step(batch) == pytest.approx(-float(expected))
+    assert not torch.equal(guide()["table"], start)
+    assert torch.equal(model.output.table.weight, prior.mean)
+    assert not torch.equal(
+        model.alignments.blocks[0].lexicon.weight, twin.alignments.blocks[0].lexicon.weight
+    )
+
+
+@pytest.mark.parametrize("handler", ["lift", "substitute"])
+def test_a_handler_of_parameters_that_does_not_reach_weights_is_an_error(
+    handler: str, batch: Batch
+) -> None:
+    model = build("language-model")
+    last, weight = [*model.named_parameters()][-1]
+    message = f"^model.{last} is a weight, .* by torch.func.functional_call"
+    zeros = torch.zeros_like(weight)
+    value = dist.Delta(zeros, event_dim=zeros.ndim) if handler == "lift" else zeros
+    with pytest.raises(ValueError, match=message):
+        getattr(poutine, handler)(model, {f"model.{last}": value})(batch)
+
+
+def test_a_trace_can_be_pickled(batch: Batch) -> None:
+    model = build()
+    trace = poutine.trace(model).get_trace(batch)
+    twin = pickle.loads(pickle.dumps(trace))
+    assert torch.equal(twin.log_prob_sum(), trace.log_prob_sum())
