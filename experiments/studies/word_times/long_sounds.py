@@ -16,7 +16,7 @@ from latentheads.experiments.studies.word_times.espeak import RATE
 from latentheads.experiments.studies.word_times.measures import Errors, differences
 from latentheads.experiments.studies.word_times.speech import Utterance
 
-PAUSES = (0, 4, 9)
+PAUSES = (0, 4)
 """Seconds of silence after each sentence, besides its own."""
 
 LONGEST = 30

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ import torch
 from jaxtyping import Float
 from tqdm import tqdm
 
-from latentheads.checks import check_choice, check_fraction, check_list
+from latentheads.checks import check_choice, check_fraction, check_list, check_not_empty
 from latentheads.contrib.heads.alignment_heads import fit_alignment_heads
 from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
 from latentheads.contrib.heads.word_attention import (
@@ -37,8 +38,17 @@ LEARNED = 600
 MANY = 5
 """Windows from which on their number is shown."""
 
+SHORT = 5
+"""Seconds of the shortest window that is cut once more if its transcript repeats itself."""
+
+HALF = 0.75
+"""Share of such a window that a part of it has at most, so that there are two."""
+
 MOVED = 5
-"""Words that may move between neighbouring windows."""
+"""Words that may move between two windows: transcripts err most where a sound is cut."""
+
+SPEED = 2.5
+"""Words in a second of a window that could not be transcribed."""
 
 Item = TypeVar("Item")
 
@@ -53,8 +63,10 @@ def time_words(
 ) -> dict[str, list[WordTime]]:
     """The words of sounds with their times, by heads that are learned from all of them.
 
-    A sound that is longer than the network takes is cut where it is quiet, and each part
-    transcribed; words of its text are divided by these transcripts.
+    A sound is cut at pauses of two seconds, and where it is quiet if it is longer than the network
+    takes, and each part transcribed. Words of its text are divided by these transcripts, and at the
+    ends of parts by their log-probability. A part whose transcript repeats itself, or was cut off,
+    is cut once more.
 
     ::
 
@@ -83,10 +95,10 @@ def time_words(
         check_list(f"texts[{name!r}]", words)
     for name, samples in sounds.items():
         with naming(name):
+            check_not_empty("samples", samples)
             check_samples(samples, None, whisper.rate)
     windows = {
-        name: whisper.divide(name, samples, list(texts.get(name, ())))
-        for name, samples in sounds.items()
+        name: whisper.divide(name, samples, texts.get(name, ())) for name, samples in sounds.items()
     }
     all_times = whisper.times([window for parts in windows.values() for window in parts], level)
     return {
@@ -104,16 +116,30 @@ class _Window:
     """A part of a sound that Whisper takes at once, with its words.
 
     Attributes:
-        name: What it is called.
+        sound: What the sound is called.
+        samples: The part.
         offset: Seconds at which it starts.
-        samples: Its sound.
         words: What is spoken in it.
+        is_transcribed: Whether these words are a transcript that does not repeat itself.
     """
 
-    name: str
-    offset: float
+    sound: str
     samples: Float[np.ndarray, " sample"]
-    words: list[str]
+    offset: float = 0.0
+    words: Sequence[str] = ()
+    is_transcribed: bool = False
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return f"{self.sound}, from {self.offset:.1f} s" if self.offset else self.sound
+
+    def split(self, rate: int, longest: float) -> list[_Window]:
+        """Parts of it, cut at its pauses."""
+        return [
+            replace(self, samples=self.samples[first:last], offset=self.offset + first / rate)
+            for first, last in split_at_pauses(self.samples, rate, longest)
+        ]
 
 
 class _Whisper:
@@ -124,42 +150,77 @@ class _Whisper:
         self.rate: int = processor.feature_extractor.sampling_rate
 
     def divide(
-        self, name: str, samples: Float[np.ndarray, " sample"], words: list[str]
+        self, name: str, samples: Float[np.ndarray, " sample"], words: Sequence[str]
     ) -> list[_Window]:
         """The windows of a sound that have words."""
-        longest = self.processor.feature_extractor.chunk_length
-        windows = []
-        for first, last in split_at_pauses(samples, self.rate, longest):
-            offset = first / self.rate
-            named = f"{name}, from {offset:.1f} s" if first else name
-            windows.append(_Window(named, offset, samples[first:last], words))
+        whole = _Window(name, samples, words=words)
+        windows = whole.split(self.rate, self.processor.feature_extractor.chunk_length)
         if not words or len(windows) > 1:
-            texts = [self._transcribe(w) for w in _show(windows, f"transcribing {name}")]
-            texts = self._divide(windows, divide_words(texts, words)) if words else texts
-            windows = [replace(w, words=text) for w, text in zip(windows, texts) if text]
+            shown = _show(windows, f"transcribing {name}")
+            windows = [part for window in shown for part in self._transcribe(window)]
+            if words:
+                texts = self._divide_words(windows, words)
+                windows = [replace(w, words=text) for w, text in zip(windows, texts)]
+        windows = [window for window in windows if window.words]
         if not windows:
             raise ValueError(f"{name}: no words were transcribed: give its text")
         return windows
 
-    def _divide(self, windows: Sequence[_Window], parts: list[list[str]]) -> list[list[str]]:
-        """Moves words between neighbouring windows where these are then likelier.
+    def _transcribe(self, window: _Window) -> list[_Window]:
+        """A window with its words; its parts if the transcript repeats itself or was cut off."""
+        with warnings.catch_warnings(record=True) as caught, naming(window.name):
+            warnings.simplefilter("always", UserWarning)
+            words = transcribe_words(self.network, self.processor, window.samples)
+        seconds = len(window.samples) / self.rate
+        if caught and seconds > SHORT:
+            return [
+                part
+                for half in window.split(self.rate, HALF * seconds)
+                for part in self._transcribe(half)
+            ]
+        for warning in caught:
+            warnings.warn(f"{window.name}: {warning.message}", stacklevel=4)
+        return [replace(window, words=words, is_transcribed=not caught)]
 
-        Transcripts err, at the ends of windows too, and a word that is given to another window has
-        a wrong time.
-        """
-        parts = list(parts)
-        scorers = [_Scorer(self.network, self.processor, window.samples) for window in windows]
-        for k in range(len(windows) - 1):
-            both, cut = [*parts[k], *parts[k + 1]], len(parts[k])
+    def _divide_words(
+        self, windows: Sequence[_Window], words: Sequence[str]
+    ) -> Sequence[Sequence[str]]:
+        """The words of each window: by the transcripts, and by how likely words are at its ends."""
+        transcripts = [
+            w.words if w.is_transcribed else [""] * round(SPEED * len(w.samples) / self.rate)
+            for w in windows
+        ]
+        parts: list[Sequence[str]] = [*divide_words(transcripts, words)]
+        score = self._make_scorer(windows[0])
+        for index in _show(range(len(windows) - 1), "dividing words"):
+            score_next = self._make_scorer(windows[index + 1])
+            both, cut = [*parts[index], *parts[index + 1]], len(parts[index])
             cuts = range(max(0, cut - MOVED), min(len(both), cut + MOVED) + 1)
-            scores = {c: scorers[k](both[:c]) + scorers[k + 1](both[c:]) for c in cuts}
-            cut = max(cuts, key=lambda c: scores[c])
-            parts[k : k + 2] = both[:cut], both[cut:]
+            cut = cuts[int(np.argmax([score(both[:c]) + score_next(both[c:]) for c in cuts]))]
+            parts[index : index + 2] = both[:cut], both[cut:]
+            score = score_next
         return parts
 
-    def _transcribe(self, window: _Window) -> list[str]:
-        with _naming(window):
-            return transcribe_words(self.network, self.processor, window.samples)
+    def _make_scorer(self, window: _Window) -> Callable[[Sequence[str]], float]:
+        """What computes the log-probability that words, and no more, are spoken in a window."""
+        tokenizer, extractor = self.processor.tokenizer, self.processor.feature_extractor
+        features = extractor(window.samples, sampling_rate=self.rate, return_tensors="pt")
+        prompt = len(make_tokens(tokenizer, [])[0]) - 1
+        with torch.no_grad():
+            encoded = self.network.get_encoder()(
+                features.input_features.to(self.network.device, self.network.dtype)
+            )
+
+        @torch.no_grad()
+        def score(words: Sequence[str]) -> float:
+            tokens = torch.tensor([make_tokens(tokenizer, words)[0]], device=self.network.device)
+            if tokens.shape[1] - 1 > self.network.config.max_target_positions:
+                return -math.inf
+            output = self.network(encoder_outputs=encoded, decoder_input_ids=tokens[:, :-1])
+            log_probs = output.logits[0, prompt - 1 :].double().log_softmax(-1)
+            return float(log_probs.gather(-1, tokens[0, prompt:, None]).sum())
+
+        return score
 
     def _record(self, window: _Window) -> WordAttention:
         with _naming(window):
@@ -178,27 +239,6 @@ class _Whisper:
             with _naming(window):
                 times = heads.times(attention, level)
             yield times
-
-
-class _Scorer:
-    """The log-probability of words, and of no more, in a sound."""
-
-    def __init__(self, network: Any, processor: Any, samples: Float[np.ndarray, " sample"]) -> None:
-        self.network, self.tokenizer = network, processor.tokenizer
-        extractor = processor.feature_extractor
-        features = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="pt")
-        features = features.input_features.to(network.device, network.dtype)
-        with torch.no_grad():
-            self.encoded = network.get_encoder()(features)
-
-    @torch.no_grad()
-    def __call__(self, words: Sequence[str]) -> float:
-        tokens, _ = make_tokens(self.tokenizer, words)
-        prompt = len(make_tokens(self.tokenizer, [])[0]) - 1
-        inputs = torch.tensor([tokens], device=self.network.device)
-        output = self.network(encoder_outputs=self.encoded, decoder_input_ids=inputs[:, :-1])
-        log_probs = output.logits[0, prompt - 1 :].double().log_softmax(-1)
-        return float(log_probs.gather(-1, inputs[0, prompt:, None]).sum())
 
 
 def _show(items: Sequence[Item], what: str) -> Iterator[Item]:

@@ -6,16 +6,25 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 FRAME = 0.02
 """Seconds whose power is one number."""
 
-PAUSE = 0.3
-"""Seconds that have to be quiet where a sound is cut."""
+WIDTH = 0.3
+"""Seconds over which power is averaged."""
 
 LEAST = 0.5
 """Share of the longest window before which none is cut, or there would be many short ones."""
+
+PAUSE = 2.0
+"""Seconds of the shortest pause that is left out: networks may put the word after it before it."""
+
+QUIET = 1e-4
+"""Power of a pause, as a share of that of the loudest hundredth of the sound: 40 dB less."""
+
+MARGIN = 0.3
+"""Seconds of a pause that a window keeps at each end."""
 
 
 def split_at_pauses(
@@ -23,26 +32,46 @@ def split_at_pauses(
 ) -> list[tuple[int, int]]:
     """The first sample of each window of a sound, and the one after its last.
 
-    A window ends in the middle of the quietest place of its second half.
+    Pauses of two seconds are left out. A stretch between them that is too long is cut in the
+    quietest place of the second half of each window.
 
     Args:
         samples: The sound.
         rate: Samples in a second.
         longest: Seconds of the longest window.
     """
-    if len(samples) <= longest * rate:
-        return [(0, len(samples))]
-    frame, starts = round(FRAME * rate), [0]
+    frame = round(FRAME * rate)
     frames = len(samples) // frame
+    if len(samples) <= min(longest, PAUSE) * rate:
+        return [(0, len(samples))]
     power = np.square(samples[: frames * frame], dtype=np.float64).reshape(frames, frame).mean(1)
-    width = round(PAUSE / FRAME)
+    width = round(WIDTH / FRAME)
     smooth = np.convolve(power, np.full(width, 1 / width), "same")
-    while len(samples) - starts[-1] > longest * rate:
-        last = starts[-1] // frame + int(longest / FRAME)
-        first = last - int((1 - LEAST) * longest / FRAME)
-        quietest = np.flatnonzero(smooth[first:last] <= smooth[first:last].min())
-        starts.append((first + int(quietest[len(quietest) // 2])) * frame)
-    return [*zip(starts, [*starts[1:], len(samples)], strict=True)]
+    windows = []
+    for first, last in _find_stretches(smooth <= QUIET * np.quantile(power, 0.99)):
+        while last - first > int(longest / FRAME):
+            end = first + int(longest / FRAME)
+            half = end - int((1 - LEAST) * longest / FRAME)
+            quietest = np.flatnonzero(smooth[half:end] <= smooth[half:end].min())
+            windows.append((first, half + int(quietest[len(quietest) // 2])))
+            first = windows[-1][1]
+        windows.append((first, last))
+    ends = [last * frame for _, last in windows]
+    if windows[-1][1] == frames and len(samples) - windows[-1][0] * frame <= longest * rate:
+        ends[-1] = len(samples)  # less than a frame is left
+    return [(first * frame, end) for (first, _), end in zip(windows, ends, strict=True)]
+
+
+def _find_stretches(is_quiet: Bool[np.ndarray, " frame"]) -> list[tuple[int, int]]:
+    """The stretches of frames between long pauses, with some of these; all frames if none is."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], is_quiet, [False]]).astype(int)))
+    pauses = edges.reshape(-1, 2)
+    margin, total = round(MARGIN / FRAME), len(is_quiet)
+    pauses = pauses[pauses[:, 1] - pauses[:, 0] >= PAUSE / FRAME]
+    starts = [0, *(int(last) - margin for _, last in pauses)]
+    ends = [*(int(first) + margin for first, _ in pauses), total]
+    stretches = [(a, b) for a, b in zip(starts, ends, strict=True) if b - a > 2 * margin]
+    return stretches or [(0, total)]
 
 
 def divide_words(transcripts: Sequence[Sequence[str]], words: Sequence[str]) -> list[list[str]]:
@@ -51,10 +80,12 @@ def divide_words(transcripts: Sequence[Sequence[str]], words: Sequence[str]) -> 
     Words that match no transcribed one are divided evenly between those that do.
 
     Args:
-        transcripts: What a network took the words of each window to be.
+        transcripts: What a network took the words of each window to be; empty texts for words that
+            are not known.
         words: Those of the whole sound.
     """
-    transcribed = [_plain(word) for transcript in transcripts for word in transcript]
+    # what is plain punctuation matches nothing, as an unknown word
+    transcribed = [_plain(word) or "?" for transcript in transcripts for word in transcript]
     matcher = SequenceMatcher(None, transcribed, [_plain(word) for word in words], autojunk=False)
     pairs = [(0, 0), *_matched(matcher), (len(transcribed), len(words))]
     ends = np.cumsum([len(transcript) for transcript in transcripts])
