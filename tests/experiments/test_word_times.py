@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import warnings
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -205,6 +206,65 @@ def test_a_long_sound_is_cut_and_its_text_divided(
 
 
 @pytest.mark.usefixtures("as_the_programs_do")
+@pytest.mark.filterwarnings("ignore:.* no head has P above")
+def test_words_at_the_ends_of_windows_go_where_they_are_likelier(
+    whisper: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = transformers.WhisperForConditionalGeneration.from_pretrained(whisper)
+    processor = transformers.WhisperProcessor.from_pretrained(whisper)
+    loud = np.random.default_rng(0).standard_normal(24000).astype(np.float32) / 9
+    samples = np.concatenate([loud, np.zeros(40000, np.float32), loud])
+    timing = "latentheads.contrib.speech.timing"
+    monkeypatch.setattr(f"{timing}.transcribe_words", lambda *_: ["a", "c"])
+    told: list[float] = []
+
+    def make_scorer(self: Any, window: Any) -> Any:
+        told.append(window.offset)
+        letter = "c" if window.offset else "b"
+        return lambda words: sum(1 if word == letter else -1 for word in words)
+
+    words = time_words(network, processor, {"x": samples}, {"x": list("abbccc")})["x"]
+    with monkeypatch.context() as patched:
+        patched.setattr(f"{timing}._Whisper._make_scorer", make_scorer)
+        moved = time_words(network, processor, {"x": samples}, {"x": list("abbccc")})["x"]
+    assert told == [0, pytest.approx(3.7, abs=0.2)]
+    assert len(words) == len(moved) == 6
+    starts = [word.start for word in moved]
+    assert starts == sorted(starts)
+    assert starts[2] <= 2  # a, b, b
+    assert starts[3] >= 3.5  # c, c, c
+    wordy = time_words(network, processor, {"x": samples}, {"x": ["a"] * 20})["x"]
+    assert len(wordy) == 20  # all of them are more than the network takes
+
+
+@pytest.mark.usefixtures("as_the_programs_do")
+@pytest.mark.filterwarnings("ignore:.* no head has P above")
+def test_a_window_whose_transcript_repeats_itself_is_cut_once_more(
+    whisper: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = transformers.WhisperForConditionalGeneration.from_pretrained(whisper)
+    processor = transformers.WhisperProcessor.from_pretrained(whisper)
+    samples = np.random.default_rng(0).standard_normal(30000).astype(np.float32) / 9
+    timing = "latentheads.contrib.speech.timing"
+    heard: list[float] = []
+
+    def transcribe(network: Any, processor: Any, samples: np.ndarray) -> list[str]:
+        heard.append(len(samples) / 16000)
+        if len(heard) in {1, 3}:
+            warnings.warn("the transcript repeats itself", stacklevel=1)
+        return ["a", "b"]
+
+    monkeypatch.setattr(f"{timing}.transcribe_words", transcribe)
+    monkeypatch.setattr(f"{timing}.SHORT", 1.5)
+    with pytest.warns(UserWarning, match=r"^x, from \d\.\d s: the transcript repeats itself$"):
+        words = time_words(network, processor, {"x": samples})["x"]
+    whole, first, second = heard
+    assert whole == first + second == 30000 / 16000
+    assert [word.word for word in words] == ["a", "b", "a", "b"]
+    assert words[1].start <= first <= words[2].start
+
+
+@pytest.mark.usefixtures("as_the_programs_do")
 def test_sounds_and_texts_are_checked_by_name(whisper: Path) -> None:
     network = transformers.WhisperForConditionalGeneration.from_pretrained(whisper)
     processor = transformers.WhisperProcessor.from_pretrained(whisper)
@@ -217,6 +277,8 @@ def test_sounds_and_texts_are_checked_by_name(whisper: Path) -> None:
             time_words(network, processor, {"a": samples}, texts)
     with pytest.raises(ValueError, match=r"^a: samples must be of one channel, got shape \[1, "):
         unchecked(time_words)(network, processor, {"a": samples[None]})
+    with pytest.raises(ValueError, match=r"^a: samples must be at least one, got none$"):
+        time_words(network, processor, {"a": samples[:0]})
     with pytest.warns(UserWarning, match=r"^a: no head has P above 0\.5 "):
         (word,) = time_words(network, processor, {"a": samples}, {"a": ["b"]})["a"]
     assert 0 <= word.low <= word.start <= word.high <= word.end == 1
