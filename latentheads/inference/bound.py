@@ -40,7 +40,7 @@ from latentheads.names import SENTENCES, TARGET
 from latentheads.passes import passes
 from latentheads.posterior_lookup import check_latent_pairs
 
-ZERO = torch.zeros((), dtype=torch.float64)
+ZERO = torch.zeros((), dtype=torch.float64, device="cpu")
 
 MIN_TAIL_SAMPLES = 30
 """Fewest samples for which the tail of the importance weights, a fifth of them, is fitted."""

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from latentheads.contrib.uncertainty.prediction import MIN_LOG_PROB
 
-INVERSE_TEMPERATURES = torch.logspace(-1, 1, 41, base=3.0, dtype=torch.float64)
+INVERSE_TEMPERATURES = torch.logspace(-1, 1, 41, 3.0, dtype=torch.float64, device="cpu")
 """Grid of inverse temperatures from 1/3 to 3: neighbours differ by 6 %."""
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = (

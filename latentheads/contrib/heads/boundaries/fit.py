@@ -39,7 +39,7 @@ UNLABELLED_ERRORS = (0.04, 0.06)
 They, and the number of views, were chosen on the development sets of the study of word times.
 """
 
-ERRORS = torch.logspace(-0.3, 1, 27, dtype=torch.float64)
+ERRORS = torch.logspace(-0.3, 1, 27, dtype=torch.float64, device="cpu")
 """Scales of the error among which labels that are left out choose, in positions."""
 
 FOLDS = 5
