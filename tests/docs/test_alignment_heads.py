@@ -305,6 +305,31 @@ def recording_lines() -> list[str]:
     ]
 
 
+LONG = {"test": "clean", "other": "other voices", "dev": "voices of the options"}
+SOUNDS = {
+    "sentence by sentence": "sentence by sentence",
+    "0 s": "one sound",
+    "4 s": "one sound, 4 s between sentences",
+}
+
+
+def long_lines() -> list[str]:
+    """A line for each way to join the sentences of a set to one sound."""
+    lines = []
+    for name, title in LONG.items():
+        for part, sounds in SOUNDS.items():
+            row = read("long")[name][part]
+            share, low, high = row["within"]["50 ms"]
+            cells = [title, sounds, f"{row['boundaries']}", f"{share} [{low}, {high}]"]
+            cells += [f"{row['within']['200 ms'][0]}", f"{row['coverage_of_90'][0]}"]
+            if "less_alone" in row:
+                less, *ends = row["less_alone"]["50 ms"]
+                difference = f"{less} [{ends[0]}, {ends[1]}]".replace("-", "\N{MINUS SIGN}")
+                cells.append(difference + " n.s." * (ends[0] <= 0 <= ends[1]))
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "networks and languages": network_lines,
     "networks and languages, covered": coverage_lines,
@@ -316,6 +341,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "conditions of base": lambda: condition_lines("base-en"),
     "heads of base": lambda: head_lines("base-en-heads", BASE_LISTED),
     "natural speech": recording_lines,
+    "long sounds": long_lines,
     "a forced aligner": aligner_lines,
     "heads and a forced aligner": taught_lines,
     "heads and a forced aligner, in short": forced_lines,
