@@ -292,6 +292,7 @@ RECORDINGS = {
 METHODS = {
     "learned from synthetic speech": "alignment heads, 0 labelled, of synthetic speech",
     "learned from these recordings": "alignment heads, 0 labelled, of these recordings",
+    "joined to one sound": "alignment heads, 0 labelled, of these recordings as one sound",
     **{name: title for name, title in RIVALS.items() if not name.startswith(("upper", "norm"))},
 }
 
@@ -301,7 +302,8 @@ def recording_lines() -> list[str]:
     return [
         f"| {title} | {row['boundaries']} | {method} | {_cells(row)} |"
         for part, title in RECORDINGS.items()
-        for row, method in ((read(part)["agreement"][n], m) for n, m in METHODS.items())
+        for name, method in METHODS.items()
+        if (row := read(part)["agreement"].get(name)) is not None
     ]
 
 
@@ -309,7 +311,7 @@ LONG = {"test": "clean", "other": "other voices", "dev": "voices of the options"
 SOUNDS = {
     "sentence by sentence": "sentence by sentence",
     "0 s": "one sound",
-    "4 s": "one sound, 4 s between sentences",
+    "4 s": "one sound, 4 s of silence after each",
 }
 
 
@@ -326,6 +328,8 @@ def long_lines() -> list[str]:
                 less, *ends = row["less_alone"]["50 ms"]
                 difference = f"{less} [{ends[0]}, {ends[1]}]".replace("-", "\N{MINUS SIGN}")
                 cells.append(difference + " n.s." * (ends[0] <= 0 <= ends[1]))
+            else:
+                cells.append("")
             lines.append(f"| {' | '.join(cells)} |")
     return lines
 
