@@ -18,7 +18,6 @@ def sinusoidal_positions(
 ) -> Float[Tensor, "length width"]:
     """Sinusoidal positions: sines in the first half of the width, cosines in the second."""
     half, exact = width // 2, torch.promote_types(dtype, torch.float32)  # whatever the default is
-    steps = torch.arange(half, dtype=exact, device=device)
-    rate = torch.exp(steps * (-math.log(10_000.0) / max(half - 1, 1)))
-    angle = torch.arange(length, device=device)[:, None] * rate
+    rate = torch.arange(half, dtype=exact, device=device) * (-math.log(10_000.0) / max(half - 1, 1))
+    angle = torch.arange(length, device=device)[:, None] * rate.exp()
     return torch.cat([angle.sin(), angle.cos()], 1).to(dtype)

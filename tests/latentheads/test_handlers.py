@@ -180,7 +180,8 @@ def test_a_handler_of_parameters_that_does_not_reach_weights_is_an_error(
 ) -> None:
     model = build("language-model")
     last, weight = [*model.named_parameters()][-1]
-    message = f"^model.{last} is a weight, .* by torch.func.functional_call"
+    reason = "lift and substitute do not reach weights: use torch.func.functional_call"
+    message = f"^model.{last}: {reason}$"
     zeros = torch.zeros_like(weight)
     value = dist.Delta(zeros, event_dim=zeros.ndim) if handler == "lift" else zeros
     with pytest.raises(ValueError, match=message):
