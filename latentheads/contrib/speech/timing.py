@@ -62,12 +62,12 @@ def time_words(
     *,
     level: float = 0.9,
 ) -> dict[str, list[WordTime]]:
-    """The words of sounds with their times, by heads that are learned from all of them.
+    """The words of sounds with their times, by heads that are learned from these sounds.
 
     A sound is cut at pauses of two seconds, and where it is quiet if it is longer than the network
     takes, and each part transcribed. Words of its text are divided by these transcripts, and at the
     ends of parts by their log-probability. A part whose transcript repeats itself, or was cut off,
-    is cut again. The last word of a part ends with it.
+    is cut again. The last word of a part ends with it. Heads learn from ten minutes at most.
 
     ::
 
@@ -260,4 +260,4 @@ def _naming(window: _Window) -> Iterator[None]:
         with naming(window.name):
             yield
     for warning in caught:
-        warnings.warn(f"{window.name}: {warning.message}", stacklevel=4)
+        warnings.warn(f"{window.name}: {warning.message}", warning.category, stacklevel=4)

@@ -54,7 +54,9 @@ def split_at_pauses(
         while last - first > int(longest / FRAME):
             end = first + int(longest / FRAME)
             half = end - int((1 - LEAST) * longest / FRAME)
-            quietest = np.flatnonzero(smooth[half:end] <= smooth[half:end].min())
+            # not within the pause that a stretch ends with, or a window would be silent
+            places = smooth[half : min(end, last - 2 * round(MARGIN / FRAME))]
+            quietest = np.flatnonzero(places <= places.min())
             windows.append((first, half + int(quietest[len(quietest) // 2])))
             first = windows[-1][1]
         windows.append((first, last))

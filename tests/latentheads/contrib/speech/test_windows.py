@@ -38,6 +38,13 @@ def test_long_pauses_are_in_no_window(offset: int) -> None:
     assert a < 4 * RATE < 20 * RATE < b <= c < 23 * RATE < 50 * RATE < d
 
 
+def test_no_window_is_the_pause_at_the_end_of_another() -> None:
+    samples = make_sound(30, [(19.9, 30)])
+    (first, cut), (second, last) = split_at_pauses(samples, RATE, 20)
+    assert (first, cut) == (0, second)
+    assert second < 19.6 * RATE < 20 * RATE < last
+
+
 @given(st.integers(0, 40 * RATE), st.integers(3, 11), st.booleans())
 def test_windows_are_in_order_and_none_is_too_long(
     length: int, longest: int, is_silent: bool
