@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import warnings
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -176,13 +175,14 @@ def test_a_long_sound_is_cut_and_its_text_divided(
     texts = iter([["a", "b"], [], ["c", "a"], []] * 2)
     heard: list[int] = []
 
-    def transcribe(network: Any, processor: Any, samples: np.ndarray) -> list[str]:
+    def transcribe(network: Any, processor: Any, samples: np.ndarray) -> tuple[list[str], str]:
         heard.append(len(samples))
-        return next(texts)
+        return next(texts), ""
 
     program = "latentheads.contrib.speech.timing"
-    monkeypatch.setattr(f"{program}.transcribe_words", transcribe)
-    monkeypatch.setattr(f"{program}.LEARNED", learned)
+    monkeypatch.setattr(f"{program}.transcribe", transcribe)
+    monkeypatch.setattr(f"{program}.LEARNED", 4 * learned)
+    monkeypatch.setattr(f"{program}.FEW", 1)
     run = partial(inside, "word_times.py", str(whisper), str(tmp_path / "long.wav"))
     assert run().returncode == 0
     assert sum(heard) == 80000
@@ -199,7 +199,7 @@ def test_a_long_sound_is_cut_and_its_text_divided(
     assert run().returncode == 0
     assert [word["word"] for word in json.loads(out.read_text())] == ["a", "b", "b.", "C", "a"]
     (tmp_path / "long.txt").unlink()
-    monkeypatch.setattr(f"{program}.transcribe_words", lambda *_: [])
+    monkeypatch.setattr(f"{program}.transcribe", lambda *_: ([], ""))
     done = run()
     assert done.returncode == 2
     assert done.stderr.endswith("long.wav: no words were transcribed: give its text\n")
@@ -215,8 +215,13 @@ def test_words_at_the_ends_of_windows_go_where_they_are_likelier(
     loud = np.random.default_rng(0).standard_normal(24000).astype(np.float32) / 9
     samples = np.concatenate([loud, np.zeros(40000, np.float32), loud])
     timing = "latentheads.contrib.speech.timing"
-    monkeypatch.setattr(f"{timing}.transcribe_words", lambda *_: ["a", "c"])
+    monkeypatch.setattr(f"{timing}.transcribe", lambda *_: (["a", "c"], ""))
     told: list[float] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(f"{timing}.transcribe", lambda *_: ([], ""))
+        patched.setattr(f"{timing}.MOVED", 0)
+        even = time_words(network, processor, {"x": samples}, {"x": list("abbccc")})["x"]
+    assert even[2].start <= 2 < 3.5 <= even[3].start
 
     def make_scorer(self: Any, window: Any) -> Any:
         told.append(window.offset)
@@ -233,6 +238,14 @@ def test_words_at_the_ends_of_windows_go_where_they_are_likelier(
     assert starts == sorted(starts)
     assert starts[2] <= 2  # a, b, b
     assert starts[3] >= 3.5  # c, c, c
+    assert moved[2].end == pytest.approx(1.8, abs=0.2)  # the pause is in no word
+    network.config.dropout = 0.9
+    for part in network.modules():
+        part.dropout = 0.9  # of layers
+    network.train()
+    again = time_words(network, processor, {"x": samples}, {"x": list("abbccc")})["x"]
+    assert again == words
+    assert network.model.decoder.training
     wordy = time_words(network, processor, {"x": samples}, {"x": ["a"] * 20})["x"]
     assert len(wordy) == 20  # all of them are more than the network takes
 
@@ -248,20 +261,24 @@ def test_a_window_whose_transcript_repeats_itself_is_cut_once_more(
     timing = "latentheads.contrib.speech.timing"
     heard: list[float] = []
 
-    def transcribe(network: Any, processor: Any, samples: np.ndarray) -> list[str]:
+    def transcribe(network: Any, processor: Any, samples: np.ndarray) -> tuple[list[str], str]:
         heard.append(len(samples) / 16000)
-        if len(heard) in {1, 3}:
-            warnings.warn("the transcript repeats itself", stacklevel=1)
-        return ["a", "b"]
+        return ["a", "b"], "it repeats itself" if len(heard) in {1, 3} else ""
 
-    monkeypatch.setattr(f"{timing}.transcribe_words", transcribe)
+    monkeypatch.setattr(f"{timing}.transcribe", transcribe)
     monkeypatch.setattr(f"{timing}.SHORT", 1.5)
-    with pytest.warns(UserWarning, match=r"^x, from \d\.\d s: the transcript repeats itself$"):
+    with pytest.warns(UserWarning, match=r"^x, from \d\.\d s: it repeats itself: give its text$"):
         words = time_words(network, processor, {"x": samples})["x"]
     whole, first, second = heard
     assert whole == first + second == 30000 / 16000
     assert [word.word for word in words] == ["a", "b", "a", "b"]
-    assert words[1].start <= first <= words[2].start
+    assert words[1].start <= words[1].end == pytest.approx(first, abs=5e-4)
+    assert first <= words[2].start
+    quiet = np.concatenate([samples[:16000], np.zeros(40000, np.float32), samples[:16000]])
+    heard.clear()
+    with pytest.warns(UserWarning, match=r"^x: it repeats itself: its words are divided evenly$"):
+        words = time_words(network, processor, {"x": quiet}, {"x": ["a", "b", "b", "c"]})["x"]
+    assert [word.word for word in words] == ["a", "b", "b", "c"]
 
 
 @pytest.mark.usefixtures("as_the_programs_do")
@@ -288,6 +305,7 @@ class _Network(torch.nn.Module):
     """It generates these tokens."""
 
     device, dtype = torch.device("cpu"), torch.float32
+    config = SimpleNamespace(max_target_positions=448)
 
     def __init__(self, tokens: list[int], **limit: int) -> None:
         super().__init__()
@@ -295,9 +313,9 @@ class _Network(torch.nn.Module):
         self.generation_config = transformers.GenerationConfig(**limit)
         self.prompt: dict[str, str] = {}
 
-    def generate(self, features: torch.Tensor, **prompt: str) -> torch.Tensor:
+    def generate(self, features: torch.Tensor, *, max_length: int, **prompt: str) -> torch.Tensor:
         self.prompt = prompt
-        return self.tokens
+        return self.tokens[:, : max_length - 4]
 
 
 @pytest.mark.usefixtures("as_the_programs_do")
@@ -307,6 +325,7 @@ def test_a_transcript_that_is_none_is_warned_of(whisper: Path) -> None:
     assert transcribe_words(_Network([2, 3, 5]), processor, samples) == ["Ġa", "Ġb", "Ġc"]
     for network, message in (
         (_Network([2, 3] * 40, max_length=448), r"repeats itself \(compression ratio \d.*give its"),
+        (_Network([2, 3, 5] + [0] * 500), r"was cut off after 444 tokens: give its text$"),
         (_Network([2, 3, 5], max_length=7), r"was cut off after 3 tokens: give its text$"),
         (_Network([2, 3, 5], max_new_tokens=3), r"was cut off after 3 tokens: give its text$"),
     ):
@@ -389,6 +408,9 @@ def test_times_lie_within_a_short_sound() -> None:
     assert (word.low, word.start, word.high, word.end) == (0, 0, 0, 0.01)
     words = to_word_times(["a"], {"starts": BoundaryTimes(*times)}, 0.01056)
     assert to_textgrid(words, 0.01056).count("xmax = 0.011\n") == 4  # file, tiers, interval
+    words = to_word_times(["a"], {"starts": BoundaryTimes(*times)}, 0.9235, 39)  # rounded down
+    assert words[0].start == 39
+    assert to_textgrid(words, 39.9235).count(f"xmax = {words[0].end}\n") == 4
 
 
 @pytest.mark.usefixtures("as_the_programs_do")

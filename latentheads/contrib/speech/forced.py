@@ -111,32 +111,45 @@ def transcribe_words(
     Warns:
         UserWarning: The transcript repeats itself, or was cut off at the largest length.
     """
+    words, reason = transcribe(network, processor, samples, sampling_rate=sampling_rate)
+    if reason:
+        warnings.warn(f"{reason}: give its text", stacklevel=2)
+    return words
+
+
+def transcribe(
+    network: Any,
+    processor: Any,
+    samples: Float[np.ndarray, " sample"],
+    *,
+    sampling_rate: int | None = None,
+) -> tuple[list[str], str]:
+    """The words of a sound, and what shows that they are no transcript; empty if nothing does."""
     extractor = processor.feature_extractor
     check_samples(samples, sampling_rate, extractor.sampling_rate)
     features = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="pt")
     language = getattr(processor.tokenizer, "language", None)
     prompt = {"language": language, "task": processor.tokenizer.task} if language else {}
+    options = network.generation_config
+    length = options.max_length or network.config.max_target_positions
     with torch.no_grad():
         tokens = network.generate(
-            features.input_features.to(network.device, network.dtype), **prompt
+            features.input_features.to(network.device, network.dtype), max_length=length, **prompt
         )
     text = processor.batch_decode(tokens, skip_special_tokens=True)[0]
-    if message := _describe_runaway(text, tokens.shape[-1], network.generation_config):
-        warnings.warn(message, stacklevel=2)
-    return text.split()
+    # Whisper returns neither its prompt, of at most four tokens, nor the end token
+    return text.split(), _describe_runaway(
+        text, tokens.shape[-1], options.max_new_tokens or length - 4
+    )
 
 
-def _describe_runaway(text: str, tokens: int, options: Any) -> str:
+def _describe_runaway(text: str, tokens: int, limit: int) -> str:
     """What shows that a transcript is none; empty if nothing does."""
     encoded = text.encode()
     ratio = len(encoded) / len(zlib.compress(encoded))
     if ratio > REPETITION:
-        return f"the transcript repeats itself (compression ratio {ratio:.1f}): give its text"
-    # Whisper returns neither its prompt, of at most four tokens, nor the end token
-    limit = options.max_new_tokens or (options.max_length or math.inf) - 4
-    if tokens >= limit:
-        return f"the transcript was cut off after {tokens} tokens: give its text"
-    return ""
+        return f"the transcript repeats itself (compression ratio {ratio:.1f})"
+    return f"the transcript was cut off after {tokens} tokens" if tokens >= limit else ""
 
 
 def check_samples(samples: Any, sampling_rate: int | None, expected: int) -> None:

@@ -26,14 +26,18 @@ from latentheads.contrib.speech.forced import (
     check_samples,
     make_forced_example,
     make_tokens,
-    transcribe_words,
+    transcribe,
 )
 from latentheads.contrib.speech.windows import divide_words, split_at_pauses
 from latentheads.contrib.speech.word_times import WordTime, to_word_times
 from latentheads.errors import naming
+from latentheads.passes import evaluation_mode
 
-LEARNED = 600
-"""Seconds of sound that heads are learned from: of Whisper base, 48 heads, 1.5 GB of attention."""
+LEARNED = 600 * 48
+"""Seconds of sound to learn from, times heads: ten minutes of Whisper base, some 1.5 GB."""
+
+FEW = 5
+"""Windows that heads are learned from at least."""
 
 MANY = 5
 """Windows from which on their number is shown."""
@@ -61,12 +65,13 @@ def time_words(
     *,
     level: float = 0.9,
 ) -> dict[str, list[WordTime]]:
-    """The words of sounds with their times, by heads that are learned from all of them.
+    """The words of sounds with their times, by heads that are learned from these sounds.
 
     A sound is cut at pauses of two seconds, and where it is quiet if it is longer than the network
     takes, and each part transcribed. Words of its text are divided by these transcripts, and at the
     ends of parts by their log-probability. A part whose transcript repeats itself, or was cut off,
-    is cut once more.
+    is cut again. The last word of a part ends with it. Heads learn from ten minutes at most, from
+    less in networks with more than 48 heads.
 
     ::
 
@@ -97,18 +102,22 @@ def time_words(
         with naming(name):
             check_not_empty("samples", samples)
             check_samples(samples, None, whisper.rate)
-    windows = {
-        name: whisper.divide(name, samples, texts.get(name, ())) for name, samples in sounds.items()
-    }
-    all_times = whisper.times([window for parts in windows.values() for window in parts], level)
-    return {
-        name: to_word_times(
-            [word for window in parts for word in window.words],
-            _join([(window, next(all_times)) for window in parts]),
-            len(sounds[name]) / whisper.rate,
-        )
-        for name, parts in windows.items()
-    }
+    with evaluation_mode(network):
+        windows = {
+            name: whisper.divide(name, samples, texts.get(name, ()))
+            for name, samples in sounds.items()
+        }
+        all_times = whisper.times([window for parts in windows.values() for window in parts], level)
+        return {
+            name: [
+                word
+                for window, times in zip(parts, all_times)
+                for word in to_word_times(
+                    window.words, times, len(window.samples) / whisper.rate, window.offset
+                )
+            ]
+            for name, parts in windows.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -168,26 +177,29 @@ class _Whisper:
 
     def _transcribe(self, window: _Window) -> list[_Window]:
         """A window with its words; its parts if the transcript repeats itself or was cut off."""
-        with warnings.catch_warnings(record=True) as caught, naming(window.name):
-            warnings.simplefilter("always", UserWarning)
-            words = transcribe_words(self.network, self.processor, window.samples)
+        with naming(window.name):
+            words, reason = transcribe(self.network, self.processor, window.samples)
         seconds = len(window.samples) / self.rate
-        if caught and seconds > SHORT:
+        if reason and seconds > SHORT:
             return [
                 part
                 for half in window.split(self.rate, HALF * seconds)
                 for part in self._transcribe(half)
             ]
-        for warning in caught:
-            warnings.warn(f"{window.name}: {warning.message}", stacklevel=4)
-        return [replace(window, words=words, is_transcribed=not caught)]
+        if reason:
+            advice = "its words are divided evenly" if window.words else "give its text"
+            warnings.warn(f"{window.name}: {reason}: {advice}", stacklevel=4)
+        return [replace(window, words=words, is_transcribed=not reason)]
 
     def _divide_words(
         self, windows: Sequence[_Window], words: Sequence[str]
     ) -> Sequence[Sequence[str]]:
         """The words of each window: by the transcripts, and by how likely words are at its ends."""
+        is_heard = any(w.words for w in windows)
         transcripts = [
-            w.words if w.is_transcribed else [""] * round(SPEED * len(w.samples) / self.rate)
+            w.words
+            if is_heard and w.is_transcribed
+            else [""] * round(SPEED * len(w.samples) / self.rate)
             for w in windows
         ]
         parts: list[Sequence[str]] = [*divide_words(transcripts, words)]
@@ -229,11 +241,12 @@ class _Whisper:
 
     def times(self, windows: Sequence[_Window], level: float) -> Iterator[dict[str, BoundaryTimes]]:
         """The times of the words of each window."""
+        names = get_cross_heads(self.network)
         seconds = sum(len(window.samples) for window in windows) / self.rate
-        share = min(1.0, LEARNED / seconds)
-        chosen = [i for i in range(len(windows)) if int((i + 1) * share) > int(i * share)]
-        recorded = {i: self._record(windows[i]) for i in _show(chosen or [0], "learning heads")}
-        heads = fit_alignment_heads(get_cross_heads(self.network), [*recorded.values()])
+        number = max(FEW, int(len(windows) * LEARNED / (seconds * len(names))))
+        chosen = np.linspace(0, len(windows) - 1, min(number, len(windows))).round().astype(int)
+        recorded = {i: self._record(windows[i]) for i in _show(chosen.tolist(), "learning heads")}
+        heads = fit_alignment_heads(names, [*recorded.values()])
         for index, window in enumerate(_show(windows, "finding times")):
             attention = recorded.get(index) or self._record(window)
             with _naming(window):
@@ -255,14 +268,4 @@ def _naming(window: _Window) -> Iterator[None]:
         with naming(window.name):
             yield
     for warning in caught:
-        warnings.warn(f"{window.name}: {warning.message}", stacklevel=4)
-
-
-def _join(windows: Sequence[tuple[_Window, dict[str, BoundaryTimes]]]) -> dict[str, BoundaryTimes]:
-    """The times of the words of a sound, given those of its windows."""
-
-    def join(kind: str, field: str) -> torch.Tensor:
-        return torch.cat([getattr(times[kind], field) + w.offset for w, times in windows])
-
-    fields = ("median", "low", "high")
-    return {kind: BoundaryTimes(*(join(kind, f) for f in fields)) for kind in windows[0][1]}
+        warnings.warn(f"{window.name}: {warning.message}", warning.category, stacklevel=4)

@@ -44,7 +44,9 @@ def split_at_pauses(
     frames = len(samples) // frame
     if len(samples) <= min(longest, PAUSE) * rate:
         return [(0, len(samples))]
-    power = np.square(samples[: frames * frame], dtype=np.float64).reshape(frames, frame).mean(1)
+    # a variance: an offset of all samples is not loud
+    whole = np.reshape(samples[: frames * frame], (frames, frame))
+    power = whole.var(1, dtype=np.float64)
     width = round(WIDTH / FRAME)
     smooth = np.convolve(power, np.full(width, 1 / width), "same")
     windows = []
@@ -52,7 +54,9 @@ def split_at_pauses(
         while last - first > int(longest / FRAME):
             end = first + int(longest / FRAME)
             half = end - int((1 - LEAST) * longest / FRAME)
-            quietest = np.flatnonzero(smooth[half:end] <= smooth[half:end].min())
+            # not within the pause that a stretch ends with, or a window would be silent
+            places = smooth[half : min(end, last - 2 * round(MARGIN / FRAME))]
+            quietest = np.flatnonzero(places <= places.min())
             windows.append((first, half + int(quietest[len(quietest) // 2])))
             first = windows[-1][1]
         windows.append((first, last))
@@ -70,6 +74,7 @@ def _find_stretches(is_quiet: Bool[np.ndarray, " frame"]) -> list[tuple[int, int
     pauses = pauses[pauses[:, 1] - pauses[:, 0] >= PAUSE / FRAME]
     starts = [0, *(int(last) - margin for _, last in pauses)]
     ends = [*(int(first) + margin for first, _ in pauses), total]
+    # at an end of the sound what is shorter than half a margin is a click
     stretches = [(a, b) for a, b in zip(starts, ends, strict=True) if b - a > 2 * margin]
     return stretches or [(0, total)]
 

@@ -20,7 +20,8 @@ class WordTime:
         start: When it starts.
         low: Lower end of the interval of its start.
         high: Upper end of it.
-        end: When it ends: where the next one starts, unless ends were learned.
+        end: When it ends: where the next one starts, or its part of the sound ends, unless ends
+            were learned.
     """
 
     word: str
@@ -31,14 +32,15 @@ class WordTime:
 
 
 def to_word_times(
-    words: Sequence[str], times: dict[str, BoundaryTimes], duration: float
+    words: Sequence[str], times: dict[str, BoundaryTimes], duration: float, offset: float = 0.0
 ) -> list[WordTime]:
-    """The words of a sound with the times that alignment heads gave them.
+    """The words of a sound, or of a part of it, with the times that alignment heads gave them.
 
     Args:
         words: The words.
         times: What :meth:`~latentheads.contrib.heads.AlignmentHeads.times` returns.
         duration: Seconds of the sound.
+        offset: Seconds at which it starts.
     """
     starts = times["starts"]
     # intervals may reach beyond the sound, and times of a word may not go back
@@ -47,7 +49,7 @@ def to_word_times(
     ends = np.clip(ends, start, np.append(start[1:], duration))
     low, high = (bound.clamp(0, duration) for bound in (starts.low, starts.high))
     columns = (start, low, high, ends)
-    rows = np.round(np.stack([np.asarray(column) for column in columns], 1), 3).tolist()
+    rows = np.round(np.stack([np.asarray(column) for column in columns], 1) + offset, 3).tolist()
     return [WordTime(word, *row) for word, row in zip(words, rows, strict=True)]
 
 
@@ -75,7 +77,8 @@ def _clock(seconds: float) -> str:
 def to_textgrid(words: Sequence[WordTime], duration: float) -> str:
     """A tier of words, and a tier of points at their starts, each with its interval."""
     spans: list[tuple[float, float, str]] = []
-    last, duration = 0.0, round(duration, 3)  # as times are: no interval may end after its tier
+    # as times are, which are rounded otherwise: no interval may end after its tier
+    last, duration = 0.0, max([round(duration, 3), *(word.end for word in words)])
     for word in words:
         if word.end > word.start:  # an interval of Praat has a length
             spans += [(last, word.start, "")] if word.start > last else []

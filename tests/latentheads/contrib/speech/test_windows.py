@@ -30,11 +30,19 @@ def test_a_sound_is_cut_in_the_pauses_of_the_second_halves() -> None:
     assert [last for _, last in windows] == [*(first for first, _ in windows[1:]), len(samples)]
 
 
-def test_long_pauses_are_in_no_window() -> None:
-    samples = make_sound(53, [(0, 4), (9, 10), (20, 23), (50, 53)])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_long_pauses_are_in_no_window(offset: int) -> None:
+    samples = make_sound(53, [(0, 4), (9, 10), (20, 23), (50, 53)]) + np.float32(offset)
     (a, b), (c, d) = split_at_pauses(samples, RATE, 30)
     assert np.array([a, b, c, d]) / RATE == pytest.approx([4, 20, 23, 50], abs=0.5)
     assert a < 4 * RATE < 20 * RATE < b <= c < 23 * RATE < 50 * RATE < d
+
+
+def test_no_window_is_the_pause_at_the_end_of_another() -> None:
+    samples = make_sound(30, [(19.9, 30)])
+    (first, cut), (second, last) = split_at_pauses(samples, RATE, 20)
+    assert (first, cut) == (0, second)
+    assert second < 19.6 * RATE < 20 * RATE < last
 
 
 @given(st.integers(0, 40 * RATE), st.integers(3, 11), st.booleans())
