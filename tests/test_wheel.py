@@ -15,7 +15,7 @@ from tests.experiments.programs import FORKS
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("latentheads", "models", "guides", "experiments")
-FILES = ("pyproject.toml", "README.md", "LICENSE")
+FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 LEFT_OUT = ("results", "notebooks", "studies")
 
 SCRIPT = """
@@ -110,6 +110,16 @@ def test_it_holds_one_package_and_a_command(site: Path) -> None:
     assert modules == here
     assert (site / "latentheads" / "py.typed").is_file()
     assert (site / "latentheads" / "contrib" / "plot" / "latentheads.mplstyle").is_file()
+
+
+def test_links_that_are_text_files_stop_the_build(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "setup.py", tmp_path)
+    (tmp_path / "latentheads" / "experiments").mkdir(parents=True)
+    (tmp_path / "latentheads" / "guides").write_text("../guides")  # as pip unpacks a zip file
+    build = (sys.executable, "setup.py", "--version")
+    done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("latentheads/guides must be a link to a folder, and is a text ")
 
 
 @FORKS
