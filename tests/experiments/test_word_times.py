@@ -78,10 +78,7 @@ def sounds(tmp_path: Path) -> list[str]:
 def test_words_have_times_in_order(whisper: Path, sounds: list[str]) -> None:
     done = inside("word_times.py", str(whisper), *sounds)
     assert (done.returncode, done.stdout) == (0, "")
-    notes = re.findall(
-        r"^word_times\.py: note: (\S+): no head has P above 0\.5 ", done.stderr, re.M
-    )
-    assert notes == sounds
+    assert done.stderr.count("word_times.py: note: no head has P above 0.5 ") == 1
     for sound in sounds:
         words = json.loads(Path(sound).with_suffix(".json").read_text())
         assert [word["word"] for word in words] == ["a", "b", "c"]
@@ -206,7 +203,7 @@ def test_a_long_sound_is_cut_and_its_text_divided(
 
 
 @pytest.mark.usefixtures("as_the_programs_do")
-@pytest.mark.filterwarnings("ignore:.* no head has P above")
+@pytest.mark.filterwarnings("ignore:no head has P above")
 def test_words_at_the_ends_of_windows_go_where_they_are_likelier(
     whisper: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,7 +248,7 @@ def test_words_at_the_ends_of_windows_go_where_they_are_likelier(
 
 
 @pytest.mark.usefixtures("as_the_programs_do")
-@pytest.mark.filterwarnings("ignore:.* no head has P above")
+@pytest.mark.filterwarnings("ignore:no head has P above")
 def test_a_window_whose_transcript_repeats_itself_is_cut_once_more(
     whisper: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,7 +293,7 @@ def test_sounds_and_texts_are_checked_by_name(whisper: Path) -> None:
         unchecked(time_words)(network, processor, {"a": samples[None]})
     with pytest.raises(ValueError, match=r"^a: samples must be at least one, got none$"):
         time_words(network, processor, {"a": samples[:0]})
-    with pytest.warns(UserWarning, match=r"^a: no head has P above 0\.5 "):
+    with pytest.warns(UserWarning, match=r"^no head has P above 0\.5 "):
         (word,) = time_words(network, processor, {"a": samples}, {"a": ["b"]})["a"]
     assert 0 <= word.low <= word.start <= word.high <= word.end == 1
 

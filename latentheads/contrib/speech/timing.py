@@ -17,6 +17,7 @@ from tqdm import tqdm
 from latentheads.checks import check_choice, check_fraction, check_list, check_not_empty
 from latentheads.contrib.heads.alignment_heads import fit_alignment_heads
 from latentheads.contrib.heads.boundaries.chain import BoundaryTimes
+from latentheads.contrib.heads.head_exports import describe_unlikely
 from latentheads.contrib.heads.word_attention import (
     WordAttention,
     get_cross_heads,
@@ -247,9 +248,11 @@ class _Whisper:
         chosen = np.linspace(0, len(windows) - 1, min(number, len(windows))).round().astype(int)
         recorded = {i: self._record(windows[i]) for i in _show(chosen.tolist(), "learning heads")}
         heads = fit_alignment_heads(names, [*recorded.values()])
+        if unlikely := describe_unlikely(heads.probabilities):
+            warnings.warn(unlikely, stacklevel=3)  # once, and not of each window
         for index, window in enumerate(_show(windows, "finding times")):
             attention = recorded.get(index) or self._record(window)
-            with _naming(window):
+            with warnings.catch_warnings(action="ignore") if unlikely else _naming(window):
                 times = heads.times(attention, level)
             yield times
 
