@@ -179,9 +179,8 @@ def describe_untested(estimates: Mapping[str, Sequence[Estimate]]) -> list[str]:
 
 def describe_steps(steps: Sequence[int | None]) -> list[str]:
     """A note on runs that were trained for different times; empty if all have one step."""
-    different = sorted({step for step in steps if step is not None})
-    named = " and ".join(f"{step:,}" for step in different)
-    return [f"weights of different steps: {named}"] if len(different) > 1 else []
+    *others, last = [f"{step:,}" for step in sorted({step for step in steps if step})] or [""]
+    return [f"weights of different steps: {', '.join(others)} and {last}"] if others else []
 
 
 def describe_tests(number: int, score: str = "") -> str:

@@ -170,10 +170,10 @@ def test_a_long_sound_is_cut_and_its_text_divided(
     samples = random.standard_normal(40000) * np.repeat([0, 900, 0, 900, 0, 900, 0, 900], 5000)
     wavfile.write(tmp_path / "long.wav", 8000, samples.astype(np.int16))
     texts = iter([["a", "b"], [], ["c", "a"], []] * 2)
-    heard: list[int] = []
+    lengths: list[int] = []
 
     def transcribe(network: Any, processor: Any, samples: np.ndarray) -> tuple[list[str], str]:
-        heard.append(len(samples))
+        lengths.append(len(samples))
         return next(texts), ""
 
     program = "latentheads.contrib.speech.timing"
@@ -182,13 +182,13 @@ def test_a_long_sound_is_cut_and_its_text_divided(
     monkeypatch.setattr(f"{program}.FEW", 1)
     run = partial(inside, "word_times.py", str(whisper), str(tmp_path / "long.wav"))
     assert run().returncode == 0
-    assert sum(heard) == 80000
-    assert max(heard) <= 32000
+    assert sum(lengths) == 80000
+    assert max(lengths) <= 32000
     out = tmp_path / "long.json"
     transcribed = json.loads(out.read_text())
     assert [word["word"] for word in transcribed] == ["a", "b", "c", "a"]
     starts = [word["start"] for word in transcribed]
-    first, second, _, _ = (length / 16000 for length in heard)
+    first, second, _, _ = (length / 16000 for length in lengths)
     assert starts == sorted(starts)
     assert starts[1] <= first < first + second <= starts[2]
     assert starts[3] <= 5
@@ -213,7 +213,7 @@ def test_words_at_the_ends_of_windows_go_where_they_are_likelier(
     samples = np.concatenate([loud, np.zeros(40000, np.float32), loud])
     timing = "latentheads.contrib.speech.timing"
     monkeypatch.setattr(f"{timing}.transcribe", lambda *_: (["a", "c"], ""))
-    told: list[float] = []
+    offsets: list[float] = []
     with monkeypatch.context() as patched:
         patched.setattr(f"{timing}.transcribe", lambda *_: ([], ""))
         patched.setattr(f"{timing}.MOVED", 0)
@@ -221,7 +221,7 @@ def test_words_at_the_ends_of_windows_go_where_they_are_likelier(
     assert even[2].start <= 2 < 3.5 <= even[3].start
 
     def make_scorer(self: Any, window: Any) -> Any:
-        told.append(window.offset)
+        offsets.append(window.offset)
         letter = "c" if window.offset else "b"
         return lambda words: sum(1 if word == letter else -1 for word in words)
 
@@ -229,7 +229,7 @@ def test_words_at_the_ends_of_windows_go_where_they_are_likelier(
     with monkeypatch.context() as patched:
         patched.setattr(f"{timing}._Whisper._make_scorer", make_scorer)
         moved = time_words(network, processor, {"x": samples}, {"x": list("abbccc")})["x"]
-    assert told == [0, pytest.approx(3.7, abs=0.2)]
+    assert offsets == [0, pytest.approx(3.7, abs=0.2)]
     assert len(words) == len(moved) == 6
     starts = [word.start for word in moved]
     assert starts == sorted(starts)
@@ -256,23 +256,23 @@ def test_a_window_whose_transcript_repeats_itself_is_cut_once_more(
     processor = transformers.WhisperProcessor.from_pretrained(whisper)
     samples = np.random.default_rng(0).standard_normal(30000).astype(np.float32) / 9
     timing = "latentheads.contrib.speech.timing"
-    heard: list[float] = []
+    lengths: list[float] = []
 
     def transcribe(network: Any, processor: Any, samples: np.ndarray) -> tuple[list[str], str]:
-        heard.append(len(samples) / 16000)
-        return ["a", "b"], "it repeats itself" if len(heard) in {1, 3} else ""
+        lengths.append(len(samples) / 16000)
+        return ["a", "b"], "it repeats itself" if len(lengths) in {1, 3} else ""
 
     monkeypatch.setattr(f"{timing}.transcribe", transcribe)
     monkeypatch.setattr(f"{timing}.SHORT", 1.5)
     with pytest.warns(UserWarning, match=r"^x, from \d\.\d s: it repeats itself: give its text$"):
         words = time_words(network, processor, {"x": samples})["x"]
-    whole, first, second = heard
+    whole, first, second = lengths
     assert whole == first + second == 30000 / 16000
     assert [word.word for word in words] == ["a", "b", "a", "b"]
     assert words[1].start <= words[1].end == pytest.approx(first, abs=5e-4)
     assert first <= words[2].start
     quiet = np.concatenate([samples[:16000], np.zeros(40000, np.float32), samples[:16000]])
-    heard.clear()
+    lengths.clear()
     with pytest.warns(UserWarning, match=r"^x: it repeats itself: its words are divided evenly$"):
         words = time_words(network, processor, {"x": quiet}, {"x": ["a", "b", "b", "c"]})["x"]
     assert [word.word for word in words] == ["a", "b", "b", "c"]

@@ -62,7 +62,7 @@ def make_forced_example(
             f"sound must have at most {extractor.chunk_length} seconds, got {seconds:.1f}"
         )
     tokens, spans = make_tokens(tokenizer, words)
-    features = extractor(samples, sampling_rate=rate, return_tensors="pt").input_features
+    features = extract_features(processor, samples)
     length = math.ceil(seconds / WHISPER_STEP)
     return ForcedExample(
         {"input_features": features},
@@ -74,6 +74,16 @@ def make_forced_example(
         _energy(features, length),
         WHISPER_STEP,
     )
+
+
+def extract_features(
+    processor: Any, samples: Float[np.ndarray, " sample"]
+) -> Float[Tensor, "1 band frame"]:
+    """What the encoder is called with, padded to the length that it takes."""
+    extractor = processor.feature_extractor
+    rate = extractor.sampling_rate
+    features: Tensor = extractor(samples, sampling_rate=rate, return_tensors="pt").input_features
+    return features
 
 
 def make_tokens(tokenizer: Any, words: Sequence[str]) -> tuple[list[int], list[tuple[int, int]]]:
@@ -125,16 +135,15 @@ def transcribe(
     sampling_rate: int | None = None,
 ) -> tuple[list[str], str]:
     """The words of a sound, and what shows that they are no transcript; empty if nothing does."""
-    extractor = processor.feature_extractor
-    check_samples(samples, sampling_rate, extractor.sampling_rate)
-    features = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="pt")
+    check_samples(samples, sampling_rate, processor.feature_extractor.sampling_rate)
+    features = extract_features(processor, samples)
     language = getattr(processor.tokenizer, "language", None)
     prompt = {"language": language, "task": processor.tokenizer.task} if language else {}
     options = network.generation_config
     length = options.max_length or network.config.max_target_positions
     with torch.no_grad():
         tokens = network.generate(
-            features.input_features.to(network.device, network.dtype), max_length=length, **prompt
+            features.to(network.device, network.dtype), max_length=length, **prompt
         )
     text = processor.batch_decode(tokens, skip_special_tokens=True)[0]
     # Whisper returns neither its prompt, of at most four tokens, nor the end token

@@ -25,6 +25,7 @@ from latentheads.contrib.heads.word_attention import (
 )
 from latentheads.contrib.speech.forced import (
     check_samples,
+    extract_features,
     make_forced_example,
     make_tokens,
     transcribe,
@@ -90,8 +91,8 @@ def time_words(
         ValueError: A sound or its words are wrong, or no words were transcribed; it is named.
 
     Warns:
-        UserWarning: A transcript is none, no head shows the words, or attention does not fit them;
-            the sound is named.
+        UserWarning: A transcript is none, or attention does not fit the words, where the sound is
+            named; or no head shows words.
     """
     check_fraction("level", level)
     whisper = _Whisper(network, processor)
@@ -196,10 +197,10 @@ class _Whisper:
         self, windows: Sequence[_Window], words: Sequence[str]
     ) -> Sequence[Sequence[str]]:
         """The words of each window: by the transcripts, and by how likely words are at its ends."""
-        is_heard = any(w.words for w in windows)
+        has_transcripts = any(w.words for w in windows)
         transcripts = [
             w.words
-            if is_heard and w.is_transcribed
+            if has_transcripts and w.is_transcribed
             else [""] * round(SPEED * len(w.samples) / self.rate)
             for w in windows
         ]
@@ -216,12 +217,12 @@ class _Whisper:
 
     def _make_scorer(self, window: _Window) -> Callable[[Sequence[str]], float]:
         """What computes the log-probability that words, and no more, are spoken in a window."""
-        tokenizer, extractor = self.processor.tokenizer, self.processor.feature_extractor
-        features = extractor(window.samples, sampling_rate=self.rate, return_tensors="pt")
+        tokenizer = self.processor.tokenizer
+        features = extract_features(self.processor, window.samples)
         prompt = len(make_tokens(tokenizer, [])[0]) - 1
         with torch.no_grad():
             encoded = self.network.get_encoder()(
-                features.input_features.to(self.network.device, self.network.dtype)
+                features.to(self.network.device, self.network.dtype)
             )
 
         @torch.no_grad()

@@ -67,7 +67,7 @@ def split_at_pauses(
 
 
 def _find_stretches(is_quiet: Bool[np.ndarray, " frame"]) -> list[tuple[int, int]]:
-    """The stretches of frames between long pauses, with some of these; all frames if none is."""
+    """Stretches of frames between long pauses, with a margin of these; all frames if none is."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], is_quiet, [False]]).astype(int)))
     pauses = edges.reshape(-1, 2)
     margin, total = round(MARGIN / FRAME), len(is_quiet)
