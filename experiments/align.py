@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
@@ -36,7 +35,12 @@ from latentheads.contrib.align.tokenization import SPLITS, describe_long_words
 from latentheads.contrib.align.training import AlignerOptions
 from latentheads.contrib.align.workers import check_workers
 from latentheads.corpora.text import decode_line, iterate_lines
-from latentheads.experiments.cli.errors import SkippedInputs, error_handling, streaming
+from latentheads.experiments.cli.errors import (
+    SkippedInputs,
+    error_handling,
+    streaming,
+    warnings_as_notes,
+)
 from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file
 from latentheads.experiments.cli.parser import Options, Parser
 from latentheads.files import atomic_write
@@ -399,11 +403,8 @@ def _align_by_runs(options: Options, skipped: SkippedInputs) -> Aligned:
     from latentheads.runs.loading import load_run
 
     forward, backward = map(load_run, options.runs)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
+    with warnings_as_notes("align.py"):
         aligned = align_by_networks(*_unzip(iterate_pairs(options.texts)), forward, backward)
-    for warning in caught:
-        print_message(f"align.py: note: {warning.message}", sys.stderr)
     for index, reason in aligned.skipped.items():
         skipped.note(index, reason)
     return None, iter(aligned.posteriors)

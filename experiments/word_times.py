@@ -6,21 +6,19 @@ python experiments/word_times.py whisper-tiny a.wav b.flac
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import latentheads.experiments.cli.startup  # noqa: F401
 
-from latentheads.console import print_message
 from latentheads.contrib.speech.forced import is_multilingual
 from latentheads.contrib.speech.timing import time_words
 from latentheads.contrib.speech.waveform import Waveform, read_waveform, resample
 from latentheads.contrib.speech.word_times import FORMATS
 from latentheads.corpora.text import read_lines
 from latentheads.errors import naming
-from latentheads.experiments.cli.errors import error_handling
+from latentheads.experiments.cli.errors import error_handling, warnings_as_notes
 from latentheads.experiments.cli.outputs import check_distinct_files
 from latentheads.experiments.cli.parser import Parser
 from latentheads.files import write_text
@@ -112,11 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rate = processor.feature_extractor.sampling_rate
         texts = {str(path): _read_text(path) for path in paths}
         samples = {str(path): resample(sound, rate) for path, sound in zip(paths, sounds)}
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
+        with warnings_as_notes("word_times.py"):
             words = time_words(network, processor, samples, texts, level=options.level)
-        for warning in caught:
-            print_message(f"word_times.py: note: {warning.message}", sys.stderr)
         for output, (name, of_sound) in zip(outputs, words.items(), strict=True):
             write_text(output, FORMATS[options.format](of_sound, len(samples[name]) / rate))
     return 0

@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -50,6 +51,16 @@ def warn_unknown(program: str, unknown: Sequence[str]) -> None:
     more = f" and {hidden} more" if hidden > 0 else ""
     named = ", ".join(shorten(word) for word in unknown[:MAX_UNKNOWN_WORDS])
     print_message(f"{name_program(program)}: not in the vocabulary: {named}{more}", sys.stderr)
+
+
+@contextmanager
+def warnings_as_notes(program: str) -> Iterator[None]:
+    """Prints the library's warnings, a line each."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in caught:
+        print_message(f"{program}: note: {warning.message}", sys.stderr)
 
 
 def write_stdout(text: str) -> None:

@@ -65,6 +65,11 @@ def whisper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def load(folder: Path) -> tuple[Any, Any]:
+    network = transformers.WhisperForConditionalGeneration.from_pretrained(folder)
+    return network, transformers.WhisperProcessor.from_pretrained(folder)
+
+
 @pytest.fixture
 def sounds(tmp_path: Path) -> list[str]:
     random = np.random.default_rng(0)
@@ -177,7 +182,7 @@ def test_a_long_sound_is_cut_and_its_text_divided(
         return next(texts), ""
 
     program = "latentheads.contrib.speech.timing"
-    monkeypatch.setattr(f"{program}.transcribe", transcribe)
+    monkeypatch.setattr(f"{program}.transcribe_checked", transcribe)
     monkeypatch.setattr(f"{program}.LEARNED", 4 * learned)
     monkeypatch.setattr(f"{program}.FEW", 1)
     run = partial(inside, "word_times.py", str(whisper), str(tmp_path / "long.wav"))
@@ -196,7 +201,7 @@ def test_a_long_sound_is_cut_and_its_text_divided(
     assert run().returncode == 0
     assert [word["word"] for word in json.loads(out.read_text())] == ["a", "b", "b.", "C", "a"]
     (tmp_path / "long.txt").unlink()
-    monkeypatch.setattr(f"{program}.transcribe", lambda *_: ([], ""))
+    monkeypatch.setattr(f"{program}.transcribe_checked", lambda *_: ([], ""))
     done = run()
     assert done.returncode == 2
     assert done.stderr.endswith("long.wav: no words were transcribed: give its text\n")
@@ -207,15 +212,14 @@ def test_a_long_sound_is_cut_and_its_text_divided(
 def test_words_at_the_ends_of_windows_go_where_they_are_likelier(
     whisper: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    network = transformers.WhisperForConditionalGeneration.from_pretrained(whisper)
-    processor = transformers.WhisperProcessor.from_pretrained(whisper)
+    network, processor = load(whisper)
     loud = np.random.default_rng(0).standard_normal(24000).astype(np.float32) / 9
     samples = np.concatenate([loud, np.zeros(40000, np.float32), loud])
     timing = "latentheads.contrib.speech.timing"
-    monkeypatch.setattr(f"{timing}.transcribe", lambda *_: (["a", "c"], ""))
+    monkeypatch.setattr(f"{timing}.transcribe_checked", lambda *_: (["a", "c"], ""))
     offsets: list[float] = []
     with monkeypatch.context() as patched:
-        patched.setattr(f"{timing}.transcribe", lambda *_: ([], ""))
+        patched.setattr(f"{timing}.transcribe_checked", lambda *_: ([], ""))
         patched.setattr(f"{timing}.MOVED", 0)
         even = time_words(network, processor, {"x": samples}, {"x": list("abbccc")})["x"]
     assert even[2].start <= 2 < 3.5 <= even[3].start
@@ -252,8 +256,7 @@ def test_words_at_the_ends_of_windows_go_where_they_are_likelier(
 def test_a_window_whose_transcript_repeats_itself_is_cut_once_more(
     whisper: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    network = transformers.WhisperForConditionalGeneration.from_pretrained(whisper)
-    processor = transformers.WhisperProcessor.from_pretrained(whisper)
+    network, processor = load(whisper)
     samples = np.random.default_rng(0).standard_normal(30000).astype(np.float32) / 9
     timing = "latentheads.contrib.speech.timing"
     lengths: list[float] = []
@@ -262,7 +265,7 @@ def test_a_window_whose_transcript_repeats_itself_is_cut_once_more(
         lengths.append(len(samples) / 16000)
         return ["a", "b"], "it repeats itself" if len(lengths) in {1, 3} else ""
 
-    monkeypatch.setattr(f"{timing}.transcribe", transcribe)
+    monkeypatch.setattr(f"{timing}.transcribe_checked", transcribe)
     monkeypatch.setattr(f"{timing}.SHORT", 1.5)
     with pytest.warns(UserWarning, match=r"^x, from \d\.\d s: it repeats itself: give its text$"):
         words = time_words(network, processor, {"x": samples})["x"]
@@ -280,8 +283,7 @@ def test_a_window_whose_transcript_repeats_itself_is_cut_once_more(
 
 @pytest.mark.usefixtures("as_the_programs_do")
 def test_sounds_and_texts_are_checked_by_name(whisper: Path) -> None:
-    network = transformers.WhisperForConditionalGeneration.from_pretrained(whisper)
-    processor = transformers.WhisperProcessor.from_pretrained(whisper)
+    network, processor = load(whisper)
     samples = np.ones(16000, np.float32)
     for texts, message in (
         ({"b": ["a"]}, r"^the name of a text must be one of a; got 'b'$"),

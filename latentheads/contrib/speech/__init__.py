@@ -12,11 +12,13 @@ from latentheads.lazy import lazy_names
 if TYPE_CHECKING:
     from latentheads.contrib.speech.data import Speech as Speech
     from latentheads.contrib.speech.front_end import SpeechOptions as SpeechOptions
+    from latentheads.contrib.speech.timing import time_words as time_words
     from latentheads.contrib.speech.transcription import transcribe as transcribe
 
 MODULES = {
     "Speech": "contrib.speech.data",
     "SpeechOptions": "contrib.speech.front_end",
+    "time_words": "contrib.speech.timing",
     "transcribe": "contrib.speech.transcription",
 }
 """The module of every public name."""

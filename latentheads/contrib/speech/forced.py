@@ -121,13 +121,13 @@ def transcribe_words(
     Warns:
         UserWarning: The transcript repeats itself, or was cut off at the largest length.
     """
-    words, reason = transcribe(network, processor, samples, sampling_rate=sampling_rate)
+    words, reason = transcribe_checked(network, processor, samples, sampling_rate=sampling_rate)
     if reason:
         warnings.warn(f"{reason}: give its text", stacklevel=2)
     return words
 
 
-def transcribe(
+def transcribe_checked(
     network: Any,
     processor: Any,
     samples: Float[np.ndarray, " sample"],

@@ -28,7 +28,7 @@ from latentheads.contrib.speech.forced import (
     extract_features,
     make_forced_example,
     make_tokens,
-    transcribe,
+    transcribe_checked,
 )
 from latentheads.contrib.speech.windows import divide_words, split_at_pauses
 from latentheads.contrib.speech.word_times import WordTime, to_word_times
@@ -180,7 +180,7 @@ class _Whisper:
     def _transcribe(self, window: _Window) -> list[_Window]:
         """A window with its words; its parts if the transcript repeats itself or was cut off."""
         with naming(window.name):
-            words, reason = transcribe(self.network, self.processor, window.samples)
+            words, reason = transcribe_checked(self.network, self.processor, window.samples)
         seconds = len(window.samples) / self.rate
         if reason and seconds > SHORT:
             return [
