@@ -627,7 +627,7 @@ def test_each_gap_on_the_first_page_stands_below_its_model() -> None:
     gaps = defaultdict(list)
     for run in runs_in("alignments", "multi30k-ladder.csv"):
         gaps[run["guide"], run["reads"], run["model"]].append(float(run["gap"]))
-    rows = [row for row in rows_of(SECTIONS["## Results"]) if len(row) == 1 + len(MODELS)]
+    rows = rows_of(SECTIONS["## Results"].partition("Whisper")[0])
     texts = {"the prior": "", "x alone": "source", "x and y": "target"}
     assert len(rows) == 5
     for name, *cells in rows:
