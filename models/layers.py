@@ -9,6 +9,7 @@ from typing import cast
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from latentheads.attention.block import HeadBlock
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import SentenceTasks
 from latentheads.latents.network import Choice
@@ -130,8 +131,9 @@ class Stack(nn.Module):
     def _keeps_logits(self) -> tuple[bool, bool]:
         """Whether a block samples logits, and so may read those below it: self, cross."""
         layers = [cast(Layer, layer) for layer in self.layers]
+        inner = (cast(HeadBlock, layer.inner) for layer in layers)
         crosses = (layer.cross for layer in layers if layer.cross is not None)
         return (
-            any(layer.inner.prior is not None for layer in layers),
+            any(block.prior is not None for block in inner),
             any(cross.prior is not None for cross in crosses),
         )

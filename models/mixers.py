@@ -25,7 +25,6 @@ class Mixer(Protocol):
     """A module that mixes the positions in a layer."""
 
     block: Block
-    prior: Any
 
     def mix(
         self,

@@ -25,10 +25,13 @@ def check_output_file(out: Path, option: str = "--out") -> Path:
         The real path of a file, with links resolved; a pipe or a device stays as it is.
     """
     path = Path(os.path.realpath(out))
+    mode = stat.S_IFREG
     try:
-        if out.is_dir():
+        with suppress(FileNotFoundError):
+            mode = os.stat(out).st_mode  # is_dir() of Python 3.14 has no error for a long name
+        if stat.S_ISDIR(mode):
             raise ValueError(f"{option}: cannot write {out}: it is a folder")
-        if out.exists() and not out.is_file():
+        if not stat.S_ISREG(mode):
             return out
         with naming_file(out), tempfile.TemporaryFile(dir=path.parent) as temporary:
             temporary.write(b"\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from latentheads.latents.logits.latent import Logits
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.mask import AttentionMask
 from latentheads.models import PRIORS, Translation, make_prior
-from latentheads.models.mixers import SelfAttention
+from latentheads.models.mixers import Mixer, SelfAttention
 from latentheads.names import Block
 from tests.crossing import in_turn, pairwise
 from tests.models.hypotheses import assert_each_continues
@@ -78,6 +79,14 @@ def made(kind: str, window: int, causal: bool) -> Any:
     if kind == "attention":
         return jiggle(SelfAttention(block, WIDTH, None), 0.2)
     return jiggle(SelfAttention(block, WIDTH, None, band=Band(window, causal)), 0.2)
+
+
+@every_choice
+def test_every_python_sees_that_it_is_a_mixer(choice: str) -> None:
+    """From Python 3.12 on isinstance() does not see the modules that a module registers."""
+    for layer in build(**CHOICES[choice]).decoder.layers:
+        for name in (*Mixer.__annotations__, "mix", "cache"):
+            inspect.getattr_static(layer.inner, name)
 
 
 # What reaches what.
