@@ -15,6 +15,8 @@ export PYTHONDONTWRITEBYTECODE :=
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS := $(VENV)/.docs
+# setuptools warns of each editable installation
+INSTALL := -W ignore -m pip install --quiet --disable-pip-version-check
 
 # what hardly anything here imports is compiled when it is
 UNREAD := /(tests?|testing|pip|setuptools|_vendor|distutils|rich|torchgen|werkzeug|grpc|joblib|lxml|anyio|networkx|fontTools|mypyc?|pygments|pydantic|tensorboard|_inductor|onnx|transformers/(models|pipelines|cli|exporters)|sympy/(physics|stats|combinatorics|parsing|tensor))/
@@ -66,7 +68,7 @@ docs: $(DOCS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --builder html docs docs/_build/html
 
 $(DOCS): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python $(INSTALL) --no-compile --constraint constraints.txt --editable '.[docs]'
 	touch $@
 
 bench: $(READY)
@@ -76,7 +78,7 @@ notebooks: $(VENV)/.notebooks
 	$(BIN)/python experiments/notebooks $(ARGS)
 
 $(VENV)/.notebooks: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[notebooks]'
+	$(BIN)/python $(INSTALL) --constraint constraints.txt --editable '.[notebooks]'
 	touch $@
 
 attack: $(READY)
@@ -88,13 +90,13 @@ lowest: $(LOWEST)/.ready
 $(LOWEST)/.ready: pyproject.toml tests/lowest.py
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(PYTHON) tests/lowest.py > $(LOWEST)/lowest.txt
-	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/lowest.txt --editable '.[test]'
+	$(LOWEST)/bin/python $(INSTALL) --constraint $(LOWEST)/lowest.txt --editable '.[test]'
 	touch $@
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "latentheads needs Python 3.11 or newer")'
 	@echo "installing into $(VENV), 1 to 3 minutes ..."
 	$(PYTHON) -m venv --upgrade-deps $(VENV)  # pip of 2023 takes twice as long as today's
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[test]'
-	-$(BIN)/python -m compileall -q -j 0 -x '$(UNREAD)' $(VENV)/lib $(OWN) > $(VENV)/compiled.txt 2>&1
+	$(BIN)/python $(INSTALL) --no-compile --constraint constraints.txt --editable '.[test]'
+	@$(BIN)/python -m compileall -q -j 0 -x '$(UNREAD)' $(VENV)/lib $(OWN) > $(VENV)/compiled.txt 2>&1 || true
 	touch $(READY)
