@@ -1,14 +1,21 @@
-"""Stops a build where links were unpacked as text files; all else stands in pyproject.toml."""
+"""The packages; all else stands in pyproject.toml.
 
-from pathlib import Path
+In a checkout ``latentheads/models`` and two others are links to the folders at the top. Where a zip
+file was unpacked without links they are text files, so packages are found without them.
+"""
 
-from setuptools import setup
+from setuptools import find_namespace_packages, setup
 
-for name in ("experiments", "guides", "models"):
-    if not (Path(__file__).parent / "latentheads" / name).is_dir():
-        raise SystemExit(
-            f"latentheads/{name} must be a link to a folder, and is a text file, as where a zip "
-            "file was unpacked without links: clone the repository with git, or take its tar.gz"
-        )
+ABOVE = ("experiments", "guides", "models")
+"""Parts of latentheads that stand beside it."""
 
-setup()
+LEFT_OUT = [f"experiments.{name}*" for name in ("notebooks", "results", "studies")]
+
+inside = find_namespace_packages(
+    include=["latentheads*"], exclude=[f"latentheads.{name}*" for name in ABOVE]
+)
+above = find_namespace_packages(include=[f"{name}*" for name in ABOVE], exclude=LEFT_OUT)
+setup(
+    packages=[*inside, *(f"latentheads.{name}" for name in above)],
+    package_dir={f"latentheads.{name}": name for name in ABOVE},
+)
