@@ -492,7 +492,7 @@ def test_sentences_on_networks_and_languages_have_the_numbers_of_the_results() -
     few_covered = f"{few['within']['50 ms'][0]} % in German, where 90 % intervals cover"
     assert f"English sentences they have {few_covered} {few['coverage_of_90'][0]} %" in page
     bias, profiles = share("tiny-en", "openai, bias removed"), share("tiny-en", "listed 0")
-    assert f"the model brings it from {bias} % to {profiles} % alone" in page
+    assert f"within 50 ms only from {bias} % to {profiles} %." in page
     covered = [
         float(_network_rows(part)[number]["starts"]["coverage_of_90"][0])
         for part in NETWORKS
