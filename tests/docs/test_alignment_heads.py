@@ -393,13 +393,13 @@ def test_every_row_of_the_page_is_of_the_results() -> None:
 
 
 def test_the_page_has_the_coverage_and_the_misfits_of_the_results() -> None:
-    page = PAGES[0].read_text("utf-8")
+    page = " ".join(PAGES[0].read_text("utf-8").split())
     rows = {(r["sentences"], r["labelled"]): r for r in read("heads")["information"]}
     labelled, unlabelled, two, two_without = (
         f"{100 * rows[key]['covered'][0]:.0f} %"
         for key in ((5, True), (5, False), (2, True), (2, False))
     )
-    assert f"in {labelled} of cases with\nlabels and {unlabelled} without;" in page
+    assert f"in {labelled} of cases with labels and {unlabelled} without;" in page
     assert f"from two in {two} and {two_without}," in page
     few, _ = read("heads")["misfit"]
     right = set(MISFITS) - {"wrong", "half"}
@@ -440,15 +440,15 @@ def test_sentences_have_the_numbers_of_the_results() -> None:
     mine, own = (
         prompts[f"learned from {name}"] for name in ("synthetic speech", "these recordings")
     )
-    assert f"{_share(mine)} of {mine['boundaries']} words; OpenAI's heads in" in page
-    assert f"in {_share(prompts['openai'])}, without their bias" in page
-    assert f"bias {_share(prompts['openai, bias removed'])}. Learned" in page
-    assert f"themselves it is {_share(own)}." in page
+    assert f"synthetic speech, without labels: {_share(mine)} of {mine['boundaries']} wor" in page
+    assert f"from the prompts themselves: {_share(own)}." in page
+    openai, unbiased = (_share(prompts[name]) for name in OPENAI)
+    assert f"tiny.en, OpenAI's heads: {openai}, without their bias {unbiased}." in page
     base = read("base-en-prompts")["agreement"]
     learned, openai = base["learned from synthetic speech"], base["openai"]
-    assert f"With Whisper base {_share(learned)} of {learned['boundaries']} words agree," in page
-    assert f"words agree, by OpenAI's heads {_share(openai)}," in page
-    assert f"without their bias {_share(base['openai, bias removed'])} (" in page
+    assert f"synthetic speech: {_share(learned)} of {learned['boundaries']} words; Op" in page
+    unbiased = _share(base["openai, bias removed"])
+    assert f"OpenAI's heads: {_share(openai)}, without their bias {unbiased}." in page
     covered = f"{mine['coverage_of_90'][0]} % and {own['coverage_of_90'][0]} %"
     assert f"intervals hold {covered} of the aligner's starts" in page
 
@@ -479,20 +479,20 @@ def test_sentences_on_networks_and_languages_have_the_numbers_of_the_results() -
     assert learned["base-fr"] == learned["base-cs"]
     assert f"have {learned['base-de']} % in German, {learned['base-fr']} % in French and" in page
     mean = _share(read("base-en")["averaged"]["0"]["test"]["starts"])
-    assert f"Their mean as one head with a profile has {mean}." in page
+    assert f"without labels their mean as one head with a profile has {mean}." in page
     digits = _forced("base-en-forced")["digits-test"]["0 labelled"]
     without, few = (
         read("base-en-digits")["heads"][number][0]["tests"]["digits-test"]["both"]
         for number in ("0", "5")
     )
     compared = f"without labels, less PocketSphinx {_less(digits, '50 ms')} points; from five"
-    assert f"with Whisper base: {without['within']['50 ms'][0]} % {compared}" in page
+    assert f"With Whisper base: {without['within']['50 ms'][0]} % {compared}" in page
     assert f"points; from five labelled strings {few['within']['50 ms'][0]} %." in page
     few = _network_rows("base-de-from-en")["5"]["starts"]
     few_covered = f"{few['within']['50 ms'][0]} % in German, where 90 % intervals cover"
-    assert f"five labelled sentences {few_covered} {few['coverage_of_90'][0]} %" in page
+    assert f"English sentences they have {few_covered} {few['coverage_of_90'][0]} %" in page
     bias, profiles = share("tiny-en", "openai, bias removed"), share("tiny-en", "listed 0")
-    assert f"the model brings it from {bias} % to {profiles} % alone" in page
+    assert f"within 50 ms only from {bias} % to {profiles} %." in page
     covered = [
         float(_network_rows(part)[number]["starts"]["coverage_of_90"][0])
         for part in NETWORKS

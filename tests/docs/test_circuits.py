@@ -236,7 +236,7 @@ def test_every_part_names_its_command_and_revision() -> None:
 
 
 def test_few_prompts_are_those_of_the_results() -> None:
-    manual = (ROOT / "docs" / "circuits.md").read_text("utf-8")
+    manual = " ".join((ROOT / "docs" / "circuits.md").read_text("utf-8").split())
     by_prompts = {row["prompts"]: row for row in read("few-prompts")}
     for prompts, text in (
         (4, "in {share:.0f} % of decisions [{low:.0f}, {high:.0f}] with 4 prompts"),
@@ -256,5 +256,5 @@ def test_the_number_of_heads_that_are_needed_is_that_of_the_results() -> None:
     ]
     counts = [round(sum(needed)) for needed in layers]
     assert (sum(counts), sum(map(len, layers)), max(counts)) == (22, 54, 8)
-    manual = (ROOT / "docs" / "circuits.md").read_text("utf-8")
+    manual = " ".join((ROOT / "docs" / "circuits.md").read_text("utf-8").split())
     assert "Fresh prompts need 22 of the 54 heads, eight of them in one layer of nine." in manual

@@ -72,8 +72,8 @@ def time_words(
     A sound is cut at pauses of two seconds, and where it is quiet if it is longer than the network
     takes, and each part transcribed. Words of its text are divided by these transcripts, and at the
     ends of parts by their log-probability. A part whose transcript repeats itself, or was cut off,
-    is cut again. The last word of a part ends with it. Heads learn from ten minutes at most, from
-    less in networks with more than 48 heads.
+    is cut again. The last word of a part ends with it. Heads learn from ten minutes at most if the
+    network has 48 heads, from less if it has more, but from five parts at least.
 
     ::
 
