@@ -391,6 +391,8 @@ def test_links_by_other_guides(guide: str, aligned: AlignedText) -> None:
     other = align(SOURCE, TARGET, aligner=aligned.aligner, guide=guide)
     exact = aligned.posteriors[4].forward
     assert not np.allclose(other.posteriors[4].forward, exact)
+    known = align(SOURCE, TARGET, aligner=aligned.aligner).posteriors[4]
+    assert other.posteriors[4].log_probs == known.log_probs  # the model's, whatever the guide
     # a text with which words say more than positions
     aligner = align(SOURCE * 4, TARGET * 4).aligner
     turned, straight = (
