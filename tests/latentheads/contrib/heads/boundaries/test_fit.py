@@ -156,6 +156,11 @@ def test_labels_of_ends_alone_say_nothing_of_the_error_of_starts() -> None:
     assert model.error[1] in ERRORS
 
 
+def test_an_error_is_half_a_position_at_least_where_words_are_short() -> None:
+    examples = [_unlabel(_plant(seed)) for seed in range(2)]  # 10.6 positions a word
+    assert fit_alignment_heads(HEADS, examples, options=OPTIONS).model.error.tolist() == [0.5]
+
+
 def test_starts_without_labels_are_anchored_in_the_energy() -> None:
     examples = [_plant(seed) for seed in range(6)]
     ended = [replace(_unlabel(e), ends=e.starts + 3) for e in examples]
