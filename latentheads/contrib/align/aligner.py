@@ -236,7 +236,8 @@ def _split_batch(
 
     The normaliser of a guide is no probability of the words: that of the exact posterior is.
     """
-    forward, backward = (chain.marginals.numpy() for chain in chains)
+    # in single precision a sum may exceed 1
+    forward, backward = (chain.marginals.clamp(max=1).numpy() for chain in chains)
     log_probs = [chain.log_normaliser.tolist() for chain in exact]
     for row, index in enumerate(batch.indices):
         if not all(math.isfinite(side[row]) for side in log_probs):

@@ -346,6 +346,9 @@ def test_an_aligner_splits_lines_as_it_was_trained_to(
         align(SOURCE, TARGET, aligner=aligner, split="punctuation")
 
 
+SURE = [" ".join(f"{letter}{number}" for number in range(7)) for letter in "abcdefgh"]
+"""Lines whose links are so sure that sums in single precision exceed 1."""
+
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -358,11 +361,13 @@ def test_links_are_found_whatever_the_default_type_of_numbers(
     try:
         trained = align(SOURCE, TARGET)
         again = align(SOURCE, TARGET, aligner=aligner)
+        sure = align(SURE, SURE)
     finally:
         torch.set_default_dtype(before)
     precision = "float64" if dtype == torch.float64 else "float32"
     assert trained.posteriors[0].forward.dtype == precision
     assert trained.links == aligned.links
+    assert max(posterior.forward.max() for posterior in sure.posteriors) <= 1
     assert again.posteriors[0].forward.dtype == "float64"
     in_doubles = align(SOURCE, TARGET, aligner=aligner).posteriors
     for old, same in zip(in_doubles, again.posteriors, strict=True):
