@@ -200,6 +200,13 @@ def test_attention_has_two_views_of_each_head() -> None:
             fit_alignment_heads(heads, examples)
 
 
+def test_attention_of_any_precision_is_learned_from() -> None:
+    examples = [_plant(seed) for seed in range(2)]
+    rounded = [replace(e, weights=e.weights.float(), starts=e.starts.float()) for e in examples]
+    expected, rows = (fit_alignment_heads(HEADS, x, options=OPTIONS) for x in (examples, rounded))
+    torch.testing.assert_close(rows.information, expected.information, atol=1e-4, rtol=0)
+
+
 def test_a_wider_level_has_wider_intervals() -> None:
     heads, new = _fit(3), _unlabel(_plant(98))
     narrow, wide = (heads.times(new, level)["starts"] for level in (0.5, 0.95))
