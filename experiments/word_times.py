@@ -34,7 +34,7 @@ DESCRIPTION = (
     "of a.wav stands in a.txt beside it; if there is none, Whisper transcribes it. Which heads "
     "show the words, and how far they lag, is learned from all files together, without labels: "
     "some twenty sentences are better than one. The words of a.wav are written to a.json.\n\n"
-    "A sound is cut at pauses of two seconds, and where it is quiet if it is longer than Whisper "
+    "A sound is cut at pauses of 2.3 seconds, and where it is quiet if it is longer than Whisper "
     "takes, 30 seconds, and each part transcribed. If there is a text, its words are divided by "
     "these transcripts."
 )

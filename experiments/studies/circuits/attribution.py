@@ -3,8 +3,8 @@
 attribution: (paired output - own output) times the gradient of the logit difference, as in
 attribution patching of nodes (Syed et al. 2023, https://arxiv.org/abs/2310.10348). integrated: the
 gradient averaged over inputs between the paired and the own one (EAP-IG, Hanna et al. 2024,
-https://arxiv.org/abs/2403.17806). gradient: own output times gradient (Michel et al. 2019). Of all
-the absolute value of a prompt's sum over positions is taken after the mean over prompts.
+https://arxiv.org/abs/2403.17806). gradient: own output times gradient (Michel et al. 2019). All are
+sums over positions.
 """
 
 from __future__ import annotations

@@ -190,12 +190,13 @@ def infer_posteriors(
     ) -> list[tuple[int, LinkPosterior, list[ProjectedSpan | None]]]:
         batch = batches[number]
         with torch.no_grad():
-            chains = [
-                LinkGuide(model, guide).posterior(side)
-                for model, side in zip(models_of(number), (batch, batch.reverse()), strict=True)
-            ]
+            sides = list(zip(models_of(number), (batch, batch.reverse()), strict=True))
+            exact = [model.posterior(side) for model, side in sides]
+            chains = exact
+            if guide != "exact":
+                chains = [LinkGuide(model, guide).posterior(side) for model, side in sides]
             aligned = []
-            for row, (index, posterior) in enumerate(_split_batch(batch, chains, lines)):
+            for row, (index, posterior) in enumerate(_split_batch(batch, chains, exact, lines)):
                 carried: list[ProjectedSpan | None] = []
                 if spans:
                     carried = project_spans(spans[index], posterior, chains, row, lines[index])
@@ -228,11 +229,16 @@ def _unknown(line: tuple[TokenizedLine, TokenizedLine]) -> LinkPosterior:
 def _split_batch(
     batch: PairBatch,
     chains: Sequence[LinkChain],
+    exact: Sequence[LinkChain],
     lines: Sequence[tuple[TokenizedLine, TokenizedLine]],
 ) -> Iterator[tuple[int, LinkPosterior]]:
-    """Yields the posterior of every sentence pair of a batch, with its index."""
-    forward, backward = (chain.marginals.numpy() for chain in chains)
-    log_probs = [chain.log_normaliser.tolist() for chain in chains]
+    """Yields the links of every sentence pair of a batch by a guide, with its index.
+
+    The normaliser of a guide is no probability of the words: that of the exact posterior is.
+    """
+    # in single precision a sum may exceed 1
+    forward, backward = (chain.marginals.clamp(max=1).numpy() for chain in chains)
+    log_probs = [chain.log_normaliser.tolist() for chain in exact]
     for row, index in enumerate(batch.indices):
         if not all(math.isfinite(side[row]) for side in log_probs):
             raise FloatingPointError(f"line {index + 1:,} has no finite probability")

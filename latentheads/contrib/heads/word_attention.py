@@ -82,6 +82,10 @@ class WordAttention:
     energy: Float[Tensor, " position"] | None = None
     step: float = 1.0
 
+    def __post_init__(self) -> None:
+        for name in ("weights", "starts", "ends"):  # half precision, or a GPU, is of the network
+            object.__setattr__(self, name, getattr(self, name).to("cpu", torch.float64))
+
     @property
     def positions(self) -> int:
         """Number of positions."""
@@ -183,7 +187,6 @@ def to_word_attention(
     at_output = [weights[:, first - 1] for first, _ in example.words]
     at_input = [weights[:, min(stop, weights.shape[1]) - 1] for _, stop in example.words]
     views = torch.cat([torch.stack(at_output, 1), torch.stack(at_input, 1)])
-    views = views.to("cpu", torch.float64)  # half precision, or a GPU, is that of the network
     if not views.isfinite().all():  # such as an overflow of half precision
         raise ValueError("attention weights of the network must be finite; load it in float32")
     step = 1.0 if example.step is None else example.step

@@ -69,7 +69,7 @@ def time_words(
 ) -> dict[str, list[WordTime]]:
     """The words of sounds with their times, by heads that are learned from these sounds.
 
-    A sound is cut at pauses of two seconds, and where it is quiet if it is longer than the network
+    A sound is cut at pauses of 2.3 seconds, and where it is quiet if it is longer than the network
     takes, and each part transcribed. Words of its text are divided by these transcripts, and at the
     ends of parts by their log-probability. A part whose transcript repeats itself, or was cut off,
     is cut again. The last word of a part ends with it. Heads learn from ten minutes at most if the

@@ -18,13 +18,14 @@ LEAST = 0.5
 """Share of the longest window before which none is cut, or there would be many short ones."""
 
 PAUSE = 2.0
-"""Seconds of the shortest pause that is left out: networks may put the word after it before it."""
+"""Seconds of low averaged power in the shortest pause that is left out, which lasts .3 longer:
+networks may put the word after it before it."""
 
 QUIET = 1e-4
 """Power of a pause, as a share of that of the loudest hundredth of the sound: 40 dB less."""
 
 MARGIN = 0.3
-"""Seconds of a pause that a window keeps at each end."""
+"""Seconds of low averaged power that a window keeps at each end: some .4 of a pause."""
 
 
 def split_at_pauses(
@@ -32,7 +33,7 @@ def split_at_pauses(
 ) -> list[tuple[int, int]]:
     """The first sample of each window of a sound, and the one after its last.
 
-    Pauses of two seconds are left out. A stretch between them that is too long is cut in the
+    Pauses of 2.3 seconds are left out. A stretch between them that is too long is cut in the
     quietest place of the second half of each window.
 
     Args:

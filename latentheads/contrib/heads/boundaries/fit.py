@@ -129,11 +129,12 @@ def make_model(
     mean = sum(example.positions for example in examples) / words
     medians = [START * mean] if options.kinds == 1 else [DURATION * mean, PAUSE * mean]
     views = len(examples[0].weights)
+    error = torch.tensor(UNLABELLED_ERRORS[: options.kinds], dtype=torch.float64) * mean
     return BoundaryModel(
         make_profiles(options.kinds, views, options.reach, options.width, options.counts),
         chain or monotone_chain(medians),
         torch.zeros(options.kinds, views, dtype=torch.bool),
-        torch.tensor(UNLABELLED_ERRORS[: options.kinds], dtype=torch.float64) * mean,
+        error.clamp(min=LEAST_ERROR),
         torch.zeros(options.kinds, dtype=torch.float64),
         energy_offsets(examples) if options.kinds == 2 and options.energy else None,
     )

@@ -49,6 +49,7 @@ def test_interaction_is_what_both_cost_beyond_each() -> None:
     table = HeadPosterior([Block("decoder-self", 0, 2)], nats, torch.ones(1).double())
     assert joint.interaction(table, 0, 1) == pytest.approx(8 - 1 - 2)
     assert joint.correlation([1.0, 2.0, 3.0], [2.0, 5.0, 7.0]) == pytest.approx(1)
+    assert joint.correlation([1.0, 1.0, 3.0], [5.0, 2.0, 7.0]) == pytest.approx(0.75**0.5)  # a tie
 
 
 def test_negative_covariance_goes_with_positive_interaction() -> None:

@@ -346,6 +346,9 @@ def test_an_aligner_splits_lines_as_it_was_trained_to(
         align(SOURCE, TARGET, aligner=aligner, split="punctuation")
 
 
+SURE = [" ".join(f"{letter}{number}" for number in range(7)) for letter in "abcdefgh"]
+"""Lines whose links are so sure that sums in single precision exceed 1."""
+
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -358,11 +361,13 @@ def test_links_are_found_whatever_the_default_type_of_numbers(
     try:
         trained = align(SOURCE, TARGET)
         again = align(SOURCE, TARGET, aligner=aligner)
+        sure = align(SURE, SURE)
     finally:
         torch.set_default_dtype(before)
     precision = "float64" if dtype == torch.float64 else "float32"
     assert trained.posteriors[0].forward.dtype == precision
     assert trained.links == aligned.links
+    assert max(posterior.forward.max() for posterior in sure.posteriors) <= 1
     assert again.posteriors[0].forward.dtype == "float64"
     in_doubles = align(SOURCE, TARGET, aligner=aligner).posteriors
     for old, same in zip(in_doubles, again.posteriors, strict=True):
@@ -391,6 +396,8 @@ def test_links_by_other_guides(guide: str, aligned: AlignedText) -> None:
     other = align(SOURCE, TARGET, aligner=aligned.aligner, guide=guide)
     exact = aligned.posteriors[4].forward
     assert not np.allclose(other.posteriors[4].forward, exact)
+    known = align(SOURCE, TARGET, aligner=aligned.aligner).posteriors[4]
+    assert other.posteriors[4].log_probs == known.log_probs  # the model's, whatever the guide
     # a text with which words say more than positions
     aligner = align(SOURCE * 4, TARGET * 4).aligner
     turned, straight = (

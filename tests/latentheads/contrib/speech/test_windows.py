@@ -38,6 +38,11 @@ def test_long_pauses_are_in_no_window(offset: int) -> None:
     assert a < 4 * RATE < 20 * RATE < b <= c < 23 * RATE < 50 * RATE < d
 
 
+@pytest.mark.parametrize(("seconds", "number"), [(2.2, 1), (2.4, 2)])
+def test_a_pause_of_2_3_seconds_is_left_out(seconds: float, number: int) -> None:
+    assert len(split_at_pauses(make_sound(9, [(3, 3 + seconds)]), RATE, 30)) == number
+
+
 def test_no_window_is_the_pause_at_the_end_of_another() -> None:
     samples = make_sound(30, [(19.9, 30)])
     (first, cut), (second, last) = split_at_pauses(samples, RATE, 20)

@@ -60,6 +60,14 @@ def test_a_draw_that_is_held_counts_by_what_it_foresaw() -> None:
     )
 
 
+def test_a_draw_that_excluded_a_token_counts_no_more() -> None:
+    excluding = torch.tensor([[[0.0, 1.0], [0.2, 0.8]]]).double()
+    distributions = mix_distributions([FIRST.log(), excluding.log()], WORDS, sentence_level=True)
+    mean = torch.tensor([[0.45, 0.55], [0.5, 0.5]]).double()
+    assert torch.allclose(distributions.log_probs.exp()[0], mean)
+    assert float(distributions.knowledge_uncertainty[0, 1]) == pytest.approx(0, abs=1e-12)
+
+
 def test_one_member_differs_from_nobody() -> None:
     alone = Prediction.of_one(FIRST.log(), WORDS)
     assert float(alone.knowledge_uncertainty.abs().max()) == pytest.approx(0, abs=1e-12)

@@ -43,6 +43,13 @@ def test_starts_are_those_of_openai(seed: int) -> None:
     np.testing.assert_array_equal(starts, times[jumps])
 
 
+def test_a_position_of_one_weight_in_all_rows_says_nothing() -> None:
+    weights = torch.zeros(2, 4, 37)  # as most weights of half precision are
+    for row, start in enumerate((1, 11, 19, 28)):
+        weights[:, row, start : start + 7] = 1 / 7
+    np.testing.assert_array_equal(dtw_starts(weights), [0, 11, 19, 28])
+
+
 def test_few_positions_are_not_filtered() -> None:
     values = torch.tensor([[3.0, 1.0, 2.0]])
     assert torch.equal(median_filter(values, 7), values)

@@ -156,6 +156,11 @@ def test_labels_of_ends_alone_say_nothing_of_the_error_of_starts() -> None:
     assert model.error[1] in ERRORS
 
 
+def test_an_error_is_half_a_position_at_least_where_words_are_short() -> None:
+    examples = [_unlabel(_plant(seed)) for seed in range(2)]  # 10.6 positions a word
+    assert fit_alignment_heads(HEADS, examples, options=OPTIONS).model.error.tolist() == [0.5]
+
+
 def test_starts_without_labels_are_anchored_in_the_energy() -> None:
     examples = [_plant(seed) for seed in range(6)]
     ended = [replace(_unlabel(e), ends=e.starts + 3) for e in examples]
@@ -193,6 +198,13 @@ def test_attention_has_two_views_of_each_head() -> None:
         message = rf"^attentions\[{index}\] must have two views of each of {len(heads)} heads, got "
         with pytest.raises(ValueError, match=f"{message}{views}$"):
             fit_alignment_heads(heads, examples)
+
+
+def test_attention_of_any_precision_is_learned_from() -> None:
+    examples = [_plant(seed) for seed in range(2)]
+    rounded = [replace(e, weights=e.weights.float(), starts=e.starts.float()) for e in examples]
+    expected, rows = (fit_alignment_heads(HEADS, x, options=OPTIONS) for x in (examples, rounded))
+    torch.testing.assert_close(rows.information, expected.information, atol=1e-4, rtol=0)
 
 
 def test_a_wider_level_has_wider_intervals() -> None:
