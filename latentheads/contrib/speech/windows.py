@@ -96,7 +96,10 @@ def divide_words(transcripts: Sequence[Sequence[str]], words: Sequence[str]) -> 
     pairs = [(0, 0), *_matched(matcher), (len(transcribed), len(words))]
     ends = np.cumsum([len(transcript) for transcript in transcripts])
     at_transcribed, at_words = np.array(pairs).T
-    cuts = np.interp(ends, at_transcribed, at_words).round().astype(int).tolist()
+    # words that no transcript has may stand exactly at an end: half of them belong to each window
+    last = np.interp(ends, at_transcribed, at_words)
+    first = np.interp(-ends, -at_transcribed[::-1], at_words[::-1])
+    cuts = np.floor((first + last + 1) / 2).astype(int).tolist()
     return [list(words[first:last]) for first, last in zip([0, *cuts], [*cuts[:-1], len(words)])]
 
 
