@@ -250,6 +250,9 @@ class Settings:
                 raise OptionError(
                     "latents", f" {name} need the closed form of a KL: use train.loss.kl analytic"
                 )
+        if getattr(loss, "objective", "bound") != "bound" and not self._is_summed_out:
+            what = f" {loss.name} needs a latent that is summed out, such as alignments"
+            raise UnusedOptionError("train.loss", what)
         self._check_guide()
 
     def _check_guide(self) -> None:

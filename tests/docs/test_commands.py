@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
+from collections.abc import Iterator
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from latentheads.experiments.cli.comparison import ComparisonOptions, plan_all
 from latentheads.experiments.cli.main import PROGRAMS
 from latentheads.experiments.cli.options import read_program, read_settings
 from tests.docs.commands import TRAINING, accept, commands, known_options
-from tests.docs.pages import CHANGES, GONE, PAGES, REPORTS, ROOT, Page
+from tests.docs.pages import CHANGES, GONE, PAGES, REPORTS, RESULTS, ROOT, Page
 from tests.experiments.programs import STUDIES
 
 OTHERS = ("pip", "git", "torchrun", "make", "sphinx")
@@ -22,6 +24,18 @@ OUTSIDE = {"--help", "--nproc-per-node", "--print_completion"}
 ASSIGNMENT = re.compile(r'^ *([A-Z]+)="([^"]*)"', re.MULTILINE)
 HERE = {*PROGRAMS, *STUDIES}
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*")
+
+
+def _runs_of(program: str, words: list[str]) -> Iterator[tuple[str, str]]:
+    """The folder and the settings of each run that a command trains."""
+    if program == "run":
+        settings, options, _ = read_settings(words, "run.py", "")
+        yield options.out or str(settings.out), settings.to_yaml()
+    if program == "compare":
+        common, line, comparison = read_program(words, "compare.py", "", ComparisonOptions)
+        for plan in plan_all(common, line, comparison, Path(comparison.out), "compare.py"):
+            yield str(plan.folder), plan.settings.to_yaml()
+            yield comparison.out, "compare"
 
 
 COMMANDS = sorted({tuple(words) for page in PAGES for words in commands(page)})
@@ -67,7 +81,9 @@ def test_enough_commands_are_found() -> None:
 
 def test_every_option_of_a_reports_commands_is_known() -> None:
     """Their figures are of older revisions, but whoever repeats them has this one, or one named."""
-    text = "".join(GONE.sub("", page.text) for page in REPORTS).replace("\\\n", " ")
+    texts = [GONE.sub("", page.text) for page in REPORTS]
+    texts += [path.read_text("utf-8") for path in RESULTS.glob("*/*.json")]
+    text = "\n".join(texts).replace("\\\n", " ")
     assert {*re.findall(r"experiments/studies/(\w+)\.py", text)} <= STUDIES
     matches = re.findall(r"experiments/(?:studies/)?(\w+)\.py (--.*|\w.* --.*)", text)
     assert len(matches) > 30
@@ -75,17 +91,26 @@ def test_every_option_of_a_reports_commands_is_known() -> None:
         assert {*OPTION.findall(message)} <= known_options(program), message
 
 
+@pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize("page", REPORTS, ids=str)
-def test_a_reports_training_names_its_optimizer(page: Page) -> None:
-    """Itself or by a preset: the default has changed, and may again."""
+def test_a_reports_training_is_accepted_and_names_its_optimizer(page: Page) -> None:
+    """Itself or by a preset: the default has changed. Different runs have different folders."""
     text = page.text.replace("\\\n", " ")
     variables = dict(ASSIGNMENT.findall(text))
-    for words in re.findall(rf"experiments/(?:{'|'.join(TRAINING)})\.py( .*)", text):
+    runs: dict[str, str] = {}
+    for program, words in re.findall(rf"experiments/({'|'.join(TRAINING)})\.py( .*)", text):
         command = words
         while used := re.search(r"\$([A-Z]+)\b", command):
             command = command.replace(used[0], variables[used[1]])
         named = ("--train.optimizer ", "--preset ")
         assert any(option in command for option in named), words
+        if not re.search(r"[$\[`(]|\b(RECIPE|SEED|OPTIONS?|LANGUAGE)\b|wikitext2", command):
+            for folder in re.findall(r"--data (\S+)", command):
+                Path(folder).mkdir(parents=True, exist_ok=True)
+            options = shlex.split(command, comments=True)
+            accept(program, options)
+            for folder, settings in _runs_of(program, options):
+                assert runs.setdefault(folder, settings) == settings, folder
 
 
 @pytest.mark.parametrize("page", [*PAGES, *REPORTS, CHANGES], ids=str)
@@ -108,14 +133,8 @@ def test_different_runs_of_the_pages_are_in_different_folders() -> None:
     """Whoever pastes the commands of several pages finds no folder of other options."""
     runs: dict[str, set[str]] = {}
     for program, *words in COMMANDS:
-        if program == "run":
-            settings, options, _ = read_settings(words, "run.py", "")
-            runs.setdefault(options.out or str(settings.out), set()).add(settings.to_yaml())
-        if program == "compare":
-            common, line, options = read_program(words, "compare.py", "", ComparisonOptions)
-            for plan in plan_all(common, line, options, Path(options.out), "compare.py"):
-                runs.setdefault(str(plan.folder), set()).add(plan.settings.to_yaml())
-                runs.setdefault(options.out, {"compare"}).add("compare")
+        for folder, settings in _runs_of(program, words):
+            runs.setdefault(folder, set()).add(settings)
     assert len(runs) > 100
     assert [folder for folder, settings in runs.items() if len(settings) > 1] == []
 

@@ -22,7 +22,7 @@ from latentheads.experiments.cli.jobs import LOG_FILE, RUN_COMMAND, RunJob
 from latentheads.guides import Tied
 from latentheads.latents.selection.strategies import GroupStrategy, StaticStrategy
 from latentheads.runs.settings import Settings
-from latentheads.training.losses import HeadELBOLoss, KLWarmup
+from latentheads.training.losses import HeadELBOLoss, KLWarmup, MarginalLoss
 from tests.experiments.programs import (
     SHORT,
     TINY,
@@ -317,6 +317,12 @@ def test_an_option_acts_on_the_recipes_that_it_can_act_on(
     line = capsys.readouterr().err
     assert line.startswith("compare.py: error: --train.noise_warmup_steps acts on the noise of ")
     assert line.count("\n") == 1
+
+
+def test_a_loss_of_alignments_is_that_of_the_recipes_that_have_them(tmp_path: Path) -> None:
+    recipes = "--recipes=transformer,exact+alignments"
+    plans = plans_of(tmp_path, recipes, "--seeds=0", "--loss=marginal")
+    assert [plan.settings.train.loss for plan in plans] == [HeadELBOLoss(), MarginalLoss()]
 
 
 def test_a_guide_of_ones_own_is_of_alignments_where_it_says_so(

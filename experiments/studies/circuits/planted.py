@@ -105,13 +105,14 @@ def plant_circuit(seed: int, steps: int) -> tuple[Any, Heads, dict[str, Any]]:
 
 
 def make_prompts() -> tuple[Prompts, Prompts]:
-    """Prompts, and the same questions about other letters."""
-    tokens, answers = sample_prompts(PROMPTS)
+    """Prompts, and the same questions about other letters; the next letter where both agree."""
+    tokens, right = sample_prompts(PROMPTS)
     letters, places = tokens[:, :LENGTH], tokens[:, LENGTH:] - LETTERS
     moved = torch.cat([(letters + 5) % LETTERS, tokens[:, LENGTH:]], 1)
-    right = answers[:, None].tolist()
-    wrong = answer(moved[:, :LENGTH], places)[:, None].tolist()
-    return Prompts.of(tokens.tolist(), right, wrong), Prompts.of(moved.tolist(), right, wrong)
+    others = answer(moved[:, :LENGTH], places)
+    wrong = torch.where(others == right, (right + 1) % LETTERS, others)
+    answers = right[:, None].tolist(), wrong[:, None].tolist()
+    return Prompts.of(tokens.tolist(), *answers), Prompts.of(moved.tolist(), *answers)
 
 
 def planted_circuit(seed: int, steps: int = 600, penalty: float = 0.01) -> dict[str, Any]:
