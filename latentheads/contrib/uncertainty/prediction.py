@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 MIN_LOG_PROB = -1e4
 """A log-probability whose probability is 0 in every dtype."""
@@ -96,7 +97,7 @@ def mix_distributions(
     target_log_probs = log_prob_of(member_log_probs, targets)
     log_weights = torch.full_like(target_log_probs, -math.log(len(members)))
     if sentence_level:
-        prefix_log_probs = target_log_probs.cumsum(-1) - target_log_probs
+        prefix_log_probs = F.pad(target_log_probs[..., :-1].cumsum(-1), (1, 0))
         log_weights = prefix_log_probs.log_softmax(0)
     weights = log_weights.exp()
     log_probs = (member_log_probs + log_weights[..., None]).logsumexp(0)

@@ -60,6 +60,13 @@ def test_a_draw_that_is_held_counts_by_what_it_foresaw() -> None:
     )
 
 
+def test_a_member_that_excludes_what_came_counts_no_more() -> None:
+    sure = torch.tensor([[[0.0, 1.0], [0.3, 0.7]]]).double()
+    prediction = mix_distributions([FIRST.log(), sure.log()], WORDS, sentence_level=True)
+    expected = torch.tensor([[[0.45, 0.55], [0.5, 0.5]]]).double()
+    assert torch.allclose(prediction.log_probs.exp(), expected, atol=1e-7)
+
+
 def test_one_member_differs_from_nobody() -> None:
     alone = Prediction.of_one(FIRST.log(), WORDS)
     assert float(alone.knowledge_uncertainty.abs().max()) == pytest.approx(0, abs=1e-12)
