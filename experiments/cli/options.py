@@ -107,8 +107,7 @@ def read_program(
         ) is not None:
             print_result(prog, page)
             sys.exit(0)
-        rest = [word for word in words if not word.startswith("--print_config")]
-        line = read_command_line(rest, kind.replaced)
+        line = read_command_line(words, kind.replaced)
     for path, source in line.left_out.items():
         here = f": {prog} takes --{kind.replaced[path]}" if kind.replaced[path] else ""
         origin = source if source.startswith("preset ") else "--config"
