@@ -334,6 +334,13 @@ def test_a_lock_that_the_system_refuses_is_not_another_process(run: Path) -> Non
         folder(run).begin()
 
 
+def test_checkpoints_are_in_the_order_of_their_steps(run: Path) -> None:
+    names = [folder(run).step_checkpoint(step).name for step in (12, 9_999_999, 10_000_000)]
+    for name in reversed(names):
+        (run / "checkpoints" / name).touch()
+    assert [path.name for path in folder(run).step_checkpoints][1:] == names
+
+
 def test_what_a_kill_left_of_a_file_is_removed_and_nothing_else(run: Path) -> None:
     checkpoints = run / "checkpoints"
     left = [index / f"{TEMPORARY_PREFIX}a1b2c3d4" for index in (run, checkpoints)]
