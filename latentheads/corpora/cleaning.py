@@ -32,7 +32,7 @@ class Cleaning:
     max_word: int = 0
 
     def __post_init__(self) -> None:
-        check_least(vars(self), max_length=0)
+        check_least(vars(self), max_length=0, max_word=0)
         if self.max_ratio and not self.max_ratio >= 1:
             raise ValueError(f"max_ratio must be at least 1, or 0 for none; got {self.max_ratio}")
 

@@ -243,6 +243,7 @@ def test_a_bar_without_a_value_stands_within_its_axes() -> None:
         *((draw, ([], "")) for draw in (plot.draw_maps, plot.draw_roles, plot.draw_averages)),
         *((draw, ([],)) for draw in (plot.draw_recipes, plot.draw_sweep)),
         *((draw, ({},)) for draw in (plot.draw_gaps, plot.draw_links, plot.draw_selection)),
+        (plot.draw_links, ({"run": []},)),
         (plot.draw_reliability, ({},)),
         *((draw, ({}, {})) for draw in (plot.draw_rejection, plot.draw_metrics)),
     ],
