@@ -51,7 +51,7 @@ DESCRIPTION = (
     "Runs with different tokenisation are compared in nats per sentence."
 )
 GROUPS = {
-    "data": (*("likelihood", "direction", "references", "tokenised", "lowercase", "recognised"),),
+    "data": ("likelihood", "direction", "references", "tokenised", "lowercase", "recognised"),
     "scores": ("accuracy", "paper", "resamples", "seed"),
     "the runs": ("checkpoint", "trust", "device"),
     "output": ("json", "help"),
