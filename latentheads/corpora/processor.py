@@ -113,7 +113,9 @@ class Processor(TextOptions):
             Batch(1 sentences, 3 target tokens, source)
         """
         check_list("inputs", inputs)
-        inputs = [self.normalise(str(line)) for line in inputs] if self.reads_text else [*inputs]
+        inputs = [*inputs]
+        if self.reads_text:
+            inputs = [self.normalise(line) for line in list_texts("inputs", inputs)]
         if targets is not None:
             targets = [self.normalise(line) for line in list_texts("targets", targets)]
             if self.source is None:
