@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from latentheads.checks import check_least
 from latentheads.corpora.text import SentencePair
 
-CHARACTERS = 32
-"""Characters of a word for each token that a line may have, more than text has. A line with such a
-word is left out before subwords are learned: every merge reads the whole of a word."""
+TOKEN_CHARACTERS = 32
+"""Most characters of a word, for each token that a line may have; text has fewer. A line with a
+longer word is left out before subwords are learned: every merge reads the whole of a word."""
 
 
 @dataclass(frozen=True)
