@@ -275,6 +275,13 @@ def test_a_sweep_of_networks_without_noise_has_exact_values_and_no_plug_in() -> 
     assert "bound (ELBO)\n(hollow: exact log p)" in mixed
 
 
+def test_labels_of_a_sweep_do_not_overlap() -> None:
+    rows = [{"recipe": "coda", "heads": n, "elbo": -1.0, "parameters": 9} for n in (2, 4, 15, 16)]
+    bounds, parameters = plot.draw_sweep(rows).axes
+    assert ticks(bounds, "x") == ["2", "4", "16"]
+    assert parameters.yaxis.get_major_formatter()(1e6) == "1,000,000"
+
+
 def _with_difference(recipe: str, elbo: float, difference: float) -> dict[str, Any]:
     value = {"elbo": elbo, "elbo_low": elbo - 1.0, "elbo_high": elbo + 1.0}
     ends = {"difference_low": difference - 0.25, "difference_high": difference + 0.25}
