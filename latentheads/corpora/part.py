@@ -96,7 +96,7 @@ class Part:
         """The indices of the sentences of a task."""
         return np.flatnonzero(self.task == task)
 
-    def take(self, indices: Sequence[int] | NDArray[np.int64 | np.bool_]) -> Part:
+    def take(self, indices: Sequence[int] | NDArray[Any]) -> Part:
         """The sentences at some indices, in their order; blocks keep their preceding token."""
         selected = np.arange(len(self))[list(indices)]  # a mask selects too
 
