@@ -51,7 +51,7 @@ DESCRIPTION = (
     "Runs with different tokenisation are compared in nats per sentence."
 )
 GROUPS = {
-    "data": (*("likelihood", "direction", "references", "tokenised", "lowercase", "recognised"),),
+    "data": ("likelihood", "direction", "references", "tokenised", "lowercase", "recognised"),
     "scores": ("accuracy", "paper", "resamples", "seed"),
     "the runs": ("checkpoint", "trust", "device"),
     "output": ("json", "help"),
@@ -169,8 +169,7 @@ def _score_texts(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
         options.direction,
         options.recognised,
     )
-    comparison_options = (options.paper, options.resamples, options.seed, options.accuracy)
-    rows = compare(systems, *comparison_options)
+    rows = compare(systems, options.paper, options.resamples, options.seed, options.accuracy)
     return table(systems, rows), record(systems, rows)
 
 

@@ -1,4 +1,4 @@
-"""Plain values in JSON and YAML: no references, tags or repeated keys, and of limited depth.
+"""Plain values in JSON and YAML of limited depth; YAML without references, tags or repeated keys.
 
 Neither JSON nor YAML can run code here, but a short text of either can exhaust memory: the depth of
 its content is checked before it is traversed.
@@ -7,6 +7,7 @@ its content is checked before it is traversed.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,11 +65,10 @@ class _PlainLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Makes a mapping, after checking that no key of it is repeated."""
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if repeated := [key for number, key in enumerate(keys) if key in keys[:number]]:
-            raise ValueError(
-                f"key {shorten(repr(repeated[0]))} is repeated: name it once in a mapping"
-            )
+        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        if repeated := [key for key, count in keys.items() if count > 1]:
+            message = f"key {shorten(repr(repeated[0]))} is repeated: name it once in a mapping"
+            raise ValueError(message)
         return super().construct_mapping(node, deep)
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:

@@ -121,11 +121,8 @@ class LanguageModel(Decoder):
         self, batch: Batch, choices: Mapping[str, Choice] | None = None
     ) -> Float[Tensor, "*batch target dim"]:
         choices = self.select_heads(batch) if choices is None else choices
-        x, attention_mask = (
-            self.embedding(batch.decoder_input),
-            self.attention_mask(batch.target_latent),
-        )
-        return self.decoder(x, attention_mask, choices=choices)
+        x = self.embedding(batch.decoder_input)
+        return self.decoder(x, self.attention_mask(batch.target_latent), choices=choices)
 
     def begin(self, batch: Batch) -> DecodingState:
         batch, choices, mixture = self.begin_heads(batch)
@@ -138,14 +135,9 @@ class LanguageModel(Decoder):
         self, tokens: Int[Tensor, "batch *hypothesis new"], state: DecodingState
     ) -> Float[Tensor, "batch *hypothesis new vocab"]:
         rows = state.rows_of(tokens)
-        attention_mask = self.step_mask(rows, state.position)
-        x = self.decoder(
-            self.embedding(rows, state.position),
-            attention_mask,
-            state=state,
-            choices=state.choices,
-        )
-        return self.advance(x, tokens, state)
+        x, mask = self.embedding(rows, state.position), self.step_mask(rows, state.position)
+        states = self.decoder(x, mask, state=state, choices=state.choices)
+        return self.advance(states, tokens, state)
 
 
 def _check_options(network: Network) -> None:

@@ -81,7 +81,7 @@ def _block(head_report: HeadReport, block: Block) -> dict[str, Any]:
     cosine = head_report.measures.cosine[name]
     return {
         "block": name,
-        "chain": block.attention_type,
+        "attention_type": block.attention_type,
         "layer": block.layer,
         "heads": block.heads,
         "divergence": head_report.divergence.summed[site].tolist(),
@@ -99,7 +99,7 @@ def _ngram(head_report: HeadReport, block: Block) -> dict[str, Any]:
     cosine, relevance = head_report.measures.cosine[block.name], head_report.relevance
     return {
         "block": block.name,
-        "chain": block.attention_type,
+        "attention_type": block.attention_type,
         "layer": block.layer,
         "heads": block.heads,
         "cosine": cosine.tolist(),

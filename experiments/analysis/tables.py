@@ -50,11 +50,8 @@ def _averages(
     name: str, divergence: Divergence, attention_types: Sequence[str]
 ) -> dict[str, float | None]:
     """The average over all attention types, and that of each."""
-    by_chain = {
-        f"{name} {attention_type}": divergence.average(attention_type)
-        for attention_type in attention_types
-    }
-    return {name: divergence.average(), **by_chain}
+    averages = {f"{name} {kind}": divergence.average(kind) for kind in attention_types}
+    return {name: divergence.average(), **averages}
 
 
 def _mean(blocks: dict[str, Tensor]) -> float | None:
@@ -114,7 +111,7 @@ def _head_rows(text: Text, head_report: HeadReport, block: Block) -> Iterator[di
             "run": text.name,
             "recipe": text.run.settings.recipe,
             "block": block.name,
-            "chain": block.attention_type,
+            "attention_type": block.attention_type,
             "layer": block.layer,
             "head": head,
             **{name: values[head].item() for name, values in figures.items()},
@@ -141,7 +138,7 @@ def _best_relation(syntactic: SyntacticHeads | None, block: str, head: int) -> d
 
 TITLES = {
     "jsd": "JSD",
-    **{f"jsd {chain}": chain for chain in ATTENTION_TYPES},
+    **{f"jsd {kind}": kind for kind in ATTENTION_TYPES},
     "jsd_per_query": "JSD per query",
     "entropy": "entropy",
     "confidence": "confidence",

@@ -155,6 +155,7 @@ def read_command_line(
     for name in ("latents", "recipe", "trust"):  # texts, of which "true" could be one
         if isinstance(word_options.get(name), Flag):
             raise OptionError(name, " needs a value")
+    word_options.pop("print_config", None)
     trusted = _trusted_classes(word_options)
     check_replaced(word_options, replaced)
     given = [*_read_files(word_options)]

@@ -1,4 +1,4 @@
-"""What the command line of a program that trains says: its own options, and those of its runs."""
+"""The command line of a program that trains: its own options, and those of its runs."""
 
 from __future__ import annotations
 
@@ -107,8 +107,7 @@ def read_program(
         ) is not None:
             print_result(prog, page)
             sys.exit(0)
-        rest = [word for word in words if not word.startswith("--print_config")]
-        line = read_command_line(rest, kind.replaced)
+        line = read_command_line(words, kind.replaced)
     for path, source in line.left_out.items():
         here = f": {prog} takes --{kind.replaced[path]}" if kind.replaced[path] else ""
         origin = source if source.startswith("preset ") else "--config"
@@ -186,8 +185,7 @@ def load_corpus(data: Data) -> Corpus:
 def check_text(folder: Path, data: Data, load: Callable[[Data], Corpus] = load_corpus) -> None:
     """Raises an error for a finished run whose text has changed since.
 
-    Where the text is there no more, or what is known of it is damaged, a note says so, and the
-    figures stay.
+    If the text or its digests cannot be read, a note is printed, and the figures stay.
     """
     try:
         changed = changed_parts(folder / TEXTS, load(data))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from latentheads.checks import check_least
 from latentheads.corpora.text import SentencePair
 
-CHARACTERS = 32
-"""Characters of a word for each token that a line may have, more than text has. A line with such a
-word is left out before subwords are learned: every merge reads the whole of a word."""
+TOKEN_CHARACTERS = 32
+"""Most characters of a word, for each token that a line may have; text has fewer. A line with a
+longer word is left out before subwords are learned: every merge reads the whole of a word."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Cleaning:
     max_word: int = 0
 
     def __post_init__(self) -> None:
-        check_least(vars(self), max_length=0)
+        check_least(vars(self), max_length=0, max_word=0)
         if self.max_ratio and not self.max_ratio >= 1:
             raise ValueError(f"max_ratio must be at least 1, or 0 for none; got {self.max_ratio}")
 

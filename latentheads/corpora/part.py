@@ -96,9 +96,9 @@ class Part:
         """The indices of the sentences of a task."""
         return np.flatnonzero(self.task == task)
 
-    def take(self, indices: Sequence[int] | NDArray[np.int64]) -> Part:
+    def take(self, indices: Sequence[int] | NDArray[Any]) -> Part:
         """The sentences at some indices, in their order; blocks keep their preceding token."""
-        selected = np.asarray(indices, dtype=np.int64)
+        selected = np.arange(len(self))[list(indices)]  # a mask selects too
 
         def pick(values: Any) -> Any:
             if values is None or not len(values):

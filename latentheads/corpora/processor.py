@@ -113,12 +113,13 @@ class Processor(TextOptions):
             Batch(1 sentences, 3 target tokens, source)
         """
         check_list("inputs", inputs)
-        inputs = [self.normalise(str(line)) for line in inputs] if self.reads_text else [*inputs]
+        inputs = [*inputs]
+        if self.reads_text:
+            inputs = [self.normalise(line) for line in list_texts("inputs", inputs)]
         if targets is not None:
             targets = [self.normalise(line) for line in list_texts("targets", targets)]
-        if targets is not None and self.source is None:
-            raise ValueError("targets of a language model are its inputs: drop targets")
-        if targets is not None:
+            if self.source is None:
+                raise ValueError("targets of a language model are its inputs: drop targets")
             check_as_many("targets", targets, "inputs", inputs)
         if self.source is None:
             if task is not None:
@@ -174,12 +175,8 @@ class Processor(TextOptions):
 
     def to_json(self) -> dict[str, Any]:
         """All but the vocabularies, which have a file of their own."""
-        return {
-            field.name: asdict(self.mixture)
-            if field.name == "mixture" and self.mixture is not None
-            else getattr(self, field.name)
-            for field in fields(TextOptions)
-        }
+        options = {field.name: getattr(self, field.name) for field in fields(TextOptions)}
+        return asdict(TextOptions(**options))
 
     @classmethod
     def from_json(cls, value: Any, target: Vocabulary, source: Vocabulary | None) -> Processor:

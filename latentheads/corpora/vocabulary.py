@@ -209,7 +209,8 @@ class Tagged(Vocabulary):
         return self.plain.decode(token_id for token_id in ids if token_id < len(self.plain))
 
     def token_text(self, token: int) -> str:
-        return self.plain.token_text(token)
+        tag = token - len(self.plain)
+        return self.plain.token_text(token) if tag < 0 else self.tags[tag]
 
     def word_ids(self, ids: Iterable[int]) -> list[int | None]:
         token_ids = list(before_end(ids))

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from latentheads.corpora.cache import is_cache_file
-from latentheads.corpora.cleaning import CHARACTERS, Cleaning
+from latentheads.corpora.cleaning import TOKEN_CHARACTERS, Cleaning
 from latentheads.corpora.corpus import Corpus
 from latentheads.corpora.hub import HUB, load_pairs
 from latentheads.corpora.length_limits import Side
@@ -154,7 +154,7 @@ class TextPairs(Cached):
             joint=self.joint,
             lowercase=self.lowercase,
             tokenised=self.tokenised,
-            cleaning=Cleaning(self.max_length, self.max_ratio, CHARACTERS * self.max_line),
+            cleaning=Cleaning(self.max_length, self.max_ratio, TOKEN_CHARACTERS * self.max_line),
         )
 
     def _read(self, log: Log | None, scratch: Path | None) -> Corpus:

@@ -88,8 +88,8 @@ def sample_text(
     if context and context >= block_size:
         limit = f"less than the block of {block_size}" if block_size else "0 without a block"
         raise OptionError("context", f" must be {limit}, got {context}")
-    if not prompts:
-        return []
+    if not prompts or not length:
+        return [[] for _ in prompts]
     texts = _GrowingTexts(
         [[start_token, *prompt] for prompt in prompts], length, stop_at_eos, model.device
     )

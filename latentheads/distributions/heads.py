@@ -223,6 +223,8 @@ class HeadVariable(TorchDistribution):
 
     def log_prob(self, value: Tensor) -> Float[Tensor, "*batch"]:
         """Sums the log-density over heads and over the pairs that carry a latent."""
+        if value.is_inference():  # it has no version: whether it was changed is not known
+            return self._log_density(value, None)
         graph, version = torch.is_grad_enabled(), version_of(value)
         cached, sampled = self._cached_log_prob, self._cached_sample
         if cached is not None and cached[0] is value and cached[1:3] == (version, graph):

@@ -40,10 +40,8 @@ class LinearOutput(RowOutput):
         smoothing: float = 0.0,
         expected_gradient: ExpectedGradient = 1.0,
     ) -> Float[Tensor, "*batch"]:
-        flat = states.flatten(0, -2)
-        inputs = flat, self.weight, tokens.flatten(), smoothing, expected_gradient
-        log_probs = linear_log_prob(*inputs)
-        return log_probs.view(tokens.shape)
+        flat = states.flatten(0, -2), self.weight, tokens.flatten()
+        return linear_log_prob(*flat, smoothing, expected_gradient).view(tokens.shape)
 
     def log_mixture(
         self,

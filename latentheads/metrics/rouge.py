@@ -49,6 +49,7 @@ def rouge(summaries: Sequence[str], references: Sequence[Sequence[str]]) -> Roug
 
     if not references or not all(references):
         raise ValueError("every summary needs one reference or more")
+    check_list("summaries", summaries)
     check_as_many("summaries", summaries, "references", references)
     for texts in references:
         check_list("references of a summary", texts)

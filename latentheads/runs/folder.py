@@ -151,7 +151,8 @@ class Folder:
     @property
     def step_checkpoints(self) -> list[Path]:
         """The weights saved at all steps, oldest first."""
-        return sorted((self.path / "checkpoints").glob("step-*.safetensors"))
+        paths = (self.path / "checkpoints").glob("step-*.safetensors")
+        return sorted(paths, key=lambda path: (len(path.name), path))
 
     @property
     def results(self) -> Results | None:

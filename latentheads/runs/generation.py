@@ -13,7 +13,7 @@ from pydantic import NonNegativeFloat
 
 from latentheads.batch import BOS, EOS, SPECIALS, UNK, Batch
 from latentheads.checks import check_as_many, check_least, check_seed
-from latentheads.corpora.cleaning import CHARACTERS
+from latentheads.corpora.cleaning import TOKEN_CHARACTERS
 from latentheads.corpora.part import Part
 from latentheads.corpora.text import list_texts
 from latentheads.corpora.vocabulary import Vocabulary
@@ -275,7 +275,7 @@ def encode_pairs(
 def _has_too_many_characters(trained: TrainedModel, line: str) -> str:
     """Why a line is too long, by its characters alone: counting tokens would cost memory."""
     limit = trained.processor.longest_line
-    if trained.processor.max_source or not 0 < CHARACTERS * limit < len(line):
+    if trained.processor.max_source or not 0 < TOKEN_CHARACTERS * limit < len(line):
         return ""
     return f"{len(line):,} characters, too many for max_line {limit:,}"
 

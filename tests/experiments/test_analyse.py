@@ -139,6 +139,9 @@ def test_the_numbers_are_the_librarys(runs: list[str], analysed: Path, index: in
     entropies = torch.cat(list(measures.entropy.values()))
     assert summary["entropy"] == pytest.approx(float(entropies.mean()), rel=1e-4)
     assert summary["positional"] == len({(role.block, role.head) for role in result.roles})
+    for kind in ("syntactic", "rare-word"):
+        heads = {(role["block"], role["head"]) for role in written["roles"] if role["role"] == kind}
+        assert summary[kind.replace("-", "_")] == len(heads)
     assert written["tokens"]["target"] == sum(map(len, text.part.targets))
 
 
@@ -183,6 +186,13 @@ def test_the_table_says_of_how_many_queries_roles_of_rare_words_are(analysed: Pa
     most = [max(n for block in run["blocks"] for n in block["rare_queries"]) for run in runs]
     note = f"Rare-word roles: of at most {' / '.join(map(str, most))} queries of a head."
     assert note in (analysed / "table.md").read_text()
+
+
+def test_error_rates_of_links_stand_beside_their_interval(analysed: Path) -> None:
+    table = (analysed / "table.md").read_text()
+    for row in pd.read_csv(analysed / "alignments.csv").itertuples():
+        aer = f"{row.aer:.3f} [{row.aer_low:.3f}, {row.aer_high:.3f}]"
+        assert f"| `{row.run}` | {row.links} | {row.head} | {aer} |" in table
 
 
 def test_every_pair_of_heads_counts_alike_whatever_its_block() -> None:
@@ -244,7 +254,10 @@ def test_runs_on_other_text_are_warned_of_and_may_be_parsed(
     assert set(parsed["accuracy"]) == {"encoder.0.self"}
     printed = succeed("analyse.py", *words).stdout
     assert "Syntactic roles were not detected in run: no parses" in printed
-    assert json.loads((out / "analysis.json").read_text())["runs"][1]["syntactic"] is None
+    assert "Rare-word roles were not detected: every word is too frequent" in printed
+    written = json.loads((out / "analysis.json").read_text())["runs"][1]
+    assert written["syntactic"] is written["summary"]["syntactic"] is None
+    assert written["summary"]["rare_word"] is None
 
 
 MISTAKES = [

@@ -76,6 +76,14 @@ def test_runs_of_different_steps_have_a_note(tmp_path: Path) -> None:
     assert "40 sentences of test\nweights of different steps: 300 and 20,000\n" in done.stdout
 
 
+def test_a_run_whose_text_has_no_case_is_scored_without_it(tmp_path: Path) -> None:
+    lower = SIGNATURE.replace("case:mixed", "case:lc")
+    run = make_run(tmp_path / "run", [line.upper() for line in RIGHT], signature=lower)
+    lines = inside("score.py", run, "--resamples", "40").stdout.splitlines()
+    assert lines[1].split()[1] == "100.00"
+    assert "case:lc" in lines[4]
+
+
 def test_text_files_stand_for_runs_and_a_lone_one_has_its_interval(tmp_path: Path) -> None:
     file, run = write(tmp_path / "good.txt", GOOD), make_run(tmp_path / "run", GOOD)
     right = ("--references", write(tmp_path / "right.txt", RIGHT))

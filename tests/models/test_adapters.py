@@ -47,6 +47,14 @@ def test_an_adapter_starts_as_the_identity_and_learns_one_task_at_a_time() -> No
         assert (parameter.grad[1] == 0).all()
 
 
+def test_an_adapted_state_is_its_formula() -> None:
+    adapter, x = jiggle(Adapter(1, 6, 5).double(), 0.5), torch.randn(2, 7, 6)
+    scale, inner, inner_bias, outer, outer_bias = (part[0] for part in adapter.parameters())
+    normalised = torch.nn.functional.layer_norm(x, (6,)) * scale
+    expected = x + (normalised @ inner + inner_bias).relu() @ outer + outer_bias
+    torch.testing.assert_close(adapter(x, None), expected)
+
+
 def test_it_has_the_parameters_of_two_steps_a_layer() -> None:
     plain, adapted = make(None), make(Adapters(5, 2, 3))
     width, hidden, layers = 6, 5, 2

@@ -82,7 +82,7 @@ def _read_aligner(tensors: dict[str, Tensor], facts: dict[str, Any]) -> WordAlig
         backward,
         options,
         facts["split"],
-        facts.get("pseudocount", 0.0),  # files of earlier revisions have none
+        facts["pseudocount"],
     )
 
 

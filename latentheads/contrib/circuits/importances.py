@@ -88,7 +88,7 @@ class Importances:
         try:
             content = json.loads(Path(path).read_text("utf-8"))
             return cls.from_dict(content)
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as reason:
+        except (KeyError, TypeError, AttributeError, ValueError) as reason:
             raise ValueError(f"{path} is no importances.json of MIB: {reason!r}") from reason
 
     @classmethod

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from latentheads.batch import SPECIALS, Batch
 from latentheads.contrib.heads.tokens import NO_TOKEN, attention_tokens
 from latentheads.contrib.speech.vocabulary import Positions
-from latentheads.corpora.vocabulary import Tagged, Vocabulary
+from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.latents.output_heads import OutputHeads
 from latentheads.names import side_of
 
@@ -31,8 +31,6 @@ def name_tokens(vocabulary: Vocabulary, tokens: Iterable[int]) -> list[str]:
 def _name_token(vocabulary: Vocabulary, token: int) -> str:
     if token < len(SPECIALS):
         return SPECIALS[token]
-    if isinstance(vocabulary, Tagged) and token >= len(vocabulary.plain):
-        return vocabulary.tags[token - len(vocabulary.plain)]
     return _show_text(vocabulary.token_text(token))
 
 

@@ -127,5 +127,4 @@ def frequency_ranks(
     """
     counts = torch.bincount(tokens.long(), minlength=vocab_size)
     counts[list(special_ids)] = -1
-    order = counts.argsort(descending=True, stable=True)
-    return torch.empty_like(order).scatter(0, order, torch.arange(vocab_size))
+    return counts.argsort(descending=True, stable=True).argsort()  # the inverse of an order

@@ -292,10 +292,8 @@ class AlignedDecoder:
             self._call = self._mask = self._last_scores = None
         if self._checked or expected_scores is None or logits is None:
             return
-        expected, actual = (
-            expected_scores + self.output.added_bias,
-            logits[:1, -1:].to(expected_scores.dtype),
-        )
+        expected = expected_scores + self.output.added_bias
+        actual = logits[:1, -1:].to(expected.dtype)
         if not torch.allclose(actual, expected, rtol=NEAR, atol=NEAR, equal_nan=True):
             raise ValueError(
                 f"{type(self.network).__name__} changes the scores of its output layer, by a scale "

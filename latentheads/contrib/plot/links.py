@@ -43,8 +43,8 @@ def draw_links(links: Mapping[str, Sequence[LinkScore]], title: str = "") -> Fig
         links: The scores of every run, by name of the run.
         title: Second line of the title.
     """
-    check_not_empty("links", links)
     rows = [(run, score) for run, scores in links.items() for score in scores]
+    check_not_empty("links", rows)
     figure = Picture(WIDTH, 1.8 + BAR * (len(rows) + len(links)))
     axis = figure.subplots()
     positions = _bar_positions([run for run, _ in rows])
@@ -73,7 +73,7 @@ def draw_links(links: Mapping[str, Sequence[LinkScore]], title: str = "") -> Fig
 def _bar_positions(runs: Sequence[str]) -> list[int]:
     """The positions of the bars, with a gap between runs."""
     starts = [run != previous for previous, run in pairwise(runs)]
-    return list(accumulate((1 + new for new in starts), initial=1)) if runs else []
+    return list(accumulate((1 + new for new in starts), initial=1))
 
 
 def _legend_entry(distribution: str) -> Patch:

@@ -58,7 +58,8 @@ def read_waveform(path: str | Path) -> Waveform:
     """Reads an audio file (wav, FLAC, Ogg Vorbis, Opus, MP3, ...); channels are averaged.
 
     Raises:
-        ValueError: The file cannot be read or is cut, or its samples are not finite or too large.
+        ValueError: The file cannot be read or is cut, which is not seen in W64, RF64 and VOC, or
+            its samples are not finite or too large.
     """
     with _open_audio(path) as file:
         samples, sample_rate = file.read(dtype="float32", always_2d=True), file.samplerate

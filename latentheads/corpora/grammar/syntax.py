@@ -7,6 +7,7 @@ choices, divided by the probability that a sentence has at most `MAX_WORDS` word
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import add
 from random import Random
 from typing import NamedTuple
 
@@ -104,9 +105,7 @@ _Parse = tuple[Tree | None, int, tuple[float, ...]]
 
 
 def _add(left: tuple[float, ...], right: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(
-        left_value + right_value for left_value, right_value in zip(left, right, strict=True)
-    )
+    return tuple(map(add, left, right))
 
 
 class _Chart:

@@ -110,7 +110,7 @@ def test_the_printed_options_are_read_as_they_are(
 ) -> None:
     words = ["--preset=multi30k", "--recipe=cascaded+group", "--train.optimizer=nag"]
     with pytest.raises(SystemExit) as left:
-        read_settings([*words, "--print_config"], "run.py", "")
+        read_settings([*words, "--print-config"], "run.py", "")
     assert left.value.code == 0
     printed = capsys.readouterr().out
     assert yaml.safe_load(printed)["train"]["optimizer"]["class"] == "nag"

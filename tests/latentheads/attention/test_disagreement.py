@@ -64,6 +64,14 @@ def test_a_block_is_compared_token_by_token(kind: str, diagonal: bool) -> None:
     assert len(counted) < head_context.scores.shape[side + 1 if side == -2 else -2]
 
 
+def test_outputs_are_averaged_over_their_queries() -> None:
+    heads, queries = torch.randn(3, 2, 5, 7), torch.ones(3, 5, dtype=torch.bool)
+    queries[1, 1:], queries[2] = False, False
+    actual = Disagreement(("output",)).agreement_of_outputs(heads, queries)
+    each = agreement(torch.nn.functional.normalize(heads, dim=-1))
+    torch.testing.assert_close(actual, torch.stack([each[0].mean(), each[1, 0], torch.zeros(())]))
+
+
 def made(**options: object) -> Disagreement:
     return Disagreement(**{"kinds": KINDS, "weight": 0.7, **options})  # type: ignore[arg-type]
 

@@ -57,6 +57,7 @@ def test_text_without_spaces_is_one_long_word() -> None:
     ("options", "message"),
     [
         ({"max_length": -1}, r"max_length must be at least 0, got -1"),
+        ({"max_word": -1}, r"max_word must be at least 0, got -1"),
         ({"max_ratio": 0.5}, "max_ratio must be at least 1, or 0 for none; got 0.5"),
         ({"max_ratio": float("nan")}, "max_ratio must be at least 1, or 0 for none; got nan"),
     ],

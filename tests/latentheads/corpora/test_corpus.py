@@ -1,5 +1,7 @@
 """Corpora as models see them."""
 
+import numpy as np
+
 from latentheads import corpora
 from latentheads.corpora.from_grammar import sample_pairs
 from tests.latentheads.corpora.texts import pets
@@ -15,6 +17,10 @@ def test_the_first_sentences_keep_all_that_is_known_of_them() -> None:
         assert getattr(some, name) == getattr(taken, name)
     assert some.tokens == taken.tokens < part.tokens
     assert repr(some) == repr(taken)
+    mask = [True, False, False, True, False]
+    for indices in (mask, np.array(mask), np.array([0, 3]), [-5, -2]):
+        assert part.take(indices).alternatives == [["one 0", "other 0"], ["one 3", "other 3"]]
+    assert len(part.take([])) == 0
 
 
 def test_what_the_package_gives_is_no_module() -> None:

@@ -16,7 +16,7 @@ from latentheads.corpora.grammar.choice import Choice, Chooser
 from latentheads.corpora.grammar.languages import language as make
 from latentheads.corpora.grammar.lexicon import LEXICON, Word
 from latentheads.corpora.grammar.rules import MAX_WORDS, RULES, lengths
-from latentheads.corpora.grammar.syntax import Arc, arcs, parse, parses, sample_tree
+from latentheads.corpora.grammar.syntax import Arc, arcs, parse, parses, sample_tree, spell_articles
 
 T = TypeVar("T")
 Words = tuple[str, ...]
@@ -160,6 +160,19 @@ def test_sampled_lengths_follow_their_generating_function(domain: str) -> None:
     for length, mass in enumerate(distribution):
         p = mass / kept
         assert abs(counts[length] / size - p) <= 4 * math.sqrt(p * (1 - p) / size) + 1 / size
+
+
+def test_a_sampled_source_may_have_as_many_words_as_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("latentheads.corpora.grammar.syntax.MAX_WORDS", 7)
+    rng = Random(0)
+    assert max(len(sample_tree(0, rng)[1]) for _ in range(200)) == 7
+
+
+def test_an_article_is_spelt_by_the_word_after_it() -> None:
+    source = ("a", "child", "a", "old", "a")
+    assert spell_articles(source) == ("a", "child", "an", "old", "a")
 
 
 @pytest.mark.parametrize(

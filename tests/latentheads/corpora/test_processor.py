@@ -71,6 +71,8 @@ def test_pairs_are_encoded_on_both_sides_as_many_on_each() -> None:
         processor.encode(["a", "b"], ["c"])
     with pytest.raises(ValueError, match=r"^inputs must be a list, got 'a b'$"):
         processor.encode("a b")
+    with pytest.raises(ValueError, match=r"^inputs must be texts, got None$"):
+        processor.encode(["a", None])  # type: ignore[list-item]
     with pytest.raises(ValueError, match=r"^targets of a language model are its inputs"):
         Processor(WORDS).encode(["a"], ["b"])
 

@@ -69,6 +69,11 @@ def test_ids_of_numpy_and_torch_end_at_eos_too(vocabulary: Vocabulary) -> None:
         assert vocabulary.word_ids(given) == vocabulary.word_ids(ids)
 
 
+def test_a_tag_is_its_own_text() -> None:
+    tagged = Tagged(Words(["a"]), ["<2de>", "<2fr>"])
+    assert [tagged.token_text(token) for token in (4, 5, 6)] == ["a", "<2de>", "<2fr>"]
+
+
 @pytest.mark.parametrize("minimum", [1, 2])
 def test_the_text_of_a_special_token_is_a_word_and_only_unk_is_special(minimum: int) -> None:
     words, rows = Words.learn(TEXT, minimum)

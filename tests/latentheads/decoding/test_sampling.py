@@ -291,6 +291,7 @@ def test_padding_and_beginning_never_come(top_k: int) -> None:
 
 def test_no_prompt_gives_no_text() -> None:
     assert sample_text(small(), [], 5) == []
+    assert sample_text(small(), PROMPTS, 0) == [[] for _ in PROMPTS]
 
 
 # Blocks.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -55,15 +57,16 @@ def test_one_value_is_scored_once(form: str) -> None:
 
 
 @every_form
-@torch.no_grad()
-def test_a_value_changed_in_place_is_scored_anew(form: str) -> None:
-    distribution = FORMS[form](context())
-    value = distribution.sample()
-    for _ in range(2):
-        value[..., 0] += 3
-        assert torch.equal(distribution.log_prob(value), distribution.log_prob(value.clone()))
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_value_changed_in_place_is_scored_anew(form: str, mode: type[Any]) -> None:
+    with mode():
+        distribution = FORMS[form](context())
         value = distribution.sample()
-        distribution.log_prob(value)
+        for _ in range(2):
+            value[..., 0] += 3
+            assert torch.equal(distribution.log_prob(value), distribution.log_prob(value.clone()))
+            value = distribution.sample()
+            distribution.log_prob(value)
 
 
 @every_form

@@ -57,12 +57,13 @@ def test_the_lead_is_the_first_sentence(text: str, first: str) -> None:
     [
         (["a"], [], "every summary needs one reference or more"),
         (["a"], [[]], "every summary needs one reference or more"),
+        ("ab", [["a"], ["b"]], "summaries must be a list, got 'ab'"),
         (["a b"], ["a b"], "references of a summary must be a list, got 'a b'"),
         (["a"], [["a"], ["b"]], "summaries must be as many as references, 2, got 1"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(
-    summaries: list[str], references: list[Any], message: str
+    summaries: Any, references: list[Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         rouge(summaries, references)

@@ -334,6 +334,29 @@ def test_a_lock_that_the_system_refuses_is_not_another_process(run: Path) -> Non
         folder(run).begin()
 
 
+def test_a_run_goes_on_with_more_steps_and_with_nothing_else(tmp_path: Path) -> None:
+    def made(steps: int, guide: str = "tied") -> Folder:
+        options = f"guide:\n  class: {guide}\ntrain:\n  steps: {steps}\n"
+        return folder(tmp_path, options)
+
+    first = made(4)
+    first.begin()
+    first.last.touch()
+    first.release()
+    assert made(4).previous_steps is None
+    assert made(6).previous_steps == 4
+    for changed in ({"steps": 2}, {"steps": 6, "guide": "cascaded"}):
+        with pytest.raises(ValueError, match="holds a run with other options"):
+            made(**changed)  # type: ignore[arg-type]
+
+
+def test_checkpoints_are_in_the_order_of_their_steps(run: Path) -> None:
+    names = [folder(run).step_checkpoint(step).name for step in (12, 9_999_999, 10_000_000)]
+    for name in reversed(names):
+        (run / "checkpoints" / name).touch()
+    assert [path.name for path in folder(run).step_checkpoints][1:] == names
+
+
 def test_what_a_kill_left_of_a_file_is_removed_and_nothing_else(run: Path) -> None:
     checkpoints = run / "checkpoints"
     left = [index / f"{TEMPORARY_PREFIX}a1b2c3d4" for index in (run, checkpoints)]

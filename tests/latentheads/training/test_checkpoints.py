@@ -96,12 +96,15 @@ SMALL = {
     "noise": torch.arange(5, dtype=torch.uint8),
     **{"kept": torch.tensor([True, False]), "none": torch.zeros(0, 3)},
     "scalar": torch.tensor(2.0, dtype=torch.float64),
+    "transposed": torch.arange(6.0, dtype=torch.float32).view(2, 3).mT,
 }
 
 
 def test_every_flipped_bit_and_cut_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "last.safetensors"
     checkpoints.save(path, SMALL, {"step": 3, "best": -1.5})
+    loaded, _ = checkpoints.load(path)
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in SMALL.items())
     whole = path.read_bytes()
     for bit in range(0, 8 * len(whole), 61):
         spoilt = bytearray(whole)

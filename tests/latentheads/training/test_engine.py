@@ -110,6 +110,17 @@ def test_a_gradient_of_a_selection_is_refused_where_the_loss_takes_its_own(
     check_compatible(make_training({"loss": loss}), selecting("straight-through"), loss)
 
 
+@pytest.mark.parametrize("gradient", ["score", "enumerate"])
+def test_selections_are_compared_where_no_latent_is_summed_out(gradient: str) -> None:
+    selection = selecting(gradient).selector
+    loss = GRADIENTS[gradient]()
+    assert selection is not None
+    selection.gradient.check_loss(loss, is_summed_out=False)
+    with pytest.raises(ValueError, match=rf"gradient {gradient} weighs selections by sampled sent"):
+        selection.gradient.check_loss(loss, is_summed_out=True)
+    selecting("straight-through").selector.gradient.check_loss(Head_ELBO(), is_summed_out=True)
+
+
 def test_the_temperature_of_a_selection_falls_in_training() -> None:
     gradient = {"class": "straight-through", "temperature": 4.0, "least_temperature": 1.0}
     model = selecting(gradient)

@@ -87,7 +87,9 @@ def test_a_file_of_edge_scores_keeps_them(tmp_path: Path) -> None:
 
 def test_what_is_no_such_file_is_said_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "importances.json"
-    for content in ("{}", "[]", "no"):
+    wrong = Importances(1, 1, 6, {}).to_dict()
+    wrong["nodes"]["a1.h0"] = {"in_graph": True}
+    for content in ("{}", "[]", "no", json.dumps(wrong)):
         path.write_text(content)
         with pytest.raises(ValueError, match=r"importances.json is no importances.json of MIB"):
             Importances.load(path)

@@ -243,6 +243,7 @@ def test_a_bar_without_a_value_stands_within_its_axes() -> None:
         *((draw, ([], "")) for draw in (plot.draw_maps, plot.draw_roles, plot.draw_averages)),
         *((draw, ([],)) for draw in (plot.draw_recipes, plot.draw_sweep)),
         *((draw, ({},)) for draw in (plot.draw_gaps, plot.draw_links, plot.draw_selection)),
+        (plot.draw_links, ({"run": []},)),
         (plot.draw_reliability, ({},)),
         *((draw, ({}, {})) for draw in (plot.draw_rejection, plot.draw_metrics)),
     ],
@@ -272,6 +273,13 @@ def test_a_sweep_of_networks_without_noise_has_exact_values_and_no_plug_in() -> 
     mixed = titles({**still, "plug_in": -1.0, "heads": 2}, {**noisy, "heads": 2})
     assert "plug-in (no bound)\n(hollow: exact log p)" in mixed
     assert "bound (ELBO)\n(hollow: exact log p)" in mixed
+
+
+def test_labels_of_a_sweep_do_not_overlap() -> None:
+    rows = [{"recipe": "coda", "heads": n, "elbo": -1.0, "parameters": 9} for n in (2, 4, 15, 16)]
+    bounds, parameters = plot.draw_sweep(rows).axes
+    assert ticks(bounds, "x") == ["2", "4", "16"]
+    assert parameters.yaxis.get_major_formatter()(1e6) == "1,000,000"
 
 
 def _with_difference(recipe: str, elbo: float, difference: float) -> dict[str, Any]:

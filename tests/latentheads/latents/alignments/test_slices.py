@@ -38,6 +38,17 @@ def test_sums_and_gradients_are_those_of_whole_tables(
         torch.testing.assert_close(gradient, expected_gradient)
 
 
+def test_particles_share_a_table_of_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = torch.randn(2, SENTENCES, WORDS, KEYS, KEYS)
+    shared = [torch.randn(1, SENTENCES, WORDS, KEYS), torch.randn(1, 1, WORDS, 1, KEYS)]
+    scores = shared[0].expand(2, -1, -1, -1).flatten(0, 1)
+    expected = terms_of([own.flatten(0, 1), scores, shared[1][0]])
+    for numbers in (3 * KEYS**2, 10**6):
+        monkeypatch.setitem(slices.SLICE, "cpu", numbers)
+        terms = sum_by_words(terms_of, [own, *shared], (2, SENTENCES, WORDS), KEYS**2)
+        torch.testing.assert_close(terms, expected.view(terms.shape))
+
+
 def test_a_table_without_a_gradient_is_left_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(slices.SLICE, "cpu", KEYS**2)
     pairs = torch.randn(SENTENCES, WORDS, KEYS, KEYS)

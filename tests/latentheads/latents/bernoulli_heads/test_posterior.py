@@ -94,6 +94,16 @@ def test_without_a_source_only_the_target_is_encoded() -> None:
         assert lh.terms(model, guide, batch).elbo.isfinite().all()
 
 
+def test_a_sentence_without_a_scored_token_has_the_others_posterior() -> None:
+    batch = small_batch()
+    target = batch.target.clone()
+    target[2] = 0
+    posterior = attach(build()).latent_posteriors["decoder.0.self.active"]
+    log_probs = posterior(replace(batch, target=target))[0].log_probs
+    torch.testing.assert_close(log_probs[:2], posterior(batch)[0].log_probs[:2])
+    torch.testing.assert_close(log_probs[2].exp().sum(), torch.ones(()))
+
+
 def test_one_call_of_the_inference_network_serves_all_blocks() -> None:
     model, batch, calls = build(), small_batch(), []
     guide = attach(model)
