@@ -195,10 +195,8 @@ class HeadVariable(TorchDistribution):
         """Samples logits, differentiable in every parameter."""
         noise = standard_normal(self.location, self._extended_shape(sample_shape))
         value = self._from_noise(noise)
-        if self._prior_elsewhere is not None:
-            value = self._prior_elsewhere._where_latent(
-                value, self._prior_elsewhere._from_noise(noise)
-            )
+        if (prior := self._prior_elsewhere) is not None:
+            value = prior._where_latent(value, prior._from_noise(noise))
         self._cached_sample = (value, version_of(value), noise)
         return value
 
@@ -243,8 +241,7 @@ class HeadVariable(TorchDistribution):
         if batch_shape == self.batch_shape:
             return self
         if batch_shape not in self._cached_expansions:
-            location = self.location.expand(batch_shape + self.event_shape)
-            expanded = self._with_location(location)
+            expanded = self._with_location(self.location.expand(batch_shape + self.event_shape))
             if self._prior_elsewhere is not None:
                 expanded.restrict(self._prior_elsewhere.expand(batch_shape))
             self._cached_expansions[batch_shape] = expanded
