@@ -189,7 +189,7 @@ def planted_lines() -> list[str]:
         text = f"{area:.2f} in each" if low == high else bounds([area, low, high], 2)
         lines.append(f"| area under the curve, {name} | {text} |")
     for name, gap in planted["gap"].items():
-        lines.append(f"| exact gap, {name} | {bounds(gap, 4)} |")
+        lines.append(f"| exact gap, {name} | {bounds(gap, 5)} |")
     return lines
 
 
