@@ -98,7 +98,9 @@ class Part:
 
     def take(self, indices: Sequence[int] | NDArray[Any]) -> Part:
         """The sentences at some indices, in their order; blocks keep their preceding token."""
-        selected = np.arange(len(self))[list(indices)]  # a mask selects too
+        # a mask selects too; a list, as an array of no index would be one of floats
+        array = indices if isinstance(indices, np.ndarray) else list(indices)
+        selected = np.arange(len(self))[array]
 
         def pick(values: Any) -> Any:
             if values is None or not len(values):

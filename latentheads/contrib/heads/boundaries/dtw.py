@@ -40,7 +40,7 @@ def average_heads(
 ) -> Float[Tensor, "row position"]:
     """The mean of heads that are standardised over rows, and smoothed over positions."""
     deviation, mean = torch.std_mean(weights, -2, keepdim=True, unbiased=False)
-    # a position of one weight in all rows, as 0 in half precision, tells them not apart
+    # a position with one weight in all rows, as 0 in half precision, has no information on them
     standard = torch.where(deviation > 0, (weights - mean) / deviation, 0.0)
     return median_filter(standard, MEDIAN_WIDTH).mean(0)
 
