@@ -51,6 +51,9 @@ class Point(Family):
     def dependence(self) -> Dependence:
         return self.location.dependence
 
+    def prune(self, heads: Sequence[int]) -> None:
+        self.location.prune(heads)
+
     def forward(self, context: HeadContext) -> DeltaHeads:
         return DeltaHeads(self.location(context), context)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import cast
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.distributions import kl_divergence
 
 from latentheads.distributions import CholeskyHeads, DeltaHeads, NormalHeads
 from latentheads.families import (
+    Affine,
     Cascade,
     CholeskyFactor,
     Correlated,
@@ -149,3 +151,10 @@ def test_divergence_from_the_scores_is_the_one_of_any_location(
     assert gaussian(replace(c, batch=None)).squares is None  # a prior: nothing asks for them
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
+
+
+def test_a_point_mass_is_pruned_with_its_location() -> None:
+    point = Point(jiggle(Affine(HEADS, 3), 0.2))
+    gain = cast(Affine, point.location).gain
+    point.prune([2, 0])
+    assert torch.equal(cast(Affine, point.location).gain, gain[[2, 0]])
