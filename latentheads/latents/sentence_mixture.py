@@ -86,7 +86,7 @@ class MixtureTokens(Tokens, SummedOut):
         latent_class: The distribution of the latent at its own site.
     """
 
-    latent_class: ClassVar[type] = Categorical
+    latent_class: ClassVar[type] = MixtureChoice
 
     def __init__(self, site: str, prior: MixtureChoice, value: Int[Tensor, "*batch"]) -> None:
         self.site, self.prior, self.value = site, prior, value

@@ -77,6 +77,19 @@ def test_a_posterior_of_another_number_of_values_is_refused(values: int) -> None
         target.enumerate_latents(*traces(target, posterior, tokens))
 
 
+def test_a_label_that_is_observed_is_no_latent() -> None:
+    prior = make()[0]
+    target = MixtureTokens(SITE, prior, torch.tensor([2, 0]))
+    label = Categorical(logits=torch.zeros(SENTENCES, 2))
+    trace = trace_of(label=(label, torch.tensor([1, 0])), **{SITE: (prior, target.value)})
+    for site, is_observed in (("label", True), (SITE, False)):
+        trace.nodes[site]["is_observed"] = is_observed
+    target.check_not_observed(trace)
+    trace.nodes[SITE]["is_observed"] = True
+    with pytest.raises(ValueError, match=rf"^site '{SITE}' is observed"):
+        target.check_not_observed(trace)
+
+
 def test_a_tied_posterior_has_no_kl_and_a_left_out_site_keeps_the_prior() -> None:
     prior, tokens = make()
     target = MixtureTokens(SITE, prior, torch.tensor([2, 0]))
