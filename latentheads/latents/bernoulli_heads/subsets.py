@@ -130,7 +130,7 @@ def joint_conditionals(
 def nearest_product(
     log_joint: Float[Tensor, " subset"], heads: int, rounds: int = 3
 ) -> Float[Tensor, " head"]:
-    """Logits of independent gates near to a joint distribution, by coordinate ascent on the KL.
+    """Logits of independent gates near to a joint distribution, by coordinate descent on the KL.
 
     It starts at the marginals, whose KL is the total correlation of the gates.
 
