@@ -14,11 +14,21 @@ from torch import Tensor
 import latentheads as lh
 from latentheads.guides import GUIDES
 from latentheads.latents.bernoulli_heads import passes
-from latentheads.latents.bernoulli_heads.loss_terms import _samples, subset_loss_terms
-from latentheads.latents.bernoulli_heads.subsets import all_subsets
+from latentheads.latents.bernoulli_heads.loss_terms import (
+    _baseline,
+    _samples,
+    subset_loss_terms,
+)
+from latentheads.latents.bernoulli_heads.subsets import all_subsets, joint_table
 from latentheads.latents.sampled import importance_bound, wake_objective
 from latentheads.layers import linear_log_prob
-from tests.latentheads.latents.bernoulli_heads.models import attach, build, gates_of, language_model
+from tests.latentheads.latents.bernoulli_heads.models import (
+    attach,
+    build,
+    gates_of,
+    language_model,
+    log_likelihood_by_hand,
+)
 from tests.tiny import ADAPTIVE, jiggle, small_batch
 
 OBJECTIVES = ("bound", "marginal", "sampled", "iwae", "rws", "relaxed")
@@ -99,6 +109,15 @@ def with_gates(model: Any, guide: Any, gates: Tensor) -> Any:
         trace.add_node(name, type="sample", value=value, is_observed=False, infer={})
     poutine.replay(guide, trace=trace)(small_batch())
     return guide.get_traces()
+
+
+def test_the_baseline_has_every_gate_at_its_prior_mean() -> None:
+    model = build(prior="autoregressive")
+    traces = with_gates(model, attach(model), torch.ones(3).double())
+    log_prior = joint_table(gates_of(model).prior())
+    means = (log_prior.exp()[:, None] * all_subsets(6, log_prior)).sum(0)
+    expected = log_likelihood_by_hand(model, small_batch(), tuple(means.tolist()))
+    torch.testing.assert_close(_baseline(traces[0]).squeeze(-1), expected)
 
 
 def test_the_score_function_is_unbiased() -> None:
