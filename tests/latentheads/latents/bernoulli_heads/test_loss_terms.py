@@ -74,6 +74,14 @@ def test_marginal_trains_the_model_by_log_p_and_the_guide_by_its_bound() -> None
     assert any(name.startswith("1.") and g.any() for name, g in of_marginal.items())
 
 
+def test_a_posterior_that_is_the_prior_adds_no_gradient_to_log_p() -> None:
+    model, batch = build(), small_batch()
+    of_marginal = gradients((model,), -loss(model, GUIDES["tied"](model), "marginal"))
+    evidence = model.token_distribution(batch).log_evidence(batch.scored).sum()
+    for name, gradient in gradients((model,), evidence).items():
+        torch.testing.assert_close(of_marginal[name], gradient)
+
+
 @pytest.mark.parametrize("gibibytes", [4.0, 1e-4])
 @pytest.mark.parametrize("kind", ["linear", "adaptive"])
 def test_the_gradient_of_the_bound_is_made_beside_its_value(
