@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -153,3 +154,15 @@ def test_the_posterior_of_a_long_text_is_that_of_its_words() -> None:
     (chain,) = ChainInference([prior], words, valid).posterior()
     (alone,) = IndependentWords([CategoricalParameters(scores)], words, valid).posterior()
     torch.testing.assert_close(chain.marginals, alone.marginals)
+
+
+def test_a_kl_made_without_a_graph_is_not_reused_in_one(kind: str) -> None:
+    priors = brute_force.pointings(kind)
+    here = brute_force.summed(kind, priors, brute_force.table(kind))
+    guide = [replace(block, scores=block.scores.clone().requires_grad_()) for block in priors]
+    with torch.no_grad():
+        here.expected_log_likelihood(guide)
+        here.kl(guide)
+    assert here.kl(guide)[0].requires_grad
+    assert here.expected_log_likelihood(guide).requires_grad
+    assert here.kl(guide)[0].requires_grad
