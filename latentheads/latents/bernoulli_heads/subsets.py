@@ -130,9 +130,9 @@ def joint_conditionals(
 def nearest_product(
     log_joint: Float[Tensor, " subset"], heads: int, rounds: int = 3
 ) -> Float[Tensor, " head"]:
-    """Logits of independent gates near to a joint distribution, by coordinate descent on the KL.
+    """Logits of independent gates near to a joint distribution, by coordinate descent.
 
-    It starts at the marginals, whose KL is the total correlation of the gates.
+    It starts at the marginals, and descends the KL from the product to the joint.
 
     Args:
         log_joint: Log-probabilities of the subsets of all heads.
