@@ -60,7 +60,7 @@ class Batch:
 
     Attributes:
         target: Token ids, each sentence ended by EOS, padded on the right. A row of
-            padding has nothing to predict: its bound is 0.
+            padding has nothing to predict: its log-likelihood is 0.
         source: The same for the source; None for a language model.
         index: Each sentence's index in its corpus.
         corpus_size: Number of sentences of the corpus, N of the plate; 0: the batch is the corpus.

@@ -63,15 +63,16 @@ class Tokens(TorchDistribution):
             expected_gradient: What the gradient is expected to be at real tokens; see
                 ``Output.log_prob``.
         """
-        tokens = value.expand(self.states.shape[:-1])
+        shape = torch.broadcast_shapes(value.shape, self.states.shape[:-1])
+        tokens, states = value.expand(shape), self.states.expand(*shape, -1)
         enabled, dtype = self.autocast
-        with torch.autocast(self.states.device.type, dtype, enabled):
-            if self.states.device.type != "cpu":  # indexing by a mask would synchronise
-                return self.output.log_prob(self.states, tokens, self.smoothing) * self.valid
+        with torch.autocast(states.device.type, dtype, enabled):
+            if states.device.type != "cpu":  # indexing by a mask would synchronise
+                return self.output.log_prob(states, tokens, self.smoothing) * self.valid
             valid = self.valid.expand(tokens.shape)
             if isinstance(expected_gradient, Tensor):
                 expected_gradient = expected_gradient.expand(tokens.shape)[valid]
-            inputs = self.states[valid], tokens[valid], self.smoothing, expected_gradient
+            inputs = states[valid], tokens[valid], self.smoothing, expected_gradient
             log_probs = self.output.log_prob(*inputs)
         return log_probs.new_zeros(tokens.shape).masked_scatter(valid, log_probs)
 

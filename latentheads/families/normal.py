@@ -51,6 +51,9 @@ class Point(Family):
     def dependence(self) -> Dependence:
         return self.location.dependence
 
+    def prune(self, heads: Sequence[int]) -> None:
+        self.location.prune(heads)
+
     def forward(self, context: HeadContext) -> DeltaHeads:
         return DeltaHeads(self.location(context), context)
 
@@ -74,6 +77,9 @@ class Correlated(Family):
 
 
 def make_posterior(location: Location, prior: Family | None, heads: int) -> Gaussian:
-    """Normal heads whose scales, one a head, are learned from that of the prior on."""
-    start = prior.scale.value if isinstance(prior, Gaussian) else 1.0
-    return Gaussian(location, HeadScale(heads, start, learned=True))
+    """Normal heads whose scales, one a head, are learned from those of the prior on."""
+    scale = prior.scale if isinstance(prior, Gaussian) else HeadScale(heads)
+    posterior = Gaussian(location, HeadScale(heads, scale.value, learned=True))
+    if scale.log is not None:  # what training made of the prior's
+        posterior.scale.load_state_dict(scale.state_dict())
+    return posterior

@@ -13,7 +13,7 @@ class Relaxation:
 
     Attributes:
         temperature: Temperature of the relaxation.
-        least_temperature: Where it has fallen to, geometrically, at the last step; 0: it stays.
+        least_temperature: What it falls to, geometrically, after the last step; 0: it stays.
     """
 
     temperature: PositiveFloat = 1.0

@@ -86,7 +86,7 @@ class MixtureTokens(Tokens, SummedOut):
         latent_class: The distribution of the latent at its own site.
     """
 
-    latent_class: ClassVar[type] = Categorical
+    latent_class: ClassVar[type] = MixtureChoice
 
     def __init__(self, site: str, prior: MixtureChoice, value: Int[Tensor, "*batch"]) -> None:
         self.site, self.prior, self.value = site, prior, value
@@ -105,6 +105,9 @@ class MixtureTokens(Tokens, SummedOut):
     def enumerate_latents(self, model_trace: Trace, guide_trace: Trace) -> SiteEnumeration:
         prior = model_trace.nodes[self.site]["fn"]
         posterior = guide_trace.nodes.get(self.site, {"fn": prior})["fn"]
+        if not isinstance(posterior, Categorical):
+            kind = type(posterior).__name__
+            raise ValueError(f"site {self.site!r}: the posterior must be Categorical, got {kind}")
         wanted, values = prior.logits.shape[-1], posterior.logits.shape[-1]
         if values != wanted:  # one would broadcast
             raise ValueError(

@@ -15,6 +15,7 @@ import pytest
 import torch
 from pyro.infer import SVI, Trace_ELBO, TraceEnum_ELBO, config_enumerate
 from torch import Tensor
+from torch.nn import functional as F
 
 from latentheads.batch import Batch
 from latentheads.guide import ModelGuide
@@ -624,6 +625,32 @@ def test_given_what_it_reads_each_word_must_keep_a_position(
     else:
         with pytest.raises(ValueError, match="mask all positions of a word"):
             terms(model, guide, batch)
+
+
+def test_a_position_that_only_a_last_word_takes_needs_no_way_on(batch: Batch) -> None:
+    model = aligned(SHAPES["chain"])
+    guide = attach("tied", model)
+    is_last = batch.scored_mask & ~F.pad(batch.scored_mask[:, 1:], (0, 1))
+
+    def answer(name: str, prior: Any) -> Any:
+        scores = prior.parameters.scores.clone()
+        scores[..., 0, 1].masked_fill_(~is_last, NOWHERE)
+        read = torch.zeros(1, scores.shape[-1], scores.shape[-1]).double()
+        read[:, 1] = NOWHERE
+        return with_parameters(prior, ChainParameters(scores, transition_scores=read))
+
+    guide.get_posterior = answer
+    assert (terms(model, guide, batch).elbo > -1e4).all()
+
+
+def test_a_sentence_without_a_source_has_a_bound(batch: Batch) -> None:
+    assert batch.source is not None
+    empty = replace(batch, source=batch.source * torch.tensor([[1], [0], [1]]))
+    for shape in SHAPES:
+        model = aligned(SHAPES[shape])
+        bound_terms = terms(model, attach("cascaded", model), empty)
+        assert bound_terms.enumeration is not None
+        assert (bound_terms.elbo <= bound_terms.enumeration.log_evidence + 1e-9).all()
 
 
 def test_a_chain_that_masks_nothing_is_checked_without_all_pairs_of_positions(batch: Batch) -> None:

@@ -18,6 +18,7 @@ from latentheads.attention.disagreement import KINDS, Disagreement
 from latentheads.batch import Batch
 from latentheads.contrib.heads import Recording
 from latentheads.decoding.beam_search import beam_search
+from latentheads.families import Family, Identity, Point, RunningSum
 from latentheads.guides import MeanField, Tied
 from latentheads.handlers import PlugIn, SharedSamples
 from latentheads.inference.bound import importance, terms
@@ -28,7 +29,7 @@ from latentheads.latents.logits.latent import Logits
 from latentheads.latents.network import Choice
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
 from latentheads.latents.selector import Selector
-from latentheads.models import LanguageModel, Translation, make_prior
+from latentheads.models import Block, LanguageModel, Prior, Translation, make_prior
 from latentheads.noise import fixed_noise
 from tests.crossing import in_turn
 from tests.tiny import (
@@ -183,6 +184,29 @@ def test_candidates_that_do_not_speak_are_not_computed_and_change_nothing() -> N
         }
         slow = model.states(batch, masks)
     assert all(choice.active_only for choice in picked.values())
+    torch.testing.assert_close(fast, slow)
+
+
+class SumAboveLowest(Prior):
+    """No noise; all blocks but the lowest of each attention type read the logits below."""
+
+    deterministic = True
+
+    def __call__(self, block: Block) -> Family:
+        return Point(Identity() if block.is_lowest else RunningSum())
+
+
+def test_candidates_whose_logits_are_read_above_are_computed() -> None:
+    batch = alone(two_tasks(), 1)
+    model: Any = Translation(
+        SOURCE_TYPES,
+        TARGET_TYPES,
+        sizes(),
+        latents=[Logits(SumAboveLowest()), selector("bernoulli")],
+    )
+    jiggle(model, 0.4).double().eval()
+    with PlugIn(), WithSelection(jiggle(Tied(model).double(), 1.0)):
+        fast, slow = model.states(batch), model.states(replace(batch, one_task=False))
     torch.testing.assert_close(fast, slow)
 
 

@@ -94,10 +94,19 @@ class AlignmentBlock(nn.Module):
             keys: The output of :meth:`keys`.
             attn_mask: True where a head may point.
             below: The keys of every head of lower blocks.
+
+        Raises:
+            ValueError: A prior of one's own returns parameters of another block.
         """
         query = self.query(states).unflatten(-1, (self.block.heads, self.size))
         scores = alignment_scores(query, keys, attn_mask)
-        return self.prior(scores, keys, below)
+        parameters: CategoricalParameters = self.prior(scores, keys, below)
+        if parameters.first_head != self.first_head:
+            raise ValueError(
+                f"the prior of {self.block.name}: first_head must be {self.first_head}, the number "
+                f"of the block's first head, got {parameters.first_head}"
+            )
+        return parameters
 
     def vectors(
         self, memory: Float[Tensor, "*batch key dim"]

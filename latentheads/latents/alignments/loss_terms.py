@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from pyro.poutine import Trace
@@ -50,5 +50,5 @@ def alignment_loss_terms(
     return log_likelihood, _zeros(sites, log_likelihood), False
 
 
-def _zeros(sites: object, like: Tensor) -> dict[str, Tensor]:
-    return {name: torch.zeros_like(like) for name in sites}  # type: ignore[attr-defined]
+def _zeros(sites: Iterable[str], like: Tensor) -> dict[str, Tensor]:
+    return {name: torch.zeros_like(like) for name in sites}

@@ -182,12 +182,13 @@ class NextTokenDistribution:
         """
         state_exp = _ScaledExponentials.of(states, self.weight)
         values = [side.values for side in self.exponentials]
-        normalisers = sum_products(state_exp.values, *values)
-        # a e^a from e^a alone, since scores are not stored; 0 where e^a is 0
-        expected_scores = sum_products(torch.xlogy(state_exp.values, state_exp.values), *values)
-        for index, value in enumerate(values):
-            factors = [*values[:index], torch.xlogy(value, value), *values[index + 1 :]]
-            expected_scores = expected_scores + sum_products(state_exp.values, *factors)
+        with without_autocast(states.device):
+            normalisers = sum_products(state_exp.values, *values)
+            # a e^a from e^a alone, since scores are not stored; 0 where e^a is 0
+            expected_scores = sum_products(torch.xlogy(state_exp.values, state_exp.values), *values)
+            for index, value in enumerate(values):
+                factors = [*values[:index], torch.xlogy(value, value), *values[index + 1 :]]
+                expected_scores = expected_scores + sum_products(state_exp.values, *factors)
         # entries below the bound are recomputed: clamped, they only give no NaN until then
         safe = normalisers.clamp_min(MIN_NORMALISER)
         entropies = safe.log() - expected_scores / safe

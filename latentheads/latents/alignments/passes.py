@@ -27,7 +27,7 @@ from latentheads.latents.alignments.exact import (
 from latentheads.latents.alignments.loss_terms import alignment_loss_terms
 from latentheads.latents.network import EncoderDecoderStates
 from latentheads.latents.summed_out import Enumeration, SummedOut
-from latentheads.layers.numeric import full_precision, softmax, version_of
+from latentheads.layers.numeric import address_of, full_precision, softmax
 from latentheads.layers.output import RowOutput
 from latentheads.names import ALIGNED_POSITION, Block
 
@@ -112,9 +112,10 @@ class AlignmentPass:
             posterior: The posterior of every block, if the loss is the expectation under it; None
                 if it is the marginal likelihood. It only selects which gradient is precomputed.
         """
-        # the key holds the tokens' address; the cache keeps them alive, so that it stays theirs
-        key = tokens.data_ptr(), tokens.shape, version_of(tokens), torch.is_grad_enabled()
-        if key not in self.cache:
+        # the cache keeps the tokens alive, so that their address stays theirs; an inference tensor
+        # has no version: whether it was changed is not known
+        key = address_of(tokens), torch.is_grad_enabled()
+        if key not in self.cache or tokens.is_inference():
             enabled, dtype = self.autocast
             with torch.autocast(tokens.device.type, dtype, enabled):
                 self.cache[key] = tokens, self.infer(tokens, posterior)

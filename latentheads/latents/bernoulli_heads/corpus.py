@@ -180,7 +180,7 @@ class HeadPosterior:
     @property
     def nats(self) -> Float[Tensor, " subset"]:
         """Log-likelihood of the corpus with each subset, per target token."""
-        return self.log_likelihoods.sum(0) / self.tokens.sum()
+        return self.log_likelihoods.sum(0) / self.tokens.sum().clamp_min(1)
 
     def _log_probs(self, total: Float[Tensor, "*resample subset"]) -> Float[Tensor, "*r subset"]:
         return (self.log_prior + total / self.tau).log_softmax(-1)

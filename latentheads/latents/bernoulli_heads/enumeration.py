@@ -122,14 +122,24 @@ def _detached(table: SubsetTable) -> SubsetTable:
 
 
 def posterior_sites(model_trace: Trace, guide_trace: Trace) -> dict[str, dict[str, Any]]:
-    """The guide's sites of all blocks, from the lowest; the model's if the guide has none."""
+    """The guide's sites of all blocks, from the lowest; the model's if the guide has none.
+
+    Raises:
+        ValueError: A posterior is another distribution, or has a table of other blocks.
+    """
     sites = {}
     for name, site in model_trace.nodes.items():
         if site["type"] == "sample" and isinstance(site["fn"], HeadSubsets):
             sites[name] = guide_trace.nodes.get(name, site)
-            if not isinstance(sites[name]["fn"], HeadSubsets):
-                kind = type(sites[name]["fn"]).__name__
+            posterior, prior = sites[name]["fn"], site["fn"]
+            if not isinstance(posterior, HeadSubsets):
+                kind = type(posterior).__name__
                 raise ValueError(f"site {name!r}: the posterior must be HeadSubsets, got {kind}")
+            if posterior.table.first != prior.table.first:  # other bits than those of its heads
+                raise ValueError(
+                    f"site {name!r}: first must be {prior.table.first}, the number of heads in "
+                    f"lower blocks, got {posterior.table.first}"
+                )
     return sites
 
 

@@ -87,7 +87,7 @@ class BernoulliHeadsOptions(LatentOptions):
 
     @property
     def acts_on_encoder(self) -> bool:
-        return any(side_of(name) == "encoder" for name in self.blocks.split(","))
+        return any(side_of(name) == "encoder" for name in split_items(self.blocks))
 
 
 def check_number_of_subsets(blocks: Sequence[Block]) -> None:

@@ -21,7 +21,7 @@ from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.latents.network import Choice, LatentNetwork
 from latentheads.latents.summed_out import SummedOut
-from latentheads.layers.numeric import version_of
+from latentheads.layers.numeric import address_of
 from latentheads.layers.output import ExpectedGradient
 
 NUMBERS = 24
@@ -113,9 +113,10 @@ class GatedPass:
             tokens: The scored tokens.
             expected_gradient: What the gradient is expected to be, up to a factor.
         """
-        # the key holds the tokens' address; the cache keeps them alive, so that it stays theirs
-        key = tokens.data_ptr(), tokens.shape, version_of(tokens), torch.is_grad_enabled()
-        if key not in self.cache:
+        # the cache keeps the tokens alive, so that their address stays theirs; an inference tensor
+        # has no version: whether it was changed is not known
+        key = address_of(tokens), torch.is_grad_enabled()
+        if key not in self.cache or tokens.is_inference():
             dtype = torch.promote_types(self.model.dtype, torch.float32)
             like = torch.empty((), device=self.model.device, dtype=dtype)
             self._record()

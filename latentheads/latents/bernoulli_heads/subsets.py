@@ -18,6 +18,8 @@ from torch.distributions import RelaxedBernoulli, constraints
 from torch.distributions.kl import register_kl
 from torch.nn import functional as F
 
+from latentheads.latents.summed_out import expectation
+
 
 def all_subsets(heads: int, like: Tensor) -> Float[Tensor, "subset head"]:
     """The gates of every subset of some heads; row i has the bits of i, the lowest first."""
@@ -128,9 +130,9 @@ def joint_conditionals(
 def nearest_product(
     log_joint: Float[Tensor, " subset"], heads: int, rounds: int = 3
 ) -> Float[Tensor, " head"]:
-    """Logits of independent gates near to a joint distribution, by coordinate ascent on the KL.
+    """Logits of independent gates near to a joint distribution, by coordinate descent.
 
-    It starts at the marginals, whose KL is the total correlation of the gates.
+    It starts at the marginals, and descends the KL from the product to the joint.
 
     Args:
         log_joint: Log-probabilities of the subsets of all heads.
@@ -224,7 +226,7 @@ class HeadSubsets(TorchDistribution):
 
 @register_kl(HeadSubsets, HeadSubsets)
 def _kl_head_subsets(q: HeadSubsets, p: HeadSubsets) -> Float[Tensor, "*batch"]:
-    return (q.log_probs.exp() * (q.log_probs - p.log_probs)).sum(-1)
+    return expectation(q.log_probs, q.log_probs - p.log_probs)
 
 
 def sample_relaxed(

@@ -123,7 +123,7 @@ class Cascaded(Independent):
         self.hidden, self.link, self.zero = hidden, link, zero
 
     def __call__(self, block: Block) -> Family:
-        """Makes a Gaussian at scores + below + MLP(below)."""
+        """Makes a Gaussian at scores + MLP(below), and + below with the link."""
         return Gaussian(Cascade(block, self.hidden, self.link, self.zero), self.noise(block))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import cast
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.distributions import kl_divergence
 
 from latentheads.distributions import CholeskyHeads, DeltaHeads, NormalHeads
 from latentheads.families import (
+    Affine,
     Cascade,
     CholeskyFactor,
     Correlated,
@@ -121,9 +123,11 @@ def test_families_wrap_location_and_scale() -> None:
 
 def test_a_posterior_starts_at_the_scale_of_a_gaussian_prior() -> None:
     gaussian = Gaussian(Identity(), HeadScale(HEADS, 0.7))
-    for prior, start in ((gaussian, 0.7), (Point(Identity()), 1.0), (None, 1.0)):
+    trained = jiggle(Gaussian(Identity(), HeadScale(HEADS, 0.7, learned=True)), 0.3)
+    scales = cast(torch.Tensor, trained.scale()).detach()
+    for prior, start in ((gaussian, 0.7), (trained, scales), (Point(Identity()), 1.0), (None, 1.0)):
         scale = make_posterior(Identity(), prior, HEADS)(context()).scale
-        torch.testing.assert_close(scale, torch.full_like(scale, start))
+        torch.testing.assert_close(scale, torch.as_tensor(start).expand_as(scale))
 
 
 @pytest.mark.parametrize(
@@ -149,3 +153,10 @@ def test_divergence_from_the_scores_is_the_one_of_any_location(
     assert gaussian(replace(c, batch=None)).squares is None  # a prior: nothing asks for them
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
+
+
+def test_a_point_mass_is_pruned_with_its_location() -> None:
+    point = Point(jiggle(Affine(HEADS, 3), 0.2))
+    gain = cast(Affine, point.location).gain
+    point.prune([2, 0])
+    assert torch.equal(cast(Affine, point.location).gain, gain[[2, 0]])

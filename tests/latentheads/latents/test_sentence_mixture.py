@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from pyro.distributions import Categorical
+from pyro.distributions import Categorical, Delta
 from pyro.poutine import Trace
 
 from latentheads.distributions import Tokens
@@ -75,6 +75,26 @@ def test_a_posterior_of_another_number_of_values_is_refused(values: int) -> None
     posterior = Categorical(logits=torch.zeros(SENTENCES, values))
     with pytest.raises(ValueError, match=rf"the posterior must be of 3 values, got {values}$"):
         target.enumerate_latents(*traces(target, posterior, tokens))
+
+
+def test_another_distribution_as_posterior_is_refused() -> None:
+    prior, tokens = make()
+    target = MixtureTokens(SITE, prior, torch.tensor([2, 0]))
+    with pytest.raises(ValueError, match=rf"^site '{SITE}': the posterior must be .* got Delta$"):
+        target.enumerate_latents(*traces(target, Delta(target.value), tokens))
+
+
+def test_a_label_that_is_observed_is_no_latent() -> None:
+    prior = make()[0]
+    target = MixtureTokens(SITE, prior, torch.tensor([2, 0]))
+    label = Categorical(logits=torch.zeros(SENTENCES, 2))
+    trace = trace_of(label=(label, torch.tensor([1, 0])), **{SITE: (prior, target.value)})
+    for site, is_observed in (("label", True), (SITE, False)):
+        trace.nodes[site]["is_observed"] = is_observed
+    target.check_not_observed(trace)
+    trace.nodes[SITE]["is_observed"] = True
+    with pytest.raises(ValueError, match=rf"^site '{SITE}' is observed"):
+        target.check_not_observed(trace)
 
 
 def test_a_tied_posterior_has_no_kl_and_a_left_out_site_keeps_the_prior() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -142,3 +143,26 @@ def test_no_position_and_all_the_same_give_the_plain_network() -> None:
     plain = (words[..., 0] * brute_force.valid()).sum(-1)
     assert torch.allclose(here.log_evidence, plain, rtol=1e-13, atol=0)
     assert math.isclose(here.gap(priors)[0].abs().max().item(), 0, abs_tol=1e-12)
+
+
+def test_the_posterior_of_a_long_text_is_that_of_its_words() -> None:
+    """A chain that jumps everywhere with equal probability is one of independent words."""
+    scores = torch.randn(1, 3000, 1, 3, dtype=torch.float64)
+    words, valid = 5 * torch.randn(1, 3000, 3).double(), torch.ones(1, 3000, dtype=torch.bool)
+    transition_scores = torch.zeros(1, 1, 3, 3, dtype=torch.float64)
+    prior = ChainParameters(scores, transition_scores=transition_scores)
+    (chain,) = ChainInference([prior], words, valid).posterior()
+    (alone,) = IndependentWords([CategoricalParameters(scores)], words, valid).posterior()
+    torch.testing.assert_close(chain.marginals, alone.marginals)
+
+
+def test_a_kl_made_without_a_graph_is_not_reused_in_one(kind: str) -> None:
+    priors = brute_force.pointings(kind)
+    here = brute_force.summed(kind, priors, brute_force.table(kind))
+    guide = [replace(block, scores=block.scores.clone().requires_grad_()) for block in priors]
+    with torch.no_grad():
+        here.expected_log_likelihood(guide)
+        here.kl(guide)
+    assert here.kl(guide)[0].requires_grad
+    assert here.expected_log_likelihood(guide).requires_grad
+    assert here.kl(guide)[0].requires_grad

@@ -72,3 +72,12 @@ def test_a_word_that_state_and_position_both_shun_has_its_own_probability() -> N
     log_probs = NextTokenDistribution([lexicon], weight).log_probs(state, torch.zeros(1, 1, 1))
     expected = (lexicon + state).log_softmax(-1)
     assert torch.allclose(log_probs, expected)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_autocast_rounds_the_scores_of_entropies_and_nothing_else(heads: int) -> None:
+    states, *vectors = (torch.randint(-2, 3, (N, T, 4)).float() for _ in range(heads + 1))
+    distribution = NextTokenDistribution(vectors, torch.randint(-2, 3, (TYPES, 4)).float())
+    entropies = distribution.word_entropies(states)
+    with torch.autocast("cpu", torch.bfloat16):  # products of small whole numbers are exact
+        torch.testing.assert_close(distribution.word_entropies(states), entropies)

@@ -257,3 +257,21 @@ def test_null_adds_nothing_and_its_key_is_learned(batch: Batch) -> None:
     model.token_distribution(batch).exact_inference(batch.scored).log_evidence.sum().backward()
     assert (model.alignments.null.grad != 0).any()
     assert (model.alignments.blocks[1].prior.jumps["1_0"].null.grad != 0).all()
+
+
+@torch.no_grad()
+@every_shape
+def test_hypotheses_are_selected_from_hypotheses(shape: str) -> None:
+    model, texts = model_of(shape), Batch(torch.tensor([[5, 6, 2], [8, 9, 2]]))
+    state = model.begin(texts)
+    model.step(texts.decoder_input[:, None, :1], state)
+    state.select(None, torch.zeros(2, 2, dtype=torch.long))
+    second = torch.tensor([[5, 6], [8, 9]])
+    model.step(second[..., None], state)
+    sentences, hypotheses = torch.tensor([1, 0]), torch.tensor([[1, 0, 0], [0, 1, 1]])
+    state.select(sentences, hypotheses)
+    scores = model.step(torch.full((2, 3, 1), 4), state)[:, :, 0]
+    words = second[sentences].gather(1, hypotheses).flatten()
+    rows = torch.stack([torch.ones_like(words), words, torch.full_like(words, 4)], 1)
+    whole = model.step(rows, model.begin(Batch(rows)))[:, -1].view_as(scores)
+    torch.testing.assert_close(scores, whole)

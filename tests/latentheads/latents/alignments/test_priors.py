@@ -114,6 +114,16 @@ def test_a_prior_of_ones_own_is_summed_out_exactly() -> None:
     torch.testing.assert_close(model.token_distribution(batch).log_evidence(batch.target), expected)
 
 
+def test_a_prior_of_ones_own_names_the_heads_of_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = aligned(AlignmentOptions(2, 1, Uniform(), 5))
+    monkeypatch.setattr(
+        UniformParameters, "forward", lambda _, scores, *__: CategoricalParameters(scores)
+    )
+    expected = r"^the prior of decoder.1.alignment: first_head must be 1, .* first head, got 0$"
+    with pytest.raises(ValueError, match=expected):
+        model.token_distribution(small_batch())
+
+
 def test_a_prior_of_ones_own_is_named_with_trust() -> None:
     options = {"alignments": {"blocks": 1, "prior": OWN}}
     with pytest.raises(OptionError, match=r"^alignments.prior .*say so: --trust"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -203,6 +204,11 @@ def test_subsets_by_probability_and_by_size() -> None:
     sizes = posterior.subsets.sum(-1)
     assert least.size == int(sizes[nats >= nats[-1]].min())
     assert least.nats <= 0
+    rows = torch.tensor([[-9.0, -3.0, -1.0, 0.0, -2.0, 0.0, 0.0, 0.0]]).double()
+    one = replace(posterior, log_likelihoods=rows, tokens=torch.ones(1).double())
+    assert one.smallest_subset(3.0).heads == {"decoder.1.cross": [1]}
+    nothing = replace(one, log_likelihoods=0 * rows, tokens=torch.zeros(1).double())
+    assert nothing.smallest_subset(0.0).nats == 0  # of texts without a token
 
 
 def test_bootstrap_intervals() -> None:

@@ -10,7 +10,7 @@ from pyro import poutine
 
 import latentheads as lh
 from latentheads.guides import GUIDES
-from latentheads.latents.bernoulli_heads.subsets import HeadSubsets
+from latentheads.latents.bernoulli_heads.subsets import HeadSubsets, logistic_chain
 from tests.latentheads.latents.bernoulli_heads.models import (
     attach,
     build,
@@ -186,6 +186,21 @@ def test_another_distribution_as_posterior_is_refused() -> None:
 
     with pytest.raises(ValueError, match="posterior must be HeadSubsets, got Independent"):
         lh.terms(model, Foreign(model), batch)
+
+
+def test_a_table_that_leaves_out_lower_blocks_is_refused() -> None:
+    model, batch = build(), small_batch()
+
+    class Alone(GUIDES["tied"]):  # type: ignore[name-defined,misc]
+        is_tied = False
+
+        def get_posterior(self, name: str, prior: Any) -> Any:
+            logits = torch.zeros(3, dtype=torch.float64)
+            table = logistic_chain(logits, torch.zeros(3, 3, dtype=torch.float64))
+            return HeadSubsets(table, None, prior.batch_shape)
+
+    with pytest.raises(ValueError, match=r"^site 'decoder.1.cross.active': first must be 3, .* 0$"):
+        lh.terms(model, Alone(model), batch)
 
 
 def torch_bernoulli(probs: torch.Tensor) -> Any:

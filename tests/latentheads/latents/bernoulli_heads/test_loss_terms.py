@@ -14,11 +14,21 @@ from torch import Tensor
 import latentheads as lh
 from latentheads.guides import GUIDES
 from latentheads.latents.bernoulli_heads import passes
-from latentheads.latents.bernoulli_heads.loss_terms import _samples, subset_loss_terms
-from latentheads.latents.bernoulli_heads.subsets import all_subsets
+from latentheads.latents.bernoulli_heads.loss_terms import (
+    _baseline,
+    _samples,
+    subset_loss_terms,
+)
+from latentheads.latents.bernoulli_heads.subsets import all_subsets, joint_table
 from latentheads.latents.sampled import importance_bound, wake_objective
 from latentheads.layers import linear_log_prob
-from tests.latentheads.latents.bernoulli_heads.models import attach, build, gates_of, language_model
+from tests.latentheads.latents.bernoulli_heads.models import (
+    attach,
+    build,
+    gates_of,
+    language_model,
+    log_likelihood_by_hand,
+)
 from tests.tiny import ADAPTIVE, jiggle, small_batch
 
 OBJECTIVES = ("bound", "marginal", "sampled", "iwae", "rws", "relaxed")
@@ -64,6 +74,14 @@ def test_marginal_trains_the_model_by_log_p_and_the_guide_by_its_bound() -> None
     assert any(name.startswith("1.") and g.any() for name, g in of_marginal.items())
 
 
+def test_a_posterior_that_is_the_prior_adds_no_gradient_to_log_p() -> None:
+    model, batch = build(), small_batch()
+    of_marginal = gradients((model,), -loss(model, GUIDES["tied"](model), "marginal"))
+    evidence = model.token_distribution(batch).log_evidence(batch.scored).sum()
+    for name, gradient in gradients((model,), evidence).items():
+        torch.testing.assert_close(of_marginal[name], gradient)
+
+
 @pytest.mark.parametrize("gibibytes", [4.0, 1e-4])
 @pytest.mark.parametrize("kind", ["linear", "adaptive"])
 def test_the_gradient_of_the_bound_is_made_beside_its_value(
@@ -99,6 +117,15 @@ def with_gates(model: Any, guide: Any, gates: Tensor) -> Any:
         trace.add_node(name, type="sample", value=value, is_observed=False, infer={})
     poutine.replay(guide, trace=trace)(small_batch())
     return guide.get_traces()
+
+
+def test_the_baseline_has_every_gate_at_its_prior_mean() -> None:
+    model = build(prior="autoregressive")
+    traces = with_gates(model, attach(model), torch.ones(3).double())
+    log_prior = joint_table(gates_of(model).prior())
+    means = (log_prior.exp()[:, None] * all_subsets(6, log_prior)).sum(0)
+    expected = log_likelihood_by_hand(model, small_batch(), tuple(means.tolist()))
+    torch.testing.assert_close(_baseline(traces[0]).squeeze(-1), expected)
 
 
 def test_the_score_function_is_unbiased() -> None:

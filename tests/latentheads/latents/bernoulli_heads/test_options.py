@@ -66,7 +66,7 @@ def test_more_than_4096_subsets_are_refused_by_their_number() -> None:
 
 
 def test_what_acts_on_the_encoder() -> None:
-    assert BernoulliHeadsOptions("decoder.0.self,encoder.0.self").acts_on_encoder
+    assert BernoulliHeadsOptions("decoder.0.self, encoder.0.self").acts_on_encoder
     assert not BernoulliHeadsOptions("decoder.0.self").acts_on_encoder
     assert not BernoulliHeadsOptions().acts_on_encoder
 

@@ -135,3 +135,8 @@ def test_sums_are_cached_by_tokens() -> None:
     other = batch.target.clone()
     other[0, 0] = 8
     assert not torch.equal(gated_pass.log_probs_of_subsets(other), first)
+    with torch.inference_mode():
+        own = other.clone()
+        before = gated_pass.log_probs_of_subsets(own)
+        own[0, 0] = 7
+        assert not torch.equal(gated_pass.log_probs_of_subsets(own), before)

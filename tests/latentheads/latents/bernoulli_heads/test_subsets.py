@@ -108,6 +108,8 @@ def test_kl_is_a_sum_over_subsets() -> None:
     )
     torch.testing.assert_close(kl_divergence(q, p), by_hand)
     assert kl_divergence(q, p) > 0
+    certain = HeadSubsets(SubsetTable(torch.tensor([0.0, 1.0, *[0.0] * 6]).double().log(), 3))
+    torch.testing.assert_close(kl_divergence(certain, p), -p.log_probs[1])
 
 
 def test_particles_stand_in_front() -> None:

@@ -170,6 +170,8 @@ def test_other_sizes_are_impossible() -> None:
     assert Subset(torch.zeros(3), 2).log_prob(torch.tensor([1.0, 0.0, 0.0])) == -torch.inf
     assert Group(torch.zeros(4), 2).log_prob(torch.tensor([1.0, 0.0, 1.0, 0.0])) == -torch.inf
     assert kl_divergence(Subset(torch.zeros(3), 2), Subset(torch.zeros(3), 1)) == torch.inf
+    with pytest.raises(NotImplementedError, match=r"^no closed form from 3 groups to 2$"):
+        kl_divergence(Group(torch.zeros(6), 3), Group(torch.zeros(6), 2))
 
 
 @KINDS
