@@ -243,11 +243,11 @@ class _BestWeights(Callback):
 
     def __init__(self, engine: Engine, adds_moving: bool) -> None:
         self.engine, self.adds_moving = engine, adds_moving
-        self.kept: dict[str, Tensor] = {}
+        self.kept: dict[str, Tensor] | None = None
 
     def on_step_end(self, step: int) -> None:
         """Keeps what another callback may just have let go of."""
-        if self.adds_moving:
+        if self.adds_moving and self.kept is not None:
             self.kept |= self._copy_moving(self.kept)
 
     def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> None:
@@ -268,9 +268,9 @@ class _BestWeights(Callback):
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Gives model and guide the best weights, in evaluation mode."""
+        """Gives model and guide the best weights, if there was an evaluation; evaluation mode."""
         every = self._weights()
-        for name, tensor in self.kept.items():
+        for name, tensor in (self.kept or {}).items():
             every[name].copy_(tensor)
         self.engine.model.eval()
         self.engine.guide.eval()

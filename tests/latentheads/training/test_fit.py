@@ -99,6 +99,21 @@ def test_what_is_broken_off_leaves_the_best_weights_in_evaluation_mode() -> None
     torch.testing.assert_close(model.output.table.weight, best, rtol=0, atol=0)
 
 
+def test_what_is_broken_off_before_an_evaluation_leaves_the_last_weights() -> None:
+    model, guide = pair()
+    last: list[Tensor] = []
+
+    def stop(step: int) -> None:
+        if step == 2:
+            last.extend(outcome_of(model))
+            raise KeyboardInterrupt
+
+    options = {**PLAN, "report_every": 3}
+    with pytest.raises(KeyboardInterrupt):
+        lh.fit(model, guide, some(), quiet=True, callbacks=[AfterStep(stop)], **options)
+    assert same(last, outcome_of(model))
+
+
 def test_the_metric_says_which_weights_are_best() -> None:
     model, guide = pair()
 
