@@ -136,7 +136,7 @@ class Settings:
     decode: Decoding = field(default_factory=Decoding)
     seed: Annotated[int, Ge(0), Lt(2**63)] = 0
     num_samples: Count = 32
-    label_smoothing: float = 0.0
+    label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
     disagreement: DisagreementOptions | None = None
     ctc: NonNegativeFloat = 0.0
     adapters: Annotated[int, Ge(0), Le(MAX_WIDTH)] = 0

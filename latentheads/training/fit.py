@@ -238,7 +238,7 @@ class _BestWeights(Callback):
 
     Args:
         engine: What trains.
-        adds_moving: Whether a step may let go of parameters that were frozen before.
+        adds_moving: Whether a callback may let go of parameters that were frozen before.
     """
 
     def __init__(self, engine: Engine, adds_moving: bool) -> None:
@@ -253,6 +253,8 @@ class _BestWeights(Callback):
     def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> None:
         if is_best:
             self.kept = self._copy_moving()
+        else:
+            self.on_step_end(record["step"])
 
     def _copy_moving(self, excluded: Container[str] = ()) -> dict[str, Tensor]:
         """Copies of all tensors that training still changes, but for those known already."""

@@ -60,6 +60,7 @@ def test_classes_are_equal_where_their_options_at_their_default_are() -> None:
         ({"guide": "nix"}, "guide must be one of tied, "),
         ({"latents": ("alignments",)}, "latents must be AlignmentOptions, "),
         ({"latents": (AlignmentOptions,)}, "latents must be AlignmentOptions, "),
+        ({"label_smoothing": 1.0}, "label_smoothing must be below 1, got 1"),
     ],
 )
 def test_settings_of_python_are_checked(options: dict[str, Any], message: str) -> None:

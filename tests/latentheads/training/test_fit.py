@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models import LanguageModel
 from latentheads.names import Block
 from latentheads.options import UnusedOptionError
+from latentheads.training.callbacks import Callback
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
 from tests.latentheads.training.engines import outcome, part, same
@@ -260,6 +261,24 @@ def test_the_best_weights_stay_whatever_is_frozen_on_the_way(frozen_first: bool)
     fitted = lh.fit(model, guide, some(), quiet=True, callbacks=[AfterStep(change)], **PLAN)
     assert fitted.step == 1
     assert same(best, outcome_of(model))
+
+
+def test_the_best_weights_stay_if_a_later_evaluation_frees_others() -> None:
+    model, guide = pair()
+    before = outcome_of(model)
+
+    class Unfreezing(Callback):
+        def on_step_end(self, step: int) -> None:
+            for parameter in guide.parameters():
+                parameter.data.add_(9 if step == 2 else 0)
+
+        def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> None:
+            model.requires_grad_(not is_best)
+
+    model.requires_grad_(False)
+    fitted = lh.fit(model, guide, some(), quiet=True, callbacks=[Unfreezing()], **PLAN)
+    assert fitted.step == 1
+    assert same(before, outcome_of(model))
 
 
 def outcome_of(module: Any) -> list[torch.Tensor]:
