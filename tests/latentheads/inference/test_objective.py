@@ -264,6 +264,13 @@ def test_alignments_of_a_masked_sentence_do_not_count(objective: str, batch: Bat
     assert torch.allclose(masked, elbo(rows(batch, [0, 2])), rtol=1e-12)
 
 
+def test_alignments_that_a_function_leaves_out_keep_their_prior(batch: Batch) -> None:
+    model = aligned(SHAPES["two blocks"])
+    with pyro.validation_enabled(False):
+        loss = Head_ELBO().differentiable_loss(model, lambda batch: None, batch)
+    assert torch.equal(loss, Head_ELBO()(model, Tied(model))(batch))
+
+
 @pairwise(form=FORMS, validation=[True, False], particles=[1, 3])
 def test_vectorised_bound_costs_no_more_passes(
     form: str, validation: bool, particles: int, batch: Batch
