@@ -52,7 +52,7 @@ from latentheads.options import (
 )
 from latentheads.runs.pairs import GuideSpec, ModelGuidePair, join_pair
 from latentheads.runs.recipes import read_recipe, recipe_name
-from latentheads.training.losses import HeadELBOLoss, MarginalLoss
+from latentheads.training.losses import HeadELBOLoss, MarginalLoss, RelaxedLoss
 from latentheads.training.options import Training
 
 SHOWN_TASKS = 3
@@ -252,7 +252,8 @@ class Settings:
                 )
         sums = isinstance(loss, HeadELBOLoss) and loss.objective != "bound"
         if sums and not self._is_summed_out:  # in Python the engine raises this
-            what = f" {loss.name} needs a latent that is summed out, such as alignments"
+            example = "bernoulli-heads" if isinstance(loss, RelaxedLoss) else "alignments"
+            what = f" {loss.name} needs a latent that is summed out, such as {example}"
             raise UnusedOptionError("train.loss", what)
         self._check_guide()
 

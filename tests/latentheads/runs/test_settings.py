@@ -73,6 +73,8 @@ def test_numbers_beyond_a_machine_and_unused_options_are_refused() -> None:
     refusal = refused(latents="gates", gates={"start": 1e300})
     assert refusal.startswith("gates.start must be below 3.4028")
     assert refused(start_with="encoder") == "start_with encoder needs the option start"
+    refusal = refused(latents="logits", train={"loss": "relaxed"})
+    assert refusal.endswith(" needs a latent that is summed out, such as bernoulli-heads")
 
 
 class Own(AdamWOptimizer):
