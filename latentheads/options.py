@@ -437,7 +437,7 @@ def merge(below: Any, above: Any) -> Any:
     if not isinstance(above, Mapping) and above in NOTHING:
         return None
     lower, upper = _as_mapping(below), _as_mapping(above)
-    if CLASS in upper and upper[CLASS] != lower.get(CLASS, upper[CLASS]):
+    if CLASS in upper and _as_word(upper[CLASS]) != _as_word(lower.get(CLASS, upper[CLASS])):
         return upper
     both = {name: merge(lower[name], upper[name]) for name in upper if name in lower}
     return lower | upper | both
@@ -513,25 +513,29 @@ class Choice:
     @classmethod
     def find_class(cls, name: Any, trusted: Collection[str]) -> type:
         """A class by its name; one of the reader's own is imported if it is trusted."""
-        word = str(name).replace("_", "-").lower()
-        kind = cls._find_choice(word)
+        kind = cls._find_choice(name)
         if kind is None and load_options():  # an installed package may add it
-            kind = cls._find_choice(word)
+            kind = cls._find_choice(name)
         if kind is not None:
             return kind
         if cls.extensible and CLASS_PATH.fullmatch(str(name)):
             return import_trusted(cls.base or cls, str(name), trusted)
-        if word in RECIPES:
+        if _as_word(name) in map(_as_word, RECIPES):
             raise OptionError("", f" {shown(name)} is a recipe: use recipe {name}")
         own = ", or module:Class for your own" * cls.extensible
         raise OptionError("", f" must be one of {', '.join(cls.choices())}{own}; got {shown(name)}")
 
     @classmethod
-    def _find_choice(cls, word: str) -> type | None:
+    def _find_choice(cls, name: Any) -> type | None:
         for choice, kind in cls.choices().items():
-            if word in (choice.replace("_", "-").lower(), kind.__name__.lower()):
+            if _as_word(name) in map(_as_word, (choice, kind.__name__)):
                 return kind
         return None
+
+
+def _as_word(name: Any) -> str:
+    """The name of a class as it is compared: without case, hyphens and underscores."""
+    return re.sub("[-_]", "", str(name)).lower()
 
 
 def name_of_class(value: Any) -> str:

@@ -8,8 +8,8 @@ are removed if nothing else depends on them, as the :class:`~latentheads.familie
 prior and posterior says:
 
 * If they neither mix heads nor depend on lower blocks, only logits of active heads are sampled.
-* If they depend on the logits of the same head below, as in RealFormer, the logits of a head are
-  sampled in all blocks of its attention type up to the last in which it is active.
+* If they depend on the logits of the same head below, as in RealFormer, the logits of a head that
+  is active in a block are sampled in all of its type up to the last block with an active head.
 * If they mix heads of a block, all of its heads are sampled if one is active.
 * If they mix heads of lower blocks, as a cascade does, all heads are sampled up to the last active
   block.
@@ -79,7 +79,7 @@ def most_important(
     check_within("heads", number, fixed, total)
     heads = [(name, index) for name, values in removable.items() for index in range(len(values))]
     scores = torch.cat([torch.zeros(0), *(values.double().cpu() for values in removable.values())])
-    scores = scores.nan_to_num(nan=-torch.inf, posinf=torch.inf)
+    scores = scores.nan_to_num(nan=-torch.inf)
     best = scores.argsort(descending=True, stable=True)[: number - fixed].tolist()
     kept_heads: dict[str, list[int]] = {
         name: [] if name in removable else list(range(len(values)))

@@ -210,8 +210,9 @@ class NGram(HeadBlock):
         self, x: Tensor, attention_mask: AttentionMask
     ) -> Float[Tensor, "*batch 1 1 dim"]:
         """Computes the maximum over all positions that are not padding."""
-        if attention_mask.valid is not None:
-            x = x.masked_fill(~attention_mask.valid.unsqueeze(-1), -torch.inf)
+        if (valid := attention_mask.valid) is not None:
+            padding = ~valid & valid.any(-1, keepdim=True)  # a row of padding keeps its zeros
+            x = x.masked_fill(padding.unsqueeze(-1), -torch.inf)
         return x.amax(-2, keepdim=True).unsqueeze(-2)
 
     def mix(

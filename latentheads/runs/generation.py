@@ -346,10 +346,9 @@ class Sampling:
 
 
 def encode_prompt(vocabulary: Vocabulary, prompt: str, is_running_text: bool) -> list[int]:
-    """Encodes a prompt; in running text EOS separates lines. Special tokens become UNK."""
+    """Encodes a prompt; in running text EOS separates lines."""
     lines = prompt.split("\n") if is_running_text else [prompt.replace("\n", " ")]
-    rows = [[max(token, UNK) for token in vocabulary.encode(line)[:-1]] for line in lines]
-    return [token for row in rows for token in (*row, EOS)][:-1]
+    return [token for line in lines for token in vocabulary.encode(line)][:-1]
 
 
 def unknown_words(vocabulary: Vocabulary, prompt: str) -> list[str]:

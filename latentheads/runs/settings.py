@@ -52,7 +52,7 @@ from latentheads.options import (
 )
 from latentheads.runs.pairs import GuideSpec, ModelGuidePair, join_pair
 from latentheads.runs.recipes import read_recipe, recipe_name
-from latentheads.training.losses import HeadELBOLoss, MarginalLoss
+from latentheads.training.losses import HeadELBOLoss, MarginalLoss, RelaxedLoss
 from latentheads.training.options import Training
 
 SHOWN_TASKS = 3
@@ -136,7 +136,7 @@ class Settings:
     decode: Decoding = field(default_factory=Decoding)
     seed: Annotated[int, Ge(0), Lt(2**63)] = 0
     num_samples: Count = 32
-    label_smoothing: float = 0.0
+    label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
     disagreement: DisagreementOptions | None = None
     ctc: NonNegativeFloat = 0.0
     adapters: Annotated[int, Ge(0), Le(MAX_WIDTH)] = 0
@@ -252,7 +252,8 @@ class Settings:
                 )
         sums = isinstance(loss, HeadELBOLoss) and loss.objective != "bound"
         if sums and not self._is_summed_out:  # in Python the engine raises this
-            what = f" {loss.name} needs a latent that is summed out, such as alignments"
+            example = "bernoulli-heads" if isinstance(loss, RelaxedLoss) else "alignments"
+            what = f" {loss.name} needs a latent that is summed out, such as {example}"
             raise UnusedOptionError("train.loss", what)
         self._check_guide()
 

@@ -453,7 +453,6 @@ class Trainer:
             complete(results, reporter.sections(results), self.folder.write_results)
         self.folder.release()
         self.results = Results.read(results)
-        self.folder.previous_steps = None
         if self._names_folder:
             _FINISHED.add(self.folder.path.resolve())
         return self.results

@@ -523,13 +523,13 @@ def _check_penalty(options: HeadELBOLoss, model: HeadModel, loss: ELBO) -> None:
 
 def _check_objective(options: HeadELBOLoss, model: HeadModel) -> None:
     """Raises an error if the model has no latent of the kind that an objective is of."""
+    has_relaxation = any(latent.temperature is not None for latent in model.latents.values())
+    if isinstance(options, RelaxedLoss) and not has_relaxation:
+        raise ValueError("loss relaxed needs gates between 0 and 1, such as bernoulli-heads")
     if options.objective != "bound" and not model.is_summed_out:
         raise ValueError(
             f"loss {options.name} needs a latent that is summed out, such as alignments"
         )
-    has_relaxation = any(latent.temperature is not None for latent in model.latents.values())
-    if isinstance(options, RelaxedLoss) and not has_relaxation:
-        raise ValueError("loss relaxed needs gates between 0 and 1, such as bernoulli-heads")
 
 
 def check_sizes(step_batches: Step) -> None:

@@ -238,21 +238,23 @@ class _BestWeights(Callback):
 
     Args:
         engine: What trains.
-        adds_moving: Whether a step may let go of parameters that were frozen before.
+        adds_moving: Whether a callback may let go of parameters that were frozen before.
     """
 
     def __init__(self, engine: Engine, adds_moving: bool) -> None:
         self.engine, self.adds_moving = engine, adds_moving
-        self.kept: dict[str, Tensor] = {}
+        self.kept: dict[str, Tensor] | None = None
 
     def on_step_end(self, step: int) -> None:
         """Keeps what another callback may just have let go of."""
-        if self.adds_moving:
+        if self.adds_moving and self.kept is not None:
             self.kept |= self._copy_moving(self.kept)
 
     def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> None:
         if is_best:
             self.kept = self._copy_moving()
+        else:
+            self.on_step_end(record["step"])
 
     def _copy_moving(self, excluded: Container[str] = ()) -> dict[str, Tensor]:
         """Copies of all tensors that training still changes, but for those known already."""
@@ -268,9 +270,9 @@ class _BestWeights(Callback):
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Gives model and guide the best weights, in evaluation mode."""
+        """Gives model and guide the best weights, if there was an evaluation; evaluation mode."""
         every = self._weights()
-        for name, tensor in self.kept.items():
+        for name, tensor in (self.kept or {}).items():
             every[name].copy_(tensor)
         self.engine.model.eval()
         self.engine.guide.eval()

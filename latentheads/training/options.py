@@ -230,6 +230,10 @@ class Training:
             raise OptionError(
                 "keep", f" must be at least average, {self.average}, or 0, got {self.keep}"
             )
+        low, rate = getattr(self.schedule, "min_rate", 0.0), self.learning_rate
+        if low > rate:
+            reason = f" must be at most learning_rate, {rate:g}, got {low:g}"
+            raise OptionError("schedule.min_rate", reason)
 
     @property
     def warmup(self) -> int:

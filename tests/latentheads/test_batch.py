@@ -115,8 +115,10 @@ def test_a_context_is_read_and_neither_scored_nor_drawn() -> None:
 
 
 def test_repeated_sentences_keep_what_stands_before_them() -> None:
-    batch = replace(Batch.of([[5, 6, 2], [7, 2]]), before=torch.tensor([3, 4]), context=1)
+    batch = Batch.of([[5, 6, 2], [7, 2]], corpus_size=3)
+    batch = replace(batch, before=torch.tensor([3, 4]), context=1)
     twice = batch.repeated(2)
+    assert twice.size == len(twice) == 4
     assert twice.decoder_input.tolist() == batch.decoder_input.tolist() * 2
     assert twice.scored_mask.tolist() == batch.scored_mask.tolist() * 2
 

@@ -405,6 +405,7 @@ def test_so_does_every_option_of_a_run(name: str) -> None:
         ({"d": {"class": "x", "f": 1}}, {"d": {"g": 2}}, {"d": {"class": "x", "f": 1, "g": 2}}),
         ({"d": {"class": "x", "f": 1}}, {"d": {"class": "y"}}, {"d": {"class": "y"}}),
         ({"d": {"class": "x", "f": 1}}, {"d": "x"}, {"d": {"class": "x", "f": 1}}),
+        ({"d": {"class": "x-y", "f": 1}}, {"d": "X_y"}, {"d": {"class": "X_y", "f": 1}}),
         ({"d": {"class": "x", "f": 1}}, {"d": "none"}, {"d": None}),
         ({"d": "x"}, {"d": {"f": 1}}, {"d": {"class": "x", "f": 1}}),
         ({"d": None}, {"d": {"f": 1}}, {"d": {"f": 1}}),

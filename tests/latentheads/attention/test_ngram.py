@@ -249,6 +249,18 @@ def test_token_by_token_is_the_whole(
     assert torch.allclose(torch.cat(steps, 1)[valid], whole[valid], atol=1e-10)
 
 
+def test_a_row_of_padding_has_a_bound_of_0_and_no_gradient_with_a_context_too(batch: Batch) -> None:
+    model = build("translation", "delta", **NGRAMS, ngram_context=True).eval()
+    assert batch.source is not None
+    padding = (torch.zeros_like(ids[:1]) for ids in (batch.target, batch.source))
+    rows = zip((batch.target, batch.source), padding, strict=True)
+    log_probs = plug_in_log_likelihood(model, Batch(*(torch.cat(row) for row in rows)))
+    torch.testing.assert_close(log_probs[:-1], plug_in_log_likelihood(model, batch))
+    assert log_probs[-1] == 0
+    log_probs.sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
 def test_hypotheses_share_a_sentence_and_not_its_draws(batch: Batch) -> None:
     model = noisy("language-model", "ngram")
     with poutine.trace() as trace:

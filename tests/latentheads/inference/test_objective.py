@@ -264,6 +264,13 @@ def test_alignments_of_a_masked_sentence_do_not_count(objective: str, batch: Bat
     assert torch.allclose(masked, elbo(rows(batch, [0, 2])), rtol=1e-12)
 
 
+def test_alignments_that_a_function_leaves_out_keep_their_prior(batch: Batch) -> None:
+    model = aligned(SHAPES["two blocks"])
+    with pyro.validation_enabled(False):
+        loss = Head_ELBO().differentiable_loss(model, lambda batch: None, batch)
+    assert torch.equal(loss, Head_ELBO()(model, Tied(model))(batch))
+
+
 @pairwise(form=FORMS, validation=[True, False], particles=[1, 3])
 def test_vectorised_bound_costs_no_more_passes(
     form: str, validation: bool, particles: int, batch: Batch
@@ -276,10 +283,14 @@ def test_vectorised_bound_costs_no_more_passes(
     assert len(ran) == guide.passes * 2
 
 
-def test_a_masked_sentence_counts_in_no_floor(batch: Batch, tape: NoiseTape) -> None:
+@pytest.mark.parametrize(("free_bits", "analytic"), [(9.0, False), (0.0, True)])
+def test_a_masked_sentence_counts_in_no_floor_and_no_kl(
+    free_bits: float, analytic: bool, batch: Batch, tape: NoiseTape
+) -> None:
     model = build("language-model")
-    elbo = Head_ELBO(free_bits=9.0)(model, attach("cascaded", model))
-    with poutine.mask(mask=torch.tensor([True, False, True])):
+    guide = jiggle(attach("cascaded", model), 0.1)
+    elbo = Head_ELBO(free_bits=free_bits, analytic=analytic)(model, guide)
+    with pyro.validation_enabled(False), poutine.mask(mask=torch.tensor([True, False, True])):
         masked = elbo(batch)
     tape.rewind([0, 2])
     assert torch.allclose(masked, elbo(rows(batch, [0, 2])), rtol=1e-12)

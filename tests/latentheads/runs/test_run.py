@@ -212,6 +212,9 @@ def test_a_source_is_cut_where_the_run_cuts_it(run: Run) -> None:
     assert batch.source is not None
     assert batch.source.tolist() == [[*CUT.target.encode(SENTENCE)[:4], 2]]
     assert batch.target.tolist() == [CUT.target.encode("a b")]
+    cut = with_limits(run, max_source=5, max_line=6).read_sentence(f"{SENTENCE} " * 9999, "a b")
+    assert cut.source is not None
+    assert torch.equal(cut.source, batch.source)
 
 
 def test_a_translation_is_that_of_the_seed_and_moves_no_other_noise(run: Run) -> None:

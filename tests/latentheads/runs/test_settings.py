@@ -60,6 +60,7 @@ def test_classes_are_equal_where_their_options_at_their_default_are() -> None:
         ({"guide": "nix"}, "guide must be one of tied, "),
         ({"latents": ("alignments",)}, "latents must be AlignmentOptions, "),
         ({"latents": (AlignmentOptions,)}, "latents must be AlignmentOptions, "),
+        ({"label_smoothing": 1.0}, "label_smoothing must be below 1, got 1"),
     ],
 )
 def test_settings_of_python_are_checked(options: dict[str, Any], message: str) -> None:
@@ -72,6 +73,8 @@ def test_numbers_beyond_a_machine_and_unused_options_are_refused() -> None:
     refusal = refused(latents="gates", gates={"start": 1e300})
     assert refusal.startswith("gates.start must be below 3.4028")
     assert refused(start_with="encoder") == "start_with encoder needs the option start"
+    refusal = refused(latents="logits", train={"loss": "relaxed"})
+    assert refusal.endswith(" needs a latent that is summed out, such as bernoulli-heads")
 
 
 class Own(AdamWOptimizer):

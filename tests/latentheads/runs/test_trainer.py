@@ -34,6 +34,7 @@ from latentheads.runs.results import Results
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from latentheads.training import checkpoints
+from latentheads.training.callbacks import Callback
 from latentheads.training.checkpoints import weights
 from latentheads.training.options import Training
 from latentheads.training.progress import ProgressBar
@@ -77,12 +78,32 @@ def test_a_loop_over_seeds_that_are_not_given_is_no_second_run(
         trainer(corpus, out=None).fit()
     with pytest.raises(ValueError, match=r"is the finished run of another Trainer of this"):
         trainer(corpus, out=None, steps=5).fit()
-    assert trainer(corpus, out=None, overwrite=True).fit() is not None
+    assert trainer(corpus, out=None, overwrite=True).fit(steps=2) is not None
     assert trainer(corpus, out=None, seed=1).fit() is not None
     for out, message in (("", "name a folder, got ''"), ("a\udcff", r"be UTF-8, got 'a\\udcff'")):
         with pytest.raises(ValueError, match=f"^out must {message}$"):
             lh.Trainer(first.model, first.guide, corpus, out=out, **SHORT)
     assert trainer(corpus, out=first.folder.path).fit() is not None
+
+
+def test_a_loss_that_cannot_take_a_pair_is_refused_before_a_file_is_written(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=r"^TraceMeanField_ELBO cannot train this pair"):
+        trainer(corpus, tmp_path / "run", loss="TraceMeanField_ELBO").fit()
+    assert not (tmp_path / "run").exists()
+
+
+def test_files_that_are_removed_during_training_are_written_again(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    class Removing(Callback):
+        def on_train_end(self) -> None:
+            for name in ("config.yaml", "vocabulary.json"):
+                (tmp_path / name).unlink()
+
+    trainer(corpus, tmp_path, callbacks=[Removing()]).fit()
+    assert lh.load_run(tmp_path).results is not None
 
 
 def timeless(results: Results | None) -> dict[str, Any]:

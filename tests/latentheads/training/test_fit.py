@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from latentheads.latents.gates.hard_gates import Gating
 from latentheads.models import LanguageModel
 from latentheads.names import Block
 from latentheads.options import UnusedOptionError
+from latentheads.training.callbacks import Callback
 from latentheads.training.engine import Engine
 from latentheads.training.options import Training
 from tests.latentheads.training.engines import outcome, part, same
@@ -97,6 +98,21 @@ def test_what_is_broken_off_leaves_the_best_weights_in_evaluation_mode() -> None
         lh.fit(model, guide, some(), some(2), quiet=True, callbacks=[AfterStep(stop)], **PLAN)
     assert not any(module.training for module in (model, guide))
     torch.testing.assert_close(model.output.table.weight, best, rtol=0, atol=0)
+
+
+def test_what_is_broken_off_before_an_evaluation_leaves_the_last_weights() -> None:
+    model, guide = pair()
+    last: list[Tensor] = []
+
+    def stop(step: int) -> None:
+        if step == 2:
+            last.extend(outcome_of(model))
+            raise KeyboardInterrupt
+
+    options = {**PLAN, "report_every": 3}
+    with pytest.raises(KeyboardInterrupt):
+        lh.fit(model, guide, some(), quiet=True, callbacks=[AfterStep(stop)], **options)
+    assert same(last, outcome_of(model))
 
 
 def test_the_metric_says_which_weights_are_best() -> None:
@@ -245,6 +261,24 @@ def test_the_best_weights_stay_whatever_is_frozen_on_the_way(frozen_first: bool)
     fitted = lh.fit(model, guide, some(), quiet=True, callbacks=[AfterStep(change)], **PLAN)
     assert fitted.step == 1
     assert same(best, outcome_of(model))
+
+
+def test_the_best_weights_stay_if_a_later_evaluation_frees_others() -> None:
+    model, guide = pair()
+    before = outcome_of(model)
+
+    class Unfreezing(Callback):
+        def on_step_end(self, step: int) -> None:
+            for parameter in guide.parameters():
+                parameter.data.add_(9 if step == 2 else 0)
+
+        def on_evaluate(self, record: Mapping[str, Any], is_best: bool) -> None:
+            model.requires_grad_(not is_best)
+
+    model.requires_grad_(False)
+    fitted = lh.fit(model, guide, some(), quiet=True, callbacks=[Unfreezing()], **PLAN)
+    assert fitted.step == 1
+    assert same(before, outcome_of(model))
 
 
 def outcome_of(module: Any) -> list[torch.Tensor]:

@@ -382,6 +382,7 @@ subset, gates = partial(selection, SubsetSelector(3, candidates=6)), partial(sel
         (alignments, "TraceEnum_ELBO", "TraceEnum_ELBO cannot train this pair: no latent is mark"),
         (alignments, "TraceMeanField_ELBO", "TraceMeanField_ELBO cannot train this pair: All dist"),
         (alignments, "relaxed", "loss relaxed needs gates between 0 and 1, such as bernoulli-h"),
+        (logits, "relaxed", "loss relaxed needs gates between 0 and 1, such as bernoulli-heads"),
         (alignments, "RenyiELBO", "RenyiELBO cannot train this pair: site 'decoder.0.alignment.c"),
         (subset, "TraceMeanField_ELBO", "TraceMeanField_ELBO cannot train this pair: All distri"),
         (subset, "RenyiELBO", "RenyiELBO cannot train this pair: site '[a-z0-9.]+' is shared by"),

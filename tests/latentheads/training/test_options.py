@@ -80,6 +80,10 @@ def test_one_cosine_covers_all_steps() -> None:
             {"schedule": {"class": "cosine-restarts", "period": 9, "growth": 0.5}},
             "schedule.growth must be at least 1",
         ),
+        (
+            {"schedule": {"class": "cosine", "min_rate": 1}, "learning_rate": 0.5},
+            "schedule.min_rate must be at most learning_rate, 0.5, got 1",
+        ),
         ({"average": 5, "keep": 3}, "keep must be at least average, 5, or 0, got 3"),
         ({"free_bits": 1}, r"^free_bits is not an option: did you mean loss\.free_bits\?$"),
     ],
