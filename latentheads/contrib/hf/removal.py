@@ -93,14 +93,12 @@ def prune_weights(address: Address, kept: Sequence[int]) -> None:
     if not kept:
         weight_of(address.projection).zero_()
     module.num_heads = len(kept_heads)  # type: ignore[assignment]  # Llama's leaves it to the configuration
-    for name in HEAD_COUNTS:
+    numbers = dict.fromkeys(HEAD_COUNTS, len(kept_heads)) | dict.fromkeys(WIDTHS, len(rows))
+    numbers["num_key_value_heads"] = len(shared)  # which the code of StableLM uses
+    numbers["num_key_value_groups"] = len(kept_heads) // len(shared)
+    for name, number in numbers.items():
         if hasattr(module, name):
-            setattr(module, name, len(kept_heads))
-    for name in WIDTHS:
-        if hasattr(module, name):
-            setattr(module, name, len(rows))
-    if hasattr(module, "num_key_value_groups"):
-        module.num_key_value_groups = len(kept_heads) // len(shared)  # type: ignore[assignment]
+            setattr(module, name, number)
 
 
 def record_kept_heads(config: Any, name: str, heads: int, kept: Sequence[int]) -> None:

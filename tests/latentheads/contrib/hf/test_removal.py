@@ -76,6 +76,17 @@ def test_a_smaller_network_says_the_same_and_is_kept_in_a_folder(name: str, tmp_
     torch.testing.assert_close(again.token_distribution(batch).log_prob(batch.scored), want)
 
 
+@torch.no_grad()
+def test_a_module_that_reshapes_by_its_number_of_keys_has_fewer() -> None:
+    made = jiggle(grouped("StableLm"), 0.3).double().eval()
+    inputs, block = {"input_ids": IDS, "attention_mask": REAL}, "decoder.0.self"
+    with lh.heads(made).off([(block, 0), (block, 1)]):
+        want = made(**inputs).logits
+    model = lh.latent(made, "delta")
+    remove_heads(model, {block: [2, 3]})
+    torch.testing.assert_close(lh.contrib.hf.plain(model)(**inputs).logits, want)
+
+
 def test_heads_removed_twice_are_known_by_the_places_they_began_with(tmp_path: Path) -> None:
     model = lh.latent(network("bert"), "delta")
     remove_heads(model, {"encoder.0.self": [0, 2]})
