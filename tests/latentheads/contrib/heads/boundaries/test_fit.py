@@ -252,6 +252,15 @@ def test_a_pause_after_the_first_word_is_not_the_silence_before_it(lead: int) ->
         assert anchor_shift([example], [marginals], 0) == pytest.approx(shift - 1, abs=1)
 
 
+@pytest.mark.parametrize("words", [1, 3])
+def test_energy_moves_boundaries_by_no_more_than_the_reach(words: int) -> None:
+    index = 5 + 30 * torch.arange(words)
+    energy, marginals = torch.zeros(150).double(), torch.zeros(1, words, 150).double()
+    energy[index + 40], marginals[0, range(words), index] = 1.0, 1.0
+    example = replace(_plant(0), energy=energy)
+    assert 21 <= anchor_shift([example], [marginals], 0) <= 25
+
+
 def _uniform(positions: int) -> Tensor:
     return torch.full((1, positions), 1 / positions, dtype=torch.float64)
 
