@@ -12,6 +12,7 @@ from torch import Tensor
 
 from latentheads.contrib.hf.batch import IGNORE_INDEX, EncodedBatch
 from latentheads.contrib.hf.likelihoods import Likelihood
+from latentheads.contrib.hf.tokens import check_tokens
 
 POSITIONS_FROM_TOKENS = "create_position_ids_from_input_ids"
 """An attribute of embeddings that compute positions from the tokens, skipping padding."""
@@ -99,6 +100,7 @@ def _add_sides(
     if network.config.is_encoder_decoder:
         if (of_tokens or tokens is None) and "decoder_input_ids" not in inputs:
             inputs["decoder_input_ids"] = _shift_right(network, batch)
+            check_tokens({"decoder_input_ids": inputs["decoder_input_ids"]}, network)
         decoder_inputs = inputs.get("decoder_input_ids")
         positions = tokens if decoder_inputs is None else decoder_inputs
         assert positions is not None

@@ -25,6 +25,8 @@ def check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
                 f"{name} has {tokens.shape[-1]} tokens, and the network has positions for "
                 f"{positions}: truncate the text"
             )
+        if not tokens.numel():
+            raise ValueError(f"{name} has no tokens, got shape {tuple(tokens.shape)}")
         size = words
         if name.startswith("decoder_"):
             size = getattr(config, "decoder_vocab_size", None) or size
