@@ -7,6 +7,7 @@ loads a folder that ``save_pretrained`` wrote of such a network.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -51,7 +52,7 @@ def check_prunable(address: Address, kept: Sequence[int]) -> None:
     """
     module, heads, name = address.attention, address.block.heads, address.block.name
     prefix = f"block {name!r} ({type(module).__name__})"
-    names_in_code = type(module).forward.__code__.co_names
+    names_in_code = inspect.unwrap(type(module).forward).__code__.co_names  # decorated in most
     projections = _find_projections(module)
     if projections is None or any(width in names_in_code for width in WHOLE_WIDTH):
         raise ValueError(f"{prefix}: the layout of its weights is unknown, no head can be removed")

@@ -10,11 +10,13 @@ import pytest
 import torch
 import transformers
 from torch.nn import functional
+from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 
 import latentheads as lh
 from latentheads.contrib.heads import measure
 from latentheads.contrib.hf import from_pretrained
-from latentheads.contrib.hf.removal import effective_weight
+from latentheads.contrib.hf.addresses import find_heads
+from latentheads.contrib.hf.removal import check_prunable, effective_weight
 from latentheads.guides import Cascaded, MeanField, Tied
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.logits.priors import Independent
@@ -197,6 +199,19 @@ def test_a_removal_that_would_change_the_network_is_refused_and_changes_nothing(
     refuse(seen, {"encoder.0.self": [0]}, "BeitAttention", "a bias for each head")
     apart = lh.latent(grouped("StableLm", qk_layernorm=True), "delta")
     refuse(apart, {"decoder.0.self": [0, 2]}, "StableLmAttention", "the use of")
+
+
+def test_code_that_is_decorated_is_read_too() -> None:
+    class Wide(GPT2Attention):
+        @torch.no_grad()
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return self.embed_dim, super().forward(*args, **kwargs)
+
+    address = find_heads(gpt2())[0]
+    check_prunable(address, [0])
+    address.attention.__class__ = Wide
+    with pytest.raises(ValueError, match="the layout of its weights is unknown"):
+        check_prunable(address, [0])
 
 
 def test_a_folder_within_a_folder_is_opened_and_what_a_folder_says_is_not_given(
