@@ -329,6 +329,7 @@ def _valid_rows(heads: Tensor, mask: Tensor | None) -> Tensor:
 def _mean(heads: Tensor, is_valid: Tensor, by_position: bool) -> Tensor:
     """The mean over examples, and over their positions unless each has its own."""
     dims = (0,) if by_position else (0, 1)
-    total = torch.where(is_valid[..., None, None], heads, 0).sum(dims)
+    # a sum over many positions is beyond the numbers of half precision
+    total = torch.where(is_valid[..., None, None], heads, 0).sum(dims, dtype=torch.float64)
     counts = is_valid.sum(dims).clamp_min(1)
-    return total / counts[..., None, None]
+    return (total / counts[..., None, None]).to(heads)

@@ -85,7 +85,7 @@ class RareWordDetector(Detector):
         first = ranks.amax(-1, keepdim=True)
         second = torch.where(ranks < first, ranks, -1).amax(-1, keepdim=True)
         counted = ((first >= self.top) & (second >= 0)).squeeze(-1)
-        two, rarest = pairs & (ranks >= second), pairs & (ranks == first)
+        two, rarest = ranks >= second, ranks == first
         attended = argmax_pairs(view.weights, pairs)
         sums = self._sums[view.block]
         for name, value in (

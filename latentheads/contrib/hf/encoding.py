@@ -12,9 +12,7 @@ from torch import Tensor
 
 from latentheads.contrib.hf.batch import IGNORE_INDEX, EncodedBatch
 from latentheads.contrib.hf.likelihoods import Likelihood
-
-POSITIONS_FROM_TOKENS = "create_position_ids_from_input_ids"
-"""An attribute of embeddings that compute positions from the tokens, skipping padding."""
+from latentheads.contrib.hf.tokens import check_tokens, computes_positions
 
 ENDS = ("bos", "eos", "cls", "sep", "decoder_start")
 """Names, in configurations, of tokens that only begin or end a sentence."""
@@ -99,6 +97,7 @@ def _add_sides(
     if network.config.is_encoder_decoder:
         if (of_tokens or tokens is None) and "decoder_input_ids" not in inputs:
             inputs["decoder_input_ids"] = _shift_right(network, batch)
+            check_tokens({"decoder_input_ids": inputs["decoder_input_ids"]}, network)
         decoder_inputs = inputs.get("decoder_input_ids")
         positions = tokens if decoder_inputs is None else decoder_inputs
         assert positions is not None
@@ -168,8 +167,8 @@ def _add_position_ids(
 ) -> dict[str, Tensor]:
     """Counts positions from the first real token after left padding, as ``generate`` does."""
     # RoBERTa and similar networks count by themselves, and not from 0
-    computes_own_positions = any(hasattr(part, POSITIONS_FROM_TOKENS) for part in network.modules())
-    if computes_own_positions or "position_ids" in inputs or not takes(network, "position_ids"):
+    is_own = computes_positions(network)
+    if is_own or "position_ids" in inputs or not takes(network, "position_ids"):
         return inputs
     return inputs | {"position_ids": (attention_valid.long().cumsum(-1) - 1).clamp_min(0)}
 

@@ -7,6 +7,7 @@ loads a folder that ``save_pretrained`` wrote of such a network.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -51,7 +52,7 @@ def check_prunable(address: Address, kept: Sequence[int]) -> None:
     """
     module, heads, name = address.attention, address.block.heads, address.block.name
     prefix = f"block {name!r} ({type(module).__name__})"
-    names_in_code = type(module).forward.__code__.co_names
+    names_in_code = inspect.unwrap(type(module).forward).__code__.co_names  # decorated in most
     projections = _find_projections(module)
     if projections is None or any(width in names_in_code for width in WHOLE_WIDTH):
         raise ValueError(f"{prefix}: the layout of its weights is unknown, no head can be removed")
@@ -93,14 +94,12 @@ def prune_weights(address: Address, kept: Sequence[int]) -> None:
     if not kept:
         weight_of(address.projection).zero_()
     module.num_heads = len(kept_heads)  # type: ignore[assignment]  # Llama's leaves it to the configuration
-    for name in HEAD_COUNTS:
+    numbers = dict.fromkeys(HEAD_COUNTS, len(kept_heads)) | dict.fromkeys(WIDTHS, len(rows))
+    numbers["num_key_value_heads"] = len(shared)  # which the code of StableLM uses
+    numbers["num_key_value_groups"] = len(kept_heads) // len(shared)
+    for name, number in numbers.items():
         if hasattr(module, name):
-            setattr(module, name, len(kept_heads))
-    for name in WIDTHS:
-        if hasattr(module, name):
-            setattr(module, name, len(rows))
-    if hasattr(module, "num_key_value_groups"):
-        module.num_key_value_groups = len(kept_heads) // len(shared)  # type: ignore[assignment]
+            setattr(module, name, number)
 
 
 def record_kept_heads(config: Any, name: str, heads: int, kept: Sequence[int]) -> None:

@@ -7,6 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+POSITIONS_FROM_TOKENS = "create_position_ids_from_input_ids"
+"""An attribute of embeddings that compute positions from the tokens, skipping padding."""
+
 
 def check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
     """Checks that there are tokens, in the vocabulary, and no more than positions."""
@@ -16,14 +19,22 @@ def check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
     positions: int = getattr(config, "max_position_embeddings", None) or 0
     # OPT's table begins at 2; positions that are rotated or relative have none
     limited = positions > 0 and (positions in tables or positions + 2 in tables)
+    skips_padding = limited and "position_ids" not in inputs and computes_positions(network)
+    if skips_padding:  # positions begin after the id of padding
+        positions -= config.pad_token_id + 1
     for name in ("input_ids", "decoder_input_ids"):
         tokens = inputs.get(name)
         if tokens is None:
             continue
-        if limited and tokens.shape[-1] > positions:
+        if not tokens.numel():
+            raise ValueError(f"{name} has no tokens, got shape {tuple(tokens.shape)}")
+        number = tokens.shape[-1]
+        if skips_padding:
+            number = int((tokens != config.pad_token_id).sum(-1).max())
+        if limited and number > positions:
             raise ValueError(
-                f"{name} has {tokens.shape[-1]} tokens, and the network has positions for "
-                f"{positions}: truncate the text"
+                f"{name} has {number} tokens, and the network has positions for {positions}: "
+                "truncate the text"
             )
         size = words
         if name.startswith("decoder_"):
@@ -34,3 +45,8 @@ def check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
                 f"{name} has the id {low if low < 0 else high}, and the network's vocabulary has "
                 f"the ids 0 to {size - 1:,}"
             )
+
+
+def computes_positions(network: nn.Module) -> bool:
+    """Whether a network computes positions from its tokens, skipping padding, as RoBERTa does."""
+    return any(hasattr(module, POSITIONS_FROM_TOKENS) for module in network.modules())

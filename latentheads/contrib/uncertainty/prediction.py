@@ -97,7 +97,10 @@ def mix_distributions(
     target_log_probs = log_prob_of(member_log_probs, targets)
     log_weights = torch.full_like(target_log_probs, -math.log(len(members)))
     if sentence_level:
-        prefix_log_probs = F.pad(target_log_probs[..., :-1].cumsum(-1), (1, 0))
+        # clamped, as all members may exclude a token
+        prefix_log_probs = F.pad(
+            target_log_probs[..., :-1].clamp_min(MIN_LOG_PROB).cumsum(-1), (1, 0)
+        )
         log_weights = prefix_log_probs.log_softmax(0)
     weights = log_weights.exp()
     log_probs = (member_log_probs + log_weights[..., None]).logsumexp(0)

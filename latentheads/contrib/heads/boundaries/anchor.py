@@ -59,7 +59,7 @@ def anchor_shift(
         sound_onset(energy, int(boundary) + 2 * WINDOW + 1) - boundary
         for (energy, _), boundary in zip(pairs, boundaries)
     ]
-    centre = float(torch.tensor(first).median())
+    centre = float(torch.tensor(first).median().clamp(-reach, reach))
     others = [(energy, marginal[1:]) for energy, marginal in pairs if len(marginal) > 1]
     shift = _sharpest_bend(_mean_energy(others, reach), centre) if others else centre
     return shift if kind == 0 else -shift

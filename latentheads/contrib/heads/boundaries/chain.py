@@ -105,9 +105,9 @@ def chain_posterior(
         ValueError: No path has a probability above 0.
     """
     # the gradient of the evidence is the posterior: the backward algorithm is backpropagation
-    with torch.enable_grad():
-        scores = emissions.detach().requires_grad_()
-        log_probs = chain.jumps.detach().requires_grad_()
+    with torch.inference_mode(False), torch.enable_grad():
+        scores = emissions.detach().clone().requires_grad_()  # no tensor of inference mode
+        log_probs = chain.jumps.detach().clone().requires_grad_()
         evidence = log_evidence(replace(chain, jumps=log_probs), scores)
         if not evidence.isfinite():  # labels that no path comes near
             last = chain.least + chain.jumps.shape[-1] - 1

@@ -68,7 +68,8 @@ def test_names_and_edges_are_those_of_the_graph() -> None:
     assert not content["nodes"]["a0.h1"]["in_graph"]
     assert content["edges"]["a1.h0->m1"] == {"score": 0.75, "in_graph": True}
     assert content["edges"]["a1.h0->logits"]["in_graph"]
-    assert not content["edges"]["a0.h1->a1.h0<k>"]["in_graph"]
+    for outside in ("a0.h1->a1.h0<k>", "a1.h2->logits", "m0->a1.h2<v>"):
+        assert not content["edges"][outside]["in_graph"]
 
 
 def test_a_file_of_edge_scores_keeps_them(tmp_path: Path) -> None:

@@ -182,6 +182,11 @@ def test_wrong_examples_are_refused(network: Any, changes: Any, message: str) ->
         lh.alignment_heads(network, [replace(EXAMPLE, **changes)])
 
 
+def test_labels_may_be_off_by_a_position_at_the_ends(network: Any) -> None:
+    attention = record_word_attention(network, replace(EXAMPLE, starts=[-0.5, 6.5]))
+    assert attention.starts.tolist() == [-0.5, 6.5]
+
+
 def test_times_of_sound_are_seconds_and_of_text_positions(network: Any) -> None:
     # Whisper's positions are .02 seconds: 6 of them are .12 seconds
     sound = replace(EXAMPLE, step=None, starts=[0.01, 0.06])

@@ -75,6 +75,12 @@ def test_heads_on_different_keys_are_log_two_apart() -> None:
     assert float(computed_divergence[0, 1]) == pytest.approx(math.log(2))
 
 
+def test_rounding_makes_no_divergence_negative() -> None:
+    logits = torch.linspace(-2, 2, 700).sin().view(100, 1, 1, 7)
+    alike = torch.cat([logits, logits + 1e-4 * logits.cos()], 1).float().softmax(-1)
+    assert (head_divergence(alike, torch.ones(100, 1, dtype=torch.bool)) >= 0).all()
+
+
 def test_the_papers_figure_grows_with_length_and_the_normalised_one_does_not() -> None:
     model = build()
     divergences = divergence(model, [small_batch()])

@@ -67,6 +67,8 @@ def test_a_head_counts_where_the_guide_samples_it_active() -> None:
     for name, values in gradient_importance(model, [batch], guide, 3, normalise=False).items():
         assert values.isnan().equal(~heads[name].active.any(0))
         assert (values.nan_to_num(1.0) > 0).all()
+    for values in gradient_importance(model, [batch], guide, 3).values():
+        assert float(values.nan_to_num().norm()) == pytest.approx(1)
 
 
 def test_the_importance_of_heads_that_the_loss_does_not_depend_on_is_zero() -> None:

@@ -245,6 +245,14 @@ def test_a_mean_of_each_side_is_over_what_is_no_padding_there() -> None:
     torch.testing.assert_close(Mean(network, no_padding).means["decoder.0.self"], everywhere)
 
 
+def test_a_mean_in_half_precision_is_of_any_number_of_positions() -> None:
+    network = build(gpt2).half()
+    with torch.no_grad():
+        network.transformer.h[0].attn.c_attn.bias[12:] = 1e3  # the values
+    means = Mean(network, {"input_ids": IDS.repeat(20, 1)}).means["decoder.0.self"]
+    torch.testing.assert_close(means, torch.full_like(means, 1e3), rtol=0.05, atol=0)
+
+
 def test_copies_of_a_batch_have_the_pair_of_each_row() -> None:
     network = build(gpt2)
     paired, gates = Counterfactual(network, PAIRED), (torch.arange(3) != HEAD).expand(6, -1)

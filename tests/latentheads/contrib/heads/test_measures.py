@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,6 +69,8 @@ def test_the_sides_of_a_chain() -> None:
     assert inner.counted_queries("key").equal(batch.target_valid)
     cross = attention_tokens(batch, "decoder-cross")
     assert cross.keys.equal(batch.source)
+    late = attention_tokens(replace(batch, context=1), "decoder-cross")
+    assert not late.valid_queries[:, 0].any()
     assert cross.counted_keys("query").equal(batch.source_valid)
     assert cross.counted_keys("key").equal(batch.source_valid & (batch.source != EOS))
     with pytest.raises(ValueError, match="attention_type must be one of encoder-self"):
@@ -101,6 +104,8 @@ def test_confidence_of_a_model_excludes_the_end_of_the_sentence() -> None:
     weights = heads["encoder.1.self"].weights[0]
     words = weights[:, :3, :3].amax(-1).mean(-1)
     assert torch.allclose(measure(model, [batch]).confidence["encoder.1.self"], words)
+    entropies = -torch.special.xlogy(weights, weights).sum(-1)
+    assert torch.allclose(measure(model, [batch]).entropy["encoder.1.self"], entropies.mean(-1))
     every = measure(model, [batch], exclude="none").confidence["encoder.1.self"]
     assert torch.allclose(every, weights.amax(-1).mean(-1))
 

@@ -198,7 +198,8 @@ def test_weights_of_pieces_are_summed_over_keys_and_averaged_over_queries() -> N
 
 def test_rare_words_by_hand() -> None:
     ranks = torch.tensor([0, 0, 0, 0, 10, 20, 30, 40])
-    batch = Batch.of([[2]] * 2, [[4, 5, 6, 7, EOS], [4, 5, 4, EOS]])
+    alike = [7, 7, EOS]  # no word is rarer than the other
+    batch = Batch.of([[2]] * 3, [[4, 5, 6, 7, EOS], [4, 5, 4, EOS], alike])
 
     def to_rarest(row: int, query: int) -> int:
         return 3 if query < 2 else 2

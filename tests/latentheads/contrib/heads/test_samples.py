@@ -60,8 +60,9 @@ def test_a_gate_is_open_or_closed_whatever_the_seed() -> None:
             family.weight.copy_(torch.tensor([1.0, -4.0, 1.0]) / gates.gain)
     for seed in range(5):
         for drawn in sample_weights(model, guide, small_batch(), num_samples=2, seed=seed).values():
-            silent = drawn.mean.isnan().flatten(2).all(-1)
-            assert silent.tolist() == [[False, True, False]] * 3
+            for statistic in (drawn.mean, drawn.deviation, drawn.low, drawn.high):
+                silent = statistic.isnan().flatten(2).all(-1)
+                assert silent.tolist() == [[False, True, False]] * 3
 
 
 @every_kind

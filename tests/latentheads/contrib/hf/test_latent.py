@@ -749,6 +749,7 @@ def test_a_network_whose_parts_have_blocks_of_one_name_is_refused_in_a_line() ->
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
+        (torch.ones(1, 0).long(), r"input_ids has no tokens, got shape \(1, 0\)"),
         (torch.ones(1, 99).long(), "input_ids has 99 tokens, and the network has positions for "),
         (torch.tensor([[5, 99]]), "input_ids has the id 99, and the network's vocabulary has the"),
         (torch.tensor([[5, -1]]), "input_ids has the id -1, and the network's vocabulary has the"),
@@ -758,3 +759,9 @@ def test_tokens_that_the_network_cannot_read_are_named(ids: Tensor, message: str
     model = lh.latent(gpt2(), make_prior("independent"))
     with pytest.raises(ValueError, match=f"^{message}"):
         model.batch({"input_ids": ids})
+
+
+def test_labels_that_the_decoder_cannot_read_are_named() -> None:
+    model = lh.latent(network("bart"))
+    with pytest.raises(ValueError, match=r"^decoder_input_ids has 17 tokens, and the network has"):
+        model.batch(inputs_of(network("gpt2")), torch.ones(3, 17, dtype=torch.long))

@@ -10,11 +10,13 @@ import pytest
 import torch
 import transformers
 from torch.nn import functional
+from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 
 import latentheads as lh
 from latentheads.contrib.heads import measure
 from latentheads.contrib.hf import from_pretrained
-from latentheads.contrib.hf.removal import effective_weight
+from latentheads.contrib.hf.addresses import find_heads
+from latentheads.contrib.hf.removal import check_prunable, effective_weight
 from latentheads.guides import Cascaded, MeanField, Tied
 from latentheads.latents.gates.hard_gates import Gating
 from latentheads.latents.logits.priors import Independent
@@ -74,6 +76,17 @@ def test_a_smaller_network_says_the_same_and_is_kept_in_a_folder(name: str, tmp_
     left = {n: len(h) or 1 for n, h in all_heads(model).items()}  # one is silent where all went
     assert {n: len(h) for n, h in all_heads(again).items()} == left
     torch.testing.assert_close(again.token_distribution(batch).log_prob(batch.scored), want)
+
+
+@torch.no_grad()
+def test_a_module_that_reshapes_by_its_number_of_keys_has_fewer() -> None:
+    made = jiggle(grouped("StableLm"), 0.3).double().eval()
+    inputs, block = {"input_ids": IDS, "attention_mask": REAL}, "decoder.0.self"
+    with lh.heads(made).off([(block, 0), (block, 1)]):
+        want = made(**inputs).logits
+    model = lh.latent(made, "delta")
+    remove_heads(model, {block: [2, 3]})
+    torch.testing.assert_close(lh.contrib.hf.plain(model)(**inputs).logits, want)
 
 
 def test_heads_removed_twice_are_known_by_the_places_they_began_with(tmp_path: Path) -> None:
@@ -186,6 +199,19 @@ def test_a_removal_that_would_change_the_network_is_refused_and_changes_nothing(
     refuse(seen, {"encoder.0.self": [0]}, "BeitAttention", "a bias for each head")
     apart = lh.latent(grouped("StableLm", qk_layernorm=True), "delta")
     refuse(apart, {"decoder.0.self": [0, 2]}, "StableLmAttention", "the use of")
+
+
+def test_code_that_is_decorated_is_read_too() -> None:
+    class Wide(GPT2Attention):
+        @torch.no_grad()
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return self.embed_dim, super().forward(*args, **kwargs)
+
+    address = find_heads(gpt2())[0]
+    check_prunable(address, [0])
+    address.attention.__class__ = Wide
+    with pytest.raises(ValueError, match="the layout of its weights is unknown"):
+        check_prunable(address, [0])
 
 
 def test_a_folder_within_a_folder_is_opened_and_what_a_folder_says_is_not_given(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from latentheads.contrib.hf.tokens import check_tokens
-from tests.latentheads.contrib.hf.networks import TYPES, gpt2, grouped, t5
+from tests.latentheads.contrib.hf.networks import TYPES, gpt2, grouped, roberta, t5
 
 LONG = {"input_ids": torch.ones(1, 17, dtype=torch.long)}
 
@@ -19,3 +19,11 @@ def test_a_network_without_a_table_of_positions_reads_texts_of_any_length() -> N
         check_tokens(LONG, network)
     with pytest.raises(ValueError, match=r"^input_ids has 17 tokens, and the network has pos"):
         check_tokens(LONG, gpt2())
+
+
+def test_positions_that_begin_after_the_id_of_padding_are_fewer() -> None:
+    network, text = roberta(), torch.arange(3, 17)[None] % 10 + 3
+    network(fits := torch.nn.functional.pad(text[:, :13], (0, 4), value=2))
+    check_tokens({"input_ids": fits}, network)
+    with pytest.raises(ValueError, match=r"has 14 tokens, and the network has positions for 13:"):
+        check_tokens({"input_ids": text}, network)

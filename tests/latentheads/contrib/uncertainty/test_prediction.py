@@ -68,6 +68,14 @@ def test_a_draw_that_excluded_a_token_counts_no_more() -> None:
     assert float(distributions.knowledge_uncertainty[0, 1]) == pytest.approx(0, abs=1e-12)
 
 
+def test_after_a_token_that_all_draws_excluded_they_count_as_before() -> None:
+    excluding = torch.tensor([[[1.0, 0.0], [0.2, 0.8]]]).double().log()
+    words = torch.tensor([[1, 0]])
+    distributions = mix_distributions([excluding, excluding], words, sentence_level=True)
+    assert torch.allclose(distributions.log_probs[0, 1], excluding[0, 1])
+    assert float(distributions.data_uncertainty[0, 1]) == pytest.approx(entropy_of(0.2, 0.8))
+
+
 def test_one_member_differs_from_nobody() -> None:
     alone = Prediction.of_one(FIRST.log(), WORDS)
     assert float(alone.knowledge_uncertainty.abs().max()) == pytest.approx(0, abs=1e-12)

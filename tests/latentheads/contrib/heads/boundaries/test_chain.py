@@ -87,3 +87,11 @@ def test_a_pause_may_be_much_longer_than_a_word() -> None:
     emissions[torch.arange(4), truth] = 0.0
     posterior = chain_posterior(monotone_chain([2.0]), emissions)
     assert posterior.marginals[0].argmax(-1).tolist() == truth.tolist()
+
+
+def test_a_posterior_is_computed_in_inference_mode_too() -> None:
+    with torch.inference_mode():
+        chain, emissions = monotone_chain([2.0]), torch.arange(6.0).view(2, 3).double()
+        posterior = chain_posterior(chain, emissions)
+    expected = chain_posterior(chain, emissions)
+    torch.testing.assert_close(posterior.marginals, expected.marginals)

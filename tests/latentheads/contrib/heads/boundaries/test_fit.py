@@ -207,6 +207,16 @@ def test_attention_of_any_precision_is_learned_from() -> None:
     torch.testing.assert_close(rows.information, expected.information, atol=1e-4, rtol=0)
 
 
+def test_an_interval_of_information_has_the_variance_of_cross_validation() -> None:
+    heads = _fit(3, 3)
+    best = heads.table()[0]
+    view = heads.heads.index(best.head) + len(heads.heads) * best.at_input
+    values = heads.information[:, 0, view]
+    half = 2.919986 * (values.var() / 3 * (1 + 3 / 2)).sqrt()  # t of two degrees of freedom
+    expected = torch.stack([values.mean(), values.mean() - half, values.mean() + half])
+    torch.testing.assert_close(torch.tensor(best.information).double(), expected, rtol=1e-5, atol=0)
+
+
 def test_a_wider_level_has_wider_intervals() -> None:
     heads, new = _fit(3), _unlabel(_plant(98))
     narrow, wide = (heads.times(new, level)["starts"] for level in (0.5, 0.95))
@@ -250,6 +260,15 @@ def test_a_pause_after_the_first_word_is_not_the_silence_before_it(lead: int) ->
         example = replace(_plant(0), energy=energy)
         assert sound_onset(energy, int(index[0]) + 9) == lead
         assert anchor_shift([example], [marginals], 0) == pytest.approx(shift - 1, abs=1)
+
+
+@pytest.mark.parametrize("words", [1, 3])
+def test_energy_moves_boundaries_by_no_more_than_the_reach(words: int) -> None:
+    index = 5 + 30 * torch.arange(words)
+    energy, marginals = torch.zeros(150).double(), torch.zeros(1, words, 150).double()
+    energy[index + 40], marginals[0, range(words), index] = 1.0, 1.0
+    example = replace(_plant(0), energy=energy)
+    assert 21 <= anchor_shift([example], [marginals], 0) <= 25
 
 
 def _uniform(positions: int) -> Tensor:
