@@ -147,6 +147,7 @@ def test_a_run_counts_once_and_some_are_needed() -> None:
         ({"corpus": "mirel"}, set()),
         ({"sentences": 13}, set()),
         ({"truth": -1.25}, set()),
+        ({"truth": -1.5000001}, {"difference", "difference_bleu"}),  # of another machine
         ({"tokens": 19}, {"difference_bleu"}),
     ],
 )
