@@ -420,6 +420,7 @@ def test_an_example_has_the_prompt_the_words_and_the_end(whisper: Path) -> None:
     assert example.tokens == [1, 2, 3, 0]
     assert example.words == [(1, 2), (2, 3)]
     assert (example.length, example.step) == (50, 0.02)
+    assert make_forced_example(processor, samples[: 7 * 320], ["a"]).length == 7
     assert example.starts == [0.1, 0.5]
     assert example.energy is not None
     assert len(example.energy) == 50
