@@ -405,6 +405,9 @@ def test_times_lie_within_a_short_sound() -> None:
     times = [torch.tensor([value]) for value in (-0.3, -0.9, -0.1)]
     (word,) = to_word_times(["a"], {"starts": BoundaryTimes(*times)}, 0.01)
     assert (word.low, word.start, word.high, word.end) == (0, 0, 0, 0.01)
+    starts, ends = torch.tensor([0.2, 0.5]), torch.tensor([0.7, 0.1])
+    both = {"starts": BoundaryTimes(*[starts] * 3), "ends": BoundaryTimes(*[ends] * 3)}
+    assert [word.end for word in to_word_times(["a", "b"], both, 1.0)] == [0.5, 0.5]
     words = to_word_times(["a"], {"starts": BoundaryTimes(*times)}, 0.01056)
     assert to_textgrid(words, 0.01056).count("xmax = 0.011\n") == 4  # file, tiers, interval
     words = to_word_times(["a"], {"starts": BoundaryTimes(*times)}, 0.9235, 39)  # rounded down

@@ -36,6 +36,17 @@ TEXT = [
 ]
 
 
+def test_a_line_that_is_left_out_of_its_posterior_alone_changes_no_training() -> None:
+    jumps = [
+        train_directions(make_bitext(TEXT), AlignerOptions(iterations=3, leave_one_out=number))
+        .directions[0]
+        .jumps.weights
+        for number in (0, 1, 2)
+    ]
+    assert torch.equal(jumps[0], jumps[1])
+    assert not torch.equal(jumps[0], jumps[2])
+
+
 def test_steps_of_jumps_raise_the_likelihood() -> None:
     text, batch = tiny_bitext(), tiny_batch()
     model = tiny_model(text)

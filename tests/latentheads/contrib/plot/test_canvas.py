@@ -127,6 +127,11 @@ def test_a_legend_has_a_name_that_begins_with_a_line(draw: Callable[[], Any]) ->
     assert any(name.strip().startswith("_a") for name in names)
 
 
+def test_markers_at_the_ends_of_axes_are_whole() -> None:
+    axis, *_ = plot.draw_averages([head_report()], "").axes
+    assert [line.get_clip_on() for line in axis.lines] == [False]
+
+
 def test_a_title_with_dollars_is_painted(tmp_path: Path) -> None:
     figure = plot.draw_gates({"encoder.0.self": torch.ones(2)}, NAME)
     plot.save(figure, tmp_path / "gates.png")
