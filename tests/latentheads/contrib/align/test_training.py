@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from latentheads.contrib.align import training
+from latentheads.contrib.align.aligner import LEAST_COUNT, train_aligner
 from latentheads.contrib.align.bitext import PairBatch, make_bitext
-from latentheads.contrib.align.jumps import Jumps, initial_jumps
+from latentheads.contrib.align.jumps import LEAST_WEIGHT, Jumps, initial_jumps
 from latentheads.contrib.align.lexicon import (
     CLASS_CONCENTRATION,
     CONCENTRATION,
@@ -45,6 +46,21 @@ def test_a_line_that_is_left_out_of_its_posterior_alone_changes_no_training() ->
     ]
     assert torch.equal(jumps[0], jumps[1])
     assert not torch.equal(jumps[0], jumps[2])
+
+
+def test_pairs_of_words_that_either_direction_counts_are_kept() -> None:
+    aligner, trained = train_aligner(TEXT, AlignerOptions(iterations=5, agreement=0.0))
+    forward, backward = (direction.counts.links[:-1] for direction in trained.directions)
+    assert ((forward <= LEAST_COUNT) & (backward > LEAST_COUNT)).any()
+    assert aligner.entries.shape[1] == (torch.maximum(forward, backward) > LEAST_COUNT).sum()
+
+
+def test_no_jump_becomes_impossible() -> None:
+    jumps = initial_jumps(1, 0.2, 0.0)
+    counts = jumps.new_counts()
+    counts.taken[:, 13] = 1e6
+    counts.offered.copy_(1e6 * jumps.weights)
+    assert jumps.update(counts).weights.min() == LEAST_WEIGHT
 
 
 def test_steps_of_jumps_raise_the_likelihood() -> None:
