@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -53,6 +54,19 @@ def test_pairs_of_words_that_either_direction_counts_are_kept() -> None:
     forward, backward = (direction.counts.links[:-1] for direction in trained.directions)
     assert ((forward <= LEAST_COUNT) & (backward > LEAST_COUNT)).any()
     assert aligner.entries.shape[1] == (torch.maximum(forward, backward) > LEAST_COUNT).sum()
+
+
+def test_new_words_that_are_spelt_alike_share_the_mass_of_the_others() -> None:
+    aligner, _ = train_aligner(TEXT)
+    weights = []
+    for alike in (0.0, aligner.forward.alike):
+        same = replace(aligner, forward=replace(aligner.forward, alike=alike))
+        lines = same.read([(["zebra"], ["zebras"])])
+        forward, _ = same.models(lines, lines.batches[0])
+        weights.append(float(forward.table.linked(lines.batches[0])[0, 0, 0]))
+    share = aligner.forward.alike
+    assert 0 < share < 1
+    assert weights[1] == pytest.approx((1 - share) * weights[0] + share, rel=1e-9)
 
 
 def test_no_jump_becomes_impossible() -> None:
