@@ -62,9 +62,10 @@ class Characters(Vocabulary):
         word_ids: list[int | None] = []
         word, in_word = -1, False
         for token in before_end(ids):
-            is_text = not self._spell(token).isspace() and token >= UNK
+            text = self._spell(token)
+            is_text = bool(text) and not text.isspace()
             word += is_text and not in_word
-            in_word = is_text
+            in_word = is_text if text else in_word  # what is skipped separates nothing
             word_ids.append(word if is_text else None)
         return word_ids
 

@@ -86,8 +86,7 @@ def _lengths(part: Part, vocabulary: Vocabulary) -> NDArray[np.int64]:
     if part.alternatives:
         counts = np.array([len(references) for references in part.alternatives])
         encoded = vocabulary.encode_all(chain.from_iterable(part.alternatives))
-        longest = np.maximum.reduceat(encoded.lengths, counts.cumsum() - counts)
-        target = np.maximum(target, longest)
+        target = np.maximum.reduceat(encoded.lengths, counts.cumsum() - counts)
     return np.stack([source, target])
 
 

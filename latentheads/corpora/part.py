@@ -122,7 +122,7 @@ class Part:
         )
 
     def first(self, number: int) -> Part:
-        """The first sentences, or blocks of a running text; with several tasks, some of each."""
+        """The first sentences, or blocks of a running text; of several tasks evenly spaced ones."""
         number = min(number, len(self))
         if self.task is not None:
             return self.take(np.arange(number) * len(self) // number)

@@ -95,6 +95,6 @@ class _Text:
 def _summary(vocabulary: Vocabulary, *parts: Part) -> str:
     tokens = " / ".join(f"{part.tokens:,}" for part in parts)
     unknown = " / ".join(
-        f"{100 * float(np.mean(part.targets.tokens == UNK)):.2g}" for part in parts
+        f"{100 * float(np.mean(part.targets.tokens == UNK)):.3g}" for part in parts
     )
     return f"{tokens} tokens, vocabulary size {len(vocabulary):,}, {unknown} % unknown"

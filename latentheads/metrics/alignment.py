@@ -57,10 +57,10 @@ class LinkCounts:
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of both; 0 if no predicted link is gold, NaN without any links."""
+        """The harmonic mean of both; 0 if no sure link was predicted, NaN if there are none."""
         precision, recall = self.precision, self.recall
-        if not self.found_possible or not self.found_sure:
-            return 0.0 if self.found + self.sure else math.nan
+        if not self.found_sure:
+            return 0.0 if self.sure else math.nan
         return 2 * precision * recall / (precision + recall)
 
     @property

@@ -120,7 +120,7 @@ def _compared(scores: Scores, names: Iterable[str] = COMPARED) -> dict[str, Any]
     return {
         name: scores[name]
         for name in names
-        if scores.get(name) is not None and scores.get(SCORES[name].estimates) is None
+        if scores.get(name) is not None and scores.get(describe(name).estimates) is None
     }
 
 

@@ -405,6 +405,9 @@ def test_times_lie_within_a_short_sound() -> None:
     times = [torch.tensor([value]) for value in (-0.3, -0.9, -0.1)]
     (word,) = to_word_times(["a"], {"starts": BoundaryTimes(*times)}, 0.01)
     assert (word.low, word.start, word.high, word.end) == (0, 0, 0, 0.01)
+    starts, ends = torch.tensor([0.2, 0.5]), torch.tensor([0.7, 0.1])
+    both = {"starts": BoundaryTimes(*[starts] * 3), "ends": BoundaryTimes(*[ends] * 3)}
+    assert [word.end for word in to_word_times(["a", "b"], both, 1.0)] == [0.5, 0.5]
     words = to_word_times(["a"], {"starts": BoundaryTimes(*times)}, 0.01056)
     assert to_textgrid(words, 0.01056).count("xmax = 0.011\n") == 4  # file, tiers, interval
     words = to_word_times(["a"], {"starts": BoundaryTimes(*times)}, 0.9235, 39)  # rounded down
@@ -420,6 +423,7 @@ def test_an_example_has_the_prompt_the_words_and_the_end(whisper: Path) -> None:
     assert example.tokens == [1, 2, 3, 0]
     assert example.words == [(1, 2), (2, 3)]
     assert (example.length, example.step) == (50, 0.02)
+    assert make_forced_example(processor, samples[: 7 * 320], ["a"]).length == 7
     assert example.starts == [0.1, 0.5]
     assert example.energy is not None
     assert len(example.energy) == 50

@@ -212,6 +212,7 @@ def _list_spans(spans: Sequence[Sequence[SpanLike]], lines: TokenizedText) -> li
     check_as_many("lists of spans", spans, "lines", lines)
     listed: list[list[Span]] = []
     for index, line_spans in enumerate(spans):
+        check_list(f"spans[{index}]", line_spans)
         with naming(f"spans[{index}]"):
             listed.append([to_span(span) for span in line_spans])
         words = lines[index][0].length if line_spans else 0

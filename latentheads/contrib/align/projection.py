@@ -214,11 +214,17 @@ def characters_of_spans(line: str, spans: Sequence[SpanLike]) -> Sequence[Span]:
         ValueError: The line has not so many words.
     """
     words = _word_offsets(line)
+    spans_of_words = _to_spans(spans, len(words))
+    return [replace(s, start=words[s.start][0], end=words[s.end - 1][1]) for s in spans_of_words]
+
+
+def _to_spans(spans: Sequence[SpanLike], words: int) -> list[Span]:
+    """Spans, after a check that a line of so many words has them."""
     spans_of_words = [to_span(span) for span in spans]
     for span in spans_of_words:
-        if not 0 <= span.start < span.end <= len(words):
-            raise ValueError(f"a line has {len(words):,} words, and no {span}")
-    return [replace(s, start=words[s.start][0], end=words[s.end - 1][1]) for s in spans_of_words]
+        if not 0 <= span.start < span.end <= words:
+            raise ValueError(f"a line has {words:,} words, and no {span}")
+    return spans_of_words
 
 
 def _word_offsets(line: str) -> list[tuple[int, int]]:
@@ -243,9 +249,17 @@ def spans_of_tags(tags: Sequence[str]) -> list[Span]:
 
 
 def tags_of_spans(spans: Sequence[SpanLike], words: int) -> list[str]:
-    """BIO tags of spans, of which a later one takes no word of an earlier one."""
+    """BIO tags of spans, of which a later one takes no word of an earlier one.
+
+    Args:
+        spans: The spans.
+        words: Number of words of their line.
+
+    Raises:
+        ValueError: The line has not so many words.
+    """
     tags = ["O"] * words
-    for span in map(to_span, spans):
+    for span in _to_spans(spans, words):
         prefix = "B"
         for index in range(span.start, span.end):
             is_free = tags[index] == "O"

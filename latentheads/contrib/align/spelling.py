@@ -92,7 +92,7 @@ class _Letters:
             codes[row, : len(word)] = [*map(ord, word[:LONGEST])]
         self.codes = codes
         self.lengths = np.array([min(len(word), LONGEST) for word in plain], np.int64)
-        self.is_text = np.array([word[:1].isalpha() and word.isalpha() for word in plain], bool)
+        self.is_text = np.array([word.isalpha() for word in plain], bool)
 
 
 def _compare(
@@ -108,7 +108,7 @@ def _compare(
         same = (a == b).all(1)
         is_text = left.is_text[first[part]] & right.is_text[second[part]]
         lengths = left.lengths[first[part]], right.lengths[second[part]]
-        begins = (a[:, :PREFIX] == b[:, :PREFIX]).all(1) & (lengths[0] >= PREFIX)
+        begins = (a[:, :PREFIX] == b[:, :PREFIX]).all(1)  # shorter words are the same then
         longest = np.maximum(*lengths)
         close = np.flatnonzero(
             is_text & ~same & ~begins & (np.minimum(*lengths) >= COMMON * longest)

@@ -1,10 +1,11 @@
 """Plots: each function returns a matplotlib Figure.
 
 ``bound(run)``, ``kl(run)``, ``kl_history(run)``, ``divergence(run)``, ``gates(run)``,
-``selection(run)``, ``heads(run, sentence)``, ``alignments(run, sentence)`` and ``audio(run, file)``
-take a finished run, or its folder; ``draw_...`` functions take the measured values. A notebook
-displays the figure, `save` writes it. All use one style sheet, ``STYLE``;
-``matplotlib.style.use(lh.plot.STYLE)`` activates it for other plots.
+``selection(run)``, ``selection_history(run)``, ``heads(run, sentence)``,
+``alignments(run, sentence)`` and ``audio(run, file)`` take a finished run, or its folder;
+``draw_...`` functions take the measured values. A notebook displays the figure, `save` writes it.
+All use one style sheet, ``STYLE``; ``matplotlib.style.use(lh.plot.STYLE)`` activates it for other
+plots.
 """
 
 from latentheads.contrib.plot.alignments import draw_alignments

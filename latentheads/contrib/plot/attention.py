@@ -114,7 +114,7 @@ def select_row(
 ) -> int:
     """Selects the least certain query: largest deviation or, without noise, lowest maximum."""
     if not has_noise(deviation):
-        return int(np.nan_to_num(mean, nan=1.0).max(-1).mean(0).argmin())
+        return int(np.nan_to_num(mean).max(-1).mean(0).argmin())
     return int(np.nan_to_num(deviation).mean((0, 2)).argmax())
 
 

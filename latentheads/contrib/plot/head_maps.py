@@ -201,7 +201,8 @@ def _label_rows(axes: Any, names: Sequence[str]) -> None:
 def _scale_ticks(low: float, high: float) -> list[float]:
     """Ticks of a colour scale, so few that they do not overlap: 0 and a round value at each end."""
     power = 10.0 ** math.floor(math.log10(high))
-    end = max(factor * power for factor in (1, 1.5, *range(2, 10)) if factor * power <= high)
+    # .9: a logarithm that is rounded may be that of a power a little above
+    end = max(factor * power for factor in (0.9, 1, 1.5, *range(2, 10)) if factor * power <= high)
     return [-end, 0.0, end] if low < 0 else [0.0, end]
 
 

@@ -21,6 +21,7 @@ from latentheads.contrib.plot.canvas import (
     group_by_attention_type,
     label_steps,
     largest_value,
+    legend_label,
     marker_stride,
     pad_rows,
     position_labels,
@@ -286,7 +287,7 @@ def draw_selection_history(
             style: dict[str, Any] = {"color": colour, "lw": 0.9, "ms": 3}
             style["markevery"] = marker_stride(steps)
             lines = axis.plot(steps, values[:, task], marker + "-", **style)
-            lines[0].set_label(_name_task(selection, task))
+            lines[0].set_label(legend_label(_name_task(selection, task)))
         axis.set_ylim(-0.02, 1.02)
         axis.set_title(block)
         axis.grid(axis="y")

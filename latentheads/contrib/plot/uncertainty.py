@@ -20,6 +20,7 @@ from latentheads.contrib.plot.canvas import (
     add_legend,
     escape,
     fold,
+    legend_label,
     show_whole_markers,
     write_title,
 )
@@ -69,7 +70,7 @@ def draw_reliability(systems: Mapping[str, Mapping[str, Bins]], title: str = "")
         axis.plot([0, 1], [0, 1], color=GREY, linewidth=0.8)
         colours = distinct_colours(len(bins_of_labels))
         for colour, marker, (label, bins) in zip(colours, cycle(MARKERS), bins_of_labels.items()):
-            legend = f"{label}: ECE {bins.error:.3f}"
+            legend = legend_label(f"{label}: ECE {bins.error:.3f}")
             points = bins.confidence, bins.accuracy
             joined = (values[bins.count >= FEW_TOKENS] for values in points)
             axis.plot(*joined, color=colour, linewidth=0.9, alpha=0.6, label=legend)
@@ -120,7 +121,11 @@ def _merge_handles(axis: Any) -> None:
     for handle, label in zip(*axis.get_legend_handles_labels()):
         handles[label] = (*handles.get(label, ()), handle)
     axis.legend(
-        list(handles.values()), list(handles), loc="upper left", borderaxespad=0.1, handlelength=1.2
+        list(handles.values()),
+        list(map(escape, handles)),
+        loc="upper left",
+        borderaxespad=0.1,
+        handlelength=1.2,
     )
 
 

@@ -93,7 +93,7 @@ def _draw_sound(
     axis.set(xlim=(0, duration), ylim=(0, bands), yticks=[])
     axis.set_xlabel("seconds")
     axis.set_ylabel("mel bands")
-    axis.set_title("Start of each word: posterior median and 90 % interval", pad=6 + 10 * len(ends))
+    axis.set_title("Start of each word: posterior median and interval", pad=6 + 10 * len(ends))
     axis.grid(visible=False)
     if is_known.any():
         axis.legend(loc="upper right", fontsize=7, frameon=True, facecolor="white")

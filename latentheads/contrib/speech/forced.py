@@ -63,7 +63,7 @@ def make_forced_example(
         )
     tokens, spans = make_tokens(tokenizer, words)
     features = extract_features(processor, samples)
-    length = math.ceil(seconds / WHISPER_STEP)
+    length = math.ceil(len(samples) / (rate * WHISPER_STEP))  # .14 / .02 is more than 7
     return ForcedExample(
         {"input_features": features},
         tokens,

@@ -1,4 +1,4 @@
-"""Probabilistic synchronous grammar: English-like sources, four invented target languages.
+"""Probabilistic synchronous grammar: English-like sources, five invented target languages.
 
 Every sentence comes with its exact probabilities, word alignment and dependencies, so that a
 translation model can be compared with the true distribution.

@@ -1,4 +1,4 @@
-"""Four invented target languages: word order, agreement, and words generated from stems.
+"""Five invented target languages: word order, agreement, and words generated from stems.
 
 A language turns a source tree into a target sentence. Its morphology is agglutinative: a form is
 a stem and one suffix for each feature its category inflects for. Its word order sorts the children

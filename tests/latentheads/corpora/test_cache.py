@@ -109,6 +109,17 @@ def replace_array(name: str, array: np.ndarray) -> Callable[[Path], object]:
     return lambda index: np.save(index / name, array)
 
 
+def exchange_ends(name: str) -> Callable[[Path], object]:
+    """Exchanges the ends of the first two sentences; that of the last is right."""
+
+    def change(folder: Path) -> None:
+        ends = np.load(folder / name)
+        ends[:2] = ends[1::-1]
+        np.save(folder / name, ends)
+
+    return change
+
+
 def describe(**values: Any) -> Callable[[Path], object]:
     def change(scratch: Path) -> None:
         path = scratch / "corpus.json"
@@ -132,6 +143,7 @@ ENDS = np.array([1, 2, 2 * 10**6])
         replace_array("test.target.tokens.npy", np.full(3, 10**6, np.int32)),
         replace_array("valid.target.ends.npy", ENDS),
         replace_array("valid.target.ends.npy", ENDS[::-1].copy()),
+        exchange_ends("train.target.ends.npy"),
         describe(format=1),
         describe(key="another"),
         describe(target={"kind": "bpe"}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from latentheads.batch import EOS, UNK
+from latentheads.batch import BOS, EOS, PAD, UNK
 from latentheads.corpora.characters import Characters
 from latentheads.corpora.vocabulary import vocabulary_from_json
 
@@ -19,6 +19,12 @@ def test_characters_are_counted_and_come_back() -> None:
 
 def test_characters_belong_to_words() -> None:
     assert KNOWN.word_ids(KNOWN.encode(" ab  axb ")) == [None, 0, 0, None, None, 1, 1, 1, None]
+
+
+def test_tokens_that_are_not_written_separate_no_words() -> None:
+    ids = [BOS, *KNOWN.encode("a")[:1], PAD, *KNOWN.encode("b a")]
+    assert KNOWN.decode(ids) == "ab a"
+    assert KNOWN.word_ids(ids) == [None, 0, None, 0, None, 1]
 
 
 def test_unknown_white_space_separates_words() -> None:

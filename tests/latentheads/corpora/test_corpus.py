@@ -1,5 +1,7 @@
 """Corpora as models see them."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from latentheads import corpora
@@ -20,6 +22,9 @@ def test_the_first_sentences_keep_all_that_is_known_of_them() -> None:
     mask = [True, False, False, True, False]
     for indices in (mask, np.array(mask), np.array([0, 3]), [-5, -2]):
         assert part.take(indices).alternatives == [["one 0", "other 0"], ["one 3", "other 3"]]
+        tags = replace(part, tags=np.arange(5, dtype=np.int32)).take(indices).tags
+        assert tags is not None
+        assert tags.tolist() == [0, 3]
     assert len(part.take([])) == 0
 
 

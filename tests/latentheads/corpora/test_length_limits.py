@@ -42,6 +42,9 @@ def test_a_line_may_have_as_many_tokens_as_the_limit_says() -> None:
     assert corpus.without_long_lines(longest, where).train is corpus.train
     with pytest.raises(ValueError, match=f"has {longest} tokens, more than max_line {longest - 1}"):
         corpus.without_long_lines(longest - 1, where)
+    trained = pets(train=[*TRAIN, (LONG, "A dog")], valid=SHORT_VALID)
+    longest = int(trained.train.lengths.max())
+    assert trained.without_long_lines(longest, where).train is trained.train
 
 
 @pytest.mark.parametrize("part", ["valid", "test"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from latentheads.batch import EOS, UNK
-from latentheads.corpora import Words, batches
+from latentheads.corpora import Words, batches, text_corpus
 from latentheads.corpora.subwords import Subwords
 from latentheads.corpora.units import WordUnit
 from latentheads.corpora.vocabulary import vocabulary_from_json
@@ -83,13 +83,19 @@ def test_lowercase_makes_no_difference_of_case(unit: Any) -> None:
         assert mine.words == other.words
 
 
+def test_a_text_of_unknown_words_is_told_in_plain_numbers() -> None:
+    lines: list[str] = []
+    text_corpus("mine", lambda: ["b"], lambda: ["a " * 999], lambda: ["b"], log=lines.append)
+    assert lines[0].endswith(" 0 / 99.9 / 0 % unknown")
+
+
 def test_rare_and_unseen_words_are_unknown_and_their_share_is_told() -> None:
     lines: list[str] = []
     corpus = story(unit=WordUnit(min_count=2), log=lines.append)
     assert sorted(corpus.target.words[4:]) == [".", "The", "dog"]
     shares = [100 * float((getattr(corpus, part).targets.tokens == UNK).mean()) for part in PARTS]
     tokens = " / ".join(f"{WORDS[part]:,}" for part in PARTS)
-    unknown = " / ".join(f"{share:.2g}" for share in shares)
+    unknown = " / ".join(f"{share:.3g}" for share in shares)
     assert lines == [f"{tokens} tokens, vocabulary size 7, {unknown} % unknown"]
     assert shares[0] > 0
 

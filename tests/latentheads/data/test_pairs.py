@@ -354,6 +354,17 @@ def test_of_a_list_of_targets_training_has_the_first(hub: Path) -> None:
     assert [corpus.target.decode(ids.tolist()) for ids in corpus.train.targets] == first
 
 
+def test_a_row_with_a_list_of_targets_is_counted_by_the_first(hub: Path) -> None:
+    short = {"en": ["a dog"], "de": ["ein Hund", "a b c d"]}
+    rows = {"train": [short, {"en": ["abcdefghijklmnopqrstuvwxyz"], "de": ["Hund"]}]}
+    for split in ("train", "validation", "test"):
+        text = "".join(f"{json.dumps(row)}\n" for row in rows.get(split, [short]))
+        (hub / f"{split}.jsonl").write_text(text, "utf-8")
+    corpus, logged = load_hub("scitldr", hub, max_length=5, max_line=20)
+    assert len(corpus.train) == 1
+    assert "longer than max_line 20: row 2 of train of scitldr has " in logged[1]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

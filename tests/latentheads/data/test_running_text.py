@@ -42,6 +42,13 @@ def test_a_folder_of_text_is_a_corpus_for_a_language_model(texts: Path, block: i
         assert len(part) == (-(-part.tokens // block) if block else SIZES[name])
 
 
+def test_a_block_may_be_longer_than_a_line(texts: Path) -> None:
+    for part in ("train", "valid", "test"):
+        (texts / f"{part}.txt").write_text("a " * 1500, encoding="utf-8")
+    corpus, _ = load_text(texts, block_size=1200)
+    assert corpus.train.lengths.tolist() == [1200, 301]
+
+
 def test_options_reach_the_text(texts: Path) -> None:
     (texts / "valid.txt").rename(texts / "dev.txt")
     (texts / "test.txt").rename(texts / "unseen.txt")

@@ -13,6 +13,15 @@ def test_names_are_a_text_or_a_list() -> None:
     assert Tasks("de, fr").names == Tasks(("de", "fr")).names == ("de", "fr")
 
 
+def test_a_kept_corpus_depends_on_its_tasks_and_not_on_how_they_are_mixed() -> None:
+    tasks = Tasks("ann:de", distinguish_by="domain")
+    mixed = Tasks("ann:de", distinguish_by="domain", temperature=5, one_task=True)
+    of_speakers = Tasks("ann:de", distinguish_by="speaker")
+    for is_speech in (False, True):
+        assert mixed.key(is_speech) == tasks.key(is_speech) != Tasks("bob:de").key(is_speech)
+        assert (of_speakers.key(is_speech) == tasks.key(is_speech)) == (not is_speech)
+
+
 def test_the_mixture_has_the_source_where_a_task_names_none() -> None:
     tasks = Tasks("de,fr-de", temperature=5, one_task=True)
     mixture = tasks.mixture("en")

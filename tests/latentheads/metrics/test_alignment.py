@@ -35,6 +35,9 @@ def test_nothing_found_and_nothing_to_find() -> None:
     assert (missed.aer, missed.recall, missed.f1) == (1, 0, 0)
     assert math.isnan(missed.precision)
     assert all(map(math.isnan, (idle.aer, idle.precision, idle.recall, idle.f1)))
+    unsure = count_links([{(1, 0)}], [set()], [{(1, 0)}])
+    assert unsure.precision == 1
+    assert math.isnan(unsure.f1)
     assert (wrong := count_links([{(1, 0)}], [{(0, 0)}])).f1 == 0
     assert wrong.aer == 1
 

@@ -71,6 +71,7 @@ def test_the_papers_leave_out_case_and_punctuation() -> None:
     assert (recognition.paper_wer, recognition.wer) == (0, 40)
     assert "tok:13a|punct:no" in signature(recognition, "paper_wer")
     assert recognise(["don't go"], ["go"], paper=True).paper_wer == 100
+    assert recognise(["5"], ["5 €"], paper=True).paper_wer == 50  # a symbol is a word
 
 
 def test_systems_are_compared_on_the_same_utterances() -> None:

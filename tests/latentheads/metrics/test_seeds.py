@@ -103,6 +103,11 @@ def test_results_are_a_row_each() -> None:
         assert list(table[name]) == [3.5, 3.25]
 
 
+def test_a_mean_over_tasks_may_be_of_a_metric_that_is_not_here_any_more() -> None:
+    run = Results(test=Scores.of({"elbo": -1.5}), average=Scores.of({"mine": 0.5}))
+    assert list(tabulate([("plain", run)]).average_mine) == [0.5]
+
+
 def test_a_difference_is_of_the_seeds_that_both_have() -> None:
     ones = [one("plain", 0, -1.5), one("plain", 1, -1.0), one("other", 1, -0.75)]
     plain, other = summarise(tabulate(ones), ["plain", "other"])
@@ -142,6 +147,7 @@ def test_a_run_counts_once_and_some_are_needed() -> None:
         ({"corpus": "mirel"}, set()),
         ({"sentences": 13}, set()),
         ({"truth": -1.25}, set()),
+        ({"truth": -1.5000001}, {"difference", "difference_bleu"}),  # of another machine
         ({"tokens": 19}, {"difference_bleu"}),
     ],
 )

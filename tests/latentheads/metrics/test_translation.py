@@ -9,6 +9,8 @@ import pytest
 from sacrebleu.metrics import BLEU
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
+from latentheads.metrics.resampling import References
+from latentheads.metrics.scores import compare_systems
 from latentheads.metrics.translation import split_compounds
 from tests.latentheads.metrics.systems import paired_bootstrap, score, signature
 
@@ -22,6 +24,17 @@ def test_a_perfect_translation_scores_a_hundred() -> None:
     assert scores.bleu == pytest.approx(100)
     assert scores.chrf == pytest.approx(100)
     assert scores.paper_bleu == pytest.approx(100)
+
+
+def test_bleu_is_tested_where_one_of_two_systems_has_a_4_gram() -> None:
+    backwards = [" ".join(line.split()[::-1]) for line in RIGHT]
+    for baseline, other, is_tested in (
+        (backwards, backwards, False),
+        (backwards, RIGHT, True),
+        (RIGHT, backwards, True),
+    ):
+        _, row = compare_systems([baseline, other], References(RIGHT), resamples=40)
+        assert (row["bleu"].p is not None, row["bleu"].untested == "") == (is_tested, is_tested)
 
 
 def test_bleu_of_a_hand_counted_case() -> None:

@@ -245,6 +245,8 @@ def test_combining_marks_and_joiners_do_not_split_a_word() -> None:
     words = "हिन्दी", ",", "cafe\u0301", ".", "می\u200cکنم", "\u200fa_é", "!", "❤\ufe0f"
     assert line.tokens == words
     assert line.words == (0, None, 1, None, 2, 3, None, 4)
+    for mark in "\u0301\u0903\u20dd\u200d":
+        assert tokenize_line(f"a!{mark}", "punctuation").tokens == ("a", f"!{mark}")
 
 
 def counted(states: Sequence[int], tokens: Sequence[int], linked: Sequence[int]) -> bool:

@@ -108,6 +108,8 @@ def test_a_span_that_no_link_leads_from_is_none_and_a_wrong_one_is_named() -> No
         project(SOURCE, TARGET, [[]])
     with pytest.raises(ValueError, match=r"^spans must be a list, got 5$"):
         project(SOURCE, TARGET, 5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^spans\[1\] must be a list, got None$"):
+        project(SOURCE, TARGET, [[], None, [], []])  # type: ignore[list-item]
     for wrong in ((0,), (0.0, 1), (0, 1, 2), (0, True), "0-1"):
         with pytest.raises(ValueError, match=r"^spans\[0\]: a span is Span\(0, 2, 'LABEL'\) or \("):
             project(SOURCE, TARGET, [[wrong], [], [], []])  # type: ignore[list-item]
@@ -138,6 +140,9 @@ def test_tags_are_spans_and_spans_are_tags() -> None:
     assert tags_of_spans(overlapping, 5) == ["B-LOC", "I-LOC", "B-LOC", "I-LOC", "B-LOC"]
     with pytest.raises(ValueError, match=r"^a tag must be O, B-LABEL or I-LABEL, got 'X-LOC'"):
         spans_of_tags(["X-LOC"])
+    for start, end in ((-1, 1), (2, 4), (2, 2)):
+        with pytest.raises(ValueError, match=rf"^a line has 3 words, and no Span\(start={start}, "):
+            tags_of_spans([(start, end, "LOC")], 3)
 
 
 def test_spans_of_characters_are_spans_of_words_and_back() -> None:

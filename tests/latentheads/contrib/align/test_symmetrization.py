@@ -45,6 +45,11 @@ def test_what_is_missing_from_a_word_is_the_probability_of_none() -> None:
     np.testing.assert_allclose(POSTERIOR.null_source, [0.05, 0.05, 0.5])
 
 
+def test_a_link_that_is_as_likely_as_none_is_not_chosen() -> None:
+    tied = LinkPosterior(np.array([[0.5]]), np.array([[0.5]]), (-1.0, -1.0))
+    assert select_links(tied, "forward") == select_links(tied, "backward") == set()
+
+
 def test_growing_adds_neighbours_while_a_word_is_free_and_then_free_pairs() -> None:
     forward = {(0, 0), (1, 1), (2, 1), (4, 4), (5, 2)}
     backward = {(0, 0), (1, 1), (1, 2), (4, 4), (3, 2)}

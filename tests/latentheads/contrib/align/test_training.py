@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -9,8 +10,9 @@ import torch
 from torch import Tensor
 
 from latentheads.contrib.align import training
+from latentheads.contrib.align.aligner import LEAST_COUNT, train_aligner
 from latentheads.contrib.align.bitext import PairBatch, make_bitext
-from latentheads.contrib.align.jumps import Jumps, initial_jumps
+from latentheads.contrib.align.jumps import LEAST_WEIGHT, Jumps, initial_jumps
 from latentheads.contrib.align.lexicon import (
     CLASS_CONCENTRATION,
     CONCENTRATION,
@@ -34,6 +36,45 @@ TEXT = [
     (["a", "book"], ["ein", "buch"]),
     (["a", "red", "house"], ["ein", "rotes", "haus"]),
 ]
+
+
+def test_a_line_that_is_left_out_of_its_posterior_alone_changes_no_training() -> None:
+    jumps = [
+        train_directions(make_bitext(TEXT), AlignerOptions(iterations=3, leave_one_out=number))
+        .directions[0]
+        .jumps.weights
+        for number in (0, 1, 2)
+    ]
+    assert torch.equal(jumps[0], jumps[1])
+    assert not torch.equal(jumps[0], jumps[2])
+
+
+def test_pairs_of_words_that_either_direction_counts_are_kept() -> None:
+    aligner, trained = train_aligner(TEXT, AlignerOptions(iterations=5, agreement=0.0))
+    forward, backward = (direction.counts.links[:-1] for direction in trained.directions)
+    assert ((forward <= LEAST_COUNT) & (backward > LEAST_COUNT)).any()
+    assert aligner.entries.shape[1] == (torch.maximum(forward, backward) > LEAST_COUNT).sum()
+
+
+def test_new_words_that_are_spelt_alike_share_the_mass_of_the_others() -> None:
+    aligner, _ = train_aligner(TEXT)
+    weights = []
+    for alike in (0.0, aligner.forward.alike):
+        same = replace(aligner, forward=replace(aligner.forward, alike=alike))
+        lines = same.read([(["zebra"], ["zebras"])])
+        forward, _ = same.models(lines, lines.batches[0])
+        weights.append(float(forward.table.linked(lines.batches[0])[0, 0, 0]))
+    share = aligner.forward.alike
+    assert 0 < share < 1
+    assert weights[1] == pytest.approx((1 - share) * weights[0] + share, rel=1e-9)
+
+
+def test_no_jump_becomes_impossible() -> None:
+    jumps = initial_jumps(1, 0.2, 0.0)
+    counts = jumps.new_counts()
+    counts.taken[:, 13] = 1e6
+    counts.offered.copy_(1e6 * jumps.weights)
+    assert jumps.update(counts).weights.min() == LEAST_WEIGHT
 
 
 def test_steps_of_jumps_raise_the_likelihood() -> None:

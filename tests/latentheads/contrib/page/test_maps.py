@@ -62,6 +62,12 @@ def test_long_sides_are_told_pooled() -> None:
     assert side.pool(torch.ones(2, 3, 400)).shape == (2, 1, 150)
 
 
+def test_a_column_that_is_no_position_is_named_where_it_stands_alone() -> None:
+    for number, name in ((100, "null"), (200, None)):
+        side = MapTokens(["x"] * number, ["null", *["y"] * number], no_position="null")
+        assert side.to_json()["no_position"] == name
+
+
 def test_maps_are_those_of_the_draws_without_padding(tmp_path: Path) -> None:
     run, batch, sides = prepare(tmp_path)
     computed_maps = gather_maps(run, batch, sides, num_samples=5, kept=3, seed=7)

@@ -21,7 +21,10 @@ from latentheads.contrib.page.packing import (
 
 @pytest.mark.parametrize(
     ("size", "stride"),
-    [((60, 200), (1, 1)), ((128, 128), (1, 1)), ((1, 257), (1, 2)), ((256, 65), (2, 1))],
+    [
+        *(((60, 200), (1, 1)), ((128, 128), (1, 1)), ((1, 257), (1, 2)), ((256, 65), (2, 1))),
+        ((1000, 300), (7, 3)),  # cells of either side become larger in turn
+    ],
 )
 def test_a_map_is_pooled_where_it_is_too_large(
     size: tuple[int, int], stride: tuple[int, int]

@@ -7,10 +7,16 @@ from pathlib import Path
 
 import torch
 
-from latentheads.contrib.page.sentences import gather_texts
+from latentheads.contrib.page.sentences import choose_sentences, gather_texts
 from latentheads.corpora.batches import batches
 from latentheads.inference.sentences import sentence_bounds
-from tests.latentheads.contrib.page.runs import make_run, small_corpus
+from tests.latentheads.contrib.page.runs import make_run, small_corpus, some_part
+
+
+def test_sentences_are_chosen_by_their_longer_side() -> None:
+    targets, sources = [[4] * 11 + [2], [4] * 4 + [2]], [[4] * 39 + [2], [4] * 11 + [2]]
+    (chosen,) = choose_sentences(some_part(targets, sources), 1).targets
+    assert len(chosen) == 5
 
 
 def test_bounds_of_a_sentence_are_in_nats_a_token_beside_what_all_pay_together(

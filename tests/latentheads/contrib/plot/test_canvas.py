@@ -61,9 +61,21 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "sound": lambda: plot.draw_audio(np.zeros((18, 7)), sound_weights(), [NAME] * 3),
     "selection": lambda: plot.draw_selection({"encoder-self": SIDE}),
     "word times": lambda: plot.draw_word_times(np.eye(3, 5), [NAME], STARTS, [], 1.0),
-    "reliability": lambda: plot.draw_reliability({NAME: {"as it is": BINS}}),
+    "reliability": lambda: plot.draw_reliability({NAME: {NAME: BINS}}),
     "figures": lambda: plot.draw_metrics({NAME: {"nll": FIGURE}}, {NAME: {"nll": NAME}}),
 }
+
+
+BEGINS_WITH_LINE: dict[str, Callable[[], Any]] = {
+    "curves": lambda: plot.draw_curves({"_a": [[{"step": 1, "valid": {"elbo": -1.0}}]]}),
+    "averages": lambda: plot.draw_averages([head_report("_a")], ""),
+    "sweep": lambda: plot.draw_sweep([{"recipe": "_a", "heads": 8, "elbo": -1.0}]),
+    "reliability": lambda: plot.draw_reliability({"": {"_a": BINS}}),
+    "history": lambda: plot.draw_selection_history(
+        [{"step": 1, "selection": {"encoder.0.self": [0.5]}}], {"encoder-self": {"tasks": ["_a"]}}
+    ),
+}
+"""Legends whose only name begins with what matplotlib hides."""
 
 
 def differing(recipe: str) -> dict[str, Any]:
@@ -105,6 +117,19 @@ def test_a_name_with_dollars_is_no_formula(draw: Callable[[], Any]) -> None:
     named = [text for text in texts_of(draw().findobj(Text)) if "$" in text]
     assert named
     assert [text for text in named if re.search(r"(?<!\\)\$", text)] == []
+
+
+@pytest.mark.parametrize("draw", BEGINS_WITH_LINE.values(), ids=BEGINS_WITH_LINE)
+def test_a_legend_has_a_name_that_begins_with_a_line(draw: Callable[[], Any]) -> None:
+    figure = draw()
+    legends = [*figure.legends, *(axis.get_legend() for axis in figure.axes)]
+    names = [text for legend in legends if legend for text in texts_of(legend.get_texts())]
+    assert any(name.strip().startswith("_a") for name in names)
+
+
+def test_markers_at_the_ends_of_axes_are_whole() -> None:
+    axis, *_ = plot.draw_averages([head_report()], "").axes
+    assert [line.get_clip_on() for line in axis.lines] == [False]
 
 
 def test_a_title_with_dollars_is_painted(tmp_path: Path) -> None:

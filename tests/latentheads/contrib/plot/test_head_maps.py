@@ -58,6 +58,14 @@ def test_panels_name_slots_of_heads_that_tasks_select() -> None:
         assert draw_roles(selected, "").axes[-1].get_xlabel() == name
 
 
+def test_a_scale_that_ends_below_a_power_of_ten_has_a_tick() -> None:
+    own = head_report()
+    for confidence in own.measures.confidence.values():
+        confidence.fill_(0.09999999999999999)  # its rounded logarithm is -1
+    bar = draw_maps(own, "").axes[-len(QUANTITIES)]
+    assert ticks(bar, "x") == ["0", "0.09"]
+
+
 def test_averages_have_no_panel_of_a_chain_without_pairs_of_heads() -> None:
     own = head_report("a")
     for block in own.blocks_of("decoder-self"):

@@ -66,10 +66,11 @@ def test_channels_are_averaged(tmp_path: Path) -> None:
 
 
 def test_silence_is_heard_as_nothing_unless_it_must_not_be(tmp_path: Path) -> None:
-    path = write_sound(tmp_path / "a.wav", np.zeros(800, np.float32))
-    assert not load_features(path, SMALL).any()
-    with pytest.raises(ValueError, match="it is silent"):
-        load_features(path, SMALL, allow_silence=False)
+    for offset in (0.0, 0.25):
+        path = write_sound(tmp_path / "a.wav", np.full(800, offset, np.float32))
+        assert not load_features(path, SMALL).any()
+        with pytest.raises(ValueError, match="it is silent"):
+            load_features(path, SMALL, allow_silence=False)
 
 
 def test_what_is_too_long_is_refused_before_it_is_read(

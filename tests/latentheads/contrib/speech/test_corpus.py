@@ -98,8 +98,15 @@ def test_a_cache_is_made_anew_where_a_sound_has_changed_or_it_is_broken(
     assert not data.is_tokenised
     before = read(folder, cache=str(path)).train.frames
     (kept,) = path.iterdir()
-    np.save(kept / "test.frames.npy", np.zeros((3, 7), np.float16))
-    assert read(folder, cache=str(path)).test.frames.values.shape == (18 + 25 + 32 + 39, 7)
+    ends = np.cumsum([18, 25, 32, 39])
+    for name, broken in (
+        ("frames", np.zeros((3, 7), np.float16)),
+        ("frame_ends", ends[[1, 0, 2, 3]]),
+    ):
+        np.save(kept / f"test.{name}.npy", broken)
+        frames = read(folder, cache=str(path)).test.frames
+        assert frames.values.shape == (ends[-1], 7)
+        assert frames.ends.tolist() == ends.tolist()
     write_sound(folder / "sound" / "train-0.wav", make_noise(0.3, 77))
     after = read(folder, cache=str(path)).train.frames
     assert before is not None
