@@ -157,7 +157,8 @@ def _check_devices(func: Any, given: list[Tensor]) -> None:
     """Refuses tensors of both devices, but for single numbers, as a GPU does."""
     if any(item.device.type == NAME and not isinstance(item, FarTensor) for item in given):
         raise RuntimeError(f"{func}: numbers of the CPU were written on the device, and waited for")
-    if len({item.device.type for item in given if item.ndim}) > 1:
+    # a single number of the CPU may stand beside a tensor there, but not the other way round
+    if len({item.device.type for item in given if item.ndim or isinstance(item, FarTensor)}) > 1:
         shapes = [(tensor.device.type, tuple(tensor.shape)) for tensor in given]
         raise RuntimeError(f"{func}: tensors of two devices, {shapes}")
 

@@ -379,6 +379,9 @@ def test_a_tensor_of_the_wrong_device_is_found() -> None:
         assert device.waits == ["copy", "index", READ, "copy", "copy"]
         with pytest.raises(RuntimeError, match="tensors of two devices"):
             there + torch.ones(3)
+        assert (there + torch.ones(())).device.type == NAME
+        with pytest.raises(RuntimeError, match="tensors of two devices"):
+            there.sum() + torch.ones(3)
         with pytest.raises(RuntimeError, match="tensors of two devices"):
             there[:, torch.tensor([0, 1])]
         for written in (lambda: there[:, [0, 1]], lambda: there.new_tensor([0.0]) + 1):
