@@ -30,7 +30,7 @@ NAME = "meta"
 
 READS = {
     *(aten._local_scalar_dense, aten.equal, aten.nonzero, aten.masked_select, aten.bincount),
-    *(aten._unique2, aten.unique_dim, aten.unique_consecutive),
+    *(aten._unique2, aten.unique_dim, aten.unique_consecutive, aten._ctc_loss),
 }
 """What cannot go on before the device has caught up: a number, or a shape, is to be known."""
 
