@@ -30,7 +30,7 @@ NAME = "meta"
 
 READS = {
     *(aten._local_scalar_dense, aten.equal, aten.nonzero, aten.masked_select, aten.bincount),
-    *(aten._unique2, aten.unique_dim, aten.unique_consecutive),
+    *(aten._unique2, aten.unique_dim, aten.unique_consecutive, aten._ctc_loss),
 }
 """What cannot go on before the device has caught up: a number, or a shape, is to be known."""
 
@@ -157,7 +157,8 @@ def _check_devices(func: Any, given: list[Tensor]) -> None:
     """Refuses tensors of both devices, but for single numbers, as a GPU does."""
     if any(item.device.type == NAME and not isinstance(item, FarTensor) for item in given):
         raise RuntimeError(f"{func}: numbers of the CPU were written on the device, and waited for")
-    if len({item.device.type for item in given if item.ndim}) > 1:
+    # a single number of the CPU may stand beside a tensor there, but not the other way round
+    if len({item.device.type for item in given if item.ndim or isinstance(item, FarTensor)}) > 1:
         shapes = [(tensor.device.type, tuple(tensor.shape)) for tensor in given]
         raise RuntimeError(f"{func}: tensors of two devices, {shapes}")
 

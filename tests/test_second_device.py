@@ -23,16 +23,18 @@ from torch import Tensor, nn
 from latentheads.attention.disagreement import KINDS as COMPARED
 from latentheads.attention.disagreement import Disagreement
 from latentheads.batch import Batch
+from latentheads.contrib.speech.ctc import CTC
 from latentheads.decoding.beam_search import beam_search
 from latentheads.decoding.sampling import sample_text
 from latentheads.guides import GUIDES, RECIPES, Cascaded
 from latentheads.inference.evaluation import evaluate
 from latentheads.inference.objective import Head_ELBO
+from latentheads.latents.copy.options import CopyOptions
 from latentheads.latents.gates.hard_gates import GateController, Gating
 from latentheads.latents.logits.latent import Logits
 from latentheads.latents.selection.objectives import Enumerated_ELBO, ScoreFunction_ELBO
 from latentheads.latents.selection.strategies import STRATEGIES, Strategy, make_selector
-from latentheads.models import Translation, make_prior
+from latentheads.models import LanguageModel, Translation, make_prior
 from latentheads.models.adapters import Adapters
 from latentheads.pruning import remove_heads
 from latentheads.training import checkpoints
@@ -40,6 +42,8 @@ from latentheads.training.engine import Engine
 from latentheads.training.options import make_training
 from tests.crossing import in_turn, pairwise
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT, WINDOWED, aligned
+from tests.latentheads.latents.bernoulli_heads.models import build as gated
+from tests.latentheads.latents.bernoulli_heads.models import language_model as gated_text
 from tests.latentheads.training.engines import part
 from tests.second_device import NAME, gpu, near, second_device
 from tests.tiny import (
@@ -216,6 +220,19 @@ def test_windows_of_alignments_are_waited_for_one_by_one(
     assert_same_there(there, Head_ELBO(analytic=True), model, guide, batch, waits)
 
 
+def test_lengths_of_ctc_are_waited_for(batch: Batch, there: There) -> None:
+    ctc, memory = CTC(6, TARGET_TYPES, 0.3).double(), torch.randn(3, 9, 6)
+    inputs = memory, torch.ones(3, 9, dtype=torch.bool), batch.target
+    here = ctc(*inputs).detach()
+    with there() as device:
+        ctc.to(device.name)
+        moved = [value.to(device.name) for value in inputs]
+        device.forget()
+        nats = ctc(*moved)
+        device.assert_waited(["_ctc_loss"])
+        close(home([nats]), [here])
+
+
 def selecting(selector: Any) -> Any:
     logit_prior, network = make_prior("independent"), sizes(heads=2, layers=1)
     model = Translation(
@@ -346,11 +363,24 @@ def test_a_batch_that_comes_back_is_waited_for(batch: Batch, there: There) -> No
         close(tensors_of(back), tensors_of(batch), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("shape", [None, "two heads", "chain"])
-def test_words_are_the_same_there(shape: str | None, batch: Batch, there: There) -> None:
+def writers(latent: str) -> tuple[Any, Any]:
+    """A translation model and a language model."""
+    if latent == "bernoulli-heads":
+        return gated("decoder.1.cross"), gated_text()
+    if latent == "copy":
+        models = (
+            Translation(SOURCE_TYPES, TARGET_TYPES, sizes(layers=1), [CopyOptions()]),
+            LanguageModel(TARGET_TYPES, sizes(layers=1), [CopyOptions()]),
+        )
+        return jiggle(models[0], 0.4).double().eval(), jiggle(models[1], 0.4).double().eval()
+    options = SHAPES.get(latent)
+    return aligned(options), aligned(options, kind="language-model")
+
+
+@pytest.mark.parametrize("latent", ["none", "two heads", "chain", "copy", "bernoulli-heads"])
+def test_words_are_the_same_there(latent: str, batch: Batch, there: There) -> None:
     """Of a search and of a draw; what is waited for is told after every token, and in the end."""
-    options = None if shape is None else SHAPES[shape]
-    model, writer = aligned(options), aligned(options, kind="language-model")
+    model, writer = writers(latent)
 
     def write(device: str) -> tuple[Any, Any]:
         torch.manual_seed(1)
@@ -379,6 +409,9 @@ def test_a_tensor_of_the_wrong_device_is_found() -> None:
         assert device.waits == ["copy", "index", READ, "copy", "copy"]
         with pytest.raises(RuntimeError, match="tensors of two devices"):
             there + torch.ones(3)
+        assert (there + torch.ones(())).device.type == NAME
+        with pytest.raises(RuntimeError, match="tensors of two devices"):
+            there.sum() + torch.ones(3)
         with pytest.raises(RuntimeError, match="tensors of two devices"):
             there[:, torch.tensor([0, 1])]
         for written in (lambda: there[:, [0, 1]], lambda: there.new_tensor([0.0]) + 1):

@@ -112,6 +112,7 @@ def _joint_logit(
     logits: Float[Tensor, "*copy prompt token"], tokens: Int[Tensor, "prompt several"]
 ) -> Float[Tensor, "*copy prompt"]:
     """The logit that one of several tokens is next; -1 is none."""
+    tokens = tokens.to(logits.device)
     index = tokens.clamp_min(0).expand(*logits.shape[:-1], -1)
     chosen = logits.gather(-1, index).masked_fill(tokens < 0, -math.inf)
     return chosen.logsumexp(-1)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from latentheads.checks import check_instance, check_least
 from latentheads.contrib.hf.addresses import Address, find_heads
-from latentheads.contrib.hf.arguments import get_cache, is_readable, mask_name
+from latentheads.contrib.hf.arguments import device_of_inputs, get_cache, is_readable, mask_name
 from latentheads.handlers import PlugIn
 from latentheads.names import side_of
 from latentheads.passes import evaluation_mode, uncompiled
@@ -286,6 +286,7 @@ def record_outputs(
     """Runs a network; returns the outputs of all heads before the output projection, by block."""
     check_instance("inputs", inputs, Mapping, "tensors by name, as prompts.inputs")
     outputs: dict[str, Tensor] = {}
+    device = device_of_inputs(network)
     with ExitStack() as hooks:
         for address in find_heads(network):
 
@@ -296,7 +297,7 @@ def record_outputs(
         hooks.enter_context(evaluation_mode(network))
         hooks.enter_context(uncompiled())
         hooks.enter_context(PlugIn())  # latent heads without noise
-        network(**inputs)
+        network(**{name: value.to(device) for name, value in inputs.items()})
     return outputs
 
 
@@ -323,7 +324,7 @@ def _valid_rows(heads: Tensor, mask: Tensor | None) -> Tensor:
             f"attention_mask has shape {list(mask.shape)}, heads have {list(heads.shape[:2])}: "
             "leave out one of pairs or of samples of sound; give inputs of one length"
         )
-    return mask.bool()
+    return mask.to(heads.device).bool()
 
 
 def _mean(heads: Tensor, is_valid: Tensor, by_position: bool) -> Tensor:

@@ -44,7 +44,7 @@ class CTC(EncoderLoss):
         target = target.masked_fill(~is_word, PAD)
         log_probs = torch.log_softmax(full_precision(self.head(memory)), -1)
         num_samples = log_probs.flatten(0, -3).shape[0] // len(target)  # samples are in front
-        nats = F.ctc_loss(
+        nats = F.ctc_loss(  # waits for a GPU, since PyTorch reads both lengths on the CPU
             log_probs.flatten(0, -3).transpose(0, 1),
             target.repeat(num_samples, 1),
             valid.sum(-1).repeat(num_samples),

@@ -29,6 +29,7 @@ from latentheads.training.engine import Engine
 from latentheads.training.options import Training
 from tests.latentheads.training.engines import outcome, part, same
 from tests.latentheads.training.hooks import AfterStep
+from tests.second_device import NAME, second_device
 from tests.tiny import HEADS, attach, build, sizes
 
 PLAN = {"steps": 3, "warmup_steps": 1, "report_every": 1, "learning_rate": 1e-3}
@@ -57,6 +58,13 @@ def test_it_is_the_loop_of_the_engine() -> None:
     assert fitted.report == lh.evaluate(mine, own, part(), seed=5)
     title = f"the weights after {fitted.step} steps, on the batches that they were trained on"
     assert str(fitted).splitlines()[0] == title
+
+
+def test_a_guide_is_trained_where_its_model_is() -> None:
+    model, guide = pair()
+    with second_device():
+        lh.fit(model.to(NAME), guide, some(1), quiet=True, **PLAN)
+        assert {parameter.device.type for parameter in guide.parameters()} == {NAME}
 
 
 def test_the_best_weights_stay_and_every_look_is_known(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ from latentheads.contrib.heads.interventions import Counterfactual, Intervention
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from tests.latentheads.contrib.circuits.tiny import PROMPTS, TOKENS, network
 from tests.latentheads.contrib.hf.networks import HEADS, IDS, REAL, SIZES, TYPES, bart, t5
+from tests.second_device import NAME, second_device
 from tests.tiny import jiggle
 from tests.typechecking import unchecked
 
@@ -74,6 +75,25 @@ def test_scores_are_those_of_the_network_with_heads_off(kind: str, name: str) ->
     assert scorer.evaluations == 8
     scorer(gates.flip(0))
     assert scorer.evaluations == 8
+
+
+@pytest.mark.parametrize("kind", INTERVENTIONS)
+def test_prompts_of_the_cpu_are_scored_where_the_network_is(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gates = all_subsets(3, torch.empty(()))
+
+    def score(plain: Any) -> Tensor:
+        plain.config.use_cache = False  # an empty cache is written from the CPU
+        intervention = INTERVENTIONS[kind](plain)
+        return SubsetScorer(plain, PROMPTS, "0", intervention, LogitDifference())(gates)
+
+    expected = score(network())
+    with second_device():
+        for module in ("circuits.scorer", "heads.interventions"):  # weights on meta are elsewhere
+            name = f"latentheads.contrib.{module}.device_of_inputs"
+            monkeypatch.setattr(name, lambda _: torch.device(NAME))
+        torch.testing.assert_close(score(network().to(NAME)), expected)
 
 
 def difference(logits: Tensor, row: int) -> Tensor:
