@@ -44,10 +44,13 @@ class Family(nn.Module, ABC):
         return Dependence()
 
     def prune(self, heads: Sequence[int]) -> None:
-        """Removes the parameters of all other heads.
+        """Removes the parameters of all other heads, of each part that has some.
 
         It is called only where no head depends on another.
         """
+        for part in self.children():
+            if prune := getattr(part, "prune", None):
+                prune(heads)
 
     @abstractmethod
     def forward(self, context: HeadContext) -> HeadVariable:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from latentheads.distributions.autoregressive import CholeskyHeads
 from latentheads.distributions.heads import HeadContext
 from latentheads.distributions.normal import DeltaHeads, NormalHeads
@@ -23,10 +21,6 @@ class Gaussian(Family):
     @property
     def dependence(self) -> Dependence:
         return self.location.dependence
-
-    def prune(self, heads: Sequence[int]) -> None:
-        self.location.prune(heads)
-        self.scale.prune(heads)
 
     def forward(self, context: HeadContext) -> NormalHeads:
         """Builds ``N(location, scale^2)``."""
@@ -50,9 +44,6 @@ class Point(Family):
     @property
     def dependence(self) -> Dependence:
         return self.location.dependence
-
-    def prune(self, heads: Sequence[int]) -> None:
-        self.location.prune(heads)
 
     def forward(self, context: HeadContext) -> DeltaHeads:
         return DeltaHeads(self.location(context), context)
@@ -79,7 +70,6 @@ class Correlated(Family):
 def make_posterior(location: Location, prior: Family | None, heads: int) -> Gaussian:
     """Normal heads whose scales, one a head, are learned from those of the prior on."""
     scale = prior.scale if isinstance(prior, Gaussian) else HeadScale(heads)
-    posterior = Gaussian(location, HeadScale(heads, scale.value, learned=True))
-    if scale.log is not None:  # what training made of the prior's
-        posterior.scale.load_state_dict(scale.state_dict())
-    return posterior
+    learned = HeadScale(heads, scale.value, learned=True)
+    learned.load_state_dict(scale.state_dict(), strict=False)  # a constant scale has none
+    return Gaussian(location, learned)

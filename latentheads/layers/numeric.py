@@ -39,11 +39,6 @@ def version_of(x: Tensor) -> int:
     return 0 if torch.compiler.is_compiling() or x.is_inference() else x._version
 
 
-def address_of(x: Tensor) -> tuple[object, ...]:
-    """Where the numbers of a tensor are, and how often they were changed in place."""
-    return x.data_ptr(), x.shape, x.stride(), version_of(x)
-
-
 def forbid_second_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a hand-written ``backward`` raise an error when it is itself differentiated.
 

@@ -26,8 +26,8 @@ from latentheads.latents.alignments.exact import (
 )
 from latentheads.latents.alignments.loss_terms import alignment_loss_terms
 from latentheads.latents.network import EncoderDecoderStates
-from latentheads.latents.summed_out import Enumeration, SummedOut
-from latentheads.layers.numeric import address_of, full_precision, softmax
+from latentheads.latents.summed_out import Enumeration, SummedOut, address_of
+from latentheads.layers.numeric import full_precision, softmax
 from latentheads.layers.output import RowOutput
 from latentheads.names import ALIGNED_POSITION, Block
 

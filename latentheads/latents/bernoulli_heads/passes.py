@@ -20,8 +20,7 @@ from latentheads.distributions.tokens import Tokens
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.latents.network import Choice, LatentNetwork
-from latentheads.latents.summed_out import SummedOut
-from latentheads.layers.numeric import address_of
+from latentheads.latents.summed_out import SummedOut, address_of
 from latentheads.layers.output import ExpectedGradient
 
 NUMBERS = 24

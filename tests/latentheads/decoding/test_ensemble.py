@@ -23,8 +23,8 @@ def test_a_token_is_the_likeliest_by_the_mean_of_the_probabilities(batch: Batch)
         words = scores.softmax(-1).sum(0)[:, EOS + 1 :].argmax(-1) + EOS + 1
         decoding = Decoding(max_new_tokens=1, min_new_tokens=1)
         guides = [FORMS["tied"](model) for model in models]
-        found = ensemble_search(models, guides, batch, decoding)
-        assert [tokens[0] for tokens in found] == words.tolist()
+        hypotheses = ensemble_search(models, guides, batch, decoding)
+        assert [tokens[0] for tokens in hypotheses] == words.tolist()
         unnormalised = scores.exp().sum(0)[:, EOS + 1 :].argmax(-1) + EOS + 1
         differs |= not torch.equal(words, unnormalised)
     assert differs

@@ -48,8 +48,8 @@ def test_particles_in_front(distribution: type[Tokens]) -> None:
     assert wide.sample().shape == (7, 2, 3)
     assert torch.allclose(wide.log_prob(VALUE), plain.log_prob(VALUE).expand(7, 2))
     samples = plain.sample(torch.Size([4]))
-    each = torch.stack([plain.log_prob(sample) for sample in samples])
-    assert torch.allclose(plain.log_prob(samples), each)
+    log_probs = torch.stack([plain.log_prob(sample) for sample in samples])
+    assert torch.allclose(plain.log_prob(samples), log_probs)
 
 
 def test_samples_follow_the_probabilities_and_leave_padding() -> None:
