@@ -74,6 +74,14 @@ def test_an_option_of_no_group_stands_with_the_others() -> None:
     assert (options.one, options.two) == ("1", "2")
 
 
+def test_an_option_may_stand_between_others() -> None:
+    parser = Parser("some.py", "It does.", {})
+    parser.add_argument("runs", nargs="+")
+    parser.add_argument("--out")
+    assert parser.parse_args(["a", "--out", "x", "b", "c"]).runs == ["a", "b", "c"]
+    assert parser.parse_args(["--out", "x", "a", "b", "--", "-c"]).runs == ["a", "b", "-c"]
+
+
 def test_classes_that_are_trusted_one_by_one_are_all_trusted() -> None:
     parser = argparse.ArgumentParser()
     add_run_options(parser, "of it")
