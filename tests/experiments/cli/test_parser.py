@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections import Counter
 from importlib import import_module
 
@@ -58,6 +59,7 @@ def test_help_begins_with_what_a_program_does_in_one_line(name: str) -> None:
     assert first.endswith(".")
     folder = "experiments/studies" if name in STUDIES else "experiments"
     assert f"python {folder}/{name}.py" in done.stdout
+    assert not re.search(r"python .* {8,}", done.stdout)  # two lines of a command are two
     assert "(type:" not in done.stdout
     assert "default: null" not in done.stdout
 
