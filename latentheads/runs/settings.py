@@ -71,7 +71,7 @@ class DisagreementOptions:
     """
 
     kinds: str
-    weight: float = Disagreement.weight
+    weight: NonNegativeFloat = Disagreement.weight
     blocks: AttentionTypes = "all"
     diagonal: bool = True
 
