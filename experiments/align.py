@@ -251,6 +251,8 @@ def check_options(options: Options) -> None:
     check_workers(options.workers)
     if options.workers > 1 and options.runs is not None:
         raise ValueError("--workers has no effect with --runs: networks align in one process")
+    if options.max_words != MAX_WORDS and options.runs is not None:
+        raise ValueError("--max_words has no effect with --runs: networks have limits of their own")
     if options.runs is not None and options.aligner is not None:
         raise ValueError("--aligner and --runs both say what aligns: give one")
     if options.sample is not None and STDIN in options.texts:

@@ -165,6 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with error_handling("compare.py", kept, kept, user_errors=(ValueError,)):
         tests = significance(runs, out) if score else None
     with error_handling("compare.py", kept, kept, user_errors=()):
+        (out / "significance.csv").unlink(missing_ok=True)  # of other runs, compared here before
         if tests is not None:
             write_text(out / "significance.csv", tests.to_csv(index=False))
             for row in rows:

@@ -19,7 +19,7 @@ from latentheads.contrib.speech.word_times import FORMATS
 from latentheads.corpora.text import read_lines
 from latentheads.errors import naming
 from latentheads.experiments.cli.errors import error_handling, warnings_as_notes
-from latentheads.experiments.cli.outputs import check_distinct_files
+from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file
 from latentheads.experiments.cli.parser import Parser
 from latentheads.files import write_text
 from latentheads.options import Probability
@@ -106,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outputs = [path.with_suffix(f".{options.format}") for path in paths]
         named = [(f"the times of {p}", output) for p, output in zip(paths, outputs, strict=True)]
         check_distinct_files(named, options.files)
+        for option, output in named:
+            check_output_file(output, option)
         network, processor = _load(options.network, options.language)
         rate = processor.feature_extractor.sampling_rate
         texts = {str(path): _read_text(path) for path in paths}

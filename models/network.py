@@ -180,7 +180,7 @@ class Network:
                     names = " and ".join(sorted(mixers))
                     raise OptionError(name, f" is for {names} layers: the {stack} has none")
         for name in NGRAM:
-            if getattr(self, name) and "ngram" not in kinds:
+            if getattr(self, name) not in ("", "0", 0) and "ngram" not in kinds:
                 raise OptionError(name, " is for ngram layers: mixers has none")
         if self.ngram_slices and self.width % (self.ngram_heads or self.heads):
             raise OptionError(

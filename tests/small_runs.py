@@ -55,7 +55,7 @@ DERIVED = ("truth_gap",)
 
 
 def numbers_of(value: Any, name: str = "") -> Iterator[str]:
-    """All numbers and texts of a report, without their names."""
+    """All numbers and texts of a report, without their names; of a row its value and interval."""
     if name in DERIVED or any(part in name for part in OF_TIME):
         return
     if isinstance(value, dict) and "name" in value:  # a row of a report
@@ -66,7 +66,7 @@ def numbers_of(value: Any, name: str = "") -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from numbers_of(inner, name)
-    elif isinstance(value, float):
+    else:
         yield repr(value)
 
 

@@ -273,8 +273,7 @@ def _expand(values: Mapping[str, Any], below: Mapping[str, Any]) -> dict[str, An
     if (recipe := str(values.get("recipe"))) in presets() and recipe not in RECIPES:
         raise OptionError("recipe", f" {shown(recipe)} is a preset", [f"preset {recipe}"])
     expanded = expand_recipe(values)
-    data = expanded.get("data", {})
-    data = merge({}, data)
+    data = merge({}, expanded.get("data", {})) or {}
     if CLASS not in data or isinstance(data[CLASS], Flag):
         return expanded
     return expanded | {"data": data | name_data(str(data[CLASS]), below)}

@@ -9,13 +9,18 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING
 from functools import partial
 from typing import Any, Literal, get_args, get_origin
 
 from latentheads.checks import check_choice
-from latentheads.experiments.cli.command_line import find_own_classes, presets
+from latentheads.experiments.cli.command_line import (
+    check_replaced,
+    find_own_classes,
+    names_option,
+    presets,
+)
 from latentheads.experiments.cli.parser import Formatter, texts_of
 from latentheads.latents.registry import LATENTS
 from latentheads.options import (
@@ -58,12 +63,14 @@ def select_help_page(
     path, name = option[:-5], str(flatten(word_options)[option])
     if not path:
         return help_page(program, prog, description, everything=name == "all")
+    replaced = getattr(program, "replaced", {})
+    check_replaced({path: None}, replaced)
     kind = options_below([Settings, program]).get(path)
     classes = classes_of(kind)
     if not classes:
         raise OptionError(path, " is not a group of options")
     if "" in classes:
-        return class_page(classes[""], path)
+        return class_page(classes[""], path, replaced=replaced)
     if name == "true":
         return choices_page(kind, path)
     if CLASS_PATH.fullmatch(name) and inner_kind(kind).extensible:
@@ -71,7 +78,7 @@ def select_help_page(
         with in_group(path):
             classes = {name: inner_kind(kind).find_class(name, [name])}
     check_choice(f"--{path}.help", name, classes)
-    return class_page(classes[name], path, name)
+    return class_page(classes[name], path, name, replaced)
 
 
 def help_page(
@@ -103,7 +110,9 @@ def help_page(
     parser.epilog = f"presets: {', '.join(sorted(presets()))}"
     pages = [parser.format_help()]
     for path, kind in options_below([Settings]).items() if everything else ():
-        pages += [class_page(inner, path, name) for name, inner in classes_of(kind).items()]
+        if not any(names_option({path: None}, name) for name in replaced):
+            classes = classes_of(kind).items()
+            pages += [class_page(inner, path, name, replaced) for name, inner in classes]
     return "\n".join(pages).rstrip()
 
 
@@ -119,13 +128,16 @@ def choices_page(kind: Any, path: str) -> str:
     return parser.format_help()
 
 
-def class_page(option_class: type, path: str, name: str = "") -> str:
-    """The options of a class, with what its documentation says of them."""
+def class_page(
+    option_class: type, path: str, name: str = "", replaced: Collection[str] = ()
+) -> str:
+    """The options of a class but those replaced, with what its documentation says of them."""
     parser = _Page("", argparse.SUPPRESS)
     group = parser.add_argument_group(f"--{path} {name}".strip(), _first_line(option_class))
     texts = texts_of(option_class)
     for option_name, option in options_of(option_class).items():
-        _add(group, f"--{path}.{option_name}", texts.get(option_name, ""), option)
+        if (whole := f"{path}.{option_name}") not in replaced:
+            _add(group, f"--{whole}", texts.get(option_name, ""), option)
     return parser.format_help()
 
 

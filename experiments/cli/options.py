@@ -130,7 +130,8 @@ def read_program(
     program = replace(program, out=os.path.expanduser(program.out), trust=trust)
     if "print_config" in word_options:
         settings = read_run_settings(common, line, prog)
-        print(yaml.safe_dump(settings.to_options(), sort_keys=False, allow_unicode=True), end="")
+        text = yaml.safe_dump(settings.to_options(), sort_keys=False, allow_unicode=True)
+        print_result(prog, text.removesuffix("\n"))
         sys.exit(0)
     return common, line, program
 

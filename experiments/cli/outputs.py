@@ -24,6 +24,7 @@ def check_output_file(out: Path, option: str = "--out") -> Path:
     Returns:
         The real path of a file, with links resolved; a pipe or a device stays as it is.
     """
+    _check_named(option, str(out))
     path = Path(os.path.realpath(out))
     mode = stat.S_IFREG
     try:
@@ -39,6 +40,12 @@ def check_output_file(out: Path, option: str = "--out") -> Path:
     except OSError as error:
         raise ValueError(f"{option}: {error}") from error
     return path
+
+
+def _check_named(option: str, name: str) -> None:
+    """Checks that an output is not ``-``, by which other tools mean standard output."""
+    if name == "-":
+        raise ValueError(f"{option}: cannot write -: name a file")
 
 
 def check_distinct_files(
@@ -134,6 +141,7 @@ def open_output(option: str, name: str | None) -> Iterator[TextIO | None]:
     if name is None:
         yield None
         return
+    _check_named(f"--{option}", name)
     try:
         output = _Output(name)
     except OSError as reason:

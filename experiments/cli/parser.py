@@ -120,6 +120,8 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses words; one that is no option is an error that names the option it is like."""
         options, unknown = self.parse_known_args(args)
+        if any(not word.startswith("-") for word in unknown):  # an option between positionals
+            options, unknown = self.parse_known_intermixed_args(args)
         for word in unknown:
             if not word.startswith("-"):
                 self.error(f"unexpected argument {word!r}")

@@ -1,4 +1,4 @@
-"""Word aligners on manual links: error rates, calibration, a ladder of guides, CPU time.
+r"""Word aligners on manual links: error rates, calibration, a ladder of guides, CPU time.
 
     python experiments/studies/bench_aligner.py data/hansards --pairs 50000 --sample 0 \
         --systems latentheads,eflomal --rivals venv/bin/python --json results.json

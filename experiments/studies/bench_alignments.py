@@ -1,4 +1,4 @@
-"""Cost of heads of alignments: a training step with them against the plain network's.
+r"""Cost of heads of alignments: a training step with them against the plain network's.
 
     python experiments/studies/bench_alignments.py --threads 1 --precision bf16
     python experiments/studies/bench_alignments.py --task language-model --length 128 \

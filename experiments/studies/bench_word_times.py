@@ -1,4 +1,4 @@
-"""Word times from the attention of Whisper, against heads chosen by hand.
+r"""Word times from the attention of Whisper, against heads chosen by hand.
 
     python experiments/studies/prepare.py whisper-tiny
     pip install espeakng-loader

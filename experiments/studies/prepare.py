@@ -92,6 +92,7 @@ def make_parser() -> Parser:
     parser.add_argument(
         "sources",
         nargs="*",
+        default=[],
         metavar="SOURCE",
         help="its folder, tar file or package; none: it is fetched",
     )

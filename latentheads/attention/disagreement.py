@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from latentheads.attention.block import HeadBlock, Hook
-from latentheads.checks import check_choice, check_not_empty
+from latentheads.checks import check_choice, check_least, check_not_empty
 from latentheads.layers.numeric import full_precision, softmax
 from latentheads.mask import PairMask
 from latentheads.names import ATTENTION_TYPES
@@ -67,7 +67,7 @@ class Disagreement:
 
     Attributes:
         kinds: The vectors that are compared; the agreements of several kinds are added.
-        weight: lambda, in nats per target token and block.
+        weight: lambda from 0, in nats per target token and block.
         attention_types: The attention types whose blocks are included; None: all.
         diagonal: As in :func:`agreement`.
     """
@@ -83,6 +83,7 @@ class Disagreement:
         for name in self.attention_types or ():
             check_choice("attention_types", name, ATTENTION_TYPES)
         check_not_empty("kinds", self.kinds)
+        check_least({"weight": self.weight}, weight=0.0)
 
     def agreement_of_block(
         self,

@@ -182,17 +182,17 @@ class Run(TrainedModel):
         processor, device = self.processor, self.model.device
         for name, text in (("sentence", sentence), ("target", "" if target is None else target)):
             check_instance(name, text, str | Path, "one text")
+        if processor.reads_text and not sentence.strip():
+            raise ValueError(f"sentence must contain a word, got {sentence!r}")
         if self.source is None:
             if target is not None or direction is not None:
                 raise ValueError(f"{self.name} is a language model: drop target and direction")
             return collate(processor.encode([sentence]), [0]).to(device)
         task = select_task(self, direction)
-        if not processor.reads_text:
-            part = processor.encode([sentence], task=task)
-        elif sentence.strip():
+        if processor.reads_text:
             part = encode_sources(self, [sentence], task, raise_on_skip).part
         else:
-            raise ValueError(f"sentence must contain a word, got {sentence!r}")
+            part = processor.encode([sentence], task=task)
         if target is None:
             decoding = self.settings.decode
             with fixed_noise(seed, device):

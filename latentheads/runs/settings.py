@@ -71,7 +71,7 @@ class DisagreementOptions:
     """
 
     kinds: str
-    weight: float = Disagreement.weight
+    weight: NonNegativeFloat = Disagreement.weight
     blocks: AttentionTypes = "all"
     diagonal: bool = True
 
@@ -481,6 +481,8 @@ class Settings:
             values.pop(name, None)
         if not any(latent.has_guide_form for latent in latents):
             values.setdefault("guide", "tied")
+        if values.get("data", {}) is None:  # a group without content
+            del values["data"]
         guide = values.get("guide", "cascaded")
         named = {"class": guide} if isinstance(guide, str) else guide  # null is a name here
         values["guide"] = merge({"class": "cascaded"}, named)

@@ -355,6 +355,8 @@ def wait_for_training(given_path: Path) -> None:
         ("EN DE --threshold .5 --symmetrize forward", "--threshold is for --symmetrize product"),
         ("EN DE --workers 0", "--workers: must be at least 1, got 0"),
         ("EN DE --runs A B --workers 2", "--workers has no effect with --runs"),
+        ("EN DE --runs A B --max_words 1", "--max_words has no effect with --runs: networks have"),
+        ("EN DE --out -", "--out: cannot write -: name a file"),
         ("EN DE --aligner NONE", "there is no checkpoint NONE"),
         ("EN DE --aligner EN", "is not a complete checkpoint"),
         ("EN DE --aligner NONE --iterations 3", "--iterations has no effect with --aligner"),

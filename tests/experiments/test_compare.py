@@ -25,6 +25,7 @@ from latentheads.runs.settings import Settings
 from latentheads.training.losses import HeadELBOLoss, KLWarmup, MarginalLoss
 from tests.experiments.programs import (
     SHORT,
+    SMALL,
     TINY,
     assert_refused,
     inside,
@@ -244,6 +245,14 @@ def test_guides_of_alignments_stand_beside_the_plain_network(tmp_path: Path) -> 
     assert "| exact log p | gap |" in text
     succeed("compare.py", "--recipes=transformer", *words[1:], "--out", str(tmp_path))
     assert not (tmp_path / "gaps.png").exists()  # the table beside it has no gap any more
+
+
+def test_tests_of_scores_are_left_by_no_earlier_comparison(tmp_path: Path) -> None:
+    (tmp_path / "significance.csv").write_text("of translations\n")
+    words = ["--data=grammar-text", "--recipes=transformer", "--seeds=3", *SMALL, *SHORT]
+    succeed("compare.py", *words, "--out", str(tmp_path))
+    assert (tmp_path / "table.csv").is_file()
+    assert not (tmp_path / "significance.csv").exists()
 
 
 def test_a_recipe_without_a_selection_takes_none_of_its_options_from_a_file(tmp_path: Path) -> None:

@@ -196,6 +196,7 @@ def test_heads_may_be_rewarded_for_differing_while_training(tmp_path: Path) -> N
 PRIOR = "--latents logits --logits.prior"
 MISTAKES = [
     ("--disagreement outputs", "--disagreement: kinds must be one of subspace"),
+    ("--disagreement output --disagreement.weight -1", "weight must be at least 0, got -1"),
     ("--out /proc/nowhere", "cannot write the run folder /proc/nowhere"),
     (f"{PRIOR} delta --guide cascaded", "none of them is latent: use guide tied"),
     (f"{PRIOR} realformer", "--logits.prior 'realformer' is a recipe: use recipe realformer"),

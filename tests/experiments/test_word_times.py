@@ -131,6 +131,14 @@ def test_what_cannot_be_timed_is_one_line(
     assert not list(Path().glob("*.json"))
 
 
+def test_times_that_cannot_be_written_are_named_before_the_work(sounds: list[str]) -> None:
+    out = Path(sounds[1]).with_suffix(".json")
+    out.mkdir()
+    done = inside("word_times.py", "gone", *sounds)
+    assert_one_line(done, "word_times.py")
+    assert f"the times of {sounds[1]}: cannot write {out}: it is a folder" in done.stderr
+
+
 def test_a_wrong_sound_is_named(whisper: Path, sounds: list[str], tmp_path: Path) -> None:
     noise = np.arange(12000, dtype=np.int16)
     wavfile.write(tmp_path / "silent.wav", 8000, np.zeros(12000, np.int16))

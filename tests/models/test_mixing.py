@@ -50,6 +50,8 @@ def test_a_number_is_the_word_for_it() -> None:
     network = Network(mixers="ngram", windows=3, ngram_width=7)
     assert network == Network(mixers="ngram", windows="3", ngram_width="7")
     assert network.stack("encoder") == (MixerConfig("ngram", 3, 7),) * 2
+    for width in (0, "0"):
+        assert Network(ngram_width=width).stack("encoder") == Network().stack("encoder")
 
 
 def test_a_chain_passes_by_what_draws_nothing() -> None:
@@ -76,6 +78,7 @@ def test_a_chain_passes_by_what_draws_nothing() -> None:
             {"mixers": "encoder=ngram decoder=local", "ngram_width": "encoder=3 decoder=5"},
             "ngram_width is for ngram layers: the decoder has none",
         ),
+        ({"ngram_width": 3}, "ngram_width is for ngram layers: mixers has none"),
         ({"ngram_heads": 2}, "ngram_heads is for ngram layers: mixers has none"),
         ({"mixers": "ngram", "ngram_width": "-2"}, "ngram_width must be whole .*, got '-2'"),
         ({"mixers": "ngram", "ngram_heads": -1}, "ngram_heads must be at least 0, got -1"),

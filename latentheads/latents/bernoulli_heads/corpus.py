@@ -25,7 +25,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentheads.batch import Batch, with_indices
-from latentheads.checks import check_choice, check_least, check_number, check_seed, split_items
+from latentheads.checks import (
+    check_choice,
+    check_least,
+    check_number,
+    check_positive,
+    check_seed,
+    split_items,
+)
 from latentheads.corpora.batches import iterate_batches
 from latentheads.frames import make_frame
 from latentheads.handlers import PlugIn
@@ -315,6 +322,8 @@ def _compute_posterior(
     addresses = [replace(m.block, heads=m.num_active_heads) for m in modules]
     check_number_of_subsets(addresses)
     HeadPosterior(addresses, torch.zeros(1, 1), torch.ones(1), tau, rate)  # checks both numbers
+    if gibibytes != math.inf:
+        check_positive("gibibytes", gibibytes)
     rows, tokens, indices = [], [], []
     with evaluation_mode(model), torch.no_grad():
         for batch, index in with_indices(batches):

@@ -174,3 +174,14 @@ def test_help_of_many_runs_shows_no_option_of_a_single_one(name: str, own: str) 
     assert f"(default: runs/{name})" in stdout
     assert "runs/RECIPE-seedSEED" not in stdout
     assert (" feed_forward, heads, layers" in stdout) == (name == "compare")
+
+
+@pytest.mark.parametrize("name", ["compare.py", "sweep.py"])
+def test_nor_does_any_page_of_theirs(name: str) -> None:
+    for words in ("--help=all", "--network.help"):
+        shown = set(re.findall(r"^ *--([\w.-]+)", inside(name, words).stdout, re.MULTILINE))
+        assert "network.layers" in shown
+        assert ("network.heads" in shown) == (name == "compare.py")
+        assert not {option for option in shown if option.partition(".")[0] == "guide"}
+    for words in ("--guide.help", "--guide.help=tied"):
+        assert_refused(name, words, says="--guide belongs to run.py: here use --recipes")

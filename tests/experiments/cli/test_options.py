@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,8 @@ from latentheads.experiments import prune
 from latentheads.experiments.cli.options import read_settings
 from latentheads.experiments.cli.parser import Parser
 from latentheads.models.network import AdaptiveOptions
+from latentheads.runs.settings import Settings
+from tests.experiments.programs import command, deserted, module_of, plans_of, status_of
 
 
 def refusal_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -119,6 +124,24 @@ def test_the_printed_options_are_read_as_they_are(
     assert again.to_options() == read_settings(words, "run.py", "")[0].to_options()
 
 
+@pytest.mark.parametrize("name", ["run.py", "compare.py"])
+def test_printed_options_that_cannot_be_written_cost_no_traceback(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = import_module(module_of(name)).main
+    with deserted():
+        assert status_of(main, "--print_config") == 141
+    assert capsys.readouterr() == ("", "")
+    done = subprocess.run(
+        ["bash", "-c", f"{shlex.join(command(name, '--print_config'))} > /dev/full"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.endswith("No space left on device\n")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -166,6 +189,21 @@ def test_a_mistake_costs_one_line(
     words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refusal_of(capsys, *words.split()).startswith(f"run.py: error: {message}")
+
+
+def test_a_group_of_a_file_without_content_has_its_defaults(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "some.yaml"
+    words = ["--preset=multi30k", "--config", str(path), "--recipes=coda", "--seeds=0"]
+    for group in ("data", "train"):
+        path.write_text(f"{group}:\n")
+        settings, *_ = read_settings(words[:3], "run.py", "")
+        assert getattr(settings, group) == getattr(Settings(), group)
+        (plan,) = plans_of(tmp_path, *words)
+        assert getattr(plan.settings, group) == getattr(Settings(), group)
+    path.write_text("data: []\n")
+    assert f"{path}: data must be one of " in refusal_of(capsys, "--config", str(path))
 
 
 def test_a_mistake_in_a_file_is_named_as_the_file_writes_it(

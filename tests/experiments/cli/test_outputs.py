@@ -41,6 +41,18 @@ def test_an_output_is_opened_where_one_is_asked_for(tmp_path: Path) -> None:
             pass
 
 
+def test_no_file_is_called_as_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = pytest.raises(ValueError, match=r"^--scores: cannot write -: name a file$")
+    with refused:
+        check_output_file(Path("-"), "--scores")
+    with refused, open_output("scores", "-"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_output_is_no_file_that_is_read_already(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections import Counter
 from importlib import import_module
 
@@ -58,6 +59,7 @@ def test_help_begins_with_what_a_program_does_in_one_line(name: str) -> None:
     assert first.endswith(".")
     folder = "experiments/studies" if name in STUDIES else "experiments"
     assert f"python {folder}/{name}.py" in done.stdout
+    assert not re.search(r"python .* {8,}", done.stdout)  # two lines of a command are two
     assert "(type:" not in done.stdout
     assert "default: null" not in done.stdout
 
@@ -72,6 +74,14 @@ def test_an_option_of_no_group_stands_with_the_others() -> None:
     assert "none:" not in own
     options = parser.parse_args(["--one", "1", "--two", "2"])
     assert (options.one, options.two) == ("1", "2")
+
+
+def test_an_option_may_stand_between_others() -> None:
+    parser = Parser("some.py", "It does.", {})
+    parser.add_argument("runs", nargs="+")
+    parser.add_argument("--out")
+    assert parser.parse_args(["a", "--out", "x", "b", "c"]).runs == ["a", "b", "c"]
+    assert parser.parse_args(["--out", "x", "a", "b", "--", "-c"]).runs == ["a", "b", "-c"]
 
 
 def test_classes_that_are_trusted_one_by_one_are_all_trusted() -> None:

@@ -53,6 +53,8 @@ def _speak_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (("words", "."), "unknown corpus 'words': choose from digits, "),
         (("digits", ".", "."), "digits is made of one source, got 2"),
+        (("digits", "--out", "x", ".", "."), "digits is made of one source, got 2"),
+        ((), "the following arguments are required: corpus\n"),
     ],
 )
 def test_what_cannot_be_prepared_is_refused(words: tuple[str, ...], message: str) -> None:

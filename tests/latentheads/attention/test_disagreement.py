@@ -155,6 +155,7 @@ def test_training_with_it_makes_heads_differ() -> None:
     [
         ({"kinds": ()}, "kinds must be at least one, got none"),
         ({"kinds": ("outputs",)}, "kinds must be one of subspace, position, output; got 'outputs'"),
+        ({"weight": -0.5}, "weight must be at least 0, got -0.5"),
         ({"attention_types": ("self",)}, "attention_types must be one of encoder-self"),
     ],
 )

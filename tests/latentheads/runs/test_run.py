@@ -230,8 +230,9 @@ def test_a_translation_is_that_of_the_seed_and_moves_no_other_noise(run: Run) ->
 
 
 def test_what_cannot_be_read_is_refused(run: Run, text: Run) -> None:
-    with pytest.raises(ValueError, match=r"^sentence must contain a word, got ' '$"):
-        run.read_sentence(" ")
+    for trained in (run, text):
+        with pytest.raises(ValueError, match=r"^sentence must contain a word, got ' '$"):
+            trained.read_sentence(" ")
     with pytest.raises(ValueError, match=r"^sentence must be one text, got \['a', 'b'\]$"):
         unchecked(Run.read_sentence)(run, ["a", "b"])
     with pytest.raises(ValueError, match=r"^target must be one text, got \['a'\]$"):

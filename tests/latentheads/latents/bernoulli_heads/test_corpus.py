@@ -243,6 +243,8 @@ def test_the_bootstrap_of_a_mean_has_its_standard_error() -> None:
     [
         ({"tau": 0.0}, "tau must be positive and finite, got 0"),
         ({"tau": math.nan}, "tau must be"),
+        ({"gibibytes": -1.0}, "gibibytes must be positive and finite, got -1"),
+        ({"gibibytes": math.nan}, "gibibytes must be positive and finite, got nan"),
         ({"rate": 1.0}, "rate must be above 0 and below 1, got 1"),
         ({"blocks": "decoder.9.self"}, "blocks must be one of "),
         (
