@@ -55,6 +55,13 @@ def test_prompts_have_right_and_wrong_answers(task: str) -> None:
     assert not prompts.inputs["input_ids"].equal(paired.inputs["input_ids"])
 
 
+def test_a_task_has_no_more_prompts_than_its_rule_writes() -> None:
+    words = Words()
+    assert len(make_prompts(words, "agreement", 1056)[0]) == 12 * 11 * 2 * 4 == 1056
+    with pytest.raises(ValueError, match=r"^prompts of agreement must be at most 1,056, got 1,057"):
+        make_prompts(words, "agreement", 1057)
+
+
 def test_attributions_are_derivatives_of_the_logit_difference() -> None:
     """Own output times gradient is the derivative with respect to a factor of the head."""
     plain = network()
