@@ -26,6 +26,7 @@ import torch
 from latentheads.checks import check_choice, split_items
 from latentheads.contrib.page.facts import get_revision
 from latentheads.experiments.cli.errors import error_handling
+from latentheads.experiments.cli.inputs import check_folder
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.circuits.attribution import head_attributions
 from latentheads.experiments.studies.circuits.few_prompts import few_prompts
@@ -35,6 +36,7 @@ from latentheads.experiments.studies.circuits.reliability import PENALTIES
 from latentheads.experiments.studies.circuits.report import inclusion, make_report, read_tables
 from latentheads.experiments.studies.circuits.tables import PROMPTS, compute_table, write_table
 from latentheads.experiments.studies.circuits.tasks import TASKS, make_prompts
+from latentheads.options import Size
 from latentheads.packages import import_optional
 
 INTERVENTIONS = ("counterfactual", "mean", "zero", "window")
@@ -57,7 +59,7 @@ def make_parser() -> Parser:
     add("--tasks", default=",".join(TASKS), help=f"some of {', '.join(TASKS)}")
     add("--layers", default="27,26", help="layers, with commas between")
     add("--interventions", default="counterfactual", help=f"some of {', '.join(INTERVENTIONS)}")
-    add("--prompts", type=int, default=0, help="prompts of a task (default: its own number)")
+    add("--prompts", type=Size, default=0, help="prompts of a task (default: its own number)")
     add("--penalty", type=float, default=PENALTIES[0], help="penalty of a head, in nats")
     add("--tau", type=float, default=1 / 64, help="temperature")
     add("--seeds", type=int, default=12, help="small networks with planted circuits")
@@ -70,6 +72,7 @@ def make_parser() -> Parser:
 def load_network(path: str) -> tuple[Any, Any]:
     """The network, frozen, and its tokenizer."""
     transformers = import_optional("transformers")
+    check_folder(path)
     network = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     return network.requires_grad_(False).eval(), tokenizer
@@ -116,7 +119,7 @@ def write_inclusion(options: Any) -> None:
     rows = inclusion(posteriors, dict.fromkeys(tasks, options.tau), options.penalty)
     command = (
         f"head_circuits.py inclusion --tasks {options.tasks} --layers {options.layers} "
-        f"--interventions {options.interventions}"
+        f"--interventions {options.interventions} --penalty {options.penalty} --tau {options.tau}"
     )
     path = Path(options.results) / f"inclusion-{'-'.join(names)}.json"
     write_table(path, {"command": command, "revision": get_revision(), "inclusion": rows})
@@ -135,7 +138,10 @@ def write_joint(options: Any) -> None:
         for task in split_items(options.tasks)
     ]
     path = Path(options.results) / "joint.json"
-    command = f"head_circuits.py joint --tasks {options.tasks} --layers {options.layers}"
+    command = (
+        f"head_circuits.py joint --tasks {options.tasks} --layers {options.layers} "
+        f"--penalty {options.penalty} --tau {options.tau}"
+    )
     write_table(path, {"command": command, "revision": revision, "joint": rows})
     print(path, flush=True)
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from latentheads.checks import check_not_empty
 from latentheads.contrib.circuits import CircuitPosterior, gibbs, interactions, smc
 from latentheads.experiments.studies.circuits.gaps import guide_gaps, table_density
 from latentheads.experiments.studies.circuits.intervals import (
@@ -39,6 +40,7 @@ def inclusion(
     posteriors: Mapping[Key, CircuitPosterior], taus: Mapping[str, float], penalty: float
 ) -> list[dict[str, Any]]:
     """The probability of every head on the given prompts, with intervals over prompts."""
+    check_not_empty("tables of these tasks, layers and interventions", posteriors)
     rows = []
     for (task, layer, intervention), posterior in posteriors.items():
         given = posterior.with_penalty(penalty).on(torch.arange(GIVEN))
@@ -141,30 +143,33 @@ def make_report(folder: Path) -> dict[str, Any]:
     """Everything that the tables and the attributions of a folder show."""
     every = read_tables(folder)
     main = {key: p for key, p in every.items() if key[2] == "counterfactual"}
-    reliability = calibration(main)
-    penalty = PENALTIES[0]
-    taus = next(row["taus"] for row in reliability if row["penalty"] == penalty)
-    tau = sorted(taus.values())[len(taus) // 2]
     attributions = {}
     for path in folder.glob("*-attributions.json"):
         record = json.loads(path.read_text("utf-8"))
         attributions[record["task"]] = {
             name: torch.tensor(x, dtype=torch.float64) for name, x in record["scores"].items()
         }
-    main = {key: p for key, p in main.items() if key[0] in attributions}
+    attributed = {key: p for key, p in main.items() if key[0] in attributions}
+    check_not_empty(f"counterfactual tables with attributions in {folder}", attributed)
+    networks = planted(folder)
+    reliability = calibration(main)
+    penalty = PENALTIES[0]
+    taus = next(row["taus"] for row in reliability if row["penalty"] == penalty)
+    tau = sorted(taus.values())[len(taus) // 2]
     return {
         "calibration": reliability,
         "inclusion": [row for p in PENALTIES for row in inclusion(every, taus, p)],
-        "stability": stability(main, attributions, tau, penalty),
+        "stability": stability(attributed, attributions, tau, penalty),
         "interactions": interaction_table(folder),
         "bounds": bounds(every, taus, penalty),
-        "planted": planted(folder),
+        "planted": networks,
     }
 
 
 def planted(folder: Path) -> dict[str, Any]:
     """How well posteriors find the heads that small networks were trained with."""
     rows = [json.loads(p.read_text("utf-8")) for p in sorted(folder.glob("planted-*.json"))]
+    check_not_empty(f"planted networks in {folder}", rows)
     truth = torch.tensor([row["planted"] for row in rows]).bool()
     probability = torch.tensor([row["inclusion"] for row in rows]).double()
     areas = {
