@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import latentheads as lh
-from latentheads.checks import check_choice, split_items
+from latentheads.checks import check_choice, check_within, split_items
 from latentheads.contrib.heads import (
     gradient_importance,
     learn_noise,
@@ -177,15 +177,17 @@ def removal_rows(
 
 def ranking(run: Run, options: Any) -> dict[str, Any]:
     """Rankings from resampled validation sentences, and what is lost on test without heads."""
+    total = sum(map(len, all_heads(run.model).values()))
+    for number in options.removed:
+        check_within("removed", number, 1, total)
     valid, test = (part.first(options.sentences) for part in (run.corpus.valid, run.corpus.test))
     rankings = [
         rank(run, resample(valid, seed), options, seed) for seed in range(options.resamples)
     ]
-    numbers = [int(number) for number in options.removed.split(",")]
     return {
         "whole": nats_per_token(run.model, test),
-        "heads": sum(map(len, all_heads(run.model).values())),
-        "rows": removal_rows(run.model, test, rankings, numbers),
+        "heads": total,
+        "rows": removal_rows(run.model, test, rankings, options.removed),
         "importance": [
             {method: {n: v.tolist() for n, v in heads.items()} for method, heads in one.items()}
             for one in rankings
