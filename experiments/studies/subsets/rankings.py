@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
-from statistics import mean
 from typing import Any
 
 import torch
@@ -23,6 +21,7 @@ from latentheads.contrib.heads import (
 )
 from latentheads.corpora import Part
 from latentheads.corpora.batches import batches
+from latentheads.experiments.studies.subsets.overlap import mean_jaccard
 from latentheads.guides import GUIDES
 from latentheads.inference.evaluation import eval_no_grad, plug_in_log_likelihood
 from latentheads.latents.gates.hard_gates import GateController
@@ -135,9 +134,9 @@ def nats_per_token(model: Any, part: Part) -> float:
 
 def jaccard(removed: Sequence[Mapping[str, Sequence[int]]]) -> float:
     """Mean overlap of the removed heads of pairs of rankings: intersection over union."""
-    sets = [{(name, head) for name, heads in one.items() for head in heads} for one in removed]
-    pairs = combinations(sets, 2)
-    return mean(len(a & b) / len(a | b) for a, b in pairs)
+    return mean_jaccard(
+        [{(name, head) for name, heads in one.items() for head in heads} for one in removed]
+    )
 
 
 def removed_of(importance: Importance, number: int) -> tuple[dict[str, list[int]], Any]:

@@ -10,7 +10,6 @@ import torch
 from latentheads.contrib.circuits import logit_difference, only_at
 from latentheads.contrib.heads.switch import NetworkHeads
 from latentheads.experiments.studies.circuits.attribution import head_attributions
-from latentheads.experiments.studies.circuits.stability import mean_jaccard
 from latentheads.experiments.studies.circuits.tasks import TASKS, make_prompts
 from tests.latentheads.contrib.circuits.tiny import PROMPTS, network
 
@@ -77,10 +76,3 @@ def test_attributions_are_derivatives_of_the_logit_difference() -> None:
     assert scores["attribution"].shape == scores["integrated"].shape == (3, 2, 3)
     same = head_attributions(plain, PROMPTS, PROMPTS, steps=2)
     assert same["attribution"].abs().max() == 0
-
-
-def test_the_overlap_of_sets_is_intersection_over_union() -> None:
-    sets = [torch.tensor([1.0, 1.0, 0.0]), torch.tensor([1.0, 0.0, 1.0]), torch.zeros(3)]
-    assert mean_jaccard(sets[:2]) == pytest.approx(1 / 3)
-    assert mean_jaccard([sets[2], sets[2]]) == 1
-    assert mean_jaccard([sets[0], sets[2]]) == 0
