@@ -50,7 +50,7 @@ def with_latents(run: Run, *latents: Any) -> Any:
 
 
 def resample(part: Part, seed: int) -> list[lh.data.Batch]:
-    """Batches of sentences that are sampled with replacement."""
+    """Batches of sentences of similar length, sampled with replacement within each batch."""
     generator = torch.Generator().manual_seed(seed)
     resampled = []
     for batch in batches(part, 1024, shuffle=False):
