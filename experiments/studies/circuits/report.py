@@ -171,9 +171,10 @@ def planted(folder: Path) -> dict[str, Any]:
     rows = [json.loads(p.read_text("utf-8")) for p in sorted(folder.glob("planted-*.json"))]
     check_not_empty(f"planted networks in {folder}", rows)
     truth = torch.tensor([row["planted"] for row in rows]).bool()
-    probability = torch.tensor([row["inclusion"] for row in rows]).double()
+    kept, off = (heads.sum(1, dtype=torch.float64) for heads in (truth, ~truth))
+    probability = torch.tensor([row["inclusion"] for row in rows], dtype=torch.float64)
     areas = {
-        name: torch.tensor([row["area_under_curve"][name] for row in rows]).double()
+        name: torch.tensor([row["area_under_curve"][name] for row in rows], dtype=torch.float64)
         for name in rows[0]["area_under_curve"]
     }
     inside = probability > 0.5
@@ -189,8 +190,8 @@ def planted(folder: Path) -> dict[str, Any]:
     gaps = {name: [row["gaps"][name]["gap"] for row in rows] for name in rows[0]["gaps"]}
     return {
         "networks": rows,
-        "kept_above_half": shares((inside & truth).sum(1) / truth.sum(1)),
-        "off_below_half": shares((~inside & ~truth).sum(1) / (~truth).sum(1)),
+        "kept_above_half": shares((inside & truth).sum(1) / kept),
+        "off_below_half": shares((~inside & ~truth).sum(1) / off),
         "right": shares((inside == truth).double().mean(1)),
         "area": {name: over_networks(x) for name, x in areas.items()},
         "area_less_posterior": {

@@ -9,23 +9,26 @@ from typing import Any
 import pytest
 
 from latentheads.experiments.studies import head_circuits
+from latentheads.experiments.studies.circuits.intervals import wilson_interval
+from latentheads.experiments.studies.circuits.report import planted
+from latentheads.metrics.seeds import spread
 from tests.experiments.programs import assert_refused
 
 PLANTED = {
-    "planted": [1, 0],
-    "inclusion": [0.9, 0.1],
+    "planted": [1, 0, 0, 0],
+    "inclusion": [0.9, 0.1, 0.1, 0.8],
     "area_under_curve": {"posterior": 1.0},
     "gaps": {"mean-field": {"gap": 0.1}},
 }
 
 
 def _write_tables(out: Path, prompts: int = 32) -> None:
-    """A table of two heads, whose prompts all lose most without the first."""
+    """A table of two heads, of which all prompts need the first most."""
     table = {
         "layer": 27,
         "intervention": "counterfactual",
         "labels": ["L27H0", "L27H1"],
-        "divergence": [[loss] * prompts for loss in (2.0, 0.1, 1.0, 0.0)],
+        "divergence": [[value] * prompts for value in (-2.0, -0.1, -1.0, 0.0)],
     }
     out.mkdir(exist_ok=True)
     (out / "agreement-27-counterfactual.json").write_text(json.dumps(table))
@@ -45,6 +48,19 @@ def test_a_folder_without_tables_is_refused(tmp_path: Path) -> None:
     says = "counterfactual.json: prompts must be at least 17, got 8"
     assert_refused("head_circuits.py", "report", *words, says=says)
     assert not results.exists()
+
+
+@pytest.mark.usefixtures("as_the_programs_do")
+def test_means_over_networks_are_those_of_their_files(tmp_path: Path) -> None:
+    for seed, area in enumerate((0.1, 0.3, 0.8)):
+        network = PLANTED | {"area_under_curve": {"posterior": 1.0, "gradient": area}}
+        (tmp_path / f"planted-{seed}.json").write_text(json.dumps(network))
+    report = planted(tmp_path)
+    assert report["area"]["gradient"] == pytest.approx([*spread([0.1, 0.3, 0.8])], abs=1e-12)
+    differences = report["area_less_posterior"]["gradient"]
+    assert differences == pytest.approx([*spread([-0.9, -0.7, -0.2])], abs=1e-12)
+    assert report["kept_above_half"] == [1.0, *wilson_interval(3, 3)]
+    assert report["off_below_half"] == pytest.approx([2 / 3] * 3, abs=1e-12)
 
 
 @pytest.mark.parametrize("part", ["tables", "attributions", "joint"])
