@@ -69,8 +69,15 @@ def test_a_network_is_a_folder(part: str, tmp_path: Path) -> None:
     assert_refused("head_circuits.py", *words, says="there is no folder ")
 
 
-def test_the_number_of_prompts_is_not_negative(tmp_path: Path) -> None:
-    assert_refused("head_circuits.py", "tables", "--prompts=-1", says="--prompts: must be at least")
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("--prompts=-1", "--prompts: must be at least 0, got -1"),
+        ("--layers=27,x", "--layers: must be a whole number, got 'x'"),
+    ],
+)
+def test_numbers_name_their_option(word: str, says: str) -> None:
+    assert_refused("head_circuits.py", "tables", word, says=says)
 
 
 def test_commands_have_the_penalty_and_the_temperature(
@@ -84,7 +91,7 @@ def test_commands_have_the_penalty_and_the_temperature(
     record = json.loads((tmp_path / "inclusion-counterfactual.json").read_text("utf-8"))
     (row,) = record["inclusion"]
     assert (row["penalty"], row["tau"]) == (0.0123456789, 0.25)
-    assert record["command"].endswith("--penalty 0.0123456789 --tau 0.25")
+    assert "--layers 27 --penalty 0.0123456789 --tau 0.25" in record["command"]
 
     def joint_posterior(*_: Any) -> dict[str, Any]:
         return {}
