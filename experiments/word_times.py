@@ -19,6 +19,7 @@ from latentheads.contrib.speech.word_times import FORMATS
 from latentheads.corpora.text import read_lines
 from latentheads.errors import naming
 from latentheads.experiments.cli.errors import error_handling, warnings_as_notes
+from latentheads.experiments.cli.inputs import check_folder
 from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file
 from latentheads.experiments.cli.parser import Parser
 from latentheads.files import write_text
@@ -59,8 +60,7 @@ def make_parser() -> Parser:
 def _load(folder: str, language: str | None) -> tuple[Any, Any]:
     """Whisper, and what prepares sound and text of a language for it."""
     transformers = import_optional("transformers")
-    if not Path(folder).is_dir():  # transformers would ask its hub for it
-        raise ValueError(f"there is no folder {folder}")
+    check_folder(folder)
     try:
         network = transformers.WhisperForConditionalGeneration.from_pretrained(folder)
         if is_multilingual(network) and not language:

@@ -1,9 +1,16 @@
-"""Reading standard input in chunks of lines, while it is still being written."""
+"""Inputs of programs: standard input in chunks, while it is still being written; folders."""
 
 from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+
+def check_folder(folder: str | Path) -> None:
+    """Checks that a network's folder is there: transformers would ask its hub for another name."""
+    if not Path(folder).is_dir():
+        raise ValueError(f"there is no folder {folder}")
 
 
 def read_chunks(lines: Iterable[bytes], size: int) -> Iterator[list[str]]:

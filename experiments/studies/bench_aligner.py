@@ -50,6 +50,7 @@ from latentheads.experiments.studies.word_aligners.speed import measure_speed, m
 from latentheads.experiments.studies.word_aligners.standing import measure_standing
 from latentheads.files import write_text
 from latentheads.metrics.alignment import Links
+from latentheads.options import Size
 
 PARTS = ("test", "trial")
 """Parts with manual links, in the order in which their lines come first."""
@@ -75,8 +76,8 @@ def make_parser() -> Parser:
     parser.add_argument("run", metavar="FOLDER", type=Path, help="the folder of the text")
     parser.add_argument("--source", default="en", help="ending of files (default: en)")
     parser.add_argument("--target", default="fr", help="ending of files (default: fr)")
-    parser.add_argument("--pairs", type=int, default=50_000, help="lines of train to train on")
-    parser.add_argument("--sample", type=int, default=0, help="which lines of train (default: 0)")
+    parser.add_argument("--pairs", type=Size, default=50_000, help="lines of train to train on")
+    parser.add_argument("--sample", type=Size, default=0, help="which lines of train (default: 0)")
     parser.add_argument(
         "--rivals",
         type=Path,

@@ -39,7 +39,8 @@ from latentheads.contrib.heads.alignment_heads import AlignmentHeads
 from latentheads.contrib.heads.boundaries.fit import FitOptions
 from latentheads.contrib.page.facts import get_revision
 from latentheads.experiments.cli.errors import error_handling
-from latentheads.experiments.cli.parser import Parser
+from latentheads.experiments.cli.outputs import check_distinct_files, check_output_file
+from latentheads.experiments.cli.parser import Parser, writable
 from latentheads.experiments.studies.word_times.cache import (
     CachedUtterance,
     Recorder,
@@ -111,7 +112,7 @@ def make_parser() -> Parser:
     parser.add_argument("--sounds", type=Path, help="folder with WAV files of natural speech")
     parser.add_argument("--cache", type=Path, help="file of the attention")
     parser.add_argument("--pool", type=Path, help="cache that heads learn from (default: --cache)")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser.add_argument("--out", type=writable, help="JSON file to write")
     return parser
 
 
@@ -221,8 +222,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in needed:
         if vars(options)[name] is None:
             parser.error(f"{options.part} needs --{name}")
+    if options.pool and options.part not in TESTS:
+        parser.error(f"--pool is of {' and '.join(TESTS)}, not of {options.part}")
     with error_handling("bench_word_times.py"):
+        check_distinct_files([("--out", options.out)], [options.cache, options.pool])
         if options.part == "cache":
+            check_output_file(options.cache, "--cache")
             recorder = Recorder(options.network, options.language)
             write_cache(recorder, _speak(options), options.cache)
             return 0

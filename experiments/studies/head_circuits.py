@@ -26,6 +26,7 @@ import torch
 from latentheads.checks import check_choice, split_items
 from latentheads.contrib.page.facts import get_revision
 from latentheads.experiments.cli.errors import error_handling
+from latentheads.experiments.cli.inputs import check_folder
 from latentheads.experiments.cli.parser import Parser
 from latentheads.experiments.studies.circuits.attribution import head_attributions
 from latentheads.experiments.studies.circuits.few_prompts import few_prompts
@@ -35,6 +36,7 @@ from latentheads.experiments.studies.circuits.reliability import PENALTIES
 from latentheads.experiments.studies.circuits.report import inclusion, make_report, read_tables
 from latentheads.experiments.studies.circuits.tables import PROMPTS, compute_table, write_table
 from latentheads.experiments.studies.circuits.tasks import TASKS, make_prompts
+from latentheads.options import Size
 from latentheads.packages import import_optional
 
 INTERVENTIONS = ("counterfactual", "mean", "zero", "window")
@@ -55,9 +57,9 @@ def make_parser() -> Parser:
     add("part", choices=PARTS)
     add("network", nargs="?", default="data/smollm2", help="folder of the network")
     add("--tasks", default=",".join(TASKS), help=f"some of {', '.join(TASKS)}")
-    add("--layers", default="27,26", help="layers, with commas between")
+    add("--layers", type=tuple[Size, ...], default=(27, 26), help="layers, with commas between")
     add("--interventions", default="counterfactual", help=f"some of {', '.join(INTERVENTIONS)}")
-    add("--prompts", type=int, default=0, help="prompts of a task (default: its own number)")
+    add("--prompts", type=Size, default=0, help="prompts of a task (default: its own number)")
     add("--penalty", type=float, default=PENALTIES[0], help="penalty of a head, in nats")
     add("--tau", type=float, default=1 / 64, help="temperature")
     add("--seeds", type=int, default=12, help="small networks with planted circuits")
@@ -70,6 +72,7 @@ def make_parser() -> Parser:
 def load_network(path: str) -> tuple[Any, Any]:
     """The network, frozen, and its tokenizer."""
     transformers = import_optional("transformers")
+    check_folder(path)
     network = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     return network.requires_grad_(False).eval(), tokenizer
@@ -78,7 +81,7 @@ def load_network(path: str) -> tuple[Any, Any]:
 def write_tables(options: Any) -> None:
     """Computes the tables that are missing."""
     network, tokenizer = load_network(options.network)
-    for layer in map(int, split_items(options.layers)):
+    for layer in options.layers:
         for task in split_items(options.tasks):
             for intervention in split_items(options.interventions):
                 path = Path(options.out) / f"{task}-{layer}-{intervention}.json"
@@ -107,36 +110,36 @@ def write_attributions(options: Any) -> None:
 def write_inclusion(options: Any) -> None:
     """Writes the probabilities of the heads of some tables, at a temperature."""
     tasks, names = split_items(options.tasks), split_items(options.interventions)
-    layers = list(map(int, split_items(options.layers)))
     posteriors = {
         (task, layer, intervention): posterior
         for (task, layer, intervention), posterior in read_tables(Path(options.out)).items()
-        if task in tasks and layer in layers and intervention in names
+        if task in tasks and layer in options.layers and intervention in names
     }
     rows = inclusion(posteriors, dict.fromkeys(tasks, options.tau), options.penalty)
-    command = (
-        f"head_circuits.py inclusion --tasks {options.tasks} --layers {options.layers} "
-        f"--interventions {options.interventions}"
-    )
+    command = f"{_command(options)} --interventions {options.interventions}"
     path = Path(options.results) / f"inclusion-{'-'.join(names)}.json"
     write_table(path, {"command": command, "revision": get_revision(), "inclusion": rows})
     print(path, flush=True)
+
+
+def _command(options: Any) -> str:
+    layers = ",".join(map(str, options.layers))
+    chosen = f"--tasks {options.tasks} --layers {layers}"
+    return (
+        f"head_circuits.py {options.part} {chosen} --penalty {options.penalty} --tau {options.tau}"
+    )
 
 
 def write_joint(options: Any) -> None:
     """Samples subsets of the heads of all layers together."""
     revision = get_revision()  # before hours in which the repository may change
     network, tokenizer = load_network(options.network)
-    layers = list(map(int, split_items(options.layers)))
+    setting = (options.layers, options.penalty, options.tau, Path(options.out))
     rows = [
-        joint_posterior(
-            network, tokenizer, task, layers, options.penalty, options.tau, Path(options.out)
-        )
-        for task in split_items(options.tasks)
+        joint_posterior(network, tokenizer, task, *setting) for task in split_items(options.tasks)
     ]
     path = Path(options.results) / "joint.json"
-    command = f"head_circuits.py joint --tasks {options.tasks} --layers {options.layers}"
-    write_table(path, {"command": command, "revision": revision, "joint": rows})
+    write_table(path, {"command": _command(options), "revision": revision, "joint": rows})
     print(path, flush=True)
 
 

@@ -29,9 +29,10 @@ import latentheads.experiments.cli.startup
 import torch
 
 import latentheads as lh
+from latentheads.checks import check_least
 from latentheads.experiments.cli.errors import error_handling
 from latentheads.experiments.cli.outputs import check_distinct_files
-from latentheads.experiments.cli.parser import Parser
+from latentheads.experiments.cli.parser import Parser, writable
 from latentheads.experiments.studies.subsets.guides import ladder
 from latentheads.experiments.studies.subsets.inclusion import encoder, inclusion
 from latentheads.experiments.studies.subsets.joint import sets
@@ -39,6 +40,7 @@ from latentheads.experiments.studies.subsets.objectives import objectives
 from latentheads.experiments.studies.subsets.rankings import METHODS, ranking
 from latentheads.files import finite, write_text
 from latentheads.noise import fixed_noise
+from latentheads.options import Count, Probability
 from latentheads.runs.run import Run
 
 PARTS: Mapping[str, Callable[[Run, Any], dict[str, Any]]] = {
@@ -65,22 +67,24 @@ def make_parser() -> Parser:
     add = parser.add_argument
     add("part", choices=(*PARTS, "encoder"))
     add("runs", nargs="+", help="run folders of networks without latents; folders of encoders")
-    add("--out", required=True, help="JSON file to write; a figure beside it")
-    add("--sentences", type=int, default=300, help="first ones of validation and test")
-    add("--resamples", type=int, default=3, help="resamples of validation")
+    add("--out", type=writable, required=True, help="JSON file to write; a figure beside it")
+    add("--sentences", type=Count, default=300, help="first ones of validation and test")
+    add("--resamples", type=Count, default=3, help="resamples of validation")
     add("--methods", default="", help=f"some of {', '.join(METHODS)} (default: all)")
-    add("--removed", default="4,8,12", help="numbers of heads to remove")
+    add("--removed", type=tuple[Count, ...], default=(4, 8, 12), help="how many heads to remove")
     add("--tau", type=float, default=1.0, help="temperature of the posterior")
-    add("--noise_steps", type=int, default=60, help="steps of learned noise")
-    add("--gate_steps", type=int, default=200, help="steps of Hard Concrete gates")
+    add("--noise_steps", type=Count, default=60, help="steps of learned noise")
+    add("--gate_steps", type=Count, default=200, help="steps of Hard Concrete gates")
     add("--blocks", default="", help="blocks with gates (default: the top one; encoder: each)")
-    add("--rate", type=float, default=0.8, help="prior probability of a head")
-    add("--train_sentences", type=int, default=3000, help="sentences that guides are trained on")
-    add("--steps", type=int, default=4000, help="most steps of a guide")
+    add("--rate", type=Probability, default=0.8, help="prior probability of a head")
+    add("--train_sentences", type=Count, default=3000, help="sentences that guides are trained on")
+    add("--steps", type=Count, default=4000, help="most steps of a guide")
     add("--english", default="", help="sentences, one a line")
     add("--german", default="", help="the translation of each")
-    add("--answers", type=int, default=500, help="answers among which that of a question is found")
-    add("--batch", type=int, default=32, help="questions of a batch")
+    add(
+        "--answers", type=Count, default=500, help="answers among which that of a question is found"
+    )
+    add("--batch", type=Count, default=32, help="questions of a batch")
     return parser
 
 
@@ -98,20 +102,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = make_parser().parse_args(arguments)
     with error_handling("head_subsets.py"):
-        out = Path(options.out)
-        outputs = (("--out", out), ("the figure of --out", out.with_suffix(".png")))
+        if options.part == "ranking":  # which measures the overlap of pairs
+            check_least(vars(options), resamples=2)
+        figure = options.out.with_suffix(".png")
+        outputs = (("--out", options.out), ("the figure of --out", figure))
         texts = (options.english or None, options.german or None)
         check_distinct_files(outputs, (*options.runs, *texts))
         results = [{"run": Path(path).name, **_result(path, options)} for path in options.runs]
         files = {name: Path(vars(options)[name]).name for name in ("out", "english", "german")}
         names = {"runs": [result["run"] for result in results], **files}
         record = {"options": vars(options) | names, "networks": results}
-        write_text(Path(options.out), json.dumps(finite(record)) + "\n")
+        write_text(options.out, json.dumps(finite(record)) + "\n")
         from latentheads.contrib.plot import save
         from latentheads.experiments.studies.subsets.figures import FIGURES  # slow to import
 
         if options.part in FIGURES:
-            save(FIGURES[options.part](results), Path(options.out).with_suffix(".png"))
+            save(FIGURES[options.part](results), figure)
     return 0
 
 

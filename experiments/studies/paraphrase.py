@@ -22,7 +22,6 @@ from latentheads.checks import (
     check_positive,
     check_seed,
     check_within,
-    split_items,
 )
 from latentheads.contrib.hf.addresses import find_heads
 from latentheads.experiments.cli.errors import error_handling
@@ -74,7 +73,8 @@ def make_parser() -> Parser:
     add("--test", type=int, default=500, help="pairs that are kept for the test")
     add(
         "--prices",
-        default="1,0.001,0.0003,0.0001,0.00003",
+        type=tuple[float, ...],
+        default=(1.0, 0.001, 0.0003, 0.0001, 0.00003),
         help="weights of the KL; 1 is the bound",
     )
     add("--prior_scale", type=float, default=8.0, help="standard deviation of the prior's noise")
@@ -94,14 +94,6 @@ def make_parser() -> Parser:
     add("--out", required=True, help="folder of what is measured, made if not there")
     add("--seed", type=int, default=0, help="of pairs, order and noise")
     return parser
-
-
-def _read_prices(text: str) -> list[float]:
-    prices = [float(word) for word in split_items(text)]
-    for price in prices:
-        check_positive("prices", price)
-    check_items("prices", prices)
-    return prices
 
 
 class Study:
@@ -260,8 +252,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_seed(options.seed)
         least = {"test": 2, "steps": 1, "gate_steps": 1, "questions": 1, "alone": 1}
         check_least(vars(options), **least, gate_heads=0, gate_rate=0.0, rounds=0)
-        prices = _read_prices(options.prices)
-        keep = options.keep_heads
+        prices, keep = options.prices, options.keep_heads
+        for price in prices:
+            check_positive("prices", price)
+        check_items("prices", prices)
         check_items("keep_heads", keep)
         pairs = read_pairs(options.english, options.german, options.seed)
         check_within("test", options.test, 2, len(pairs) - 1)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from latentheads.checks import check_least
 from latentheads.contrib.circuits import (
     CircuitPosterior,
     Decisions,
@@ -36,6 +37,7 @@ def calibration(posteriors: Mapping[Key, CircuitPosterior]) -> list[dict[str, An
     rows = []
     of_layers = sorted(task for task, _, _ in posteriors)
     tasks = sorted(set(of_layers))
+    check_least({"tasks": len(tasks)}, tasks=2)
     for penalty in PENALTIES:
         penalised = {key: p.with_penalty(penalty) for key, p in posteriors.items()}
         parts: dict[str, list[Decisions]] = {}

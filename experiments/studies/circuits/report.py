@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from latentheads.checks import check_not_empty
 from latentheads.contrib.circuits import CircuitPosterior, gibbs, interactions, smc
 from latentheads.experiments.studies.circuits.gaps import guide_gaps, table_density
 from latentheads.experiments.studies.circuits.intervals import (
@@ -39,6 +40,7 @@ def inclusion(
     posteriors: Mapping[Key, CircuitPosterior], taus: Mapping[str, float], penalty: float
 ) -> list[dict[str, Any]]:
     """The probability of every head on the given prompts, with intervals over prompts."""
+    check_not_empty("tables of these tasks, layers and interventions", posteriors)
     rows = []
     for (task, layer, intervention), posterior in posteriors.items():
         given = posterior.with_penalty(penalty).on(torch.arange(GIVEN))
@@ -141,34 +143,38 @@ def make_report(folder: Path) -> dict[str, Any]:
     """Everything that the tables and the attributions of a folder show."""
     every = read_tables(folder)
     main = {key: p for key, p in every.items() if key[2] == "counterfactual"}
-    reliability = calibration(main)
-    penalty = PENALTIES[0]
-    taus = next(row["taus"] for row in reliability if row["penalty"] == penalty)
-    tau = sorted(taus.values())[len(taus) // 2]
     attributions = {}
     for path in folder.glob("*-attributions.json"):
         record = json.loads(path.read_text("utf-8"))
         attributions[record["task"]] = {
             name: torch.tensor(x, dtype=torch.float64) for name, x in record["scores"].items()
         }
-    main = {key: p for key, p in main.items() if key[0] in attributions}
+    attributed = {key: p for key, p in main.items() if key[0] in attributions}
+    check_not_empty(f"counterfactual tables with attributions in {folder}", attributed)
+    networks = planted(folder)
+    reliability = calibration(main)
+    penalty = PENALTIES[0]
+    taus = next(row["taus"] for row in reliability if row["penalty"] == penalty)
+    tau = sorted(taus.values())[len(taus) // 2]
     return {
         "calibration": reliability,
         "inclusion": [row for p in PENALTIES for row in inclusion(every, taus, p)],
-        "stability": stability(main, attributions, tau, penalty),
+        "stability": stability(attributed, attributions, tau, penalty),
         "interactions": interaction_table(folder),
         "bounds": bounds(every, taus, penalty),
-        "planted": planted(folder),
+        "planted": networks,
     }
 
 
 def planted(folder: Path) -> dict[str, Any]:
     """How well posteriors find the heads that small networks were trained with."""
     rows = [json.loads(p.read_text("utf-8")) for p in sorted(folder.glob("planted-*.json"))]
+    check_not_empty(f"planted networks in {folder}", rows)
     truth = torch.tensor([row["planted"] for row in rows]).bool()
-    probability = torch.tensor([row["inclusion"] for row in rows]).double()
+    kept, off = (heads.sum(1, dtype=torch.float64) for heads in (truth, ~truth))
+    probability = torch.tensor([row["inclusion"] for row in rows], dtype=torch.float64)
     areas = {
-        name: torch.tensor([row["area_under_curve"][name] for row in rows]).double()
+        name: torch.tensor([row["area_under_curve"][name] for row in rows], dtype=torch.float64)
         for name in rows[0]["area_under_curve"]
     }
     inside = probability > 0.5
@@ -184,8 +190,8 @@ def planted(folder: Path) -> dict[str, Any]:
     gaps = {name: [row["gaps"][name]["gap"] for row in rows] for name in rows[0]["gaps"]}
     return {
         "networks": rows,
-        "kept_above_half": shares((inside & truth).sum(1) / truth.sum(1)),
-        "off_below_half": shares((~inside & ~truth).sum(1) / (~truth).sum(1)),
+        "kept_above_half": shares((inside & truth).sum(1) / kept),
+        "off_below_half": shares((~inside & ~truth).sum(1) / off),
         "right": shares((inside == truth).double().mean(1)),
         "area": {name: over_networks(x) for name, x in areas.items()},
         "area_less_posterior": {

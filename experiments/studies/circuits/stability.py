@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 from latentheads.contrib.circuits import CircuitPosterior
 from latentheads.experiments.studies.circuits.intervals import ratio_interval
 from latentheads.experiments.studies.circuits.tables import GIVEN, RESAMPLES, Key
+from latentheads.experiments.studies.subsets.overlap import mean_jaccard
 from latentheads.latents.bernoulli_heads.subsets import subset_index
 
 FAITHFUL = 0.25
@@ -63,7 +63,7 @@ def stability(
                 "task": task,
                 "layer": layer,
                 "allowed": allowed,
-                "jaccard": {m: mean_jaccard(sets[m]) for m in METHODS},
+                "jaccard": {m: mean_jaccard([_heads(x) for x in sets[m]]) for m in METHODS},
                 "size": {m: float(torch.stack(sets[m]).sum(1).mean()) for m in METHODS},
                 "fresh_loss": {m: sum(losses[m]) / RESAMPLES for m in METHODS},
             }
@@ -94,6 +94,10 @@ def summarise(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         }
         for figure in ("jaccard", "size", "fresh_loss")
     }
+
+
+def _heads(gates: Tensor) -> set[int]:
+    return set(gates.nonzero()[:, 0].tolist())
 
 
 def _choose(
@@ -141,12 +145,3 @@ def fit_gates(given: CircuitPosterior, steps: int = 60, learning_rate: float = 0
         (log_q.exp() * loss).sum().backward()
         optimizer.step()
     return logits.detach()
-
-
-def mean_jaccard(sets: Sequence[Tensor]) -> float:
-    """Mean overlap of two sets: intersection over union; of two empty sets 1."""
-    overlaps = []
-    for first, second in combinations(sets, 2):
-        union = float(((first + second) > 0).sum())
-        overlaps.append(float((first * second).sum()) / union if union else 1.0)
-    return sum(overlaps) / len(overlaps)

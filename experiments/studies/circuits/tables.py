@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from latentheads.checks import check_least
 from latentheads.contrib.circuits import (
     CircuitPosterior,
     Divergence,
@@ -18,6 +19,7 @@ from latentheads.contrib.circuits import (
     logit_difference,
 )
 from latentheads.contrib.heads.interventions import Counterfactual, Intervention, Mean, Window, Zero
+from latentheads.errors import naming
 from latentheads.experiments.studies.circuits.tasks import make_prompts
 from latentheads.files import write_text
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
@@ -99,6 +101,8 @@ def load_posterior(path: Path) -> CircuitPosterior:
     table = json.loads(path.read_text("utf-8"))
     rows = torch.tensor(table["divergence"], dtype=torch.float64).mT
     labels = table["labels"]
+    with naming(str(path)):  # the first are given, and the others decide
+        check_least({"prompts": len(rows)}, prompts=GIVEN + 1)
     return CircuitPosterior(
         (),
         rows.contiguous(),

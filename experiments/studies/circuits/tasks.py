@@ -34,6 +34,8 @@ NOUNS = (
 PLURALS = dict(pair.split() for pair in NOUNS.split(","))
 LINKS = ["near", "behind", "with", "beside"]
 VERBS = (("is", "was", "has", "does"), ("are", "were", "have", "do"))
+REPEATS = 20_000
+"""Known prompts in succession after which a task has no others."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,16 @@ def make_prompts(
     """
     rng = random.Random(f"{task} {seed}")
     rows: dict[str, tuple[list[int], list[int], list[int], list[int]]] = {}
+    known: set[str] = set()
+    repeats = 0
     while len(rows) < number:
         example = TASKS[task](rng)
+        repeats = repeats + 1 if example.prompt in known else 0
+        if repeats > REPEATS:
+            raise ValueError(f"prompts of {task} must be at most {len(rows):,}, got {number:,}")
+        known.add(example.prompt)
+        if example.prompt in rows:
+            continue
         ids, paired = tokenizer(example.prompt).input_ids, tokenizer(example.paired).input_ids
         answers = [
             [tokenizer(word).input_ids for word in side] for side in (example.right, example.wrong)
@@ -115,7 +125,7 @@ def make_prompts(
         if len(ids) != len(paired) or any(len(a) > 1 for side in answers for a in side):
             continue
         right, wrong = ([tokens[0] for tokens in side] for side in answers)
-        rows.setdefault(example.prompt, (ids, paired, right, wrong))
+        rows[example.prompt] = (ids, paired, right, wrong)
     columns = [list(column) for column in zip(*rows.values(), strict=True)]
     prompts = Prompts.of(columns[0], columns[2], columns[3])
     return prompts, Prompts.of(columns[1], columns[2], columns[3]), list(rows)

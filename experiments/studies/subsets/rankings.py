@@ -5,15 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
-from statistics import mean
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import latentheads as lh
-from latentheads.checks import check_choice, split_items
+from latentheads.checks import check_choice, check_within, split_items
 from latentheads.contrib.heads import (
     gradient_importance,
     learn_noise,
@@ -23,6 +21,7 @@ from latentheads.contrib.heads import (
 )
 from latentheads.corpora import Part
 from latentheads.corpora.batches import batches
+from latentheads.experiments.studies.subsets.overlap import mean_jaccard
 from latentheads.guides import GUIDES
 from latentheads.inference.evaluation import eval_no_grad, plug_in_log_likelihood
 from latentheads.latents.gates.hard_gates import GateController
@@ -51,7 +50,7 @@ def with_latents(run: Run, *latents: Any) -> Any:
 
 
 def resample(part: Part, seed: int) -> list[lh.data.Batch]:
-    """Batches of sentences that are sampled with replacement."""
+    """Batches of sentences of similar length, sampled with replacement within each batch."""
     generator = torch.Generator().manual_seed(seed)
     resampled = []
     for batch in batches(part, 1024, shuffle=False):
@@ -135,9 +134,9 @@ def nats_per_token(model: Any, part: Part) -> float:
 
 def jaccard(removed: Sequence[Mapping[str, Sequence[int]]]) -> float:
     """Mean overlap of the removed heads of pairs of rankings: intersection over union."""
-    sets = [{(name, head) for name, heads in one.items() for head in heads} for one in removed]
-    pairs = combinations(sets, 2)
-    return mean(len(a & b) / len(a | b) for a, b in pairs)
+    return mean_jaccard(
+        [{(name, head) for name, heads in one.items() for head in heads} for one in removed]
+    )
 
 
 def removed_of(importance: Importance, number: int) -> tuple[dict[str, list[int]], Any]:
@@ -177,15 +176,17 @@ def removal_rows(
 
 def ranking(run: Run, options: Any) -> dict[str, Any]:
     """Rankings from resampled validation sentences, and what is lost on test without heads."""
+    total = sum(map(len, all_heads(run.model).values()))
+    for number in options.removed:
+        check_within("removed", number, 1, total)
     valid, test = (part.first(options.sentences) for part in (run.corpus.valid, run.corpus.test))
     rankings = [
         rank(run, resample(valid, seed), options, seed) for seed in range(options.resamples)
     ]
-    numbers = [int(number) for number in options.removed.split(",")]
     return {
         "whole": nats_per_token(run.model, test),
-        "heads": sum(map(len, all_heads(run.model).values())),
-        "rows": removal_rows(run.model, test, rankings, numbers),
+        "heads": total,
+        "rows": removal_rows(run.model, test, rankings, options.removed),
         "importance": [
             {method: {n: v.tolist() for n, v in heads.items()} for method, heads in one.items()}
             for one in rankings

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from latentheads.contrib.heads.word_attention import (
     to_word_attention,
 )
 from latentheads.contrib.speech.forced import make_forced_example
+from latentheads.experiments.cli.inputs import check_folder
 from latentheads.experiments.studies.word_times.espeak import RATE
 from latentheads.experiments.studies.word_times.speech import Utterance
 from latentheads.packages import import_optional
@@ -81,6 +83,7 @@ class Recorder:
 
     def __init__(self, network: Path, language: str | None = None) -> None:
         transformers = import_optional("transformers")
+        check_folder(network)
         prompt = {"language": language, "task": "transcribe"} if language else {}
         self.processor = transformers.WhisperProcessor.from_pretrained(network, **prompt)
         whisper = transformers.WhisperForConditionalGeneration.from_pretrained(network)
@@ -115,8 +118,11 @@ def write_cache(recorder: Recorder, utterances: Iterable[Utterance], path: Path)
 
 def read_cache(path: Path) -> dict[str, list[CachedUtterance]]:
     """The utterances of each set."""
+    try:
+        utterances = [CachedUtterance(**entry) for entry in torch.load(path, weights_only=True)]
+    except (EOFError, LookupError, RuntimeError, TypeError, UnpicklingError) as reason:
+        raise ValueError(f"{path} is no cache of bench_word_times.py") from reason
     sets: dict[str, list[CachedUtterance]] = {}
-    for entry in torch.load(path, weights_only=True):
-        cached = CachedUtterance(**entry)
+    for cached in utterances:
         sets.setdefault(cached.name.partition("/")[0], []).append(cached)
     return sets

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from latentheads.contrib.heads.boundaries.fit import (
     make_model,
 )
 from latentheads.contrib.heads.word_attention import WHISPER_STEP, Head
+from latentheads.experiments.studies.subsets.overlap import mean_jaccard
 from latentheads.experiments.studies.word_times.cache import CachedUtterance
 
 SIZES = (5, 20, 100)
@@ -76,13 +76,9 @@ def measure_stability(
         ]
         results[str(size)] = {
             method: {
-                "jaccard": round(float(np.mean(_overlaps([s[method] for s in sets]))), 3),
+                "jaccard": round(mean_jaccard([s[method] for s in sets]), 3),
                 "heads": [len(s[method]) for s in sets],
             }
             for method in sets[0]
         }
     return results
-
-
-def _overlaps(sets: Sequence[set[Head]]) -> list[float]:
-    return [len(one & other) / max(1, len(one | other)) for one, other in combinations(sets, 2)]

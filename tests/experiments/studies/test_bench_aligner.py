@@ -46,6 +46,8 @@ def test_links_probabilities_and_guides_are_measured(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--pairs", "-5"], "argument --pairs: must be at least 0, got -5"),
+        (["--sample", "-1"], "argument --sample: must be at least 0, got -1"),
         (["--pairs", "9"], "sample 0 of 9 lines ends after train"),
         (["--pairs", "3", "--systems", "hmm", "--rivals", "NONE"], "cannot run NONE"),
     ],

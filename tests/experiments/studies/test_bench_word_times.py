@@ -30,6 +30,7 @@ from latentheads.experiments.studies.word_times.rivals import (
 )
 from latentheads.experiments.studies.word_times.speech import LETTERS, read_captions
 from latentheads.experiments.studies.word_times.stability import attention_scores
+from tests.experiments.programs import assert_refused
 from tests.experiments.studies.word_times.cached import HEADS, LISTED
 
 
@@ -130,3 +131,36 @@ def test_the_average_of_listed_heads_is_one_head() -> None:
 def test_errors_less_those_of_others_are_paired() -> None:
     half, whole = (Errors([np.array([0.0, error])] * 3) for error in (0.3, 0.0))
     assert differences(half, whole)["50 ms"] == [-50.0] * 3
+
+
+@pytest.mark.parametrize("part", ["cache", "long"])
+def test_a_network_is_a_folder(part: str, tmp_path: Path) -> None:
+    folders = (f"--{name}={tmp_path / 'gone'}" for name in ("network", "multi30k", "fsdd"))
+    files = (f"--cache={tmp_path / 'cache'}", f"--out={tmp_path / 'out'}")
+    assert_refused("bench_word_times.py", part, *folders, *files, says="there is no folder ")
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"\x80", None])
+def test_another_file_is_no_cache(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "cache"
+    torch.save({"name": torch.ones(2)}, path) if content is None else path.write_bytes(content)
+    words = ("sentences", f"--cache={path}", f"--out={tmp_path / 'out'}")
+    says = f"{path} is no cache of bench_word_times.py"
+    assert_refused("bench_word_times.py", *words, says=says)
+
+
+@pytest.mark.parametrize(
+    ("part", "words", "says"),
+    [
+        ("heads", ["--out=out", "--pool=b"], "--pool is of sentences and digits, not of heads"),
+        ("heads", ["--out=gone/out"], "argument --out: "),
+        ("heads", ["--out=a"], "--out: cannot write a: it is read too"),
+        ("cache", ["--network=.", "--multi30k=.", "--fsdd=.", "--cache=gone/a"], "--cache: "),
+    ],
+)
+def test_files_are_checked_first(
+    part: str, words: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").touch()
+    assert_refused("bench_word_times.py", part, "--cache=a", *words, says=says)

@@ -10,6 +10,7 @@ import pytest
 
 from latentheads.experiments.studies import head_subsets
 from latentheads.experiments.studies.subsets import guides, objectives
+from tests.experiments.programs import assert_refused
 
 pytestmark = pytest.mark.usefixtures("as_the_programs_do")
 
@@ -68,3 +69,24 @@ def test_every_loss_of_a_guide_is_timed_and_has_the_same_evidence(
     evidence = [end["bound"] + end["gap"] for end in ends]
     assert evidence == pytest.approx([evidence[0]] * len(rows), abs=1e-4)
     assert len({end["gap"] for end in ends}) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--out=gone/x.json", "--out: "),
+        ("--resamples=1", "resamples must be at least 2, got 1"),
+        ("--sentences=0", "--sentences: must be at least 1, got 0"),
+        ("--train_sentences=0", "--train_sentences: must be at least 1, got 0"),
+        ("--rate=1", "--rate: must be below 1, got 1"),
+        ("--removed=2,x", "--removed: must be a whole number, got 'x'"),
+        ("--removed=0", "--removed: must be at least 1, got 0"),
+        ("--removed=1,99", "removed must lie in 1 ... 12, got 99"),
+    ],
+)
+def test_numbers_and_outputs_are_checked_first(
+    words: str, says: str, tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ("ranking", str(tiny_run), "--out=x.json", "--sentences=5", words)
+    assert_refused("head_subsets.py", *command, says=says)

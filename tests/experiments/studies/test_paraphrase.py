@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from latentheads.experiments.studies import head_subsets
 from latentheads.experiments.studies.retrieval.encoder import places_of
 from latentheads.experiments.studies.retrieval.paraphrases import find_pairs
-from tests.experiments.programs import succeed
+from tests.experiments.programs import assert_refused, succeed
 
 NAMES = ("ann", "bob", "cid", "dan", "eve", "fay", "gus")
 
@@ -54,6 +54,11 @@ def test_every_table_and_the_picture_are_written(task: list[str], tmp_path: Path
     assert (tables["removal"].parameters > 0).all()
     assert list(tables["speed"].network) == ["whole", "2 heads"]
     assert (tmp_path / "out" / "heads.png").is_file()
+
+
+def test_prices_are_numbers(task: list[str]) -> None:
+    says = "argument --prices: must be a number, got 'a'"
+    assert_refused("paraphrase.py", *task, "--prices=1,a", says=says)
 
 
 def test_blocks_of_an_encoder_have_posteriors_over_subsets(task: list[str], tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import torch
 from latentheads.contrib.circuits import logit_difference, only_at
 from latentheads.contrib.heads.switch import NetworkHeads
 from latentheads.experiments.studies.circuits.attribution import head_attributions
-from latentheads.experiments.studies.circuits.stability import mean_jaccard
 from latentheads.experiments.studies.circuits.tasks import TASKS, make_prompts
 from tests.latentheads.contrib.circuits.tiny import PROMPTS, network
 
@@ -55,6 +54,13 @@ def test_prompts_have_right_and_wrong_answers(task: str) -> None:
     assert not prompts.inputs["input_ids"].equal(paired.inputs["input_ids"])
 
 
+def test_a_task_has_no_more_prompts_than_its_rule_writes() -> None:
+    words = Words()
+    assert len(make_prompts(words, "agreement", 1056)[0]) == 12 * 11 * 2 * 4 == 1056
+    with pytest.raises(ValueError, match=r"^prompts of agreement must be at most 1,056, got 1,057"):
+        make_prompts(words, "agreement", 1057)
+
+
 def test_attributions_are_derivatives_of_the_logit_difference() -> None:
     """Own output times gradient is the derivative with respect to a factor of the head."""
     plain = network()
@@ -70,10 +76,3 @@ def test_attributions_are_derivatives_of_the_logit_difference() -> None:
     assert scores["attribution"].shape == scores["integrated"].shape == (3, 2, 3)
     same = head_attributions(plain, PROMPTS, PROMPTS, steps=2)
     assert same["attribution"].abs().max() == 0
-
-
-def test_the_overlap_of_sets_is_intersection_over_union() -> None:
-    sets = [torch.tensor([1.0, 1.0, 0.0]), torch.tensor([1.0, 0.0, 1.0]), torch.zeros(3)]
-    assert mean_jaccard(sets[:2]) == pytest.approx(1 / 3)
-    assert mean_jaccard([sets[2], sets[2]]) == 1
-    assert mean_jaccard([sets[0], sets[2]]) == 0
