@@ -233,7 +233,7 @@ lh.plot.alignments(run, sources[place], **known)
 # %% [markdown]
 # The frames are the grammar's alignment, which was not used in training. In most rows the prior
 # already agrees with it. In the rows *nipit* and *taror* the prior is confident and wrong. There
-# the guide is closer to the posterior than the prior is, but not equal to it: for *nipit* it
+# the guide is closer to the posterior than the prior is, but not equal to it: for *taror* it
 # divides its probability between two words.
 #
 # ## Words that are copied
