@@ -117,12 +117,10 @@ pd.Series({name: accuracy(off) for name, off in cases.items()}, name="accuracy")
 # The layers below the heads run once.
 
 # %%
-tokens, answers = sample(PROMPTS)
+tokens, _ = sample(PROMPTS)
 paired = tokens.clone()
 paired[:, :LENGTH] = (paired[:, :LENGTH] + 5) % LETTERS  # the same questions about other letters
-wrong = paired[:, :LENGTH].gather(1, tokens[:, LENGTH:] - LETTERS).amax(1)
-right, wrong = answers[:, None].tolist(), wrong[:, None].tolist()
-prompts = circuits.Prompts.of(tokens.tolist(), right, wrong)
+prompts = circuits.Prompts.of(tokens.tolist())
 interventions = {
     "zero": Zero(),
     "mean": Mean(network, prompts.inputs),
