@@ -139,9 +139,10 @@ known = {"target": corpus.test.references[place], "links": corpus.test.links[pla
 lh.plot.heads(run, sources[place], num_samples=DRAWS, **known)
 
 # %% [markdown]
-# The noise on the logits is N(0, 1) everywhere, but its effect on a weight differs. If one score is
-# much larger than the others, the head attends to the same word in every sample. If two scores are
-# close, the weights vary between these two words.
+# Each block adds the same noise, N(0, 1), to the logits; an upper block also has the noise of the
+# logits below. But the effect on a weight differs. If one score is much larger than the others, the
+# head attends to the same word in every sample. If two scores are close, the weights vary between
+# these two words.
 #
 # `lh.contrib.heads.sample_weights` has these numbers for all blocks. Here: the largest mean weight
 # of a row, and the standard deviation of that weight, averaged over rows.

@@ -135,9 +135,9 @@ table.astype(float).round(4)
 # All rows bound the same log p(y | x) of the same model, so they may be compared.
 #
 # * `cascaded` with and without the target is the same family. Conditioned on the source alone, its
-#   gap is 0.66 nats per token; that of the prior is 0.86. Conditioned on the target it is 0.11.
+#   gap is 0.74 nats per token; that of the prior is 0.83. Conditioned on the target it is 0.13.
 # * `mean-field` and `cascaded` are both conditioned on the target. The gap of `mean-field` is
-#   larger, 0.19: a product of two distributions cannot represent the dependence of the two heads.
+#   larger, 0.28: a product of two distributions cannot represent the dependence of the two heads.
 #
 # The KL from guide to prior is not a measure of quality. It is 0 for the prior, which has the
 # lowest bound. It is 0.15 for the exact posterior, which has the highest: this is the information
@@ -233,7 +233,7 @@ lh.plot.alignments(run, sources[place], **known)
 # %% [markdown]
 # The frames are the grammar's alignment, which was not used in training. In most rows the prior
 # already agrees with it. In the rows *nipit* and *taror* the prior is confident and wrong. There
-# the guide is closer to the posterior than the prior is, but not equal to it: for *nipit* it
+# the guide is closer to the posterior than the prior is, but not equal to it: for *taror* it
 # divides its probability between two words.
 #
 # ## Words that are copied
@@ -264,7 +264,7 @@ run = lh.load_run("runs/copy", corpus=shop)
 lh.plot.alignments(run, "107 gives 155 to 161", target="161 bekommt 155 nun von 107")
 
 # %% [markdown]
-# Before the first word is known, the prior is divided between several positions. Given the word,
+# Before the first word is known, the prior is divided between two positions. Given the word,
 # the posterior has nearly all its probability on the position it was copied from. The German words
 # are generated.
 #

@@ -209,8 +209,8 @@ for name, guide in {**wrong, "a guide of another model": Tied(other)}.items():
 # ## Posterior collapse
 #
 # Now model and guide are trained together. The guide starts away from the prior, at w = 0.3. It is
-# conditioned on the source alone, as the published guides are. One run has no free bits, the other
-# has 0.02.
+# conditioned on the source alone, as the guide of CODA is (Zheng, Wu and Kong 2021). One run has no
+# free bits, the other has 0.02.
 
 # %%
 start, steps = 0.3, {"steps": STEPS, "report_every": 1 if SMOKE else 25}
@@ -233,8 +233,8 @@ figure
 # block below; there the KL comes from the scale alone.)
 #
 # With *free bits* the objective ignores the KL of a block up to 0.02 nats per target token. Below
-# this threshold the KL has no gradient: nothing lowers it, and nothing raises it. After step 150
-# the curves vary between 2 · 10⁻⁴ and 2 · 10⁻², below the black dashed line:
+# this threshold the KL has no gradient: the likelihood alone moves the guide. After step 150 the
+# curves vary between 2 · 10⁻⁴ and 2 · 10⁻², below the black dashed line:
 
 # %%
 figure = lh.plot.kl_history(runs["free-bits"])

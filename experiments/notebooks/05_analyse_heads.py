@@ -200,8 +200,8 @@ pd.DataFrame(summary).T.round(3)
 # In each of the three attention types the heads with noise have lower entropy, higher confidence
 # and a higher divergence. The noise is a possible reason: if the scores of a head are close
 # together, noise changes its weights, so training drives the scores apart. The paper reports the
-# same direction. But each row is a single run, and the two runs also differ in their alignment
-# head.
+# same direction of the divergence. But each row is a single run, and the two runs also differ in
+# their alignment head.
 #
 # ## Which heads matter?
 #
@@ -282,8 +282,8 @@ lh.plot.alignments(runs["aligned"], texts[0], target=translations[0])
 # %% [markdown]
 # The three panels are the prior (before the target word is known), the guide, and the exact
 # posterior. They agree here: the sentence is the model's own translation, so the prior is already
-# confident. In the longer lines above several links are wrong. `02_exact_gaps` has a sentence in
-# which the three differ.
+# confident. In the two other lines above several links are wrong. `02_exact_gaps` has a sentence
+# in which the three differ.
 #
 # ## One page for all
 #

@@ -149,9 +149,9 @@ figure
 
 # %% [markdown]
 # In the left sentence every inclusion probability is above the prior: all heads are needed. In the
-# right one every probability is below it: without some of the heads the sentence is predicted about
-# as well. A guide is an amortised posterior of these gates. Its bound and its gap, the KL from the
-# guide to the posterior, are exact, because all subsets are summed.
+# right one every probability is below it: without some of the heads the sentence is likelier. A
+# guide is an amortised posterior of these gates. Its bound and its gap, the KL from the guide to
+# the posterior, are exact, because all subsets are summed.
 
 # %%
 guide = MeanField(gated, condition_on="target")

@@ -117,12 +117,10 @@ pd.Series({name: accuracy(off) for name, off in cases.items()}, name="accuracy")
 # The layers below the heads run once.
 
 # %%
-tokens, answers = sample(PROMPTS)
+tokens, _ = sample(PROMPTS)
 paired = tokens.clone()
 paired[:, :LENGTH] = (paired[:, :LENGTH] + 5) % LETTERS  # the same questions about other letters
-wrong = paired[:, :LENGTH].gather(1, tokens[:, LENGTH:] - LETTERS).amax(1)
-right, wrong = answers[:, None].tolist(), wrong[:, None].tolist()
-prompts = circuits.Prompts.of(tokens.tolist(), right, wrong)
+prompts = circuits.Prompts.of(tokens.tolist())
 interventions = {
     "zero": Zero(),
     "mean": Mean(network, prompts.inputs),
@@ -161,8 +159,7 @@ figure.suptitle("All 256 subsets of heads")
 figure
 
 # %% [markdown]
-# Both planted heads have P = 1 and all others P = 0, whatever stands in for a head that is off. No
-# decision of the held-out prompts is wrong, so the temperature is the lowest that was tried. The
+# Both planted heads have P = 1 and all others P = 0, whatever stands in for a head that is off. The
 # figure shows why: with both planted heads hardly anything is lost, however few the others are.
 #
 # ## Heads that act together
@@ -222,13 +219,14 @@ pd.DataFrame(rows).set_index("guide").round(4)
 
 # %% [markdown]
 # In this network the six other heads do not depend on each other, so no guide has a gap. In SmolLM2
-# guides differ: `docs/circuits.md`.
+# guides differ: `experiments/results/circuits`.
 #
 # ## The same for SmolLM2
 #
 # The task is indirect objects: "When Mary and John went to the store, John gave a book to" is
 # followed by " Mary". In the paired prompt all names are others. Nine prompts, the nine heads of
-# the last layer: 512 subsets. The temperature is that of `docs/circuits.md`.
+# the last layer: 512 subsets. The temperature is the one of 27 heads
+# in `experiments/results/circuits`.
 
 # %%
 NAMES = [" Mary", " John", " Tom", " James", " Anna", " Sarah", " Paul", " Mark", " Laura"]
