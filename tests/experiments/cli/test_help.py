@@ -19,7 +19,7 @@ from latentheads.names import Block
 from latentheads.options import choices_of, flatten, options_of
 from latentheads.runs.settings import Settings
 from latentheads.training.losses import KLWarmup
-from latentheads.training.options import Training
+from latentheads.training.options import Optimizer, Training
 from tests.experiments.programs import assert_refused, inside
 
 DATA = Data.choices()
@@ -88,7 +88,8 @@ def test_a_default_of_zero_is_shown_and_one_of_nothing_is_not() -> None:
     words = " ".join(class_page(KLWarmup, "train.loss.kl_warmup").split())
     assert "--train.loss.kl_warmup.start Where it starts. (default: 0.0)" in words
     words = " ".join(class_page(Training, "train").split())
-    assert "--train.optimizer How gradients move the weights. One of muon, adamw, nag. (d" in words
+    optimizers = ", ".join(Optimizer.choices())
+    assert f"--train.optimizer How gradients move the weights. One of {optimizers}. (d" in words
     pages = "".join(class_page(kind, "data") for kind in DATA.values())
     assert not re.search(r"default: (False|None|\)|\{\})", pages)
 
