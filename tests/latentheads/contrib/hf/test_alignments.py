@@ -284,6 +284,12 @@ def test_what_cannot_have_alignments_is_refused_in_a_line() -> None:
     model = lh.latent(jiggle(capped, 0.5), latents=[one])
     batch = model.batch({"input_ids": IDS})
     refuse(lambda: model.token_distribution(batch), "Gemma2ForCausalLM", "softcap")
+    untrained = grouped("Gemma2", final_logit_softcapping=30.0, head_dim=2).eval()
+    model = lh.latent(untrained, latents=[one])
+    model.token_distribution(batch)  # such small scores are as they were without the cap
+    with torch.no_grad():
+        model.network.lm_head.weight.mul_(1000)
+    refuse(lambda: model.token_distribution(batch), "Gemma2ForCausalLM", "softcap")
     chained, _ = build("gpt2", "chain")
     left = {"input_ids": IDS, "attention_mask": REAL.flip(-1)}
     unknown = chained.batch({"input_ids": IDS}, IDS + 3)
