@@ -23,6 +23,7 @@ from pyro.infer import (
     TraceEnum_ELBO,
     TraceGraph_ELBO,
     TraceMeanField_ELBO,
+    TraceTailAdaptive_ELBO,
 )
 
 from latentheads.inference.objective import Head_ELBO
@@ -359,7 +360,7 @@ def describe_elbo(elbo: ELBO) -> Loss:
 
 
 def check_is_called(elbo: ELBO) -> None:
-    """Raises an error for a class that overrides only what training never calls.
+    """Raises an error for a class that trains nothing, or overrides only what is never called.
 
     Training differentiates a loss itself where it can; Pyro's ``SVI`` asks for its gradients.
     """
@@ -367,6 +368,9 @@ def check_is_called(elbo: ELBO) -> None:
     packages = [ancestor.__module__.partition(".")[0] for ancestor in classes]
     number = next(i for i, package in enumerate(packages) if package in ("pyro", "latentheads"))
     own_classes, base = classes[:number], classes[number]
+    if elbo.__class__ is base and (base is TraceTailAdaptive_ELBO or "Jit" in base.__name__):
+        names = ", ".join(Loss.choices())
+        raise OptionError("", f" {base.__name__} trains no model here: choose from {names}")
     attributes = [item for own_class in own_classes for item in vars(own_class).items()]
     methods = {name for name, value in attributes if callable(value)}
     own = {name for name in methods if hasattr(base, name) and not name.startswith("__")}

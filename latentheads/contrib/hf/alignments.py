@@ -130,7 +130,7 @@ class AlignedDecoder:
         if self._decoder is network.get_output_embeddings():  # ModernBERT's output layer is decoder
             self._decoder = network.base_model
         self._takes = inspect.signature(self._decoder.forward)
-        self._recording = False
+        self._recording = self._checked = False
         self._call: _Call | None = None
         self._mask: Tensor | None = None
         self._states: Tensor | None = None
@@ -286,11 +286,16 @@ class AlignedDecoder:
         return _tokens_of(call)
 
     def _check_scores(self, _: nn.Module, args: Any, outputs: Any) -> None:
-        """Raises an error if scores are not those of the output layer; small ones may be near."""
+        """Raises an error if scores are not those of the output layer; small ones may be near.
+
+        On a GPU, which each check would wait for, at the first call alone.
+        """
         logits, expected_scores = getattr(outputs, "logits", None), self._last_scores
         if not self._recording:
             self._call = self._mask = self._last_scores = None
         if expected_scores is None or logits is None:
+            return
+        if self._checked and logits.device.type != "cpu":
             return
         expected = expected_scores + self.output.added_bias
         actual = logits[:1, -1:].to(expected.dtype)
@@ -299,6 +304,7 @@ class AlignedDecoder:
                 f"{type(self.network).__name__} changes the scores of its output layer, by a scale "
                 "or a softcap: alignments cannot stand above it"
             )
+        self._checked = True
 
 
 def _tokens_of(call: _Call) -> Int[Tensor, "batch input"]:

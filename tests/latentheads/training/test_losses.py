@@ -295,6 +295,14 @@ def test_a_class_without_what_training_calls_is_refused() -> None:
         make_training({"loss": overriding(pyro.infer.ELBO, "_get_trace", "loss")})
 
 
+@pytest.mark.parametrize("name", ["JitTrace_ELBO", "JitTraceGraph_ELBO", "TraceTailAdaptive_ELBO"])
+def test_a_loss_of_pyro_that_trains_no_model_here_is_refused(name: str) -> None:
+    elbo = getattr(pyro.infer, name)
+    with pytest.raises(ValueError, match=rf"^loss {name} trains no model here: choose from Head_"):
+        make_training({"loss": elbo()})
+    assert make_training({"loss": overriding(elbo, "differentiable_loss")})
+
+
 @pytest.mark.parametrize("name", Loss.choices())
 def test_a_loss_is_made_by_its_name(name: str) -> None:
     options = make_training({"loss": name}).loss
