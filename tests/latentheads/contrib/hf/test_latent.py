@@ -785,3 +785,12 @@ def test_scores_without_a_scale_are_divided_by_the_root_of_the_width() -> None:
     (block, *_), query, key = lh.latent(gpt2()).head_blocks, *torch.randn(2, 1, 3, 4, 2)
     scores = block.score(query, key, None, None, None)
     torch.testing.assert_close(scores, query @ key.mT / 2**0.5)
+
+
+def test_the_states_of_keys_in_a_cache_are_not_known() -> None:
+    block, states = lh.latent(gpt2()).head_blocks[0], torch.ones(1, 1, 6)
+    for options, key in (({}, states), ({"past_key_values": object()}, None)):
+        block.record_states(block, (states,), options)
+        recorded = block._holder.forward_pass.states[block.block.name]
+        assert recorded.query is states
+        assert recorded.key is key
