@@ -794,3 +794,12 @@ def test_the_states_of_keys_in_a_cache_are_not_known() -> None:
         recorded = block._holder.forward_pass.states[block.block.name]
         assert recorded.query is states
         assert recorded.key is key
+
+
+def test_without_a_mask_queries_behind_a_cache_are_the_last_positions() -> None:
+    block = lh.latent(gpt2(), "delta").eval().head_blocks[0]
+    heads = block.block.heads
+    scores, value = torch.zeros(1, heads, 2, 5), torch.zeros(1, heads, 5, 2)
+    _, weights = block.attend(scores, value, None, 0.0)
+    expected = torch.tensor([[0.25] * 4 + [0.0], [0.2] * 5])
+    torch.testing.assert_close(weights, expected.expand(1, heads, 2, 5))
