@@ -14,7 +14,7 @@ from latentheads.corpora.from_grammar import sample_tasks
 from latentheads.guides import MeanField
 from latentheads.latents.logits.options import LogitsOptions, PriorSpec
 from latentheads.latents.logits.priors import Independent
-from latentheads.runs.build import digest_corpus, make_accelerator, select_device
+from latentheads.runs.build import digest_corpus, digest_parts, make_accelerator, select_device
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.settings import Settings
 from tests.typechecking import unchecked
@@ -102,3 +102,10 @@ def test_the_digest_of_a_corpus_depends_on_the_task_of_each_sentence() -> None:
     swapped = replace(corpus.train, task=1 - corpus.train.task)
     digests = [digest_corpus(replace(corpus, train=train)) for train in (corpus.train, swapped)]
     assert digests[0] != digests[1]
+
+
+def test_other_references_of_a_part_change_its_digest() -> None:
+    corpus = sample_tasks(Mixture((Task("en", "velu"),)), [9], 3)
+    more = replace(corpus.test, alternatives=[[line, "a"] for line in corpus.test.references])
+    one, other = digest_parts(corpus), digest_parts(replace(corpus, test=more))
+    assert [name for name in one if one[name] != other[name]] == ["test"]
