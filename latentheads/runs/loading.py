@@ -13,7 +13,7 @@ from latentheads.corpora.vocabulary import Vocabulary, vocabulary_from_json
 from latentheads.errors import shown
 from latentheads.files import read_json, read_yaml, reading_file
 from latentheads.noise import fixed_noise
-from latentheads.options import CLASS_PATH, import_path
+from latentheads.options import import_path
 from latentheads.runs.build import apply_pruning, make_model, read_heads, select_device
 from latentheads.runs.folder import VOCABULARY, read_processor
 from latentheads.runs.run import Run, check_vocabulary
@@ -81,8 +81,7 @@ def load_run(
 
 def _class_of_data(corpus: Corpus | None) -> list[str]:
     """The class that a corpus was made by: whoever passes the corpus has imported it."""
-    path = "" if corpus is None or corpus.data is None else import_path(type(corpus.data))
-    return [path] if CLASS_PATH.fullmatch(path) else []
+    return [] if corpus is None or corpus.data is None else [import_path(type(corpus.data))]
 
 
 def _read_settings(path: Path, trusted: Trusted) -> Settings:

@@ -29,7 +29,7 @@ from latentheads.contrib.heads import (
 from latentheads.contrib.heads.divergence import divergence
 from latentheads.corpora import Part, Rows, batches
 from latentheads.experiments.analyse import make_parser, remove_earlier
-from latentheads.experiments.analysis.tables import summary
+from latentheads.experiments.analysis.tables import _best_relation, summary
 from latentheads.experiments.analysis.texts import texts
 from latentheads.names import ATTENTION_TYPES
 from tests.experiments.programs import SHORT, TINY, assert_refused, succeed
@@ -308,3 +308,12 @@ def test_figures_of_runs_of_an_earlier_call_are_removed(tmp_path: Path) -> None:
     remove_earlier(tmp_path)
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"divergence.png", "mine.png", "analysis.json"}
+
+
+def test_the_relation_of_a_head_is_that_in_which_it_is_furthest_above_the_baseline() -> None:
+    syntactic: Any = SimpleNamespace(
+        cases=[SimpleNamespace(name="subject"), SimpleNamespace(name="object")],
+        accuracy={"encoder.0.self": torch.tensor([[0.9], [0.6]])},
+        baseline={"encoder.0.self": torch.tensor([[0.85], [0.2]])},
+    )
+    assert _best_relation(syntactic, "encoder.0.self", 0)["relation"] == "object"

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from latentheads.corpora import Part, Rows
 from latentheads.experiments.cli.likelihoods import (
     SentenceLikelihoods,
+    _is_same_text,
     compare_runs,
     format_table,
     to_record,
@@ -215,6 +217,12 @@ def test_log_p_of_another_text_or_of_a_direction_is_refused(beside: tuple[Path, 
     assert_refused("score.py", plain, other, "--likelihood", says=differ)
     single = f"{plain} has a single direction: drop --direction"
     assert_refused("score.py", plain, "--direction=en-fr", "--likelihood", says=single)
+
+
+def test_the_beginning_of_a_text_is_another_text() -> None:
+    whole = Part(Rows.of([[4, 2], [5, 2]]), None)
+    assert _is_same_text(whole, Part(Rows.of([[4, 2], [5, 2]]), None))
+    assert not _is_same_text(whole, whole.take([0]))
 
 
 def test_log_p_of_sentences_and_of_blocks_is_refused_by_the_option(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ def check_tokens(inputs: Mapping[str, Tensor], network: nn.Module) -> None:
     config: Any = network.config
     words = getattr(config, "vocab_size", None)
     tables = {m.num_embeddings for m in network.modules() if isinstance(m, nn.Embedding)} - {words}
-    positions: int = getattr(config, "max_position_embeddings", None) or 0
+    names = ("max_position_embeddings", "max_target_positions")  # the second one is Whisper's
+    positions: int = max(getattr(config, name, None) or 0 for name in names)
     # OPT's table begins at 2; positions that are rotated or relative have none
     limited = positions > 0 and (positions in tables or positions + 2 in tables)
     skips_padding = limited and "position_ids" not in inputs and computes_positions(network)

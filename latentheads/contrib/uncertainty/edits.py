@@ -32,8 +32,6 @@ class _IndexedToken(str):
 def label_tokens(hypothesis: Sequence[int], reference: Sequence[int]) -> Bool[ndarray, " token"]:
     """Labels every token of a hypothesis as correct or not, after undoing shifts."""
     correct = np.zeros(len(hypothesis), dtype=bool)
-    if not len(hypothesis) or not len(reference):
-        return correct
     words: list[str] = [_IndexedToken.of(token, index) for index, token in enumerate(hypothesis)]
     reference_words = [str(token) for token in reference]
     distance = lib_ter.BeamEditDistance(reference_words)

@@ -198,3 +198,12 @@ def test_no_program_writes_what_it_reads(
         program, *words.split(), says=f"cannot write {kept}: it is read too", quiet=False
     )
     assert (tmp_path / kept).read_text() == "kept\n"
+
+
+def test_an_output_longer_than_a_buffer_replaces_what_was_there(tmp_path: Path) -> None:
+    path, lines = tmp_path / "out", "line\n" * 9999
+    path.write_text("old")
+    with open_output("out", str(path)) as file:
+        assert file is not None
+        file.write(lines)
+    assert path.read_text() == lines

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from latentheads.corpora import Mixture, Task
+from latentheads.corpora.from_grammar import sample_tasks
 from latentheads.guides import MeanField
 from latentheads.latents.logits.options import LogitsOptions, PriorSpec
 from latentheads.latents.logits.priors import Independent
-from latentheads.runs.build import make_accelerator, select_device
+from latentheads.runs.build import digest_corpus, digest_parts, make_accelerator, select_device
 from latentheads.runs.pairs import GuideSpec
 from latentheads.runs.settings import Settings
 from tests.typechecking import unchecked
@@ -90,3 +93,19 @@ def test_no_such_device(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
     with pytest.raises(ValueError, match=f"^{message}"):
         unchecked(select_device)(name)
+
+
+def test_the_digest_of_a_corpus_depends_on_the_task_of_each_sentence() -> None:
+    mixture = Mixture((Task("en", "velu"), Task("en", "tamir")))
+    corpus = sample_tasks(mixture, [9, 9], 3)
+    assert corpus.train.task is not None
+    swapped = replace(corpus.train, task=1 - corpus.train.task)
+    digests = [digest_corpus(replace(corpus, train=train)) for train in (corpus.train, swapped)]
+    assert digests[0] != digests[1]
+
+
+def test_other_references_of_a_part_change_its_digest() -> None:
+    corpus = sample_tasks(Mixture((Task("en", "velu"),)), [9], 3)
+    more = replace(corpus.test, alternatives=[[line, "a"] for line in corpus.test.references])
+    one, other = digest_parts(corpus), digest_parts(replace(corpus, test=more))
+    assert [name for name in one if one[name] != other[name]] == ["test"]

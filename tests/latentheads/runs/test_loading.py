@@ -248,3 +248,14 @@ def test_a_record_of_the_text_that_lacks_a_part_cannot_be_read(tmp_path: Path) -
     (path := tmp_path / "corpus.json").write_text("{}")
     with pytest.raises(ValueError, match=r"corpus\.json cannot be read: 'train'$"):
         changed_parts(path, corpus)
+
+
+def test_weights_in_float64_are_loaded_in_it(finished: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(finished, tmp_path / "run"))
+    path = out / "checkpoints" / "average.safetensors"
+    tensors, metadata = checkpoints.load(path)
+    wide = {name: tensor.double() / 3 for name, tensor in tensors.items()}
+    checkpoints.save(path, wide, metadata)
+    loaded = load(out)
+    for name, tensor in weights(model=loaded.model, guide=loaded.guide).items():
+        assert torch.equal(tensor, wide[name])

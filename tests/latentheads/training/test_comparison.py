@@ -193,3 +193,6 @@ def test_below_the_prior_is_a_guide_whose_whole_interval_is(corpus: Any) -> None
     )
     assert comparison.differences["perhaps"].low < 0 < comparison.differences["perhaps"].high
     assert comparison.note.endswith("; below the bound of the prior: surely")
+    shared = {name: replace(report, shared_kl=1e-3) for name, report in reports.items()}
+    note = replace(comparison, reports=shared).note
+    assert "below the bound" not in note, "no interval has the noise of what sentences share"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
@@ -96,6 +100,18 @@ def test_the_temperature_makes_probabilities_frequencies() -> None:
         torch.testing.assert_close(share, stated, rtol=0, atol=0.15)
     sharp = decide(posteriors, 10, tau / 16, 40, seed=1)
     assert sharp.score < decisions.score - 0.1
+
+
+def test_the_search_goes_on_only_where_the_best_is_at_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def score(_: Any, __: Any, tau: float, *___: Any) -> Any:
+        power = math.log2(tau)
+        return SimpleNamespace(score=-abs(power) if power < 5 else 2 * power - 15)
+
+    monkeypatch.setattr("latentheads.contrib.circuits.calibration.decide", score)
+    calibration = calibrate(make_posterior(EFFECTS.expand(16, 3)))
+    assert (calibration.tau, calibration.temperatures[-1]) == (1, 2.0**6)
 
 
 def test_a_posterior_is_calibrated_by_halves_of_its_prompts() -> None:

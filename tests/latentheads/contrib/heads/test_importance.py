@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from pyro import poutine
 from torch import Tensor
 
 from latentheads.batch import Batch
@@ -97,3 +98,23 @@ def test_it_leaves_a_model_as_it_was_and_takes_a_guide() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
     drawn = gradient_importance(model, [batch], attach("mean-field", model), seed=3)
     assert not torch.allclose(drawn["encoder.0.self"], plain["encoder.0.self"])
+
+
+def test_with_a_guide_it_is_the_derivative_where_the_drawn_logits_stay() -> None:
+    model, batch = build().eval(), small_batch()
+    guide = attach("mean-field", model)  # it reads a pass of its own, which does not count
+    ((_, heads),) = record_heads(model, [batch], guide, 3)
+    importances = gradient_importance(model, [batch], guide, 3, normalise=False)
+    with poutine.condition(data={b.site(): heads[b.name].logits for b in model.blocks}):
+        assert_derivatives(model, importances, batch)
+
+
+def test_each_batch_has_noise_of_its_own() -> None:
+    model, batch = build(), small_batch()
+    guide = attach("cascaded", model)
+    both, first, second = (
+        gradient_importance(model, batches, guide, seed, normalise=False)["decoder.0.self"]
+        for batches, seed in (([batch] * 2, 3), ([batch], 3), ([batch], 4))
+    )
+    assert torch.allclose(both, (first + second) / 2)
+    assert not torch.allclose(first, second)

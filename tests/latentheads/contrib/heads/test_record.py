@@ -153,6 +153,23 @@ def test_nothing_stands_on_a_model_that_is_not_recorded() -> None:
     assert listeners(model) == 0
 
 
+def test_nothing_of_a_pass_that_failed_is_recorded_later() -> None:
+    model = build()
+    heads = Recording(model, ["encoder.0.self"])
+    (block,) = (module for module in model.head_blocks if module.block.name == "encoder.0.self")
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("broken")
+
+    handle = block.projection.register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match="broken"), heads:
+        model(small_batch())
+    handle.remove()
+    with heads:
+        block.projection(torch.zeros(2, 4, block.projection.in_features))
+    assert heads.passes("encoder.0.self") == []
+
+
 def test_readings_run_in_evaluation_mode_and_hand_the_model_back() -> None:
     model, batch = build(dropout=0.5).train(), small_batch()
     ((read, heads),) = record_heads(model, [batch])

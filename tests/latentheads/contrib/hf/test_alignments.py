@@ -327,3 +327,12 @@ def test_logits_below_are_told_a_text_too(name: str, condition_on: str) -> None:
         torch.manual_seed(0)
         with guide.conditioned_on(other):
             assert not torch.equal(lh.terms(model, guide, batch).elbo, own)
+
+
+@torch.no_grad()
+def test_a_call_without_a_cache_begins_a_chain_anew() -> None:
+    model, batch = build("marian", "chain", 0.5)
+    encoded = model.network.get_encoder()(**source_of(model.network))
+    inputs = {"encoder_outputs": encoded, "decoder_input_ids": batch.decoder_input}
+    first, second = (model.network(**inputs, use_cache=False).logits for _ in range(2))
+    torch.testing.assert_close(first, second)

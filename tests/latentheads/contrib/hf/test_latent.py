@@ -33,6 +33,7 @@ from latentheads.contrib.heads import (
     relevance,
 )
 from latentheads.contrib.heads.tokens import attention_tokens
+from latentheads.contrib.hf.addresses import find_heads
 from latentheads.guides import Cascaded, Guide, Tied
 from latentheads.latents.copy.heads import CopyHeads
 from latentheads.latents.gates.hard_gates import Gating
@@ -765,3 +766,40 @@ def test_labels_that_the_decoder_cannot_read_are_named() -> None:
     model = lh.latent(network("bart"))
     with pytest.raises(ValueError, match=r"^decoder_input_ids has 17 tokens, and the network has"):
         model.batch(inputs_of(network("gpt2")), torch.ones(3, 17, dtype=torch.long))
+
+
+def test_layers_of_stages_are_counted_on() -> None:
+    windows = {"image_size": (4, 8), "window_size": 2, "embed_dim": 6}
+    stages = image("Swin", depths=[1, 2], num_attention_heads=[3, 3], **windows)
+    assert [address.block.layer for address in find_heads(stages)] == [0, 1, 2]
+
+
+def test_heads_are_measured_where_they_predict() -> None:
+    batch = lh.latent(gpt2()).batch({"input_ids": IDS})
+    assert batch.target_valid.all()
+    assert batch.target_latent[:, :-1].all()
+    assert not batch.target_latent[:, -1].any()
+
+
+def test_scores_without_a_scale_are_divided_by_the_root_of_the_width() -> None:
+    (block, *_), query, key = lh.latent(gpt2()).head_blocks, *torch.randn(2, 1, 3, 4, 2)
+    scores = block.score(query, key, None, None, None)
+    torch.testing.assert_close(scores, query @ key.mT / 2**0.5)
+
+
+def test_the_states_of_keys_in_a_cache_are_not_known() -> None:
+    block, states = lh.latent(gpt2()).head_blocks[0], torch.ones(1, 1, 6)
+    for options, key in (({}, states), ({"past_key_values": object()}, None)):
+        block.record_states(block, (states,), options)
+        recorded = block._holder.forward_pass.states[block.block.name]
+        assert recorded.query is states
+        assert recorded.key is key
+
+
+def test_without_a_mask_queries_behind_a_cache_are_the_last_positions() -> None:
+    block = lh.latent(gpt2(), "delta").eval().head_blocks[0]
+    heads = block.block.heads
+    scores, value = torch.zeros(1, heads, 2, 5), torch.zeros(1, heads, 5, 2)
+    _, weights = block.attend(scores, value, None, 0.0)
+    expected = torch.tensor([[0.25] * 4 + [0.0], [0.2] * 5])
+    torch.testing.assert_close(weights, expected.expand(1, heads, 2, 5))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from latentheads.contrib.hf.tokens import check_tokens
-from tests.latentheads.contrib.hf.networks import TYPES, gpt2, grouped, roberta, t5
+from tests.latentheads.contrib.hf.networks import TYPES, gpt2, grouped, roberta, t5, whisper
 
 LONG = {"input_ids": torch.ones(1, 17, dtype=torch.long)}
 
@@ -27,3 +27,11 @@ def test_positions_that_begin_after_the_id_of_padding_are_fewer() -> None:
     check_tokens({"input_ids": fits}, network)
     with pytest.raises(ValueError, match=r"has 14 tokens, and the network has positions for 13:"):
         check_tokens({"input_ids": text}, network)
+
+
+def test_the_decoder_of_whisper_has_positions_for_so_many_tokens() -> None:
+    network = whisper()
+    size = network.config.max_target_positions
+    check_tokens({"decoder_input_ids": torch.ones(1, size, dtype=torch.long)}, network)
+    with pytest.raises(ValueError, match=rf"has {size + 1} tokens, .* positions for {size}:"):
+        check_tokens({"decoder_input_ids": torch.ones(1, size + 1, dtype=torch.long)}, network)

@@ -122,6 +122,13 @@ def test_the_grid_has_a_figure_a_head_or_a_block(runs: list[Run]) -> None:
     assert all(len(row) == 3 for row in grid["values"]["entropy"].values())
 
 
+def test_a_block_without_noise_has_no_kl_in_the_grid(tmp_path: Path) -> None:
+    how = {"decoder.0.self.logits": "fixed", "decoder.1.self.logits": "sampled"}
+    run = make_run(tmp_path / "run", small_corpus(), kl_how=how)
+    grid = gather_grid(run, run.corpus.test, measure_distances(run, run.corpus.test))
+    assert grid["values"]["kl"] == {"decoder.1.self": [0.5]}
+
+
 @pytest.mark.parametrize("part", ["train", "valid"])
 def test_sentences_are_of_the_part_that_is_asked_for(runs: list[Run], part: str) -> None:
     run = runs[0]

@@ -273,6 +273,8 @@ def test_a_sweep_of_networks_without_noise_has_exact_values_and_no_plug_in() -> 
     mixed = titles({**still, "plug_in": -1.0, "heads": 2}, {**noisy, "heads": 2})
     assert "plug-in (no bound)\n(hollow: exact log p)" in mixed
     assert "bound (ELBO)\n(hollow: exact log p)" in mixed
+    some = titles({**still, "heads": 2}, {**still, "heads": 4, "elbo": -2.0}, {**noisy, "heads": 2})
+    assert "hollow" not in some, "of a recipe with a gap a bound is a bound"
 
 
 def test_labels_of_a_sweep_do_not_overlap() -> None:

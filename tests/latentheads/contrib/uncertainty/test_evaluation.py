@@ -123,6 +123,10 @@ def test_figures_of_a_resample_are_those_of_its_sentences(evaluation: EnsembleEv
     first, second = (log_prob[evaluation.references.sentence == index] for index in (0, 1))
     nats = np.concatenate([first, first, second])
     assert computed_measures["nll"](twice) == pytest.approx(-nats.mean())
+    sums = evaluation.references.by_temperature[1.0].bin_sums
+    sums = np.concatenate([sums[evaluation.references.sentence == index] for index in (0, 0, 1)])
+    weighted = np.abs(sums.sum(0)).sum() / len(sums)
+    assert computed_measures["ece_weighted"](twice) == pytest.approx(weighted)
     score, error = evaluation.scores[TEST]["total"], 1 - evaluation.chrf / 100
     chosen = score[[0, 0, 1]], error[[0, 0, 1]]
     assert computed_measures["prr_total"](twice) == pytest.approx(
@@ -286,6 +290,18 @@ def test_an_interval_ends_where_its_figure_can_be_no_more(evaluation: EnsembleEv
     for name, figure in compare_system.items():
         ends = [end for end in (figure.low, figure.high) if not np.isnan(end)]
         assert all(measured[name].minimum <= end <= measured[name].maximum for end in ends), name
+
+
+def test_what_other_scores_are_compared_with_is_measured_though_it_is_constant(
+    evaluation: EnsembleEvaluation,
+) -> None:
+    scores = {TEST: {"log_prob": np.ones(3), "total": np.ones(3), "data": np.arange(3.0)}}
+    constant = replace(evaluation, scores=scores, chrf=np.array([0.0, 50.0, 90.0]))
+    (figures,) = compare_systems([[constant]], {TEST: 3}, 40)
+    assert {name for name in figures if name[:4] == "prr_"} == {"prr_log_prob", "prr_data"}
+    assert figures["prr_data"].difference == pytest.approx(-100)
+    measure = compute_measures(constant)["prr_data"]
+    assert measure.minimum < measure(WHOLE), "sure of its errors, it is worse than none"
 
 
 def test_scores_are_held_against_the_log_probability_of_the_first_system() -> None:

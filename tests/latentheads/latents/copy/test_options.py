@@ -9,6 +9,7 @@ import pytest
 
 from latentheads.latents.copy.options import CopyOptions
 from latentheads.latents.copy.priors import ChainCopyPrior, CopyPrior, CopyPriorName
+from latentheads.latents.options import ModelShape
 from latentheads.options import OptionError
 from latentheads.runs.settings import Settings
 from tests.typechecking import unchecked
@@ -58,3 +59,9 @@ def test_an_option_without_effect_cannot_be_said(options: Mapping[str, Any], mes
     with pytest.raises(OptionError) as refused:
         unchecked(CopyOptions)(**options)
     assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(("prior", "reach"), [("independent", 5), ("chain", 0)])
+def test_a_chain_does_not_reach_across_blocks(prior: Any, reach: int) -> None:
+    heads = CopyOptions(prior=prior, window=5).make(ModelShape(2, (), 6, is_causal=True))
+    assert heads.reach_across_blocks == reach

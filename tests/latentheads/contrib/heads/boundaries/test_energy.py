@@ -96,3 +96,9 @@ def test_boundaries_are_where_the_energy_changes_in_long_sounds_too() -> None:
         if positions == 40:
             middles = posterior.marginals.argmax(-1).mT.flatten() + 0.5
             assert (middles - torch.tensor([5, 17, 23, 31])).abs().max() == 0.5
+
+
+def test_what_is_quieter_than_pauses_is_no_word() -> None:
+    pause, word = torch.linspace(0.9, 1.1, 50), torch.linspace(2.0, 8.0, 50)
+    energy = torch.cat([pause, word, torch.tensor([-3.0])]).double()
+    assert float(speech_log_ratio(energy)[-1]) < 0

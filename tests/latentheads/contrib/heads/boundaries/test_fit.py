@@ -292,3 +292,19 @@ def test_an_error_is_that_of_laplace() -> None:
     # a Laplace error of scale 2 has its 5 % quantile at -2 log 10; the position adds little
     assert median - low == pytest.approx(2 * torch.tensor(10.0).log().item(), abs=0.1)
     assert high - median == pytest.approx(float(median - low), abs=0.01)
+
+
+def test_a_silence_that_ends_after_the_boundary_of_the_first_word_is_before_it() -> None:
+    energy = torch.tensor([1.0] * 2 + [0.0] * 14 + [1.0] * 3 + [0.0] * 9).double()
+    marginals = torch.zeros(1, 1, len(energy)).double()
+    marginals[0, 0, 10] = 1.0
+    example = replace(_plant(0), energy=energy)
+    assert anchor_shift([example], [marginals], 0) == 5.5
+
+
+def test_a_bend_that_goes_on_beyond_the_window_moves_boundaries_half_a_position() -> None:
+    energy, marginals = torch.zeros(60).double(), torch.zeros(1, 2, 60).double()
+    energy[10:17], energy[34], energy[35:42] = 3.5, 1.0, 3.5
+    marginals[0, range(2), [10, 30]] = 1.0
+    example = replace(_plant(0), energy=energy)
+    assert anchor_shift([example], [marginals], 0) == 3.5  # not that of the parabola, 4.5
