@@ -17,6 +17,7 @@ from latentheads.contrib.heads.boundaries.chain import monotone_chain, noisy_qua
 from latentheads.contrib.heads.boundaries.fit import (
     ERRORS,
     FitOptions,
+    left_out_information,
     make_model,
     view_information,
 )
@@ -118,6 +119,15 @@ def test_information_is_that_of_fresh_examples_with_an_interval() -> None:
     assert mean.mean().abs() < 0.05
     assert (low < 0).all()
     assert (high > 0).all()
+
+
+def test_examples_that_are_left_out_together_are_not_learned_from() -> None:
+    examples = [_plant(seed) for seed in range(6)]  # the first and the last are one part
+    others = [*examples[:-1], _blur(examples[-1], 7)]
+    model = fit_alignment_heads(HEADS, examples, options=OPTIONS).model
+    first, second = (left_out_information(model, rows, OPTIONS) for rows in (examples, others))
+    assert torch.equal(first[0], second[0])
+    assert not torch.equal(first[1], second[1])
 
 
 def test_words_that_are_not_in_the_sound_are_warned_of() -> None:
