@@ -44,13 +44,10 @@ class Family(nn.Module, ABC):
         return Dependence()
 
     def prune(self, heads: Sequence[int]) -> None:
-        """Removes the parameters of all other heads, of each part that has some.
+        """Removes the parameters of all other heads.
 
         It is called only where no head depends on another.
         """
-        for part in self.children():
-            if prune := getattr(part, "prune", None):
-                prune(heads)
 
     @abstractmethod
     def forward(self, context: HeadContext) -> HeadVariable:
@@ -79,13 +76,12 @@ def check_head_distribution(site: str, distribution: Any, shape: Sequence[int]) 
             f"got {type(distribution).__name__}"
         )
     batch, event = torch.Size(shape[:-3]), torch.Size(shape[-3:])
-    if distribution.event_shape != event or not is_expandable(
-        torch.Size(distribution.batch_shape), batch
-    ):
+    sentences = torch.Size(distribution.batch_shape)
+    if distribution.event_shape != event or not is_expandable(sentences, batch):
         raise ValueError(
             f"site {site!r}: a family must return a distribution of heads, queries and keys of "
             f"shape {tuple(event)}, sentences {tuple(batch)}; got shape "
-            f"{tuple(distribution.event_shape)}, sentences {tuple(distribution.batch_shape)}"
+            f"{tuple(distribution.event_shape)}, sentences {tuple(sentences)}"
         )
 
 

@@ -30,10 +30,7 @@ class Location(nn.Module, ABC):
     dependence = Dependence()
 
     def prune(self, heads: Sequence[int]) -> None:
-        """Removes the parameters of all other heads.
-
-        It is called only where no head depends on another.
-        """
+        """Removes the parameters of all other heads, as that of a family."""
 
     @abstractmethod
     def shift(self, context: HeadContext) -> Float[Tensor, "*batch head query key"] | None:

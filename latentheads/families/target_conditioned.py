@@ -114,5 +114,9 @@ class TargetConditioned(Family):
         """The dependence of the family: the shift of a head has parameters of its own."""
         return self.family.dependence
 
+    def prune(self, heads: Sequence[int]) -> None:
+        self.family.prune(heads)
+        self.scores.prune(heads)
+
     def forward(self, context: HeadContext) -> HeadVariable:
         return self.family(replace(context, scores=context.scores + self.scores(context)))

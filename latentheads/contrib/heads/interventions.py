@@ -297,7 +297,7 @@ def record_outputs(
         hooks.enter_context(evaluation_mode(network))
         hooks.enter_context(uncompiled())
         hooks.enter_context(PlugIn())  # latent heads without noise
-        network(**{name: value.to(device) for name, value in inputs.items()})
+        network(**{n: x.to(device) if isinstance(x, Tensor) else x for n, x in inputs.items()})
     return outputs
 
 

@@ -125,7 +125,9 @@ def test_a_posterior_starts_at_the_scale_of_a_gaussian_prior() -> None:
     gaussian = Gaussian(Identity(), HeadScale(HEADS, 0.7))
     trained = jiggle(Gaussian(Identity(), HeadScale(HEADS, 0.7, learned=True)), 0.3)
     scales = cast(torch.Tensor, trained.scale()).detach()
-    for prior, start in ((gaussian, 0.7), (trained, scales), (Point(Identity()), 1.0), (None, 1.0)):
+    shared = Gaussian(Identity(), HeadScale(1, 0.7, learned=True))  # one scale of all heads
+    priors = ((gaussian, 0.7), (trained, scales), (shared, 0.7), (Point(Identity()), 1.0))
+    for prior, start in (*priors, (None, 1.0)):
         scale = make_posterior(Identity(), prior, HEADS)(context()).scale
         torch.testing.assert_close(scale, torch.as_tensor(start).expand_as(scale))
 

@@ -231,6 +231,11 @@ def test_recorded_outputs_are_those_without_dropout_and_noise() -> None:
     assert torch.equal(means, Mean(network.eval(), INPUTS).means["decoder.0.self"])
     lh.latent(network)
     torch.testing.assert_close(Mean(network, INPUTS).means["decoder.0.self"], means)
+    without_cache = {**INPUTS, "use_cache": False, "return_dict": None}
+    assert torch.equal(
+        Mean(network, without_cache).means["decoder.0.self"],
+        Mean(network, INPUTS).means["decoder.0.self"],
+    )
 
 
 def test_a_mean_of_each_side_is_over_what_is_no_padding_there() -> None:
