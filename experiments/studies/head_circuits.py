@@ -57,7 +57,7 @@ def make_parser() -> Parser:
     add("part", choices=PARTS)
     add("network", nargs="?", default="data/smollm2", help="folder of the network")
     add("--tasks", default=",".join(TASKS), help=f"some of {', '.join(TASKS)}")
-    add("--layers", type=tuple[Size, ...], default=(27, 26), help="layers, with commas between")
+    add("--layers", type=tuple[Size, ...], default="27,26", help="layers, with commas between")
     add("--interventions", default="counterfactual", help=f"some of {', '.join(INTERVENTIONS)}")
     add("--prompts", type=Size, default=0, help="prompts of a task (default: its own number)")
     add("--penalty", type=float, default=PENALTIES[0], help="penalty of a head, in nats")

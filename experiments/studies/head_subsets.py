@@ -71,7 +71,7 @@ def make_parser() -> Parser:
     add("--sentences", type=Count, default=300, help="first ones of validation and test")
     add("--resamples", type=Count, default=3, help="resamples of validation")
     add("--methods", default="", help=f"some of {', '.join(METHODS)} (default: all)")
-    add("--removed", type=tuple[Count, ...], default=(4, 8, 12), help="how many heads to remove")
+    add("--removed", type=tuple[Count, ...], default="4,8,12", help="how many heads to remove")
     add("--tau", type=float, default=1.0, help="temperature of the posterior")
     add("--noise_steps", type=Count, default=60, help="steps of learned noise")
     add("--gate_steps", type=Count, default=200, help="steps of Hard Concrete gates")

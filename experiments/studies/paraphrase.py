@@ -14,12 +14,12 @@ from typing import Any
 import latentheads.experiments.cli.startup  # noqa: F401
 
 import pyro
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from latentheads.checks import (
     check_items,
     check_least,
-    check_positive,
     check_seed,
     check_within,
 )
@@ -73,8 +73,8 @@ def make_parser() -> Parser:
     add("--test", type=int, default=500, help="pairs that are kept for the test")
     add(
         "--prices",
-        type=tuple[float, ...],
-        default=(1.0, 0.001, 0.0003, 0.0001, 0.00003),
+        type=tuple[PositiveFloat, ...],
+        default="1,0.001,0.0003,0.0001,0.00003",
         help="weights of the KL; 1 is the bound",
     )
     add("--prior_scale", type=float, default=8.0, help="standard deviation of the prior's noise")
@@ -253,8 +253,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         least = {"test": 2, "steps": 1, "gate_steps": 1, "questions": 1, "alone": 1}
         check_least(vars(options), **least, gate_heads=0, gate_rate=0.0, rounds=0)
         prices, keep = options.prices, options.keep_heads
-        for price in prices:
-            check_positive("prices", price)
         check_items("prices", prices)
         check_items("keep_heads", keep)
         pairs = read_pairs(options.english, options.german, options.seed)

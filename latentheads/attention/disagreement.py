@@ -67,7 +67,7 @@ class Disagreement:
 
     Attributes:
         kinds: The vectors that are compared; the agreements of several kinds are added.
-        weight: lambda from 0, in nats per target token and block.
+        weight: lambda, at least 0, in nats per target token and block.
         attention_types: The attention types whose blocks are included; None: all.
         diagonal: As in :func:`agreement`.
     """

@@ -30,7 +30,7 @@ class Location(nn.Module, ABC):
     dependence = Dependence()
 
     def prune(self, heads: Sequence[int]) -> None:
-        """Removes the parameters of all other heads, as that of a family."""
+        """Removes the parameters of all other heads, as :meth:`Family.prune` does."""
 
     @abstractmethod
     def shift(self, context: HeadContext) -> Float[Tensor, "*batch head query key"] | None:

@@ -12,26 +12,6 @@ from latentheads.families.location import Location
 from latentheads.families.scale import CholeskyFactor, HeadScale
 
 
-class Point(Family):
-    """Deterministic heads: a point mass at the location."""
-
-    has_noise = False
-
-    def __init__(self, location: Location) -> None:
-        super().__init__()
-        self.location = location
-
-    @property
-    def dependence(self) -> Dependence:
-        return self.location.dependence
-
-    def prune(self, heads: Sequence[int]) -> None:
-        self.location.prune(heads)
-
-    def forward(self, context: HeadContext) -> DeltaHeads:
-        return DeltaHeads(self.location(context), context)
-
-
 class Gaussian(Family):
     """Normal heads: a location, and a scale that is learned for each head or constant."""
 
@@ -58,6 +38,26 @@ class Gaussian(Family):
         return NormalHeads(location, context, self.scale(), squares)
 
 
+class Point(Family):
+    """Deterministic heads: a point mass at the location."""
+
+    has_noise = False
+
+    def __init__(self, location: Location) -> None:
+        super().__init__()
+        self.location = location
+
+    @property
+    def dependence(self) -> Dependence:
+        return self.location.dependence
+
+    def prune(self, heads: Sequence[int]) -> None:
+        self.location.prune(heads)
+
+    def forward(self, context: HeadContext) -> DeltaHeads:
+        return DeltaHeads(self.location(context), context)
+
+
 class Correlated(Family):
     """Normal heads that are linear in the heads before them: ``z = mu + L noise``."""
 
@@ -68,6 +68,7 @@ class Correlated(Family):
 
     @property
     def dependence(self) -> Dependence:
+        """All heads of the block, and what the location depends on."""
         return Dependence(on_lower_logits=self.location.dependence.on_lower_logits)
 
     def forward(self, context: HeadContext) -> CholeskyHeads:

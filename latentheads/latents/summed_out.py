@@ -17,8 +17,6 @@ from jaxtyping import Float, Int
 from pyro.poutine import Trace
 from torch import Tensor
 
-from latentheads.layers.numeric import version_of
-
 Objective = Literal["bound", "marginal", "sampled", "iwae", "rws", "relaxed"]
 """The objectives that summed latents may be trained by."""
 
@@ -181,8 +179,3 @@ def enumerate_latents(model_trace: Trace, guide_trace: Trace, target: str) -> En
     if not isinstance(distribution, SummedOut):
         return None
     return distribution.enumerate_latents(model_trace, guide_trace)
-
-
-def address_of(x: Tensor) -> tuple[object, ...]:
-    """Where the numbers of a tensor are, and how often they were changed in place."""
-    return x.data_ptr(), x.shape, x.stride(), version_of(x)

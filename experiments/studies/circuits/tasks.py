@@ -35,7 +35,7 @@ PLURALS = dict(pair.split() for pair in NOUNS.split(","))
 LINKS = ["near", "behind", "with", "beside"]
 VERBS = (("is", "was", "has", "does"), ("are", "were", "have", "do"))
 REPEATS = 20_000
-"""Known prompts in succession after which a task has no others."""
+"""Repeated prompts in succession after which a task has no others."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,14 @@ def make_prompts(
     """
     rng = random.Random(f"{task} {seed}")
     rows: dict[str, tuple[list[int], list[int], list[int], list[int]]] = {}
-    known: set[str] = set()
+    tried: set[str] = set()
     repeats = 0
     while len(rows) < number:
         example = TASKS[task](rng)
-        repeats = repeats + 1 if example.prompt in known else 0
+        repeats = repeats + 1 if example.prompt in tried else 0
         if repeats > REPEATS:
             raise ValueError(f"prompts of {task} must be at most {len(rows):,}, got {number:,}")
-        known.add(example.prompt)
+        tried.add(example.prompt)
         if example.prompt in rows:
             continue
         ids, paired = tokenizer(example.prompt).input_ids, tokenizer(example.paired).input_ids

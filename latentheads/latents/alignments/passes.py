@@ -26,7 +26,8 @@ from latentheads.latents.alignments.exact import (
 )
 from latentheads.latents.alignments.loss_terms import alignment_loss_terms
 from latentheads.latents.network import EncoderDecoderStates
-from latentheads.latents.summed_out import Enumeration, SummedOut, address_of
+from latentheads.latents.summed_out import Enumeration, SummedOut
+from latentheads.latents.token_cache import TokenCache
 from latentheads.layers.numeric import full_precision, softmax
 from latentheads.layers.output import RowOutput
 from latentheads.names import ALIGNED_POSITION, Block
@@ -44,7 +45,7 @@ class AlignmentPass:
         output: The output layer.
         autocast: Whether autocast is enabled, and its dtype.
         smoothing: Label smoothing in training.
-        cache: Results of :meth:`exact_inference`, each with its tokens.
+        cache: Results of :meth:`exact_inference`.
         inputs: What posteriors read, which is the same for all blocks, each with its batch and the
             heads of the blocks that have read it.
     """
@@ -56,7 +57,7 @@ class AlignmentPass:
     output: RowOutput
     autocast: tuple[bool, torch.dtype]
     smoothing: float = 0.0
-    cache: dict[Any, tuple[Tensor, ExactInference]] = field(default_factory=dict)
+    cache: TokenCache[ExactInference] = field(default_factory=TokenCache)
     inputs: dict[Any, tuple[Batch, Any, tuple[range, ...]]] = field(default_factory=dict)
 
     def aligned_states(
@@ -112,14 +113,13 @@ class AlignmentPass:
             posterior: The posterior of every block, if the loss is the expectation under it; None
                 if it is the marginal likelihood. It only selects which gradient is precomputed.
         """
-        # the cache keeps the tokens alive, so that their address stays theirs; an inference tensor
-        # has no version: whether it was changed is not known
-        key = address_of(tokens), torch.is_grad_enabled()
-        if key not in self.cache or tokens.is_inference():
+
+        def compute() -> ExactInference:
             enabled, dtype = self.autocast
             with torch.autocast(tokens.device.type, dtype, enabled):
-                self.cache[key] = tokens, self.infer(tokens, posterior)
-        return self.cache[key][1]
+                return self.infer(tokens, posterior)
+
+        return self.cache.get(tokens, compute)
 
     def infer(
         self,

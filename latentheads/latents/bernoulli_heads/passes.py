@@ -20,7 +20,8 @@ from latentheads.distributions.tokens import Tokens
 from latentheads.latents.bernoulli_heads.lower_layers import LowerLayers
 from latentheads.latents.bernoulli_heads.subsets import all_subsets
 from latentheads.latents.network import Choice, LatentNetwork
-from latentheads.latents.summed_out import SummedOut, address_of
+from latentheads.latents.summed_out import SummedOut
+from latentheads.latents.token_cache import TokenCache
 from latentheads.layers.output import ExpectedGradient
 
 NUMBERS = 24
@@ -51,7 +52,7 @@ class GatedPass:
             processed in slices. With a gradient a slice is computed again in the backward pass.
         handlers: Makes the context of passes of single subsets, such as ``PlugIn``.
         lower: The layers below.
-        cache: Sums over subsets, each with its tokens.
+        cache: Results of :meth:`log_probs_of_subsets`.
         temperature: Of relaxed gates.
     """
 
@@ -61,7 +62,7 @@ class GatedPass:
     choices: Mapping[str, Choice] = field(default_factory=dict)
     gibibytes: float = math.inf
     handlers: Callable[[], AbstractContextManager[Any]] = nullcontext
-    cache: dict[object, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    cache: TokenCache[Tensor] = field(default_factory=TokenCache)
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
@@ -112,19 +113,20 @@ class GatedPass:
             tokens: The scored tokens.
             expected_gradient: What the gradient is expected to be, up to a factor.
         """
-        # the cache keeps the tokens alive, so that their address stays theirs; an inference tensor
-        # has no version: whether it was changed is not known
-        key = address_of(tokens), torch.is_grad_enabled()
-        if key not in self.cache or tokens.is_inference():
-            dtype = torch.promote_types(self.model.dtype, torch.float32)
-            like = torch.empty((), device=self.model.device, dtype=dtype)
-            self._record()
-            subsets = all_subsets(sum(self.heads), like)
-            subsets = subsets.view(len(subsets), *(1,) * (1 + self.lower.particles), -1)
-            expected = _of_tokens(expected_gradient, subsets.ndim)
-            log_probs = self.token_log_probs(subsets, tokens, expected).sum(-1)
-            self.cache[key] = tokens, log_probs.movedim(0, -1)
-        return self.cache[key][1]
+        return self.cache.get(tokens, lambda: self._sum_tokens(tokens, expected_gradient))
+
+    def _sum_tokens(
+        self,
+        tokens: Int[Tensor, "batch target"],
+        expected_gradient: Float[Tensor, "... subset"] | None,
+    ) -> Float[Tensor, "*batch subset"]:
+        dtype = torch.promote_types(self.model.dtype, torch.float32)
+        like = torch.empty((), device=self.model.device, dtype=dtype)
+        self._record()
+        subsets = all_subsets(sum(self.heads), like)
+        subsets = subsets.view(len(subsets), *(1,) * (1 + self.lower.particles), -1)
+        expected = _of_tokens(expected_gradient, subsets.ndim)
+        return self.token_log_probs(subsets, tokens, expected).sum(-1).movedim(0, -1)
 
     def token_log_probs(
         self,
