@@ -34,7 +34,7 @@ from latentheads.attention.block import HeadBlock
 from latentheads.checks import check_choice, check_list, check_number, check_within
 from latentheads.errors import shown
 from latentheads.families.family import Dependence
-from latentheads.guide import ModelGuide
+from latentheads.guide import ModelGuide, check_pair
 from latentheads.latents.active_heads import Selection
 from latentheads.latents.selector import SelectionFamily
 from latentheads.model import HeadModel
@@ -118,6 +118,8 @@ def remove_heads(
         ValueError: There is no such block or head, the block selects its heads, or they cannot be
             removed. Nothing is changed.
     """
+    if guide is not None:
+        check_pair(model, guide)
     blocks = _head_blocks(model)
     active = _active_heads(blocks, kept)
     _check_latents(model, blocks, active)
@@ -153,6 +155,7 @@ def fold_selection(model: HeadModel, guide: ModelGuide) -> dict[str, Selection]:
     Returns:
         The posterior of each block's factors.
     """
+    check_pair(model, guide)
     folded: dict[str, Selection] = {}
     selector = model.selector
     if selector is None or not selector.is_foldable:

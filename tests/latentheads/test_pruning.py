@@ -23,7 +23,7 @@ from latentheads.inference.evaluation import plug_in_log_likelihood
 from latentheads.latents.selection.strategies import make_selector
 from latentheads.models import PRIORS, Translation
 from latentheads.names import ATTENTION_TYPES
-from latentheads.pruning import all_heads, most_important, remove_heads
+from latentheads.pruning import all_heads, fold_selection, most_important, remove_heads
 from latentheads.training import checkpoints
 from latentheads.training.checkpoints import weights
 from tests.crossing import pairwise
@@ -241,6 +241,18 @@ def test_a_head_that_is_not_there_is_refused(kept: dict[str, list[int]], message
     before = all_heads(model)
     with pytest.raises(ValueError, match=message):
         remove_heads(model, kept)
+    assert all_heads(model) == before
+
+
+def test_a_guide_of_another_model_is_not_pruned() -> None:
+    model, guide = build(), attach("cascaded", build())
+    before = all_heads(model)
+    for prune in (
+        lambda: remove_heads(model, {"encoder.0.self": [0]}, guide),
+        lambda: fold_selection(model, guide),
+    ):
+        with pytest.raises(ValueError, match=r"^guide must be one of this model"):
+            prune()
     assert all_heads(model) == before
 
 

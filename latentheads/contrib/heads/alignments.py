@@ -26,7 +26,7 @@ from latentheads.contrib.heads.tokens import is_boundary
 from latentheads.corpora.batches import batches
 from latentheads.corpora.part import Part
 from latentheads.frames import make_frame
-from latentheads.guide import ModelGuide
+from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import PlugIn, blocked_from_tracers
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import eval_no_grad
@@ -110,6 +110,7 @@ def alignment_distributions(
         batch: The sentences, with their target.
     """
     check_batch(batch)
+    check_pair(model, guide)
     heads = model.output_heads
     if heads is None or not model.samples_alignments:
         raise ValueError("this model has no latent alignments, and so no posterior over them")
@@ -288,6 +289,7 @@ def score_alignments(model: HeadModel, guide: ModelGuide, part: Part) -> list[Li
         links. For a deterministic aligner the only distribution is ``SOFT``.
     """
     links = _LinkCollector(part)
+    check_pair(model, guide)
     aligner = model.find_latent(Aligner)
     soft = aligner is not None and aligner.soft
     for batch in batches(part, BATCH_TOKENS, shuffle=False):
@@ -315,6 +317,8 @@ def score_attention(
         A score for each head at both steps; empty for a model without cross-attention.
     """
     links = _LinkCollector(part)
+    if guide is not None:
+        check_pair(model, guide)
     with WithSelection(guide):
         for batch, heads, weights in _cross_weights(model, part):
             before, after = ATTENTION

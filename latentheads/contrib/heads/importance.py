@@ -37,7 +37,7 @@ from latentheads.contrib.heads.means import Means
 from latentheads.contrib.heads.record import Recording
 from latentheads.corpora.batches import iterate_batches
 from latentheads.corpora.part import Part
-from latentheads.guide import ModelGuide
+from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import SharedSamples, blocked_from_tracers
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import plug_in_log_likelihood
@@ -66,6 +66,8 @@ def gradient_importance(
         normalise: Divide by the l2 norm over the heads of a block, as the paper does.
     """
     check_model(model)
+    if guide is not None:
+        check_pair(model, guide)
     means, shared_samples = Means(), SharedSamples()
     for index, batch in enumerate(iterate_batches(parts, "parts")):
         device_batch = batch.to(model.device)

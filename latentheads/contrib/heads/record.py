@@ -21,7 +21,7 @@ from latentheads.checks import check_list
 from latentheads.corpora.batches import iterate_batches
 from latentheads.corpora.part import Part
 from latentheads.errors import shown
-from latentheads.guide import ModelGuide
+from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import PlugIn, SharedSamples, blocked_from_tracers
 from latentheads.inference.bound import traces
 from latentheads.inference.evaluation import eval_no_grad
@@ -239,6 +239,8 @@ def record_heads(
         Each batch, on the model's device, and its recorded heads.
     """
     check_model(model)
+    if guide is not None:
+        check_pair(model, guide)
     device = model.device
     modules = [module for module in (model, guide) if isinstance(module, nn.Module)]
     shared_samples = SharedSamples()

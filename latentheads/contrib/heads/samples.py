@@ -13,7 +13,7 @@ from torch import Tensor
 from latentheads.batch import Batch
 from latentheads.checks import check_least
 from latentheads.contrib.heads.record import Recording, record_heads
-from latentheads.guide import ModelGuide
+from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import blocked_from_tracers
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.latents.handlers import WithSelection
@@ -82,6 +82,7 @@ def record_prior_heads(
     The noise equals that of :func:`record_heads` with the same seed: if the guide equals the prior,
     both sample the same heads.
     """
+    check_pair(model, guide)
     device = model.device
     device_batch = batch.to(device)
     for draw in range(num_samples):

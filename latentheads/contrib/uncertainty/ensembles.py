@@ -24,7 +24,13 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.checks import check_as_many, check_instance, check_least
+from latentheads.checks import (
+    check_as_many,
+    check_instance,
+    check_least,
+    check_list,
+    check_not_empty,
+)
 from latentheads.contrib.speech.spec_augment import SpecAugment
 from latentheads.contrib.uncertainty.prediction import Prediction, mix_distributions
 from latentheads.decoding.ensemble import ensemble_search
@@ -32,7 +38,7 @@ from latentheads.decoding.options import Decoding
 from latentheads.decoding.translate import search
 from latentheads.distributions.heads import standard_normal
 from latentheads.distributions.normal import DeltaHeads
-from latentheads.guide import ModelGuide
+from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import PlugIn
 from latentheads.inference.evaluation import eval_no_grad
 from latentheads.latents.handlers import WithSelection
@@ -66,9 +72,11 @@ class Ensemble(ABC):
         """Translates the sources of a batch into tokens, ended by EOS."""
 
 
-def _check_model(model: object) -> None:
-    """Checks that a model can decode."""
+def _check_pair(model: object, guide: ModelGuide | None) -> None:
+    """Checks that a model can decode, and that a guide is its own."""
     check_instance("model", model, Decoder, "one that decodes, Translation or LanguageModel")
+    if guide is not None:
+        check_pair(model, guide)
 
 
 @contextmanager
@@ -117,7 +125,7 @@ class SingleModel(_OneNetwork):
     members = 1
 
     def __init__(self, model: Decoder, guide: ModelGuide | None = None) -> None:
-        _check_model(model)
+        _check_pair(model, guide)
         self.model, self.guide = model, guide
 
     def predict(self, batch: Batch) -> Prediction:
@@ -153,7 +161,8 @@ class SampledEnsemble(_OneNetwork):
     sentence_level = False
 
     def __init__(self, model: Decoder, guide: ModelGuide | None = None, members: int = 8) -> None:
-        _check_model(model)
+        _check_pair(model, guide)
+        check_least({"members": members}, members=1)
         self.model, self.guide, self.members = model, guide, members
 
     @abstractmethod
@@ -294,12 +303,14 @@ class DeepEnsemble(Ensemble):
     def __init__(
         self, models: Sequence[Decoder], guides: Sequence[ModelGuide | None] | None = None
     ) -> None:
-        for model in models:
-            _check_model(model)
+        check_list("models", models)
+        check_not_empty("models", models)
         if guides:
             check_as_many("guides", guides, "models", models)
         self.models, self.members = list(models), len(models)
         self.guides = list(guides) if guides else [None] * len(models)
+        for model, guide in zip(self.models, self.guides, strict=True):
+            _check_pair(model, guide)
 
     @property
     def device(self) -> torch.device:

@@ -87,7 +87,7 @@ def another(run: Run, seed: int) -> Run:
 
 def test_runs_write_together_by_their_mean_law(run: Run) -> None:
     others = [another(run, seed) for seed in (1, 2)]
-    together = DeepEnsemble([one_run.model for one_run in (run, *others)], [run.guide] * 3)
+    together = DeepEnsemble([one_run.model for one_run in (run, *others)])
     part = encode_sources(run, LINES, None, raise_on_skip).part
     for beam in (1, 3):
         decoding = replace(run.settings.decode, num_beams=beam)

@@ -217,3 +217,14 @@ def test_a_language_model_has_no_cross_attention() -> None:
     assert isinstance(model, LanguageModel)
     part = Part(Rows.of([[5, 2]]), None, links=[{(0, 0)}])
     assert score_attention(model, part) == score_best_attention(model, part, part) == []
+
+
+def test_a_guide_of_another_model_is_refused(corpus: Corpus, batch: Batch) -> None:
+    model, guide = aligned(SHAPES["one head"]), attach("mean-field", aligned(SHAPES["one head"]))
+    for score in (
+        lambda: alignment_distributions(model, guide, batch),
+        lambda: score_alignments(model, guide, corpus.valid),
+        lambda: score_attention(model, corpus.valid, guide),
+    ):
+        with pytest.raises(ValueError, match=r"^guide must be one of this model"):
+            score()

@@ -13,7 +13,14 @@ from torch import nn
 from latentheads.attention.block import HeadBlock
 from latentheads.attention.latent import LatentAttention
 from latentheads.batch import PAD, Batch
-from latentheads.contrib.heads import Recording, record_heads, to_datatree
+from latentheads.contrib.heads import (
+    Recording,
+    gradient_importance,
+    measure,
+    record_heads,
+    record_prior_heads,
+    to_datatree,
+)
 from latentheads.decoding.beam_search import beam_search
 from latentheads.families import Identity, Point
 from latentheads.handlers import PlugIn
@@ -278,3 +285,18 @@ def test_a_labelled_array_is_of_one_pass() -> None:
             model.step(batch.decoder_input[:, t : t + 1], state)
     with pytest.raises(ValueError, match=r"one pass, got 3 of decoder.0.self"):
         to_datatree(heads)
+
+
+@pytest.mark.parametrize(
+    "analyse",
+    [
+        lambda model, guide, batch: next(record_heads(model, [batch], guide)),
+        lambda model, guide, batch: measure(model, [batch], guide),
+        lambda model, guide, batch: gradient_importance(model, [batch], guide),
+        lambda model, guide, batch: next(record_prior_heads(model, guide, batch, 2)),
+    ],
+)
+def test_a_guide_of_another_model_is_refused(analyse: Any) -> None:
+    guide = attach("mean-field", build())
+    with pytest.raises(ValueError, match=r"^guide must be one of this model: it belongs to an"):
+        analyse(build(), guide, small_batch())

@@ -219,6 +219,10 @@ def test_an_ensemble_is_the_mean_of_its_networks() -> None:
 def test_numbers_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match="scale must be at least 0, got -1"):
         NoisyEnsemble(build(prior="delta"), scale=-1.0)
+    with pytest.raises(ValueError, match="members must be at least 1, got 0"):
+        HeadSamples(build(), members=0)
+    with pytest.raises(ValueError, match="models must be at least one, got none"):
+        DeepEnsemble([])
 
 
 class ScoresOnly:
@@ -262,6 +266,13 @@ def test_a_model_that_does_not_decode_is_refused(kind: type[Ensemble]) -> None:
     network, made = torch.nn.Linear(2, 3), object.__new__(kind)
     with pytest.raises(ValueError, match=r"^model must be one that decodes, .*Linear"):
         unchecked(kind.__init__)(made, [network] if kind is DeepEnsemble else network)
+
+
+def test_a_guide_of_another_model_is_refused() -> None:
+    (model, _), (_, guide) = choosing(), choosing()
+    for make in (SingleModel, HeadSamples, lambda *pair: DeepEnsemble(*([part] for part in pair))):
+        with pytest.raises(ValueError, match=r"^guide must be one of this model"):
+            make(model, guide)
 
 
 def choosing(surely: float = 1.0) -> tuple[Any, Any]:
