@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from latentheads.training.comparison import compare as compare
     from latentheads.training.fit import fit as fit
 
+    __version__: str
+
 MODULES = {
     "Head_ELBO": "inference.objective",
     "Trainer": "runs.trainer",
@@ -69,15 +71,17 @@ __all__ = [*MODULES, *PACKAGES]
 _load, _ = lazy_names(__name__, MODULES, PACKAGES)
 
 
-def __getattr__(name: str) -> Any:
-    """Loads a public name when it is first used."""
-    if name == "__version__":
-        return version(__name__)
-    if name not in __all__ and not name.startswith("_"):
-        for part in PARTS:
-            if name in import_module(f"{__name__}.{part}").__all__:
-                raise AttributeError(f"write {__name__}.{part}.{name}, not {__name__}.{name}")
-    return _load(name)
+if not TYPE_CHECKING:  # a type checker would take any name for one that this returns
+
+    def __getattr__(name: str) -> Any:
+        """Loads a public name when it is first used."""
+        if name == "__version__":
+            return version(__name__)
+        if name not in __all__ and not name.startswith("_"):
+            for part in PARTS:
+                if name in import_module(f"{__name__}.{part}").__all__:
+                    raise AttributeError(f"write {__name__}.{part}.{name}, not {__name__}.{name}")
+        return _load(name)
 
 
 def __dir__() -> list[str]:

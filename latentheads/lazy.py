@@ -17,6 +17,9 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Makes ``__getattr__`` and ``__dir__`` of a package (PEP 562).
 
+    They are assigned under ``if not TYPE_CHECKING``: a type checker, which reads the imports beside
+    them, would take any other name for one that they return.
+
     Args:
         package: The name of the package.
         modules: The module of every name, below ``latentheads``.
@@ -29,7 +32,8 @@ def lazy_names(
         if name in wholes:
             return import_module(f"latentheads.{wholes[name]}")
         if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            message = f"module {package!r} has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=sys.modules[package])
         value = getattr(import_module(f"latentheads.{modules[name]}"), name)
         setattr(sys.modules[package], name, value)
         return value

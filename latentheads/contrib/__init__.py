@@ -32,4 +32,5 @@ PARTS = ("align", "circuits", "heads", "hf", "page", "plot", "speech", "uncertai
 
 __all__ = [*PARTS]
 
-__getattr__, __dir__ = lazy_names(__name__, {}, {name: f"contrib.{name}" for name in PARTS})
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, {}, {name: f"contrib.{name}" for name in PARTS})

@@ -26,4 +26,5 @@ MODULES = {
 __all__ = [*MODULES]
 
 
-__getattr__, __dir__ = lazy_names(__name__, MODULES)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, MODULES)
