@@ -287,7 +287,7 @@ for block in model.latent_blocks:
 samples = options["num_samples"]
 found = {
     "as a guide": run.evaluate("test", samples),
-    "as a prior": lh.evaluate(model, Tied(model), corpus.test, samples),
+    "as a prior": lh.evaluate(model, Tied(model), corpus.test, num_samples=samples),
 }
 pd.DataFrame(
     {

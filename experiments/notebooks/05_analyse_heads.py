@@ -170,7 +170,7 @@ figure
 
 # %%
 apart = {
-    name: lh.contrib.heads.divergence.divergence(each.model, parts(), latent=False)
+    name: lh.contrib.heads.divergence(each.model, parts(), latent=False)
     for name, each in runs.items()
 }
 top = max(float(values.max()) for each in apart.values() for values in each.summed.values())

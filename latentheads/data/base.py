@@ -79,7 +79,7 @@ class Data(Choice, ABC):
     def _make(self, log: Log | None, keep: bool) -> Corpus:
         """Makes the corpus; see :meth:`load`."""
 
-    def load(self, log: Log | None = None, keep: bool = True) -> Corpus:
+    def load(self, log: Log | None = None, *, keep: bool = True) -> Corpus:
         """Makes the corpus, which remembers these options.
 
         Args:

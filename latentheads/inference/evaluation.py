@@ -178,6 +178,7 @@ def evaluate(
     model: HeadModel,
     guide: ModelGuide,
     batches: Part | Iterable[Batch],
+    *,
     num_samples: int = 1,
     seed: int = 0,
     truth: Sequence[float] | None = None,
@@ -192,8 +193,7 @@ def evaluate(
             is run once. By default 1, of which IWAE is the ELBO: ``iwae`` is comparable for equal
             ``iwae_k`` alone, and a run and :func:`latentheads.compare` report 32 samples.
         seed: Seed of the noise; the same seed gives the same noise for the same batches.
-        truth: True log p(y | x) of every sentence in nats, by its index; NaN if unknown. Default:
-            that of the part.
+        truth: True log p(y | x) of each sentence by index, in nats or NaN. Default: the part's.
 
     Raises:
         FloatingPointError: A term is NaN; the message names the parameter or the site.

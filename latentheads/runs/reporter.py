@@ -198,8 +198,14 @@ class Reporter:
         return report.perplexities(part.words) if has_words else {}
 
     def _measure(self, part: Part, parts: Iterable[Batch]) -> Report:
-        num_samples, seed = self.settings.num_samples, self.settings.seed
-        return evaluate(self.model, self.guide, parts, num_samples, seed, part.true_log_probs)
+        return evaluate(
+            self.model,
+            self.guide,
+            parts,
+            num_samples=self.settings.num_samples,
+            seed=self.settings.seed,
+            truth=part.true_log_probs,
+        )
 
     def selection(self) -> dict[str, Any]:
         """The active heads of every task, and the overlap of each pair of tasks."""

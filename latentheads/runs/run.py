@@ -248,8 +248,8 @@ class Run(TrainedModel):
         """
         check_choice("part", part, PARTS)
         number = self.settings.num_samples if num_samples is None else num_samples
-        text = getattr(self.corpus, part)
-        return evaluate(self.model, self.guide, text, number, self.settings.seed)
+        text, seed = getattr(self.corpus, part), self.settings.seed
+        return evaluate(self.model, self.guide, text, num_samples=number, seed=seed)
 
 
 def _explain_corpus(run: Run, error: ValueError) -> str:

@@ -218,7 +218,7 @@ def compare(
                 )
         seconds[name] = time.perf_counter() - start
         reports[name] = evaluate(
-            trained_model, guide, corpus.test, num_samples, seed, corpus.test.true_log_probs
+            trained_model, guide, corpus.test, num_samples=num_samples, seed=seed
         )
         trained[name] = guide
     return Comparison(reports, seconds, trained, train != "all")

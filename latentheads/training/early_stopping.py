@@ -56,7 +56,7 @@ def validate(
         FloatingPointError: A term of the bound, or the metric, is not finite.
     """
     try:
-        report = evaluate(model, guide, valid, 1, seed)
+        report = evaluate(model, guide, valid, seed=seed)
     except FloatingPointError as error:
         raise FloatingPointError(f"step {step}: on validation {error}") from None
     value = getattr(report, metric.replace("-", "_"))

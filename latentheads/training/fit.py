@@ -174,7 +174,7 @@ def fit_pair(
     report = loop.report
     if num_samples != 1 or report is None:
         with isolated_param_store():
-            report = evaluate(model, guide, valid_batches, num_samples, seed)
+            report = evaluate(model, guide, valid_batches, num_samples=num_samples, seed=seed)
     return Fitted(report, loop.step, loop.history, valid is None or valid is batches)
 
 

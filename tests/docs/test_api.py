@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator
 from dataclasses import fields
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -54,3 +56,30 @@ def test_every_option_of_training_stands_in_the_table_with_its_default() -> None
             assert kinds is not None
             default = next(name for name, kind in kinds.items() if type(default) is kind)
         assert rows[option.name] == str(default), option.name
+
+
+def documented_parameters() -> Iterator[tuple[str, inspect.Parameter]]:
+    """The parameters of the functions of the page, each with the name of its function."""
+    module = ""
+    for package, name in re.findall(
+        r"^\.\. currentmodule:: (\S+)$|^   (\w+)$", API.text, re.MULTILINE
+    ):
+        module = package or module
+        function = getattr(import_module(module), name) if name else None
+        if inspect.isfunction(function):
+            for parameter in inspect.signature(function).parameters.values():
+                yield f"{module}.{name}", parameter
+
+
+def test_switches_of_functions_are_named_where_they_are_given() -> None:
+    """``analyse(model, batches, True)`` does not say what is true."""
+    parameters = [*documented_parameters()]
+    switches = [(name, p) for name, p in parameters if p.annotation in ("bool", bool)]
+    assert len(switches) > 10
+    assert [(name, p.name) for name, p in switches if p.kind is not p.KEYWORD_ONLY] == []
+
+
+def test_batches_have_one_name() -> None:
+    taken = [p for _, p in documented_parameters() if "[Batch" in str(p.annotation)]
+    assert len(taken) > 10
+    assert {parameter.name for parameter in taken} == {"batches", "valid"}

@@ -21,7 +21,7 @@ from latentheads.contrib.heads.boundaries.model import BoundaryModel
 from latentheads.contrib.heads.boundaries.pyro_model import attention_model
 from latentheads.contrib.heads.conllu import ParsedSentence, encode_parsed, read_conllu
 from latentheads.contrib.heads.datatree import to_datatree
-from latentheads.contrib.heads.divergence import Divergence
+from latentheads.contrib.heads.divergence import Divergence, divergence
 from latentheads.contrib.heads.head_exports import (
     to_generation_config,
     to_nllw,
@@ -116,6 +116,7 @@ __all__ = [
     "attention_model",
     "attention_tokens",
     "detect",
+    "divergence",
     "encode_parsed",
     "fit_alignment_heads",
     "frequency_ranks",

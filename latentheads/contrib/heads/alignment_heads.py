@@ -231,13 +231,16 @@ class AlignmentHeads:
             UserWarning: No head has a probability above one half.
         """
         self._warn()
-        full = [self.model.posterior(example, False).marginals for example in self.attentions]
+        full = [
+            self.model.posterior(example, with_labels=False).marginals
+            for example in self.attentions
+        ]
         chosen = self._chosen
         for number in range(1, len(chosen)):
             some = self._restrict(chosen[:number])
             kls = []
             for p, example in zip(full, self.attentions, strict=True):
-                q = some.posterior(example, False).marginals
+                q = some.posterior(example, with_labels=False).marginals
                 # 1e-12, for a probability may be 0
                 kl = p * ((p + 1e-12).log() - (q + 1e-12).log())
                 kls.append(kl.sum(-1).flatten())

@@ -166,6 +166,7 @@ def _source_words(batch: Batch, tagged: bool) -> Bool[Tensor, "batch key"]:
 def likeliest_links(
     weights: Float[Tensor, "batch head target key"],
     batch: Batch,
+    *,
     tagged: bool = False,
     first_position: int = 0,
 ) -> list[list[Links]]:
@@ -252,7 +253,7 @@ class _LinkCollector:
         first_position: int = 0,
     ) -> None:
         """Adds the links of a batch."""
-        links = likeliest_links(weights, batch, self.tagged, first_position)
+        links = likeliest_links(weights, batch, tagged=self.tagged, first_position=first_position)
         for index, links_of_heads in zip(batch.sentences.tolist(), links, strict=True):
             for head, head_links in zip(heads, links_of_heads, strict=True):
                 self._append((distribution, head), head_links, index)

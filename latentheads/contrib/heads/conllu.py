@@ -115,7 +115,7 @@ def _make_sentence(rows: Sequence[_Row]) -> ParsedSentence:
 
 
 def encode_parsed(
-    sentences: Iterable[ParsedSentence], vocabulary: Vocabulary, spaced: bool = True
+    sentences: Iterable[ParsedSentence], vocabulary: Vocabulary, *, spaced: bool = True
 ) -> tuple[Rows, list[list[int]]]:
     """Encodes sentences and returns the word index of each token, without EOS.
 

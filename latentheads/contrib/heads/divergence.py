@@ -115,16 +115,17 @@ def pair_mean(*matrices: Float[Tensor, "_ _"]) -> float | None:
 
 def divergence(
     model: HeadModel,
-    parts: Part | Iterable[Batch],
+    batches: Part | Iterable[Batch],
     guide: ModelGuide | None = None,
     seed: int = 0,
+    *,
     latent: bool = True,
 ) -> Divergence:
     """Computes the JSD between the heads of a model, averaged over sentences.
 
     Args:
         model: The model.
-        parts: A part of a corpus, or batches, each sentence once.
+        batches: A part of a corpus, or batches, each sentence once.
         guide: Sample the heads from this guide; without one they are set to their prior's
             location, as in the paper's figures. Sampling noise alone makes heads differ.
         seed: Seed of the guide's noise.
@@ -134,7 +135,7 @@ def divergence(
     with_prior = [module for module in modules if module.prior is not None]
     selected = {module.block.name for module in (latent and with_prior) or modules}
     summed, normalised = Means(), Means()
-    for batch, heads in record_heads(model, parts, guide, seed):
+    for batch, heads in record_heads(model, batches, guide, seed):
         for block in heads.attention_blocks:
             if block.name in selected:
                 recorded = heads[block.name]

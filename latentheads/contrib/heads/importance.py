@@ -50,16 +50,17 @@ from latentheads.passes import evaluation_mode
 
 def gradient_importance(
     model: HeadModel,
-    parts: Part | Iterable[Batch],
+    batches: Part | Iterable[Batch],
     guide: ModelGuide | None = None,
     seed: int = 0,
+    *,
     normalise: bool = True,
 ) -> dict[str, Float[Tensor, " head"]]:
     r"""Computes :math:`I_h` for the heads of every block, by block.
 
     Args:
         model: The model.
-        parts: A part of a corpus, or batches, each sentence once.
+        batches: A part of a corpus, or batches, each sentence once.
         guide: Sample the heads from this guide; latents shared by all sentences are sampled once.
             Without a guide heads are set to their plug-in value.
         seed: Seed of the guide's noise; the index of the batch is added to it.
@@ -69,7 +70,7 @@ def gradient_importance(
     if guide is not None:
         check_pair(model, guide)
     means, shared_samples = Means(), SharedSamples()
-    for index, batch in enumerate(iterate_batches(parts, "parts")):
+    for index, batch in enumerate(iterate_batches(batches, "batches")):
         device_batch = batch.to(model.device)
         gradients = _gradients(model, guide, device_batch, seed + index, shared_samples)
         for block, active, gradient in gradients:

@@ -116,7 +116,7 @@ class Mean(Replaced):
     name = "mean"
 
     def __init__(
-        self, network: Any, inputs: Mapping[str, Tensor], by_position: bool = False
+        self, network: Any, inputs: Mapping[str, Tensor], *, by_position: bool = False
     ) -> None:
         self.by_position = by_position
         self.means = {}

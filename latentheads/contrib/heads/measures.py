@@ -87,7 +87,7 @@ class Measures:
 
 def measure(
     model: HeadModel,
-    parts: Part | Iterable[Batch],
+    batches: Part | Iterable[Batch],
     guide: ModelGuide | None = None,
     seed: int = 0,
     exclude: str = "both",
@@ -96,14 +96,14 @@ def measure(
 
     Args:
         model: The model.
-        parts: A part of a corpus, or batches, each sentence once.
+        batches: A part of a corpus, or batches, each sentence once.
         guide: Sample the heads from this guide; without one they are set to their plug-in value.
         seed: Seed of the guide's noise.
         exclude: Where BOS and EOS do not count for the confidence, one of ``EXCLUDE``: ``both``
             as query and as key, ``query``, ``key`` or ``none``.
     """
     entropy, confidence, cosine = Means(), Means(), Means()
-    for batch, heads in record_heads(model, parts, guide, seed):
+    for batch, heads in record_heads(model, batches, guide, seed):
         for block in heads.blocks:
             recorded, tokens = heads[block.name], attention_tokens(batch, block.attention_type)
             name, active, queries = block.name, recorded.active, tokens.valid_queries

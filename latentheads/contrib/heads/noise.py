@@ -12,7 +12,7 @@ its attention weights. That does not mean that the head can be removed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 import torch
@@ -76,7 +76,7 @@ class NoisyHeads(Guide):
 
 def learn_noise(
     model: HeadModel,
-    parts: Part | Sequence[Batch],
+    batches: Part | Iterable[Batch],
     kl_weight: float = 1.0,
     learning_rate: float = 0.15,
     seed: int = 0,
@@ -87,7 +87,7 @@ def learn_noise(
 
     Args:
         model: A model with latent logits, such as ``lh.latent(network)``.
-        parts: The batch of every optimiser step, in order, or a part of a corpus.
+        batches: The batch of every optimiser step, in order, or a part of a corpus.
         kl_weight: Weight of the KL; 1 gives the ELBO.
         learning_rate: Initial learning rate; it decays to 0 along a cosine.
         seed: Seed of the noise.
@@ -99,7 +99,7 @@ def learn_noise(
     """
     options = {"kl_weight": kl_weight, "learning_rate": learning_rate}
     check_least(options, kl_weight=0.0, learning_rate=0.0)
-    training_batches = list(iterate_batches(parts, "parts"))
+    training_batches = list(iterate_batches(batches, "batches"))
     parameter = next(model.parameters())
     guide = NoisyHeads(model).to(parameter)
     log_scales = list(guide._scales().values())
@@ -117,13 +117,13 @@ def learn_noise(
 
 
 def noise_cost(
-    model: HeadModel, parts: Part | Sequence[Batch], scale: float, seed: int = 0
+    model: HeadModel, batches: Part | Iterable[Batch], scale: float, seed: int = 0
 ) -> dict[str, Float[Tensor, " head"]]:
     """Computes the loss of log-likelihood, in nats per sentence, from noise in a single head.
 
     Args:
         model: A model with latent logits; the noise of their prior has no effect.
-        parts: A part of a corpus, or batches, each sentence once.
+        batches: A part of a corpus, or batches, each sentence once.
         scale: Standard deviation of the noise around the head's own logits.
         seed: Seed of the noise, the same for every head.
 
@@ -134,7 +134,7 @@ def noise_cost(
     parameter = next(model.parameters())
     guide = NoisyHeads(model).to(parameter)
     noiseless = {name: torch.full_like(s, MIN_SCALE) for name, s in guide.scales().items()}
-    all_batches = [batch.to(parameter.device) for batch in iterate_batches(parts, "parts")]
+    all_batches = [batch.to(parameter.device) for batch in iterate_batches(batches, "batches")]
 
     def measure(scales: Mapping[str, Tensor]) -> float:
         guide.set_scales(scales)

@@ -60,7 +60,7 @@ def parsed_part(parsed: Sequence[ParsedSentence], trained: TrainedModel, name: s
     if vocabulary.lowercase:
         parsed = [replace(s, words=tuple(map(str.lower, s.words))) for s in parsed]
     try:
-        rows, words = encode_parsed(parsed, vocabulary, vocabulary.tokenised)
+        rows, words = encode_parsed(parsed, vocabulary, spaced=vocabulary.tokenised)
     except ValueError as reason:
         raise ValueError(f"{name}, {reason}") from reason
     max_length = trained.processor.max_line or int(rows.lengths.max(initial=0))

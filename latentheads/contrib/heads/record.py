@@ -134,7 +134,11 @@ class Recording:
     """
 
     def __init__(
-        self, model: nn.Module, blocks: Collection[str] | None = None, keep_gradients: bool = False
+        self,
+        model: nn.Module,
+        blocks: Collection[str] | None = None,
+        *,
+        keep_gradients: bool = False,
     ) -> None:
         modules = [module for module in model.modules() if isinstance(module, HeadBlock)]
         self._modules = {module.block.name: module for module in modules if module.num_active_heads}
@@ -223,7 +227,10 @@ def _projected_block(module: HeadBlock) -> Block:
 
 
 def record_heads(
-    model: HeadModel, parts: Part | Iterable[Batch], guide: ModelGuide | None = None, seed: int = 0
+    model: HeadModel,
+    batches: Part | Iterable[Batch],
+    guide: ModelGuide | None = None,
+    seed: int = 0,
 ) -> Iterator[tuple[Batch, Recording]]:
     """Runs a model in evaluation mode on every batch and records its heads.
 
@@ -231,7 +238,7 @@ def record_heads(
 
     Args:
         model: The model.
-        parts: A part of a corpus, or batches, each sentence once.
+        batches: A part of a corpus, or batches, each sentence once.
         guide: Sample the heads from this guide; without one they are set to their plug-in value.
         seed: Seed of the guide's noise; the index of the batch is added to it.
 
@@ -244,7 +251,7 @@ def record_heads(
     device = model.device
     modules = [module for module in (model, guide) if isinstance(module, nn.Module)]
     shared_samples = SharedSamples()
-    for index, batch in enumerate(iterate_batches(parts, "parts")):
+    for index, batch in enumerate(iterate_batches(batches, "batches")):
         device_batch = batch.to(device)
         heads = Recording(model)
         with (

@@ -118,7 +118,7 @@ class Relevance:
 
 def relevance(
     model: HeadModel,
-    parts: Part | Iterable[Batch],
+    batches: Part | Iterable[Batch],
     stabiliser: float = 1e-9,
 ) -> Relevance:
     """Propagates relevance for each target token and averages over predictions.
@@ -128,14 +128,14 @@ def relevance(
 
     Args:
         model: A translation or language model.
-        parts: A part of a corpus, or batches, each sentence once.
+        batches: A part of a corpus, or batches, each sentence once.
         stabiliser: Keeps denominators away from 0.
     """
     check_model(model)
     means, raw = Means(), Means()
     logit = inputs = 0.0
     predictions = 0
-    for batch in iterate_batches(parts, "parts"):
+    for batch in iterate_batches(batches, "batches"):
         propagated = propagate(model, batch.to(model.device), stabiliser)
         for block, head_relevance in propagated.heads.items():
             rows = head_relevance[propagated.valid].double()
@@ -149,7 +149,7 @@ def relevance(
         inputs += float(propagated.inputs[propagated.valid].double().sum())
         predictions += int(propagated.valid.sum())
     if not predictions:
-        raise ValueError("parts must hold a target token")
+        raise ValueError("batches must hold a target token")
     return Relevance(
         shares=means.result(),
         raw=raw.result(),

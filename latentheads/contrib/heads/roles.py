@@ -140,7 +140,7 @@ class Detector(ABC):
 
 def detect(
     model: HeadModel,
-    parts: Part | Iterable[Batch],
+    batches: Part | Iterable[Batch],
     detectors: Sequence[Detector],
     attention_type: str | None = None,
     guide: ModelGuide | None = None,
@@ -150,14 +150,14 @@ def detect(
 
     Args:
         model: The model.
-        parts: A part of a corpus, or batches, each sentence once.
+        batches: A part of a corpus, or batches, each sentence once.
         detectors: The detectors.
         attention_type: One of ``ATTENTION_TYPES``; by default the encoder's self-attention, or the
             decoder's for a model without an encoder.
         guide: Sample the heads from this guide; without one they are set to their plug-in value.
         seed: Seed of the guide's noise.
     """
-    for batch, heads in record_heads(model, parts, guide, seed):
+    for batch, heads in record_heads(model, batches, guide, seed):
         attention_types = {block.attention_type for block in heads.attention_blocks}
         if not attention_types:
             raise ValueError("roles need attention weights: this model has no attention")

@@ -153,7 +153,8 @@ def _link_batch(
     join = _join_copies if output_heads.copies else _join_words
     links: list[Links] = []
     weights, first_position = distributions.posterior, distributions.first_position
-    for index, heads in enumerate(likeliest_links(weights, batch, has_tags, first_position)):
+    tokens = likeliest_links(weights, batch, tagged=has_tags, first_position=first_position)
+    for index, heads in enumerate(tokens):
         lines = (None, None) if pairs is None else pairs[int(batch.sentences[index])]
         target = _word_ids(trained.target, batch.target[index].tolist(), lines[1])
         if trained.source is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -18,11 +18,12 @@ from latentheads.model import HeadModel
 
 def head_posterior(
     model: Any,
-    part: Part | Mapping[str, Tensor] | Iterable[Batch | Mapping[str, Tensor]],
+    batches: Part | Mapping[str, Tensor] | Iterable[Batch | Mapping[str, Tensor]],
     blocks: str | Sequence[str] = "",
     tau: float = 1.0,
     rate: float = 0.5,
     gibibytes: float = 4.0,
+    *,
     quiet: bool = False,
 ) -> HeadPosterior:
     """Compute the posterior over subsets of the heads of some blocks, jointly.
@@ -32,7 +33,7 @@ def head_posterior(
     Args:
         model: A trained model: a translation or language model, ``lh.latent(network)``, or a
             ``PreTrainedModel`` itself, which is left as it is.
-        part: A part of a corpus, or batches, each sentence once; of a ``PreTrainedModel`` what a
+        batches: A part of a corpus, or batches, each sentence once; of a ``PreTrainedModel`` what a
             tokenizer or a collator gives, with labels.
         blocks: Names of the blocks, in a list or with commas between, with at most 12 heads. Empty:
             the last block.
@@ -52,8 +53,10 @@ def head_posterior(
         True
     """
     with _latent_heads(model) as with_heads:
-        batches: Any = _encode(with_heads, part) if isinstance(with_heads, Pretrained) else part
-        return posterior_of_blocks(with_heads, batches, blocks, tau, rate, gibibytes, quiet)
+        if isinstance(with_heads, Pretrained):
+            batches = _encode(with_heads, batches)
+        options = blocks, tau, rate, gibibytes
+        return posterior_of_blocks(with_heads, cast(Any, batches), *options, quiet=quiet)
 
 
 @contextmanager
@@ -70,10 +73,10 @@ def _latent_heads(model: Any) -> Iterator[HeadModel]:
         plain(latent_model)
 
 
-def _encode(model: Pretrained, part: Any) -> Any:
+def _encode(model: Pretrained, batches: Any) -> Any:
     """Batches, of which those of a tokenizer are encoded."""
-    if isinstance(part, Mapping):
-        part = [part]
-    if isinstance(part, Part) or not isinstance(part, Iterable):
-        return part
-    return (model.batch(batch) if isinstance(batch, Mapping) else batch for batch in part)
+    if isinstance(batches, Mapping):
+        batches = [batches]
+    if isinstance(batches, Part) or not isinstance(batches, Iterable):
+        return batches
+    return (model.batch(batch) if isinstance(batch, Mapping) else batch for batch in batches)

@@ -73,7 +73,7 @@ def _ticks(number: int) -> range:
 
 
 @in_style
-def draw_averages(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Figure:
+def draw_averages(head_reports: HeadReport | Sequence[HeadReport], title: str = "") -> Figure:
     """Draws the average JSD of every layer, one line per run: per sentence above, per query below.
 
     Args:
@@ -145,7 +145,7 @@ def _draw_line(
 
 
 @in_style
-def draw_maps(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Figure:
+def draw_maps(head_reports: HeadReport | Sequence[HeadReport], title: str = "") -> Figure:
     """Draws layer-by-head maps, one column per measure and one row per attention type and run.
 
     Args:
@@ -223,7 +223,7 @@ def _label_layers(axis: Any, blocks: Sequence[Block], rows: Sequence[int]) -> No
 
 
 @in_style
-def draw_roles(head_reports: HeadReport | Sequence[HeadReport], title: str) -> Figure:
+def draw_roles(head_reports: HeadReport | Sequence[HeadReport], title: str = "") -> Figure:
     """Draws the roles of all heads, one row per run, attention types side by side where they fit.
 
     Of a head without a role it shows the most frequent offset and its share of queries.

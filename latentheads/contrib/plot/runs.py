@@ -121,6 +121,7 @@ def divergence(
     run: Run,
     part: Part | None = None,
     sentences: int = 500,
+    *,
     sampled: bool = False,
     vmax: float | None = None,
 ) -> Figure:

@@ -183,7 +183,9 @@ class SampledEnsemble(_OneNetwork):
         ):
             log_probs, _ = _log_probs(self.model, on_device.repeated(self.members))
         members = log_probs.unflatten(0, (self.members, -1))
-        return mix_distributions(list(members), on_device.target, self.sentence_level)
+        return mix_distributions(
+            list(members), on_device.target, sentence_level=self.sentence_level
+        )
 
     def translate(self, batch: Batch, decoding: Decoding) -> list[list[int]]:
         """Translates by beam search under the mean distribution of the samples."""
@@ -234,6 +236,7 @@ class MCDropout(SampledEnsemble):
         model: Decoder,
         guide: ModelGuide | None = None,
         members: int = 8,
+        *,
         heads: bool = False,
     ) -> None:
         super().__init__(model, guide, members)

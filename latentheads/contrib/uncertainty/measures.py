@@ -121,7 +121,7 @@ def _measure_predictions(scores: TokenScores, evaluation: TokenEvaluation) -> di
 
 
 def bin_predictions(
-    scores: TokenScores, evaluation: TokenEvaluation, ends: bool = False, mass: bool = False
+    scores: TokenScores, evaluation: TokenEvaluation, *, ends: bool = False, mass: bool = False
 ) -> BinSums:
     """Bins the predictions on references by their confidence.
 

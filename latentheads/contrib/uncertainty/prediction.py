@@ -81,6 +81,7 @@ def log_prob_of(
 def mix_distributions(
     members: Sequence[Float[Tensor, "sentence token vocab"]],
     targets: Int[Tensor, "sentence token"],
+    *,
     sentence_level: bool = False,
 ) -> Prediction:
     """Mixes the distributions of several members.

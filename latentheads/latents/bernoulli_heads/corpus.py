@@ -291,11 +291,12 @@ class HeadPosterior:
 
 def posterior_of_blocks(
     model: HeadModel,
-    part: Part | Iterable[Batch],
+    batches: Part | Iterable[Batch],
     blocks: str | Sequence[str] = "",
     tau: float = 1.0,
     rate: float = 0.5,
     gibibytes: float = 4.0,
+    *,
     quiet: bool = False,
 ) -> HeadPosterior:
     """Compute the posterior over subsets of the heads of some blocks of a model, jointly.
@@ -303,9 +304,9 @@ def posterior_of_blocks(
     :func:`latentheads.head_posterior` has its arguments, and takes networks too.
     """
     check_model(model)
-    batches = list(iterate_batches(part, "part"))
-    with ProgressDisplay(sum(map(len, batches)), quiet=quiet, unit="sentence") as display:
-        return _compute_posterior(model, batches, blocks, tau, rate, gibibytes, display)
+    all_batches = list(iterate_batches(batches, "batches"))
+    with ProgressDisplay(sum(map(len, all_batches)), quiet=quiet, unit="sentence") as display:
+        return _compute_posterior(model, all_batches, blocks, tau, rate, gibibytes, display)
 
 
 def _compute_posterior(
@@ -344,18 +345,19 @@ def _compute_posterior(
 
 def head_posteriors(
     model: HeadModel,
-    part: Part | Sequence[Batch],
+    batches: Part | Iterable[Batch],
     blocks: str | Sequence[str] = "",
     tau: float = 1.0,
     rate: float = 0.5,
     gibibytes: float = 4.0,
+    *,
     quiet: bool = False,
 ) -> dict[str, HeadPosterior]:
     """Compute the posterior over subsets of each block alone, with all other heads active.
 
     Args:
         model: The model.
-        part: A part of a corpus, or batches, each sentence once.
+        batches: A part of a corpus, or batches, each sentence once.
         blocks: Names of the blocks, in a list or with commas between. Empty: all that have heads.
         tau: The temperature.
         rate: The prior probability of a head to be active.
@@ -365,11 +367,11 @@ def head_posteriors(
     check_model(model)
     available = [m.block.name for m in model.head_blocks if m.num_active_heads]
     names = _split_names(blocks) or available
-    batches = list(iterate_batches(part, "part"))
-    total = len(names) * sum(map(len, batches))
+    all_batches = list(iterate_batches(batches, "batches"))
+    total = len(names) * sum(map(len, all_batches))
     with ProgressDisplay(total, quiet=quiet, unit="sentence") as display:
         arguments = tau, rate, gibibytes, display
-        return {name: _compute_posterior(model, batches, name, *arguments) for name in names}
+        return {name: _compute_posterior(model, all_batches, name, *arguments) for name in names}
 
 
 def _split_names(blocks: str | Sequence[str]) -> list[str]:

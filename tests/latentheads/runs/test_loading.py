@@ -55,7 +55,13 @@ def test_the_weights_are_those_that_the_figures_are_of(finished: Path) -> None:
     assert loaded.step == results["reported_step"] == 3
     for name in ("valid", "test"):
         parts = batches(getattr(corpus, name), TOKENS, shuffle=False)
-        report = evaluate(loaded.model, loaded.guide, parts, settings.num_samples, settings.seed)
+        report = evaluate(
+            loaded.model,
+            loaded.guide,
+            parts,
+            num_samples=settings.num_samples,
+            seed=settings.seed,
+        )
         for figure in ("elbo", "log_likelihood", "kl", "iwae", "plug_in"):
             assert getattr(report, figure) == pytest.approx(results[name][figure], abs=1e-6)
 

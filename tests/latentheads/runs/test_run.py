@@ -182,7 +182,7 @@ def test_a_list_is_continued_and_translated_as_its_texts_are(run: Run, text: Run
 
 def test_a_report_is_of_its_part_by_the_seed_and_draws_of_the_run(run: Run) -> None:
     other = replace(run, settings=replace(run.settings, seed=3, num_samples=2))
-    expected = evaluate(run.model, run.guide, run.corpus.valid, 2, seed=3)
+    expected = evaluate(run.model, run.guide, run.corpus.valid, num_samples=2, seed=3)
     assert other.evaluate("valid") == expected
 
 

@@ -53,7 +53,9 @@ def test_guides_of_one_model_are_trained_and_it_stays(corpus: Any) -> None:
     assert table.loc["Bayes", "gap"] == pytest.approx(0, abs=1e-9)
     assert table.loc["prior", "KL"] == 0
     for name, guide in guides.items():
-        again = lh.evaluate(model, guide, corpus.test, 2, truth=corpus.test.true_log_probs)
+        again = lh.evaluate(
+            model, guide, corpus.test, num_samples=2, truth=corpus.test.true_log_probs
+        )
         assert comparison.reports[name].elbo == again.elbo
         assert comparison.guides[name] is guide
         assert again.elbo + again.gap == pytest.approx(again.exact)

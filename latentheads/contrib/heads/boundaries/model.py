@@ -54,7 +54,7 @@ class BoundaryModel:
     energy_offsets: Float[Tensor, " kind"] | None = None
 
     def emissions(
-        self, attention: WordAttention, with_labels: bool = True
+        self, attention: WordAttention, *, with_labels: bool = True
     ) -> Float[Tensor, "boundary position"]:
         """Log-likelihood of attention, energy and labels for each boundary at each position.
 
@@ -81,9 +81,9 @@ class BoundaryModel:
         error = self.error[:, None, None]
         return (-distance.abs() / error - (2 * error).log()).nan_to_num(0.0)
 
-    def posterior(self, attention: WordAttention, with_labels: bool = True) -> ChainPosterior:
+    def posterior(self, attention: WordAttention, *, with_labels: bool = True) -> ChainPosterior:
         """The exact posterior of the boundaries of an example."""
-        return chain_posterior(self.chain, self.emissions(attention, with_labels))
+        return chain_posterior(self.chain, self.emissions(attention, with_labels=with_labels))
 
     def restrict(self, views: Bool[Tensor, " head"]) -> BoundaryModel:
         """The model of some heads alone."""

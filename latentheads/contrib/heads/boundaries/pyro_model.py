@@ -47,6 +47,7 @@ class AttentionDraws(TorchDistribution):
 def attention_model(
     model: BoundaryModel,
     attention: WordAttention,
+    *,
     with_labels: bool = True,
     shift_scale: float | None = None,
 ) -> None:

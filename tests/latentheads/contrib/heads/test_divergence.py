@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from importlib import import_module
 from itertools import product
 from typing import Any
 
@@ -63,7 +64,8 @@ def test_a_long_sentence_is_read_in_stretches(most: int, monkeypatch: pytest.Mon
     queries = torch.ones(2, 5, dtype=torch.bool)
     queries[1, 3:] = False
     expected = head_divergence(weights, queries)
-    monkeypatch.setattr("latentheads.contrib.heads.divergence.MAX_ELEMENTS", most)
+    module = import_module("latentheads.contrib.heads.divergence")  # the package has the function
+    monkeypatch.setattr(module, "MAX_ELEMENTS", most)
     with Largest() as largest:
         torch.testing.assert_close(head_divergence(weights, queries), expected)
     assert largest.most <= max(most, weights.numel(), 2 * 3 * 3 * 7)

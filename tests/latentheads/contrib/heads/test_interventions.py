@@ -282,7 +282,7 @@ def test_what_an_intervention_cannot_do_is_said_in_one_line() -> None:
         network(**INPUTS)
     with (
         pytest.raises(ValueError, match=r"^by_position has means of 3 positions, got 5$"),
-        lh.heads(network).off([(0, 1)], Mean(network, {"input_ids": IDS[:, :3]}, True)),
+        lh.heads(network).off([(0, 1)], Mean(network, {"input_ids": IDS[:, :3]}, by_position=True)),
     ):
         network(**INPUTS)
     by_position = Mean(network, INPUTS, by_position=True)

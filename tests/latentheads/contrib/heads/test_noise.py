@@ -103,7 +103,7 @@ def test_noise_that_is_none_is_refused_and_so_are_no_batches() -> None:
     with pytest.raises(ValueError, match="learning_rate must be at least 0, got -1"):
         learn_noise(model, [batch], learning_rate=-1.0)
     for ask in (learn_noise, partial(noise_cost, scale=0.5)):
-        with pytest.raises(ValueError, match=r"^parts must be at least one batch, got none$"):
+        with pytest.raises(ValueError, match=r"^batches must be at least one batch, got none$"):
             ask(model, [])
 
 

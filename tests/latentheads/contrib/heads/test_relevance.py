@@ -304,7 +304,7 @@ def test_it_leaves_no_trace_and_names_what_is_wrong() -> None:
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
     with pytest.raises(ValueError, match=r"stabiliser must be positive and finite, got 0.0"):
         propagate(model, batch, stabiliser=0.0)
-    with pytest.raises(ValueError, match="parts must be at least one batch, got none"):
+    with pytest.raises(ValueError, match="batches must be at least one batch, got none"):
         relevance(model, [])
     nameless = build("language-model")
     nameless.words = nameless._modules.pop("embedding")
