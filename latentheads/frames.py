@@ -1,14 +1,39 @@
-"""Results as data frames of pandas: each result with rows has a method ``to_frame``."""
+"""Results as data frames of pandas, by their method ``to_frame``, and in one line."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+MAX_ITEMS = 4
+"""Most items of a sequence that stand in a line."""
+
+
+def in_one_line(result: Any) -> str:
+    """A dataclass of arrays in one line, the ``repr`` of it: shapes in place of numbers."""
+    values = ((field.name, getattr(result, field.name)) for field in fields(result))
+    described = ", ".join(f"{name}={_describe(value)}" for name, value in values)
+    return f"{type(result).__name__}({described})"
+
+
+def _describe(value: Any) -> str:
+    """The shape of an array, the number of items of a long sequence, else the value."""
+    if isinstance(value, Tensor | np.ndarray):
+        return str(list(value.shape))
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key!r}: {_describe(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        few = len(value) <= MAX_ITEMS
+        return f"[{', '.join(map(_describe, value))}]" if few else f"{len(value):,} items"
+    return repr(value)
 
 
 def make_frame(columns: Mapping[Any, Any], index: str | None = None) -> pd.DataFrame:

@@ -307,6 +307,10 @@ class Trainer:
         """Whether this is the process that writes files and prints."""
         return self.engine.rank == 0
 
+    def __repr__(self) -> str:
+        steps = f"step {self.engine.step:,} of {self.settings.train.steps:,}"
+        return f"Trainer({str(self.folder.path)!r}: {self.settings.title}, {steps})"
+
     def headline(self) -> str:
         """One line that describes the run."""
         settings, counts = self.settings, self.parameters()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -50,7 +50,7 @@ class Fitted:
 
     report: Report
     step: int
-    history: list[dict[str, Any]]
+    history: list[dict[str, Any]] = field(repr=False)
     is_of_training: bool = False
 
     def __str__(self) -> str:

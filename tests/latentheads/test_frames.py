@@ -12,11 +12,21 @@ import torch
 from latentheads.contrib.align.api import AlignedText
 from latentheads.contrib.align.symmetrization import LinkPosterior
 from latentheads.contrib.circuits import CircuitPosterior, Decisions, Importances, SampledSubsets
-from latentheads.contrib.heads import AlignmentDistributions, BoundaryTimes, Divergence, Measures
+from latentheads.contrib.heads import (
+    AlignmentDistributions,
+    BoundaryTimes,
+    Divergence,
+    Heads,
+    LinkScore,
+    Measures,
+)
 from latentheads.contrib.heads.relevance import Relevance
 from latentheads.contrib.uncertainty import Bins
+from latentheads.inference import Report
 from latentheads.latents import HeadPosterior
+from latentheads.metrics.alignment import LinkCounts
 from latentheads.names import Block
+from latentheads.training.fit import Fitted
 
 TWO = torch.tensor([0.25, 0.5], dtype=torch.bfloat16)
 THREE = torch.tensor([0.25, 0.5, 0.75], requires_grad=True)
@@ -30,6 +40,7 @@ CIRCUIT = CircuitPosterior(
 HEADS = {"block": ["decoder.0.self", "decoder.1.self"], "head": [0, 0]}
 ODDS = {"inclusion": POSTERIOR.inclusion.tolist(), "log_odds": POSTERIOR.log_odds.tolist()}
 LINKS = np.array([[0.81, 0.25], [0.0, 0.49]])
+REPORT = Report(-1.0, -0.5, 0.5, -1.0, 1, -1.0, 9, 1.0, None, None)
 
 
 @pytest.mark.parametrize(
@@ -105,3 +116,35 @@ def test_a_block_that_a_quantity_lacks_is_not_a_number() -> None:
     frame = Measures({"a": TWO, "b": TWO}, {"a": TWO}, {}).to_frame()
     assert frame.block.tolist() == ["a", "a", "b", "b"]
     assert frame.confidence.isna().tolist() == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("result", "line"),
+    [
+        (
+            Measures({"encoder.0.self": TWO}, {}, {"encoder.0.self": PAIRS}),
+            "Measures(entropy={'encoder.0.self': [2]}, confidence={}, "
+            "cosine={'encoder.0.self': [2, 2]})",
+        ),
+        (
+            Heads(BLOCKS[0], torch.zeros(2, 3, 4), (torch.zeros(2, 1, 3, 3), torch.zeros(3, 3))),
+            f"Heads(block={BLOCKS[0]!r}, joined=[2, 3, 4], "
+            "logits_and_bias=[[2, 1, 3, 3], [3, 3]], active_mask=None)",
+        ),
+        (
+            LinkPosterior(LINKS, LINKS, (-1.0, -2.0)),
+            "LinkPosterior(forward=[2, 2], backward=[2, 2], log_probs=[-1.0, -2.0], nulls=None)",
+        ),
+        (
+            LinkScore("prior", "all heads", LinkCounts(1, 1, 1, 1), (LinkCounts(1, 1, 1, 1),) * 9),
+            "LinkScore(distribution='prior', head='all heads', "
+            "counts=LinkCounts(found=1, sure=1, found_sure=1, found_possible=1))",
+        ),
+        (
+            Fitted(REPORT, 3, [{"step": 3}]),
+            f"Fitted(report={REPORT!r}, step=3, is_of_training=False)",
+        ),
+    ],
+)
+def test_a_result_is_shown_in_one_line(result: Any, line: str) -> None:
+    assert repr(result) == line

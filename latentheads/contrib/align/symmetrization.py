@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from latentheads.checks import check_choice
+from latentheads.frames import in_one_line
 from latentheads.metrics.alignment import Link, Links
 
 THRESHOLD = 0.4
@@ -51,6 +52,8 @@ class LinkPosterior:
     backward: Float[ndarray, "source target"]
     log_probs: tuple[float, float]
     nulls: tuple[Float[ndarray, " source"], Float[ndarray, " target"]] | None = None
+
+    __repr__ = in_one_line
 
     @classmethod
     def unknown(cls, source: int, target: int) -> LinkPosterior:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +25,7 @@ from latentheads.contrib.heads.record import record_heads
 from latentheads.contrib.heads.tokens import is_boundary
 from latentheads.corpora.batches import batches
 from latentheads.corpora.part import Part
-from latentheads.frames import make_frame
+from latentheads.frames import in_one_line, make_frame
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import PlugIn, blocked_from_tracers
 from latentheads.inference.bound import traces
@@ -84,6 +84,8 @@ class AlignmentDistributions:
     guide: Float[Tensor, "batch head target key"]
     posterior: Float[Tensor, "batch head target key"]
     first_position: int = 0
+
+    __repr__ = in_one_line
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each sentence, head, target token and key, with the three probabilities."""
@@ -217,7 +219,7 @@ class LinkScore:
     distribution: str
     head: str
     counts: LinkCounts
-    by_sentence: tuple[LinkCounts, ...] = ()
+    by_sentence: tuple[LinkCounts, ...] = field(default=(), repr=False)
 
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of the alignment error rate, by bootstrap over sentences.

@@ -26,7 +26,7 @@ from latentheads.contrib.heads.means import Means, active_pairs
 from latentheads.contrib.heads.record import record_heads
 from latentheads.contrib.heads.tokens import attention_tokens
 from latentheads.corpora.part import Part
-from latentheads.frames import make_frame
+from latentheads.frames import in_one_line, make_frame
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 from latentheads.names import attention_type_of
@@ -74,6 +74,8 @@ class Divergence:
     summed: dict[str, Float[Tensor, "head head"]]
     normalised: dict[str, Float[Tensor, "head head"]]
     slots: frozenset[str] = frozenset()
+
+    __repr__ = in_one_line
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each pair of heads of a block, with both averages."""

@@ -61,6 +61,10 @@ class HeadReport:
     shuffled: ShuffledTarget | None = None
     other_roles: tuple[Role, ...] = ()
 
+    def __repr__(self) -> str:
+        blocks = ", ".join(f"{block.name}: {block.heads}" for block in self.blocks)
+        return f"HeadReport({self.name!r}; heads of {blocks}; {len(self.roles):,} roles)"
+
     @property
     def attention_types(self) -> list[str]:
         """The attention types of its blocks."""

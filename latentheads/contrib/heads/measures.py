@@ -29,7 +29,7 @@ from latentheads.contrib.heads.means import Means, active_pairs
 from latentheads.contrib.heads.record import record_heads
 from latentheads.contrib.heads.tokens import attention_tokens
 from latentheads.corpora.part import Part
-from latentheads.frames import make_head_frame
+from latentheads.frames import in_one_line, make_head_frame
 from latentheads.guide import ModelGuide
 from latentheads.model import HeadModel
 
@@ -79,6 +79,8 @@ class Measures:
     entropy: dict[str, Float[Tensor, " head"]]
     confidence: dict[str, Float[Tensor, " head"]]
     cosine: dict[str, Float[Tensor, "head head"]]
+
+    __repr__ = in_one_line
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each head, with its entropy and confidence."""

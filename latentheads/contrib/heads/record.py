@@ -21,6 +21,7 @@ from latentheads.checks import check_list
 from latentheads.corpora.batches import iterate_batches
 from latentheads.corpora.part import Part
 from latentheads.errors import shown
+from latentheads.frames import in_one_line
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import PlugIn, SharedSamples, blocked_from_tracers
 from latentheads.inference.bound import traces
@@ -48,6 +49,8 @@ class Heads:
     joined: Float[Tensor, "*batch query width"]
     logits_and_bias: tuple[Tensor, Tensor] | None = None
     active_mask: Bool[Tensor, "*gates head"] | None = None
+
+    __repr__ = in_one_line
 
     @property
     def active(self) -> Bool[Tensor, "*batch head"]:
@@ -156,6 +159,10 @@ class Recording:
             names = ", ".join(self._modules) or "no block"
             raise ValueError(f"unknown block {shown(name)}: this recording has {names}")
         return name
+
+    def __repr__(self) -> str:
+        passes = (f"{name}: {len(self._passes.get(name, ()))}" for name in self._modules)
+        return f"Recording(passes of {', '.join(passes)})"
 
     @property
     def blocks(self) -> list[Block]:

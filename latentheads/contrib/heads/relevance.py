@@ -63,7 +63,7 @@ from latentheads.contrib.heads.means import Means
 from latentheads.contrib.heads.record import Recording
 from latentheads.corpora.batches import iterate_batches
 from latentheads.corpora.part import Part
-from latentheads.frames import make_head_frame
+from latentheads.frames import in_one_line, make_head_frame
 from latentheads.handlers import PlugIn, blocked_from_tracers
 from latentheads.latents.latent import check_model
 from latentheads.model import HeadModel
@@ -92,6 +92,8 @@ class Propagated:
     valid: Bool[Tensor, "batch target"]
     active: dict[str, Bool[Tensor, "batch head"]]
 
+    __repr__ = in_one_line
+
 
 @dataclass(frozen=True)
 class Relevance:
@@ -110,6 +112,8 @@ class Relevance:
     logit: float
     inputs: float
     predictions: int
+
+    __repr__ = in_one_line
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each head, with its share and its relevance."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from latentheads.batch import Batch
 from latentheads.checks import check_least
 from latentheads.contrib.heads.record import Recording, record_heads
+from latentheads.frames import in_one_line
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import blocked_from_tracers
 from latentheads.inference.evaluation import eval_no_grad
@@ -46,6 +47,8 @@ class SampledWeights:
     low: Float[Tensor, "*batch head query key"]
     high: Float[Tensor, "*batch head query key"]
     active: Float[Tensor, "*batch head"]
+
+    __repr__ = in_one_line
 
 
 def sample_weights(

@@ -58,6 +58,9 @@ class Ensemble(ABC):
 
     members: int
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(members={self.members})"
+
     @property
     @abstractmethod
     def device(self) -> torch.device:

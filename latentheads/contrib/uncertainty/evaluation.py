@@ -29,7 +29,7 @@ from latentheads.corpora.part import Part
 from latentheads.corpora.vocabulary import Vocabulary
 from latentheads.decoding.options import Decoding
 from latentheads.decoding.translate import map_batches
-from latentheads.frames import make_frame
+from latentheads.frames import in_one_line, make_frame
 from latentheads.noise import fixed_noise
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ class Output:
     inner: Bool[ndarray, " token"]
     correct: Bool[ndarray, " inner"]
 
+    __repr__ = in_one_line
+
     @classmethod
     def of(
         cls, ensemble: Ensemble, part: Part, vocab_size: int, tokens: list[list[int]], seed: int
@@ -138,6 +140,8 @@ class EnsembleEvaluation:
     texts: Sequence[str]
     chrf: Float[ndarray, " sentence"]
     scores: Mapping[str, Mapping[str, Float[ndarray, " sentence"]]]
+
+    __repr__ = in_one_line
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each sentence of each text, with its uncertainty scores."""

@@ -23,6 +23,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from latentheads.frames import in_one_line
+
 MIN_LOG_PROB = -1e4
 """A log-probability whose probability is 0 in every dtype."""
 
@@ -42,6 +44,8 @@ class Prediction:
     mean_log_prob: Float[Tensor, "sentence token"]
     data_uncertainty: Float[Tensor, "sentence token"]
     reverse_mutual_information: Float[Tensor, "sentence token"]
+
+    __repr__ = in_one_line
 
     @property
     def total_uncertainty(self) -> Float[Tensor, "sentence token"]:

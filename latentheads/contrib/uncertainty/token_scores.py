@@ -24,7 +24,7 @@ from latentheads.corpora.part import Part
 from latentheads.corpora.rows import Rows
 from latentheads.decoding.options import Decoding
 from latentheads.decoding.translate import map_batches
-from latentheads.frames import make_frame
+from latentheads.frames import in_one_line, make_frame
 from latentheads.noise import fixed_noise
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ class TokenEvaluation:
     correct: Bool[ndarray, " token"]
     brier: Float[ndarray, " token"]
     bin_sums: Float[ndarray, "token bin"]
+
+    __repr__ = in_one_line
 
     @classmethod
     def of(
@@ -114,6 +116,8 @@ class TokenScores:
     data_uncertainty: Float[ndarray, " token"]
     reverse_mutual_information: Float[ndarray, " token"]
     seconds: float
+
+    __repr__ = in_one_line
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each token, without the evaluations by temperature."""

@@ -213,6 +213,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_end(
     broken_off(corpus, tmp_path / "run")
     again = trainer(corpus, tmp_path / "run")
     assert again.engine.step == 2
+    title = "cascaded+alignments, grammar-mirel, seed 0, step 2 of"
+    assert repr(again).startswith(f"Trainer({str(tmp_path / 'run')!r}: {title}")
     assert timeless(again.fit()) == timeless(lh.load_run(finished).results)
 
 

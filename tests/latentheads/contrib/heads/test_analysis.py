@@ -37,6 +37,8 @@ def test_a_portrait_has_every_reading_of_the_first_sentences(run: Run) -> None:
     analysis = analyse(run, "test", sentences=4, relevance=2)
     parts = list(batches(run.corpus.test.first(4), 4096, shuffle=False))
     assert analysis.name == "mine"
+    assert repr(analysis).startswith("HeadReport('mine'; heads of encoder.0.self: ")
+    assert len(repr(analysis).splitlines()) == 1
     assert analysis.divergence.average() == divergence(run.model, parts).average()
     assert close(analysis.measures.entropy[BLOCK], measure(run.model, parts).entropy[BLOCK])
     assert close(analysis.importance[BLOCK], gradient_importance(run.model, parts)[BLOCK])

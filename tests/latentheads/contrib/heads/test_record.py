@@ -300,3 +300,11 @@ def test_a_guide_of_another_model_is_refused(analyse: Any) -> None:
     guide = attach("mean-field", build())
     with pytest.raises(ValueError, match=r"^guide must be one of this model: it belongs to an"):
         analyse(build(), guide, small_batch())
+
+
+def test_a_recording_says_how_often_each_block_ran() -> None:
+    model, blocks = build(), ["encoder.1.self", "decoder.0.self"]
+    with PlugIn(), Recording(model, blocks) as heads:
+        model.states(small_batch())
+    assert repr(heads) == "Recording(passes of encoder.1.self: 1, decoder.0.self: 1)"
+    assert repr(Recording(model, blocks[:1])) == "Recording(passes of encoder.1.self: 0)"

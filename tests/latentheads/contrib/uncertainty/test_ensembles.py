@@ -212,6 +212,7 @@ def test_an_ensemble_is_the_mean_of_its_networks() -> None:
     prediction = DeepEnsemble([one, other]).predict(batch)
     members = [SingleModel(model).predict(batch).log_probs for model in (one, other)]
     assert_same(prediction, mix_distributions(members, batch.target), batch.target_valid)
+    assert repr(DeepEnsemble([one, other])) == "DeepEnsemble(members=2)"
     (written, *_) = DeepEnsemble([one, other]).translate(batch, Decoding(max_new_tokens=1))
     assert written == [EOS + prediction.log_probs[0, 0, EOS:].argmax(), EOS]  # no PAD, no BOS
 
