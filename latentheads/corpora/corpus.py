@@ -11,7 +11,7 @@ from latentheads.corpora.cleaning import Cleaning
 from latentheads.corpora.length_limits import LineLocator, Side, drop_long_lines
 from latentheads.corpora.overlap import Overlap, count_shared
 from latentheads.corpora.parallel import PairOptions, SentencePairs, encode_pairs, iterate_pairs
-from latentheads.corpora.part import Log, Part
+from latentheads.corpora.part import Log, Part, check_part
 from latentheads.corpora.processor import MAX_LINE, Processor
 from latentheads.corpora.tasks import Mixture, Task
 from latentheads.corpora.text import PARTS
@@ -129,6 +129,7 @@ class Corpus:
 
     def source_texts(self, part: Part) -> list[str]:
         """The source sentences of a part as text; their translations are its ``references``."""
+        check_part(part)
         if self.source is None or part.sources is None:
             raise ValueError(f"corpus {self.name!r} has no source: its texts are the references")
         return [self.source.decode(row.tolist()) for row in part.sources]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latentheads.batch import UNK
-from latentheads.checks import check_instance
+from latentheads.checks import check_instance, check_least
 from latentheads.corpora.frames import Frames
 from latentheads.corpora.rows import Rows
 from latentheads.corpora.tasks import Mixture
@@ -123,6 +123,7 @@ class Part:
 
     def first(self, number: int) -> Part:
         """The first sentences, or blocks of a running text; of several tasks evenly spaced ones."""
+        check_least({"number": number}, number=0)
         number = min(number, len(self))
         if self.task is not None:
             return self.take(np.arange(number) * len(self) // number)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from latentheads.checks import check_choice, check_not_empty
+from latentheads.checks import check_choice, check_list, check_not_empty
 from latentheads.metrics.compared import COMPARED, METRICS
 from latentheads.metrics.scores import SCORES, Scores, describe
 
@@ -166,6 +166,7 @@ def summarise(runs: pd.DataFrame, recipes: Sequence[str]) -> list[dict[str, Any]
         ValueError: There is no run of a recipe, or there are two of a recipe and seed.
     """
     check_not_empty("runs", runs)
+    check_list("recipes", recipes)
     check_not_empty("recipes", recipes)
     for recipe in recipes:
         check_choice("recipe", recipe, sorted(set(runs.recipe)))

@@ -57,7 +57,7 @@ from latentheads.runs.results import Results, complete
 from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings, Trusted, trusted_paths
 from latentheads.runs.warm_start import describe_initialisation, initialise_from, load_initial_run
-from latentheads.training.callbacks import Callback
+from latentheads.training.callbacks import Callback, list_callbacks
 from latentheads.training.engine import Engine
 from latentheads.training.loop import Loop
 from latentheads.training.losses import HeadELBOLoss, LossLike, describe_elbo, instance_of
@@ -145,7 +145,7 @@ class Trainer:
         )
         folder = open_folder(settings, out, overwrite, trusted)
         self._names_folder = out is None
-        how = device, trackers, callbacks, quiet, instance_of(loss)
+        how = device, trackers, list_callbacks(callbacks), quiet, instance_of(loss)
         self._set_up(settings, folder, model, guide, corpus, *how)
 
     @classmethod
@@ -199,7 +199,7 @@ class Trainer:
             guide = settings.pair.make_guide(model)
         trainer = cls.__new__(cls)  # the constructor would ask the objects what settings say
         trainer._names_folder = False
-        how = device, trackers, callbacks, quiet, loss
+        how = device, trackers, list_callbacks(callbacks), quiet, loss
         trainer._set_up(settings, folder, model, guide, corpus, *how, start=start)
         return trainer
 
@@ -212,14 +212,14 @@ class Trainer:
         corpus: Corpus,
         device: str | torch.device,
         trackers: Sequence[str],
-        callbacks: Sequence[Callback],
+        callbacks: list[Callback],
         quiet: bool,
         loss: ELBO | None,
         start: Run | None = None,
     ) -> None:
         """Starts with the weights of a run, or resumes if the folder holds the same run."""
         self.settings, self.folder, self.corpus, self.loss = settings, folder, corpus, loss
-        self.trackers, self.callbacks, self.quiet = trackers, [*callbacks], quiet
+        self.trackers, self.callbacks, self.quiet = trackers, callbacks, quiet
         self.device, path = select_device(device), folder.path
         self.accelerator = make_accelerator(path, settings, self.device, trackers)
         self.processes = 1 if self.accelerator is None else self.accelerator.num_processes

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from latentheads.checks import check_instance, check_list
+
 
 class Callback:
     """Watches a training; a subclass overrides the methods that it needs, and all do nothing here.
@@ -55,3 +57,12 @@ class Callback:
 
     def on_train_end(self) -> None:
         """Is called when training has ended; not if it was broken off."""
+
+
+def list_callbacks(callbacks: Any) -> list[Callback]:
+    """Lists callbacks, after a check that they are some."""
+    check_list("callbacks", callbacks)
+    listed = list(callbacks)
+    for callback in listed:
+        check_instance("callbacks", callback, Callback, "objects of classes derived from Callback")
+    return listed

@@ -24,7 +24,7 @@ from latentheads.inference.evaluation import Report, evaluate
 from latentheads.metrics.scores import Scores
 from latentheads.model import HeadModel
 from latentheads.options import in_group
-from latentheads.training.callbacks import Callback
+from latentheads.training.callbacks import Callback, list_callbacks
 from latentheads.training.checkpoints import weights
 from latentheads.training.engine import Engine
 from latentheads.training.loop import Loop
@@ -132,7 +132,7 @@ def fit(
         instance_of(loss),
         seed=seed,
         num_samples=num_samples,
-        callbacks=callbacks,
+        callbacks=list_callbacks(callbacks),
         quiet=quiet,
     )
 

@@ -191,6 +191,7 @@ def _check_aligners(
     aligner: Any, start: Any, options: AlignerOptions | None, split: str | None
 ) -> None:
     """Checks that a trained aligner aligns lines or is trained on, as it was trained."""
+    check_instance("options", options, AlignerOptions | None, "AlignerOptions")
     if aligner is not None and options is not None:
         raise ValueError("options are of training: a trained aligner has its own")
     if aligner is not None and start is not None:
@@ -311,7 +312,7 @@ def align(
     split: str | None = None,
     guide: str = "exact",
     max_words: int = MAX_WORDS,
-    report: Report = lambda done, total: None,
+    report: Report | None = None,
     start: WordAligner | None = None,
     workers: int = 1,
 ) -> AlignedText:
@@ -356,7 +357,7 @@ def align(
         split=split,
         guide=guide,
         max_words=max_words,
-        report=report,
+        report=report or (lambda done, total: None),
         start=start,
         workers=workers,
     )

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from latentheads.checks import check_least, check_seed
+from latentheads.checks import check_least, check_not_empty, check_seed
 from latentheads.contrib.circuits.posterior import CircuitPosterior
 from latentheads.frames import make_frame
 
@@ -99,7 +99,9 @@ def decide(
 
 
 def _listed(posteriors: Sequence[CircuitPosterior] | CircuitPosterior) -> list[CircuitPosterior]:
-    return [posteriors] if isinstance(posteriors, CircuitPosterior) else list(posteriors)
+    listed = [posteriors] if isinstance(posteriors, CircuitPosterior) else list(posteriors)
+    check_not_empty("posteriors", listed)
+    return listed
 
 
 def split_prompts(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 
 import torch
 from jaxtyping import Bool, Int
@@ -118,7 +119,10 @@ def check_padding(inputs: Mapping[str, Tensor]) -> None:
 
 def _list_rows(name: str, rows: Rows | Tensor) -> list[Sequence[int]]:
     listed = [row.tolist() if isinstance(row, Tensor) else row for row in rows]
-    if any(isinstance(row, int | str) or any(isinstance(x, str) for x in row) for row in listed):
+    if any(
+        isinstance(row, Real | str) or not all(isinstance(token, Integral) for token in row)
+        for row in listed
+    ):
         raise ValueError(f"{name} must be a list of tokens for each prompt, got {shown(rows)}")
     return listed
 

@@ -67,8 +67,8 @@ class SubsetScorer:
         check_instance("intervention", intervention, Intervention | None, accepted)
         accepted = "an instance of SubsetLikelihood"
         check_instance("likelihood", likelihood, SubsetLikelihood | None, accepted)
-        check_tokens(prompts.inputs, network)
         own = NetworkHeads(network, attention_type)
+        check_tokens(prompts.inputs, network)
         self.network, self.prompts, self.addresses = network, prompts, own.addresses
         self.heads = own.find_all(heads)
         if not self.heads:
@@ -111,8 +111,9 @@ class SubsetScorer:
         Args:
             gates: Ones where a head is kept.
         """
-        if gates.shape[-1] != len(self.heads):
-            raise ValueError(f"gates must be of {len(self.heads)} heads, got {gates.shape[-1]}")
+        if gates.ndim != 2 or gates.shape[-1] != len(self.heads):
+            shape = tuple(gates.shape)
+            raise ValueError(f"gates must be rows of {len(self.heads)} heads, got shape {shape}")
         keys = [tuple(row) for row in gates.bool().tolist()]
         missing = [key for key in dict.fromkeys(keys) if key not in self._rows]
         for start in range(0, len(missing), self._copies):

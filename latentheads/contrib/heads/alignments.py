@@ -24,7 +24,7 @@ from latentheads.batch import Batch, check_batch
 from latentheads.contrib.heads.record import record_heads
 from latentheads.contrib.heads.tokens import is_boundary
 from latentheads.corpora.batches import batches
-from latentheads.corpora.part import Part
+from latentheads.corpora.part import Part, check_part
 from latentheads.frames import in_one_line, make_frame
 from latentheads.guide import ModelGuide, check_pair
 from latentheads.handlers import PlugIn, blocked_from_tracers
@@ -291,6 +291,7 @@ def score_alignments(model: HeadModel, guide: ModelGuide, part: Part) -> list[Li
         A score for each distribution and head, and with several heads one for the union of their
         links. For a deterministic aligner the only distribution is ``SOFT``.
     """
+    check_part(part)
     links = _LinkCollector(part)
     check_pair(model, guide)
     aligner = model.find_latent(Aligner)
@@ -319,6 +320,7 @@ def score_attention(
     Returns:
         A score for each head at both steps; empty for a model without cross-attention.
     """
+    check_part(part)
     links = _LinkCollector(part)
     if guide is not None:
         check_pair(model, guide)

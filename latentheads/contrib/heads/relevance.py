@@ -57,7 +57,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from latentheads.batch import Batch
+from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_positive
 from latentheads.contrib.heads.means import Means
 from latentheads.contrib.heads.record import Recording
@@ -174,6 +174,7 @@ def propagate(model: HeadModel, batch: Batch, stabiliser: float = 1e-9) -> Propa
     """
     # a denominator that is 0 would give no number, or a wrong one
     check_positive("stabiliser", stabiliser)
+    check_batch(batch)
     logits, heads, inputs = _run(model, batch, stabiliser)
     blocks = {block: heads[block.name].joined for block in heads.blocks}
     tensors = [*blocks.values(), *inputs]

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from latentheads.batch import Batch
-from latentheads.checks import check_choice
+from latentheads.checks import check_choice, check_list
 from latentheads.contrib.heads.record import Heads, record_heads
 from latentheads.contrib.heads.tokens import AttentionTokens, attention_tokens
 from latentheads.corpora.part import Part
@@ -157,6 +157,7 @@ def detect(
         guide: Sample the heads from this guide; without one they are set to their plug-in value.
         seed: Seed of the guide's noise.
     """
+    check_list("detectors", detectors)
     for batch, heads in record_heads(model, batches, guide, seed):
         attention_types = {block.attention_type for block in heads.attention_blocks}
         if not attention_types:

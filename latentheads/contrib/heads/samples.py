@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from latentheads.batch import Batch
+from latentheads.batch import Batch, check_batch
 from latentheads.checks import check_least
 from latentheads.contrib.heads.record import Recording, record_heads
 from latentheads.frames import in_one_line
@@ -67,6 +67,7 @@ def sample_weights(
         seed: Seed of the noise.
     """
     check_least({"num_samples": num_samples}, num_samples=2)
+    check_batch(batch)
     weights_of_blocks: dict[str, list[Tensor]] = {}
     with WithSelection(guide):
         for _, heads in record_heads(model, [batch] * num_samples, guide, seed):
@@ -86,6 +87,7 @@ def record_prior_heads(
     both sample the same heads.
     """
     check_pair(model, guide)
+    check_batch(batch)
     device = model.device
     device_batch = batch.to(device)
     for draw in range(num_samples):

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import pairwise
 
 from latentheads.batch import Batch
+from latentheads.checks import check_instance
 from latentheads.contrib.heads.alignments import alignment_distributions, likeliest_links
 from latentheads.corpora.text import is_punctuation, list_texts, split_word
 from latentheads.corpora.vocabulary import Tagged, Vocabulary, before_end
@@ -128,6 +129,7 @@ def align(
         ValueError: The model has no alignments, or the numbers of texts differ.
         UnfinishedError: A sentence is too long for the model or for memory.
     """
+    check_instance("run", run, Run, "one that lh.load_run opens")
     if translations is None:
         if direction is not None:
             raise ValueError("direction is of translations: give translations, or drop direction")

@@ -13,6 +13,7 @@ from numpy import ndarray
 from sacrebleu.metrics import CHRF
 
 from latentheads.batch import EOS
+from latentheads.checks import check_instance
 from latentheads.contrib.uncertainty.calibration import BinSums, equal_width_edges, sum_bins
 from latentheads.contrib.uncertainty.edits import label_tokens
 from latentheads.contrib.uncertainty.ensembles import Ensemble, SampledEnsemble
@@ -178,6 +179,7 @@ def evaluate_ensemble(
     Raises:
         ValueError: ``varied`` is 1: there are no pairs to compare.
     """
+    check_instance("texts", texts, Texts, "Texts(valid, test, target, others)")
     vocab_size, cache = len(texts.target), {} if translations is None else translations
 
     def get_translations(name: str, part: Part) -> list[list[int]]:

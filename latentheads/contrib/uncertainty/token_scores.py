@@ -15,6 +15,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from latentheads.batch import EOS, Batch
+from latentheads.checks import check_positive
 from latentheads.contrib.uncertainty.calibration import BINS
 from latentheads.contrib.uncertainty.ensembles import Ensemble
 from latentheads.contrib.uncertainty.prediction import Prediction
@@ -171,6 +172,8 @@ def score_tokens(
         temperatures: Log-probabilities are divided by each, and normalised again.
         seed: Seed of what is sampled.
     """
+    for temperature in temperatures:
+        check_positive("temperature", temperature)
     columns: list[list[ndarray]] = []
     batch_evaluations: list[list[TokenEvaluation]] = []
     seconds = 0.0

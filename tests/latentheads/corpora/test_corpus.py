@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from latentheads import corpora
 from latentheads.corpora.from_grammar import sample_pairs
 from tests.latentheads.corpora.texts import pets
+from tests.typechecking import unchecked
 
 
 def test_the_first_sentences_keep_all_that_is_known_of_them() -> None:
@@ -45,3 +47,11 @@ def test_a_corpus_is_shown_in_one_line() -> None:
         "overlap=Overlap(valid=0, test=0))"
     )
     assert repr(made.test.targets) == f"Rows(30 rows, {tokens[2]} tokens)"
+
+
+def test_a_part_is_not_its_name_and_has_no_negative_number_of_sentences() -> None:
+    corpus = sample_pairs(sentences=20, held_out=3)
+    with pytest.raises(ValueError, match=r"^part must be one of a corpus, .*, got 'test'$"):
+        unchecked(corpora.Corpus.source_texts)(corpus, "test")
+    with pytest.raises(ValueError, match=r"^number must be at least 0, got -1$"):
+        corpus.test.first(-1)

@@ -11,6 +11,7 @@ from scipy import stats
 from latentheads.metrics.scores import Scores
 from latentheads.metrics.seeds import is_of_text, spread, spread_columns, summarise, tabulate
 from latentheads.runs.results import Perplexity, Results
+from tests.typechecking import unchecked
 
 SEEDS = (0, 1, 2)
 PLAIN = {"elbo": [-1.7, -1.5, -1.6], "bleu": [20.0, 24.0, 21.0], "wer": [9.0, 8.0, 7.0]}
@@ -138,6 +139,8 @@ def test_a_run_counts_once_and_some_are_needed() -> None:
         summarise(tabulate([]), ["plain"])
     with pytest.raises(ValueError, match="recipes must be at least one"):
         summarise(twice[:1], [])
+    with pytest.raises(ValueError, match="recipes must be a list, got 'plain'"):
+        unchecked(summarise)(twice[:1], "plain")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from latentheads.runs.folder import TENSORBOARD
 from latentheads.training.callbacks import Callback
 from latentheads.training.trackers import check_trackers
 from tests.experiments.programs import assert_refused
+from tests.typechecking import unchecked
 
 PLAN: dict[str, Any] = {"steps": 4, "report_every": 1, "warmup_steps": 1, "quiet": True}
 
@@ -59,6 +60,15 @@ def pair(corpus: Corpus) -> tuple[Any, Any]:
         corpus, latents=[lh.latents.AlignmentOptions()], width=4, heads=2, layers=1, feed_forward=4
     )
     return model, lh.guides.Cascaded(model)
+
+
+@pytest.mark.parametrize("callbacks", ["tqdm", Log(), [Log], [print]])
+def test_what_is_no_list_of_callbacks_is_refused(corpus: Corpus, callbacks: Any) -> None:
+    with pytest.raises(ValueError, match=r"^callbacks must be (a list|objects of classes der)"):
+        unchecked(lh.fit)(*pair(corpus), corpus.train, callbacks=callbacks, **PLAN)
+    made = object.__new__(lh.Trainer)
+    with pytest.raises(ValueError, match=r"^callbacks must be (a list|objects of classes der)"):
+        unchecked(lh.Trainer.__init__)(made, *pair(corpus), corpus, callbacks=callbacks, **PLAN)
 
 
 def test_a_callback_is_told_of_steps_and_evaluations_and_may_stop(

@@ -381,6 +381,8 @@ def test_links_are_found_whatever_the_default_type_of_numbers(
 def test_options_of_training_are_not_for_a_trained_aligner(aligner: WordAligner) -> None:
     with pytest.raises(ValueError, match="options are of training"):
         align(["a"], ["b"], aligner=aligner, options=lh.contrib.align.AlignerOptions())
+    with pytest.raises(ValueError, match=r"^options must be AlignerOptions, got \{'iterations'"):
+        unchecked(align)(["a"], ["b"], options={"iterations": 2})
 
 
 def test_the_last_words_are_linked_after_a_long_jump() -> None:

@@ -127,6 +127,8 @@ def test_a_posterior_is_calibrated_by_halves_of_its_prompts() -> None:
     for too_few in ([], [2.0, 2.0]):
         with pytest.raises(ValueError, match=r"^temperatures must be at least two to choose from"):
             calibrate(posterior, None, too_few)
+    with pytest.raises(ValueError, match="posteriors must be at least one, got none"):
+        calibrate([])
 
 
 def test_a_temperature_beyond_the_first_ones_is_found() -> None:

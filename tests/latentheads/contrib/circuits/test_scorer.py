@@ -303,6 +303,18 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
             lambda: Prompts.of([[3], [4]], [["a"], ["b"]]),
             r"right must be a list of tokens for each",
         ),
+        (
+            lambda: Prompts.of(torch.rand(2, 3)),
+            r"token_ids must be a list of tokens for each prompt",
+        ),
+        (
+            lambda: unchecked(SubsetScorer)("gpt2", PROMPTS, [(0, 1)]),
+            r"network must be a PreTrainedModel of transformers, got str",
+        ),
+        (
+            lambda: unchecked(SubsetScorer(plain, PROMPTS, [(0, 1)]))(torch.zeros(1)),
+            r"gates must be rows of 1 heads, got shape \(1,\)",
+        ),
         (lambda: Prompts.of(["a b", "c"]), r"token_ids must be a list of tokens for each prompt"),
         (lambda: LogitDifference(0.0), r"spread must be positive and finite, got 0\.0"),
         (
@@ -316,7 +328,7 @@ def test_what_cannot_be_scored_is_said_in_one_line() -> None:
         (lambda: Prompts.of([[3], [4]], [[1], [2]], [[2], []]), r"wrong has no token after prompt"),
         (
             lambda: SubsetScorer(plain, PROMPTS, [(0, 1)])(torch.zeros(2, 3)),
-            r"gates must be of 1 heads, got 3",
+            r"gates must be rows of 1 heads, got shape \(2, 3\)",
         ),
     ):
         with pytest.raises(ValueError, match=f"^{message}"):

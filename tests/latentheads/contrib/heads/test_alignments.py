@@ -29,6 +29,7 @@ from latentheads.models import LanguageModel, Translation
 from tests.guides.attached import SUMMED
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT, aligned
 from tests.tiny import build, jiggle, padded, sizes
+from tests.typechecking import unchecked
 
 OPTIONS = {**SHAPES, "two soft heads": AlignmentOptions(1, 2, "soft", 5)}
 EVERY = [(shape, name) for shape in SHAPES for name in SUMMED]
@@ -210,6 +211,8 @@ def test_a_tag_is_no_word() -> None:
 def test_without_gold_links_there_is_no_score(corpus: Corpus) -> None:
     with pytest.raises(ValueError, match="part has no links: only the grammar has gold"):
         score_attention(model_of(corpus), corpus.train)
+    with pytest.raises(ValueError, match=r"^part must be one of a corpus, as corpus.test, got"):
+        unchecked(score_attention)(model_of(corpus), [corpus.train])
 
 
 def test_a_language_model_has_no_cross_attention() -> None:

@@ -36,6 +36,7 @@ from tests.tiny import (
     sizes,
     small_batch,
 )
+from tests.typechecking import unchecked
 
 TINY = 1e-13
 UNEVEN = (4.0, -4.0, 0.9)
@@ -304,6 +305,8 @@ def test_it_leaves_no_trace_and_names_what_is_wrong() -> None:
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
     with pytest.raises(ValueError, match=r"stabiliser must be positive and finite, got 0.0"):
         propagate(model, batch, stabiliser=0.0)
+    with pytest.raises(ValueError, match="a model runs on a Batch, got list"):
+        unchecked(propagate)(model, [batch])
     with pytest.raises(ValueError, match="batches must be at least one batch, got none"):
         relevance(model, [])
     nameless = build("language-model")

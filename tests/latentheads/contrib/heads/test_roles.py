@@ -35,6 +35,7 @@ from tests.latentheads.contrib.heads.planted import (
     view_of,
 )
 from tests.tiny import KINDS, attach, build, small_batch
+from tests.typechecking import unchecked
 
 TOP = 40
 """Of the grammar's few types, so many are too frequent to be rare."""
@@ -261,6 +262,8 @@ def test_detectors_see_every_block_of_a_chain(kind: str) -> None:
     assert len(seen.views) == 6
     with pytest.raises(ValueError, match="attention_type must be one of decoder-"):
         detect(model, [batch], [seen], "encoder-cross")
+    with pytest.raises(ValueError, match="detectors must be a list, got Seen"):
+        unchecked(detect)(model, [batch], Seen())
 
 
 def test_heads_of_another_side_do_not_stand_in_for_an_encoder_of_ngrams() -> None:

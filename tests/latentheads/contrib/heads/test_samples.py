@@ -14,6 +14,7 @@ from latentheads.models import Translation, make_prior
 from latentheads.names import ATTENTION_TYPES
 from tests.latentheads.latents.bernoulli_heads import models as bernoulli
 from tests.tiny import HEADS, KINDS, SOURCE_TYPES, TARGET_TYPES, attach, build, sizes, small_batch
+from tests.typechecking import unchecked
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -48,6 +49,13 @@ def test_one_draw_has_no_deviation() -> None:
     model = build().eval()
     with pytest.raises(ValueError, match="num_samples must be at least 2, got 1"):
         sample_weights(model, Tied(model), small_batch(), num_samples=1)
+
+
+@pytest.mark.parametrize("sample", [sample_weights, record_prior_heads])
+def test_samples_are_of_one_batch(sample: Any) -> None:
+    model = build().eval()
+    with pytest.raises(ValueError, match=r"^a model runs on a Batch, got list$"):
+        list(unchecked(sample)(model, Tied(model), [small_batch()], num_samples=2))
 
 
 def test_a_gate_is_open_or_closed_whatever_the_seed() -> None:

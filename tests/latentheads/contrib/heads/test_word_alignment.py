@@ -34,6 +34,7 @@ from latentheads.runs.run import Run
 from latentheads.runs.settings import Settings
 from tests.latentheads.latents.alignments.models import SHAPES, SOFT
 from tests.tiny import jiggle, sizes
+from tests.typechecking import unchecked
 
 CORPUS = sample_pairs(sentences=40, held_out=5)
 LINES = list(CORPUS.test.references)
@@ -243,6 +244,8 @@ def test_what_cannot_be_aligned_is_refused(words: Run) -> None:
     for name, pair in (("sentences", ("ab", ["a", "b"])), ("translations", (["a", "b"], "ab"))):
         with pytest.raises(ValueError, match=rf"^{name} must be a list, got "):
             align(words, *pair)
+    with pytest.raises(ValueError, match=r"run must be one that lh\.load_run opens, got 'runs/x'"):
+        unchecked(align)("runs/x", ["a"], ["b"])
     with pytest.raises(ValueError, match="translations must be as many as sentences, 1, got 2"):
         align(words, ["a"], ["b", "c"])
     with pytest.raises(ValueError, match="runs/mine has no alignments: there is no posterior"):

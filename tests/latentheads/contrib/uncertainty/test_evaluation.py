@@ -44,6 +44,7 @@ from latentheads.metrics.resampling import Resamples
 from latentheads.noise import fixed_noise
 from tests.latentheads.contrib.page.runs import make_run, small_corpus
 from tests.tiny import sizes
+from tests.typechecking import unchecked
 
 CORPUS = small_corpus()
 LINES = ["a b c", "d $x$", "e"]
@@ -359,3 +360,8 @@ def test_case_counts_for_nothing_where_the_model_has_none(
         ensemble = evaluate_ensemble(HeadSamples(model, members=3), given, DECODING)
         assert ensemble.texts == evaluation.texts
         assert (ensemble.chrf == 100).all() == alike
+
+
+def test_texts_of_an_evaluation_are_no_part(model: Any) -> None:
+    with pytest.raises(ValueError, match=r"^texts must be Texts\(valid, test, target, others\)"):
+        unchecked(evaluate_ensemble)(HeadSamples(model), TEXTS.test, DECODING)

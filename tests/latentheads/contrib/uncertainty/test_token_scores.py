@@ -153,3 +153,9 @@ def test_other_targets_of_speech_have_its_frames_and_tags() -> None:
     other = with_targets(speech, TARGETS[::-1])
     assert other.frames is frames
     assert other.tags is speech.tags
+
+
+def test_a_temperature_of_zero_is_refused() -> None:
+    """Log-probabilities divided by it are no numbers."""
+    with pytest.raises(ValueError, match=r"temperature must be positive and finite, got 0\.0"):
+        score_tokens(SingleModel(build().eval()), PART, TARGET_TYPES, temperatures=[1.0, 0.0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pyro
 import pytest
@@ -24,10 +25,11 @@ def test_the_evidence_is_that_of_the_chain(kinds: int, labelled: bool) -> None:
     enumerated = config_enumerate(attention_model, "parallel")
     # boundaries, and for each two heads, are enumerated
     elbo = TraceEnum_ELBO(max_plate_nesting=0)
-    evidence = -elbo.loss(enumerated, lambda *_: None, model, attention, labelled)
-    posterior = model.posterior(attention, labelled)
+    given: Any = (enumerated, lambda *_, **__: None, model, attention)
+    evidence = -elbo.loss(*given, with_labels=labelled)
+    posterior = model.posterior(attention, with_labels=labelled)
     assert evidence == pytest.approx(posterior.log_evidence.item(), rel=1e-9)
-    marginals = elbo.compute_marginals(enumerated, lambda *_: None, model, attention, labelled)
+    marginals = elbo.compute_marginals(*given, with_labels=labelled)
     first = marginals["start_0"].probs[:-1]
     torch.testing.assert_close(first, posterior.marginals[0, 0])
 
