@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator
@@ -83,3 +84,17 @@ def test_batches_have_one_name() -> None:
     taken = [p for _, p in documented_parameters() if "[Batch" in str(p.annotation)]
     assert len(taken) > 10
     assert {parameter.name for parameter in taken} == {"batches", "valid"}
+
+
+def test_every_result_with_a_data_frame_is_listed() -> None:
+    named = set(
+        re.findall(r"`(\w+)`", API.text.partition("These results have it")[2].split("\n\n")[0])
+    )
+    kinds: set[str] = set()
+    for path in (ROOT / "latentheads").rglob("*.py"):
+        for kind in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(kind, ast.ClassDef):
+                methods = [line.name for line in kind.body if isinstance(line, ast.FunctionDef)]
+                kinds |= {kind.name} if "to_frame" in methods else set()
+    assert kinds
+    assert kinds <= named

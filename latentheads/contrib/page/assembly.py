@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from latentheads.checks import check_choice, check_least, check_not_empty, check_seed
 from latentheads.contrib.page.calibration import gather_calibration
@@ -135,7 +135,7 @@ def report(
     runs: Named | Sequence[Named],
     path: str | Path | None = None,
     *,
-    part: str = "test",
+    part: Literal["train", "valid", "test"] = "test",
     sentences: int = 100,
     shown: int = 6,
     num_samples: int = 32,
